@@ -1,0 +1,33 @@
+"""The ports that a command works with: this machine's, or a recording's."""
+
+from collections.abc import Sequence
+
+from wirewatch.core.ports import Hardware
+from wirewatch.hw.clock import SystemClock
+from wirewatch.hw.host import SystemHost
+from wirewatch.hw.nvml.client import NvmlClient
+from wirewatch.hw.nvml.wire import Source
+from wirewatch.hw.replay import ReplayHost, ReplaySysfs, open_player
+from wirewatch.hw.sysfs import SystemSysfs
+
+
+def live() -> tuple[Hardware, NvmlClient]:
+    """This machine."""
+    nvml = NvmlClient()
+    return Hardware(nvml, SystemSysfs(), SystemHost(), SystemClock()), nvml
+
+
+def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:
+    """A recording that begins to play now; NVML is answered by a child process, as on a real machine.
+
+    Raises:
+        RecordingError, OverlayError: it cannot be played.
+    """
+    clock = SystemClock()
+    source = Source(recording, tuple(overlays), loop, clock.mono())
+    player = open_player(source)
+    told = [f"recording {player.recording.name}", *(f"overlay {o.name}" for o in player.overlays)]
+    told += ["looped with its counters continued"] if loop else []
+    kind = "synthetic" if loop or overlays else "replay"
+    nvml = NvmlClient(source)
+    return Hardware(nvml, ReplaySysfs(player), ReplayHost(player), clock, kind, ", ".join(told)), nvml

@@ -1,0 +1,78 @@
+"""What watching costs: the agent's own processes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from wirewatch.core.collector import Collector, NoPolicy, Options
+from wirewatch.core.ports import Hardware, NvmlCost, ProcessUse
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
+
+CPU = Metric("agent_cpu_seconds_total", Kind.COUNTER, ("process",), "CPU time of the agent's processes.")
+RESIDENT = Metric(
+    "agent_resident_memory_bytes", Kind.GAUGE, ("process",), "Resident memory of the agent's processes."
+)
+NVML_SECONDS = Metric(
+    "agent_nvml_seconds_total", Kind.COUNTER, (), "Time that the agent has spent inside NVML calls."
+)
+RESTARTS = Metric(
+    "agent_nvml_restarts_total",
+    Kind.COUNTER,
+    (),
+    "Times that the process which talks to NVML was started again after it hung, died or found no driver.",
+)
+STUCK = Metric(
+    "agent_nvml_stuck_processes",
+    Kind.GAUGE,
+    (),
+    "Killed processes that hang in the driver and cannot die.",
+    "a process in state D",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    processes: Mapping[str, ProcessUse | Absent]
+    nvml: NvmlCost
+
+
+def read(hardware: Hardware, _memory: None, _options: Options) -> Reading | Absent:
+    cost = hardware.nvml.cost()
+    processes = {"agent": hardware.host.process(None)}
+    if cost.pid is not None:
+        processes["nvml"] = hardware.host.process(cost.pid)
+    return Reading(processes, cost)
+
+
+def samples(reading: Reading, _memory: None) -> Iterable[Sample]:
+    for name, use in reading.processes.items():
+        if not isinstance(use, Absent):
+            yield CPU.sample(use.cpu_seconds, name)
+            yield RESIDENT.sample(use.resident_bytes, name)
+    yield NVML_SECONDS.sample(reading.nvml.seconds)
+    yield RESTARTS.sample(reading.nvml.restarts)
+    yield STUCK.sample(reading.nvml.stuck)
+
+
+def judge(
+    _memory: None, ok: Ok[Reading], _policy: NoPolicy, _expect: Expect
+) -> tuple[None, tuple[Finding, ...]]:
+    if not ok.value.nvml.stuck:
+        return None, ()
+    evidence = f"{ok.value.nvml.stuck} killed process(es) cannot leave the NVIDIA driver"
+    action = "drain the node and reboot it; nothing else frees a process in state D"
+    return None, (Finding("agent.nvml_stuck", Health.UNKNOWN, Subject(device="nvml"), evidence, action),)
+
+
+COLLECTOR: Collector[Reading, None, Options, NoPolicy] = Collector(
+    name="agent",
+    about="CPU time, memory and NVML time of the agent itself",
+    lane="host",
+    options=Options(),
+    policy=NoPolicy(),
+    metrics=(CPU, RESIDENT, NVML_SECONDS, RESTARTS, STUCK),
+    start=None,
+    read=read,
+    samples=samples,
+    judge=judge,
+    applicable=lambda _reading: False,
+)

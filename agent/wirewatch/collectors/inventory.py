@@ -1,0 +1,168 @@
+"""Who is here: driver, GPUs by name, and which of them has gone."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wirewatch.core.asking import Supported, as_str, ask_gpu
+from wirewatch.core.collector import Collector, Options
+from wirewatch.core.pergpu import GpuMemory, GpuReading, Memories, fold_gpus, remembered, subject
+from wirewatch.core.ports import Gpu, Hardware, Question
+from wirewatch.core.rates import Streak
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
+
+NODE = Metric(
+    "node_info",
+    Kind.INFO,
+    ("product", "gpus", "driver", "nccl", "fingerprint"),
+    "What this node is; nccl and fingerprint are empty until a probe and a baseline have told them.",
+)
+GPU_INFO = Metric(
+    "gpu_info",
+    Kind.INFO,
+    ("gpu", "uuid", "name", "pci", "numa", "serial", "vbios", "firmware"),
+    "Names, versions and place of a GPU.",
+)
+
+ALIVE = Question("UUID")
+STATIC: Mapping[str, Question] = {
+    "serial": Question("Serial"),
+    "vbios": Question("VbiosVersion"),
+    "firmware": Question("GspFirmwareVersion"),
+}
+DRIVER = Question("SystemGetDriverVersion")
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryPolicy:
+    """`confirm`: polls in a row before a GPU that does not answer or is missing is FAILED."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    confirm: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What stays the same for a session; texts are empty where the GPU does not tell."""
+
+    texts: Mapping[str, str]
+    numa: str
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    driver: str | Absent
+    gpus: tuple[GpuReading[Identity], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`lost` counts the polls in a row in which a GPU did not answer, by its key."""
+
+    identities: Memories[Identity] = field(default_factory=dict)
+    lost: Mapping[str, Streak] = field(default_factory=dict)
+    missing: Streak = field(default_factory=Streak)
+
+
+_NOBODY = Identity({}, "", session=-1)
+
+
+def read(hardware: Hardware, memory: Memory, _options: Options) -> Inventory | Absent:
+    gpus = hardware.nvml.gpus()
+    if isinstance(gpus, Absent):
+        return gpus
+    driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
+    return Inventory(driver, tuple(GpuReading(gpu, _identify(hardware, memory, gpu)) for gpu in gpus))
+
+
+def _identify(hardware: Hardware, memory: Memory, gpu: Gpu) -> Identity | Absent:
+    if gpu.absent is not None:
+        return gpu.absent
+    known = remembered(memory.identities, gpu, _NOBODY)
+    session = hardware.nvml.session()
+    questions = [ALIVE] if known.session == session else [ALIVE, *STATIC.values()]
+    asked = ask_gpu(hardware.nvml, gpu.key, questions, Supported())
+    if isinstance(asked, Absent):
+        return asked
+    alive = asked.text(ALIVE)
+    if isinstance(alive, Absent):
+        return alive
+    if known.session == session:
+        return known
+    told = {name: asked.text(q) for name, q in STATIC.items()}
+    numa = hardware.sysfs.read(f"/sys/bus/pci/devices/{gpu.pci}/numa_node")
+    return Identity(
+        {name: text for name, text in told.items() if not isinstance(text, Absent)},
+        "" if isinstance(numa, Absent) or numa == "-1" else numa,
+        session,
+    )
+
+
+def samples(reading: Inventory, _memory: Memory) -> Iterable[Sample]:
+    names = sorted({item.gpu.name for item in reading.gpus if item.gpu.name})
+    driver = "" if isinstance(reading.driver, Absent) else reading.driver
+    if reading.gpus:
+        yield NODE.sample(1, ", ".join(names), str(len(reading.gpus)), driver, "", "")
+    for item in reading.gpus:
+        if not isinstance(item.value, Absent):
+            gpu, texts = item.gpu, item.value.texts
+            static = (texts.get(name, "") for name in STATIC)
+            yield GPU_INFO.sample(1, str(gpu.index), gpu.uuid, gpu.name, gpu.pci, item.value.numa, *static)
+
+
+def judge(
+    memory: Memory, ok: Ok[Inventory], policy: InventoryPolicy, expect: Expect
+) -> tuple[Memory, tuple[Finding, ...]]:
+    def one(_known: Identity, _gpu: Gpu, value: Identity) -> tuple[Identity, tuple[Finding, ...]]:
+        return value, ()
+
+    identities, blind = fold_gpus("inventory", memory.identities, ok.value.gpus, _NOBODY, one)
+    answering = {item.gpu.key for item in ok.value.gpus if not isinstance(item.value, Absent)}
+    gone = _gone(identities, ok.value.gpus)
+    lost = {key: memory.lost.get(key, Streak()).see(present=True) for key in gone}
+    wanted = expect.gpus or 0
+    new = Memory(identities, lost, memory.missing.see(present=len(answering) < wanted))
+    sure = {key for key, streak in lost.items() if streak.count >= policy.confirm}
+    findings = [_lost(identities[key].gpu, gone[key]) for key in sorted(sure)]
+    findings += [f for f in blind if f.subject not in {subject(identities[key].gpu) for key in sure}]
+    if new.missing.count:
+        findings.append(_missing(len(answering), wanted, new.missing, policy))
+    return new, tuple(findings)
+
+
+def _gone(
+    known: Mapping[str, GpuMemory[Identity]], readings: tuple[GpuReading[Identity], ...]
+) -> dict[str, Absent]:
+    """GPUs that the driver has lost, or that it does not list any more; a time-out is not a loss."""
+    here = {item.gpu.key: item.value for item in readings}
+    unlisted = Absent(Why.LOST, "was here before, is not enumerated any more")
+    values = {key: here.get(key, unlisted) for key in known}
+    return {key: v for key, v in values.items() if isinstance(v, Absent) and v.why is Why.LOST}
+
+
+def _lost(gpu: Gpu, absent: Absent) -> Finding:
+    action = "drain; look for XID 79 in the kernel log; reset the GPU or reboot, replace it if it is lost again"
+    return Finding("gpu.lost", Health.FAILED, subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {absent}", action)
+
+
+def _missing(here: int, wanted: int, streak: Streak, policy: InventoryPolicy) -> Finding:
+    health = Health.FAILED if streak.count >= policy.confirm else Health.UNKNOWN
+    action = "look for a GPU that fell off the bus (XID 79) or that the driver refused; compare with `lspci`"
+    return Finding("gpu.missing", health, Subject(), f"{here} of {wanted} expected GPUs answer", action)
+
+
+COLLECTOR: Collector[Inventory, Memory, Options, InventoryPolicy] = Collector(
+    name="inventory",
+    about="driver, GPUs by name and place, GPUs lost or missing",
+    lane="nvml",
+    options=Options(),
+    policy=InventoryPolicy(),
+    metrics=(NODE, GPU_INFO),
+    start=Memory(),
+    read=read,
+    samples=samples,
+    judge=judge,
+    applicable=lambda reading: bool(reading.gpus),
+)

@@ -1,0 +1,255 @@
+"""Reading NVLink: one job a GPU, all-links values each poll, single links when due or when errors moved."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wirewatch.collectors.nvlink import fields
+from wirewatch.core.asking import Asked, Supported, as_int, ask_gpu, member
+from wirewatch.core.bits import ber
+from wirewatch.core.collector import Options
+from wirewatch.core.pergpu import GpuReading, Memories, remembered
+from wirewatch.core.ports import Gpu, Hardware, Question
+from wirewatch.core.rates import Streak, Window, delta, measured
+from wirewatch.core.types import Absent, Why
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkOptions(Options):
+    """`link_detail`: series for each single link, read every `link_detail_interval` seconds."""
+
+    link_detail: bool = False
+    link_detail_interval: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """`state` as NVML numbers it: 0 inactive, 1 active, 2 sleep, 3 traffic disabled; `speed` in bytes/s."""
+
+    link: int
+    state: int | Absent
+    speed: float | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """Fabric registration; `state`, `summary` index `bits.FABRIC_STATES` and `FABRIC_SUMMARIES`."""
+
+    state: int
+    status: int
+    mask: int
+    summary: int | None
+    clique: int
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Counters of single links at one moment: bytes by direction, errors by kind, each by link."""
+
+    mono: float
+    transmit: Mapping[int, int]
+    receive: Mapping[int, int]
+    errors: Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Payload bytes over all links, and the raw readings that the next poll compares with."""
+
+    transmit: int | Absent
+    receive: int | Absent
+    raw: Mapping[Question, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLinks:
+    """What one GPU told about its links; kinds of error that it does not have are left out."""
+
+    mig: bool
+    links: tuple[Link, ...]
+    traffic: Traffic
+    errors: Mapping[str, int | Absent]
+    effective_ber: float | Absent
+    fabric: Fabric | Absent
+    c2c: tuple[Link, ...]
+    detail: Detail | Absent | None
+    count: int | None
+    supported: Supported
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a poll leaves for the next one; `links` is how many the GPU says it has, 0 for not known."""
+
+    supported: Supported = field(default_factory=Supported)
+    links: int = 0
+    raw: Mapping[Question, int] = field(default_factory=dict)
+    errors: Mapping[str, Window] = field(default_factory=dict)
+    streaks: Mapping[str, Streak] = field(default_factory=dict)
+    seen_active: frozenset[int] = frozenset()
+    expected: int | None = None
+    detail: Detail | None = None
+
+
+Reading = tuple[GpuReading[GpuLinks], ...]
+START = Memory()
+
+
+def read(hardware: Hardware, memories: Memories[Memory], options: NvlinkOptions) -> Reading | Absent:
+    gpus = hardware.nvml.gpus()
+    if isinstance(gpus, Absent):
+        return gpus
+    return tuple(
+        GpuReading(gpu, _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)) for gpu in gpus
+    )
+
+
+def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory, options: NvlinkOptions) -> GpuLinks | Absent:
+    if gpu.absent is not None:
+        return gpu.absent
+    fresh = memory.supported.session != hardware.nvml.session()
+    old = fresh or fields.state(0) in memory.supported.skip
+    questions = fields.poll_questions(memory.links or fields.MAX_LINKS, old=old)
+    asked = ask_gpu(hardware.nvml, gpu.key, questions, memory.supported)
+    if isinstance(asked, Absent):
+        return asked
+    count = asked.whole(fields.LINK_COUNT)
+    links = _links(asked, fields.MAX_LINKS if isinstance(count, Absent) else count)
+    errors = {kind: _first(asked, qs) for kind, qs in fields.ERRORS.items()}
+    present = {kind: v for kind, v in errors.items() if not _unsupported(v)}
+    detail = _due_detail(hardware, gpu, memory, options, asked, tuple(e.link for e in links), present)
+    raw_ber = asked.whole(fields.EFFECTIVE_BER)
+    return GpuLinks(
+        mig=_mig(asked),
+        links=links,
+        traffic=_traffic(asked, memory.raw),
+        errors=present,
+        effective_ber=raw_ber if isinstance(raw_ber, Absent) else ber(raw_ber),
+        fabric=_fabric(asked),
+        c2c=_c2c(hardware, gpu, asked),
+        detail=detail,
+        count=None if isinstance(count, Absent) else count,
+        supported=asked.supported,
+    )
+
+
+def _unsupported(value: object) -> bool:
+    return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
+
+
+def _first(asked: Asked, questions: Sequence[Question]) -> int | Absent:
+    """The newest generation's answer that this device supports."""
+    answers = [asked.whole(q) for q in questions]
+    return next((a for a in answers if not _unsupported(a)), answers[0])
+
+
+def _mig(asked: Asked) -> bool:
+    mode = asked.json(fields.MIG_MODE)
+    return isinstance(mode, list | tuple) and bool(mode) and mode[0] == 1
+
+
+def _links(asked: Asked, count: int) -> tuple[Link, ...]:
+    links = []
+    common = asked.whole(fields.COMMON_SPEED)
+    for number in range(min(count, fields.MAX_LINKS)):
+        state = _first(asked, (fields.state(number), fields.old_state(number)))
+        if _unsupported(state):
+            continue
+        speed = asked.whole(fields.speed(number))
+        speed = common if _unsupported(speed) else speed
+        links.append(Link(number, state, speed if isinstance(speed, Absent) else speed * 1e6))
+    return tuple(links)
+
+
+def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked) -> tuple[Link, ...]:
+    count = asked.whole(fields.C2C_COUNT)
+    if isinstance(count, Absent) or count == 0:
+        return ()
+    told = ask_gpu(hardware.nvml, gpu.key, fields.c2c_questions(min(count, fields.MAX_LINKS)), Supported())
+    links = []
+    for number in range(min(count, fields.MAX_LINKS)):
+        status = told if isinstance(told, Absent) else told.whole(fields.c2c_status(number))
+        speed = told if isinstance(told, Absent) else told.whole(fields.c2c_speed(number))
+        links.append(Link(number, status, speed if isinstance(speed, Absent) else speed * 1e6))
+    return tuple(links)
+
+
+def _used_traffic(asked: Asked) -> fields.Traffic | None:
+    return next((t for t in fields.TRAFFIC if not _unsupported(asked.whole(t.questions()[0]))), None)
+
+
+def _traffic(asked: Asked, before: Mapping[Question, int]) -> Traffic:
+    used = _used_traffic(asked)
+    if used is None:
+        none = asked.whole(fields.TRAFFIC[-1].questions()[0])
+        absent = none if isinstance(none, Absent) else Absent(Why.UNSUPPORTED)
+        return Traffic(absent, absent)
+    raw = {q: v for q in used.questions() if not isinstance(v := asked.whole(q), Absent)}
+
+    def payload(counter: Question, twin: Question) -> int | Absent:
+        growth = delta(before.get(twin), raw[twin]) if twin in raw else 0
+        value = measured(asked.whole(counter), before.get(counter), growth, used.twin_proof)
+        return value if isinstance(value, Absent) else value * used.scale
+
+    transmit, receive, twin_transmit, twin_receive = used.questions()
+    return Traffic(payload(transmit, twin_transmit), payload(receive, twin_receive), raw)
+
+
+def _fabric(asked: Asked) -> Fabric | Absent:
+    info = asked.json(fields.FABRIC)
+    numbers = {n: as_int(member(info, n)) for n in ("state", "status", "healthMask", "cliqueId")}
+    for value in numbers.values():
+        if isinstance(value, Absent):
+            return value
+    known = {n: v for n, v in numbers.items() if not isinstance(v, Absent)}
+    summary = as_int(member(info, "healthSummary"))
+    uuid = member(info, "clusterUuid")
+    return Fabric(
+        state=known["state"],
+        status=known["status"],
+        mask=known["healthMask"],
+        summary=None if isinstance(summary, Absent) else summary,
+        clique=known["cliqueId"],
+        cluster=uuid if isinstance(uuid, str) else "",
+    )
+
+
+def _due_detail(
+    hardware: Hardware,
+    gpu: Gpu,
+    memory: Memory,
+    options: NvlinkOptions,
+    asked: Asked,
+    links: tuple[int, ...],
+    errors: Mapping[str, int | Absent],
+) -> Detail | Absent | None:
+    """Single links, when their time has come or when an all-links error counter moved; else None."""
+    moved = [k for k, v in errors.items() if not isinstance(v, Absent) and _moved(memory.errors.get(k), v)]
+    mono = hardware.clock.mono()
+    stale = memory.detail is None or mono - memory.detail.mono >= options.link_detail_interval
+    wanted = options.link_detail and stale
+    if not links or not (moved or wanted):
+        return None
+    traffic = _used_traffic(asked) if options.link_detail else None
+    kinds = tuple(errors) if options.link_detail else tuple(moved)
+    questions = fields.detail_questions(links, traffic, kinds)
+    if not questions:
+        return None
+    answers = ask_gpu(hardware.nvml, gpu.key, questions, Supported())
+    if isinstance(answers, Absent):
+        return answers
+
+    def by_link(number: int, scale: int = 1) -> dict[int, int]:
+        told = {link: answers.whole(Question("Field", (number, link))) for link in links}
+        return {link: v * scale for link, v in told.items() if not isinstance(v, Absent)}
+
+    return Detail(
+        mono,
+        by_link(traffic.transmit, traffic.scale) if traffic else {},
+        by_link(traffic.receive, traffic.scale) if traffic else {},
+        {k: by_link(fields.LINK_ERRORS[k]) for k in kinds if k in fields.LINK_ERRORS},
+    )
+
+
+def _moved(window: Window | None, value: int) -> bool:
+    return window is not None and window.last is not None and value != window.last

@@ -1,0 +1,144 @@
+"""NVLink as series."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from wirewatch.collectors.nvlink.reading import Detail, Fabric, GpuLinks, Link, Memory, Reading
+from wirewatch.core.bits import FABRIC_STATES, FABRIC_SUMMARIES
+from wirewatch.core.pergpu import Memories
+from wirewatch.core.types import Absent, Kind, Metric, Sample
+
+GPU = ("gpu", "uuid")
+LINK = (*GPU, "link")
+BLACKWELL = "kinds of NVLink 5 (Blackwell): field numbers from nvml.h"
+
+TRANSMIT = Metric(
+    "nvlink_transmit_bytes_total", Kind.COUNTER, GPU, "Payload bytes sent over all NVLinks of the GPU."
+)
+RECEIVE = Metric(
+    "nvlink_receive_bytes_total", Kind.COUNTER, GPU, "Payload bytes received over all NVLinks of the GPU."
+)
+ERRORS = Metric(
+    "nvlink_errors_total", Kind.COUNTER, (*GPU, "kind"), "NVLink errors over all links of the GPU.", BLACKWELL
+)
+BER = Metric(
+    "nvlink_effective_ber",
+    Kind.GAUGE,
+    GPU,
+    "Bit error rate after forward error correction, all links of the GPU.",
+    "NVLink 5 (Blackwell) only",
+)
+LINKS = Metric("nvlink_links", Kind.GAUGE, (*GPU, "state"), "NVLinks of the GPU in each state.")
+EXPECTED = Metric(
+    "nvlink_links_expected",
+    Kind.GAUGE,
+    GPU,
+    "Active NVLinks that the GPU should have: the operator's number, the product's, or the most seen.",
+)
+PEAK = Metric(
+    "nvlink_peak_bytes_per_second",
+    Kind.GAUGE,
+    GPU,
+    "Line rate of all active NVLinks of the GPU together, one direction.",
+)
+FABRIC_STATE = Metric(
+    "fabric_state", Kind.GAUGE, (*GPU, "state"), "1 for the state of the GPU's fabric registration."
+)
+FABRIC_HEALTH = Metric(
+    "fabric_health",
+    Kind.GAUGE,
+    (*GPU, "state"),
+    "1 for the fabric's own summary of its health.",
+    "bare-metal fabrics; the virtual machine seen reports not_supported",
+)
+C2C_LINKS = Metric(
+    "c2c_links", Kind.GAUGE, (*GPU, "state"), "Chip-to-chip links to the CPU in each state.", "Grace"
+)
+C2C_PEAK = Metric(
+    "c2c_peak_bytes_per_second", Kind.GAUGE, GPU, "Line rate of all active chip-to-chip links.", "Grace"
+)
+LINK_TRANSMIT = Metric("nvlink_link_transmit_bytes_total", Kind.COUNTER, LINK, "Payload bytes sent, one link.")
+LINK_RECEIVE = Metric("nvlink_link_receive_bytes_total", Kind.COUNTER, LINK, "Payload bytes received, one link.")
+LINK_ERRORS = Metric(
+    "nvlink_link_errors_total", Kind.COUNTER, (*LINK, "kind"), "NVLink errors, one link.", BLACKWELL
+)
+LINK_UP = Metric("nvlink_link_up", Kind.GAUGE, LINK, "1 when the link is active or asleep, else 0.")
+LINK_SPEED = Metric("nvlink_link_speed_bytes_per_second", Kind.GAUGE, LINK, "Line rate of the link, one direction.")
+
+METRICS = (
+    TRANSMIT, RECEIVE, ERRORS, BER, LINKS, EXPECTED, PEAK, FABRIC_STATE, FABRIC_HEALTH, C2C_LINKS, C2C_PEAK,
+    LINK_TRANSMIT, LINK_RECEIVE, LINK_ERRORS, LINK_UP, LINK_SPEED,
+)  # fmt: skip
+
+STATES: Mapping[int, str] = {0: "inactive", 1: "active", 2: "sleep", 3: "traffic_disabled"}
+UP = frozenset({1, 2})
+
+
+def samples(reading: Reading, memories: Memories[Memory]) -> Iterable[Sample]:
+    for item in reading:
+        if not isinstance(item.value, Absent):
+            memory = memories[item.gpu.key].memory
+            yield from _gpu(item.value, memory, (str(item.gpu.index), item.gpu.uuid))
+
+
+def _gpu(value: GpuLinks, memory: Memory, labels: tuple[str, str]) -> Iterator[Sample]:
+    if value.mig:
+        return
+    for metric, count in ((TRANSMIT, value.traffic.transmit), (RECEIVE, value.traffic.receive)):
+        if not isinstance(count, Absent):
+            yield metric.sample(count, *labels)
+    for kind, errors in value.errors.items():
+        if not isinstance(errors, Absent):
+            yield ERRORS.sample(errors, *labels, kind)
+    if not isinstance(value.effective_ber, Absent):
+        yield BER.sample(value.effective_ber, *labels)
+    yield from _links(value.links, memory, labels)
+    yield from _c2c(value.c2c, labels)
+    if not isinstance(value.fabric, Absent):
+        yield from _fabric(value.fabric, labels)
+    if memory.detail is not None:
+        yield from _detail(memory.detail, value.links, labels)
+
+
+def _links(links: tuple[Link, ...], memory: Memory, labels: tuple[str, str]) -> Iterator[Sample]:
+    known = [link.state for link in links if not isinstance(link.state, Absent)]
+    if known:
+        for number, name in STATES.items():
+            yield LINKS.sample(known.count(number), *labels, name)
+        yield PEAK.sample(rate(links), *labels)
+    if memory.expected is not None:
+        yield EXPECTED.sample(memory.expected, *labels)
+
+
+def _c2c(links: tuple[Link, ...], labels: tuple[str, str]) -> Iterator[Sample]:
+    known = [link.state for link in links if not isinstance(link.state, Absent)]
+    if known:
+        yield C2C_LINKS.sample(known.count(0), *labels, "inactive")
+        yield C2C_LINKS.sample(known.count(1), *labels, "active")
+        yield C2C_PEAK.sample(rate(links), *labels)
+
+
+def rate(links: tuple[Link, ...]) -> float:
+    """Bytes per second of all links that are up and whose speed is known."""
+    return sum(link.speed for link in links if link.state in UP and not isinstance(link.speed, Absent))
+
+
+def _fabric(fabric: Fabric, labels: tuple[str, str]) -> Iterator[Sample]:
+    for number, name in enumerate(FABRIC_STATES):
+        yield FABRIC_STATE.sample(fabric.state == number, *labels, name)
+    if fabric.summary is not None:
+        for number, name in enumerate(FABRIC_SUMMARIES):
+            yield FABRIC_HEALTH.sample(fabric.summary == number, *labels, name)
+
+
+def _detail(detail: Detail, links: tuple[Link, ...], labels: tuple[str, str]) -> Iterator[Sample]:
+    for metric, counts in ((LINK_TRANSMIT, detail.transmit), (LINK_RECEIVE, detail.receive)):
+        for number, count in counts.items():
+            yield metric.sample(count, *labels, str(number))
+    for kind, by_link in detail.errors.items():
+        for number, count in by_link.items():
+            yield LINK_ERRORS.sample(count, *labels, str(number), kind)
+    for link in links:
+        if not isinstance(link.state, Absent):
+            yield LINK_UP.sample(link.state in UP, *labels, str(link.link))
+        if not isinstance(link.speed, Absent):
+            yield LINK_SPEED.sample(link.speed, *labels, str(link.link))

@@ -1,0 +1,107 @@
+"""One TOML file, one frozen model. An unknown key or a wrong type is an error, never ignored."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from wirewatch.core.collector import AnyCollector
+from wirewatch.core.types import Expect
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; the text is one line for the user."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Listen(_Section):
+    """`address` is HOST:PORT for HTTP; `socket` a path for local callers, "" for none."""
+
+    address: str = "127.0.0.1:9410"
+    socket: str | None = None
+
+
+class ExpectSection(_Section):
+    """What this node must have; leave out what need not be checked."""
+
+    gpus: int | None = Field(default=None, ge=1)
+    nvlink_links: int | None = Field(default=None, ge=0)
+
+
+class Config(_Section):
+    """The sections that are the same whatever collectors there are."""
+
+    listen: Listen = Listen()
+    expect: ExpectSection = ExpectSection()
+    collectors: Any = None
+    policy: Any = None
+
+
+def _model(collectors: Sequence[AnyCollector]) -> type[Config]:
+    """The model with a section for each collector, of its own options and policy."""
+    options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
+    policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
+    section: dict[str, Any] = {"__base__": _Section}
+    options_model = create_model("Collectors", **section, **options)
+    policy_model = create_model("Policy", **section, **policies)
+    return create_model(
+        "File",
+        __base__=Config,
+        collectors=(options_model, options_model()),
+        policy=(policy_model, policy_model()),
+    )
+
+
+def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config, tuple[AnyCollector, ...]]:
+    """The configuration, and the enabled collectors with their options and policies set; None is all defaults.
+
+    Raises:
+        ConfigError: file missing or unreadable, not TOML, unknown key, wrong type, impossible value.
+    """
+    try:
+        data = tomllib.loads(path.read_text("utf-8")) if path else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        config = _model(collectors).model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_first(error)}") from error
+    ready = [
+        replace(c, options=getattr(config.collectors, c.name), policy=getattr(config.policy, c.name))
+        for c in collectors
+    ]
+    for collector in ready:
+        if min(collector.options.interval, collector.options.deadline) <= 0:
+            raise ConfigError(f"{path}: collectors.{collector.name}: interval and deadline must be above 0 s")
+    return config, tuple(c for c in ready if c.options.enabled)
+
+
+def expectations(config: Config) -> Expect:
+    return Expect(**config.expect.model_dump())
+
+
+def _first(error: ValidationError) -> str:
+    """The first complaint in one line: where, what, and what was given."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return f"unknown key {place!r}"
+    return f"{place}: {first['msg']}, got {first['input']!r}"
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT` or `[V6]:PORT`.
+
+    Raises:
+        ConfigError: not of that form.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004
+        raise ConfigError(f"not HOST:PORT: {text!r}")
+    return host.strip("[]"), int(port)

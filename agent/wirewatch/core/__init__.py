@@ -1,0 +1,1 @@
+"""Types, ports and pure functions. Standard library only, no I/O."""

@@ -1,0 +1,105 @@
+"""Asking many questions at once, and taking typed values out of the answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wirewatch.core.ports import Answers, Nvml, Question
+from wirewatch.core.types import Absent, Json, Why
+
+NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """What a GPU said it does not support, for as long as this NVML session lasts."""
+
+    session: int = -1
+    skip: frozenset[Question] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Answers to a set of questions; a question that was left out reads as unsupported."""
+
+    answers: Answers
+    supported: Supported
+
+    def json(self, question: Question) -> Json | Absent:
+        answer = self.answers.get(question)
+        return NOT_ASKED if answer is None else answer.value
+
+    def whole(self, question: Question) -> int | Absent:
+        return as_int(self.json(question))
+
+    def number(self, question: Question) -> float | Absent:
+        return as_float(self.json(question))
+
+    def text(self, question: Question) -> str | Absent:
+        return as_str(self.json(question))
+
+
+def ask_gpu(nvml: Nvml, gpu: str, questions: Sequence[Question], known: Supported) -> Asked | Absent:
+    """Ask one GPU what it is known to support, or everything in a new session.
+
+    Returns:
+        The answers, or the one reason why none came when every answer failed for the same cause
+        (GPU lost, NVML hung): that is news about the GPU, not about its fields.
+    """
+    session = nvml.session()
+    skip = known.skip if known.session == session else frozenset()
+    asked = [q for q in questions if q not in skip]
+    answers = dict(zip(asked, nvml.ask(gpu, asked), strict=True))
+    whole = whole_failure([a.value for a in answers.values()])
+    if whole is not None:
+        return whole
+    refused = {q for q, a in answers.items() if isinstance(a.value, Absent) and a.value.why is Why.UNSUPPORTED}
+    return Asked(answers, Supported(session, skip | refused))
+
+
+def whole_failure(values: Sequence[Json | Absent]) -> Absent | None:
+    """The common reason when nothing at all could be read, unsupported fields aside."""
+    bad = [v for v in values if isinstance(v, Absent) and v.why is not Why.UNSUPPORTED]
+    good = any(not isinstance(v, Absent) for v in values)
+    return bad[0] if bad and not good else None
+
+
+def as_int(value: Json | Absent) -> int | Absent:
+    if isinstance(value, Absent):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        return Absent(Why.MALFORMED, f"not a whole number: {value!r}")
+    return value
+
+
+def as_float(value: Json | Absent) -> float | Absent:
+    if isinstance(value, Absent):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Absent(Why.MALFORMED, f"not a number: {value!r}")
+    return float(value)
+
+
+def as_str(value: Json | Absent) -> str | Absent:
+    if isinstance(value, Absent):
+        return value
+    return value if isinstance(value, str) else Absent(Why.MALFORMED, f"not a text: {value!r}")
+
+
+def as_ints(value: Json | Absent, length: int) -> Sequence[int] | Absent:
+    """A list of exactly `length` whole numbers."""
+    if isinstance(value, Absent):
+        return value
+    if isinstance(value, list | tuple) and len(value) == length:
+        numbers = [n for n in map(as_int, value) if not isinstance(n, Absent)]
+        if len(numbers) == length:
+            return numbers
+    return Absent(Why.MALFORMED, f"not {length} whole numbers: {value!r}")
+
+
+def member(value: Json | Absent, name: str) -> Json | Absent:
+    """A member of a structure."""
+    if isinstance(value, Absent):
+        return value
+    if isinstance(value, Mapping) and name in value:
+        return value[name]
+    return Absent(Why.MALFORMED, f"no member {name!r}: {value!r}")

@@ -1,0 +1,57 @@
+"""What a collector is: a value with functions, read by the daemon, tests and docs alike."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from wirewatch.core.ports import Hardware
+from wirewatch.core.types import Absent, Expect, Finding, Metric, Ok, Sample
+
+R = TypeVar("R")
+M = TypeVar("M")
+O = TypeVar("O", bound="Options")  # noqa: E741
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a collector runs; `interval` and `deadline` in seconds."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    enabled: bool = True
+    interval: float = 15.0
+    deadline: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoPolicy:
+    """For collectors that judge nothing, or nothing that a threshold decides."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True)
+class Collector(Generic[R, M, O, P]):
+    """One thing that is watched.
+
+    `read` is the only function that touches the world, and only through the ports. It sees the memory, so
+    that it can choose what to ask, and returns Absent when nothing at all could be read. `judge` and
+    `samples` are pure: `judge` folds a reading into the memory and says what is wrong now, `samples` turns
+    the reading and that new memory into series.
+    """
+
+    name: str
+    about: str
+    lane: str
+    options: O
+    policy: P
+    metrics: tuple[Metric, ...]
+    start: M
+    read: Callable[[Hardware, M, O], R | Absent]
+    samples: Callable[[R, M], Iterable[Sample]]
+    judge: Callable[[M, Ok[R], P, Expect], tuple[M, tuple[Finding, ...]]]
+    applicable: Callable[[R], bool]
+
+
+AnyCollector = Collector[Any, Any, Any, Any]

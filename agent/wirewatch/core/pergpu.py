@@ -1,0 +1,89 @@
+"""Folding readings that come one GPU at a time: one bad GPU never sinks the others, none is forgotten."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from wirewatch.core.component import blind_finding
+from wirewatch.core.ports import Gpu
+from wirewatch.core.types import Absent, Finding, Subject, Why
+
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading(Generic[T]):
+    """What was read of one GPU, or why nothing was."""
+
+    gpu: Gpu
+    value: T | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory(Generic[M]):
+    """What is remembered of one GPU: the collector's own memory and what was wrong last."""
+
+    gpu: Gpu
+    memory: M
+    findings: tuple[Finding, ...] = ()
+
+
+Memories = Mapping[str, GpuMemory[M]]
+JudgeOne = Callable[[M, Gpu, T], tuple[M, tuple[Finding, ...]]]
+
+
+def subject(gpu: Gpu, link: int | None = None) -> Subject:
+    return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link="" if link is None else str(link))
+
+
+def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
+    known = memories.get(gpu.key)
+    return start if known is None else known.memory
+
+
+def fold_gpus(
+    collector: str,
+    memories: Memories[M],
+    readings: Sequence[GpuReading[T]],
+    start: M,
+    judge_one: JudgeOne[M, T],
+) -> tuple[dict[str, GpuMemory[M]], tuple[Finding, ...]]:
+    """Judge every GPU on its own.
+
+    A GPU that could not be read keeps what was wrong with it and is blind besides; so does one that was
+    known and is not enumerated any more.
+    """
+    new: dict[str, GpuMemory[M]] = {}
+    blind: list[Finding] = []
+    for reading in readings:
+        known = memories.get(reading.gpu.key) or GpuMemory(reading.gpu, start)
+        if isinstance(reading.value, Absent):
+            new[reading.gpu.key] = replace(known, gpu=reading.gpu)
+            blind.append(blind_finding(collector, subject(reading.gpu), reading.value))
+            continue
+        memory, findings = judge_one(known.memory, reading.gpu, reading.value)
+        new[reading.gpu.key] = GpuMemory(reading.gpu, memory, findings)
+    for key, known in memories.items():
+        if key not in new:
+            new[key] = known
+            gone = Absent(Why.LOST, "was here before, is not enumerated any more")
+            blind.append(blind_finding(collector, subject(known.gpu), gone))
+    return new, (*(f for m in new.values() for f in m.findings), *blind)
+
+
+_NAMED = 3
+
+
+def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Finding, ...]:
+    """One blind finding for all values of a readable GPU that should be there and are not.
+
+    What a device does not support is no news and makes no finding.
+    """
+    bad = {n: v for n, v in values.items() if isinstance(v, Absent) and v.why is not Why.UNSUPPORTED}
+    if not bad:
+        return ()
+    worst_of = next(iter(bad.values()))
+    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    names = ", ".join(list(bad)[:_NAMED]) + more
+    return (blind_finding(collector, subject(gpu), replace(worst_of, detail=f"{names}: {worst_of.detail}")),)

@@ -1,0 +1,164 @@
+"""The ports: everything the collectors may ask of the world, as Protocols.
+
+A question is a plain value with a canonical text, so that an answer can be recorded and played back.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from wirewatch.core.types import Absent, Json
+
+ALL_LINKS = 0xFFFFFFFF
+"""Scope id of a link-scoped NVML field that means "the sum over all links" (nvml.h, nvmlFieldValue_t)."""
+
+Arg = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question to a port: a call and its arguments.
+
+    For NVML the call is the function's name without `nvmlDeviceGet`, or `Field` with (field id, scope id).
+    """
+
+    call: str
+    args: tuple[Arg, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.call}({','.join('all' if a == ALL_LINKS else str(a) for a in self.args)})"
+
+
+_QUESTION = re.compile(r"(\w+)\((.*)\)")
+
+
+def parse_question(text: str) -> Question:
+    """The question whose text this is.
+
+    Raises:
+        ValueError: not the text of a question.
+    """
+    match = _QUESTION.fullmatch(text)
+    if not match:
+        raise ValueError(f"not a question: {text!r}")
+    raw = match[2].split(",") if match[2] else []
+    return Question(match[1], tuple(_arg(a) for a in raw))
+
+
+def _arg(text: str) -> Arg:
+    if text == "all":
+        return ALL_LINKS
+    return int(text) if re.fullmatch(r"-?\d+", text) else text
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, and how long the call itself took in microseconds."""
+
+    value: Json | Absent
+    us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as enumerated: `index` is today's, `uuid` is its name; empty where it could not be read."""
+
+    index: int
+    uuid: str
+    pci: str = ""
+    name: str = ""
+    absent: Absent | None = None
+
+    @property
+    def key(self) -> str:
+        """Stable over renumbering; a GPU that never told its UUID goes by its index."""
+        return self.uuid or f"index:{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlCost:
+    """What talking to NVML has cost since start, and the state of the process that does it.
+
+    `seconds` is the time inside library calls; `stuck` counts killed children that do not die.
+    """
+
+    pid: int | None
+    seconds: float
+    restarts: int
+    stuck: int
+
+
+class Nvml(Protocol):
+    """NVML, one question after the other; nothing here raises for what hardware or driver do."""
+
+    def session(self) -> int:
+        """Changes whenever NVML was initialised anew: what a device supports must be asked again."""
+        ...
+
+    def gpus(self) -> Sequence[Gpu] | Absent:
+        """The GPUs as enumerated in this session, lost ones included."""
+        ...
+
+    def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
+        """One answer a question, in order; `gpu` is a `Gpu.key`, None for the system."""
+        ...
+
+    def cost(self) -> NvmlCost: ...
+
+
+class Sysfs(Protocol):
+    """Files under /sys and /proc, by absolute path."""
+
+    def read(self, path: str) -> str | Absent:
+        """The text of a small file, trailing white space cut."""
+        ...
+
+    def entries(self, path: str) -> Sequence[str] | Absent:
+        """Names in a folder, sorted."""
+        ...
+
+    def link(self, path: str) -> str | Absent:
+        """The absolute path that this one resolves to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """CPU seconds and resident bytes of a process since it started."""
+
+    cpu_seconds: float
+    resident_bytes: int
+
+
+class Host(Protocol):
+    """The machine and its processes."""
+
+    def ask(self, question: Question) -> Answer: ...
+
+    def process(self, pid: int | None) -> ProcessUse | Absent:
+        """`pid` None is this process."""
+        ...
+
+
+class Clock(Protocol):
+    """Unix and monotonic time, in seconds."""
+
+    def now(self) -> float: ...
+
+    def mono(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """All ports of one node; `source` is `live`, `replay` or `synthetic`, `about` says it in words."""
+
+    nvml: Nvml
+    sysfs: Sysfs
+    host: Host
+    clock: Clock
+    source: str = "live"
+    about: str = "this machine"
+
+
+Answers = Mapping[Question, Answer]

@@ -1,0 +1,152 @@
+"""The values that flow through the house: readings, findings, samples.
+
+Units everywhere: bytes, seconds, bytes per second, watts, degrees Celsius.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+
+class Why(Enum):
+    """Why something is not known. There is no zero, None or NaN for that."""
+
+    MISSING = "missing"
+    UNSUPPORTED = "unsupported"
+    DENIED = "denied"
+    LOST = "lost"
+    TIMEOUT = "timeout"
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A value that could not be had, and why; `code` is the library's own number or errno."""
+
+    why: Why
+    detail: str = ""
+    code: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.why.value}: {self.detail}" if self.detail else self.why.value
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[T]):
+    """A reading that succeeded; `at` in Unix seconds, `mono` in seconds of the monotonic clock."""
+
+    value: T
+    at: float
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A reading that did not succeed; the times are those of the failure."""
+
+    absent: Absent
+    at: float
+    mono: float
+
+
+class Health(IntEnum):
+    """The worst of many is `max()`: not knowing is worse than degraded, and never healthy."""
+
+    OK = 0
+    DEGRADED = 1
+    UNKNOWN = 2
+    FAILED = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Subject:
+    """Which part a finding is about; empty where a level does not apply."""
+
+    gpu: str = ""
+    uuid: str = ""
+    link: str = ""
+    device: str = ""
+    port: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"GPU {self.gpu}"] if self.gpu else []
+        parts += [f"link {self.link}"] if self.link else []
+        parts += [self.device] if self.device else []
+        parts += [f"port {self.port}"] if self.port else []
+        return " ".join(parts) or "node"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, how bad, where, the numbers that show it, what to do, since when (Unix seconds)."""
+
+    rule: str
+    health: Health
+    subject: Subject
+    evidence: str
+    action: str
+    since: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, Subject]:
+        return (self.rule, self.subject)
+
+
+class Kind(Enum):
+    """Prometheus metric types in use here."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric family: `name` without the `wirewatch_` prefix, as it stands in /metrics.
+
+    `unproven` says what of it was never seen on real hardware; empty when all was.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    unproven: str = ""
+
+    def sample(self, value: float, *labels: str) -> "Sample":
+        """A sample of this family.
+
+        Raises:
+            ValueError: the number of label values is not the family's; the exposition library
+                would silently cut or misplace them.
+        """
+        if len(labels) != len(self.labels):
+            raise ValueError(f"{self.name} takes labels {self.labels}, got {labels}")
+        return Sample(self, labels, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series at one moment."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """What the operator says this node must have; None is "not said"."""
+
+    gpus: int | None = None
+    nvlink_links: int | None = None
+
+
+def worst(findings: Sequence[Finding]) -> Health:
+    """The health that these findings amount to; OK for none."""
+    return max((f.health for f in findings), default=Health.OK)

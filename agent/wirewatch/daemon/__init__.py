@@ -1,0 +1,1 @@
+"""The daemon: lanes, schedule, the published state."""

@@ -1,0 +1,73 @@
+"""The sockets that the daemon listens on, made by ourselves so that a failure is one clear line."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+
+class ListenError(Exception):
+    """An address that cannot be listened on; the text is one line for the user."""
+
+
+def tcp(host: str, port: int) -> socket.socket:
+    """A listening TCP socket.
+
+    IPPROTO_TCP is named because asyncio sets TCP_NODELAY only on sockets that say so; without it replies
+    wait 44 ms for a delayed acknowledgement.
+
+    Raises:
+        ListenError: unknown host, address in use or not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind((host, port))
+        server.listen(128)
+    except OSError as error:
+        server.close()
+        raise ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return server
+
+
+def local(path: str) -> socket.socket:
+    """A listening unix socket that everybody on this machine may connect to; it only answers questions.
+
+    Raises:
+        ListenError: the folder cannot be made or written, or another agent answers there.
+    """
+    place = Path(path)
+    try:
+        place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _remove_stale(place)
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        server.bind(path)
+        place.chmod(0o666)
+        server.listen(128)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {path}: {error.strerror or error}") from error
+    return server
+
+
+def _remove_stale(place: Path) -> None:
+    """Remove the socket of an agent that is gone; never a file, never a living agent's."""
+    if not place.exists() or not stat.S_ISSOCK(place.stat().st_mode):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(1.0)
+        try:
+            client.connect(str(place))
+        except ConnectionRefusedError:
+            place.unlink()
+            return
+    raise ListenError(f"cannot listen on {place}: another agent answers there")
+
+
+def default_path() -> str:
+    """Where local callers look: the service manager's folder, the system's, or the user's."""
+    for folder in (os.environ.get("RUNTIME_DIRECTORY", ""), "/run/wirewatch" if os.geteuid() == 0 else ""):
+        if folder:
+            return f"{folder.partition(':')[0]}/wirewatch.sock"
+    user = os.environ.get("XDG_RUNTIME_DIR", "")
+    return f"{user}/wirewatch/wirewatch.sock" if user else ""

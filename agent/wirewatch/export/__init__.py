@@ -1,0 +1,1 @@
+"""What goes out: Prometheus text, HTTP."""

@@ -1,0 +1,75 @@
+"""Series that the daemon makes itself: verdict, findings, and how its collectors are doing."""
+
+from collections.abc import Iterable, Iterator
+
+from wirewatch import __version__
+from wirewatch.core.component import Component, NodeState
+from wirewatch.core.types import Finding, Health, Kind, Metric, Sample
+from wirewatch.verdict.node import judge_node
+
+SUBJECT = ("rule", "gpu", "uuid", "link", "device", "port")
+
+BUILD = Metric(
+    "build_info",
+    Kind.INFO,
+    ("version", "source"),
+    "Version of the agent; source is `live`, `replay`, or `synthetic` for a recording that was changed.",
+)
+HEALTH = Metric("health", Kind.GAUGE, ("health",), "1 for the node's health now.")
+JOB_READY = Metric("job_ready", Kind.GAUGE, (), "1 when the next job may start on this node.")
+SEVERITY = Metric(
+    "finding_severity",
+    Kind.GAUGE,
+    SUBJECT,
+    "1 degraded, 2 failed; held while its collector is blind; no series when there is nothing wrong.",
+)
+SINCE = Metric("finding_since_timestamp_seconds", Kind.GAUGE, SUBJECT, "When the finding was first seen.")
+SUCCESS = Metric(
+    "collector_success", Kind.GAUGE, ("collector",), "1 when the collector's last run ended well and in time."
+)
+DURATION = Metric("collector_duration_seconds", Kind.GAUGE, ("collector",), "How long its last run took.")
+LAST = Metric(
+    "collector_last_success_timestamp_seconds",
+    Kind.GAUGE,
+    ("collector",),
+    "When the collector last succeeded; 0 for never.",
+)
+FAILURES = Metric("collector_failures_total", Kind.COUNTER, ("collector",), "Runs that failed or were overdue.")
+APPLICABLE = Metric(
+    "collector_applicable", Kind.GAUGE, ("collector",), "1 when there is something here for it to watch."
+)
+
+METRICS = (BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, SUCCESS, DURATION, LAST, FAILURES, APPLICABLE)
+
+_SEVERITY = {Health.DEGRADED: 1, Health.FAILED: 2}
+
+
+def samples(state: NodeState, source: str) -> Iterable[Sample]:
+    verdict = judge_node(state)
+    yield BUILD.sample(1, __version__, source)
+    for health in Health:
+        yield HEALTH.sample(verdict.health is health, health.name.lower())
+    yield JOB_READY.sample(verdict.job_ready)
+    for finding in verdict.findings:
+        yield from _finding(finding)
+    for component in state.components.values():
+        yield from _component(component)
+
+
+def _finding(finding: Finding) -> Iterator[Sample]:
+    severity = _SEVERITY.get(finding.health)
+    if severity is not None:
+        part = finding.subject
+        labels = (finding.rule, part.gpu, part.uuid, part.link, part.device, part.port)
+        yield SEVERITY.sample(severity, *labels)
+        yield SINCE.sample(finding.since, *labels)
+
+
+def _component(component: Component) -> Iterator[Sample]:
+    name = component.name
+    yield SUCCESS.sample(component.succeeding, name)
+    yield DURATION.sample(component.duration, name)
+    yield LAST.sample(component.last_success, name)
+    yield FAILURES.sample(component.failures, name)
+    if component.applicable is not None:
+        yield APPLICABLE.sample(component.applicable, name)

@@ -1,0 +1,1 @@
+"""The ports' adapters, each the only importer of its library; recordings and what plays them back."""

@@ -1,0 +1,50 @@
+"""The host port: the machine's identity, and what our own processes cost."""
+
+import os
+import platform
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+from wirewatch.core.ports import Answer, ProcessUse, Question
+from wirewatch.core.types import Absent, Json, Why
+
+_ANSWERS: Mapping[str, Callable[[], Json]] = {
+    "BootId": lambda: Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+    "BootTime": psutil.boot_time,
+    "Hostname": socket.gethostname,
+    "Kernel": platform.release,
+    "Machine": platform.machine,
+    "CpuCount": os.cpu_count,
+    "MemoryBytes": lambda: psutil.virtual_memory().total,
+}
+CATALOGUE = tuple(Question(call) for call in _ANSWERS)
+
+
+class SystemHost:
+    """This machine, through psutil and the standard library."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int | None, psutil.Process] = {}
+
+    def ask(self, question: Question) -> Answer:
+        answer = _ANSWERS.get(question.call)
+        if answer is None:
+            return Answer(Absent(Why.UNSUPPORTED, f"no such question: {question}"))
+        try:
+            return Answer(answer())
+        except OSError as error:
+            return Answer(Absent(Why.MISSING, str(error), error.errno))
+
+    def process(self, pid: int | None) -> ProcessUse | Absent:
+        try:
+            process = self._processes.get(pid) or psutil.Process(pid)
+            times = process.cpu_times()
+            use = ProcessUse(times.user + times.system, process.memory_info().rss)
+        except psutil.Error as error:
+            self._processes.pop(pid, None)
+            return Absent(Why.MISSING, str(error))
+        self._processes = {k: p for k, p in self._processes.items() if k is None or k == pid} | {pid: process}
+        return use

@@ -1,0 +1,80 @@
+"""Taking names out of a recording without changing their shape: serials, UUIDs, GUIDs, hosts, addresses."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+_SECRET = re.compile(
+    r"(gpu\d+/(UUID|Serial|Pdi|BoardSerial|Hostname_v1)\(.*\))"
+    r"|((Hostname|BootId)\(\))"
+    r"|(read /sys/.*/(node_guid|sys_image_guid|port_guid|gids/\d+|address|phys_switch_id|serial|node_desc))"
+)
+_MEMBERS = frozenset({"clusterUuid", "chassisSerialNumber", "chassisPhysicalSlot", "ibGuid", "hostId", "uuid"})
+_UUID = re.compile(r"(GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+_HEX = re.compile(r"[0-9a-fA-F:.\-x]+")
+_NOTHING = re.compile(r"[0:.\-x]*")
+_LONG_ENOUGH = 4
+
+
+def shape(text: str, number: int) -> str:
+    """A stand-in of the same length and alphabet: zeros (`x` for words), the number at the right end.
+
+    A UUID stays a valid version 4 UUID. Text that names nothing, such as an all-zero GUID, stays.
+    """
+    if _NOTHING.fullmatch(text):
+        return text
+    uuid = _UUID.fullmatch(text)
+    if uuid:
+        return f"{uuid[1] or ''}00000000-0000-4000-8000-{number:012d}"
+    blank = "0" if _HEX.fullmatch(text) else "x"
+    masked = [("0" if c.isdigit() else blank) if c.isalnum() else c for c in text]
+    if text.startswith("0x"):
+        masked[1] = "x"
+    places = [i for i, c in enumerate(text) if c.isalnum()]
+    for place, digit in zip(reversed(places), reversed(str(number)), strict=False):
+        masked[place] = digit
+    return "".join(masked)
+
+
+def mask(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with every secret replaced, the same secret by the same stand-in wherever it stands."""
+    kept = [dict(row) for row in rows]
+    names: dict[str, str] = {}
+    numbers: dict[int, int] = {}
+    for row in kept:
+        for secret in _secrets(row["question"], row.get("answer")):
+            if isinstance(secret, int):
+                numbers.setdefault(secret, len(numbers) + 1)
+            elif len(secret) >= _LONG_ENOUGH:
+                names.setdefault(secret, shape(secret, len(names)))
+    changed = {old: new for old, new in names.items() if old != new}
+    pattern = re.compile("|".join(re.escape(s) for s in sorted(changed, key=len, reverse=True)) or r"(?!)")
+    return [_masked(row, pattern, changed, numbers) for row in kept]
+
+
+def _secrets(question: str, answer: Any) -> Iterator[str | int]:
+    if _SECRET.fullmatch(question):
+        if isinstance(answer, str | int):
+            yield answer
+    elif isinstance(answer, Mapping):
+        for name, value in answer.items():
+            if name in _MEMBERS and isinstance(value, str):
+                yield value
+
+
+def _masked(
+    row: dict[str, Any], pattern: re.Pattern[str], names: Mapping[str, str], numbers: Mapping[int, int]
+) -> dict[str, Any]:
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return pattern.sub(lambda m: names[m[0]], value)
+        if isinstance(value, Mapping):
+            return {k: walk(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [walk(v) for v in value]
+        return value
+
+    answer = row.get("answer")
+    if isinstance(answer, int) and _SECRET.fullmatch(row["question"]):
+        row["answer"] = numbers[answer]
+    return {k: walk(v) for k, v in row.items()}

@@ -1,0 +1,165 @@
+"""The only importer of pynvml: questions in, plain values out. Runs in the child process."""
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pynvml
+
+from wirewatch.core.ports import Answer, Question
+from wirewatch.core.types import Absent, Json, Why
+from wirewatch.hw.nvml.codes import LibraryError, absent_code
+
+_UNION = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+_PEER_CALLS = frozenset({"TopologyCommonAncestor", "P2PStatus"})
+_FUNCTION_NOT_FOUND = 13
+_BINDING_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ctypes.ArgumentError)
+
+
+class Library:
+    """NVML, initialised.
+
+    Raises:
+        LibraryError: NVML could not be loaded or initialised.
+    """
+
+    def __init__(self) -> None:
+        self._handles: dict[str, Any] = {}
+        self.seconds = 0.0
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise LibraryError(int(error.value)) from error
+
+    def answer(self, scope: str | None, questions: Sequence[Question]) -> list[Answer]:
+        """Answers in order; `scope` is None for the system, `index:N` or a UUID for a GPU."""
+        try:
+            handle = None if scope is None else self._handle(scope)
+        except pynvml.NVMLError as error:
+            return [Answer(absent_code(int(error.value)))] * len(questions)
+        fields = [q for q in questions if q.call == "Field"]
+        values = self._fields(handle, fields) if fields else {}
+        return [values[q] if q.call == "Field" else self._call(handle, q) for q in questions]
+
+    def _handle(self, scope: str) -> Any:
+        if scope not in self._handles:
+            index = scope.removeprefix("index:")
+            self._handles[scope] = (
+                pynvml.nvmlDeviceGetHandleByIndex(int(index))
+                if index != scope
+                else pynvml.nvmlDeviceGetHandleByUUID(scope)
+            )
+        return self._handles[scope]
+
+    def _fields(self, handle: Any, questions: Sequence[Question]) -> dict[Question, Answer]:
+        wanted = [q.args if len(q.args) > 1 else q.args[0] for q in questions]
+        started = time.perf_counter()
+        try:
+            values = pynvml.nvmlDeviceGetFieldValues(handle, wanted)
+        except pynvml.NVMLError as error:
+            return dict.fromkeys(questions, Answer(absent_code(int(error.value))))
+        finally:
+            self.seconds += time.perf_counter() - started
+        return dict(zip(questions, map(_field, values), strict=True))
+
+    def _call(self, handle: Any, question: Question) -> Answer:
+        started = time.perf_counter()
+        try:
+            value: Json | Absent = plain(self._function(question)(handle, question))
+        except pynvml.NVMLError as error:
+            value = absent_code(int(error.value))
+        except _BINDING_ERRORS as error:
+            value = Absent(Why.MALFORMED, f"{question}: the binding failed: {error!r}")
+        spent = time.perf_counter() - started
+        self.seconds += spent
+        return Answer(value, spent * 1e6)
+
+    def _function(self, question: Question) -> Callable[[Any, Question], Any]:
+        special = _SPECIAL.get(question.call)
+        if special is not None:
+            return special
+        if question.call in _PEER_CALLS:
+            return self._peer
+        system = question.call.startswith("System")
+        name = f"nvml{question.call}" if system else f"nvmlDeviceGet{question.call}"
+        function = getattr(pynvml, name, None)
+        if function is None:
+            raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
+        if system or question.call == "Count":
+            return lambda _handle, q: function(*q.args)
+        return lambda handle, q: function(handle, *q.args)
+
+    def _peer(self, handle: Any, question: Question) -> Any:
+        other = self._handle(f"index:{question.args[0]}")
+        return getattr(pynvml, f"nvmlDeviceGet{question.call}")(handle, other, *question.args[1:])
+
+
+def _field(value: Any) -> Answer:
+    if value.nvmlReturn != 0:
+        return Answer(absent_code(int(value.nvmlReturn)), float(value.latencyUsec))
+    member = _UNION.get(value.valueType)
+    if member is None:
+        return Answer(absent_code(999), float(value.latencyUsec))
+    return Answer(plain(getattr(value.value, member)), float(value.latencyUsec))
+
+
+def plain(value: Any) -> Json:
+    """A pynvml result as JSON: structures become objects, byte arrays hexadecimal, pointers nothing."""
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, ctypes.Structure):
+        names = [field[0] for field in value._fields_]
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, ctypes.Array) and getattr(value, "_type_", None) is ctypes.c_ubyte:
+        return bytes(value).hex()
+    if isinstance(value, list | tuple | ctypes.Array):
+        return [plain(item) for item in value]
+    return plain(value.value) if isinstance(value, ctypes._SimpleCData) else None  # noqa: SLF001
+
+
+def _fabric(handle: Any, _question: Question) -> Any:
+    """Fabric information in the newest version that this driver and binding share."""
+    for version in ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"):
+        structure = getattr(pynvml, version, None)
+        if structure is None:
+            continue
+        info = structure()
+        try:
+            pynvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+        except pynvml.NVMLError as error:
+            if int(error.value) in _OTHER_VERSION:
+                continue
+            raise
+        return info
+    raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
+
+
+_OTHER_VERSION = frozenset({2, 25})
+
+
+def _sram(handle: Any, _question: Question) -> Any:
+    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    pynvml.nvmlDeviceGetSramEccErrorStatus(handle, ctypes.byref(status))
+    return status
+
+
+def _getters(_handle: Any, _question: Question) -> list[str]:
+    """Names of all getters of this binding that take a device and nothing else."""
+    names = []
+    for name in dir(pynvml):
+        code = getattr(getattr(pynvml, name), "__wrapped__", getattr(pynvml, name))
+        code = getattr(code, "__code__", None)
+        takes_device = code is not None and code.co_argcount == 1 and "Handle" not in name
+        if name.startswith("nvmlDeviceGet") and takes_device:
+            names.append(name.removeprefix("nvmlDeviceGet"))
+    return names
+
+
+_SPECIAL: dict[str, Callable[[Any, Question], Any]] = {
+    "GpuFabricInfoV": _fabric,
+    "SramEccErrorStatus": _sram,
+    "Getters": _getters,
+}

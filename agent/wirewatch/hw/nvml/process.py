@@ -1,0 +1,145 @@
+"""The parent's side of the NVML child: start it, ask it with a deadline, kill it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from wirewatch.hw.nvml import wire
+from wirewatch.hw.nvml.child import PARENT
+
+KILL_WAIT = 1.0
+"""Seconds that a killed process may take to die before it counts as stuck in the driver."""
+
+Kill = Callable[[int, int], None]
+
+
+class ChildHung(Exception):
+    """No reply by the deadline."""
+
+
+class ChildDied(Exception):
+    """The process ended; the text says how."""
+
+
+class Child:
+    """One child process, started.
+
+    Args:
+        source: what it shall answer from.
+        kill: how to send a signal; a parameter because a process that cannot be killed has no other test.
+    """
+
+    def __init__(self, source: wire.Source, kill: Kill = os.kill) -> None:
+        self._kill = kill
+        environment = os.environ | {PARENT: str(os.getpid())}
+        self._process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", "wirewatch.hw.nvml.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=environment,
+        )
+        self._rest = b""
+        self._first = wire.encode_source(source)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def hello(self, deadline: float) -> wire.Hello:
+        """Wait until the library is initialised, `deadline` in seconds.
+
+        Raises:
+            ChildHung, ChildDied: see there.
+        """
+        return wire.decode_hello(self._exchange(self._first, deadline))
+
+    def ask(self, job: bytes, deadline: float) -> wire.Reply:
+        """Send a job and wait for its reply, `deadline` in seconds.
+
+        Raises:
+            ChildHung, ChildDied: see there.
+        """
+        line = self._exchange(job, deadline)
+        try:
+            return wire.decode_reply(line)
+        except ValueError as error:
+            raise ChildDied(f"the NVML process wrote nonsense: {line[:80]!r}") from error
+
+    def _exchange(self, data: bytes, deadline: float) -> bytes:
+        end = time.monotonic() + deadline
+        try:
+            self._send(data, end)
+            return self._line(end)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ChildDied(self._how()) from error
+
+    def _send(self, data: bytes, end: float) -> None:
+        assert self._process.stdin is not None  # noqa: S101
+        handle = self._process.stdin.fileno()
+        os.set_blocking(handle, False)
+        view = memoryview(data)
+        while view:
+            self._wait(handle, select.POLLOUT, end)
+            view = view[os.write(handle, view) :]
+
+    def _line(self, end: float) -> bytes:
+        assert self._process.stdout is not None  # noqa: S101
+        handle = self._process.stdout.fileno()
+        while b"\n" not in self._rest:
+            self._wait(handle, select.POLLIN, end)
+            data = os.read(handle, 1 << 20)
+            if not data:
+                raise ChildDied(self._how())
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _wait(self, handle: int, event: int, end: float) -> None:
+        poll = select.poll()
+        poll.register(handle, event)
+        left = end - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            raise ChildHung
+
+    def _how(self) -> str:
+        try:
+            code = self._process.wait(KILL_WAIT)
+        except subprocess.TimeoutExpired:
+            return "the NVML process closed its pipe"
+        name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return f"the NVML process died ({name})"
+
+    def close(self) -> bool:
+        """Let go of NVML: ask the process to end, kill it if it does not.
+
+        Returns:
+            False when it does not die, killed or not: it hangs in the driver.
+        """
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        return self._dead() or self.kill()
+
+    def kill(self) -> bool:
+        """Kill it; False when it does not die within KILL_WAIT."""
+        with suppress(ProcessLookupError):
+            self._kill(self._process.pid, signal.SIGKILL)
+        return self._dead()
+
+    def _dead(self) -> bool:
+        try:
+            self._process.wait(KILL_WAIT)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def gone(self) -> bool:
+        """Whether the process has ended, without waiting."""
+        return self._process.poll() is not None

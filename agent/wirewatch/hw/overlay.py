@@ -1,0 +1,137 @@
+"""Overlays: small TOML files that change the answers of a recording. What they make is never called real.
+
+Each change names a port, a pattern of questions (`gpu2/Field(165,7)`, with * and ?), optionally from when
+until when in seconds of play, and one action:
+
+    set       this value instead            add     this much more
+    ramp      this much more a second       code    fail with this NVML code
+    errno     fail with this errno name     hang    never answer
+    slow      answer after so many seconds  crash   die as a library does, by a signal
+    raise     break with this text
+"""
+
+import errno as errnos
+import os
+import signal
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from wirewatch.core.ports import Answer
+from wirewatch.core.types import Absent, Json
+from wirewatch.hw.nvml.codes import absent_code
+from wirewatch.hw.recording import Key
+from wirewatch.hw.sysfs import absent_errno
+
+ACTIONS = frozenset({"set", "add", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})
+_PLACES = frozenset({"port", "match", "from", "until"})
+_FOR_EVER = 1e9
+
+
+class OverlayError(Exception):
+    """An overlay that cannot be used; the text is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change; `start` and `until` in seconds of play."""
+
+    port: str
+    match: str
+    action: str
+    argument: Any
+    start: float = 0.0
+    until: float = _FOR_EVER
+
+    def applies(self, key: Key, seconds: float) -> bool:
+        here = self.start <= seconds < self.until
+        return here and key[0] == self.port and fnmatchcase(key[1], self.match)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    name: str
+    about: str
+    changes: tuple[Change, ...]
+
+
+def load_overlay(path: str) -> Overlay:
+    """Read an overlay.
+
+    Raises:
+        OverlayError: missing file, not TOML, unknown word, no or several actions in a change.
+    """
+    try:
+        data = tomllib.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise OverlayError(f"overlay {path}: {error}") from error
+    unknown = set(data) - {"about", "change"}
+    if unknown or not isinstance(data.get("change"), list):
+        raise OverlayError(f"overlay {path}: takes `about` and [[change]], got {sorted(data)}")
+    changes = tuple(_change(path, entry) for entry in data["change"])
+    return Overlay(Path(path).stem, str(data.get("about", "")), changes)
+
+
+def _change(path: str, entry: dict[str, Any]) -> Change:
+    actions = [a for a in entry if a in ACTIONS]
+    unknown = set(entry) - ACTIONS - _PLACES
+    if unknown or len(actions) != 1 or not {"port", "match"} <= set(entry):
+        raise OverlayError(f"overlay {path}: a change has port, match and one of {sorted(ACTIONS)}; got {entry}")
+    action = actions[0]
+    if action == "errno" and not hasattr(errnos, str(entry["errno"])):
+        raise OverlayError(f"overlay {path}: no errno is called {entry['errno']!r}")
+    # TOML square brackets would be a character class; a question has none.
+    match = str(entry["match"]).replace("[", "[[]")
+    start, until = float(entry.get("from", 0)), float(entry.get("until", _FOR_EVER))
+    return Change(str(entry["port"]), match, action, entry[action], start, until)
+
+
+def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None) -> Answer | None:
+    """The answer as the overlays have it, `seconds` into the play.
+
+    Raises:
+        RuntimeError: an overlay says `raise`.
+    """
+    for overlay in overlays:
+        for one in overlay.changes:
+            if one.applies(key, seconds):
+                answer = _act(one, key, seconds, answer)
+    return answer
+
+
+def _act(one: Change, key: Key, seconds: float, answer: Answer | None) -> Answer | None:
+    match one.action:
+        case "set":
+            return Answer(one.argument)
+        case "add":
+            return _more(answer, one.argument)
+        case "ramp":
+            return _more(answer, int(one.argument * (seconds - one.start)))
+        case "code":
+            return Answer(absent_code(int(one.argument)))
+        case "errno":
+            return Answer(absent_errno(getattr(errnos, one.argument), key[1]))
+        case "slow":
+            time.sleep(float(one.argument))
+            return answer
+        case "raise":
+            raise RuntimeError(str(one.argument))
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+    while True:
+        time.sleep(3600)
+
+
+def _more(answer: Answer | None, amount: float) -> Answer | None:
+    if answer is None or isinstance(answer.value, Absent):
+        return answer
+    value: Json = answer.value
+    if isinstance(value, str) and value.strip().isdigit():
+        return Answer(str(int(value) + int(amount)), answer.us)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Answer(value + amount, answer.us)
+    return answer

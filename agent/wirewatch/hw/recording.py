@@ -1,0 +1,140 @@
+"""Recordings: what the ports answered on a real machine, moment by moment.
+
+A folder with `manifest.json` and `moments.jsonl.gz`, a line an answer. A question that is not repeated in
+a later moment was answered the same (docs/captures.md).
+"""
+
+import gzip
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wirewatch.core.ports import Answer
+from wirewatch.core.types import Absent, Why
+from wirewatch.hw.nvml.codes import absent_code
+from wirewatch.hw.sysfs import absent_errno
+
+SCHEMA = "wirewatch.recording/1"
+BUNDLED = Path(__file__).parent.parent / "recordings"
+_ERRORS = (OSError, EOFError, ValueError, KeyError, TypeError, IndexError)
+
+
+class RecordingError(Exception):
+    """A recording that cannot be played; the text is one line for the user."""
+
+
+Key = tuple[str, str]
+"""Port, and the question's text, for NVML with the GPU in front: `gpu3/Temperature(0)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """`times`: seconds of each moment since the first; `answers`: by question, in order of moments."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    times: tuple[float, ...]
+    answers: Mapping[Key, tuple[tuple[int, Answer], ...]]
+
+    def at(self, key: Key, moment: int) -> Answer | None:
+        """The latest answer not after a moment; None when the question was never asked by then."""
+        told = self.answers.get(key, ())
+        place = bisect_right(told, moment, key=lambda item: item[0])
+        return told[place - 1][1] if place else None
+
+    def growth(self, key: Key) -> float:
+        """By how much a number grew from the first moment to the last; 0 for anything else."""
+        told = [a.value for _, a in self.answers.get(key, ())]
+        numbers = [v for v in told if isinstance(v, int | float) and not isinstance(v, bool)]
+        return numbers[-1] - numbers[0] if numbers else 0
+
+
+def find(name: str) -> Path:
+    """The folder of a recording: a path, or the name of a bundled one.
+
+    Raises:
+        RecordingError: there is no such folder.
+    """
+    for folder in (Path(name), BUNDLED / name):
+        if (folder / "manifest.json").is_file():
+            return folder
+    bundled = ", ".join(bundled_names()) or "none"
+    raise RecordingError(f"no recording at {name!r}; bundled with wirewatch: {bundled}")
+
+
+def bundled_names() -> list[str]:
+    return sorted(p.parent.name for p in BUNDLED.glob("*/manifest.json"))
+
+
+def load_recording(name: str) -> Recording:
+    """Read a recording whole.
+
+    Raises:
+        RecordingError: missing, of another schema, or damaged.
+    """
+    folder = find(name)
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+        if manifest["schema"] != SCHEMA:
+            raise RecordingError(f"{folder}: schema {manifest['schema']!r}, this version plays {SCHEMA!r}")
+        times = tuple(float(m["seconds"]) for m in manifest["moments"])
+        with gzip.open(folder / "moments.jsonl.gz", "rt", encoding="utf-8") as lines:
+            answers = _answers(lines)
+    except _ERRORS as error:
+        raise RecordingError(f"{folder}: damaged recording ({error.__class__.__name__}: {error})") from error
+    if not times or list(times) != sorted(times):
+        raise RecordingError(f"{folder}: damaged recording (moments missing or not in order)")
+    return Recording(folder.name, manifest, times, answers)
+
+
+def _answers(lines: Iterable[str]) -> dict[Key, tuple[tuple[int, Answer], ...]]:
+    found: dict[Key, list[tuple[int, Answer]]] = {}
+    for line in lines:
+        row = json.loads(line)
+        found.setdefault((row["port"], row["question"]), []).append((row["moment"], unpack(row)))
+    return {key: tuple(sorted(told, key=lambda item: item[0])) for key, told in found.items()}
+
+
+def pack(moment: int, port: str, question: str, answer: Answer) -> dict[str, Any]:
+    """One line of a recording: `answer`; or `code` of NVML, `errno` of a file; or `why` and `detail`."""
+    row: dict[str, Any] = {"moment": moment, "port": port, "question": question}
+    value = answer.value
+    if not isinstance(value, Absent):
+        row["answer"] = value
+    elif value.code is not None and port in _NUMBERED:
+        row[_NUMBERED[port]] = value.code
+    else:
+        row |= {"why": value.why.value, "detail": value.detail}
+    return row | {"us": round(answer.us, 1)}
+
+
+_NUMBERED = {"nvml": "code", "sysfs": "errno"}
+
+
+def unpack(row: Mapping[str, Any]) -> Answer:
+    if "answer" in row:
+        return Answer(row["answer"], row["us"])
+    if "code" in row:
+        return Answer(absent_code(row["code"]), row["us"])
+    if "errno" in row:
+        return Answer(absent_errno(row["errno"], row["question"].partition(" ")[2]), row["us"])
+    return Answer(Absent(Why(row["why"]), row["detail"]), row["us"])
+
+
+def write(folder: Path, manifest: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write a recording; the gzip carries no time stamp, so that equal answers make equal files.
+
+    Returns:
+        How many lines were written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with (folder / "moments.jsonl.gz").open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, 0) as packed:
+        for count, row in enumerate(rows, 1):  # noqa: B007
+            packed.write(json.dumps(row, separators=(",", ":"), sort_keys=True).encode() + b"\n")
+    text = json.dumps({**manifest, "schema": SCHEMA, "lines": count}, indent=1, sort_keys=True)
+    (folder / "manifest.json").write_text(text + "\n", "utf-8")
+    return count

@@ -1,0 +1,1 @@
+"""From the findings of all components to one verdict about the node."""
