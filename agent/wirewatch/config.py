@@ -1,5 +1,6 @@
 """One TOML file, one frozen model. An unknown key or a wrong type is an error, never ignored."""
 
+import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -59,7 +60,9 @@ def _model(collectors: Sequence[AnyCollector]) -> type[Config]:
 
 
 def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config, tuple[AnyCollector, ...]]:
-    """The configuration, and the enabled collectors with their options and policies set; None is all defaults.
+    """The configuration, and the enabled collectors with their options and policies set.
+
+    Without a file everything has its default.
 
     Raises:
         ConfigError: file missing or unreadable, not TOML, unknown key, wrong type, impossible value.
@@ -69,7 +72,10 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     try:
-        config = _model(collectors).model_validate(data)
+        # By way of JSON, where strict models take objects for dataclasses and arrays for tuples.
+        config = _model(collectors).model_validate_json(json.dumps(data))
+    except TypeError as error:
+        raise ConfigError(f"{path}: dates and times mean nothing here ({error})") from error
     except ValidationError as error:
         raise ConfigError(f"{path}: {_first(error)}") from error
     ready = [

@@ -112,7 +112,10 @@ def main(raw: Path, target: Path) -> None:
     rows = []
     for moment, name in enumerate(("nvml_idle.json", "nvml_after.json")):
         dump = json.loads((raw / name).read_text("utf-8"))
-        told = {f"{k.removeprefix('nvmlDeviceGet').removeprefix('nvml')}()": _answer(v) for k, v in dump["system"].items()}
+        told = {
+            f"{k.removeprefix('nvmlDeviceGet').removeprefix('nvml')}()": _answer(v)
+            for k, v in dump["system"].items()
+        }
         for device in dump["devices"]:
             told |= _device(raw, device["index"], device, moment)
         for question, answer in told.items():

@@ -28,7 +28,9 @@ def cli(*, verbose: bool) -> None:
     error, 78 wrong configuration.
     """
     level = logging.DEBUG if verbose else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
 
 
 cli.add_command(serve)
@@ -47,6 +49,6 @@ def run(arguments: Sequence[str]) -> int:
         return USAGE
     except click.Abort:
         return INTERNAL
-    except Exception:
+    except Exception:  # noqa: BLE001 - Python's own exit status 1 would read as the verdict DEGRADED
         traceback.print_exc()
         return INTERNAL

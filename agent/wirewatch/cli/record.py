@@ -11,7 +11,9 @@ from wirewatch import __version__
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--moments", default=3, show_default=True, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--every", default=5.0, show_default=True, type=click.FloatRange(0), help="Seconds between them.")
+@click.option(
+    "--every", default=5.0, show_default=True, type=click.FloatRange(0), help="Seconds between them."
+)
 @click.option("--note", default="", help="What the node was doing; kept in the manifest.")
 def record(*, folder: Path, moments: int, every: float, note: str) -> None:
     """Record everything that can be read of this node into FOLDER, names masked."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from wirewatch.config import Config
+from wirewatch.config import Config, ConfigError
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.sockets import ListenError
 from wirewatch.hw.nvml.client import NvmlClient
@@ -42,7 +42,7 @@ def serve(
     if listen:
         try:
             address(listen)
-        except Exception as error:
+        except ConfigError as error:
             raise click.UsageError(str(error)) from error
     host, port = address(listen or config.listen.address)
     hardware, nvml = _hardware(replay, overlays, loop=loop)

@@ -143,8 +143,12 @@ def _gone(
 
 
 def _lost(gpu: Gpu, absent: Absent) -> Finding:
-    action = "drain; look for XID 79 in the kernel log; reset the GPU or reboot, replace it if it is lost again"
-    return Finding("gpu.lost", Health.FAILED, subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {absent}", action)
+    action = (
+        "drain; look for XID 79 in the kernel log; reset the GPU or reboot, replace it if it is lost again"
+    )
+    return Finding(
+        "gpu.lost", Health.FAILED, subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {absent}", action
+    )
 
 
 def _missing(here: int, wanted: int, streak: Streak, policy: InventoryPolicy) -> Finding:

@@ -19,7 +19,9 @@ GENERATION = Metric(
 GENERATION_MAX = Metric("pcie_generation_max", Kind.GAUGE, GPU, "Highest PCIe generation of GPU and slot.")
 WIDTH = Metric("pcie_width", Kind.GAUGE, GPU, "PCIe lanes of the GPU's link now.")
 WIDTH_MAX = Metric("pcie_width_max", Kind.GAUGE, GPU, "Most PCIe lanes of GPU and slot.")
-REPLAYS = Metric("pcie_replays_total", Kind.COUNTER, GPU, "PCIe packets sent again, since reset.", "values above 0")
+REPLAYS = Metric(
+    "pcie_replays_total", Kind.COUNTER, GPU, "PCIe packets sent again, since reset.", "values above 0"
+)
 
 QUESTIONS: Mapping[Metric, Question] = {
     GENERATION: Question("CurrPcieLinkGeneration"),
@@ -101,7 +103,9 @@ def _width(memory: Memory, gpu: Gpu, value: GpuPcie, policy: PciePolicy) -> Iter
     if memory.narrow.count:
         health = Health.FAILED if memory.narrow.count >= policy.confirm else Health.DEGRADED
         evidence = f"x{value.numbers[WIDTH]} of x{value.numbers[WIDTH_MAX]} lanes"
-        action = "drain, power the node off and reseat the GPU or its riser; a width does not change by itself"
+        action = (
+            "drain, power the node off and reseat the GPU or its riser; a width does not change by itself"
+        )
         yield Finding("pcie.width", health, subject(gpu), evidence, action)
 
 

@@ -52,7 +52,9 @@ def ask_gpu(nvml: Nvml, gpu: str, questions: Sequence[Question], known: Supporte
     whole = whole_failure([a.value for a in answers.values()])
     if whole is not None:
         return whole
-    refused = {q for q, a in answers.items() if isinstance(a.value, Absent) and a.value.why is Why.UNSUPPORTED}
+    refused = {
+        q for q, a in answers.items() if isinstance(a.value, Absent) and a.value.why is Why.UNSUPPORTED
+    }
     return Asked(answers, Supported(session, skip | refused))
 
 

@@ -138,10 +138,11 @@ def _blind(collector: str, absent: Absent) -> Finding:
 
 def _held(component: Component) -> tuple[Finding, ...]:
     """Going blind repairs nothing: what was wrong stays wrong."""
-    return tuple(f for f in component.findings if (f.rule, f.subject) != (blind_rule(component.name), Subject()))
+    return tuple(
+        f for f in component.findings if (f.rule, f.subject) != (blind_rule(component.name), Subject())
+    )
 
 
 def _since(before: tuple[Finding, ...], now: tuple[Finding, ...], at: float) -> tuple[Finding, ...]:
     started = {f.key: f.since for f in before}
     return tuple(replace(f, since=started.get(f.key, f.since or at)) for f in now)
-

@@ -6,7 +6,7 @@ A question is a plain value with a canonical text, so that an answer can be reco
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from wirewatch.core.types import Absent, Json
 
@@ -16,9 +16,8 @@ ALL_LINKS = 0xFFFFFFFF
 Arg = int | str
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One question to a port: a call and its arguments.
+class Question(NamedTuple):
+    """One question to a port: a call and its arguments. A tuple, since it is hashed thousands of times.
 
     For NVML the call is the function's name without `nvmlDeviceGet`, or `Field` with (field id, scope id).
     """
@@ -52,8 +51,7 @@ def _arg(text: str) -> Arg:
     return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What came back, and how long the call itself took in microseconds."""
 
     value: Json | Absent

@@ -60,7 +60,11 @@ def _component(component: Component) -> dict[str, Any]:
         "failures": component.failures,
         "findings": [finding(f) for f in component.findings],
         "samples": [
-            {"name": f"wirewatch_{s.metric.name}", "labels": dict(zip(s.metric.labels, s.labels, strict=True)), "value": s.value}
+            {
+                "name": f"wirewatch_{s.metric.name}",
+                "labels": dict(zip(s.metric.labels, s.labels, strict=True)),
+                "value": s.value,
+            }
             for s in component.samples
         ],
     }

@@ -34,7 +34,9 @@ LAST = Metric(
     ("collector",),
     "When the collector last succeeded; 0 for never.",
 )
-FAILURES = Metric("collector_failures_total", Kind.COUNTER, ("collector",), "Runs that failed or were overdue.")
+FAILURES = Metric(
+    "collector_failures_total", Kind.COUNTER, ("collector",), "Runs that failed or were overdue."
+)
 APPLICABLE = Metric(
     "collector_applicable", Kind.GAUGE, ("collector",), "1 when there is something here for it to watch."
 )

@@ -52,8 +52,9 @@ class Exposition:
         """The text and its content type, chosen by the Accept header of the request."""
         encode, content_type = choose_encoder(accept)
         parts = [self._part("", state, encode, content_type, node.samples(state, self._source))]
-        for component in state.components.values():
-            parts.append(self._part(component.name, component.samples, encode, content_type, component.samples))
+        parts.extend(
+            self._part(c.name, c.samples, encode, content_type, c.samples) for c in state.components.values()
+        )
         text = b"".join(parts)
         return (text + _EOF if "openmetrics" in content_type else text), content_type
 

@@ -9,7 +9,9 @@ _SECRET = re.compile(
     r"|((Hostname|BootId)\(\))"
     r"|(read /sys/.*/(node_guid|sys_image_guid|port_guid|gids/\d+|address|phys_switch_id|serial|node_desc))"
 )
-_MEMBERS = frozenset({"clusterUuid", "chassisSerialNumber", "chassisPhysicalSlot", "ibGuid", "hostId", "uuid"})
+_MEMBERS = frozenset(
+    {"clusterUuid", "chassisSerialNumber", "chassisPhysicalSlot", "ibGuid", "hostId", "uuid"}
+)
 _UUID = re.compile(r"(GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-fA-F:.\-x]+")
 _NOTHING = re.compile(r"[0:.\-x]*")

@@ -80,7 +80,9 @@ def _change(path: str, entry: dict[str, Any]) -> Change:
     actions = [a for a in entry if a in ACTIONS]
     unknown = set(entry) - ACTIONS - _PLACES
     if unknown or len(actions) != 1 or not {"port", "match"} <= set(entry):
-        raise OverlayError(f"overlay {path}: a change has port, match and one of {sorted(ACTIONS)}; got {entry}")
+        raise OverlayError(
+            f"overlay {path}: a change has port, match and one of {sorted(ACTIONS)}; got {entry}"
+        )
     action = actions[0]
     if action == "errno" and not hasattr(errnos, str(entry["errno"])):
         raise OverlayError(f"overlay {path}: no errno is called {entry['errno']!r}")

@@ -48,7 +48,12 @@ class Recorder:
         """Write what was recorded, masked; returns the number of lines."""
         start = self.moments[0]["mono"]
         moments = [
-            {"moment": m["moment"], "at": round(m["at"], 3), "seconds": round(m["mono"] - start, 3), "note": m["note"]}
+            {
+                "moment": m["moment"],
+                "at": round(m["at"], 3),
+                "seconds": round(m["mono"] - start, 3),
+                "note": m["note"],
+            }
             for m in self.moments
         ]
         manifest = {"wirewatch": version, "masked": True, "moments": moments, **self._about()}

@@ -29,7 +29,7 @@ def absent_errno(number: int, path: str) -> Absent:
 
 
 class SystemSysfs:
-    """Files below `root`, `/` on a real machine; paths are given as the kernel's, from `/sys` or `/proc` on."""
+    """Files below `root`, `/` on a real machine; paths are the kernel's, from `/sys` or `/proc` on."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -48,7 +48,7 @@ class SystemSysfs:
 
     def entries(self, path: str) -> Sequence[str] | Absent:
         try:
-            return sorted(os.listdir(self._at(path)))
+            return sorted(entry.name for entry in self._at(path).iterdir())
         except OSError as error:
             return absent_errno(error.errno or 0, path)
 

@@ -14,9 +14,27 @@ PCI_FILES = (
 NET = "/sys/class/net"
 NET_FILES = ("address", "mtu", "operstate", "speed", "carrier_changes", "carrier_down_count", "type")
 RDMA = "/sys/class/infiniband"
-RDMA_FILES = ("board_id", "fw_ver", "hca_type", "hw_rev", "node_guid", "node_type", "sys_image_guid", "node_desc")
+RDMA_FILES = (
+    "board_id",
+    "fw_ver",
+    "hca_type",
+    "hw_rev",
+    "node_guid",
+    "node_type",
+    "sys_image_guid",
+    "node_desc",
+)
 PORT_FILES = ("state", "phys_state", "link_layer", "rate", "lid", "lid_mask_count", "sm_lid", "cap_mask")
-MODULES = ("nvidia", "nvidia_peermem", "nv_peer_mem", "ib_core", "ib_uverbs", "mlx5_core", "mlx5_ib", "gdrdrv")
+MODULES = (
+    "nvidia",
+    "nvidia_peermem",
+    "nv_peer_mem",
+    "ib_core",
+    "ib_uverbs",
+    "mlx5_core",
+    "mlx5_ib",
+    "gdrdrv",
+)
 SINGLE = (
     "/sys/kernel/mm/memory_peers/nv_mem/version",
     "/sys/kernel/mm/memory_peers/nv_mem_nc/version",

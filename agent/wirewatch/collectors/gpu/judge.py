@@ -38,7 +38,11 @@ def judge(
 ) -> tuple[dict[str, GpuMemory[Memory]], tuple[Finding, ...]]:
     def one(memory: Memory, gpu: Gpu, value: GpuState) -> tuple[Memory, tuple[Finding, ...]]:
         new = _remember(memory, value, policy, ok.mono)
-        findings = (*_throttle(new, gpu, value, policy), *_memory(new, gpu, value), *_recovery(new, gpu, value))
+        findings = (
+            *_throttle(new, gpu, value, policy),
+            *_memory(new, gpu, value),
+            *_recovery(new, gpu, value),
+        )
         return new, (*findings, *unread("gpu", gpu, _essential(value)))
 
     return fold_gpus("gpu", memories, ok.value, START, one)
@@ -90,7 +94,9 @@ def _throttled(memory: Memory, value: GpuState, policy: GpuPolicy, mono: float) 
 
 
 def _throttle(memory: Memory, gpu: Gpu, value: GpuState, policy: GpuPolicy) -> Iterator[Finding]:
-    held = [n for n in THROTTLE_ACTIONS if memory.streaks.get(f"throttle:{n}", Streak()).count >= policy.confirm]
+    held = [
+        n for n in THROTTLE_ACTIONS if memory.streaks.get(f"throttle:{n}", Streak()).count >= policy.confirm
+    ]
     exact = [n for n in held if n != "hw_slowdown"]
     for name in exact or held:
         polls = memory.streaks[f"throttle:{name}"].count
@@ -103,7 +109,8 @@ def _throttle(memory: Memory, gpu: Gpu, value: GpuState, policy: GpuPolicy) -> I
 def _memory(memory: Memory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
     for (_, location), window in memory.uncorrected.items():
         if window.total():
-            evidence = f"{window.total()} uncorrected {location} errors within a day, {window.last} since driver load"
+            recent, ever = window.total(), window.last
+            evidence = f"{recent} uncorrected {location} errors within a day, {ever} since driver load"
             action = "drain, then reset the GPU; replace it if they return"
             yield Finding("gpu.ecc_uncorrected", Health.DEGRADED, _with(gpu, location), evidence, action)
     if isinstance(value.remapped, Absent):
@@ -133,4 +140,3 @@ def _recovery(memory: Memory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
 
 def _with(gpu: Gpu, what: str) -> Subject:
     return replace(subject(gpu), device=what)
-

@@ -1,8 +1,10 @@
 """NVLink: bytes, errors, state and speed of the links, fabric registration, chip-to-chip links."""
 
-from wirewatch.collectors.nvlink.judge import NvlinkPolicy, judge
-from wirewatch.collectors.nvlink.reading import Memory, NvlinkOptions, Reading, read
+from wirewatch.collectors.nvlink.judge import judge
+from wirewatch.collectors.nvlink.policy import NvlinkPolicy
+from wirewatch.collectors.nvlink.reading import read
 from wirewatch.collectors.nvlink.samples import METRICS, samples
+from wirewatch.collectors.nvlink.values import Memory, NvlinkOptions, Reading
 from wirewatch.core.collector import Collector
 from wirewatch.core.pergpu import Memories
 from wirewatch.core.types import Absent

@@ -6,7 +6,7 @@ not be known: it is what answers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from wirewatch.core.ports import ALL_LINKS, Question
 
@@ -21,6 +21,7 @@ EFFECTIVE_BER = Question("Field", (220, ALL_LINKS))
 C2C_COUNT = Question("Field", (170,))
 
 
+@cache
 def of_all(field: int) -> Question:
     return Question("Field", (field, ALL_LINKS))
 
@@ -36,8 +37,13 @@ class Traffic:
     scale: int
     twin_proof: int
 
-    def questions(self) -> list[Question]:
-        return [of_all(f) for f in (self.transmit, self.receive, self.twin_transmit, self.twin_receive)]
+    def questions(self) -> tuple[Question, Question, Question, Question]:
+        return (
+            of_all(self.transmit),
+            of_all(self.receive),
+            of_all(self.twin_transmit),
+            of_all(self.twin_receive),
+        )
 
 
 TRAFFIC: Sequence[Traffic] = (
@@ -74,14 +80,17 @@ LINK_ERRORS: Mapping[str, int] = {
 """Kind of error to its field, where a single link can be asked too."""
 
 
+@cache
 def state(link: int) -> Question:
     return Question("Field", (165, link))
 
 
+@cache
 def old_state(link: int) -> Question:
     return Question("NvLinkState", (link,))
 
 
+@cache
 def speed(link: int) -> Question:
     return Question("Field", (164, link))
 

@@ -1,98 +1,25 @@
 """Reading NVLink: one job a GPU, all-links values each poll, single links when due or when errors moved."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from wirewatch.collectors.nvlink import fields
+from wirewatch.collectors.nvlink.values import (
+    START,
+    Detail,
+    Fabric,
+    GpuLinks,
+    Link,
+    Memory,
+    NvlinkOptions,
+    Reading,
+    Traffic,
+)  # fmt: skip
 from wirewatch.core.asking import Asked, Supported, as_int, ask_gpu, member
 from wirewatch.core.bits import ber
-from wirewatch.core.collector import Options
 from wirewatch.core.pergpu import GpuReading, Memories, remembered
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.rates import Streak, Window, delta, measured
+from wirewatch.core.rates import Window, delta, measured
 from wirewatch.core.types import Absent, Why
-
-
-@dataclass(frozen=True, slots=True)
-class NvlinkOptions(Options):
-    """`link_detail`: series for each single link, read every `link_detail_interval` seconds."""
-
-    link_detail: bool = False
-    link_detail_interval: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """`state` as NVML numbers it: 0 inactive, 1 active, 2 sleep, 3 traffic disabled; `speed` in bytes/s."""
-
-    link: int
-    state: int | Absent
-    speed: float | Absent
-
-
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """Fabric registration; `state`, `summary` index `bits.FABRIC_STATES` and `FABRIC_SUMMARIES`."""
-
-    state: int
-    status: int
-    mask: int
-    summary: int | None
-    clique: int
-    cluster: str
-
-
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """Counters of single links at one moment: bytes by direction, errors by kind, each by link."""
-
-    mono: float
-    transmit: Mapping[int, int]
-    receive: Mapping[int, int]
-    errors: Mapping[str, Mapping[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Payload bytes over all links, and the raw readings that the next poll compares with."""
-
-    transmit: int | Absent
-    receive: int | Absent
-    raw: Mapping[Question, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuLinks:
-    """What one GPU told about its links; kinds of error that it does not have are left out."""
-
-    mig: bool
-    links: tuple[Link, ...]
-    traffic: Traffic
-    errors: Mapping[str, int | Absent]
-    effective_ber: float | Absent
-    fabric: Fabric | Absent
-    c2c: tuple[Link, ...]
-    detail: Detail | Absent | None
-    count: int | None
-    supported: Supported
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a poll leaves for the next one; `links` is how many the GPU says it has, 0 for not known."""
-
-    supported: Supported = field(default_factory=Supported)
-    links: int = 0
-    raw: Mapping[Question, int] = field(default_factory=dict)
-    errors: Mapping[str, Window] = field(default_factory=dict)
-    streaks: Mapping[str, Streak] = field(default_factory=dict)
-    seen_active: frozenset[int] = frozenset()
-    expected: int | None = None
-    detail: Detail | None = None
-
-
-Reading = tuple[GpuReading[GpuLinks], ...]
-START = Memory()
 
 
 def read(hardware: Hardware, memories: Memories[Memory], options: NvlinkOptions) -> Reading | Absent:
@@ -139,8 +66,12 @@ def _unsupported(value: object) -> bool:
 
 def _first(asked: Asked, questions: Sequence[Question]) -> int | Absent:
     """The newest generation's answer that this device supports."""
-    answers = [asked.whole(q) for q in questions]
-    return next((a for a in answers if not _unsupported(a)), answers[0])
+    answer = asked.whole(questions[0])
+    for question in questions[1:]:
+        if not _unsupported(answer):
+            break
+        answer = asked.whole(question)
+    return answer
 
 
 def _mig(asked: Asked) -> bool:

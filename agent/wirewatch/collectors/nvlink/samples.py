@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from wirewatch.collectors.nvlink.reading import Detail, Fabric, GpuLinks, Link, Memory, Reading
+from wirewatch.collectors.nvlink.values import Detail, Fabric, GpuLinks, Link, Memory, Reading
 from wirewatch.core.bits import FABRIC_STATES, FABRIC_SUMMARIES
 from wirewatch.core.pergpu import Memories
 from wirewatch.core.types import Absent, Kind, Metric, Sample
@@ -56,13 +56,19 @@ C2C_LINKS = Metric(
 C2C_PEAK = Metric(
     "c2c_peak_bytes_per_second", Kind.GAUGE, GPU, "Line rate of all active chip-to-chip links.", "Grace"
 )
-LINK_TRANSMIT = Metric("nvlink_link_transmit_bytes_total", Kind.COUNTER, LINK, "Payload bytes sent, one link.")
-LINK_RECEIVE = Metric("nvlink_link_receive_bytes_total", Kind.COUNTER, LINK, "Payload bytes received, one link.")
+LINK_TRANSMIT = Metric(
+    "nvlink_link_transmit_bytes_total", Kind.COUNTER, LINK, "Payload bytes sent, one link."
+)
+LINK_RECEIVE = Metric(
+    "nvlink_link_receive_bytes_total", Kind.COUNTER, LINK, "Payload bytes received, one link."
+)
 LINK_ERRORS = Metric(
     "nvlink_link_errors_total", Kind.COUNTER, (*LINK, "kind"), "NVLink errors, one link.", BLACKWELL
 )
 LINK_UP = Metric("nvlink_link_up", Kind.GAUGE, LINK, "1 when the link is active or asleep, else 0.")
-LINK_SPEED = Metric("nvlink_link_speed_bytes_per_second", Kind.GAUGE, LINK, "Line rate of the link, one direction.")
+LINK_SPEED = Metric(
+    "nvlink_link_speed_bytes_per_second", Kind.GAUGE, LINK, "Line rate of the link, one direction."
+)
 
 METRICS = (
     TRANSMIT, RECEIVE, ERRORS, BER, LINKS, EXPECTED, PEAK, FABRIC_STATE, FABRIC_HEALTH, C2C_LINKS, C2C_PEAK,
@@ -123,9 +129,11 @@ def rate(links: tuple[Link, ...]) -> float:
 
 
 def _fabric(fabric: Fabric, labels: tuple[str, str]) -> Iterator[Sample]:
-    for number, name in enumerate(FABRIC_STATES):
-        yield FABRIC_STATE.sample(fabric.state == number, *labels, name)
-    if fabric.summary is not None:
+    """Nothing of what is not supported here: a GPU without a fabric, a fabric without a summary."""
+    if fabric.state:
+        for number, name in enumerate(FABRIC_STATES):
+            yield FABRIC_STATE.sample(fabric.state == number, *labels, name)
+    if fabric.state and fabric.summary:
         for number, name in enumerate(FABRIC_SUMMARIES):
             yield FABRIC_HEALTH.sample(fabric.summary == number, *labels, name)
 

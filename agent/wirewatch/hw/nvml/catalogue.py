@@ -25,7 +25,12 @@ _COUNTS = {
     "PcieThroughput": (2,),
 }
 """Calls with arguments, and how many values each argument has, from 0 on."""
-_LINK_CALLS = {"NvLinkState": (), "NvLinkVersion": (), "NvLinkRemotePciInfo": (), "NvLinkRemoteDeviceType": ()}
+_LINK_CALLS = {
+    "NvLinkState": (),
+    "NvLinkVersion": (),
+    "NvLinkRemotePciInfo": (),
+    "NvLinkRemoteDeviceType": (),
+}
 _LINK_COUNTS = {"NvLinkCapability": 6, "NvLinkErrorCounter": 5}
 _SKIPPED = frozenset(
     {

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wirewatch.core.enumerate import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
@@ -31,9 +31,9 @@ class Limits:
 
     job: float = 5.0
     start: float = 30.0
-    restart: Delay = Delay(1.0, 30.0)
-    leave_out: Delay = Delay(10.0, 600.0)
-    lost: Delay = Delay(60.0, 600.0)
+    restart: Delay = field(default_factory=lambda: Delay(1.0, 30.0))
+    leave_out: Delay = field(default_factory=lambda: Delay(10.0, 600.0))
+    lost: Delay = field(default_factory=lambda: Delay(60.0, 600.0))
 
 
 _NODE = "node"
@@ -130,7 +130,9 @@ class NvmlClient:
         try:
             reply = self._child.ask(wire.encode_job(scope, questions), self._limits.job)
         except ChildHung:
-            absent = Absent(Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while")
+            absent = Absent(
+                Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while"
+            )
         except ChildDied as error:
             absent = Absent(Why.LOST, f"{error} while it was asked; left out for a while")
         else:

@@ -37,13 +37,17 @@ class Child:
     def __init__(self, source: wire.Source, kill: Kill = os.kill) -> None:
         self._kill = kill
         environment = os.environ | {PARENT: str(os.getpid())}
-        self._process = subprocess.Popen(  # noqa: S603
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "wirewatch.hw.nvml.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
             env=environment,
         )
+        assert self._process.stdin is not None  # noqa: S101
+        assert self._process.stdout is not None  # noqa: S101
+        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._to, False)  # noqa: FBT003
         self._rest = b""
         self._first = wire.encode_source(source)
 
@@ -80,32 +84,22 @@ class Child:
             raise ChildDied(self._how()) from error
 
     def _send(self, data: bytes, end: float) -> None:
-        assert self._process.stdin is not None  # noqa: S101
-        handle = self._process.stdin.fileno()
-        os.set_blocking(handle, False)
         view = memoryview(data)
         while view:
-            self._wait(handle, select.POLLOUT, end)
-            view = view[os.write(handle, view) :]
+            try:
+                view = view[os.write(self._to, view) :]
+            except BlockingIOError:
+                _wait(self._to, select.POLLOUT, end)
 
     def _line(self, end: float) -> bytes:
-        assert self._process.stdout is not None  # noqa: S101
-        handle = self._process.stdout.fileno()
         while b"\n" not in self._rest:
-            self._wait(handle, select.POLLIN, end)
-            data = os.read(handle, 1 << 20)
+            _wait(self._from, select.POLLIN, end)
+            data = os.read(self._from, 1 << 20)
             if not data:
                 raise ChildDied(self._how())
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         return line
-
-    def _wait(self, handle: int, event: int, end: float) -> None:
-        poll = select.poll()
-        poll.register(handle, event)
-        left = end - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
-            raise ChildHung
 
     def _how(self) -> str:
         try:
@@ -143,3 +137,12 @@ class Child:
     def gone(self) -> bool:
         """Whether the process has ended, without waiting."""
         return self._process.poll() is not None
+
+
+def _wait(handle: int, event: int, end: float) -> None:
+    """Wait until a pipe is ready, or the monotonic time `end`."""
+    poll = select.poll()
+    poll.register(handle, event)
+    left = end - time.monotonic()
+    if left <= 0 or not poll.poll(left * 1000):
+        raise ChildHung

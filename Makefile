@@ -1,0 +1,62 @@
+# Everything works in a virtual environment of its own; nothing outside this folder is changed,
+# but for test-system, which installs Debian packages when run as root.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LISTEN ?= 127.0.0.1:9410
+
+.PHONY: run test check test-system bench docs goldens hardware clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.run
+
+# The daemon, on the GPUs found here, else on the bundled recording. LISTEN=HOST:PORT to choose the port.
+run: $(VENV)/.run
+	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
+
+# All tests that need nothing but Python packages.
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not system" --cov --cov-report=term:skip-covered
+
+# Style, types, layers.
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Tests against real components of Debian. A missing one is a failure here.
+test-system: $(VENV)/.dev
+	tests/system/packages
+	$(BIN)/python -m pytest -m system
+
+# Cost of a poll and of a scrape on the recorded 8-GPU node: medians and spread.
+bench: $(VENV)/.run
+	$(BIN)/python -m tests.bench
+
+# docs/METRICS.md from the code.
+docs: $(VENV)/.dev
+	$(BIN)/python -m tests.tools.metrics_page
+
+# The golden /metrics files, after a change that was meant.
+goldens: $(VENV)/.dev
+	WIREWATCH_GOLDENS=write $(BIN)/python -m pytest -q tests/goldens
+
+# Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose.
+PARTS ?= parity recover record interference cost
+OUT ?= build/hardware
+hardware:
+	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m tests.hardware $(PARTS) --out $(OUT)
+
+clean:
+	rm -rf $(VENV) build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,63 @@
+"""Proof on real hardware, part by part.
+
+    PYTHONPATH=agent python3 -m tests.hardware parity cost interference record recover --out DIR
+
+Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
+fails or a part could not be done.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from tests.hardware.kit import KitError, Report
+
+PARTS = ("parity", "cost", "interference", "record", "recover")
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.hardware", description="Proof on real hardware.")
+    parser.add_argument("parts", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--out", required=True, type=Path, help="folder for the results")
+    parser.add_argument("--seconds", type=float, default=480.0, help="cost: length of the whole run")
+    parser.add_argument("--pairs", type=int, default=5, help="interference: pairs of windows")
+    parser.add_argument("--window", type=float, default=20.0, help="interference: seconds of a window")
+    return parser.parse_args(arguments)
+
+
+def _run(part: str, options: argparse.Namespace) -> bool:
+    report = Report(part, options.out)
+    began = time.monotonic()
+    print(f"\n=== {part}", flush=True)
+    try:
+        import_module(f"tests.hardware.{part}").run(report, options)
+    except (KitError, OSError, subprocess.SubprocessError) as error:
+        report.check("the part could be done", ok=False, told=f"{error.__class__.__name__}: {error}")
+    except Exception:  # noqa: BLE001 - a bug in one part must not lose the results of the others
+        report.check("the part could be done", ok=False, told=traceback.format_exc())
+    report.note(seconds=round(time.monotonic() - began, 1))
+    return report.ok
+
+
+def _terminated(_number: int, _frame: object) -> None:
+    """Leave through the context managers, so that no daemon and no job is left running."""
+    sys.exit(1)
+
+
+def main() -> int:
+    options = _options(sys.argv[1:])
+    options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, _terminated)
+    results = {part: _run(part, options) for part in options.parts}
+    print("\n" + "  ".join(f"{part}: {'PASS' if ok else 'FAIL'}" for part, ok in results.items()), flush=True)
+    return 0 if all(results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

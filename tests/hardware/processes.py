@@ -1,0 +1,91 @@
+"""What a process costs, from /proc."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """CPU seconds since the process began: in clock ticks, and exact where the scheduler tells."""
+
+    ticks: float
+    exact: float | None
+
+    @property
+    def seconds(self) -> float:
+        """The larger one: ticks are coarse, and the exact sum forgets threads that have ended."""
+        return max(self.ticks, self.exact or 0.0)
+
+    def since(self, before: "Cpu") -> "Cpu":
+        known = self.exact is not None and before.exact is not None
+        exact = (self.exact or 0.0) - (before.exact or 0.0) if known else None
+        return Cpu(self.ticks - before.ticks, exact)
+
+
+def cpu(pid: int) -> Cpu:
+    """CPU time of a process with all its threads.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    fields = _stat(pid)
+    ticks = (int(fields[11]) + int(fields[12])) / _TICK
+    exact: float | None = None
+    with suppress(OSError, ValueError, IndexError):
+        texts = [p.read_text("ascii") for p in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+        exact = sum(int(text.split()[0]) for text in texts) * 1e-9 if texts else None
+    return Cpu(ticks, exact)
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on; the name before may hold blanks and brackets."""
+    return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+
+
+def memory(pid: int) -> dict[str, int]:
+    """Bytes: `pss`, `rss`, and `private`, which no other process shares.
+
+    Raises:
+        OSError: no such process, or a kernel without smaps_rollup.
+    """
+    kib: dict[str, int] = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii", "replace").splitlines()[1:]:
+        name, _, value = line.partition(":")
+        kib[name] = int(value.split()[0])
+    private = sum(v for k, v in kib.items() if k.startswith("Private_"))
+    return {"pss": kib["Pss"] * 1024, "rss": kib["Rss"] * 1024, "private": private * 1024}
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; a zombie does not."""
+    try:
+        return _stat(pid)[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """Living children, oldest first."""
+    found: set[int] = set()
+    tasks = list(Path(f"/proc/{pid}/task").glob("*/children"))
+    for place in tasks:
+        with suppress(OSError):
+            found |= {int(text) for text in place.read_text("ascii").split()}
+    if not tasks:
+        found = {p for p in _every() if _parent(p) == pid}
+    return sorted(p for p in found if alive(p))
+
+
+def _every() -> list[int]:
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(_stat(pid)[1])
+    except OSError:
+        return 0
