@@ -46,7 +46,7 @@ bench: $(VENV)/.run
 
 # docs/METRICS.md from the code.
 docs: $(VENV)/.dev
-	$(BIN)/python -m tests.tools.metrics_page
+	$(BIN)/python -m tests.tools.pages
 
 # The golden /metrics files, after a change that was meant.
 goldens: $(VENV)/.dev

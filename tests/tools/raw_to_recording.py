@@ -70,6 +70,16 @@ def _links(device: dict[str, Any]) -> Iterator[Row]:
         yield str(Question("Field", tuple(map(int, key.split(":"))))), _answer(entry)
 
 
+def _mig(raw: Path, index: int) -> Iterator[Row]:
+    """The dump has no MIG mode; nvidia-smi of the same minute has."""
+    sections = re.split(
+        r"^GPU [0-9A-F:.]+$", (raw / "nvidia-smi_q.txt").read_text("utf-8"), flags=re.MULTILINE
+    )
+    modes = re.search(r"MIG Mode\s+Current\s+: (\w+)\s+Pending\s+: (\w+)", sections[index + 1])
+    if modes:
+        yield str(Question("MigMode")), Answer([int(mode == "Enabled") for mode in modes.groups()], 0.0)
+
+
 def _between(raw: Path, index: int, device: dict[str, Any]) -> Iterator[Row]:
     """State, speed, bytes and errors of links 2 to 16, as the state getter and nvidia-smi told them."""
     speeds = _listing(raw / "nvidia-smi_nvlink_s.txt", index, r"Link (\d+): ([\d.]+) GB/s")
@@ -95,7 +105,7 @@ def _listing(path: Path, index: int, pattern: str) -> dict[tuple[int, str], str]
 
 def _device(raw: Path, index: int, device: dict[str, Any], moment: int) -> dict[str, Answer]:
     rows = dict(_between(raw, index, device)) if moment == 0 else {}
-    rows |= dict(_getters(device)) | dict(_links(device))
+    rows |= dict(_getters(device)) | dict(_links(device)) | dict(_mig(raw, index))
     # The dump did not ask link-scoped fields past the last link; the state getter says where that is.
     beyond = device["nvlink"]["18"]["State"]
     rows |= {str(Question("Field", (f, 18))): _answer(beyond) for f in (164, 165)}

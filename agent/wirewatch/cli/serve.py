@@ -51,7 +51,7 @@ def serve(
     try:
         run_daemon(collectors, hardware, expectations(config), sockets)
     finally:
-        nvml.close()
+        nvml.stop()
 
 
 def _hardware(replay: str | None, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:

@@ -1,70 +1,136 @@
-"""The JSON documents of the HTTP interface (docs/schemas)."""
+"""The JSON documents of the HTTP interface; docs/schemas is made from these types."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
-from wirewatch.core.component import Component, NodeState
-from wirewatch.core.types import Failed, Finding
+from pydantic import TypeAdapter
+
+from wirewatch.core import component as core
+from wirewatch.core import types
+from wirewatch.core.component import NodeState
+from wirewatch.core.types import Failed
 from wirewatch.verdict.node import judge_node
 
+Health = Literal["ok", "degraded", "unknown", "failed"]
 
-def health(state: NodeState, at: float) -> dict[str, Any]:
-    """`wirewatch.health/1`: the verdict with its reasons."""
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`subject` holds only the levels that apply: gpu, uuid, link, device, port; `since` in Unix seconds."""
+
+    rule: str
+    health: Health
+    subject: dict[str, str]
+    evidence: str
+    action: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """`health` null: nothing to watch here, takes no part; `applicable` null: not yet known."""
+
+    collector: str
+    health: Health | None
+    applicable: bool | None
+    success: bool
+    error: str | None
+    overdue_since: float | None
+    last_success: float
+    duration_seconds: float
+    failures: int
+    findings: list[Finding]
+    samples: list[Series]
+
+
+@dataclass(frozen=True, slots=True)
+class HealthDocument:
+    """The verdict with its reasons, worst first; `at` in Unix seconds."""
+
+    schema: Literal["wirewatch.health/1"]
+    at: float
+    health: Health
+    job_ready: bool
+    findings: list[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class StateDocument:
+    """Everything that is known; `source` is live, replay or synthetic."""
+
+    schema: Literal["wirewatch.state/1"]
+    at: float
+    health: Health
+    job_ready: bool
+    source: str
+    collectors: list[Collector]
+
+
+HEALTH = TypeAdapter(HealthDocument)
+STATE = TypeAdapter(StateDocument)
+DOCUMENTS: dict[str, TypeAdapter[HealthDocument] | TypeAdapter[StateDocument]] = {
+    "wirewatch.health.1": HEALTH,
+    "wirewatch.state.1": STATE,
+}
+
+
+def health(state: NodeState, at: float) -> HealthDocument:
     verdict = judge_node(state)
-    return {
-        "schema": "wirewatch.health/1",
-        "at": at,
-        "health": verdict.health.name.lower(),
-        "job_ready": verdict.job_ready,
-        "findings": [finding(f) for f in verdict.findings],
-    }
+    findings = [_finding(f) for f in verdict.findings]
+    return HealthDocument("wirewatch.health/1", at, _health(verdict.health), verdict.job_ready, findings)
 
 
-def state(node: NodeState, at: float, source: str) -> dict[str, Any]:
-    """`wirewatch.state/1`: the verdict, and each collector with its findings, age and samples."""
+def state(node: NodeState, at: float, source: str) -> StateDocument:
     verdict = judge_node(node)
-    return {
-        "schema": "wirewatch.state/1",
-        "at": at,
-        "health": verdict.health.name.lower(),
-        "job_ready": verdict.job_ready,
-        "source": source,
-        "collectors": [_component(c) for c in node.components.values()],
-    }
+    collectors = [_collector(c) for c in node.components.values()]
+    return StateDocument(
+        "wirewatch.state/1", at, _health(verdict.health), verdict.job_ready, source, collectors
+    )
 
 
-def finding(one: Finding) -> dict[str, Any]:
-    """A finding; its subject holds only the levels that apply."""
+_NAMES: dict[types.Health, Health] = {
+    types.Health.OK: "ok",
+    types.Health.DEGRADED: "degraded",
+    types.Health.UNKNOWN: "unknown",
+    types.Health.FAILED: "failed",
+}
+
+
+def _health(value: types.Health) -> Health:
+    return _NAMES[value]
+
+
+def _finding(one: types.Finding) -> Finding:
     part = one.subject
     levels = {"gpu": part.gpu, "uuid": part.uuid, "link": part.link, "device": part.device, "port": part.port}
-    return {
-        "rule": one.rule,
-        "health": one.health.name.lower(),
-        "subject": {name: value for name, value in levels.items() if value},
-        "evidence": one.evidence,
-        "action": one.action,
-        "since": one.since,
-    }
+    subject = {name: value for name, value in levels.items() if value}
+    return Finding(one.rule, _health(one.health), subject, one.evidence, one.action, one.since)
 
 
-def _component(component: Component) -> dict[str, Any]:
+def _collector(component: core.Component) -> Collector:
     failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
-    return {
-        "collector": component.name,
-        "health": None if component.health is None else component.health.name.lower(),
-        "applicable": component.applicable,
-        "success": component.succeeding,
-        "error": None if failed is None else str(failed),
-        "overdue_since": component.overdue_since,
-        "last_success": component.last_success,
-        "duration_seconds": component.duration,
-        "failures": component.failures,
-        "findings": [finding(f) for f in component.findings],
-        "samples": [
-            {
-                "name": f"wirewatch_{s.metric.name}",
-                "labels": dict(zip(s.metric.labels, s.labels, strict=True)),
-                "value": s.value,
-            }
-            for s in component.samples
-        ],
-    }
+    return Collector(
+        collector=component.name,
+        health=None if component.health is None else _health(component.health),
+        applicable=component.applicable,
+        success=component.succeeding,
+        error=None if failed is None else str(failed),
+        overdue_since=component.overdue_since,
+        last_success=component.last_success,
+        duration_seconds=component.duration,
+        failures=component.failures,
+        findings=[_finding(f) for f in component.findings],
+        samples=[_series(s) for s in component.samples],
+    )
+
+
+def _series(sample: types.Sample) -> Series:
+    labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
+    return Series(f"wirewatch_{sample.metric.name}", labels, sample.value)

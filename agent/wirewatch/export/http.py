@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -49,19 +48,24 @@ def application(status: Status) -> FastAPI:
         """200 once every collector has ended its first run or is overdue with it."""
         return _flag(status.ready(), "ready", "the first polls have not ended")
 
-    @app.get("/health")
-    async def health() -> JSONResponse:
+    @app.get("/health", response_model=documents.HealthDocument)
+    async def health() -> Response:
         """The verdict with its reasons: 200 for OK and DEGRADED, 503 for UNKNOWN and FAILED."""
         state = status.state()
         code = 200 if judge_node(state).health in JOB_READY else 503
-        return JSONResponse(documents.health(state, status.now()), code)
+        return _json(documents.HEALTH.dump_json(documents.health(state, status.now())), code)
 
-    @app.get("/api/v1/state")
-    async def api_state() -> dict[str, Any]:
+    @app.get("/api/v1/state", response_model=documents.StateDocument)
+    async def api_state() -> Response:
         """Everything that is known, collector by collector."""
-        return documents.state(status.state(), status.now(), status.source)
+        document = documents.state(status.state(), status.now(), status.source)
+        return _json(documents.STATE.dump_json(document), 200)
 
     return app
+
+
+def _json(text: bytes, code: int) -> Response:
+    return Response(text, code, media_type="application/json")
 
 
 def _flag(good: bool, yes: str, no: str) -> JSONResponse:  # noqa: FBT001

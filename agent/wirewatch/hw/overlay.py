@@ -1,7 +1,7 @@
 """Overlays: small TOML files that change the answers of a recording. What they make is never called real.
 
-Each change names a port, a pattern of questions (`gpu2/Field(165,7)`, with * and ?), optionally from when
-until when in seconds of play, and one action:
+Each change names a port, a pattern of questions (`gpu2/Field(165,7)`, with *, ? and [0-9]), optionally
+from when until when in seconds of play, and one action:
 
     set       this value instead            add     this much more
     ramp      this much more a second       code    fail with this NVML code
@@ -86,8 +86,7 @@ def _change(path: str, entry: dict[str, Any]) -> Change:
     action = actions[0]
     if action == "errno" and not hasattr(errnos, str(entry["errno"])):
         raise OverlayError(f"overlay {path}: no errno is called {entry['errno']!r}")
-    # TOML square brackets would be a character class; a question has none.
-    match = str(entry["match"]).replace("[", "[[]")
+    match = str(entry["match"])
     start, until = float(entry.get("from", 0)), float(entry.get("until", _FOR_EVER))
     return Change(str(entry["port"]), match, action, entry[action], start, until)
 

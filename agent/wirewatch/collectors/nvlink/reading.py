@@ -106,7 +106,11 @@ def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked) -> tuple[Link, ...]:
 
 
 def _used_traffic(asked: Asked) -> fields.Traffic | None:
-    return next((t for t in fields.TRAFFIC if not _unsupported(asked.whole(t.questions()[0]))), None)
+    """The counters that this device has: one of the two directions is enough."""
+    for traffic in fields.TRAFFIC:
+        if not all(_unsupported(asked.whole(q)) for q in traffic.questions()[:2]):
+            return traffic
+    return None
 
 
 def _traffic(asked: Asked, before: Mapping[Question, int]) -> Traffic:

@@ -36,6 +36,8 @@ class Limits:
     lost: Delay = field(default_factory=lambda: Delay(60.0, 600.0))
 
 
+STOP_WAIT = 0.5
+"""Seconds that the question that is out may still take when the agent ends."""
 _NODE = "node"
 _LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED})
 
@@ -93,6 +95,16 @@ class NvmlClient:
             if self._child is not None and not self._child.close():
                 self._abandon(self._child)
             self._child = None
+
+    def stop(self) -> None:
+        """End the child for good, also when a question is out that may never be answered."""
+        if self._lock.acquire(timeout=STOP_WAIT):
+            try:
+                self.close()
+            finally:
+                self._lock.release()
+        elif self._child is not None:
+            self._child.kill()
 
     def _list(self) -> Sequence[Gpu] | Absent:
         count = count_gpus(self._ask)

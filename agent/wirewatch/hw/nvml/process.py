@@ -47,7 +47,7 @@ class Child:
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._to, False)  # noqa: FBT003
+        os.set_blocking(self._to, False)
         self._rest = b""
         self._first = wire.encode_source(source)
 

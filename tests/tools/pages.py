@@ -1,14 +1,16 @@
-"""Writes docs/METRICS.md from the code, so that the two cannot differ: `make docs`.
+"""Writes docs/METRICS.md and docs/schemas from the code, so that they cannot differ: `make docs`.
 
 The text around the tables is in docs/METRICS.in.md.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from wirewatch.collectors import discover
 from wirewatch.core.types import Metric
 from wirewatch.export import node
+from wirewatch.export.documents import DOCUMENTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 MARK = "<!-- tables -->"
@@ -42,5 +44,13 @@ def _table(title: str, about: str, metrics: tuple[Metric, ...]) -> Iterator[str]
     yield ""
 
 
+def schemas() -> dict[str, str]:
+    """File names in docs/schemas, with their JSON Schema."""
+    documents = {name: adapter.json_schema(mode="serialization") for name, adapter in DOCUMENTS.items()}
+    return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in documents.items()}
+
+
 if __name__ == "__main__":
+    for name, text in schemas().items():
+        (DOCS / "schemas" / name).write_text(text, "utf-8")
     (DOCS / "METRICS.md").write_text(page(), "utf-8")

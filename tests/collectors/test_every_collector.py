@@ -1,0 +1,99 @@
+"""What holds for every collector, today's and the next one's."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import Node
+from wirewatch.collectors import discover
+from wirewatch.core.collector import AnyCollector
+from wirewatch.core.types import Health, Kind
+from wirewatch.hw.overlay import Change
+from wirewatch.verdict.node import JOB_READY
+
+COLLECTORS = {c.name: c for c in discover()}
+UNITS = re.compile(
+    r"(bytes|seconds|bytes_per_second|celsius|watts|ratio|links|state|health|info|active|action|width|"
+    r"generation|replays|errors|lifetime|processes|pending|failed|remapped|expected|ber|up|max|restarts)"
+)
+FAULTS = st.sampled_from([1, 4, 10, 15, 16, 999])
+PATTERNS = st.sampled_from(
+    ["gpu2/*", "gpu*/Field(165,7)", "gpu2/Field(*)", "gpu*/UUID()", "gpu*/GpuFabricInfoV()", "*", "Count()"]
+    + ["gpu2/Curr*", "gpu2/Field(16[123],all)", "gpu2/RemappedRows()", "gpu[0-4]/*", "gpu7/Name()"]
+)
+
+
+@pytest.fixture(params=COLLECTORS)
+def collector(request: pytest.FixtureRequest) -> AnyCollector:
+    return COLLECTORS[request.param]
+
+
+def test_metric_names_follow_the_rules(collector: AnyCollector) -> None:
+    for metric in collector.metrics:
+        assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
+        assert metric.name.endswith("_info") == (metric.kind is Kind.INFO), metric.name
+        assert UNITS.search(metric.name.removesuffix("_total")), metric.name
+        assert not set(metric.labels) & {"hostname", "node", "instance", "pid", "type", "job"}
+        assert metric.help.endswith(".")
+
+
+def test_no_two_collectors_share_a_metric() -> None:
+    names = [m.name for c in COLLECTORS.values() for m in c.metrics]
+    assert len(names) == len(set(names))
+
+
+def test_options_are_possible_and_the_deadline_leaves_room(collector: AnyCollector) -> None:
+    options = collector.options
+    assert 0 < options.deadline <= options.interval
+    assert collector.lane in {"nvml", "host", "files"}
+    assert collector.about
+
+
+@pytest.mark.parametrize("recording", ["h200x8"])
+def test_samples_are_of_declared_metrics_and_no_series_comes_twice(recording: str) -> None:
+    node = Node(recording)
+    node.options("nvlink", link_detail=True)
+    node.poll(times=2)
+    for name, component in node.state.components.items():
+        declared = set(COLLECTORS[name].metrics)
+        assert component.samples, name
+        assert {s.metric for s in component.samples} <= declared
+        series = [(s.metric.name, s.labels) for s in component.samples]
+        assert len(series) == len(set(series)), name
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=4))
+def test_a_lost_reading_never_makes_a_node_ready_that_was_not(faults: list[tuple[str, int]]) -> None:
+    node = Node()
+    node.change("gpu2/Field(165,7)", "set", 0)
+    node.change("gpu7/RemappedRows()", "set", [0, 0, 0, 1])
+    node.poll(times=3)
+    assert node.health is Health.FAILED
+    node.changes.extend(Change("nvml", match, "code", code) for match, code in faults)
+    for _ in range(3):
+        node.poll()
+        assert node.health not in JOB_READY
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=4))
+def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_either(
+    faults: list[tuple[str, int]],
+) -> None:
+    node = Node()
+    node.change("gpu2/Field(165,7)", "set", 0)
+    node.changes.extend(Change("nvml", match, "code", code) for match, code in faults)
+    node.poll(times=4)
+    assert node.health not in JOB_READY
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 200), st.floats(1, 100))
+def test_a_healthy_history_of_any_length_has_no_finding(polls: int, every: float) -> None:
+    node = Node()
+    node.poll("nvlink", "inventory", times=min(polls, 40), every=every)
+    assert node.findings == ()

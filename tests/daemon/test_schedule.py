@@ -1,0 +1,140 @@
+"""Lanes and schedule: a collector that does not return is overdue, the others go on, nobody runs twice."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.support import Node
+from wirewatch.collectors import discover
+from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
+from wirewatch.core.ports import Hardware
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
+from wirewatch.daemon.schedule import Board, Schedule
+from wirewatch.hw.clock import SystemClock
+
+TURNS = Metric("turns_total", Kind.COUNTER, (), "Turns.")
+
+
+def collector(name: str, lane: str, read: Callable[[int], int | Absent], deadline: float = 0.2) -> AnyCollector:
+    """A collector that counts its runs; `read` gets the number of the run."""
+
+    def judge(
+        memory: int, ok: Ok[int], _policy: NoPolicy, _expect: Expect
+    ) -> tuple[int, tuple[Finding, ...]]:
+        return memory + ok.value, ()
+
+    def samples(_reading: int, memory: int) -> Iterator[Sample]:
+        yield TURNS.sample(memory)
+
+    runs = iter(range(1, 1_000_000))
+
+    def counted(_hardware: Hardware, _memory: int, _options: Options) -> int | Absent:
+        return read(next(runs))
+
+    return Collector(
+        name, "a test", lane, Options(interval=0.05, deadline=deadline), NoPolicy(), (TURNS,), 0,
+        counted, samples, judge, lambda _: True,
+    )  # fmt: skip
+
+
+async def run(collectors: list[AnyCollector], until: Callable[[Board], bool]) -> tuple[Board, Schedule]:
+    hardware = replace(Node().hardware, clock=SystemClock())
+    board = Board(collectors)
+    schedule = Schedule(collectors, hardware, Expect(), board)
+    task = asyncio.create_task(schedule.run())
+    async with asyncio.timeout(10):
+        while not until(board):
+            await asyncio.sleep(0.01)
+            assert schedule.turning()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return board, schedule
+
+
+def test_collectors_run_again_and_again_and_keep_their_memory() -> None:
+    board, _ = asyncio.run(
+        run([collector("one", "a", lambda _: 1)], lambda b: b.state.components["one"].memory >= 4)
+    )
+    component = board.state.components["one"]
+    assert component.samples == (TURNS.sample(component.memory),)
+    assert component.health is Health.OK
+    assert board.first_polls_done()
+
+
+def test_a_collector_that_hangs_is_overdue_once_and_the_other_lane_goes_on() -> None:
+    release = threading.Event()
+    hanging = collector("hanging", "a", lambda n: 1 if n == 1 or release.wait(9) else 1)
+    turning = collector("turning", "b", lambda _: 1)
+
+    async def scenario() -> None:
+        seen: list[int] = []
+
+        def overdue(board: Board) -> bool:
+            seen.append(board.state.components["turning"].memory)
+            late = board.state.components["hanging"].overdue_since is not None
+            return late and seen[-1] >= seen[0] + 12
+
+        board, _ = await run([hanging, turning], overdue)
+        component = board.state.components["hanging"]
+        assert component.health is Health.UNKNOWN
+        assert component.samples == ()
+        assert component.failures == 1
+        assert board.state.components["turning"].health is Health.OK
+        release.set()
+
+    asyncio.run(scenario())
+
+
+def test_a_late_result_counts_and_clears_the_overdue_state() -> None:
+    slow = threading.Event()
+    late = collector("late", "a", lambda n: 1 if n > 1 or not slow.wait(0.4) else 1, deadline=0.1)
+    states: list[bool] = []
+
+    def until(board: Board) -> bool:
+        component = board.state.components["late"]
+        states.append(component.overdue_since is not None)
+        return component.last_success > 0 and component.memory >= 2
+
+    board, _ = asyncio.run(run([late], until))
+    assert True in states
+    assert board.state.components["late"].overdue_since is None
+    assert board.state.components["late"].failures == 1
+    assert board.state.components["late"].findings == ()
+
+
+def test_a_failing_collector_drops_its_samples_and_is_tried_again() -> None:
+    failing = collector("failing", "a", lambda n: Absent(Why.DENIED, "no") if n in {2, 3} else 1)
+    failed: list[tuple[object, ...]] = []
+
+    def until(board: Board) -> bool:
+        component = board.state.components["failing"]
+        if component.failures and not component.succeeding:
+            failed.append((component.samples, component.health))
+        return bool(component.memory >= 2)
+
+    board, _ = asyncio.run(run([failing], until))
+    assert set(failed) == {((), Health.UNKNOWN)}
+    assert board.state.components["failing"].failures == 2
+    assert board.state.components["failing"].findings == ()
+
+
+def test_a_collector_that_raises_says_so_in_its_finding() -> None:
+    def broken(_run: int) -> int:
+        raise KeyError("a bug")
+
+    board, _ = asyncio.run(
+        run([collector("broken", "a", broken)], lambda b: b.state.components["broken"].failures >= 2)
+    )
+    (finding,) = board.state.components["broken"].findings
+    assert finding.rule == "broken.blind"
+    assert "KeyError" in finding.evidence
+
+
+@pytest.mark.parametrize("name", [c.name for c in discover()])
+def test_nothing_is_healthy_before_the_first_poll(name: str) -> None:
+    board = Board(discover())
+    assert board.state.components[name].health is Health.UNKNOWN
+    assert not board.first_polls_done()

@@ -1,0 +1,63 @@
+"""How many series there are, and how many there may be.
+
+The budgets are for the finished agent on 8 GPUs and 8 ports. What later collectors will need is set aside
+here by name, so that what exists today must leave it free.
+"""
+
+from tests.support import Node
+from wirewatch.core.component import NodeState
+from wirewatch.export.prometheus import Exposition
+
+BUDGET, HOPPER_DETAIL, BLACKWELL_DETAIL = 1200, 2200, 3500
+SET_ASIDE = {"ports": 8 * 28, "gpudirect and paths": 8 * 8 + 8, "probe": 60, "peer matrix": 56, "straggler": 8 * 8}
+SET_ASIDE |= {"xid": 16, "drift, baseline, probe schedule": 40, "collectors": 5 * 7}
+LINKS = 18
+
+
+def count(state: NodeState) -> int:
+    text, _ = Exposition("replay").render(state, "")
+    lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
+    assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series twice"
+    return len(lines)
+
+
+def test_eight_gpus_leave_room_for_what_is_to_come() -> None:
+    node = Node()
+    node.poll(times=2)
+    assert count(node.state) + sum(SET_ASIDE.values()) <= BUDGET
+
+
+def test_link_detail_on_hopper() -> None:
+    node = Node()
+    node.options("nvlink", link_detail=True)
+    node.poll(times=2)
+    assert len(node.series("nvlink_link_up")) == 8 * LINKS
+    for metric in ("transmit_bytes", "receive_bytes", "errors"):
+        # The 8-GPU recording holds single counters for every link at its first moment only.
+        assert len(node.series(f"nvlink_link_{metric}_total")) >= 8 * LINKS
+    assert count(node.state) + sum(SET_ASIDE.values()) <= HOPPER_DETAIL
+
+
+def test_link_detail_with_the_error_kinds_of_blackwell() -> None:
+    node = Node()
+    node.options("nvlink", link_detail=True)
+    node.change("gpu*/Field(1[46][0-3],*)", "code", 3)
+    for field in (201, 202, 203, 204, *range(206, 215), 219, 221):
+        node.change(f"gpu*/Field({field},*)", "set", 0)
+    node.change("gpu*/Field(220,*)", "set", 15 << 8 | 255)
+    node.poll(times=2)
+    kinds = len(node.series("nvlink_link_errors_total", gpu="0", link="0"))
+    assert kinds == 11
+    assert count(node.state) + sum(SET_ASIDE.values()) <= BLACKWELL_DETAIL
+
+
+def test_findings_on_every_part_at_once_stay_bounded() -> None:
+    node = Node()
+    healthy = Node()
+    healthy.poll(times=3)
+    node.change("gpu*/Field(165,[0-9])", "set", 0)
+    node.change("gpu*/CurrPcieLinkWidth()", "set", 1)
+    node.change("gpu*/RemappedRows()", "set", [1, 1, 1, 1])
+    node.change("gpu*/Field(230)", "set", 1)
+    node.poll(times=3)
+    assert count(node.state) - count(healthy.state) <= 2 * 8 * (10 + 4)

@@ -1,0 +1,20 @@
+"""The pages made from the code are those in docs/, and say what is in the code."""
+
+from tests.tools import pages
+from wirewatch.collectors import discover
+from wirewatch.export import node
+
+
+def test_the_metrics_page_is_that_of_the_code() -> None:
+    assert (pages.DOCS / "METRICS.md").read_text("utf-8") == pages.page(), "run `make docs`"
+
+
+def test_the_schemas_are_those_of_the_code() -> None:
+    for name, text in pages.schemas().items():
+        assert (pages.DOCS / "schemas" / name).read_text("utf-8") == text, "run `make docs`"
+
+
+def test_the_page_names_every_metric_once() -> None:
+    page = pages.page()
+    for metric in (*node.METRICS, *(m for c in discover() for m in c.metrics)):
+        assert page.count(f"| `wirewatch_{metric.name}` |") == 1

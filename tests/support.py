@@ -1,0 +1,126 @@
+"""A node for tests: a recording, changes to it, a clock that stands still, and the collectors over it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from wirewatch.collectors import discover
+from wirewatch.core.collector import AnyCollector
+from wirewatch.core.component import Component, NodeState, after
+from wirewatch.core.enumerate import count_gpus, identify
+from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
+from wirewatch.core.types import Absent, Expect, Finding, Health
+from wirewatch.daemon.run import Job
+from wirewatch.hw.overlay import Change, Overlay
+from wirewatch.hw.recording import load_recording
+from wirewatch.hw.replay import Player, ReplayHost, ReplayNvml, ReplaySysfs
+from wirewatch.verdict.node import judge_node
+
+_loaded = cache(load_recording)
+EPOCH = 1_795_223_090.0
+
+
+class StillClock:
+    """Moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return EPOCH + self.seconds
+
+    def mono(self) -> float:
+        return 1000.0 + self.seconds
+
+
+class DirectNvml:
+    """The NVML port without a process in between."""
+
+    def __init__(self, answers: ReplayNvml) -> None:
+        self._answers = answers
+        self._known: dict[int, Gpu] = {}
+        self.number = 1
+
+    def session(self) -> int:
+        return self.number
+
+    def gpus(self) -> Sequence[Gpu] | Absent:
+        count = count_gpus(self.ask)
+        if isinstance(count, Absent):
+            return count
+        found = {i: identify(self.ask, i, self._known.get(i)) for i in range(count)}
+        self._known |= found
+        return tuple(found.values())
+
+    def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
+        return self._answers.answer(gpu, questions)
+
+    def cost(self) -> NvmlCost:
+        return NvmlCost(None, 0.0, 0, 0)
+
+
+class Node:
+    """Collectors over a recording; `changes` may be added to while it runs."""
+
+    def __init__(
+        self, recording: str = "h200x8", changes: Sequence[Change] = (), expect: Expect | None = None
+    ) -> None:
+        self.clock = StillClock()
+        self.changes = list(changes)
+        self.expect = expect or Expect()
+        self.collectors: dict[str, AnyCollector] = {c.name: c for c in discover() if c.name != "agent"}
+        self.state = NodeState({c.name: Component(c.name, c.start) for c in self.collectors.values()})
+        overlay = Overlay("test", "", self.changes)  # type: ignore[arg-type]
+        player = Player(_loaded(recording), lambda: self.clock.seconds, (overlay,))
+        self.nvml = DirectNvml(ReplayNvml(player))
+        self.hardware = Hardware(self.nvml, ReplaySysfs(player), ReplayHost(player), self.clock, "replay")
+
+    def options(self, name: str, **values: Any) -> None:
+        collector = self.collectors[name]
+        self.collectors[name] = replace(collector, options=replace(collector.options, **values))
+
+    def policy(self, name: str, **values: Any) -> None:
+        collector = self.collectors[name]
+        self.collectors[name] = replace(collector, policy=replace(collector.policy, **values))
+
+    def change(self, match: str, action: str, argument: Any = True) -> Change:
+        """Change an NVML answer from now on; returns what `undo` takes back."""
+        made = Change("nvml", match, action, argument)
+        self.changes.append(made)
+        return made
+
+    def undo(self, made: Change) -> None:
+        self.changes.remove(made)
+
+    def poll(self, *names: str, times: int = 1, every: float = 15.0) -> NodeState:
+        """Run the collectors named, or all, so many times, `every` seconds apart."""
+        for _ in range(times):
+            for name in names or self.collectors:
+                component = self.state.components[name]
+                step = Job(self.collectors[name], self.hardware, self.expect).run(component.memory)
+                self.state = self.state.with_component(after(component, step))
+            self.clock.seconds += every
+        return self.state
+
+    @property
+    def health(self) -> Health:
+        return judge_node(self.state).health
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return judge_node(self.state).findings
+
+    def rules(self) -> set[tuple[str, str, str, Health]]:
+        """Rule, GPU, link and health of each finding."""
+        return {(f.rule, f.subject.gpu, f.subject.link, f.health) for f in self.findings}
+
+    def series(self, metric: str, **labels: str) -> list[float]:
+        """Values of the series of a metric that carry these labels."""
+        return [
+            s.value
+            for c in self.state.components.values()
+            for s in c.samples
+            if s.metric.name == metric
+            and labels.items() <= dict(zip(s.metric.labels, s.labels, strict=True)).items()
+        ]
