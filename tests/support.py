@@ -84,7 +84,7 @@ class Node:
         collector = self.collectors[name]
         self.collectors[name] = replace(collector, policy=replace(collector.policy, **values))
 
-    def change(self, match: str, action: str, argument: Any = True) -> Change:
+    def change(self, match: str, action: str, argument: Any) -> Change:
         """Change an NVML answer from now on; returns what `undo` takes back."""
         made = Change("nvml", match, action, argument)
         self.changes.append(made)
@@ -103,17 +103,18 @@ class Node:
             self.clock.seconds += every
         return self.state
 
-    @property
     def health(self) -> Health:
         return judge_node(self.state).health
 
-    @property
+    def health_of(self, name: str) -> Health | None:
+        return self.state.components[name].health
+
     def findings(self) -> tuple[Finding, ...]:
         return judge_node(self.state).findings
 
     def rules(self) -> set[tuple[str, str, str, Health]]:
         """Rule, GPU, link and health of each finding."""
-        return {(f.rule, f.subject.gpu, f.subject.link, f.health) for f in self.findings}
+        return {(f.rule, f.subject.gpu, f.subject.link, f.health) for f in self.findings()}
 
     def series(self, metric: str, **labels: str) -> list[float]:
         """Values of the series of a metric that carry these labels."""

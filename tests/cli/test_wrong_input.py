@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 USAGE, CONFIG = 64, 78
+REPLAY = ("serve", "--replay", "h200x8")
 
 
 def run(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "wirewatch", *arguments], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-m", "wirewatch", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     return done.returncode, done.stderr
 
@@ -60,7 +65,7 @@ def test_a_port_in_use() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        line = refused(CONFIG, "serve", "--replay", "h200x8", "--listen", f"127.0.0.1:{port}")
+        line = refused(CONFIG, *REPLAY, "--listen", f"127.0.0.1:{port}")
     assert line == f"wirewatch: cannot listen on 127.0.0.1:{port}: Address already in use"
 
 
@@ -71,7 +76,7 @@ def test_a_socket_where_another_agent_answers(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
         other.listen()
-        line = refused(CONFIG, "serve", "--replay", "h200x8", "--listen", "127.0.0.1:0", "--config", str(config))
+        line = refused(CONFIG, *REPLAY, "--listen", "127.0.0.1:0", "--config", str(config))
     assert "another agent answers there" in line
 
 
@@ -80,7 +85,7 @@ def test_an_address_that_is_none() -> None:
 
 
 def test_a_host_that_does_not_resolve() -> None:
-    assert "cannot listen on" in refused(CONFIG, "serve", "--replay", "h200x8", "--listen", "no.such.host.invalid:1")
+    assert "cannot listen on" in refused(CONFIG, *REPLAY, "--listen", "no.such.host.invalid:1")
 
 
 def test_a_recording_that_is_not_there() -> None:
@@ -97,7 +102,13 @@ def test_an_overlay_that_is_not_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("serve", "--nonsense"), ("nonsense",), ("serve", "--loop"), ("record",), ("record", "x", "--moments", "0")],
+    [
+        ("serve", "--nonsense"),
+        ("nonsense",),
+        ("serve", "--loop"),
+        ("record",),
+        ("record", "x", "--moments", "0"),
+    ],
 )
 def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     refused(USAGE, *arguments)

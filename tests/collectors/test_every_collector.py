@@ -20,8 +20,20 @@ UNITS = re.compile(
 )
 FAULTS = st.sampled_from([1, 4, 10, 15, 16, 999])
 PATTERNS = st.sampled_from(
-    ["gpu2/*", "gpu*/Field(165,7)", "gpu2/Field(*)", "gpu*/UUID()", "gpu*/GpuFabricInfoV()", "*", "Count()"]
-    + ["gpu2/Curr*", "gpu2/Field(16[123],all)", "gpu2/RemappedRows()", "gpu[0-4]/*", "gpu7/Name()"]
+    [
+        "gpu2/*",
+        "gpu*/Field(165,7)",
+        "gpu2/Field(*)",
+        "gpu*/UUID()",
+        "gpu*/GpuFabricInfoV()",
+        "*",
+        "Count()",
+        "gpu2/Curr*",
+        "gpu2/Field(16[123],all)",
+        "gpu2/RemappedRows()",
+        "gpu[0-4]/*",
+        "gpu7/Name()",
+    ]
 )
 
 
@@ -72,11 +84,11 @@ def test_a_lost_reading_never_makes_a_node_ready_that_was_not(faults: list[tuple
     node.change("gpu2/Field(165,7)", "set", 0)
     node.change("gpu7/RemappedRows()", "set", [0, 0, 0, 1])
     node.poll(times=3)
-    assert node.health is Health.FAILED
+    assert node.health() is Health.FAILED
     node.changes.extend(Change("nvml", match, "code", code) for match, code in faults)
     for _ in range(3):
         node.poll()
-        assert node.health not in JOB_READY
+        assert node.health() not in JOB_READY
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,7 +100,7 @@ def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_eithe
     node.change("gpu2/Field(165,7)", "set", 0)
     node.changes.extend(Change("nvml", match, "code", code) for match, code in faults)
     node.poll(times=4)
-    assert node.health not in JOB_READY
+    assert node.health() not in JOB_READY
 
 
 @settings(max_examples=40, deadline=None)
@@ -96,4 +108,4 @@ def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_eithe
 def test_a_healthy_history_of_any_length_has_no_finding(polls: int, every: float) -> None:
     node = Node()
     node.poll("nvlink", "inventory", times=min(polls, 40), every=every)
-    assert node.findings == ()
+    assert node.findings() == ()

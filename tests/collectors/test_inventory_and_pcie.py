@@ -9,7 +9,7 @@ LOST, TIMEOUT = 15, 10
 def test_every_gpu_is_named_with_its_place() -> None:
     node = Node()
     node.poll("inventory", times=3)
-    assert node.findings == ()
+    assert node.findings() == ()
     assert len(node.series("gpu_info")) == 8
     assert node.series("gpu_info", gpu="3", pci="0000:00:09.0", name="NVIDIA H200") == [1]
     assert node.series("node_info", gpus="8", product="NVIDIA H200", driver="580.159.04") == [1]
@@ -22,7 +22,7 @@ def test_a_lost_gpu_is_unknown_at_first_sight_and_failed_when_it_stays_lost() ->
     node.poll("inventory")
     assert node.rules() == {("inventory.blind", "5", "", Health.UNKNOWN)}
     node.poll("inventory")
-    (finding,) = node.findings
+    (finding,) = node.findings()
     assert (finding.rule, finding.health) == ("gpu.lost", Health.FAILED)
     assert finding.subject.uuid.endswith("000000000005")
     assert "fallen off the bus" in finding.evidence
@@ -35,8 +35,8 @@ def test_all_collectors_keep_the_other_gpus_when_one_is_lost() -> None:
     before = {name: len(c.samples) for name, c in node.state.components.items()}
     node.change("gpu5/*", "code", LOST)
     node.poll(times=2)
-    assert node.health is Health.FAILED
-    assert node.findings[0].rule == "gpu.lost"
+    assert node.health() is Health.FAILED
+    assert node.findings()[0].rule == "gpu.lost"
     for name, component in node.state.components.items():
         per_gpu = [s for s in component.samples if "uuid" in s.metric.labels]
         assert len(component.samples) >= before[name] * 7 // 8, name
@@ -50,8 +50,8 @@ def test_a_gpu_that_came_back_is_healthy_again() -> None:
     node.poll(times=3)
     node.undo(lost)
     node.poll()
-    assert node.findings == ()
-    assert node.health is Health.OK
+    assert node.findings() == ()
+    assert node.health() is Health.OK
 
 
 def test_a_gpu_that_is_not_enumerated_any_more_is_lost_by_name() -> None:
@@ -59,7 +59,7 @@ def test_a_gpu_that_is_not_enumerated_any_more_is_lost_by_name() -> None:
     node.poll(times=2)
     node.change("Count()", "set", 7)
     node.poll(times=2)
-    assert node.health is Health.FAILED
+    assert node.health() is Health.FAILED
     assert ("gpu.lost", "7", "", Health.FAILED) in node.rules()
 
 
@@ -78,15 +78,15 @@ def test_fewer_gpus_than_the_operator_expects_are_failed() -> None:
     assert node.rules() == {("gpu.missing", "", "", Health.UNKNOWN)}
     node.poll("inventory")
     assert node.rules() == {("gpu.missing", "", "", Health.FAILED)}
-    assert node.findings[0].evidence == "7 of 8 expected GPUs answer"
+    assert node.findings()[0].evidence == "7 of 8 expected GPUs answer"
 
 
 def test_a_node_without_gpus_is_unknown_and_not_ok() -> None:
     node = Node()
     node.change("Count()", "set", 0)
     node.poll(times=3)
-    assert node.findings == ()
-    assert node.health is Health.UNKNOWN
+    assert node.findings() == ()
+    assert node.health() is Health.UNKNOWN
 
 
 def test_a_node_whose_driver_is_gone_is_unknown_and_every_collector_says_why() -> None:
@@ -94,10 +94,10 @@ def test_a_node_whose_driver_is_gone_is_unknown_and_every_collector_says_why() -
     node.poll()
     node.change("*", "code", 9)
     node.poll(times=2)
-    assert node.health is Health.UNKNOWN
-    rules = {(f.rule, f.subject.gpu) for f in node.findings}
+    assert node.health() is Health.UNKNOWN
+    rules = {(f.rule, f.subject.gpu) for f in node.findings()}
     assert rules == {(f"{name}.blind", "") for name in node.collectors}
-    assert all("driver is not loaded" in f.evidence for f in node.findings)
+    assert all("driver is not loaded" in f.evidence for f in node.findings())
     assert not any(c.samples for c in node.state.components.values())
 
 
@@ -108,13 +108,13 @@ def test_a_narrow_pcie_link_is_found() -> None:
     assert node.rules() == {("pcie.width", "4", "", Health.DEGRADED)}
     node.poll("pcie", times=2)
     assert node.rules() == {("pcie.width", "4", "", Health.FAILED)}
-    assert node.findings[0].evidence == "x8 of x16 lanes"
+    assert node.findings()[0].evidence == "x8 of x16 lanes"
 
 
 def test_a_low_generation_is_power_management_and_no_finding() -> None:
     node = Node()
     node.change("gpu*/CurrPcieLinkGeneration()", "set", 1)
     node.poll("pcie", times=5)
-    assert node.findings == ()
+    assert node.findings() == ()
     assert node.series("pcie_generation") == [1] * 8
     assert node.series("pcie_generation_max") == [5] * 8

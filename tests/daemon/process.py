@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -63,12 +63,21 @@ class Daemon:
         file = folder / "wirewatch.toml"
         file.write_text(config, "utf-8")
         self._log = folder / "daemon.log"
-        command = [sys.executable, "-m", "wirewatch", "serve", "--listen", "127.0.0.1:0", "--config", str(file)]
+        command = [
+            sys.executable,
+            "-m",
+            "wirewatch",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--config",
+            str(file),
+        ]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen([*command, *arguments], stderr=log)
         self.url = self._wait_for_url()
 
-    def __enter__(self) -> "Daemon":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

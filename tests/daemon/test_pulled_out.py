@@ -30,7 +30,9 @@ def gpus_with(series: dict[tuple[str, frozenset[tuple[str, str]]], float], metri
     ],
     ids=["GPU lost", "NVML call that never returns", "driver library crashes"],
 )
-def test_one_gpu_out_leaves_the_others(tmp_path: Path, match: str, action: str, rule: str, health: str) -> None:
+def test_one_gpu_out_leaves_the_others(
+    tmp_path: Path, match: str, action: str, rule: str, health: str
+) -> None:
     with Daemon(overlay(tmp_path, match, action), tmp_path) as daemon:
         daemon.wait("/health", rule, 30)
         reply = daemon.get("/health")

@@ -18,7 +18,9 @@ from wirewatch.hw.clock import SystemClock
 TURNS = Metric("turns_total", Kind.COUNTER, (), "Turns.")
 
 
-def collector(name: str, lane: str, read: Callable[[int], int | Absent], deadline: float = 0.2) -> AnyCollector:
+def collector(
+    name: str, lane: str, read: Callable[[int], int | Absent], deadline: float = 0.2
+) -> AnyCollector:
     """A collector that counts its runs; `read` gets the number of the run."""
 
     def judge(
@@ -66,7 +68,7 @@ def test_collectors_run_again_and_again_and_keep_their_memory() -> None:
 
 def test_a_collector_that_hangs_is_overdue_once_and_the_other_lane_goes_on() -> None:
     release = threading.Event()
-    hanging = collector("hanging", "a", lambda n: 1 if n == 1 or release.wait(9) else 1)
+    hanging = collector("hanging", "a", lambda n: int(n == 1 or release.wait(9)))
     turning = collector("turning", "b", lambda _: 1)
 
     async def scenario() -> None:
@@ -89,8 +91,8 @@ def test_a_collector_that_hangs_is_overdue_once_and_the_other_lane_goes_on() -> 
 
 
 def test_a_late_result_counts_and_clears_the_overdue_state() -> None:
-    slow = threading.Event()
-    late = collector("late", "a", lambda n: 1 if n > 1 or not slow.wait(0.4) else 1, deadline=0.1)
+    never = threading.Event()
+    late = collector("late", "a", lambda n: int(n > 1 or not never.wait(0.4)), deadline=0.1)
     states: list[bool] = []
 
     def until(board: Board) -> bool:

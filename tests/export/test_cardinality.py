@@ -9,7 +9,13 @@ from wirewatch.core.component import NodeState
 from wirewatch.export.prometheus import Exposition
 
 BUDGET, HOPPER_DETAIL, BLACKWELL_DETAIL = 1200, 2200, 3500
-SET_ASIDE = {"ports": 8 * 28, "gpudirect and paths": 8 * 8 + 8, "probe": 60, "peer matrix": 56, "straggler": 8 * 8}
+SET_ASIDE = {
+    "ports": 8 * 28,
+    "gpudirect and paths": 8 * 8 + 8,
+    "probe": 60,
+    "peer matrix": 56,
+    "straggler": 8 * 8,
+}
 SET_ASIDE |= {"xid": 16, "drift, baseline, probe schedule": 40, "collectors": 5 * 7}
 LINKS = 18
 

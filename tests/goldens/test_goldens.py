@@ -42,7 +42,7 @@ def test_a_bundled_recording_is_of_a_healthy_node(name: str) -> None:
     for seconds in load_recording(name).times:
         node.clock.seconds = seconds
         node.poll(every=0.0)
-        assert node.findings == (), (name, seconds)
+        assert node.findings() == (), (name, seconds)
 
 
 def test_no_golden_is_left_without_its_recording() -> None:

@@ -61,7 +61,16 @@ def test_sigterm_ends_the_agent_also_as_process_one_and_while_it_starts(tmp_path
     """As in a container, where a signal without a handler does nothing."""
     for pause in (0.15, 3.0):
         log = tmp_path / f"{pause}.log"
-        command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-m", "wirewatch"]
+        command = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+            sys.executable,
+            "-m",
+            "wirewatch",
+        ]
         arguments = ["serve", "--replay", "h200x8", "--listen", "127.0.0.1:0"]
         with log.open("wb") as errors:
             process = subprocess.Popen([*command, *arguments], stderr=errors)

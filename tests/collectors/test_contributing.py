@@ -1,0 +1,27 @@
+"""The collector in CONTRIBUTING.md works as it stands there."""
+
+import re
+from pathlib import Path
+
+from tests.support import Node
+from wirewatch.core.collector import Collector
+from wirewatch.core.component import Component
+
+GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+
+
+def test_the_example_of_the_guide_is_a_collector_that_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)
+    module: dict[str, object] = {"__name__": "fans"}
+    exec(compile(code, str(GUIDE), "exec"), module)  # noqa: S102 - the guide's own text
+    collector = module["COLLECTOR"]
+    assert isinstance(collector, Collector)
+    node = Node()
+    node.collectors = {"fans": collector}
+    node.state = node.state.with_component(Component("fans", collector.start))
+    node.change("gpu*/FanSpeed()", "set", 30)
+    node.change("gpu3/FanSpeed()", "code", 3)
+    node.change("gpu4/*", "code", 15)
+    node.poll("fans")
+    assert node.series("gpu_fan_speed_ratio") == [0.3] * 6
+    assert [(f.rule, f.subject.gpu) for f in node.state.components["fans"].findings] == [("fans.blind", "4")]
