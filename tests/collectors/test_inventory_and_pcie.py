@@ -118,3 +118,14 @@ def test_a_low_generation_is_power_management_and_no_finding() -> None:
     assert node.findings() == ()
     assert node.series("pcie_generation") == [1] * 8
     assert node.series("pcie_generation_max") == [5] * 8
+
+
+def test_a_gpu_that_is_lost_before_it_told_its_name_is_known_by_its_index_until_it_does() -> None:
+    node = Node()
+    lost = node.change("gpu5/*", "code", LOST)
+    node.poll(times=2)
+    assert ("gpu.lost", "5", "", Health.FAILED) in node.rules()
+    node.undo(lost)
+    node.poll(times=2)
+    assert node.findings() == ()
+    assert node.health() is Health.OK

@@ -64,8 +64,10 @@ def fold_gpus(
             continue
         memory, findings = judge_one(known.memory, reading.gpu, reading.value)
         new[reading.gpu.key] = GpuMemory(reading.gpu, memory, findings)
+    named = {m.gpu.index for m in new.values() if m.gpu.uuid}
     for key, known in memories.items():
-        if key not in new:
+        # One that never told its name has not gone when another at its place does: it is that one.
+        if key not in new and (known.gpu.uuid or known.gpu.index not in named):
             new[key] = known
             gone = Absent(Why.LOST, "was here before, is not enumerated any more")
             blind.append(blind_finding(collector, subject(known.gpu), gone))

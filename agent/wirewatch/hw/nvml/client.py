@@ -140,7 +140,7 @@ class NvmlClient:
             return [Answer(absent)] * len(questions)
         assert self._child is not None  # noqa: S101
         try:
-            reply = self._child.ask(wire.encode_job(scope, questions), self._limits.job)
+            reply = self._child.ask(wire.encode_job(scope, tuple(questions)), self._limits.job)
         except ChildHung:
             absent = Absent(
                 Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while"

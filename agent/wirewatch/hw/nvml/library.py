@@ -17,6 +17,10 @@ _FUNCTION_NOT_FOUND = 13
 _BINDING_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ctypes.ArgumentError)
 
 
+Call = Callable[[Any, Question], Any]
+"""Takes a device handle and a question, returns what the binding does."""
+
+
 class Library:
     """NVML, initialised.
 
@@ -26,6 +30,7 @@ class Library:
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
+        self._functions: dict[str, Call] = {}
         self.seconds = 0.0
         try:
             pynvml.nvmlInit()
@@ -64,9 +69,12 @@ class Library:
         return dict(zip(questions, map(_field, values), strict=True))
 
     def _call(self, handle: Any, question: Question) -> Answer:
+        function = self._functions.get(question.call)
+        if function is None:
+            function = self._functions[question.call] = self._function(question.call)
         started = time.perf_counter()
         try:
-            value: Json | Absent = plain(self._function(question)(handle, question))
+            value: Json | Absent = plain(function(handle, question))
         except pynvml.NVMLError as error:
             value = absent_code(int(error.value))
         except _BINDING_ERRORS as error:
@@ -75,18 +83,17 @@ class Library:
         self.seconds += spent
         return Answer(value, spent * 1e6)
 
-    def _function(self, question: Question) -> Callable[[Any, Question], Any]:
-        special = _SPECIAL.get(question.call)
+    def _function(self, call: str) -> Call:
+        special = _SPECIAL.get(call)
         if special is not None:
             return special
-        if question.call in _PEER_CALLS:
+        if call in _PEER_CALLS:
             return self._peer
-        system = question.call.startswith("System")
-        name = f"nvml{question.call}" if system else f"nvmlDeviceGet{question.call}"
-        function = getattr(pynvml, name, None)
+        system = call.startswith("System")
+        function = getattr(pynvml, f"nvml{call}" if system else f"nvmlDeviceGet{call}", None)
         if function is None:
-            raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
-        if system or question.call == "Count":
+            return _unknown
+        if system or call == "Count":
             return lambda _handle, q: function(*q.args)
         return lambda handle, q: function(handle, *q.args)
 
@@ -118,6 +125,10 @@ def plain(value: Any) -> Json:
     if isinstance(value, list | tuple | ctypes.Array):
         return [plain(item) for item in value]
     return plain(value.value) if isinstance(value, ctypes._SimpleCData) else None  # noqa: SLF001
+
+
+def _unknown(_handle: Any, _question: Question) -> Any:
+    raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
 
 
 def _fabric(handle: Any, _question: Question) -> Any:
@@ -158,7 +169,7 @@ def _getters(_handle: Any, _question: Question) -> list[str]:
     return names
 
 
-_SPECIAL: dict[str, Callable[[Any, Question], Any]] = {
+_SPECIAL: dict[str, Call] = {
     "GpuFabricInfoV": _fabric,
     "SramEccErrorStatus": _sram,
     "Getters": _getters,

@@ -1,8 +1,8 @@
 """What parent and child say to each other: one JSON document a line."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from wirewatch.core.ports import Answer, Question
@@ -56,13 +56,16 @@ def decode_hello(line: bytes) -> Hello:
     return Hello(*json.loads(line))
 
 
-def encode_job(scope: str | None, questions: Sequence[Question]) -> bytes:
+@lru_cache(maxsize=1024)
+def encode_job(scope: str | None, questions: tuple[Question, ...]) -> bytes:
+    """A job as a line. Polls ask the same again and again, so both sides keep what they have worked out."""
     return _line([scope, [[q.call, *q.args] for q in questions]])
 
 
-def decode_job(line: bytes) -> tuple[str | None, list[Question]]:
+@lru_cache(maxsize=1024)
+def decode_job(line: bytes) -> tuple[str | None, tuple[Question, ...]]:
     scope, questions = json.loads(line)
-    return scope, [Question(q[0], tuple(q[1:])) for q in questions]
+    return scope, tuple(Question(q[0], tuple(q[1:])) for q in questions)
 
 
 def encode_reply(reply: Reply) -> bytes:
