@@ -3,7 +3,9 @@
     PYTHONPATH=agent python3 -m tests.hardware parity cost interference record recover --out DIR
 
 Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
-fails or a part could not be done.
+fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together.
+
+WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost` and `recover` try the kit itself without GPUs.
 """
 
 import argparse

@@ -4,6 +4,7 @@ import argparse
 import statistics
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.hardware import processes
 from tests.hardware.daemon import DEFAULTS, Daemon
@@ -68,19 +69,19 @@ def _child(daemon: Daemon) -> int:
 
 
 def _moment(daemon: Daemon, child: int) -> Moment:
-    """The NVML seconds lag by a poll, at both ends of a window of whole intervals, so their growth is true."""
+    """Totals of now.
+
+    The NVML seconds lag by a poll, at both ends of a window of whole intervals: their growth is true.
+    """
     scrape = daemon.scrape()
     nvml = scrape.value("agent_nvml_seconds_total")
     if nvml is None:
         raise KitError("/metrics has no agent_nvml_seconds_total")
-    return Moment(
-        time.monotonic(), processes.cpu(daemon.pid), processes.cpu(child), nvml, scrape.seconds
-    )
+    return Moment(time.monotonic(), processes.cpu(daemon.pid), processes.cpu(child), nvml, scrape.seconds)
 
 
 def _threads(pid: int) -> int:
-    status = [line for line in open(f"/proc/{pid}/status", encoding="ascii") if line.startswith("Threads:")]
-    return int(status[0].split()[1])
+    return sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
 
 
 def _report_cpu(report: Report, first: Moment, last: Moment) -> None:
@@ -96,9 +97,13 @@ def _report_cpu(report: Report, first: Moment, last: Moment) -> None:
     header = ["process", "CPU s (schedstat)", "CPU s (ticks)", "taken", "% of a core"]
     report.table(f"CPU over {length:.0f} s after the first {START_UP:.0f} s", header, rows)
     percent = 100 * both / length
-    report.check(f"CPU of both <= {CPU_PERCENT} % of a core", ok=percent <= CPU_PERCENT, told=f"{percent:.3f} %")
+    report.check(
+        f"CPU of both <= {CPU_PERCENT} % of a core", ok=percent <= CPU_PERCENT, told=f"{percent:.3f} %"
+    )
     ratio = both / nvml if nvml > 0 else float("inf")
-    report.check(f"CPU of both / NVML seconds <= {CPU_PER_NVML}", ok=ratio <= CPU_PER_NVML, told=f"{ratio:.3f}")
+    report.check(
+        f"CPU of both / NVML seconds <= {CPU_PER_NVML}", ok=ratio <= CPU_PER_NVML, told=f"{ratio:.3f}"
+    )
 
 
 def _report_start(report: Report, first: Moment, last: Moment, periods: int) -> None:
@@ -124,7 +129,9 @@ def _report_memory(report: Report, memory: dict[str, dict[str, int]]) -> None:
     rows.append(["both", *(sum(use[k] for use in memory.values()) / 1e6 for k in kinds)])
     report.table("memory at the end, MB (10^6)", ["process", *kinds], rows)
     both = sum(use["pss"] for use in memory.values())
-    report.check(f"PSS of both <= {PSS_BYTES / 1e6:.0f} MB", ok=both <= PSS_BYTES, told=f"{both / 1e6:.1f} MB")
+    report.check(
+        f"PSS of both <= {PSS_BYTES / 1e6:.0f} MB", ok=both <= PSS_BYTES, told=f"{both / 1e6:.1f} MB"
+    )
 
 
 def _report_scrapes(report: Report, seconds: list[float]) -> None:

@@ -18,7 +18,7 @@ from tests.hardware.kit import KitError, tail
 from tests.hardware.scrape import Answer, Scrape, get
 
 SERVE = "WIREWATCH_KIT_SERVE"
-"""Environment variable with more arguments for `serve`, such as `--replay h200x8`: tries the kit without GPUs."""
+"""Environment variable: more arguments for `serve`, such as `--replay h200x8`: the kit without GPUs."""
 
 READY_WITHIN = 90.0
 WIRES = ("gpu", "inventory", "nvlink", "pcie")

@@ -1,14 +1,23 @@
 """GPU work in a process of its own, so that the kit needs no torch and a crash costs one part."""
 
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.hardware.kit import KitError, tail
+
+_NO_MULTICAST = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
+"""The jobs prove nothing about NVLink multicast, so it is off unless the caller has turned it on."""
 
 
 class Job:
@@ -27,7 +36,9 @@ class Job:
 
     def __enter__(self) -> Self:
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=out, stderr=err)
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=_NO_MULTICAST | os.environ
+            )
         return self
 
     def __exit__(
@@ -85,10 +96,8 @@ class Job:
         if process is None:
             return None
         if process.stdin is not None and not process.stdin.closed:
-            try:
+            with suppress(OSError):
                 process.stdin.close()
-            except OSError:
-                pass
         try:
             return process.wait(within)
         except subprocess.TimeoutExpired:

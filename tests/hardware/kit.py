@@ -24,7 +24,8 @@ class Report:
     def check(self, name: str, *, ok: bool, told: str = "") -> bool:
         """One limit; returns whether it holds."""
         self.checks.append({"name": name, "ok": ok, "told": told})
-        print(f"{'PASS' if ok else 'FAIL'} {self.part}: {name}{': ' if told else ''}{told}", flush=True)
+        line = told.strip().replace("\n", " | ")
+        print(f"{'PASS' if ok else 'FAIL'} {self.part}: {name}{': ' if line else ''}{line}", flush=True)
         self.save()
         return ok
 
@@ -39,7 +40,9 @@ class Report:
         widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
         print(f"\n{self.part}: {title}")
         for row in texts:
-            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            print(
+                "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            )
         print(flush=True)
         self.data.setdefault("tables", {})[title] = {"header": list(header), "rows": [list(r) for r in rows]}
         self.save()

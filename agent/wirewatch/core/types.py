@@ -6,7 +6,7 @@ Units everywhere: bytes, seconds, bytes per second, watts, degrees Celsius.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -130,9 +130,8 @@ class Metric:
         return Sample(self, labels, value)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One series at one moment."""
+class Sample(NamedTuple):
+    """One series at one moment; a tuple, since thousands are made and compared."""
 
     metric: Metric
     labels: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The state as Prometheus text or OpenMetrics, each component rendered once a change."""
+"""The state as Prometheus text or OpenMetrics, each metric family rendered once a change."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,64 +12,72 @@ from wirewatch.export import node
 
 PREFIX = "wirewatch_"
 _EOF = b"# EOF\n"
+Encode = Callable[[PrometheusCollector], bytes]
 
 
-def families(samples: Iterable[Sample]) -> list[Metric]:
-    """Exposition families in the order in which they first appear."""
-    found: dict[str, Metric] = {}
+def family(samples: Sequence[Sample]) -> Metric:
+    """The exposition family of samples of one metric; at least one.
+
+    Info families are gauges of 1 by name `_info`: Prometheus' text format has no info type.
+    """
+    metric = samples[0].metric
+    kind = "counter" if metric.kind is Kind.COUNTER else "gauge"
+    made = Metric(PREFIX + metric.name.removesuffix("_total"), metric.help, kind)
     for sample in samples:
-        metric = sample.metric
-        family = found.get(metric.name)
-        if family is None:
-            family = Metric(PREFIX + metric.name.removesuffix("_total"), metric.help, _type(metric.kind))
-            found[metric.name] = family
         labels = dict(zip(metric.labels, sample.labels, strict=True))
-        family.add_sample(PREFIX + metric.name, labels, sample.value)
-    return list(found.values())
+        made.add_sample(PREFIX + metric.name, labels, sample.value)
+    return made
 
 
-def _type(kind: Kind) -> str:
-    """Info families are gauges of 1 by name `_info`: Prometheus' text format has no info type."""
-    return "counter" if kind is Kind.COUNTER else "gauge"
-
-
-class _Fixed(PrometheusCollector):
-    def __init__(self, found: Sequence[Metric]) -> None:
-        self._found = found
+class _One(PrometheusCollector):
+    def __init__(self, only: Metric) -> None:
+        self._only = only
 
     def collect(self) -> Iterable[Metric]:
-        return self._found
+        yield self._only
+
+
+class _Texts:
+    """Texts in one format. Most series never change, so a family's text is kept while its samples do not."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._parts: dict[str, tuple[object, bytes]] = {}
+        self._families: dict[str, tuple[list[Sample], bytes]] = {}
+
+    def part(self, name: str, version: object, samples: Callable[[], Iterable[Sample]]) -> bytes:
+        """The text of a part of the state; `version` is an object that is replaced when the part changes."""
+        known = self._parts.get(name)
+        if known is not None and known[0] is version:
+            return known[1]
+        by_metric: dict[str, list[Sample]] = {}
+        for sample in samples():
+            by_metric.setdefault(sample.metric.name, []).append(sample)
+        text = b"".join(self._family(metric, found) for metric, found in by_metric.items())
+        self._parts[name] = (version, text)
+        return text
+
+    def _family(self, metric: str, samples: list[Sample]) -> bytes:
+        known = self._families.get(metric)
+        if known is not None and known[0] == samples:
+            return known[1]
+        text = self._encode(_One(family(samples))).removesuffix(_EOF)
+        self._families[metric] = (samples, text)
+        return text
 
 
 class Exposition:
-    """Renders a state; keeps each component's text until that component changes."""
+    """Renders a state in the format that a request asks for."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._texts: dict[tuple[str, str], tuple[object, bytes]] = {}
+        self._formats: dict[str, _Texts] = {}
 
     def render(self, state: NodeState, accept: str) -> tuple[bytes, str]:
         """The text and its content type, chosen by the Accept header of the request."""
         encode, content_type = choose_encoder(accept)
-        parts = [self._part("", state, encode, content_type, node.samples(state, self._source))]
-        parts.extend(
-            self._part(c.name, c.samples, encode, content_type, c.samples) for c in state.components.values()
-        )
+        texts = self._formats.setdefault(content_type, _Texts(encode))
+        parts = [texts.part("", state, lambda: node.samples(state, self._source))]
+        parts += [texts.part(c.name, c.samples, lambda c=c: c.samples) for c in state.components.values()]  # type: ignore[misc]
         text = b"".join(parts)
         return (text + _EOF if "openmetrics" in content_type else text), content_type
-
-    def _part(
-        self,
-        name: str,
-        version: object,
-        encode: Callable[[PrometheusCollector], bytes],
-        content_type: str,
-        samples: Iterable[Sample],
-    ) -> bytes:
-        """Samples are a tuple that is replaced when it changes, so its identity is its version."""
-        known = self._texts.get((name, content_type))
-        if known is not None and known[0] is version:
-            return known[1]
-        text = encode(_Fixed(families(samples))).removesuffix(_EOF)
-        self._texts[name, content_type] = (version, text)
-        return text

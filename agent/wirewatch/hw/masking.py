@@ -16,6 +16,7 @@ _UUID = re.compile(r"(GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}
 _HEX = re.compile(r"[0-9a-fA-F:.\-x]+")
 _NOTHING = re.compile(r"[0:.\-x]*")
 _LONG_ENOUGH = 4
+"""Characters from which on a secret is looked for everywhere; shorter ones stand in any text by chance."""
 
 
 def shape(text: str, number: int) -> str:
@@ -79,4 +80,6 @@ def _masked(
     answer = row.get("answer")
     if isinstance(answer, int) and _SECRET.fullmatch(row["question"]):
         row["answer"] = numbers[answer]
+    elif isinstance(answer, str) and len(answer) < _LONG_ENOUGH and _SECRET.fullmatch(row["question"]):
+        row["answer"] = shape(answer, 0)
     return {k: walk(v) for k, v in row.items()}

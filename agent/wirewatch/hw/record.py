@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wirewatch.core.asking import as_int
 from wirewatch.core.ports import Answer, Gpu, Hardware, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording, tree
@@ -91,7 +92,9 @@ class Recorder:
         getters = nvml.ask(None, [Question("Getters")])[0].value
         names = [str(n) for n in getters] if isinstance(getters, list) else []
         for gpu in gpus:
-            yield from self._gpu(nvml, gpu, catalogue.gpu_questions(names, len(gpus)))
+            count = as_int(nvml.ask(gpu.key, [catalogue.LINK_COUNT])[0].value)
+            links = catalogue.OLD_LINKS if isinstance(count, Absent) else count
+            yield from self._gpu(nvml, gpu, catalogue.gpu_questions(names, len(gpus), links))
 
     def _gpu(self, nvml: Nvml, gpu: Gpu, questions: Sequence[Question]) -> Iterator[Told]:
         wanted = [q for q in questions if not self._refused(("nvml", f"gpu{gpu.index}/{q}"))]

@@ -10,7 +10,8 @@ from functools import cache, lru_cache
 
 from wirewatch.core.ports import ALL_LINKS, Question
 
-MAX_LINKS = 36
+OLD_LINKS = 18
+"""Links that are asked for where a driver does not tell how many there are."""
 KIB = 1024
 
 MIG_MODE = Question("MigMode")
@@ -106,7 +107,7 @@ def c2c_speed(link: int) -> Question:
 @lru_cache(maxsize=64)
 def poll_questions(links: int, *, old: bool) -> tuple[Question, ...]:
     """What a poll asks of a GPU with so many links; `old` also asks in the way from before field 165."""
-    questions = [MIG_MODE, LINK_COUNT, FABRIC, EFFECTIVE_BER, C2C_COUNT]
+    questions = [MIG_MODE, FABRIC, EFFECTIVE_BER, C2C_COUNT]
     questions += [q for t in TRAFFIC for q in t.questions()]
     questions += [q for qs in ERRORS.values() for q in qs]
     questions += [ask(link) for link in range(links) for ask in (state, speed)]

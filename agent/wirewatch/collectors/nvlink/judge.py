@@ -87,7 +87,7 @@ def _remember(memory: Memory, value: GpuLinks, policy: NvlinkPolicy, mono: float
     return replace(
         memory,
         supported=value.supported,
-        links=value.count or 0,
+        links=value.count,
         raw=value.traffic.raw,
         errors=windows,
         detail=_merge(memory.detail, value.detail),

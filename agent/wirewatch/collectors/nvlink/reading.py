@@ -35,13 +35,12 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory, options: NvlinkOptio
     if gpu.absent is not None:
         return gpu.absent
     fresh = memory.supported.session != hardware.nvml.session()
+    count = _count(hardware, gpu) if fresh else memory.links
     old = fresh or fields.state(0) in memory.supported.skip
-    questions = fields.poll_questions(memory.links or fields.MAX_LINKS, old=old)
-    asked = ask_gpu(hardware.nvml, gpu.key, questions, memory.supported)
+    asked = ask_gpu(hardware.nvml, gpu.key, fields.poll_questions(count, old=old), memory.supported)
     if isinstance(asked, Absent):
         return asked
-    count = asked.whole(fields.LINK_COUNT)
-    links = _links(asked, fields.MAX_LINKS if isinstance(count, Absent) else count)
+    links = _links(asked, count)
     errors = {kind: _first(asked, qs) for kind, qs in fields.ERRORS.items()}
     present = {kind: v for kind, v in errors.items() if not _unsupported(v)}
     detail = _due_detail(hardware, gpu, memory, options, asked, tuple(e.link for e in links), present)
@@ -55,9 +54,15 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory, options: NvlinkOptio
         fabric=_fabric(asked),
         c2c=_c2c(hardware, gpu, asked),
         detail=detail,
-        count=None if isinstance(count, Absent) else count,
+        count=count,
         supported=asked.supported,
     )
+
+
+def _count(hardware: Hardware, gpu: Gpu) -> int:
+    """How many links to ask for; told once a session, since a GPU does not grow links."""
+    count = as_int(hardware.nvml.ask(gpu.key, [fields.LINK_COUNT])[0].value)
+    return fields.OLD_LINKS if isinstance(count, Absent) else count
 
 
 def _unsupported(value: object) -> bool:
@@ -82,7 +87,7 @@ def _mig(asked: Asked) -> bool:
 def _links(asked: Asked, count: int) -> tuple[Link, ...]:
     links = []
     common = asked.whole(fields.COMMON_SPEED)
-    for number in range(min(count, fields.MAX_LINKS)):
+    for number in range(count):
         state = _first(asked, (fields.state(number), fields.old_state(number)))
         if _unsupported(state):
             continue
@@ -96,9 +101,9 @@ def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked) -> tuple[Link, ...]:
     count = asked.whole(fields.C2C_COUNT)
     if isinstance(count, Absent) or count == 0:
         return ()
-    told = ask_gpu(hardware.nvml, gpu.key, fields.c2c_questions(min(count, fields.MAX_LINKS)), Supported())
+    told = ask_gpu(hardware.nvml, gpu.key, fields.c2c_questions(count), Supported())
     links = []
-    for number in range(min(count, fields.MAX_LINKS)):
+    for number in range(count):
         status = told if isinstance(told, Absent) else told.whole(fields.c2c_status(number))
         speed = told if isinstance(told, Absent) else told.whole(fields.c2c_speed(number))
         links.append(Link(number, status, speed if isinstance(speed, Absent) else speed * 1e6))

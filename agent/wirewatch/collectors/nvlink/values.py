@@ -71,13 +71,13 @@ class GpuLinks:
     fabric: Fabric | Absent
     c2c: tuple[Link, ...]
     detail: Detail | Absent | None
-    count: int | None
+    count: int
     supported: Supported
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a poll leaves for the next one; `links` is how many the GPU says it has, 0 for not known."""
+    """What a poll leaves for the next one; `links` is how many are asked for."""
 
     supported: Supported = field(default_factory=Supported)
     links: int = 0

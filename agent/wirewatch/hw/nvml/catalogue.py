@@ -11,7 +11,8 @@ SYSTEM = tuple(
     Question(call)
     for call in ("Count", "SystemGetDriverVersion", "SystemGetNVMLVersion", "SystemGetCudaDriverVersion_v2")
 )
-LINKS = 18
+LINK_COUNT = Question("Field", (91,))
+OLD_LINKS = 18
 FIELDS = range(1, 308)
 LINK_FIELDS = (*range(138, 142), 146, *range(161, 168), *range(201, 224), *range(231, 251), *range(289, 297))
 _COUNTS = {
@@ -45,20 +46,23 @@ _SKIPPED = frozenset(
 )
 
 
-def gpu_questions(getters: Sequence[str], gpus: int) -> list[Question]:
-    """The whole catalogue for one GPU of a node with `gpus` of them."""
+def gpu_questions(getters: Sequence[str], gpus: int, links: int) -> list[Question]:
+    """The whole catalogue for one GPU with `links` links, of a node with `gpus` GPUs.
+
+    One link more is asked for than there are, so that the end is recorded too.
+    """
     questions = [Question(name) for name in getters if name not in _SKIPPED]
     questions += [Question("GpuFabricInfoV"), Question("SramEccErrorStatus")]
     for call, counts in _COUNTS.items():
         questions += [Question(call, args) for args in _product(counts)]
-    for link in range(LINKS + 1):
+    for link in range(links + 1):
         questions += [Question(call, (link,)) for call in _LINK_CALLS]
         questions += [Question(c, (link, n)) for c, count in _LINK_COUNTS.items() for n in range(count)]
     for other in range(gpus):
         questions += [Question("TopologyCommonAncestor", (other,))]
         questions += [Question("P2PStatus", (other, index)) for index in range(6)]
     questions += [Question("Field", (number,)) for number in FIELDS]
-    scopes = (*range(LINKS + 1), ALL_LINKS)
+    scopes = (*range(links + 1), ALL_LINKS)
     questions += [Question("Field", (number, scope)) for number in LINK_FIELDS for scope in scopes]
     return questions
 

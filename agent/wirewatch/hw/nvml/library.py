@@ -158,13 +158,15 @@ def _sram(handle: Any, _question: Question) -> Any:
 
 
 def _getters(_handle: Any, _question: Question) -> list[str]:
-    """Names of all getters of this binding that take a device and nothing else."""
+    """Names of all getters of this binding that can be called with a device and nothing else."""
     names = []
     for name in dir(pynvml):
-        code = getattr(getattr(pynvml, name), "__wrapped__", getattr(pynvml, name))
-        code = getattr(code, "__code__", None)
-        takes_device = code is not None and code.co_argcount == 1 and "Handle" not in name
-        if name.startswith("nvmlDeviceGet") and takes_device:
+        function = getattr(pynvml, name)
+        code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+        if not name.startswith("nvmlDeviceGet") or code is None or "Handle" in name:
+            continue
+        defaults = getattr(function, "__wrapped__", function).__defaults__ or ()
+        if code.co_argcount - len(defaults) == 1:
             names.append(name.removeprefix("nvmlDeviceGet"))
     return names
 
