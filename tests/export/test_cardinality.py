@@ -16,7 +16,7 @@ SET_ASIDE = {
     "peer matrix": 56,
     "straggler": 8 * 8,
 }
-SET_ASIDE |= {"xid": 16, "drift, baseline, probe schedule": 40, "collectors": 5 * 7}
+SET_ASIDE |= {"xid": 16, "drift, baseline, probe schedule": 40, "collectors": 5 * 8}
 LINKS = 18
 
 

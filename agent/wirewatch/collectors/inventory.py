@@ -53,6 +53,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
+    """Who answers in this session of NVML."""
+
+    session: int
     driver: str | Absent
     gpus: tuple[GpuReading[Identity], ...]
 
@@ -64,6 +67,8 @@ class Memory:
     identities: Memories[Identity] = field(default_factory=dict)
     lost: Mapping[str, Streak] = field(default_factory=dict)
     missing: Streak = field(default_factory=Streak)
+    session: int = -1
+    driver: str | Absent = ""
 
 
 _NOBODY = Identity({}, "", session=-1)
@@ -73,8 +78,14 @@ def read(hardware: Hardware, memory: Memory, _options: Options) -> Inventory | A
     gpus = hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
-    driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
-    return Inventory(driver, tuple(GpuReading(gpu, _identify(hardware, memory, gpu)) for gpu in gpus))
+    session = hardware.nvml.session()
+    if memory.session == session:
+        driver = memory.driver
+    else:
+        driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
+    return Inventory(
+        session, driver, tuple(GpuReading(gpu, _identify(hardware, memory, gpu)) for gpu in gpus)
+    )
 
 
 def _identify(hardware: Hardware, memory: Memory, gpu: Gpu) -> Identity | Absent:
@@ -123,7 +134,8 @@ def judge(
     gone = _gone(identities, ok.value.gpus)
     lost = {key: memory.lost.get(key, Streak()).see(present=True) for key in gone}
     wanted = expect.gpus or 0
-    new = Memory(identities, lost, memory.missing.see(present=len(answering) < wanted))
+    missing = memory.missing.see(present=len(answering) < wanted)
+    new = Memory(identities, lost, missing, ok.value.session, ok.value.driver)
     sure = {key for key, streak in lost.items() if streak.count >= policy.confirm}
     findings = [_lost(identities[key].gpu, gone[key]) for key in sorted(sure)]
     findings += [f for f in blind if f.subject not in {subject(identities[key].gpu) for key in sure}]
@@ -161,7 +173,7 @@ COLLECTOR: Collector[Inventory, Memory, Options, InventoryPolicy] = Collector(
     name="inventory",
     about="driver, GPUs by name and place, GPUs lost or missing",
     lane="nvml",
-    options=Options(),
+    options=Options(interval=30.0),
     policy=InventoryPolicy(),
     metrics=(NODE, GPU_INFO),
     start=Memory(),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from wirewatch.core.ports import Answers, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why
@@ -47,15 +48,21 @@ def ask_gpu(nvml: Nvml, gpu: str, questions: Sequence[Question], known: Supporte
     """
     session = nvml.session()
     skip = known.skip if known.session == session else frozenset()
-    asked = [q for q in questions if q not in skip]
+    asked = _left(tuple(questions), skip)
     answers = dict(zip(asked, nvml.ask(gpu, asked), strict=True))
-    whole = whole_failure([a.value for a in answers.values()])
+    absent = {q: a.value for q, a in answers.items() if isinstance(a.value, Absent)}
+    whole = whole_failure(list(absent.values())) if len(absent) == len(answers) else None
     if whole is not None:
         return whole
-    refused = {
-        q for q, a in answers.items() if isinstance(a.value, Absent) and a.value.why is Why.UNSUPPORTED
-    }
+    refused = frozenset(q for q, value in absent.items() if value.why is Why.UNSUPPORTED)
+    if known.session == session and refused <= known.skip:
+        return Asked(answers, known)
     return Asked(answers, Supported(session, skip | refused))
+
+
+@lru_cache(maxsize=256)
+def _left(questions: tuple[Question, ...], skip: frozenset[Question]) -> tuple[Question, ...]:
+    return tuple(q for q in questions if q not in skip)
 
 
 def whole_failure(values: Sequence[Json | Absent]) -> Absent | None:

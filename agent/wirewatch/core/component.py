@@ -19,7 +19,7 @@ BLIND_ACTION: Mapping[Why, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one run of a collector yielded; `duration` in seconds."""
+    """What one run of a collector yielded; `duration` and `cpu` in seconds, `cpu` of this process alone."""
 
     outcome: Ok[Any] | Failed
     duration: float
@@ -27,6 +27,7 @@ class Step:
     findings: tuple[Finding, ...]
     samples: tuple[Sample, ...]
     applicable: bool | None
+    cpu: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Component:
     applicable: bool | None = None
     failures: int = 0
     duration: float = 0.0
+    cpu: float = 0.0
     last_success: float = 0.0
 
     @property
@@ -97,6 +99,7 @@ def after(component: Component, step: Step) -> Component:
             findings=_since(component.findings, (*_held(component), blind), step.outcome.at),
             failures=component.failures + (component.overdue_since is None),
             duration=step.duration,
+            cpu=component.cpu + step.cpu,
         )
     return replace(
         component,
@@ -107,6 +110,7 @@ def after(component: Component, step: Step) -> Component:
         findings=_since(component.findings, step.findings, step.outcome.at),
         applicable=step.applicable,
         duration=step.duration,
+        cpu=component.cpu + step.cpu,
         last_success=step.outcome.at,
     )
 

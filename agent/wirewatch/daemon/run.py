@@ -1,7 +1,8 @@
 """One run of one collector: the only place where anything may go wrong and is turned into "not known"."""
 
 import logging
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.component import Step, fold
@@ -21,6 +22,11 @@ class Job:
 
     def run(self, memory: object) -> Step:
         """Read, judge, and make samples. Never raises."""
+        began = time.thread_time()
+        step = self._run(memory)
+        return replace(step, cpu=time.thread_time() - began)
+
+    def _run(self, memory: object) -> Step:
         clock = self.hardware.clock
         began = clock.mono()
         try:

@@ -28,6 +28,12 @@ SUCCESS = Metric(
     "collector_success", Kind.GAUGE, ("collector",), "1 when the collector's last run ended well and in time."
 )
 DURATION = Metric("collector_duration_seconds", Kind.GAUGE, ("collector",), "How long its last run took.")
+CPU = Metric(
+    "collector_cpu_seconds_total",
+    Kind.COUNTER,
+    ("collector",),
+    "CPU time of its runs in the agent; what NVML itself takes is in agent_cpu_seconds_total of `nvml`.",
+)
 LAST = Metric(
     "collector_last_success_timestamp_seconds",
     Kind.GAUGE,
@@ -41,7 +47,7 @@ APPLICABLE = Metric(
     "collector_applicable", Kind.GAUGE, ("collector",), "1 when there is something here for it to watch."
 )
 
-METRICS = (BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, SUCCESS, DURATION, LAST, FAILURES, APPLICABLE)
+METRICS = (BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, SUCCESS, DURATION, CPU, LAST, FAILURES, APPLICABLE)
 
 _SEVERITY = {Health.DEGRADED: 1, Health.FAILED: 2}
 
@@ -71,6 +77,7 @@ def _component(component: Component) -> Iterator[Sample]:
     name = component.name
     yield SUCCESS.sample(component.succeeding, name)
     yield DURATION.sample(component.duration, name)
+    yield CPU.sample(component.cpu, name)
     yield LAST.sample(component.last_success, name)
     yield FAILURES.sample(component.failures, name)
     if component.applicable is not None:

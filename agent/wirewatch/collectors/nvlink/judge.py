@@ -48,14 +48,17 @@ def _judge_gpu(
 
 
 def _essential(value: GpuLinks) -> dict[str, object]:
-    """What must be readable; a payload counter at a standstill is a gap in a series, not blindness."""
-    essential: dict[str, object] = {f"{kind} errors": v for kind, v in value.errors.items()}
-    essential |= {f"state of link {link.link}": link.state for link in value.links}
-    essential |= {f"speed of link {link.link}": link.speed for link in value.links}
-    essential |= {"fabric": value.fabric, "single links": value.detail}
+    """What must be readable and is not; a payload counter at a standstill is a gap, not blindness."""
+    lost: dict[str, object] = {f"{k} errors": v for k, v in value.errors.items() if isinstance(v, Absent)}
+    for link in value.links:
+        if isinstance(link.state, Absent):
+            lost[f"state of link {link.link}"] = link.state
+        if isinstance(link.speed, Absent):
+            lost[f"speed of link {link.link}"] = link.speed
+    lost |= {"fabric": value.fabric, "single links": value.detail}
     if not value.traffic.raw:
-        essential |= {"transmitted bytes": value.traffic.transmit, "received bytes": value.traffic.receive}
-    return essential
+        lost |= {"transmitted bytes": value.traffic.transmit, "received bytes": value.traffic.receive}
+    return lost
 
 
 def _expected(product: NvlinkProduct | None, most_seen: int, expect: Expect) -> int | None:

@@ -4,6 +4,7 @@ It may be killed at any moment. It dies with its parent, also when it hangs in a
 """
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -61,6 +62,7 @@ def main() -> None:
     except LibraryError as error:
         _write(pipe, wire.encode_hello(wire.Hello(error.code, str(error))))
         return
+    gc.freeze()
     _write(pipe, wire.encode_hello(wire.Hello()))
     for line in jobs:
         scope, questions = wire.decode_job(line)
