@@ -17,8 +17,8 @@ class Cpu:
 
     @property
     def seconds(self) -> float:
-        """The larger one: ticks are coarse, and the exact sum forgets threads that have ended."""
-        return max(self.ticks, self.exact or 0.0)
+        """The scheduler's where there is one: ticks are coarse. No thread of ours ends while we look."""
+        return self.ticks if self.exact is None else self.exact
 
     def since(self, before: "Cpu") -> "Cpu":
         known = self.exact is not None and before.exact is not None

@@ -11,9 +11,9 @@ from wirewatch.hw.replay import ReplayHost, ReplaySysfs, open_player
 from wirewatch.hw.sysfs import SystemSysfs
 
 
-def live() -> tuple[Hardware, NvmlClient]:
-    """This machine."""
-    nvml = NvmlClient()
+def live(*, timed: bool = False) -> tuple[Hardware, NvmlClient]:
+    """This machine; `timed` for answers that tell how long each call took."""
+    nvml = NvmlClient(Source(timed=timed))
     return Hardware(nvml, SystemSysfs(), SystemHost(), SystemClock()), nvml
 
 

@@ -22,7 +22,7 @@ def record(*, folder: Path, moments: int, every: float, note: str) -> None:
 
     if folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} is not empty; a recording is never written over")
-    hardware, nvml = live()
+    hardware, nvml = live(timed=True)
     recorder = Recorder(hardware)
     try:
         due = time.monotonic()

@@ -93,7 +93,7 @@ def _identify(hardware: Hardware, memory: Memory, gpu: Gpu) -> Identity | Absent
         return gpu.absent
     known = remembered(memory.identities, gpu, _NOBODY)
     session = hardware.nvml.session()
-    questions = [ALIVE] if known.session == session else [ALIVE, *STATIC.values()]
+    questions = (ALIVE,) if known.session == session else (ALIVE, *STATIC.values())
     asked = ask_gpu(hardware.nvml, gpu.key, questions, Supported())
     if isinstance(asked, Absent):
         return asked

@@ -30,6 +30,8 @@ QUESTIONS: Mapping[Metric, Question] = {
     WIDTH_MAX: Question("MaxPcieLinkWidth"),
     REPLAYS: Question("PcieReplayCounter"),
 }
+POLLED = tuple(QUESTIONS[m] for m in (GENERATION, WIDTH, REPLAYS))
+ONCE = tuple(QUESTIONS[m] for m in (GENERATION_MAX, WIDTH_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def read(hardware: Hardware, memories: Memories[Memory], _options: Options) -> R
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory) -> GpuPcie | Absent:
     if gpu.absent is not None:
         return gpu.absent
-    asked = ask_gpu(hardware.nvml, gpu.key, tuple(QUESTIONS.values()), memory.supported)
+    asked = ask_gpu(hardware.nvml, gpu.key, POLLED, memory.supported, ONCE)
     if isinstance(asked, Absent):
         return asked
     return GpuPcie({metric: asked.whole(q) for metric, q in QUESTIONS.items()}, asked.supported)

@@ -12,10 +12,11 @@ NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What a GPU said it does not support, for as long as this NVML session lasts."""
+    """What a GPU does not support, and what it told once and for all, while an NVML session lasts."""
 
     session: int = -1
     skip: frozenset[Question] = field(default_factory=frozenset)
+    told: Answers = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +40,33 @@ class Asked:
         return as_str(self.json(question))
 
 
-def ask_gpu(nvml: Nvml, gpu: str, questions: Sequence[Question], known: Supported) -> Asked | Absent:
-    """Ask one GPU what it is known to support, or everything in a new session.
+def ask_gpu(
+    nvml: Nvml,
+    gpu: str,
+    questions: tuple[Question, ...],
+    known: Supported,
+    once: tuple[Question, ...] = (),
+) -> Asked | Absent:
+    """Ask one GPU what it is known to support, or everything in a new session; `once` only once a session.
 
     Returns:
         The answers, or the one reason why none came when every answer failed for the same cause
         (GPU lost, NVML hung): that is news about the GPU, not about its fields.
     """
     session = nvml.session()
-    skip = known.skip if known.session == session else frozenset()
-    asked = _left(tuple(questions), skip)
+    known = known if known.session == session else Supported(session)
+    missing = () if len(known.told) == len(once) else tuple(q for q in once if q not in known.told)
+    asked = _left(questions + missing, known.skip)
     answers = dict(zip(asked, nvml.ask(gpu, asked), strict=True))
     absent = {q: a.value for q, a in answers.items() if isinstance(a.value, Absent)}
     whole = whole_failure(list(absent.values())) if len(absent) == len(answers) else None
     if whole is not None:
         return whole
     refused = frozenset(q for q, value in absent.items() if value.why is Why.UNSUPPORTED)
-    if known.session == session and refused <= known.skip:
-        return Asked(answers, known)
-    return Asked(answers, Supported(session, skip | refused))
+    told = {q: answers[q] for q in missing if q in answers and q not in absent}
+    if told or not refused <= known.skip:
+        known = Supported(session, known.skip | refused, {**known.told, **told})
+    return Asked({**answers, **known.told}, known)
 
 
 @lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ direction as the driver reports them, in bytes per second.
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ NVLINK_PRODUCTS: tuple[NvlinkProduct, ...] = (
 )
 
 
+@cache
 def nvlink_product(name: str) -> NvlinkProduct | None:
     """The entry for a product name as NVML tells it, None for a product not listed."""
     return next((p for p in NVLINK_PRODUCTS if re.search(p.pattern, name)), None)

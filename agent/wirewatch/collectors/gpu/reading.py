@@ -1,6 +1,6 @@
 """Reading what a GPU says of itself: throttling, memory errors, recovery action, temperature, power, use."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from wirewatch.core.asking import Asked, Supported, as_int, as_ints, ask_gpu, member
@@ -84,16 +84,19 @@ def _ecc(kind: str, counter: int, location: str) -> Question:
     return Question("MemoryErrorCounter", (ECC_KINDS[kind], counter, ECC_LOCATIONS[location]))
 
 
-_ECC_QUESTIONS = tuple(
-    _ecc(kind, counter, location)
-    for kind in ECC_KINDS
-    for counter in (VOLATILE, LIFETIME)
-    for location in (*ECC_LOCATIONS, "all")
-)
+def _ecc_questions(locations: Iterable[str]) -> tuple[Question, ...]:
+    counters = (VOLATILE, LIFETIME)
+    return tuple(_ecc(kind, c, where) for kind in ECC_KINDS for c in counters for where in locations)
+
+
+BY_LOCATION = _ecc_questions(ECC_LOCATIONS)
+TOTALS = _ecc_questions(["all"])
 QUESTIONS = (
-    REASONS, SUPPORTED_REASONS, CORE_TEMPERATURE, MEMORY_TEMPERATURE, POWER, RECOVERY, REMAPPED, UTILIZATION,
-    PROCESSES, *(Question("Field", (f,)) for f in REASON_FIELDS.values()), *_ECC_QUESTIONS,
+    REASONS, CORE_TEMPERATURE, MEMORY_TEMPERATURE, POWER, RECOVERY, REMAPPED, UTILIZATION, PROCESSES,
+    *(Question("Field", (f,)) for f in REASON_FIELDS.values()), *BY_LOCATION,
 )  # fmt: skip
+WITH_TOTALS = QUESTIONS + TOTALS
+ONCE = (SUPPORTED_REASONS,)
 
 
 def read(hardware: Hardware, memories: Memories[Memory], _options: Options) -> Reading | Absent:
@@ -106,7 +109,9 @@ def read(hardware: Hardware, memories: Memories[Memory], _options: Options) -> R
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory) -> GpuState | Absent:
     if gpu.absent is not None:
         return gpu.absent
-    asked = ask_gpu(hardware.nvml, gpu.key, QUESTIONS, memory.supported)
+    known = memory.supported
+    needed = known.session != hardware.nvml.session() or any(q in known.skip for q in BY_LOCATION)
+    asked = ask_gpu(hardware.nvml, gpu.key, WITH_TOTALS if needed else QUESTIONS, known, ONCE)
     if isinstance(asked, Absent):
         return asked
     told = {name: asked.whole(Question("Field", (f,))) for name, f in REASON_FIELDS.items()}

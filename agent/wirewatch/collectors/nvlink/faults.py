@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from wirewatch.collectors.nvlink.policy import NvlinkPolicy
 from wirewatch.collectors.nvlink.samples import STATES, UP
@@ -21,7 +22,7 @@ ERROR_ACTION = (
 FABRIC_ACTION = "check nvidia-fabricmanager (or IMEX) on this node and its log; reset the GPU once it runs"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """One GPU's reading with all that judging it takes."""
 
@@ -39,37 +40,36 @@ class Case:
     def of(self, link: int | None = None) -> Subject:
         return subject(self.gpu, link)
 
+    @cached_property
+    def down(self) -> list[int]:
+        """Links that should carry traffic and do not; where bridges decide, those once seen active."""
+        links = self.value.links
+        every = self.expected is not None and self.expected >= len(links)
+        bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}
+        gone = self.memory.seen_active - {k.link for k in links}
+        return sorted((bad if every else bad & self.memory.seen_active) | gone)
+
+    @cached_property
+    def slow(self) -> list[Link]:
+        """Links that are up and run well under the usual rate."""
+        least = (self.usual_rate or 0.0) * self.policy.slow_ratio
+        known = ((k, k.speed) for k in self.value.links if k.state in UP)
+        return [link for link, speed in known if not isinstance(speed, Absent) and speed < least]
+
 
 def findings(case: Case) -> tuple[Finding, ...]:
     """All that is wrong with this GPU's links now."""
     return (*_links_down(case), *_slow(case), *_errors(case), *_ber(case), *_fabric(case), *_c2c(case))
 
 
-def _down(case: Case) -> list[int]:
-    """Links that should carry traffic and do not; where bridges decide, those once seen active."""
-    states = {link.link: link.state for link in case.value.links}
-    every = case.expected is not None and case.expected >= len(case.value.links)
-    should = (set(states) if every else set()) | case.memory.seen_active
-    unknown = {number for number, state in states.items() if isinstance(state, Absent)}
-    return sorted(n for n in should - unknown if states.get(n) not in UP)
-
-
-def _slow_links(case: Case) -> list[Link]:
-    usual = case.usual_rate
-    return [
-        link
-        for link in case.value.links
-        if usual and link.state in UP
-        and not isinstance(link.speed, Absent) and link.speed < usual * case.policy.slow_ratio
-    ]  # fmt: skip
-
-
 def _too_few(case: Case) -> bool:
     """Fewer links than expected though none that we know of went down."""
+    if case.expected is None or case.down:
+        return False
     states = [link.state for link in case.value.links]
     up = sum(state in UP for state in states)
     unknown = sum(isinstance(state, Absent) for state in states)
-    return case.expected is not None and up + unknown < case.expected and not _down(case)
+    return up + unknown < case.expected
 
 
 def _fabric_faults(case: Case) -> dict[str, str]:
@@ -88,7 +88,7 @@ def _fabric_faults(case: Case) -> dict[str, str]:
 
 def streaks(case: Case) -> dict[str, Streak]:
     """Every fault that shows now, with the polls in a row for which it has."""
-    present = {f"down:{n}" for n in _down(case)} | {f"slow:{k.link}" for k in _slow_links(case)}
+    present = {f"down:{n}" for n in case.down} | {f"slow:{k.link}" for k in case.slow}
     present |= set(_fabric_faults(case)) | {f"c2c:{k.link}" for k in case.value.c2c if k.state == 0}
     present |= {"too_few"} if _too_few(case) else set()
     before = case.memory.streaks
@@ -96,7 +96,7 @@ def streaks(case: Case) -> dict[str, Streak]:
 
 
 def _links_down(case: Case) -> Iterator[Finding]:
-    down = _down(case)
+    down = case.down
     states = {link.link: link.state for link in case.value.links}
     if len(down) > 1 and len(down) == len(case.memory.seen_active | set(states)):
         health = max(case.confirmed(f"down:{n}") for n in down)
@@ -115,7 +115,7 @@ def _links_down(case: Case) -> Iterator[Finding]:
 
 
 def _slow(case: Case) -> Iterator[Finding]:
-    slow = _slow_links(case)
+    slow = case.slow
     usual = f"usual {(case.usual_rate or 0) / 1e9:.3f} GB/s"
     if len(slow) > 1 and len(slow) == sum(link.state in UP for link in case.value.links):
         fastest = max(link.speed for link in slow if not isinstance(link.speed, Absent)) / 1e9

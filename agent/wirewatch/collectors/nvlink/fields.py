@@ -75,6 +75,14 @@ ERRORS: Mapping[str, tuple[Question, ...]] = {
 }
 """Kind of error to its all-links question, newest generation first."""
 
+
+@lru_cache(maxsize=64)
+def error_questions(skip: frozenset[Question]) -> tuple[tuple[str, Question], ...]:
+    """Kinds of error that a device has, with the newest question that it supports."""
+    supported = {kind: [q for q in questions if q not in skip] for kind, questions in ERRORS.items()}
+    return tuple((kind, questions[0]) for kind, questions in supported.items() if questions)
+
+
 LINK_ERRORS: Mapping[str, int] = {
     kind: int(questions[0].args[0]) for kind, questions in ERRORS.items() if ALL_LINKS in questions[0].args
 }
@@ -120,9 +128,11 @@ def c2c_questions(links: int) -> tuple[Question, ...]:
     return tuple(ask(link) for link in range(links) for ask in (c2c_status, c2c_speed))
 
 
-def detail_questions(links: Sequence[int], traffic: Traffic | None, kinds: Sequence[str]) -> list[Question]:
+def detail_questions(
+    links: Sequence[int], traffic: Traffic | None, kinds: Sequence[str]
+) -> tuple[Question, ...]:
     """Bytes and errors link by link."""
     fields = [LINK_ERRORS[k] for k in kinds if k in LINK_ERRORS]
     if traffic is not None:
         fields += [traffic.transmit, traffic.receive]
-    return [Question("Field", (field, link)) for field in fields for link in links]
+    return tuple(Question("Field", (field, link)) for field in fields for link in links)

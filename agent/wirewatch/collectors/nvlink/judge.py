@@ -42,8 +42,11 @@ def _judge_gpu(
     usual = product.link_rate if product else peers_rate
     new = _remember(replace(memory, seen_active=frozenset(seen), expected=expected), value, policy, mono)
     case = Case(gpu, value, new, policy, usual, expected)
-    new = replace(new, streaks=streaks(case))
-    wrong = findings(replace(case, memory=new))
+    found = streaks(case)
+    if found != new.streaks:
+        new = replace(new, streaks=found)
+        case = replace(case, memory=new)
+    wrong = findings(case)
     return new, (*wrong, *unread("nvlink", gpu, _essential(value)))
 
 
@@ -71,10 +74,10 @@ def _expected(product: NvlinkProduct | None, most_seen: int, expect: Expect) -> 
 
 
 def _usual_rates(reading: Reading) -> dict[str, float]:
-    """The commonest link rate of each product on this node."""
+    """The commonest link rate on this node of each product that is not listed."""
     speeds: dict[str, list[float]] = {}
     for item in reading:
-        if not isinstance(item.value, Absent):
+        if not isinstance(item.value, Absent) and nvlink_product(item.gpu.name) is None:
             known = [k.speed for k in item.value.links if k.state in UP and not isinstance(k.speed, Absent)]
             speeds.setdefault(item.gpu.name, []).extend(known)
     return {name: mode(found) for name, found in speeds.items() if found}

@@ -1,6 +1,6 @@
 """Reading NVLink: one job a GPU, all-links values each poll, single links when due or when errors moved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from wirewatch.collectors.nvlink import fields
 from wirewatch.collectors.nvlink.values import (
@@ -41,15 +41,14 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory, options: NvlinkOptio
     if isinstance(asked, Absent):
         return asked
     links = _links(asked, count)
-    errors = {kind: _first(asked, qs) for kind, qs in fields.ERRORS.items()}
-    present = {kind: v for kind, v in errors.items() if not _unsupported(v)}
-    detail = _due_detail(hardware, gpu, memory, options, asked, tuple(e.link for e in links), present)
+    errors = {kind: asked.whole(q) for kind, q in fields.error_questions(asked.supported.skip)}
+    detail = _due_detail(hardware, gpu, memory, options, asked, tuple(e.link for e in links), errors)
     raw_ber = asked.whole(fields.EFFECTIVE_BER)
     return GpuLinks(
         mig=_mig(asked),
         links=links,
         traffic=_traffic(asked, memory.raw),
-        errors=present,
+        errors=errors,
         effective_ber=raw_ber if isinstance(raw_ber, Absent) else ber(raw_ber),
         fabric=_fabric(asked),
         c2c=_c2c(hardware, gpu, asked),
@@ -69,16 +68,6 @@ def _unsupported(value: object) -> bool:
     return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
 
 
-def _first(asked: Asked, questions: Sequence[Question]) -> int | Absent:
-    """The newest generation's answer that this device supports."""
-    answer = asked.whole(questions[0])
-    for question in questions[1:]:
-        if not _unsupported(answer):
-            break
-        answer = asked.whole(question)
-    return answer
-
-
 def _mig(asked: Asked) -> bool:
     mode = asked.json(fields.MIG_MODE)
     return isinstance(mode, list | tuple) and bool(mode) and mode[0] == 1
@@ -86,13 +75,15 @@ def _mig(asked: Asked) -> bool:
 
 def _links(asked: Asked, count: int) -> tuple[Link, ...]:
     links = []
-    common = asked.whole(fields.COMMON_SPEED)
     for number in range(count):
-        state = _first(asked, (fields.state(number), fields.old_state(number)))
+        state = asked.whole(fields.state(number))
+        if _unsupported(state):
+            state = asked.whole(fields.old_state(number))
         if _unsupported(state):
             continue
         speed = asked.whole(fields.speed(number))
-        speed = common if _unsupported(speed) else speed
+        if _unsupported(speed):
+            speed = asked.whole(fields.COMMON_SPEED)
         links.append(Link(number, state, speed if isinstance(speed, Absent) else speed * 1e6))
     return tuple(links)
 

@@ -58,7 +58,8 @@ def main() -> None:
     pipe = _private_output()
     jobs = sys.stdin.buffer
     try:
-        library = _open(wire.decode_source(jobs.readline()))
+        source = wire.decode_source(jobs.readline())
+        library = _open(source)
     except LibraryError as error:
         _write(pipe, wire.encode_hello(wire.Hello(error.code, str(error))))
         return
@@ -72,7 +73,7 @@ def main() -> None:
             reply = wire.Reply(answers, library.seconds - before)
         except RuntimeError as error:
             reply = wire.Reply((), library.seconds - before, str(error))
-        _write(pipe, wire.encode_reply(reply))
+        _write(pipe, wire.encode_reply(reply, timed=source.timed))
 
 
 def _write(pipe: int, data: bytes) -> None:

@@ -6,20 +6,21 @@ from functools import lru_cache
 from typing import Any
 
 from wirewatch.core.ports import Answer, Question
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Json, Why
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where the child's answers come from: the driver, or a recording with overlays.
 
-    `epoch` is the monotonic time at which the recording began to play.
+    `epoch` is the monotonic time at which the recording began to play; `timed` asks for each call's time.
     """
 
     replay: str = ""
     overlays: tuple[str, ...] = ()
     loop: bool = False
     epoch: float = 0.0
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,12 @@ class Hello:
 
 
 def encode_source(source: Source) -> bytes:
-    return _line([source.replay, list(source.overlays), source.loop, source.epoch])
+    return _line([source.replay, list(source.overlays), source.loop, source.epoch, source.timed])
 
 
 def decode_source(line: bytes) -> Source:
-    replay, overlays, loop, epoch = json.loads(line)
-    return Source(replay, tuple(overlays), loop, epoch)
+    replay, overlays, loop, epoch, timed = json.loads(line)
+    return Source(replay, tuple(overlays), loop, epoch, timed)
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -68,8 +69,12 @@ def decode_job(line: bytes) -> tuple[str | None, tuple[Question, ...]]:
     return scope, tuple(Question(q[0], tuple(q[1:])) for q in questions)
 
 
-def encode_reply(reply: Reply) -> bytes:
-    return _line([reply.seconds, reply.broken, [_pack(a) for a in reply.answers]])
+def encode_reply(reply: Reply, *, timed: bool = True) -> bytes:
+    """A reply as a line; without the time of each call unless it is wanted, since most never are."""
+    values = [_pack(a.value) for a in reply.answers]
+    return _line(
+        [reply.seconds, reply.broken, values, [round(a.us, 1) for a in reply.answers] if timed else None]
+    )
 
 
 def decode_reply(line: bytes) -> Reply:
@@ -78,21 +83,29 @@ def decode_reply(line: bytes) -> Reply:
     Raises:
         ValueError: the line is not a reply.
     """
-    seconds, broken, packed = json.loads(line)
-    return Reply(tuple(_unpack(p) for p in packed), float(seconds), broken)
+    seconds, broken, values, times = json.loads(line)
+    if times is None:
+        answers = [Answer(_unpack(v)) for v in values]
+    else:
+        answers = [Answer(_unpack(v), us) for v, us in zip(values, times, strict=True)]
+    return Reply(tuple(answers), float(seconds), broken)
 
 
 def _line(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def _pack(answer: Answer) -> list[Any]:
-    us = round(answer.us, 1)
-    value = answer.value
-    return [us, None, value.why.value, value.detail, value.code] if isinstance(value, Absent) else [us, value]
+_ABSENT = "absent"
 
 
-def _unpack(packed: list[Any]) -> Answer:
-    if len(packed) == 2:  # noqa: PLR2004
-        return Answer(packed[1], packed[0])
-    return Answer(Absent(Why(packed[2]), packed[3], packed[4]), packed[0])
+def _pack(value: Json | Absent) -> Any:
+    return {_ABSENT: [value.why.value, value.detail, value.code]} if isinstance(value, Absent) else value
+
+
+def _unpack(packed: Any) -> Json | Absent:
+    return _absent(*packed[_ABSENT]) if isinstance(packed, dict) and _ABSENT in packed else packed
+
+
+@lru_cache(maxsize=512)
+def _absent(why: str, detail: str, code: int | None) -> Absent:
+    return Absent(Why(why), detail, code)
