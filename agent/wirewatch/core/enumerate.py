@@ -20,10 +20,11 @@ def identify(ask: Ask, index: int, known: Gpu | None) -> Gpu:
     """The GPU at an index; what it does not tell now is taken from when it last did."""
     uuid, pci, name = (a.value for a in ask(f"index:{index}", IDENTITY))
     told = as_str(uuid)
+    last = known or Gpu(index, "")
     if isinstance(told, Absent):
-        last = known or Gpu(index, "")
         return Gpu(index, last.uuid, last.pci, last.name, told)
-    return Gpu(index, told, _pci(member(pci, "busId")), _text(name))
+    same = last if last.uuid == told else Gpu(index, told)
+    return Gpu(index, told, _pci(member(pci, "busId")) or same.pci, _text(name) or same.name)
 
 
 def _text(value: Json | Absent) -> str:

@@ -13,6 +13,7 @@ _MEMBERS = frozenset(
     {"clusterUuid", "chassisSerialNumber", "chassisPhysicalSlot", "ibGuid", "hostId", "uuid"}
 )
 _UUID = re.compile(r"(GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+_MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-fA-F:.\-x]+")
 _NOTHING = re.compile(r"[0:.\-x]*")
 _LONG_ENOUGH = 4
@@ -40,19 +41,46 @@ def shape(text: str, number: int) -> str:
 
 
 def mask(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with every secret replaced, the same secret by the same stand-in wherever it stands."""
+    """The rows with every secret replaced, the same secret by the same stand-in wherever it stands.
+
+    Addresses and identifiers are replaced in questions too, where they may be part of a path; host names only
+    in answers, since they may be words of ours.
+    """
     kept = [dict(row) for row in rows]
     names: dict[str, str] = {}
+    words: dict[str, str] = {}
     numbers: dict[int, int] = {}
     for row in kept:
         for secret in _secrets(row["question"], row.get("answer")):
             if isinstance(secret, int):
                 numbers.setdefault(secret, len(numbers) + 1)
             elif len(secret) >= _LONG_ENOUGH:
-                names.setdefault(secret, shape(secret, len(names)))
-    changed = {old: new for old, new in names.items() if old != new}
-    pattern = re.compile("|".join(re.escape(s) for s in sorted(changed, key=len, reverse=True)) or r"(?!)")
-    return [_masked(row, pattern, changed, numbers) for row in kept]
+                known = words if row["port"] == "host" and not _UUID.fullmatch(secret) else names
+                known.setdefault(secret, shape(secret, len(names) + len(words) + 1))
+    for secret, stand_in in list(names.items()):
+        if _MAC.fullmatch(secret):
+            names.setdefault(secret.replace(":", ""), stand_in.replace(":", ""))
+    return [_masked(row, _Replacer(names), _Replacer(names, words), numbers) for row in kept]
+
+
+class _Replacer:
+    """Replaces identifiers wherever they stand, and words where they stand alone."""
+
+    def __init__(self, names: Mapping[str, str], words: Mapping[str, str] | None = None) -> None:
+        self._all = {**names, **(words or {})}
+        longest = sorted(names, key=len, reverse=True)
+        parts = [re.escape(name) for name in longest if names[name] != name]
+        parts += [rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])" for word in words or ()]
+        self._pattern = re.compile("|".join(parts) or r"(?!)")
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._pattern.sub(lambda m: self._all[m[0]], value)
+        if isinstance(value, Mapping):
+            return {k: self(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [self(v) for v in value]
+        return value
 
 
 def _secrets(question: str, answer: Any) -> Iterator[str | int]:
@@ -66,20 +94,12 @@ def _secrets(question: str, answer: Any) -> Iterator[str | int]:
 
 
 def _masked(
-    row: dict[str, Any], pattern: re.Pattern[str], names: Mapping[str, str], numbers: Mapping[int, int]
+    row: dict[str, Any], in_question: _Replacer, in_answer: _Replacer, numbers: Mapping[int, int]
 ) -> dict[str, Any]:
-    def walk(value: Any) -> Any:
-        if isinstance(value, str):
-            return pattern.sub(lambda m: names[m[0]], value)
-        if isinstance(value, Mapping):
-            return {k: walk(v) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [walk(v) for v in value]
-        return value
-
     answer = row.get("answer")
-    if isinstance(answer, int) and _SECRET.fullmatch(row["question"]):
+    secret = bool(_SECRET.fullmatch(row["question"]))
+    if isinstance(answer, int) and secret:
         row["answer"] = numbers[answer]
-    elif isinstance(answer, str) and len(answer) < _LONG_ENOUGH and _SECRET.fullmatch(row["question"]):
+    elif isinstance(answer, str) and len(answer) < _LONG_ENOUGH and secret:
         row["answer"] = shape(answer, 0)
-    return {k: walk(v) for k, v in row.items()}
+    return {k: in_question(v) if k == "question" else in_answer(v) for k, v in row.items()}

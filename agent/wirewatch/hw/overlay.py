@@ -15,7 +15,7 @@ import os
 import signal
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,6 +27,7 @@ from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.recording import Key
 from wirewatch.hw.sysfs import absent_errno
 
+PORTS = frozenset({"nvml", "sysfs", "host"})
 ACTIONS = frozenset({"set", "add", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})
 _PLACES = frozenset({"port", "match", "from", "until"})
 _FOR_EVER = 1e9
@@ -76,19 +77,44 @@ def load_overlay(path: str) -> Overlay:
     return Overlay(Path(path).stem, str(data.get("about", "")), changes)
 
 
-def _change(path: str, entry: dict[str, Any]) -> Change:
+def _change(path: str, entry: Any) -> Change:
+    if not isinstance(entry, dict):
+        raise OverlayError(f"overlay {path}: a change is a table, got {entry!r}")
     actions = [a for a in entry if a in ACTIONS]
     unknown = set(entry) - ACTIONS - _PLACES
     if unknown or len(actions) != 1 or not {"port", "match"} <= set(entry):
-        raise OverlayError(
-            f"overlay {path}: a change has port, match and one of {sorted(ACTIONS)}; got {entry}"
-        )
+        words = sorted(ACTIONS)
+        raise OverlayError(f"overlay {path}: a change has port, match and one of {words}; got {entry}")
     action = actions[0]
-    if action == "errno" and not hasattr(errnos, str(entry["errno"])):
-        raise OverlayError(f"overlay {path}: no errno is called {entry['errno']!r}")
-    match = str(entry["match"])
+    wanted = {"port": _PORT, "match": _TEXT, "from": _AMOUNT, "until": _AMOUNT, action: _ARGUMENTS[action]}
+    for word, (allowed, told) in wanted.items():
+        if word in entry and not allowed(entry[word]):
+            raise OverlayError(f"overlay {path}: {word} is {told}, got {entry[word]!r}")
     start, until = float(entry.get("from", 0)), float(entry.get("until", _FOR_EVER))
-    return Change(str(entry["port"]), match, action, entry[action], start, until)
+    return Change(entry["port"], entry["match"], action, entry[action], start, until)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_Allowed = tuple[Callable[[Any], bool], str]
+_TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
+_PORT: _Allowed = (lambda v: v in PORTS, f"one of {sorted(PORTS)}")
+_AMOUNT: _Allowed = (lambda v: _number(v) and v >= 0, "a number of 0 or more")
+_NUMBER: _Allowed = (_number, "a number")
+_TRUE: _Allowed = (lambda v: v is True, "true")
+_ARGUMENTS: dict[str, _Allowed] = {
+    "set": (lambda _: True, "a value"),
+    "add": _NUMBER,
+    "ramp": _NUMBER,
+    "code": (lambda v: _number(v) and isinstance(v, int), "a number of NVML"),
+    "errno": (lambda v: v in errnos.errorcode.values(), "the name of an errno"),
+    "hang": _TRUE,
+    "slow": _AMOUNT,
+    "crash": _TRUE,
+    "raise": _TEXT,
+}
 
 
 def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None) -> Answer | None:

@@ -6,20 +6,23 @@ a later moment was answered the same (docs/captures.md).
 
 import gzip
 import json
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from wirewatch.core.ports import Answer
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.rates import delta
+from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.sysfs import absent_errno
 
 SCHEMA = "wirewatch.recording/1"
 BUNDLED = Path(__file__).parent.parent / "recordings"
-_ERRORS = (OSError, EOFError, ValueError, KeyError, TypeError, IndexError)
+_ERRORS = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError)
 
 
 class RecordingError(Exception):
@@ -45,11 +48,18 @@ class Recording:
         place = bisect_right(told, moment, key=lambda item: item[0])
         return told[place - 1][1] if place else None
 
-    def growth(self, key: Key) -> float:
-        """By how much a number grew from the first moment to the last; 0 for anything else."""
-        told = [a.value for _, a in self.answers.get(key, ())]
-        numbers = [v for v in told if isinstance(v, int | float) and not isinstance(v, bool)]
-        return numbers[-1] - numbers[0] if numbers else 0
+    def growth(self, key: Key) -> int:
+        """By how much a counter grew from the first moment to the last, resets left out; 0 for no counter."""
+        told = [number(a.value) for _, a in self.answers.get(key, ())]
+        numbers = [n for n in told if n is not None]
+        return sum(delta(before, now) for before, now in pairwise(numbers))
+
+
+def number(value: Json | Absent) -> int | None:
+    """A whole number, also one that a file holds as text."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def find(name: str) -> Path:

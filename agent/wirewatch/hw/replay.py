@@ -15,7 +15,7 @@ from wirewatch.hw.host import SystemHost
 from wirewatch.hw.nvml.codes import GPU_IS_LOST, absent_code
 from wirewatch.hw.nvml.wire import Source
 from wirewatch.hw.overlay import Overlay, change, load_overlay
-from wirewatch.hw.recording import Key, Recording, load_recording
+from wirewatch.hw.recording import Key, Recording, load_recording, number
 
 _COUNTER_FIELDS = frozenset(
     {32, 38, 39, 45, 46, 52, 53, 59, *range(74, 82), 83, 94, 95, *range(138, 142), 160, 161, 162, 163, 169}
@@ -61,7 +61,7 @@ class Player:
         moment, cycle = self._moment(seconds)
         found = self.recording.at(key, moment)
         if cycle and found is not None and is_counter(key):
-            found = _grown(found, int(cycle * self.recording.growth(key)))
+            found = _grown(found, cycle * self.recording.growth(key))
         found = change(self.overlays, key, seconds, found)
         if found is not None:
             return found
@@ -78,12 +78,10 @@ class Player:
 
 
 def _grown(answer: Answer, amount: int) -> Answer:
-    value = answer.value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return Answer(value + amount, answer.us)
-    if isinstance(value, str) and value.isdigit():
-        return Answer(str(int(value) + amount), answer.us)
-    return answer
+    value = number(answer.value)
+    if value is None:
+        return answer
+    return Answer(str(value + amount) if isinstance(answer.value, str) else value + amount, answer.us)
 
 
 def open_player(source: Source) -> Player:

@@ -3,11 +3,13 @@
 It may be killed at any moment. It dies with its parent, also when it hangs in a call.
 """
 
-import ctypes
 import gc
 import os
+import select
 import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -15,10 +17,8 @@ from wirewatch.core.ports import Answer, Question
 from wirewatch.hw.nvml import wire
 from wirewatch.hw.nvml.codes import LibraryError
 
-PARENT = "WIREWATCH_PARENT"
-"""Environment variable with the process id of the parent."""
-
-_PR_SET_PDEATHSIG = 1
+LAST_WORDS = 0.5
+"""Seconds that the job in hand may still take once the parent is gone."""
 
 
 class Answerer(Protocol):
@@ -40,9 +40,16 @@ def _open(source: wire.Source) -> Answerer:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.environ.get(PARENT, "") != str(os.getppid()):
-        sys.exit("the parent died before the NVML process was ready")
+    """Kill ourselves soon after the parent let go of our input, also while a call into the driver hangs.
+
+    Done by a thread and not by the kernel's parent-death signal, which comes when the thread that started
+    us ends, not the process.
+    """
+    watch = select.poll()
+    watch.register(0, 0)
+    watch.poll()
+    time.sleep(LAST_WORDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _private_output() -> int:
@@ -53,7 +60,7 @@ def _private_output() -> int:
 
 
 def main() -> None:
-    _die_with_parent()
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = _private_output()
     jobs = sys.stdin.buffer

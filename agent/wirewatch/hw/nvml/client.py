@@ -104,7 +104,7 @@ class NvmlClient:
             finally:
                 self._lock.release()
         elif self._child is not None:
-            self._child.kill()
+            self._child.shoot()
 
     def _list(self) -> Sequence[Gpu] | Absent:
         count = count_gpus(self._ask)

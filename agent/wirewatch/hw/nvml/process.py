@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from wirewatch.hw.nvml import wire
-from wirewatch.hw.nvml.child import PARENT
 
 KILL_WAIT = 1.0
 """Seconds that a killed process may take to die before it counts as stuck in the driver."""
@@ -36,13 +35,11 @@ class Child:
 
     def __init__(self, source: wire.Source, kill: Kill = os.kill) -> None:
         self._kill = kill
-        environment = os.environ | {PARENT: str(os.getpid())}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "wirewatch.hw.nvml.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env=environment,
         )
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
@@ -61,7 +58,11 @@ class Child:
         Raises:
             ChildHung, ChildDied: see there.
         """
-        return wire.decode_hello(self._exchange(self._first, deadline))
+        line = self._exchange(self._first, deadline)
+        try:
+            return wire.decode_hello(line)
+        except ValueError as error:
+            raise _nonsense(line) from error
 
     def ask(self, job: bytes, deadline: float) -> wire.Reply:
         """Send a job and wait for its reply, `deadline` in seconds.
@@ -73,7 +74,7 @@ class Child:
         try:
             return wire.decode_reply(line)
         except ValueError as error:
-            raise ChildDied(f"the NVML process wrote nonsense: {line[:80]!r}") from error
+            raise _nonsense(line) from error
 
     def _exchange(self, data: bytes, deadline: float) -> bytes:
         end = time.monotonic() + deadline
@@ -115,28 +116,43 @@ class Child:
         Returns:
             False when it does not die, killed or not: it hangs in the driver.
         """
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        self._close_pipes()
         return self._dead() or self.kill()
 
     def kill(self) -> bool:
         """Kill it; False when it does not die within KILL_WAIT."""
+        self.shoot()
+        return self._dead()
+
+    def shoot(self) -> None:
+        """Send the signal and nothing more; for a thread that does not own the pipes."""
         with suppress(ProcessLookupError):
             self._kill(self._process.pid, signal.SIGKILL)
-        return self._dead()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
 
     def _dead(self) -> bool:
         try:
             self._process.wait(KILL_WAIT)
         except subprocess.TimeoutExpired:
             return False
+        self._close_pipes()
         return True
 
     def gone(self) -> bool:
         """Whether the process has ended, without waiting."""
-        return self._process.poll() is not None
+        if self._process.poll() is None:
+            return False
+        self._close_pipes()
+        return True
+
+
+def _nonsense(line: bytes) -> ChildDied:
+    return ChildDied(f"the NVML process wrote nonsense: {line[:80]!r}")
 
 
 def _wait(handle: int, event: int, end: float) -> None:

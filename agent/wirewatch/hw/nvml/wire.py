@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 from wirewatch.core.ports import Answer, Question
@@ -83,12 +84,13 @@ def decode_reply(line: bytes) -> Reply:
     Raises:
         ValueError: the line is not a reply.
     """
-    seconds, broken, values, times = json.loads(line)
-    if times is None:
-        answers = [Answer(_unpack(v)) for v in values]
-    else:
-        answers = [Answer(_unpack(v), us) for v, us in zip(values, times, strict=True)]
-    return Reply(tuple(answers), float(seconds), broken)
+    try:
+        seconds, broken, values, times = json.loads(line)
+        spent = repeat(0.0, len(values)) if times is None else times
+        answers = tuple(Answer(_unpack(v), float(us)) for v, us in zip(values, spent, strict=True))
+        return Reply(answers, float(seconds), str(broken))
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"not a reply: {line[:80]!r}") from error
 
 
 def _line(value: Any) -> bytes:

@@ -1,0 +1,91 @@
+"""Counters over time."""
+
+from itertools import accumulate, pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wirewatch.core.rates import Streak, Window, delta, measured
+from wirewatch.core.types import Absent, Why
+
+COUNTS = st.integers(0, 2**64 - 1)
+
+
+def test_what_happened_before_the_first_look_is_no_news() -> None:
+    assert delta(None, 1_000_000) == 0
+
+
+@given(COUNTS, COUNTS)
+def test_a_counter_that_grew_has_grown_by_the_difference(before: int, more: int) -> None:
+    assert delta(before, before + more) == more
+
+
+@given(COUNTS, COUNTS)
+def test_a_counter_that_shrank_was_reset_and_has_grown_by_what_it_shows(one: int, other: int) -> None:
+    low, high = sorted((one, other))
+    assert delta(high, low) == (low if low < high else 0)
+
+
+@given(st.lists(COUNTS, min_size=2))
+def test_growth_is_never_negative(values: list[int]) -> None:
+    assert all(delta(a, b) >= 0 for a, b in pairwise(values))
+
+
+def _growth(before: int, now: int) -> int:
+    return now - before if now >= before else now
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 50)), min_size=1, max_size=40), st.integers(1, 60)
+)
+def test_a_window_holds_the_sum_of_the_growths_inside_it(polls: list[tuple[int, int]], length: int) -> None:
+    times = list(accumulate(step for step, _ in polls))
+    values = [value for _, value in polls]
+    growths = list(zip(times[1:], map(_growth, values, values[1:]), strict=True))
+    window = Window()
+    for number, (time, value) in enumerate(zip(times, values, strict=True)):
+        window = window.add(value, float(time), float(length))
+        inside = [grown for at, grown in growths[:number] if at > time - length]
+        assert window.total() == sum(inside)
+        assert window.last == value
+
+
+def test_a_window_keeps_nothing_of_a_counter_that_stands_still() -> None:
+    window = Window()
+    for second in range(10_000):
+        window = window.add(7, float(second), 86_400.0)
+    assert window == Window(7)
+
+
+def test_a_value_that_stood_still_while_its_twin_moved_enough_is_no_measurement() -> None:
+    told = measured(100, 100, twin_growth=5_000, proof=5_000)
+    assert isinstance(told, Absent)
+    assert told.why is Why.MALFORMED
+    assert "5000" in told.detail
+
+
+def test_a_value_that_stood_still_beside_a_twin_that_hardly_moved_is_believed() -> None:
+    assert measured(100, 100, twin_growth=4_999, proof=5_000) == 100
+
+
+@given(COUNTS, COUNTS, COUNTS)
+def test_a_value_that_moved_is_believed_whatever_its_twin_did(now: int, before: int, twin: int) -> None:
+    told = measured(now, before, twin, proof=1)
+    assert told == now or (now == before and twin >= 1)
+
+
+def test_the_first_value_is_believed() -> None:
+    assert measured(0, None, twin_growth=10**12, proof=1) == 0
+
+
+def test_a_value_that_could_not_be_read_stays_the_reason_why() -> None:
+    lost = Absent(Why.LOST, "fallen off the bus")
+    assert measured(lost, 100, twin_growth=10**12, proof=1) is lost
+
+
+@given(st.lists(st.booleans()), st.integers(0, 20))
+def test_a_streak_counts_the_last_sightings_in_a_row(earlier: list[bool], last: int) -> None:
+    streak = Streak()
+    for present in [*earlier, False, *[True] * last]:
+        streak = streak.see(present=present)
+    assert streak.count == last

@@ -1,0 +1,82 @@
+"""Who is left out, and for how long."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hw.playing import Time
+from wirewatch.core.types import Absent, Why
+from wirewatch.hw.nvml.quarantine import Delay, Quarantine
+
+HUNG = Absent(Why.TIMEOUT, "did not answer")
+DIED = Absent(Why.LOST, "died")
+
+
+def _waits(left_out: Quarantine, time: Time, key: str) -> float:
+    """Seconds until it may be asked again."""
+    began = time.seconds
+    while left_out.holds(key) is not None:
+        time.seconds += 1
+    return time.seconds - began
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (7, 600), (8, 600)])
+def test_the_waiting_time_doubles_up_to_a_limit(failures: int, seconds: float) -> None:
+    assert Delay(10.0, 600.0).after(failures) == seconds
+
+
+@given(st.integers(1, 10**9))
+def test_the_waiting_time_stays_within_its_limits_for_ever(failures: int) -> None:
+    assert 10.0 <= Delay(10.0, 600.0).after(failures) <= 600.0
+
+
+def test_nobody_is_left_out_at_first() -> None:
+    left_out = Quarantine(Delay(10.0, 600.0), Time())
+    assert left_out.holds("GPU-3") is None
+    assert left_out.suspects("GPU-3") is None
+
+
+def test_who_failed_is_left_out_longer_each_time_and_always_tried_again() -> None:
+    time = Time(1000.0)
+    left_out = Quarantine(Delay(10.0, 50.0), time)
+    waits = []
+    for _ in range(5):
+        left_out.add("GPU-3", HUNG)
+        waits.append(_waits(left_out, time, "GPU-3"))
+    assert waits == [10, 20, 40, 50, 50]
+
+
+def test_who_is_left_out_reads_as_the_last_reason() -> None:
+    left_out = Quarantine(Delay(10.0, 50.0), Time())
+    left_out.add("GPU-3", HUNG)
+    left_out.add("GPU-3", DIED)
+    assert left_out.holds("GPU-3") == DIED
+
+
+def test_who_may_be_asked_again_stays_suspect_until_it_has_answered() -> None:
+    time = Time()
+    left_out = Quarantine(Delay(10.0, 50.0), time)
+    left_out.add("GPU-3", HUNG)
+    time.seconds = 11.0
+    assert left_out.holds("GPU-3") is None
+    assert left_out.suspects("GPU-3") == HUNG
+    left_out.release("GPU-3")
+    assert left_out.suspects("GPU-3") is None
+
+
+def test_who_has_answered_begins_anew() -> None:
+    time = Time()
+    left_out = Quarantine(Delay(10.0, 50.0), time)
+    for _ in range(3):
+        left_out.add("GPU-3", HUNG)
+    left_out.release("GPU-3")
+    left_out.add("GPU-3", HUNG)
+    assert _waits(left_out, time, "GPU-3") == 10
+
+
+def test_leaving_one_out_leaves_no_other_out() -> None:
+    left_out = Quarantine(Delay(10.0, 50.0), Time())
+    left_out.add("GPU-3", HUNG)
+    left_out.release("GPU-4")
+    assert left_out.holds("GPU-3") == HUNG
+    assert left_out.holds("GPU-4") is None
