@@ -86,9 +86,11 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has waited for yet has."""
+    """Whether a process has ended with all its threads; one that nobody has waited for yet has."""
+    process = Path(f"/proc/{pid}")
     try:
-        status = Path(f"/proc/{pid}/stat").read_text("utf-8")
+        state = (process / "stat").read_text("utf-8").rpartition(")")[2].split()[0]
+        threads = list((process / "task").iterdir())
     except OSError:
         return True
-    return status.rpartition(")")[2].split()[0] in {"Z", "X"}
+    return state in {"Z", "X"} and len(threads) <= 1
