@@ -115,7 +115,7 @@ def test_a_count_that_is_no_number_is_absent(count: Json | Absent) -> None:
     assert isinstance(told, Absent)
 
 
-def test_bug_an_address_and_a_name_that_cannot_be_read_now_are_taken_from_when_they_were() -> None:
+def test_an_address_and_a_name_that_cannot_be_read_now_are_taken_from_when_they_were() -> None:
     node = Node()
     before = node.gpus()
     slow = Absent(Why.TIMEOUT, "the driver timed out", 10)

@@ -81,7 +81,7 @@ def test_every_entry_says_where_it_comes_from() -> None:
     assert all(product.source and product.link_rate > 0 for product in NVLINK_PRODUCTS)
 
 
-def test_bug_a_single_grace_hopper_without_switches_is_not_expected_to_have_18_links() -> None:
+def test_a_single_grace_hopper_without_switches_is_not_expected_to_have_18_links() -> None:
     """GH200 is not H200: standalone it has C2C to its processor and no link to any GPU.
 
     The same mistake in another tool: https://github.com/leptonai/gpud/pull/1206.
@@ -91,5 +91,5 @@ def test_bug_a_single_grace_hopper_without_switches_is_not_expected_to_have_18_l
 
 
 @pytest.mark.parametrize("name", ["NVIDIA RTX A4000", "NVIDIA RTX A400", "NVIDIA RTX A3000 Laptop GPU"])
-def test_bug_a_workstation_card_without_nvlink_is_not_taken_for_an_a40_or_a30(name: str) -> None:
+def test_a_workstation_card_without_nvlink_is_not_taken_for_an_a40_or_a30(name: str) -> None:
     assert nvlink_product(name) is None

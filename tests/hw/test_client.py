@@ -289,7 +289,7 @@ def test_a_process_that_writes_nonsense_instead_of_a_reply_is_started_anew(
     assert len(node.gpus()) == 8
 
 
-def test_bug_a_process_that_writes_nonsense_as_its_first_word_is_an_absence_and_no_exception(
+def test_a_process_that_writes_nonsense_as_its_first_word_is_an_absence_and_no_exception(
     rig: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Something in the environment's Python that prints a greeting is enough."""
@@ -467,7 +467,7 @@ def test_the_process_dies_when_its_parent_dies_whatever_it_is_doing(tmp_path: Pa
             os.kill(child, signal.SIGKILL)
 
 
-def test_bug_the_process_outlives_the_thread_that_happened_to_start_it(rig: Start) -> None:
+def test_the_process_outlives_the_thread_that_happened_to_start_it(rig: Start) -> None:
     node = rig()
     thread = threading.Thread(target=node.gpus)
     thread.start()
@@ -477,7 +477,7 @@ def test_bug_the_process_outlives_the_thread_that_happened_to_start_it(rig: Star
     assert not is_dead(pid)
 
 
-def test_bug_a_process_that_was_killed_leaves_no_pipe_open(tmp_path: Path) -> None:
+def test_a_process_that_was_killed_leaves_no_pipe_open(tmp_path: Path) -> None:
     source = Source(
         "h200x8", (one_change(tmp_path, "hang = true", "gpu3/PowerUsage()"),), epoch=time.monotonic()
     )

@@ -197,7 +197,7 @@ def test_a_boot_id_is_masked() -> None:
     assert told(mask([row(HOST, "BootId()", boot)]), "BootId()") != boot
 
 
-def test_bug_a_real_guid_never_becomes_the_all_zero_one_that_names_nothing() -> None:
+def test_a_real_guid_never_becomes_the_all_zero_one_that_names_nothing() -> None:
     first, second = (f"read /sys/class/infiniband/mlx5_{n}/node_guid" for n in range(2))
     masked = mask([row(SYSFS, first, "0c42:a103:0065:8db2"), row(SYSFS, second, ZERO_GUID)])
     assert told(masked, second) == ZERO_GUID
@@ -205,7 +205,7 @@ def test_bug_a_real_guid_never_becomes_the_all_zero_one_that_names_nothing() -> 
 
 
 @pytest.mark.parametrize("host", ["gpu1", "node"])
-def test_bug_a_host_name_that_is_also_a_word_of_ours_leaves_the_questions_whole(host: str) -> None:
+def test_a_host_name_that_is_also_a_word_of_ours_leaves_the_questions_whole(host: str) -> None:
     rows = [
         row(HOST, "Hostname()", host),
         row(NVML, "gpu1/UUID()", "GPU-5c0ffee5-1111-4000-8000-123456789abc"),
@@ -221,7 +221,7 @@ def test_a_short_host_name_is_masked_too(host: str) -> None:
     assert told(mask([row(HOST, "Hostname()", host)]), "Hostname()") != host
 
 
-def test_bug_a_network_address_inside_an_interface_s_name_is_masked_too() -> None:
+def test_a_network_address_inside_an_interface_s_name_is_masked_too() -> None:
     """The kernel's name for the USB link to a board controller is `enx` and the address."""
     name = "enxb03af2b6059f"
     rows = [

@@ -214,15 +214,15 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         'errno = "errorcode"',
     ],
 )
-def test_bug_a_change_with_a_value_of_the_wrong_kind_is_refused_when_it_is_loaded(
+def test_a_change_with_a_value_of_the_wrong_kind_is_refused_when_it_is_loaded(
     tmp_path: Path, line: str
 ) -> None:
     _refusal(one_change(tmp_path, line))
 
 
-def test_bug_a_change_that_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_a_change_that_is_no_table_is_refused(tmp_path: Path) -> None:
     _refusal(overlay_file(tmp_path, "change = [1]"))
 
 
-def test_bug_a_change_of_a_port_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_a_change_of_a_port_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     _refusal(one_change(tmp_path, "set = 1", port="nvlm"))

@@ -216,7 +216,7 @@ def test_the_bundled_recording_holds_no_two_gpus_of_one_name() -> None:
 
 
 @given(data=st.data())
-def test_bug_a_recording_with_a_damaged_byte_is_refused_and_never_crashes(
+def test_a_recording_with_a_damaged_byte_is_refused_and_never_crashes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """A byte in the header may be harmless; a byte in the packed data is not always seen by json."""

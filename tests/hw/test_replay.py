@@ -156,14 +156,14 @@ def test_what_only_ever_grows_is_known(port: str, question: str, *, counts: bool
     assert is_counter((port, question)) is counts
 
 
-def test_bug_a_loop_continues_the_counters_in_files_too() -> None:
+def test_a_loop_continues_the_counters_in_files_too() -> None:
     key = ("sysfs", "read /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data")
     time = Time()
     played = player(recording([0.0, 10.0], {key: {0: "1000", 1: "1600"}}), time, loop=True)
     assert [at(played, time, key, s) for s in (0, 10, 20)] == ["1000", "1600", "2200"]
 
 
-def test_bug_a_loop_never_turns_a_counter_back_that_was_reset_in_the_recording() -> None:
+def test_a_loop_never_turns_a_counter_back_that_was_reset_in_the_recording() -> None:
     """A driver reload in the middle: the counter shrinks once a cycle and is never below zero."""
     time = Time()
     played = player(recording([0.0, 10.0], {BYTES: {0: 5_000, 1: 10}}), time, loop=True)

@@ -87,12 +87,12 @@ def test_a_line_that_is_no_reply_is_refused(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("document", [None, True, 7, 0.5, {}, [], [0], [0, ""], {"seconds": 0}])
-def test_bug_a_document_that_is_no_reply_is_refused_as_such(document: object) -> None:
+def test_a_document_that_is_no_reply_is_refused_as_such(document: object) -> None:
     assert not _is_reply(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize(("place", "junk"), [(0, None), (0, []), (2, None), (2, 5)])
-def test_bug_a_reply_with_something_else_inside_is_refused_as_such(place: int, junk: object) -> None:
+def test_a_reply_with_something_else_inside_is_refused_as_such(place: int, junk: object) -> None:
     document = json.loads(encode_reply(Reply((Answer(8, 7.6),), 0.5)))
     document[place] = junk
     assert not _is_reply(json.dumps(document).encode())

@@ -14,7 +14,7 @@ from wirewatch.hw.nvml.client import NvmlClient
 
 log = logging.getLogger(__name__)
 
-DEMO = "h200x8"
+DEMO = "h200x4-traffic"
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 
 

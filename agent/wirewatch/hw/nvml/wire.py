@@ -97,7 +97,7 @@ def _line(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-_ABSENT = "absent"
+_ABSENT = "!absent"
 
 
 def _pack(value: Json | Absent) -> Any:
