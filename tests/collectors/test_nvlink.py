@@ -180,7 +180,7 @@ def test_the_operator_can_say_that_nvlink_must_be_there() -> None:
     [
         ("Field(138,all)", "nvlink_transmit_bytes_total"),
         ("Field(163,all)", "nvlink_errors_total"),
-        ("GpuFabricInfoV()", "fabric_state"),
+        ("Field(139,all)", "nvlink_receive_bytes_total"),
     ],
 )
 def test_one_unsupported_field_costs_its_series_and_nothing_else(question: str, metric: str) -> None:
@@ -290,16 +290,8 @@ def test_idle_protocol_without_payload_is_a_measurement() -> None:
     ],
 )
 def test_fabric_trouble_is_found(info: dict[str, int], rule: str, health: Health) -> None:
-    healthy = {
-        "clusterUuid": "00" * 16,
-        "status": 0,
-        "cliqueId": 0,
-        "state": 3,
-        "healthMask": 0,
-        "healthSummary": 0,
-    }
     node = Node()
-    node.change("gpu7/GpuFabricInfoV()", "set", healthy | info)
+    node.change("gpu7/GpuFabricInfoV()", "set", FABRIC | info)
     node.poll("nvlink", times=3)
     assert node.rules() == {(rule, "7", "", health)}
 
@@ -307,18 +299,12 @@ def test_fabric_trouble_is_found(info: dict[str, int], rule: str, health: Health
 def test_a_healthy_fabric_mask_is_not_zero_and_no_trouble() -> None:
     healthy = 0b10 | 0b10 << 2 | 0b10 << 4 | 0b10 << 6 | 1 << 8 | 1 << 12 | 1 << 14
     node = Node()
-    info = {
-        "clusterUuid": "",
-        "status": 0,
-        "cliqueId": 1,
-        "state": 3,
-        "healthMask": healthy,
-        "healthSummary": 1,
-    }
+    info = FABRIC | {"healthMask": healthy, "healthSummary": 1, "cliqueId": 7, "clusterUuid": "ab" * 16}
     node.change("gpu*/GpuFabricInfoV()", "set", info)
     node.poll("nvlink", times=5)
     assert node.findings() == ()
     assert node.series("fabric_health", state="healthy") == [1] * 8
+    assert node.series("fabric_info", clique="7", cluster="ab" * 16) == [1] * 8
 
 
 def test_blackwell_counters_are_bytes_and_its_bit_error_rate_is_judged() -> None:

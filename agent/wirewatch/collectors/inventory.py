@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from wirewatch.core.asking import Supported, as_str, ask_gpu
 from wirewatch.core.collector import Collector, Options
-from wirewatch.core.pergpu import GpuMemory, GpuReading, Memories, fold_gpus, remembered, subject
+from wirewatch.core.pergpu import GpuMemory, GpuReading, Memories, fold_gpus, read_gpus, remembered, subject
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Streak
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
@@ -75,7 +75,7 @@ _NOBODY = Identity({}, "", session=-1)
 
 
 def read(hardware: Hardware, memory: Memory, _options: Options) -> Inventory | Absent:
-    gpus = hardware.nvml.gpus()
+    gpus = read_gpus(hardware.nvml, lambda gpu: _identify(hardware, memory, gpu))
     if isinstance(gpus, Absent):
         return gpus
     session = hardware.nvml.session()
@@ -83,14 +83,10 @@ def read(hardware: Hardware, memory: Memory, _options: Options) -> Inventory | A
         driver = memory.driver
     else:
         driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
-    return Inventory(
-        session, driver, tuple(GpuReading(gpu, _identify(hardware, memory, gpu)) for gpu in gpus)
-    )
+    return Inventory(session, driver, gpus)
 
 
 def _identify(hardware: Hardware, memory: Memory, gpu: Gpu) -> Identity | Absent:
-    if gpu.absent is not None:
-        return gpu.absent
     known = remembered(memory.identities, gpu, _NOBODY)
     session = hardware.nvml.session()
     questions = (ALIVE,) if known.session == session else (ALIVE, *STATIC.values())
@@ -147,11 +143,15 @@ def judge(
 def _gone(
     known: Mapping[str, GpuMemory[Identity]], readings: tuple[GpuReading[Identity], ...]
 ) -> dict[str, Absent]:
-    """GPUs that the driver has lost, or that it does not list any more; a time-out is not a loss."""
+    """GPUs that the driver itself calls lost, or does not list any more.
+
+    A time-out is not a loss, nor is a library that dies while it asks: then the driver has said nothing.
+    """
     here = {item.gpu.key: item.value for item in readings}
     unlisted = Absent(Why.LOST, "was here before, is not enumerated any more")
-    values = {key: here.get(key, unlisted) for key in known}
-    return {key: v for key, v in values.items() if isinstance(v, Absent) and v.why is Why.LOST}
+    gone = {key: unlisted for key in known if key not in here}
+    said = {key: v for key, v in here.items() if isinstance(v, Absent) and v.why is Why.LOST and v.code}
+    return gone | said
 
 
 def _lost(gpu: Gpu, absent: Absent) -> Finding:

@@ -6,7 +6,16 @@ from typing import ClassVar
 
 from wirewatch.core.asking import Supported, ask_gpu
 from wirewatch.core.collector import Collector, Options
-from wirewatch.core.pergpu import GpuMemory, GpuReading, Memories, fold_gpus, remembered, subject, unread
+from wirewatch.core.pergpu import (
+    GpuMemory,
+    GpuReading,
+    Memories,
+    fold_gpus,
+    read_gpus,
+    remembered,
+    subject,
+    unread,
+)  # fmt: skip
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Streak
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample
@@ -62,15 +71,10 @@ START = Memory()
 
 
 def read(hardware: Hardware, memories: Memories[Memory], _options: Options) -> Reading | Absent:
-    gpus = hardware.nvml.gpus()
-    if isinstance(gpus, Absent):
-        return gpus
-    return tuple(GpuReading(gpu, _read_gpu(hardware, gpu, remembered(memories, gpu, START))) for gpu in gpus)
+    return read_gpus(hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, START)))
 
 
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory) -> GpuPcie | Absent:
-    if gpu.absent is not None:
-        return gpu.absent
     asked = ask_gpu(hardware.nvml, gpu.key, POLLED, memory.supported, ONCE)
     if isinstance(asked, Absent):
         return asked

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from wirewatch.core.component import blind_finding
-from wirewatch.core.ports import Gpu
+from wirewatch.core.ports import Gpu, Nvml
 from wirewatch.core.types import Absent, Finding, Subject, Why
 
 M = TypeVar("M")
@@ -40,6 +40,14 @@ def subject(gpu: Gpu, link: int | None = None) -> Subject:
 def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
     known = memories.get(gpu.key)
     return start if known is None else known.memory
+
+
+def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[T], ...] | Absent:
+    """Read every GPU on its own; one that could not even be identified is not asked further."""
+    gpus = nvml.gpus()
+    if isinstance(gpus, Absent):
+        return gpus
+    return tuple(GpuReading(gpu, gpu.absent or one(gpu)) for gpu in gpus)
 
 
 def fold_gpus(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from wirewatch.core.asking import Asked, Supported, as_int, as_ints, ask_gpu, member
 from wirewatch.core.collector import Options
-from wirewatch.core.pergpu import GpuReading, Memories, remembered
+from wirewatch.core.pergpu import GpuReading, Memories, read_gpus, remembered
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Streak, Window
 from wirewatch.core.types import Absent, Why
@@ -100,15 +100,10 @@ ONCE = (SUPPORTED_REASONS,)
 
 
 def read(hardware: Hardware, memories: Memories[Memory], _options: Options) -> Reading | Absent:
-    gpus = hardware.nvml.gpus()
-    if isinstance(gpus, Absent):
-        return gpus
-    return tuple(GpuReading(gpu, _read_gpu(hardware, gpu, remembered(memories, gpu, START))) for gpu in gpus)
+    return read_gpus(hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, START)))
 
 
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory) -> GpuState | Absent:
-    if gpu.absent is not None:
-        return gpu.absent
     known = memory.supported
     needed = known.session != hardware.nvml.session() or any(q in known.skip for q in BY_LOCATION)
     asked = ask_gpu(hardware.nvml, gpu.key, WITH_TOTALS if needed else QUESTIONS, known, ONCE)

@@ -16,24 +16,20 @@ from wirewatch.collectors.nvlink.values import (
 )  # fmt: skip
 from wirewatch.core.asking import Asked, Supported, as_int, ask_gpu, member
 from wirewatch.core.bits import ber
-from wirewatch.core.pergpu import GpuReading, Memories, remembered
+from wirewatch.core.pergpu import Memories, read_gpus, remembered
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Window, delta, measured
 from wirewatch.core.types import Absent, Why
 
 
 def read(hardware: Hardware, memories: Memories[Memory], options: NvlinkOptions) -> Reading | Absent:
-    gpus = hardware.nvml.gpus()
-    if isinstance(gpus, Absent):
-        return gpus
-    return tuple(
-        GpuReading(gpu, _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)) for gpu in gpus
-    )
+    def one(gpu: Gpu) -> GpuLinks | Absent:
+        return _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)
+
+    return read_gpus(hardware.nvml, one)
 
 
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory, options: NvlinkOptions) -> GpuLinks | Absent:
-    if gpu.absent is not None:
-        return gpu.absent
     fresh = memory.supported.session != hardware.nvml.session()
     count = _count(hardware, gpu) if fresh else memory.links
     old = fresh or fields.state(0) in memory.supported.skip

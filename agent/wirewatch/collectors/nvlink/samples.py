@@ -50,6 +50,13 @@ FABRIC_HEALTH = Metric(
     "1 for the fabric's own summary of its health.",
     "bare-metal fabrics; the virtual machine seen reports not_supported",
 )
+FABRIC_INFO = Metric(
+    "fabric_info",
+    Kind.INFO,
+    (*GPU, "clique", "cluster"),
+    "Clique and cluster of the GPU's fabric; GPUs reach each other over NVLink within one of each.",
+    "values other than 0",
+)
 C2C_LINKS = Metric(
     "c2c_links", Kind.GAUGE, (*GPU, "state"), "Chip-to-chip links to the CPU in each state.", "Grace"
 )
@@ -71,8 +78,8 @@ LINK_SPEED = Metric(
 )
 
 METRICS = (
-    TRANSMIT, RECEIVE, ERRORS, BER, LINKS, EXPECTED, PEAK, FABRIC_STATE, FABRIC_HEALTH, C2C_LINKS, C2C_PEAK,
-    LINK_TRANSMIT, LINK_RECEIVE, LINK_ERRORS, LINK_UP, LINK_SPEED,
+    TRANSMIT, RECEIVE, ERRORS, BER, LINKS, EXPECTED, PEAK, FABRIC_STATE, FABRIC_HEALTH, FABRIC_INFO,
+    C2C_LINKS, C2C_PEAK, LINK_TRANSMIT, LINK_RECEIVE, LINK_ERRORS, LINK_UP, LINK_SPEED,
 )  # fmt: skip
 
 STATES: Mapping[int, str] = {0: "inactive", 1: "active", 2: "sleep", 3: "traffic_disabled"}
@@ -133,6 +140,7 @@ def _fabric(fabric: Fabric, labels: tuple[str, str]) -> Iterator[Sample]:
     if fabric.state:
         for number, name in enumerate(FABRIC_STATES):
             yield FABRIC_STATE.sample(fabric.state == number, *labels, name)
+        yield FABRIC_INFO.sample(1, *labels, str(fabric.clique), fabric.cluster)
     if fabric.state and fabric.summary:
         for number, name in enumerate(FABRIC_SUMMARIES):
             yield FABRIC_HEALTH.sample(fabric.summary == number, *labels, name)
