@@ -20,6 +20,7 @@ from wirewatch.core.ports import Question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import catalogue
 from wirewatch.hw.nvml.client import Limits, NvmlClient
+from wirewatch.hw.nvml.process import Child
 from wirewatch.hw.nvml.wire import Source
 
 Start = Callable[..., Rig]
@@ -441,6 +442,7 @@ PARENT = """
 import sys
 from wirewatch.core.ports import Question
 from wirewatch.hw.nvml.client import Limits, NvmlClient
+from wirewatch.hw.nvml.process import Child
 from wirewatch.hw.nvml.wire import Source
 nvml = NvmlClient(Source("h200x8", tuple(sys.argv[1:])), Limits(job=600))
 nvml.gpus()
@@ -488,3 +490,23 @@ def test_a_process_that_was_killed_leaves_no_pipe_open(tmp_path: Path) -> None:
         gc.collect()
     nvml.close()
     assert [str(w.message) for w in told if w.category is ResourceWarning] == []
+
+
+class _Unnoticed(Child):
+    """A child whose end is not noticed before the next job is sent to it."""
+
+    def gone(self) -> bool:
+        return False
+
+
+def test_a_process_that_was_gone_before_it_got_the_job_costs_nothing() -> None:
+    client = NvmlClient(Source("h200x8", epoch=time.monotonic()), start=_Unnoticed)
+    gpus = client.gpus()
+    assert not isinstance(gpus, Absent)
+    pid = client.cost().pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: is_dead(pid))
+    (answer,) = client.ask(gpus[3].key, [NAME])
+    client.close()
+    assert answer.value == "NVIDIA H200"

@@ -16,7 +16,7 @@ from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import wire
 from wirewatch.hw.nvml.codes import GPU_IS_LOST, RESET_REQUIRED, SESSION_ENDED, absent_code
-from wirewatch.hw.nvml.process import Child, ChildDied, ChildHung
+from wirewatch.hw.nvml.process import Child, ChildDied, ChildGone, ChildHung
 from wirewatch.hw.nvml.quarantine import Delay, Quarantine
 
 log = logging.getLogger(__name__)
@@ -138,9 +138,8 @@ class NvmlClient:
         absent = left_out or self._ready()
         if absent is not None:
             return [Answer(absent)] * len(questions)
-        assert self._child is not None  # noqa: S101
         try:
-            reply = self._child.ask(wire.encode_job(scope, tuple(questions)), self._limits.job)
+            reply = self._exchange(wire.encode_job(scope, tuple(questions)))
         except ChildHung:
             absent = Absent(
                 Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while"
@@ -153,6 +152,19 @@ class NvmlClient:
         self._drop()
         self._quarantine.add(key, absent)
         return [Answer(absent)] * len(questions)
+
+    def _exchange(self, job: bytes) -> wire.Reply:
+        """Ask the child; one that had ended before it got the job is replaced once."""
+        assert self._child is not None  # noqa: S101
+        try:
+            return self._child.ask(job, self._limits.job)
+        except ChildGone as error:
+            log.warning("%s between two jobs", error)
+            self._drop()
+            absent = self._ready()
+            if absent is not None or self._child is None:
+                raise ChildDied(f"{error} and cannot be started again: {absent}") from error
+            return self._child.ask(job, self._limits.job)
 
     def _take(self, key: str, reply: wire.Reply) -> Sequence[Answer]:
         self._seconds += reply.seconds

@@ -25,6 +25,10 @@ class ChildDied(Exception):
     """The process ended; the text says how."""
 
 
+class ChildGone(ChildDied):
+    """The process had ended before it could take the job: the job is not to blame."""
+
+
 class Child:
     """One child process, started.
 
@@ -80,9 +84,9 @@ class Child:
         end = time.monotonic() + deadline
         try:
             self._send(data, end)
-            return self._line(end)
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise ChildDied(self._how()) from error
+            raise ChildGone(self._how()) from error
+        return self._line(end)
 
     def _send(self, data: bytes, end: float) -> None:
         view = memoryview(data)
