@@ -77,7 +77,7 @@ def test_samples_are_of_declared_metrics_and_no_series_comes_twice(recording: st
         assert len(series) == len(set(series)), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=4))
 def test_a_lost_reading_never_makes_a_node_ready_that_was_not(faults: list[tuple[str, int]]) -> None:
     node = Node()
@@ -91,7 +91,7 @@ def test_a_lost_reading_never_makes_a_node_ready_that_was_not(faults: list[tuple
         assert node.health() not in JOB_READY
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=4))
 def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_either(
     faults: list[tuple[str, int]],
@@ -103,7 +103,7 @@ def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_eithe
     assert node.health() not in JOB_READY
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 200), st.floats(1, 100))
 def test_a_healthy_history_of_any_length_has_no_finding(polls: int, every: float) -> None:
     node = Node()
