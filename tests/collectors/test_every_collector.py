@@ -48,7 +48,7 @@ def test_metric_names_follow_the_rules(collector: AnyCollector) -> None:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
         assert metric.name.endswith("_info") == (metric.kind is Kind.INFO), metric.name
         assert UNITS.search(metric.name.removesuffix("_total")), metric.name
-        assert not set(metric.labels) & {"hostname", "node", "instance", "pid", "type", "job"}
+        assert not set(metric.labels) & {"hostname", "node", "cluster", "instance", "pid", "type", "job"}
         assert metric.help.endswith(".")
 
 

@@ -304,7 +304,7 @@ def test_a_healthy_fabric_mask_is_not_zero_and_no_trouble() -> None:
     node.poll("nvlink", times=5)
     assert node.findings() == ()
     assert node.series("fabric_health", state="healthy") == [1] * 8
-    assert node.series("fabric_info", clique="7", cluster="ab" * 16) == [1] * 8
+    assert node.series("fabric_info", clique="7", cluster_uuid="ab" * 16) == [1] * 8
 
 
 def test_blackwell_counters_are_bytes_and_its_bit_error_rate_is_judged() -> None:

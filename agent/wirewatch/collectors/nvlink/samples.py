@@ -53,7 +53,7 @@ FABRIC_HEALTH = Metric(
 FABRIC_INFO = Metric(
     "fabric_info",
     Kind.INFO,
-    (*GPU, "clique", "cluster"),
+    (*GPU, "clique", "cluster_uuid"),
     "Clique and cluster of the GPU's fabric; GPUs reach each other over NVLink within one of each.",
     "values other than 0",
 )
