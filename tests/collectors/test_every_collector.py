@@ -1,6 +1,7 @@
 """What holds for every collector, today's and the next one's."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -101,6 +102,104 @@ def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_eithe
     node.changes.extend(Change("nvml", match, "code", code) for match, code in faults)
     node.poll(times=4)
     assert node.health() not in JOB_READY
+
+
+STANDING: dict[str, list[tuple[str, str, Any]]] = {
+    "link down": [("gpu2/Field(165,7)", "set", 0)],
+    "link slow": [("gpu2/Field(164,7)", "set", 1562)],
+    "all links down": [("gpu2/Field(165,1[0-7])", "set", 0), ("gpu2/Field(165,[0-9])", "set", 0)],
+    "fabric": [("gpu2/GpuFabricInfoV()", "set", {"state": 1, "status": 0, "healthMask": 0, "cliqueId": 0})],
+    "recovery action": [("gpu2/Field(230)", "set", 2)],
+    "row remap failed": [("gpu2/RemappedRows()", "set", [0, 0, 0, 1])],
+    "pcie width": [("gpu2/CurrPcieLinkWidth()", "set", 8)],
+    "chip-to-chip link": [
+        ("gpu2/Field(170)", "set", 1), ("gpu2/Field(171,0)", "set", 0), ("gpu2/Field(172,0)", "set", 9),
+    ],
+}  # fmt: skip
+OWN = {
+    "link down": "gpu2/Field(165,7)",
+    "link slow": "gpu2/Field(164,7)",
+    "all links down": "gpu2/Field(165,*)",
+    "fabric": "gpu2/GpuFabricInfoV()",
+    "recovery action": "gpu2/Field(230)",
+    "row remap failed": "gpu2/RemappedRows()",
+    "pcie width": "gpu2/CurrPcieLinkWidth()",
+    "chip-to-chip link": "gpu2/Field(171,0)",
+}
+
+
+@pytest.mark.parametrize("fault", STANDING)
+@pytest.mark.parametrize("code", [10, 15, 999])
+def test_a_fault_stays_while_it_cannot_be_read_and_is_no_milder_afterwards(fault: str, code: int) -> None:
+    node = Node()
+    for match, action, argument in STANDING[fault]:
+        node.change(match, action, argument)
+    node.poll(times=3)
+    assert node.health() is Health.FAILED
+    failed = {f.key for f in node.findings() if f.health is Health.FAILED}
+    lost = node.change(OWN[fault], "code", code)
+    for _ in range(2):
+        node.poll()
+        assert {f.key for f in node.findings() if f.health is Health.FAILED} >= failed
+        assert any(f.rule.endswith(".blind") and f.subject.gpu == "2" for f in node.findings())
+    node.undo(lost)
+    node.poll()
+    assert {f.key for f in node.findings() if f.health is Health.FAILED} == failed
+
+
+def test_what_was_seen_once_and_not_read_again_is_not_confirmed_by_that() -> None:
+    node = Node()
+    node.poll()
+    for fault in ("link down", "fabric", "recovery action", "pcie width"):
+        for match, action, argument in STANDING[fault]:
+            node.change(match, action, argument)
+    node.poll()
+    for fault in ("link down", "fabric", "recovery action", "pcie width"):
+        node.change(OWN[fault], "code", 999)
+    node.poll(times=5)
+    assert node.health() is Health.UNKNOWN
+    assert {f.rule for f in node.findings() if f.health is Health.DEGRADED} == {
+        "nvlink.link_down", "fabric.state", "gpu.recovery_action", "pcie.width",
+    }  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(STANDING)), st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=3))
+def test_a_reading_lost_for_one_poll_never_makes_a_node_ready_that_was_not(
+    fault: str, losses: list[tuple[str, int]]
+) -> None:
+    node = Node()
+    for match, action, argument in STANDING[fault]:
+        node.change(match, action, argument)
+    node.poll(times=3)
+    passing = [node.change(match, "code", code) for match, code in losses]
+    node.poll()
+    assert node.health() not in JOB_READY
+    for one in passing:
+        node.undo(one)
+    for _ in range(3):
+        node.poll()
+        assert node.health() not in JOB_READY
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (("gpu2/Field(164,7)", 1562), ("gpu2/Field(165,7)", 0)),
+        (("gpu2/Field(230)", 1), ("gpu2/Field(230)", 2)),
+    ],
+    ids=["a slow link goes down", "another recovery action"],
+)
+def test_a_fault_that_turns_into_a_worse_one_is_not_looked_at_anew(
+    first: tuple[str, int], then: tuple[str, int]
+) -> None:
+    node = Node()
+    node.change(first[0], "set", first[1])
+    node.poll(times=3)
+    assert node.health() is Health.FAILED
+    node.change(then[0], "set", then[1])
+    node.poll()
+    assert node.health() is Health.FAILED
 
 
 @settings(max_examples=40)

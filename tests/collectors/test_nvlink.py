@@ -385,3 +385,14 @@ def test_a_new_session_asks_again_for_what_was_not_supported() -> None:
     node.nvml.number += 1
     node.poll("nvlink")
     assert node.series("nvlink_transmit_bytes_total", gpu="4") == [0]
+
+
+@pytest.mark.parametrize("direction", [138, 139])
+def test_bytes_that_cannot_be_read_in_one_direction_are_not_passed_over(direction: int) -> None:
+    node = Node()
+    node.change(f"gpu4/Field({direction},all)", "code", 999)
+    node.poll("nvlink")
+    assert node.rules() == {("nvlink.blind", "4", "", Health.UNKNOWN)}
+    assert (
+        len(node.series("nvlink_transmit_bytes_total")) + len(node.series("nvlink_receive_bytes_total")) == 15
+    )

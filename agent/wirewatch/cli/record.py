@@ -31,7 +31,7 @@ def record(*, folder: Path, moments: int, every: float, note: str) -> None:
             click.echo(f"moment {number}: {changed} answers new or changed", err=True)
             due = max(due + every, time.monotonic())
             if number + 1 < moments:
-                time.sleep(due - time.monotonic() if due > time.monotonic() else 0)
+                time.sleep(max(0.0, due - time.monotonic()))
     finally:
         nvml.close()
     lines = recorder.write(folder, __version__)

@@ -48,7 +48,7 @@ class Identity:
 
     texts: Mapping[str, str]
     numa: str
-    session: int
+    supported: Supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Memory:
     driver: str | Absent = ""
 
 
-_NOBODY = Identity({}, "", session=-1)
+_NOBODY = Identity({}, "", Supported())
 
 
 def read(hardware: Hardware, memory: Memory, _options: Options) -> Inventory | Absent:
@@ -79,8 +79,8 @@ def read(hardware: Hardware, memory: Memory, _options: Options) -> Inventory | A
     if isinstance(gpus, Absent):
         return gpus
     session = hardware.nvml.session()
-    if memory.session == session:
-        driver = memory.driver
+    if memory.session == session and not isinstance(memory.driver, Absent):
+        driver: str | Absent = memory.driver
     else:
         driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
     return Inventory(session, driver, gpus)
@@ -88,22 +88,20 @@ def read(hardware: Hardware, memory: Memory, _options: Options) -> Inventory | A
 
 def _identify(hardware: Hardware, memory: Memory, gpu: Gpu) -> Identity | Absent:
     known = remembered(memory.identities, gpu, _NOBODY)
-    session = hardware.nvml.session()
-    questions = (ALIVE,) if known.session == session else (ALIVE, *STATIC.values())
-    asked = ask_gpu(hardware.nvml, gpu.key, questions, Supported())
+    asked = ask_gpu(hardware.nvml, gpu.key, (ALIVE,), known.supported, tuple(STATIC.values()))
     if isinstance(asked, Absent):
         return asked
     alive = asked.text(ALIVE)
     if isinstance(alive, Absent):
         return alive
-    if known.session == session:
+    if asked.supported == known.supported:
         return known
     told = {name: asked.text(q) for name, q in STATIC.items()}
     numa = hardware.sysfs.read(f"/sys/bus/pci/devices/{gpu.pci}/numa_node")
     return Identity(
         {name: text for name, text in told.items() if not isinstance(text, Absent)},
         "" if isinstance(numa, Absent) or numa == "-1" else numa,
-        session,
+        asked.supported,
     )
 
 

@@ -11,6 +11,7 @@ from wirewatch.core.pergpu import (
     GpuReading,
     Memories,
     fold_gpus,
+    is_lost,
     read_gpus,
     remembered,
     subject,
@@ -64,6 +65,7 @@ class GpuPcie:
 class Memory:
     supported: Supported = field(default_factory=Supported)
     narrow: Streak = field(default_factory=Streak)
+    lanes: str = ""
 
 
 Reading = tuple[GpuReading[GpuPcie], ...]
@@ -93,9 +95,11 @@ def judge(
     memories: Memories[Memory], ok: Ok[Reading], policy: PciePolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[Memory]], tuple[Finding, ...]]:
     def one(memory: Memory, gpu: Gpu, value: GpuPcie) -> tuple[Memory, tuple[Finding, ...]]:
-        new = Memory(value.supported, memory.narrow.see(present=_narrow(value)))
+        sure = not (is_lost(value.numbers[WIDTH]) or is_lost(value.numbers[WIDTH_MAX]))
+        lanes = f"x{value.numbers[WIDTH]} of x{value.numbers[WIDTH_MAX]} lanes" if sure else memory.lanes
+        new = Memory(value.supported, memory.narrow.see(present=_narrow(value), sure=sure), lanes)
         named = {metric.name: number for metric, number in value.numbers.items()}
-        return new, (*_width(new, gpu, value, policy), *unread("pcie", gpu, named))
+        return new, (*_width(new, gpu, policy), *unread("pcie", gpu, named))
 
     return fold_gpus("pcie", memories, ok.value, START, one)
 
@@ -105,14 +109,13 @@ def _narrow(value: GpuPcie) -> bool:
     return not isinstance(width, Absent) and not isinstance(most, Absent) and width < most
 
 
-def _width(memory: Memory, gpu: Gpu, value: GpuPcie, policy: PciePolicy) -> Iterator[Finding]:
+def _width(memory: Memory, gpu: Gpu, policy: PciePolicy) -> Iterator[Finding]:
     if memory.narrow.count:
         health = Health.FAILED if memory.narrow.count >= policy.confirm else Health.DEGRADED
-        evidence = f"x{value.numbers[WIDTH]} of x{value.numbers[WIDTH_MAX]} lanes"
         action = (
             "drain, power the node off and reseat the GPU or its riser; a width does not change by itself"
         )
-        yield Finding("pcie.width", health, subject(gpu), evidence, action)
+        yield Finding("pcie.width", health, subject(gpu), memory.lanes, action)
 
 
 COLLECTOR: Collector[Reading, Memories[Memory], Options, PciePolicy] = Collector(

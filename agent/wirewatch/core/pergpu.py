@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from wirewatch.core.component import blind_finding
 from wirewatch.core.ports import Gpu, Nvml
 from wirewatch.core.types import Absent, Finding, Subject, Why
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 M = TypeVar("M")
 T = TypeVar("T")
+V = TypeVar("V", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,22 @@ def fold_gpus(
     return new, (*(f for m in new.values() for f in m.findings), *blind)
 
 
+def filled(now: V, last: V | None, *names: str) -> V:
+    """A reading for judging: what could not be read this time is as it was last; not supported stays so.
+
+    A lost reading repairs nothing. Samples are never made of this.
+    """
+    if last is None:
+        return now
+    lost = {n: getattr(last, n) for n in names if is_lost(getattr(now, n))}
+    return replace(now, **lost) if lost else now
+
+
+def is_lost(value: object) -> bool:
+    """Whether a value should be there and could not be read."""
+    return isinstance(value, Absent) and value.why is not Why.UNSUPPORTED
+
+
 _NAMED = 3
 
 
@@ -90,7 +110,7 @@ def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Find
 
     What a device does not support is no news and makes no finding.
     """
-    bad = {n: v for n, v in values.items() if isinstance(v, Absent) and v.why is not Why.UNSUPPORTED}
+    bad = {n: v for n, v in values.items() if isinstance(v, Absent) and is_lost(v)}
     if not bad:
         return ()
     worst_of = next(iter(bad.values()))

@@ -49,5 +49,8 @@ class Streak:
 
     count: int = 0
 
-    def see(self, *, present: bool) -> "Streak":
+    def see(self, *, present: bool, sure: bool = True) -> "Streak":
+        """One more look; one that could not be had (not `sure`) neither confirms nor clears."""
+        if not sure:
+            return self
         return Streak(self.count + 1 if present else 0)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from wirewatch.collectors.gpu.reading import START, GpuState, Memory, Reading
 from wirewatch.core.bits import CLOCK_REASONS, RECOVERY_ACTIONS
-from wirewatch.core.pergpu import GpuMemory, Memories, fold_gpus, subject, unread
+from wirewatch.core.pergpu import GpuMemory, Memories, filled, fold_gpus, is_lost, subject, unread
 from wirewatch.core.ports import Gpu
 from wirewatch.core.rates import Streak, Window
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject
@@ -37,11 +37,12 @@ def judge(
     memories: Memories[Memory], ok: Ok[Reading], policy: GpuPolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[Memory]], tuple[Finding, ...]]:
     def one(memory: Memory, gpu: Gpu, value: GpuState) -> tuple[Memory, tuple[Finding, ...]]:
-        new = _remember(memory, value, policy, ok.mono)
+        known = filled(value, memory.last, "reasons", "recovery_action", "remapped")
+        new = replace(_remember(memory, value, known, policy, ok.mono), last=known)
         findings = (
-            *_throttle(new, gpu, value, policy),
-            *_memory(new, gpu, value),
-            *_recovery(new, gpu, value),
+            *_throttle(new, gpu, known, policy),
+            *_memory(new, gpu, known),
+            *_recovery(new, gpu, known),
         )
         return new, (*findings, *unread("gpu", gpu, _essential(value)))
 
@@ -59,10 +60,13 @@ def _essential(value: GpuState) -> dict[str, object]:
     return essential | counters
 
 
-def _remember(memory: Memory, value: GpuState, policy: GpuPolicy, mono: float) -> Memory:
-    present = {f"throttle:{name}" for name in _throttled(memory, value, policy, mono)}
-    if not isinstance(value.recovery_action, Absent) and value.recovery_action != 0:
-        present.add(f"recovery:{value.recovery_action}")
+def _remember(memory: Memory, value: GpuState, known: GpuState, policy: GpuPolicy, mono: float) -> Memory:
+    sure = {
+        f"throttle:{name}": not is_lost(value.reasons) for name in _throttled(memory, known, policy, mono)
+    }
+    if not isinstance(known.recovery_action, Absent) and known.recovery_action != 0:
+        sure["recovery"] = not is_lost(value.recovery_action)
+    before = memory.streaks
     windows = dict(memory.uncorrected)
     for key, count in value.ecc_volatile.items():
         if key[0] == "uncorrected" and not isinstance(count, Absent):
@@ -70,7 +74,7 @@ def _remember(memory: Memory, value: GpuState, policy: GpuPolicy, mono: float) -
     return replace(
         memory,
         supported=value.supported,
-        streaks={fault: memory.streaks.get(fault, Streak()).see(present=True) for fault in present},
+        streaks={fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sure.items()},
         uncorrected=windows,
         reason_seconds=value.reason_seconds,
         mono=mono,
@@ -129,7 +133,7 @@ def _recovery(memory: Memory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
         return
     known = number < len(RECOVERY_ACTIONS)
     name = RECOVERY_ACTIONS[number] if known else f"action {number}"
-    believed = memory.streaks[f"recovery:{number}"].count > 1
+    believed = memory.streaks["recovery"].count > 1
     health = RECOVERY_HEALTH.get(name, Health.FAILED if known else Health.DEGRADED)
     evidence = f"the driver asks for {name.replace('_', ' ')}"
     action = f"drain, then {name.replace('_', ' ')}; XID 154 in the kernel log tells the cause"

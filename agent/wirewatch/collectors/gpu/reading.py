@@ -65,9 +65,10 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a poll leaves for the next one."""
+    """What a poll leaves for the next one; `last` holds what was last known of each value."""
 
     supported: Supported = field(default_factory=Supported)
+    last: GpuState | None = None
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     uncorrected: Mapping[EccKey, Window] = field(default_factory=dict)
     reason_seconds: Mapping[str, float] = field(default_factory=dict)

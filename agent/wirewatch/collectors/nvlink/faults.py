@@ -8,7 +8,7 @@ from wirewatch.collectors.nvlink.policy import NvlinkPolicy
 from wirewatch.collectors.nvlink.samples import STATES, UP
 from wirewatch.collectors.nvlink.values import Detail, Fabric, GpuLinks, Link, Memory
 from wirewatch.core.bits import FABRIC_STATES, fabric_troubles
-from wirewatch.core.pergpu import subject
+from wirewatch.core.pergpu import is_lost, subject
 from wirewatch.core.ports import Gpu
 from wirewatch.core.rates import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject
@@ -46,7 +46,8 @@ class Case:
         links = self.value.links
         every = self.expected is not None and self.expected >= len(links)
         bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}
-        gone = self.memory.seen_active - {k.link for k in links}
+        faulty = {n for n in range(self.value.count) if f"link:{n}" in self.memory.streaks}
+        gone = (self.memory.seen_active | faulty) - {k.link for k in links}
         return sorted((bad if every else bad & self.memory.seen_active) | gone)
 
     @cached_property
@@ -63,13 +64,9 @@ def findings(case: Case) -> tuple[Finding, ...]:
 
 
 def _too_few(case: Case) -> bool:
-    """Fewer links than expected though none that we know of went down."""
-    if case.expected is None or case.down:
-        return False
-    states = [link.state for link in case.value.links]
-    up = sum(state in UP for state in states)
-    unknown = sum(isinstance(state, Absent) for state in states)
-    return up + unknown < case.expected
+    """Fewer links than expected, those that went down counted as there."""
+    there = {link.link for link in case.value.links} | set(case.down)
+    return case.expected is not None and len(there) < case.expected
 
 
 def _fabric_faults(case: Case) -> dict[str, str]:
@@ -86,20 +83,28 @@ def _fabric_faults(case: Case) -> dict[str, str]:
     return faults
 
 
-def streaks(case: Case) -> dict[str, Streak]:
-    """Every fault that shows now, with the polls in a row for which it has."""
-    present = {f"down:{n}" for n in case.down} | {f"slow:{k.link}" for k in case.slow}
-    present |= set(_fabric_faults(case)) | {f"c2c:{k.link}" for k in case.value.c2c if k.state == 0}
+def streaks(case: Case, read: GpuLinks) -> dict[str, Streak]:
+    """Every fault that shows now, with the polls in a row for which it was seen.
+
+    A link that is slow and then goes down, or a fabric with one fault after the other, was faulty all along.
+    What could not be `read` this time counts neither way.
+    """
+    unread = {f"link:{k.link}" for k in read.links if is_lost(k.state) or is_lost(k.speed)}
+    unread |= {f"c2c:{k.link}" for k in read.c2c if is_lost(k.state)}
+    unread |= {"fabric"} if is_lost(read.fabric) else set()
+    present = {f"link:{n}" for n in case.down} | {f"link:{k.link}" for k in case.slow}
+    present |= {f"c2c:{k.link}" for k in case.value.c2c if k.state == 0}
+    present |= {"fabric"} if _fabric_faults(case) else set()
     present |= {"too_few"} if _too_few(case) else set()
     before = case.memory.streaks
-    return {fault: before.get(fault, Streak()).see(present=True) for fault in present}
+    return {f: before.get(f, Streak()).see(present=True, sure=f not in unread) for f in sorted(present)}
 
 
 def _links_down(case: Case) -> Iterator[Finding]:
     down = case.down
     states = {link.link: link.state for link in case.value.links}
     if len(down) > 1 and len(down) == len(case.memory.seen_active | set(states)):
-        health = max(case.confirmed(f"down:{n}") for n in down)
+        health = max(case.confirmed(f"link:{n}") for n in down)
         yield Finding("nvlink.down", health, case.of(), f"all {len(down)} links are inactive", LINK_ACTION)
         return
     for number in down:
@@ -107,7 +112,7 @@ def _links_down(case: Case) -> Iterator[Finding]:
         name = STATES.get(state, f"state {state}") if isinstance(state, int) else "not reported any more"
         evidence = f"{name}; {len(states) - len(down)} of {case.expected} links up"
         yield Finding(
-            "nvlink.link_down", case.confirmed(f"down:{number}"), case.of(number), evidence, LINK_ACTION
+            "nvlink.link_down", case.confirmed(f"link:{number}"), case.of(number), evidence, LINK_ACTION
         )
     if _too_few(case):
         evidence = f"{len(states)} links reported, {case.expected} expected"
@@ -119,7 +124,7 @@ def _slow(case: Case) -> Iterator[Finding]:
     usual = f"usual {(case.usual_rate or 0) / 1e9:.3f} GB/s"
     if len(slow) > 1 and len(slow) == sum(link.state in UP for link in case.value.links):
         fastest = max(link.speed for link in slow if not isinstance(link.speed, Absent)) / 1e9
-        health = max(case.confirmed(f"slow:{link.link}") for link in slow)
+        health = max(case.confirmed(f"link:{link.link}") for link in slow)
         evidence = f"all {len(slow)} active links at {fastest:.3f} GB/s or less, {usual}"
         yield Finding("nvlink.slow", health, case.of(), evidence, LINK_ACTION)
         return
@@ -127,7 +132,7 @@ def _slow(case: Case) -> Iterator[Finding]:
         speed = 0.0 if isinstance(link.speed, Absent) else link.speed
         evidence = f"active at {speed / 1e9:.3f} GB/s, {usual}"
         yield Finding(
-            "nvlink.link_slow", case.confirmed(f"slow:{link.link}"), case.of(link.link), evidence, LINK_ACTION
+            "nvlink.link_slow", case.confirmed(f"link:{link.link}"), case.of(link.link), evidence, LINK_ACTION
         )
 
 
@@ -159,7 +164,7 @@ _MILD = frozenset({"fabric.route_recovery", "fabric.access_timeout_recovery", "f
 def _fabric(case: Case) -> Iterator[Finding]:
     for fault, evidence in _fabric_faults(case).items():
         mild = fault in _MILD or (isinstance(case.value.fabric, Fabric) and evidence == "limited capacity")
-        health = Health.DEGRADED if mild else case.confirmed(fault)
+        health = Health.DEGRADED if mild else case.confirmed("fabric")
         yield Finding(fault, health, case.of(), evidence, FABRIC_ACTION)
 
 

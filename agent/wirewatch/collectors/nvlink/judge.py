@@ -6,8 +6,8 @@ from statistics import mode
 from wirewatch.collectors.nvlink.faults import Case, findings, streaks
 from wirewatch.collectors.nvlink.policy import NvlinkPolicy
 from wirewatch.collectors.nvlink.samples import UP
-from wirewatch.collectors.nvlink.values import START, Detail, GpuLinks, Memory, Reading
-from wirewatch.core.pergpu import GpuMemory, Memories, fold_gpus, unread
+from wirewatch.collectors.nvlink.values import START, Detail, GpuLinks, Link, Memory, Reading
+from wirewatch.core.pergpu import GpuMemory, Memories, filled, fold_gpus, is_lost, unread
 from wirewatch.core.ports import Gpu
 from wirewatch.core.products import NvlinkProduct, nvlink_product
 from wirewatch.core.rates import Window
@@ -40,9 +40,11 @@ def _judge_gpu(
     seen = memory.seen_active | {link.link for link in value.links if link.state in UP}
     expected = _expected(product if value.links else None, len(seen), expect)
     usual = product.link_rate if product else peers_rate
-    new = _remember(replace(memory, seen_active=frozenset(seen), expected=expected), value, policy, mono)
-    case = Case(gpu, value, new, policy, usual, expected)
-    found = streaks(case)
+    known = _known(value, memory.last)
+    new = replace(memory, seen_active=frozenset(seen), expected=expected, last=known)
+    new = _remember(new, value, policy, mono)
+    case = Case(gpu, known, new, policy, usual, expected)
+    found = streaks(case, value)
     if found != new.streaks:
         new = replace(new, streaks=found)
         case = replace(case, memory=new)
@@ -58,10 +60,25 @@ def _essential(value: GpuLinks) -> dict[str, object]:
             lost[f"state of link {link.link}"] = link.state
         if isinstance(link.speed, Absent):
             lost[f"speed of link {link.link}"] = link.speed
-    lost |= {"fabric": value.fabric, "single links": value.detail}
-    if not value.traffic.raw:
-        lost |= {"transmitted bytes": value.traffic.transmit, "received bytes": value.traffic.receive}
-    return lost
+    for link in value.c2c:
+        lost |= {f"state of chip-to-chip link {link.link}": link.state}
+    lost |= {"fabric": value.fabric, "single links": value.detail, "bytes": value.traffic.lost}
+    return lost | {"bit error rate": value.effective_ber}
+
+
+def _known(value: GpuLinks, last: GpuLinks | None) -> GpuLinks:
+    """The reading for judging, with what could not be read as it was last."""
+    if last is None:
+        return value
+    known = filled(value, last, "fabric", "effective_ber")
+    return replace(known, links=_links(value.links, last.links), c2c=_links(value.c2c, last.c2c))
+
+
+def _links(now: tuple[Link, ...], last: tuple[Link, ...]) -> tuple[Link, ...]:
+    if not any(is_lost(link.state) or is_lost(link.speed) for link in now):
+        return now
+    before = {link.link: link for link in last}
+    return tuple(filled(link, before.get(link.link), "state", "speed") for link in now)
 
 
 def _expected(product: NvlinkProduct | None, most_seen: int, expect: Expect) -> int | None:

@@ -14,9 +14,9 @@ from wirewatch.collectors.nvlink.values import (
     Reading,
     Traffic,
 )  # fmt: skip
-from wirewatch.core.asking import Asked, Supported, as_int, ask_gpu, member
+from wirewatch.core.asking import NOT_ASKED, Asked, Supported, as_int, ask_gpu, member
 from wirewatch.core.bits import ber
-from wirewatch.core.pergpu import Memories, read_gpus, remembered
+from wirewatch.core.pergpu import Memories, is_lost, read_gpus, remembered
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Window, delta, measured
 from wirewatch.core.types import Absent, Why
@@ -47,7 +47,7 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory, options: NvlinkOptio
         errors=errors,
         effective_ber=raw_ber if isinstance(raw_ber, Absent) else ber(raw_ber),
         fabric=_fabric(asked),
-        c2c=_c2c(hardware, gpu, asked),
+        c2c=_c2c(hardware, gpu, asked, memory.last),
         detail=detail,
         count=count,
         supported=asked.supported,
@@ -84,8 +84,10 @@ def _links(asked: Asked, count: int) -> tuple[Link, ...]:
     return tuple(links)
 
 
-def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked) -> tuple[Link, ...]:
+def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> tuple[Link, ...]:
     count = asked.whole(fields.C2C_COUNT)
+    if isinstance(count, Absent) and is_lost(count):
+        return tuple(Link(known.link, count, count) for known in (last.c2c if last else ()))
     if isinstance(count, Absent) or count == 0:
         return ()
     told = ask_gpu(hardware.nvml, gpu.key, fields.c2c_questions(count), Supported())
@@ -108,9 +110,7 @@ def _used_traffic(asked: Asked) -> fields.Traffic | None:
 def _traffic(asked: Asked, before: Mapping[Question, int]) -> Traffic:
     used = _used_traffic(asked)
     if used is None:
-        none = asked.whole(fields.TRAFFIC[-1].questions()[0])
-        absent = none if isinstance(none, Absent) else Absent(Why.UNSUPPORTED)
-        return Traffic(absent, absent)
+        return Traffic(NOT_ASKED, NOT_ASKED)
     raw = {q: v for q in used.questions() if not isinstance(v := asked.whole(q), Absent)}
 
     def payload(counter: Question, twin: Question) -> int | Absent:
@@ -119,7 +119,9 @@ def _traffic(asked: Asked, before: Mapping[Question, int]) -> Traffic:
         return value if isinstance(value, Absent) else value * used.scale
 
     transmit, receive, twin_transmit, twin_receive = used.questions()
-    return Traffic(payload(transmit, twin_transmit), payload(receive, twin_receive), raw)
+    read = (asked.whole(transmit), asked.whole(receive))
+    lost = next((v for v in read if isinstance(v, Absent) and is_lost(v)), None)
+    return Traffic(payload(transmit, twin_transmit), payload(receive, twin_receive), lost, raw)
 
 
 def _fabric(asked: Asked) -> Fabric | Absent:

@@ -52,10 +52,14 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Payload bytes over all links, and the raw readings that the next poll compares with."""
+    """Payload bytes over all links, and the raw readings that the next poll compares with.
+
+    `lost` is why a counter could not be read; one that stood still beside its moving twin was read.
+    """
 
     transmit: int | Absent
     receive: int | Absent
+    lost: Absent | None = None
     raw: Mapping[Question, int] = field(default_factory=dict)
 
 
@@ -77,7 +81,10 @@ class GpuLinks:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a poll leaves for the next one; `links` is how many are asked for."""
+    """What a poll leaves for the next one; `links` is how many are asked for.
+
+    `last` holds what was last known of each value, for judging what cannot be read now.
+    """
 
     supported: Supported = field(default_factory=Supported)
     links: int = 0
@@ -87,6 +94,7 @@ class Memory:
     seen_active: frozenset[int] = frozenset()
     expected: int | None = None
     detail: Detail | None = None
+    last: GpuLinks | None = None
 
 
 Reading = tuple[GpuReading[GpuLinks], ...]
