@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from wirewatch.core.asking import as_int, as_str, member
+from wirewatch.core.pci import normal_pci
 from wirewatch.core.ports import Answer, Gpu, Question
 from wirewatch.core.types import Absent, Json
 
@@ -24,19 +25,9 @@ def identify(ask: Ask, index: int, known: Gpu | None) -> Gpu:
     if isinstance(told, Absent):
         return Gpu(index, last.uuid, last.pci, last.name, told)
     same = last if last.uuid == told else Gpu(index, told)
-    return Gpu(index, told, _pci(member(pci, "busId")) or same.pci, _text(name) or same.name)
+    return Gpu(index, told, normal_pci(_text(member(pci, "busId"))) or same.pci, _text(name) or same.name)
 
 
 def _text(value: Json | Absent) -> str:
     text = as_str(value)
     return "" if isinstance(text, Absent) else text
-
-
-def _pci(value: Json | Absent) -> str:
-    """A PCI address as the kernel writes it: NVML's has eight digits of domain and capitals."""
-    text = _text(value)
-    domain, _, rest = text.partition(":")
-    try:
-        return f"{int(domain, 16):04x}:{rest.lower()}" if rest else ""
-    except ValueError:
-        return ""

@@ -106,10 +106,14 @@ class Nvml(Protocol):
 
 
 class Sysfs(Protocol):
-    """Files under /sys and /proc, by absolute path."""
+    """Files under /sys, /proc and /etc, by absolute path."""
 
     def read(self, path: str) -> str | Absent:
         """The text of a small file, trailing white space cut."""
+        ...
+
+    def data(self, path: str) -> bytes | Absent:
+        """The bytes of a small file that holds no text, such as a PCI configuration space."""
         ...
 
     def entries(self, path: str) -> Sequence[str] | Absent:
@@ -139,6 +143,37 @@ class Host(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class KernelLog:
+    """Raw records of /dev/kmsg that may concern the wires; `missed` were overwritten unread."""
+
+    records: Sequence[str]
+    missed: int = 0
+
+
+class Kmsg(Protocol):
+    """The kernel's log."""
+
+    def records(self, after: int) -> KernelLog | Absent:
+        """Records with a sequence number above `after`, oldest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a program printed, and its exit status; it may have failed after printing what is good."""
+
+    status: int
+    out: str
+    err: str = ""
+
+
+class Command(Protocol):
+    """Programs of other people; only those on the adapter's list can be run."""
+
+    def run(self, name: str) -> Output | Absent: ...
+
+
 class Clock(Protocol):
     """Unix and monotonic time, in seconds."""
 
@@ -154,6 +189,8 @@ class Hardware:
     nvml: Nvml
     sysfs: Sysfs
     host: Host
+    kmsg: Kmsg
+    command: Command
     clock: Clock
     source: str = "live"
     about: str = "this machine"

@@ -144,6 +144,9 @@ class Expect:
 
     gpus: int | None = None
     nvlink_links: int | None = None
+    rdma_ports: int | None = None
+    rdma_rate_bytes_per_second: float | None = None
+    gpudirect: bool | None = None
 
 
 def worst(findings: Sequence[Finding]) -> Health:

@@ -1,0 +1,110 @@
+"""What lines of the kernel log say about GPUs, switches and network cards.
+
+The forms are those of the driver's versions of the last years (docs/METRICS.md, "Kernel log"). PCI
+addresses come without a function in XID lines and with eight digits of domain from NVML: here all have four
+digits of domain.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from wirewatch.core.kernel import Record
+from wirewatch.core.pci import normal_pci
+
+_PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_INSTANCE = r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?"
+_NUMBER = r"(?P<number>\d{1,9})(?:, ?(?P<rest>.*))?$"
+_XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_PCI}{_INSTANCE}\): {_NUMBER}", re.ASCII)
+_SXID = re.compile(rf"nvidia-nvswitch\d*: SXid \((?:PCI:)?{_PCI}\): {_NUMBER}", re.ASCII)
+_OFF_BUS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_PCI}:? .*fallen off the bus")
+_ABOUT_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}$")
+"""First of several lines; what follows may be that it is not supported, or that it fell off the bus."""
+_UNSUPPORTED = "is not supported"
+_FELL = re.compile(r"NVRM: .*fallen off the bus")
+_WHO = re.compile(r"^pid=(?:'[^']*'|[^,]*)(?:, ?name=(?:<[^>]*>|[^,]*))?(?:, ?)?")
+_LINK = re.compile(r"\blink (-?\d{1,4})\b", re.IGNORECASE | re.ASCII)
+_RECOVERY = re.compile(
+    r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x[0-9a-fA-F]+ \((?P<to>[^)]*)\)"
+)
+
+XID, SXID, OFF_BUS, UNKNOWN = "xid", "sxid", "off_bus", "unknown"
+
+_ANY_PCI = re.compile(rf"(?:mlx5_core|pcieport) {_PCI}")
+OTHERS: Mapping[str, re.Pattern[str]] = {
+    "nvlink_training": re.compile(r"NVRM: .*Failed to update Rx Detect Link mask"),
+    "peermem_context": re.compile(r"nvidia[-_]peermem .*invalid context"),
+    "nic_power": re.compile(r"mlx5_core .*insufficient power on the PCIe slot"),
+    "nic_module": re.compile(r"mlx5_core .*(?:Port module event\[error\]|Cable error|High Temperature)"),
+    "nic_pcie_limited": re.compile(r"mlx5_core .*available PCIe bandwidth, limited by"),
+    "nic_access_denied": re.compile(r"mlx5_core .*ACCESS_REG.*failed"),
+}
+"""Named messages that are no XID but tell of a wire."""
+_SUSPECT = re.compile(r"\bS?Xid\b|fallen off the bus")
+"""Lines that must be understood: one that is not is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing the kernel said; `pci` and `link` are empty where the line names none."""
+
+    kind: str
+    number: int
+    pci: str
+    link: str
+    message: str
+    seconds: float
+
+
+def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Event, ...], str]:
+    """What the records say, in order.
+
+    Args:
+        records: oldest first.
+        about: the GPU that an unfinished message of several lines was about, from the call before.
+
+    Returns:
+        The events, and `about` for the next call. A line that speaks of an XID or a GPU off the bus and is
+        of no known form is an event of kind `unknown`.
+    """
+    events = []
+    for record in records:
+        text = record.text.replace("\\x0a", " ")
+        opening = _ABOUT_GPU.search(text)
+        event = _parse(text, record.seconds)
+        if event is not None and event.kind == UNKNOWN and about and _FELL.search(text):
+            event = Event(OFF_BUS, 0, about, "", text, record.seconds)
+        if opening:
+            about = normal_pci(opening["pci"])
+        elif event is not None or _UNSUPPORTED in text:
+            about = ""
+        if event is not None:
+            events.append(event)
+    return tuple(events), about
+
+
+def _parse(text: str, seconds: float) -> Event | None:
+    for kind, form in ((XID, _XID), (SXID, _SXID)):
+        if match := form.search(text):
+            message = _WHO.sub("", (match["rest"] or "").strip())
+            return Event(
+                kind, int(match["number"]), normal_pci(match["pci"]), _link(message), message, seconds
+            )
+    if match := _OFF_BUS.search(text):
+        return Event(OFF_BUS, 0, normal_pci(match["pci"]), "", text, seconds)
+    for kind, other in OTHERS.items():
+        if other.search(text):
+            found = _ANY_PCI.search(text)
+            return Event(kind, 0, normal_pci(found["pci"]) if found else "", "", text, seconds)
+    return Event(UNKNOWN, 0, "", "", text, seconds) if _SUSPECT.search(text) else None
+
+
+def _link(message: str) -> str:
+    match = _LINK.search(message)
+    return str(int(match[1])) if match and not match[1].startswith("-") else ""
+
+
+def recovery_word(message: str) -> str:
+    """What XID 154 says the action is now, in lower case; empty when it does not say."""
+    match = _RECOVERY.search(message)
+    return match["to"].strip().lower() if match else ""

@@ -1,0 +1,192 @@
+"""Where PCI devices sit and what lies between two of them. Pure: over the paths that sysfs resolves to.
+
+Names of paths follow nvidia-smi: PIX at most one switch, PXB several, PHB through the host bridge of one
+root, NODE between roots of one NUMA node, SYS between NUMA nodes. NCCL has no NODE: it calls it PHB.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from wirewatch.core.types import Absent, Why
+from wirewatch.core.whole import whole
+
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+_HEX = re.compile(r"[0-9a-f]{4,8}")
+_BELOW = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?")
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def normal_pci(text: str) -> str:
+    """A PCI address as the kernel writes it: four digits of domain, lower case; empty for what is no address.
+
+    NVML's domain has eight digits and capitals; lines of XIDs leave the function out.
+    """
+    domain, _, rest = text.strip().lower().partition(":")
+    if not _HEX.fullmatch(domain) or not _BELOW.fullmatch(rest):
+        return ""
+    return f"{int(domain, 16):04x}:{rest}"
+
+
+class Path(IntEnum):
+    """The nearer the better: `min()` is the best."""
+
+    PIX = 0
+    PXB = 1
+    PHB = 2
+    NODE = 3
+    SYS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A device: its address, root complex, the bridges above it from the root down, and its NUMA node.
+
+    `numa` None: the firmware or hypervisor does not tell.
+    """
+
+    address: str
+    root: str
+    bridges: tuple[str, ...]
+    numa: int | None
+
+
+def place(resolved: str, numa: str | Absent) -> Place | Absent:
+    """The place of a device from its resolved path in sysfs and the text of its `numa_node`."""
+    parts = resolved.strip("/").split("/")
+    roots = [i for i, part in enumerate(parts) if _ROOT.fullmatch(part)]
+    if not roots:
+        return Absent(Why.UNSUPPORTED, f"{resolved}: not below a PCI root")
+    start, below = roots[-1], []
+    for part in parts[start + 1 :]:
+        if not _ADDRESS.fullmatch(part):
+            break
+        below.append(part)
+    if not below:
+        return Absent(Why.MALFORMED, f"{resolved}: no PCI address")
+    known = None if isinstance(numa, Absent) else whole(numa)
+    return Place(below[-1], parts[start], tuple(below[:-1]), known)
+
+
+def hidden(one: Place) -> bool:
+    """Whether a hypervisor shows the device flat on its root, so that nothing can be told of its wires."""
+    return not one.bridges
+
+
+def path_between(one: Place, other: Place, *, nodes: int | None = None) -> Path | Absent:
+    """The path; `nodes` is how many NUMA nodes the machine has, None when not known.
+
+    Returns:
+        Absent when a hypervisor hides the bridges, or when only NUMA could tell and is not told.
+    """
+    if hidden(one) or hidden(other):
+        return Absent(Why.UNSUPPORTED, "the hypervisor does not show the PCI bridges")
+    if one.root == other.root:
+        return _below_one_root(one, other)
+    if nodes == 1 or (one.numa is not None and one.numa == other.numa):
+        return Path.NODE
+    if one.numa is None or other.numa is None:
+        return Absent(Why.UNSUPPORTED, "different PCI roots, and their NUMA nodes are not told")
+    return Path.SYS
+
+
+def _below_one_root(one: Place, other: Place) -> Path:
+    shared = _shared(one, other)
+    if shared == 0:
+        return Path.PHB
+    above, below = len(one.bridges) - shared, len(other.bridges) - shared
+    # Bridges come as ports and switches in turn: root port, upstream, downstream, upstream, downstream.
+    # An even number of shared ones ends with a switch's upstream port: the devices part inside it.
+    switches = 1 + above // 2 + below // 2 if shared % 2 == 0 else (above + 1) // 2 + (below + 1) // 2
+    return Path.PIX if switches <= 1 else Path.PXB
+
+
+def _shared(one: Place, other: Place) -> int:
+    pairs = zip(one.bridges, other.bridges, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one.bridges), len(other.bridges)))
+
+
+def bridges_between(one: Place, other: Place) -> tuple[str, ...]:
+    """Bridges that a packet from one to the other turns at or passes, none above where they meet."""
+    if one.root != other.root:
+        return (*one.bridges, *other.bridges)
+    shared = _shared(one, other)
+    return (*one.bridges[shared:], *other.bridges[shared:])
+
+
+ACS_FLAGS = {"ReqRedir": 1 << 2, "CmpltRedir": 1 << 3, "UpstreamFwd": 1 << 4}
+"""Bits of the ACS control register that send peer-to-peer packets up to the root (PCI Express base, 7.7.11).
+
+SrcValid alone does not, and stands on healthy machines.
+"""
+_EXTENDED = 0x100
+_ACS = 0x000D
+_POINTER = 0xFFC
+_NOBODY = b"\xff\xff"
+
+
+def acs_redirects(config: bytes) -> Sequence[str] | Absent:
+    """Which redirect bits are set, from a device's configuration space; empty also without the capability.
+
+    Returns:
+        Absent when only the first part of the space was given, as the kernel does without privilege.
+    """
+    if config[:2] == _NOBODY:
+        return Absent(Why.LOST, "the device does not answer: its configuration space reads all ones")
+    if len(config) <= _EXTENDED:
+        return Absent(Why.DENIED, "extended PCI configuration space needs CAP_SYS_ADMIN")
+    at, seen = _EXTENDED, set[int]()
+    while at >= _EXTENDED and at not in seen:
+        if at + 8 > len(config):
+            return Absent(
+                Why.MALFORMED, f"the configuration space ends at {len(config):#x}, before its list does"
+            )
+        seen.add(at)
+        header = int.from_bytes(config[at : at + 4], "little")
+        if header & 0xFFFF == _ACS:
+            control = int.from_bytes(config[at + 6 : at + 8], "little")
+            return tuple(name for name, bit in ACS_FLAGS.items() if control & bit)
+        at = header >> 20 & _POINTER
+    return ()
+
+
+LANE_RATES = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+"""GT/s to PCIe generation."""
+_SPEED = re.compile(r"(\d{1,4}(?:\.\d{1,2})?) GT/s(?: PCIe)?", re.ASCII)
+
+
+def generation(speed: str | Absent) -> int | Absent:
+    """PCIe generation from the text of `current_link_speed`, such as `32.0 GT/s PCIe`."""
+    if isinstance(speed, Absent):
+        return speed
+    match = _SPEED.fullmatch(speed)
+    number = LANE_RATES.get(float(match[1])) if match else None
+    if number is None:
+        why = Why.UNSUPPORTED if speed.startswith("Unknown") else Why.MALFORMED
+        return Absent(why, f"not a PCIe speed: {speed[:40]!r}")
+    return number
+
+
+def width(text: str | Absent) -> int | Absent:
+    """Lanes from the text of `current_link_width`; 0 and 255 mean that there is no link to tell of."""
+    if isinstance(text, Absent):
+        return text
+    lanes = whole(text)
+    if lanes is None:
+        return Absent(Why.MALFORMED, f"not a PCIe width: {text[:40]!r}")
+    return lanes if 0 < lanes <= 32 else Absent(Why.UNSUPPORTED, f"no PCIe link (width {lanes})")  # noqa: PLR2004
+
+
+_ERRORS = re.compile(r"(\S.*\S) (\d{1,20})", re.ASCII)
+
+
+def aer_total(text: str | Absent) -> int | Absent:
+    """Errors of one severity from the text of `aer_dev_correctable` and its like: the kernel's own total."""
+    if isinstance(text, Absent):
+        return text
+    told = {m[1]: int(m[2]) for m in map(_ERRORS.fullmatch, text.splitlines()) if m}
+    totals = [n for name, n in told.items() if name.startswith("TOTAL_ERR_")]
+    if len(told) != len(text.splitlines()) or not told:
+        return Absent(Why.MALFORMED, f"not a list of PCIe errors: {text[:40]!r}")
+    return totals[0] if totals else sum(told.values())

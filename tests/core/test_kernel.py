@@ -1,0 +1,406 @@
+"""Lines of the kernel log, from raw records of /dev/kmsg to events, and the table of XIDs."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from wirewatch.core.kernel import Record, parse_record, wanted
+from wirewatch.core.kernelevents import (
+    OFF_BUS,
+    OTHERS,
+    SXID,
+    UNKNOWN,
+    XID,
+    Event,
+    parse_events,
+    recovery_word,
+)
+from wirewatch.core.types import Health
+from wirewatch.core.xids import (
+    HEALTH,
+    RECOVERY,
+    RECOVERY_CHANGED,
+    UNLISTED,
+    XIDS,
+    Severity,
+    lookup,
+    severity_of,
+)
+
+GPU = "0000:18:00"
+FELL = "GPU has fallen off the bus."
+NVLINK_74 = "NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)"
+TO_REBOOT = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+TO_DRAIN = "GPU recovery action changed from 0x2 (Node Reboot Required) to 0x4 (Drain and Reset)"
+CRUMBSTORE = "Non-fatal, Link 46 MC TS crumbstore MCTO (First)"
+OLD_FORM = (
+    "NVRM: The NVIDIA GPU 0000:05:00.0 (PCI ID: 10de:1e07)\\x0aNVRM: installed in this system has"
+    "\\x0aNVRM: fallen off the bus and is not responding to commands."
+)
+ONE_LINE = "NVRM: The NVIDIA GPU 0000:05:00.0 installed in this system has fallen off the bus and is not"
+TRAINING = "NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!"
+PEERMEM = (
+    "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing"
+)
+POWER = (
+    "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268): "
+    "Detected insufficient power on the PCIe slot (27W)."
+)
+MODULE = "mlx5_core 0000:5c:00.1 eth1: Port module event[error]: module 0, Cable error, High Temperature"
+LIMITED = (
+    "mlx5_core 0000:5c:00.0: 63.008 Gb/s available PCIe bandwidth, "
+    "limited by 8.0 GT/s PCIe x8 link at 0000:5b:01.0"
+)
+REFUSED = (
+    "mlx5_core 0000:c1:00.0: mlx5_cmd_out_err:838:(pid 12): ACCESS_REG(0x805) op_mod(0x1) failed, "
+    "status bad resource(0x5), syndrome (0x1)"
+)
+
+
+def raw(text: str, sequence: int = 1234, microseconds: int = 98_500_000, flags: str = "-") -> str:
+    """A record as /dev/kmsg gives it, with the lines of its device."""
+    return f"4,{sequence},{microseconds},{flags};{text}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:18:00.0\n"
+
+
+def records(*texts: str) -> tuple[Record, ...]:
+    parsed = [parse_record(raw(text, sequence=i, microseconds=i * 1_000_000)) for i, text in enumerate(texts)]
+    return tuple(record for record in parsed if record is not None)
+
+
+def events(*texts: str) -> tuple[Event, ...]:
+    return parse_events(records(*texts))[0]
+
+
+def event(text: str) -> Event:
+    (only,) = events(text)
+    return only
+
+
+def test_a_record_has_a_number_a_time_and_a_text_and_no_more() -> None:
+    assert parse_record(raw("NVRM: hello")) == Record(1234, 98.5, "NVRM: hello")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("6,0,0,-;hello\n", "hello"),
+        ("6,7,0,-;hello", "hello"),
+        ("6,7,0,-,caller=T123;hello\n", "hello"),
+        ("6,7,0,c;hello\n", "hello"),
+        ("30,7,1,+,more=1,flags;hello; and more\n", "hello; and more"),
+        ("6,7,0,-;hello  \n", "hello"),
+        ("6,7,0,-;\n SUBSYSTEM=pci\n", ""),
+        ("6,7,0,-;a\\x0ab\n", "a\\x0ab"),
+    ],
+)
+def test_a_record_is_read_with_any_flags_and_without_the_lines_of_its_device(given: str, text: str) -> None:
+    record = parse_record(given)
+    assert record is not None
+    assert record.text == text
+
+
+@pytest.mark.parametrize(
+    "given", ["", "\n", "hello", "6,7;hello", "6,7,0;hello", "6,x,0,-;hello", ";", " SUBSYSTEM=pci"]
+)
+def test_what_is_not_of_the_kernel_s_form_is_no_record(given: str) -> None:
+    assert parse_record(given) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "pci", "number", "link", "message"),
+    [
+        (f"NVRM: Xid (PCI:{GPU}): 79, pid='<unknown>', name=<unknown>, {FELL}", GPU, 79, "", FELL),
+        ("NVRM: Xid (0000:03:00): 14, Channel 00000001", "0000:03:00", 14, "", "Channel 00000001"),
+        ("NVRM: Xid (PCI:0000:3f:00): 46", "0000:3f:00", 46, "", ""),
+        ("NVRM: Xid (PCI:0000:3f:00): 46,", "0000:3f:00", 46, "", ""),
+        (
+            "NVRM: Xid (PCI:0000:66:00): 32, pid=2280636, name=train.3, Channel ID 00000008 intr 00800000",
+            "0000:66:00", 32, "", "Channel ID 00000008 intr 00800000",
+        ),
+        ("NVRM: Xid (PCI:0000:66:00): 31, pid=42, Ch 00000010", "0000:66:00", 31, "", "Ch 00000010"),
+        ("NVRM: Xid (PCI:0000:66:00): 43, pid=42, name=python3", "0000:66:00", 43, "", ""),
+        (
+            f"NVRM: Xid (PCI:{GPU}): 74, pid='<unknown>', name=<unknown>, {NVLINK_74}",
+            GPU, 74, "14", NVLINK_74,
+        ),
+        (
+            "NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 09 (0x025525c6 0x00000000)",
+            "0018:01:00", 149, "9", "NETIR_LINK_EVT  Fatal   XC0 i0 Link 09 (0x025525c6 0x00000000)",
+        ),
+        (
+            "NVRM: Xid (PCI:0018:01:00): 145, RLW_CTRL  Nonfatal XC0 i0 Link -1 (0x00000004 0x00000000)",
+            "0018:01:00", 145, "", "RLW_CTRL  Nonfatal XC0 i0 Link -1 (0x00000004 0x00000000)",
+        ),
+        (f"NVRM: Xid (PCI:{GPU}): 154, {TO_REBOOT}", GPU, 154, "", TO_REBOOT),
+        (f"NVRM: Xid (PCI:{GPU}): 154, pid='<unknown>', name=<unknown>, {TO_DRAIN}", GPU, 154, "", TO_DRAIN),
+    ],
+)  # fmt: skip
+def test_a_line_of_an_xid_says_which_gpu_which_number_which_link_and_what(
+    text: str, pci: str, number: int, link: str, message: str
+) -> None:
+    assert wanted(raw(text))
+    assert event(text) == Event(XID, number, pci, link, message, 0.0)
+
+
+@pytest.mark.parametrize("instance", [" GPU-I:05", " GPU-I:05 GPU-CI:01"])
+def test_an_xid_of_a_mig_instance_is_an_xid_of_its_gpu(instance: str) -> None:
+    """The form is that of NVIDIA's open kernel modules (kernel_rc.c)."""
+    told = event(f"NVRM: Xid (PCI:{GPU}{instance}): 31, pid=42, name=python3, Ch 00000010")
+    assert (told.kind, told.number, told.pci, told.message) == (XID, 31, GPU, "Ch 00000010")
+
+
+@pytest.mark.parametrize(
+    ("text", "pci", "number", "link"),
+    [
+        (f"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, {CRUMBSTORE}", "0000:c1:00.0", 28006, "46"),
+        ("nvidia-nvswitch: SXid (PCI:0000:C1:00.0): 12028, Fatal, Link 00", "0000:c1:00.0", 12028, "0"),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 10001, Severity 1 Engine", "0000:c1:00.0", 10001, ""),
+    ],
+)  # fmt: skip
+def test_a_line_of_a_switch_is_not_one_of_a_gpu(text: str, pci: str, number: int, link: str) -> None:
+    assert wanted(raw(text))
+    told = event(text)
+    assert (told.kind, told.number, told.pci, told.link) == (SXID, number, pci, link)
+
+
+@pytest.mark.parametrize(
+    ("text", "pci"),
+    [
+        (f"NVRM: GPU 0000:18:00.0: {FELL}", "0000:18:00.0"),
+        (f"NVRM: GPU 0000:18:00.0: {FELL}".replace("0000:18", "00000000:AF"), "0000:af:00.0"),
+        (f"NVRM: GPU at PCI:0000:18:00: {FELL}", "0000:18:00"),
+        (ONE_LINE, "0000:05:00.0"),
+        (OLD_FORM, "0000:05:00.0"),
+    ],
+)
+def test_a_gpu_that_fell_off_the_bus_is_named_also_without_an_xid(text: str, pci: str) -> None:
+    assert wanted(raw(text))
+    told = event(text)
+    assert (told.kind, told.pci) == (OFF_BUS, pci)
+
+
+FIRST = "NVRM: The NVIDIA GPU 0000:18:00.0"
+FALLEN = (
+    FIRST,
+    "NVRM: (PCI ID: 10de:2330) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+)
+UNSUPPORTED = (
+    FIRST,
+    "NVRM: (PCI ID: 10de:1b06) installed in this system is not supported by the",
+    "NVRM: NVIDIA 550.54.15 driver release.",
+)
+
+
+def test_a_message_of_several_records_names_the_gpu_of_its_first() -> None:
+    (told,) = events(*FALLEN)
+    assert (told.kind, told.pci, told.seconds) == (OFF_BUS, "0000:18:00.0", 2.0)
+
+
+def test_a_message_of_several_lines_in_one_record_names_its_gpu() -> None:
+    told = event("\\x0a".join(FALLEN))
+    assert (told.kind, told.pci) == (OFF_BUS, "0000:18:00.0")
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_message_of_several_records_may_come_in_two_readings(cut: int) -> None:
+    before, about = parse_events(records(*FALLEN[:cut]))
+    assert before == ()
+    (told,), about = parse_events(records(*FALLEN[cut:]), about)
+    assert (told.kind, told.pci) == (OFF_BUS, "0000:18:00.0")
+    assert about == ""
+
+
+def test_two_gpus_that_fall_one_after_the_other_are_both_named() -> None:
+    told = events(*FALLEN, *(line.replace(":18:", ":2a:") for line in FALLEN))
+    assert [one.pci for one in told] == ["0000:18:00.0", "0000:2a:00.0"]
+
+
+def test_a_gpu_that_is_only_not_supported_did_not_fall() -> None:
+    assert events(*UNSUPPORTED) == ()
+    assert events("\\x0a".join(UNSUPPORTED)) == ()
+
+
+def test_a_gpu_that_is_not_supported_is_not_blamed_for_what_falls_later() -> None:
+    (told,) = events(*UNSUPPORTED, f"NVRM: RmInitAdapter: {FELL}")
+    assert (told.kind, told.pci) == (UNKNOWN, "")
+
+
+def test_a_message_that_another_one_breaks_into_is_still_told() -> None:
+    told = events(FALLEN[0], f"NVRM: Xid (PCI:0000:2a:00): 79, {FELL}", *FALLEN[1:])
+    assert [one.kind for one in told] == [XID, UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVRM: Xid (PCI:0000:18:00) 79, no colon",
+        "NVRM: Xid (PCI:0000:18:00): seventy-nine",
+        "NVRM: Xid (GPU-c0ffee): 79, a form of next year",
+        "NVRM: the GPU has fallen off the bus",
+        "nvidia-nvswitch0: SXid (fabric): 12028, a form of next year",
+    ],
+)
+def test_a_line_that_speaks_of_an_xid_in_an_unknown_form_is_told_as_unknown(text: str) -> None:
+    told = event(text)
+    assert (told.kind, told.pci, told.message) == (UNKNOWN, "", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "pci"),
+    [
+        (TRAINING, "nvlink_training", ""),
+        (PEERMEM, "peermem_context", ""),
+        (PEERMEM.replace("nvidia-peermem", "nvidia_peermem"), "peermem_context", ""),
+        (POWER, "nic_power", "0000:5c:00.0"),
+        (MODULE, "nic_module", "0000:5c:00.1"),
+        (LIMITED, "nic_pcie_limited", "0000:5c:00.0"),
+        (REFUSED, "nic_access_denied", "0000:c1:00.0"),
+    ],
+)
+def test_named_messages_of_wires_are_wanted_and_understood(text: str, kind: str, pci: str) -> None:
+    assert wanted(raw(text))
+    told = event(text)
+    assert (told.kind, told.pci, told.message) == (kind, pci, text)
+
+
+def test_every_kind_of_named_message_is_among_these_tests() -> None:
+    lines = (TRAINING, PEERMEM, POWER, MODULE, LIMITED, REFUSED)
+    assert {event(line).kind for line in lines} == set(OTHERS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build",
+        "NVRM: GPU at PCI:0000:18:00: GPU-00000000-0000-0000-0000-000000000000",
+        "NVRM: GPU 0000:18:00.0: GPU serial number is 1650000000000.",
+        "NVRM: A GPU crash dump has been created. If possible, please run nvidia-bug-report.sh",
+        "mlx5_core 0000:5c:00.0: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)",
+        "mlx5_core 0000:5c:00.0: Port module event: module 0, Cable plugged",
+        "pcieport 0000:00:01.0: AER: Corrected error message received from 0000:01:00.0",
+        "",
+    ],
+)
+def test_what_the_driver_says_on_a_good_day_is_no_event(text: str) -> None:
+    assert events(text) == ()
+
+
+def test_events_keep_the_order_and_the_times_of_their_records() -> None:
+    words = ("None", "GPU Reset Required", "Drain and Reset")
+    told = events(
+        "NVRM: hello",
+        *(f"NVRM: Xid (PCI:{GPU}): 154, {TO_REBOOT.replace('Node Reboot Required', w)}" for w in words),
+    )
+    assert [one.seconds for one in told] == [1.0, 2.0, 3.0]
+    assert [recovery_word(one.message) for one in told] == [word.lower() for word in words]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["usb 1-1: new high-speed USB device", "Xid (PCI:0000:18:00): 79", "sudo: NVRM: said by a user", ""],
+)
+def test_the_rest_of_the_log_is_not_wanted(text: str) -> None:
+    assert not wanted(raw(text))
+
+
+@pytest.mark.parametrize(
+    "word", ["None", "Drain P2P", "Drain and Reset", "GPU Reset Required", "Node Reboot Required"]
+)
+def test_what_xid_154_asks_for_is_an_action_of_the_table(word: str) -> None:
+    told = recovery_word(f"GPU recovery action changed from 0x0 (None) to 0x3 ({word})")
+    assert told == word.lower()
+    assert RECOVERY[told]
+
+
+@pytest.mark.parametrize(
+    "message", ["", "GPU recovery action changed", "GPU recovery action changed to (None)", FELL]
+)
+def test_a_message_that_names_no_action_has_no_word(message: str) -> None:
+    assert recovery_word(message) == ""
+
+
+def test_an_action_of_next_year_is_a_word_that_the_table_does_not_have() -> None:
+    word = recovery_word("GPU recovery action changed from 0x0 (None) to 0x9 (Replace The Fan)")
+    assert word == "replace the fan"
+    assert word not in RECOVERY
+
+
+@pytest.mark.parametrize("number", [144, 145, 146, 147, 148, 149, 150])
+@pytest.mark.parametrize(
+    ("word", "severity"),
+    [
+        ("Fatal", Severity.FATAL),
+        ("FATAL", Severity.FATAL),
+        ("Nonfatal", Severity.SERIOUS),
+        ("Non-fatal", Severity.SERIOUS),
+        ("NonFatal", Severity.SERIOUS),
+    ],
+)
+def test_on_blackwell_s_nvlink_the_message_says_how_bad_it_is(
+    number: int, word: str, severity: Severity
+) -> None:
+    assert severity_of(number, f"NETIR_LINK_EVT  {word}   XC0 i0 Link 09 (0x025525c6)") is severity
+
+
+@pytest.mark.parametrize("number", [144, 149, 150])
+def test_without_the_word_the_table_says_it(number: int) -> None:
+    assert severity_of(number, "") is XIDS[number].severity
+    assert severity_of(number, "no fatality here") is XIDS[number].severity
+
+
+def test_elsewhere_the_word_in_the_message_changes_nothing() -> None:
+    assert severity_of(74, "NVLink: nonfatal error detected on link 14") is Severity.FATAL
+    assert severity_of(43, "fatal") is Severity.NOTED
+
+
+@pytest.mark.parametrize("number", [48, 74, 79, 95, 119, 120, 140])
+def test_what_dcgm_fails_a_gpu_for_is_fatal_here(number: int) -> None:
+    assert severity_of(number, "") is Severity.FATAL
+
+
+@pytest.mark.parametrize("number", [48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 119, 120])
+def test_what_azure_looks_for_is_more_than_noted(number: int) -> None:
+    assert severity_of(number, "") in HEALTH
+
+
+@pytest.mark.parametrize("number", [13, 31])
+def test_what_applications_do_is_no_fault_of_the_node_by_itself(number: int) -> None:
+    assert severity_of(number, "") is Severity.APPLICATION
+
+
+def test_every_number_that_nvidia_s_sheets_name_for_wires_is_in_the_table() -> None:
+    sheets: Sequence[int] = (
+        *(13, 31, 43, 45, 48, 62, 63, 64, 74, 79, 92, 94, 95, 109, 110, 119, 120, 121, 136, 137, 140, 143),
+        *range(144, 152), *range(154, 159), *range(160, 166), 167, 168, 171, 172,
+    )  # fmt: skip
+    assert set(sheets) <= set(XIDS)
+
+
+def test_a_number_of_next_year_is_told_with_where_to_look_it_up() -> None:
+    assert lookup(4711) is UNLISTED
+    assert severity_of(4711, "fatal") in HEALTH
+    assert "catalogue" in UNLISTED.action
+
+
+@pytest.mark.parametrize("number", sorted(XIDS))
+def test_every_entry_has_a_meaning_and_an_action_that_end_without_a_period(number: int) -> None:
+    entry = XIDS[number]
+    for text in (entry.meaning, entry.action):
+        assert text
+        assert text == text.strip()
+        assert not text.endswith((".", ",", ";"))
+    assert entry.severity is not Severity.FATAL or "drain" in entry.action
+
+
+@pytest.mark.parametrize("word", sorted(RECOVERY))
+def test_every_recovery_action_is_by_its_own_word_and_ends_without_a_period(word: str) -> None:
+    assert word == word.strip().lower()
+    assert RECOVERY[word]
+    assert not RECOVERY[word].endswith(".")
+    assert ("re" in word) <= ("drain" in RECOVERY[word])
+
+
+def test_only_what_is_fatal_fails_a_node() -> None:
+    assert HEALTH == {Severity.FATAL: Health.FAILED, Severity.SERIOUS: Health.DEGRADED}
+    assert XIDS[RECOVERY_CHANGED].severity is Severity.NOTED

@@ -1,0 +1,90 @@
+"""/etc/nccl.conf, read as NCCL itself reads it (setEnvFile in src/misc/param.cc)."""
+
+import pytest
+
+from wirewatch.core.ncclconf import GDR_LEVEL, IB_OFF, TOPOLOGY, gdr_level, parse_nccl_conf
+from wirewatch.core.pci import Path
+
+CONF = f"""\
+# written by the site's tool
+
+{GDR_LEVEL}=PXB
+{TOPOLOGY}=/etc/nccl/topo.xml
+#{IB_OFF}=1
+NCCL_SOCKET_IFNAME==eth0
+NCCL_DEBUG=
+"""
+
+
+def test_settings_are_read_and_comments_and_empty_lines_are_not() -> None:
+    told = parse_nccl_conf(CONF)
+    assert told.settings == {
+        GDR_LEVEL: "PXB",
+        TOPOLOGY: "/etc/nccl/topo.xml",
+        "NCCL_SOCKET_IFNAME": "=eth0",
+        "NCCL_DEBUG": "",
+    }
+    assert told.unknown == ()
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "#"])
+def test_a_file_without_settings_sets_nothing(text: str) -> None:
+    told = parse_nccl_conf(text)
+    assert told.settings == {}
+    assert told.unknown == ()
+
+
+def test_a_file_may_end_without_a_line_end() -> None:
+    assert parse_nccl_conf(CONF.rstrip("\n")).settings == parse_nccl_conf(CONF).settings
+
+
+@pytest.mark.parametrize("line", ["NCCL_DEBUG INFO", "=1", "export NCCL_DEBUG", "[nccl]", "1NCCL=2", "A B=1"])
+def test_a_line_that_sets_nothing_is_told(line: str) -> None:
+    told = parse_nccl_conf(f"NCCL_DEBUG=INFO\n{line}\n{GDR_LEVEL}=PHB\n")
+    assert told.unknown == (line,)
+    assert told.settings == {"NCCL_DEBUG": "INFO", GDR_LEVEL: "PHB"}
+
+
+def test_of_two_settings_of_one_name_nccl_takes_the_first() -> None:
+    """It sets its environment without overwriting."""
+    assert parse_nccl_conf(f"{GDR_LEVEL}=PIX\n{GDR_LEVEL}=SYS\n").settings == {GDR_LEVEL: "PIX"}
+
+
+def test_a_hash_inside_a_value_belongs_to_the_value() -> None:
+    """Only a line that begins with one is a comment."""
+    assert parse_nccl_conf("NCCL_TOPO_FILE=/etc/a#b.xml\n").settings == {TOPOLOGY: "/etc/a#b.xml"}
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("LOC", None), ("PIX", Path.PIX), ("PXB", Path.PXB), ("PHB", Path.NODE), ("SYS", Path.SYS),
+        ("0", None), ("1", Path.PIX), ("2", Path.PXB), ("3", Path.NODE), ("4", Path.SYS),
+    ],
+)  # fmt: skip
+def test_a_level_is_the_farthest_path_that_gpudirect_may_take(value: str, path: Path | None) -> None:
+    assert gdr_level(value) == (True, path)
+
+
+@pytest.mark.parametrize("value", ["5", "9", "100"])
+def test_a_number_above_the_highest_is_the_highest(value: str) -> None:
+    assert gdr_level(value) == (True, Path.SYS)
+
+
+@pytest.mark.parametrize(
+    ("value", "path"), [("NVL", None), ("NVB", None), ("C2C", None), ("P2C", Path.PXB), ("PXN", Path.PXB)]
+)
+def test_a_path_that_only_nccl_knows_is_a_level_between_the_others(value: str, path: Path | None) -> None:
+    """LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS (topoPathTypeStr): a NIC is never nearer than PIX."""
+    assert gdr_level(value) == (True, path)
+
+
+@pytest.mark.parametrize("value", ["pix", "Sys", "pHb"])
+def test_a_level_in_small_letters_is_none_to_nccl(value: str) -> None:
+    """It compares names letter by letter, and keeps its default for what it does not find."""
+    assert gdr_level(value) == (False, None)
+
+
+@pytest.mark.parametrize("value", ["", "NODE", "FAR", "-1", "PIX,PXB", "PIX "])
+def test_what_is_no_level_is_not_known(value: str) -> None:
+    assert gdr_level(value) == (False, None)
