@@ -14,7 +14,7 @@ from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.run import Job
 from wirewatch.hw.overlay import Change, Overlay
 from wirewatch.hw.recording import load_recording
-from wirewatch.hw.replay import Player, ReplayHost, ReplayNvml, ReplaySysfs
+from wirewatch.hw.replay import Player, ReplayCommand, ReplayHost, ReplayKmsg, ReplayNvml, ReplaySysfs
 from wirewatch.verdict.node import judge_node
 
 _loaded = cache(load_recording)
@@ -76,7 +76,10 @@ class Node:
         strict = recording != "h200x8"
         player = Player(_loaded(recording), lambda: self.clock.seconds, (overlay,), strict=strict)
         self.nvml = DirectNvml(ReplayNvml(player))
-        self.hardware = Hardware(self.nvml, ReplaySysfs(player), ReplayHost(player), self.clock, "replay")
+        self.hardware = Hardware(
+            self.nvml, ReplaySysfs(player), ReplayHost(player, EPOCH), ReplayKmsg(player),
+            ReplayCommand(player), self.clock, "replay",
+        )  # fmt: skip
 
     def options(self, name: str, **values: Any) -> None:
         collector = self.collectors[name]

@@ -14,7 +14,7 @@ from wirewatch.core.ports import Answer, Hardware
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.record import Recorder
 from wirewatch.hw.recording import Key, Recording, load_recording, unpack
-from wirewatch.hw.replay import ReplayHost
+from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg
 from wirewatch.hw.sysfs import SystemSysfs
 
 SECRET = re.compile(r".*/(UUID|Serial|Pdi)\(\)|.*(node_guid|address|gids/\d+)|(Hostname|BootId)\(\)")
@@ -37,7 +37,15 @@ def hardware(source: Recording, time: Time, root: Path) -> tuple[Hardware, Direc
     """A node whose GPUs are those of a recording and whose files are below `root`."""
     played = player(source, time, strict=False)
     nvml = DirectNvml(played)
-    return Hardware(nvml, SystemSysfs(root), ReplayHost(played), Stopwatch(time), "live"), nvml
+    hardware = Hardware(
+        nvml,
+        SystemSysfs(root),
+        ReplayHost(played, source.at_unix),
+        ReplayKmsg(played),
+        ReplayCommand(played),
+        Stopwatch(time),
+    )
+    return hardware, nvml
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +132,7 @@ def test_what_a_gpu_does_not_support_is_not_asked_again(tmp_path: Path) -> None:
     recorder = Recorder(ports)
     recorder.take()
     asked = nvml.asked
-    told = (unpack(row).value for row in recorder.rows if row["port"] == "nvml")
+    told = (unpack(row).value for row in recorder.rows if row["question"].startswith("gpu"))
     refused = sum(isinstance(value, Absent) and value.why is Why.UNSUPPORTED for value in told)
     assert refused > 1_000
     recorder.take()

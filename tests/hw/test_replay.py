@@ -243,7 +243,7 @@ def test_a_file_that_was_not_recorded_is_missing() -> None:
 
 
 def test_the_host_is_the_recorded_one_and_its_processes_are_ours() -> None:
-    host = ReplayHost(player(FILES, Time()))
+    host = ReplayHost(player(FILES, Time()), 0.0)
     assert host.ask(Question("CpuCount")) == Answer(192, 1.0)
     assert not isinstance(host.process(None), Absent)
 

@@ -1,6 +1,6 @@
-"""Writes docs/METRICS.md and docs/schemas from the code, so that they cannot differ: `make docs`.
+"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code, so that they agree: `make docs`.
 
-The text around the tables is in docs/METRICS.in.md.
+The text around the tables is in docs/METRICS.in.md and docs/captures.in.md.
 """
 
 import json
@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wirewatch.collectors import discover
+from wirewatch.collectors.infiniband.counters import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core.types import Metric
+from wirewatch.core.xids import XIDS
 from wirewatch.export import node
 from wirewatch.export.documents import DOCUMENTS
+from wirewatch.hw.overlay import bundled_overlays, load_overlay
 
 DOCS = Path(__file__).parents[2] / "docs"
 MARK = "<!-- tables -->"
@@ -19,8 +22,30 @@ MARK = "<!-- tables -->"
 def page() -> str:
     """The whole page."""
     text = (DOCS / "METRICS.in.md").read_text("utf-8")
-    head, _, tail = text.partition(MARK)
-    return head + "\n".join(_tables()) + tail
+    for mark, rows in ((MARK, _tables()), ("<!-- rdma -->", _rdma()), ("<!-- xids -->", _xids())):
+        head, _, tail = text.partition(mark)
+        text = head + "\n".join(rows) + tail
+    return text
+
+
+def _rdma() -> Iterator[str]:
+    yield "| kind | file below the port | stops at | judged |"
+    yield "|---|---|---|---|"
+    for kind, counter in {"link_downed": LINK_DOWNED, **ERRORS}.items():
+        ceiling = f"{(1 << counter.bits) - 1:,}" if counter.bits else ""
+        limit = counter.limit
+        judged = f"{limit.events:,} in {limit.seconds:g} s" if limit else "no"
+        yield f"| `{kind}` | {counter.path} | {ceiling} | {judged} |"
+    for kind, path in CONGESTION.items():
+        yield f"| `{kind}` (congestion) | {path} | | no |"
+
+
+def _xids() -> Iterator[str]:
+    yield "| XID | meaning | told as | what to do |"
+    yield "|---|---|---|---|"
+    for number, xid in XIDS.items():
+        told = f"{xid.severity.value}; by its own word" if xid.by_word else xid.severity.value
+        yield f"| {number} | {xid.meaning} | {told} | {xid.action} |"
 
 
 def _tables() -> Iterator[str]:
@@ -44,6 +69,14 @@ def _table(title: str, about: str, metrics: tuple[Metric, ...]) -> Iterator[str]
     yield ""
 
 
+def captures() -> str:
+    """The page on recordings, with a table of the bundled faults."""
+    text = (DOCS / "captures.in.md").read_text("utf-8")
+    rows = [f"| `{name}` | {load_overlay(name).about} |" for name in bundled_overlays()]
+    head, _, tail = text.partition("<!-- overlays -->")
+    return head + "\n".join(["| name | what happens |", "|---|---|", *rows]) + tail
+
+
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     documents = {name: adapter.json_schema(mode="serialization") for name, adapter in DOCUMENTS.items()}
@@ -54,3 +87,4 @@ if __name__ == "__main__":
     for name, text in schemas().items():
         (DOCS / "schemas" / name).write_text(text, "utf-8")
     (DOCS / "METRICS.md").write_text(page(), "utf-8")
+    (DOCS / "captures.md").write_text(captures(), "utf-8")

@@ -21,6 +21,7 @@ from wirewatch.hw import recording
 from wirewatch.hw.nvml.codes import absent_code
 
 _NUMBERED = re.compile(r"nvmlDeviceGet(Temperature|TemperatureThreshold|PcieThroughput)(\d)")
+_NOT_SUPPORTED = 3
 _LINK_CALLS = {"State", "Version", "RemotePciInfo", "RemoteDeviceType"}
 Row = tuple[str, Answer]
 
@@ -126,6 +127,8 @@ def main(raw: Path, target: Path) -> None:
             f"{k.removeprefix('nvmlDeviceGet').removeprefix('nvml')}()": _answer(v)
             for k, v in dump["system"].items()
         }
+        # The dump watched for no events; told as not supported, or a replay would wait for them.
+        told["Events()"] = Answer(absent_code(_NOT_SUPPORTED))
         for device in dump["devices"]:
             told |= _device(raw, device["index"], device, moment)
         for question, answer in told.items():

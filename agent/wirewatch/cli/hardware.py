@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 from wirewatch.core.ports import Hardware
 from wirewatch.hw.clock import SystemClock
+from wirewatch.hw.command import SystemCommand
 from wirewatch.hw.host import SystemHost
+from wirewatch.hw.kmsg import SystemKmsg
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.wire import Source
-from wirewatch.hw.replay import ReplayHost, ReplaySysfs, open_player
+from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplaySysfs, open_player
 from wirewatch.hw.sysfs import SystemSysfs
 
 
 def live(*, timed: bool = False) -> tuple[Hardware, NvmlClient]:
     """This machine; `timed` for answers that tell how long each call took."""
     nvml = NvmlClient(Source(timed=timed))
-    return Hardware(nvml, SystemSysfs(), SystemHost(), SystemClock()), nvml
+    return Hardware(nvml, SystemSysfs(), SystemHost(), SystemKmsg(), SystemCommand(), SystemClock()), nvml
 
 
 def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:
@@ -28,6 +30,11 @@ def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Ha
     player = open_player(source)
     told = [f"recording {player.recording.name}", *(f"overlay {o.name}" for o in player.overlays)]
     told += ["looped with its counters continued"] if loop else []
-    kind = "synthetic" if loop or overlays else "replay"
+    told += ["part of it made up"] if player.recording.synthetic else []
+    synthetic = loop or overlays or player.recording.synthetic
     nvml = NvmlClient(source)
-    return Hardware(nvml, ReplaySysfs(player), ReplayHost(player), clock, kind, ", ".join(told)), nvml
+    hardware = Hardware(
+        nvml, ReplaySysfs(player), ReplayHost(player, clock.now()), ReplayKmsg(player),
+        ReplayCommand(player), clock, "synthetic" if synthetic else "replay", ", ".join(told),
+    )  # fmt: skip
+    return hardware, nvml

@@ -14,7 +14,7 @@ from wirewatch.hw.nvml.client import NvmlClient
 
 log = logging.getLogger(__name__)
 
-DEMO = "h200x4-traffic"
+DEMO = "demo-dgx-h200"
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 
 
@@ -22,7 +22,10 @@ _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
 @click.option("--listen", help="HOST:PORT for HTTP, instead of the configuration's.")
 @click.option("--replay", help="Play a recording: a folder, or the name of a bundled one.")
-@click.option("--overlay", "overlays", multiple=True, help="Change the recording by a TOML file; repeatable.")
+@click.option(
+    "--overlay", "overlays", multiple=True,
+    help="Change the recording: a TOML file, or the name of a bundled fault; repeatable.",
+)  # fmt: skip
 @click.option("--loop", is_flag=True, help="Play the recording again and again, its counters continued.")
 @click.option("--demo", is_flag=True, help="The GPUs found here, else a bundled recording, looped.")
 def serve(

@@ -12,6 +12,10 @@ _SECRET = re.compile(
 _MEMBERS = frozenset(
     {"clusterUuid", "chassisSerialNumber", "chassisPhysicalSlot", "ibGuid", "hostId", "uuid"}
 )
+_GUID = re.compile(r"0x[0-9a-f]{16}\b")
+_GROUPED = re.compile(r"([0-9a-f]{4}:){3}[0-9a-f]{4}")
+_WHO = re.compile(r"\b(pid|name)=[^,]*")
+"""Whose process it was that the kernel names in a line of its log."""
 _UUID = re.compile(r"(GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-fA-F:.\-x]+")
@@ -60,7 +64,15 @@ def mask(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for secret, stand_in in list(names.items()):
         if _MAC.fullmatch(secret):
             names.setdefault(secret.replace(":", ""), stand_in.replace(":", ""))
+        if _GROUPED.fullmatch(secret):
+            names.setdefault(f"0x{secret.replace(':', '')}", f"0x{stand_in.replace(':', '')}")
     return [_masked(row, _Replacer(names), _Replacer(names, words), numbers) for row in kept]
+
+
+def _in_groups(guid: str) -> str:
+    """A GUID as sysfs writes it, of one as ibstat does: both are the same name."""
+    digits = guid.removeprefix("0x")
+    return ":".join(digits[i : i + 4] for i in range(0, len(digits), 4))
 
 
 class _Replacer:
@@ -91,6 +103,8 @@ def _secrets(question: str, answer: Any) -> Iterator[str | int]:
         for name, value in answer.items():
             if name in _MEMBERS and isinstance(value, str):
                 yield value
+            elif name == "out" and isinstance(value, str):
+                yield from (_in_groups(guid) for guid in _GUID.findall(value))
 
 
 def _masked(
@@ -102,4 +116,6 @@ def _masked(
         row["answer"] = numbers[answer]
     elif isinstance(answer, str) and len(answer) < _LONG_ENOUGH and secret:
         row["answer"] = shape(answer, 0)
+    elif isinstance(answer, list) and row["port"] == "kmsg":
+        row["answer"] = [_WHO.sub(r"\1=<masked>", str(line)) for line in answer]
     return {k: in_question(v) if k == "question" else in_answer(v) for k, v in row.items()}

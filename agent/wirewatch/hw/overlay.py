@@ -1,5 +1,7 @@
 """Overlays: small TOML files that change the answers of a recording. What they make is never called real.
 
+Those in `wirewatch/overlays` are faults on the bundled recording demo-dgx-h200; they go by their names.
+
 Each change names a port, a pattern of questions (`gpu2/Field(165,7)`, with *, ? and [0-9]), optionally
 from when until when in seconds of play, and one action:
 
@@ -27,7 +29,7 @@ from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.recording import Key
 from wirewatch.hw.sysfs import absent_errno
 
-PORTS = frozenset({"nvml", "sysfs", "host"})
+PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command"})
 ACTIONS = frozenset({"set", "add", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})
 _PLACES = frozenset({"port", "match", "from", "until"})
 _FOR_EVER = 1e9
@@ -60,14 +62,27 @@ class Overlay:
     changes: tuple[Change, ...]
 
 
+BUNDLED = Path(__file__).parent.parent / "overlays"
+
+
+def bundled_overlays() -> list[str]:
+    return sorted(p.stem for p in BUNDLED.glob("*.toml"))
+
+
+def _find(path: str) -> Path:
+    """A file, or the name of a bundled overlay."""
+    bundled = BUNDLED / f"{path}.toml"
+    return bundled if bundled.is_file() and not Path(path).is_file() else Path(path)
+
+
 def load_overlay(path: str) -> Overlay:
-    """Read an overlay.
+    """Read an overlay: a file, or a bundled one by its name.
 
     Raises:
         OverlayError: missing file, not TOML, unknown word, no or several actions in a change.
     """
     try:
-        data = tomllib.loads(Path(path).read_text("utf-8"))
+        data = tomllib.loads(_find(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise OverlayError(f"overlay {path}: {error}") from error
     unknown = set(data) - {"about", "change"}

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from wirewatch.core.asking import as_int
-from wirewatch.core.ports import Answer, Gpu, Hardware, Nvml, Question
+from wirewatch.core.ports import Answer, Gpu, Hardware, KernelLog, Nvml, Output, Question
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording, tree
+from wirewatch.hw.command import ALLOWED as PROGRAMS
 from wirewatch.hw.host import CATALOGUE as HOST
 from wirewatch.hw.masking import mask
 from wirewatch.hw.nvml import catalogue
@@ -76,11 +77,16 @@ class Recorder:
         sysfs = self.hardware.sysfs
         calls: dict[str, Callable[[str], Json | Absent]] = {
             "read": sysfs.read, "list": sysfs.entries, "link": sysfs.link,
+            "data": lambda path: _hex(sysfs.data(path)),
         }  # fmt: skip
         for call, path in tree.walk(sysfs):
             started = time.perf_counter()
             value = calls[call](path)
             yield ("sysfs", f"{call} {path}"), Answer(value, (time.perf_counter() - started) * 1e6)
+
+        yield ("kmsg", "Records()"), Answer(_records(self.hardware.kmsg.records(-1)))
+        for name in PROGRAMS:
+            yield ("command", f"{name}()"), Answer(_printed(self.hardware.command.run(name)))
 
     def _nvml(self) -> Iterator[Told]:
         nvml = self.hardware.nvml
@@ -106,3 +112,17 @@ class Recorder:
     def _refused(self, key: Key) -> bool:
         last = self._last.get(key)
         return isinstance(last, Absent) and last.why is Why.UNSUPPORTED
+
+
+def _hex(data: bytes | Absent) -> str | Absent:
+    return data if isinstance(data, Absent) else data.hex()
+
+
+def _records(log: KernelLog | Absent) -> Json | Absent:
+    return log if isinstance(log, Absent) else list(log.records)
+
+
+def _printed(output: Output | Absent) -> Json | Absent:
+    if isinstance(output, Absent):
+        return output
+    return {"status": output.status, "out": output.out, "err": output.err}

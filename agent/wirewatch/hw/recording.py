@@ -10,6 +10,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ Key = tuple[str, str]
 """Port, and the question's text, for NVML with the GPU in front: `gpu3/Temperature(0)`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recording:
     """`times`: seconds of each moment since the first; `answers`: by question, in order of moments."""
 
@@ -41,6 +42,22 @@ class Recording:
     manifest: Mapping[str, Any]
     times: tuple[float, ...]
     answers: Mapping[Key, tuple[tuple[int, Answer], ...]]
+
+    @cached_property
+    def ports(self) -> frozenset[str]:
+        """Ports that were asked anything; an older version knew fewer of them."""
+        return frozenset(port for port, _ in self.answers)
+
+    @property
+    def at_unix(self) -> float:
+        """When its first moment was, in Unix seconds; 0 when it does not tell."""
+        moments = self.manifest.get("moments") or [{}]
+        return float(moments[0].get("at", 0.0))
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether part of it was made up, as its manifest says."""
+        return self.manifest.get("source") == "synthetic"
 
     def at(self, key: Key, moment: int) -> Answer | None:
         """The latest answer not after a moment; None when the question was never asked by then."""
@@ -121,7 +138,7 @@ def pack(moment: int, port: str, question: str, answer: Answer) -> dict[str, Any
     return row | {"us": round(answer.us, 1)}
 
 
-_NUMBERED = {"nvml": "code", "sysfs": "errno"}
+_NUMBERED = {"nvml": "code", "sysfs": "errno", "kmsg": "errno", "command": "errno"}
 
 
 def unpack(row: Mapping[str, Any]) -> Answer:

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.ports import Answer, ProcessUse, Question
+from wirewatch.core.asking import as_int, as_str, member
+from wirewatch.core.kernel import parse_record
+from wirewatch.core.ports import Answer, KernelLog, Output, ProcessUse, Question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.host import SystemHost
 from wirewatch.hw.nvml.codes import GPU_IS_LOST, absent_code
@@ -21,6 +23,7 @@ _COUNTER_FIELDS = frozenset(
     {32, 38, 39, 45, 46, 52, 53, 59, *range(74, 82), 83, 94, 95, *range(138, 142), 160, 161, 162, 163, 169}
     | {*range(173, 184), 191, 197, 198, *range(201, 216), 219, 221, 269, 270, 271}
 )
+_COUNTER_FILES = ("/counters/", "/hw_counters/", "/statistics/", "/carrier_changes", "/carrier_down_count")
 _COUNTER_CALLS = frozenset({"PcieReplayCounter", "TotalEnergyConsumption", "NvLinkErrorCounter"})
 _FIELD = re.compile(r"gpu\d+/Field\((\d+)")
 
@@ -29,11 +32,15 @@ def is_counter(key: Key) -> bool:
     """Whether a question's answer only ever grows."""
     port, question = key
     if port == "sysfs":
-        return "/counters/" in question or "/hw_counters/" in question or "/statistics/" in question
+        return any(part in question for part in _COUNTER_FILES)
     field = _FIELD.match(question)
     if field:
         return int(field[1]) in _COUNTER_FIELDS
     return question.partition("/")[2].partition("(")[0] in _COUNTER_CALLS
+
+
+LATER_PORTS = frozenset({"kmsg", "command"})
+"""Ports that recordings of before have nothing of: there is nothing to watch on them then."""
 
 
 class NotRecorded(Exception):
@@ -65,6 +72,8 @@ class Player:
         found = change(self.overlays, key, seconds, found)
         if found is not None:
             return found
+        if key[0] in LATER_PORTS - self.recording.ports:
+            return Answer(Absent(Why.UNSUPPORTED, f"recording {self.recording.name} has nothing of {key[0]}"))
         if self.strict:
             raise NotRecorded(f"{key[0]}: {key[1]}")
         return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
@@ -136,6 +145,15 @@ class ReplaySysfs:
         value = self._player.answer(("sysfs", f"read {path}")).value
         return value if isinstance(value, str | Absent) else Absent(Why.MALFORMED, path)
 
+    def data(self, path: str) -> bytes | Absent:
+        value = self._player.answer(("sysfs", f"data {path}")).value
+        if isinstance(value, Absent):
+            return value
+        try:
+            return bytes.fromhex(value if isinstance(value, str) else "?")
+        except ValueError:
+            return Absent(Why.MALFORMED, f"{path}: not hexadecimal in the recording")
+
     def entries(self, path: str) -> Sequence[str] | Absent:
         value = self._player.answer(("sysfs", f"list {path}")).value
         if isinstance(value, Absent):
@@ -148,14 +166,55 @@ class ReplaySysfs:
 
 
 class ReplayHost:
-    """The host port from a recording; our own processes are still our own."""
+    """The host port from a recording; our own processes are still our own.
 
-    def __init__(self, player: Player) -> None:
+    `began` is when the play did, in Unix seconds: the machine was started as long before that as before the
+    recording, so that what its kernel log tells happens now.
+    """
+
+    def __init__(self, player: Player, began: float) -> None:
         self._player = player
         self._own = SystemHost()
+        self._later = began - player.recording.at_unix
 
     def ask(self, question: Question) -> Answer:
-        return self._player.answer(("host", str(question)))
+        answer = self._player.answer(("host", str(question)))
+        if question.call == "BootTime" and isinstance(answer.value, int | float):
+            return Answer(answer.value + self._later, answer.us)
+        return answer
 
     def process(self, pid: int | None) -> ProcessUse | Absent:
         return self._own.process(pid)
+
+
+class ReplayKmsg:
+    """The kmsg port from a recording: at each moment the whole log, as far as it was kept."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    def records(self, after: int) -> KernelLog | Absent:
+        value = self._player.answer(("kmsg", "Records()")).value
+        if isinstance(value, Absent):
+            return value
+        if not isinstance(value, list | tuple):
+            return Absent(Why.MALFORMED, f"not a list of records: {value!r}")
+        parsed = [(str(raw), parse_record(str(raw))) for raw in value]
+        return KernelLog(tuple(raw for raw, r in parsed if r is None or r.sequence > after))
+
+
+class ReplayCommand:
+    """The command port from a recording."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    def run(self, name: str) -> Output | Absent:
+        value = self._player.answer(("command", f"{name}()")).value
+        if isinstance(value, Absent):
+            return value
+        status, out = as_int(member(value, "status")), as_str(member(value, "out"))
+        err = as_str(member(value, "err"))
+        if isinstance(status, Absent) or isinstance(out, Absent) or isinstance(err, Absent):
+            return Absent(Why.MALFORMED, f"not what a program printed: {value!r}")
+        return Output(status, out, err)

@@ -1,4 +1,4 @@
-"""The sysfs port: small kernel files, read with one system call each."""
+"""The sysfs port: small files, read with one system call each."""
 
 import errno
 import os
@@ -29,18 +29,22 @@ def absent_errno(number: int, path: str) -> Absent:
 
 
 class SystemSysfs:
-    """Files below `root`, `/` on a real machine; paths are the kernel's, from `/sys` or `/proc` on."""
+    """Files below `root`, `/` on a real machine; paths are absolute, as the host names them."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
 
     def read(self, path: str) -> str | Absent:
+        data = self.data(path)
+        return data if isinstance(data, Absent) else data.decode("utf-8", "replace").rstrip()
+
+    def data(self, path: str) -> bytes | Absent:
         try:
             handle = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             return absent_errno(error.errno or 0, path)
         try:
-            return os.read(handle, LIMIT).decode("utf-8", "replace").rstrip()
+            return os.read(handle, LIMIT)
         except OSError as error:
             return absent_errno(error.errno or 0, path)
         finally:

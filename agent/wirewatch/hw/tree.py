@@ -1,4 +1,4 @@
-"""The parts of /sys that a recording holds: PCI tree, RDMA devices, network devices, modules."""
+"""The files that a recording holds: PCI tree, RDMA devices, network devices, modules, NCCL's own."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,6 +11,9 @@ PCI_FILES = (
     "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "local_cpulist",
     "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal",
 )  # fmt: skip
+BRIDGE = "0x0604"
+VERBS = "/sys/class/infiniband_verbs"
+IOMMU_GROUPS = "/sys/kernel/iommu_groups"
 NET = "/sys/class/net"
 NET_FILES = ("address", "mtu", "operstate", "speed", "carrier_changes", "carrier_down_count", "type")
 RDMA = "/sys/class/infiniband"
@@ -40,20 +43,27 @@ SINGLE = (
     "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
     "/proc/driver/nvidia/version",
     "/proc/sys/kernel/osrelease",
+    "/sys/devices/system/node/online",
+    "/sys/module/ib_core/parameters/netns_mode",
+    "/etc/nccl.conf",
 )
 
 Access = tuple[str, str]
-"""What to do (`read`, `list`, `link`) and where."""
+"""What to do (`read`, `data`, `list`, `link`) and where."""
 
 
 def walk(sysfs: Sysfs) -> Iterator[Access]:
     """Every access of the catalogue on this machine."""
     yield from _folder(sysfs, PCI, PCI_FILES)
     yield from _folder(sysfs, NET, NET_FILES)
+    for device in _names(sysfs, PCI):
+        yield from _pci(sysfs, f"{PCI}/{device}")
     for module in MODULES:
-        yield "read", f"/sys/module/{module}/version"
+        yield from (("read", f"/sys/module/{module}/{file}") for file in ("initstate", "version"))
     yield from (("read", path) for path in SINGLE)
-    yield "list", "/sys/kernel/iommu_groups"
+    yield "list", VERBS
+    yield "list", IOMMU_GROUPS
+    yield from (("read", f"{IOMMU_GROUPS}/{group}/type") for group in _names(sysfs, IOMMU_GROUPS))
     for device in _names(sysfs, RDMA):
         yield from _rdma(sysfs, f"{RDMA}/{device}")
     yield "list", RDMA
@@ -69,6 +79,15 @@ def _folder(sysfs: Sysfs, path: str, files: Sequence[str]) -> Iterator[Access]:
     for name in _names(sysfs, path):
         yield "link", f"{path}/{name}"
         yield from (("read", f"{path}/{name}/{file}") for file in files)
+
+
+def _pci(sysfs: Sysfs, device: str) -> Iterator[Access]:
+    """What hangs at a device; the configuration of bridges only, which redirect what passes them."""
+    yield "link", f"{device}/driver"
+    yield "link", f"{device}/iommu_group"
+    code = sysfs.read(f"{device}/class")
+    if not isinstance(code, Absent) and code.startswith(BRIDGE):
+        yield "data", f"{device}/config"
 
 
 def _rdma(sysfs: Sysfs, device: str) -> Iterator[Access]:

@@ -9,8 +9,10 @@ from wirewatch.core.ports import ALL_LINKS, Question
 
 SYSTEM = tuple(
     Question(call)
-    for call in ("Count", "SystemGetDriverVersion", "SystemGetNVMLVersion", "SystemGetCudaDriverVersion_v2")
-)
+    for call in (
+        "Count", "SystemGetDriverVersion", "SystemGetNVMLVersion", "SystemGetCudaDriverVersion_v2", "Events",
+    )
+)  # fmt: skip
 LINK_COUNT = Question("Field", (91,))
 OLD_LINKS = 18
 FIELDS = range(1, 308)

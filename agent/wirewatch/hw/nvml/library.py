@@ -2,6 +2,7 @@
 
 import ctypes
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ from wirewatch.hw.nvml.codes import LibraryError, absent_code
 
 _UNION = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 _PEER_CALLS = frozenset({"TopologyCommonAncestor", "P2PStatus"})
-_FUNCTION_NOT_FOUND = 13
+_NOT_SUPPORTED, _TIMEOUT, _FUNCTION_NOT_FOUND = 3, 10, 13
+_EVENTS_KEPT = 256
 _BINDING_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ctypes.ArgumentError)
 
 
@@ -31,6 +33,7 @@ class Library:
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
         self._functions: dict[str, Call] = {}
+        self._events: _Events | None = None
         self.seconds = 0.0
         try:
             pynvml.nvmlInit()
@@ -89,6 +92,8 @@ class Library:
             return special
         if call in _PEER_CALLS:
             return self._peer
+        if call == "Events":
+            return self._drain
         system = call.startswith("System")
         function = getattr(pynvml, f"nvml{call}" if system else f"nvmlDeviceGet{call}", None)
         if function is None:
@@ -100,6 +105,56 @@ class Library:
     def _peer(self, handle: Any, question: Question) -> Any:
         other = self._handle(f"index:{question.args[0]}")
         return getattr(pynvml, f"nvmlDeviceGet{question.call}")(handle, other, *question.args[1:])
+
+    def _drain(self, _handle: Any, _question: Question) -> Json:
+        if self._events is None:
+            self._events = _Events()
+        return self._events.drain()
+
+
+class _Events:
+    """XID events of all GPUs since this was made, without ever waiting for one.
+
+    Raises:
+        NVMLError: no GPU offers them.
+    """
+
+    def __init__(self) -> None:
+        self._set = pynvml.nvmlEventSetCreate()
+        self._told: deque[Json] = deque(maxlen=_EVENTS_KEPT)
+        self._number = 0
+        # Asked now: a GPU that has fallen off the bus no longer tells its name.
+        self._uuids: dict[int | None, Json] = {}
+        wanted, refused = pynvml.nvmlEventTypeXidCriticalError, None
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                if pynvml.nvmlDeviceGetSupportedEventTypes(handle) & wanted:
+                    pynvml.nvmlDeviceRegisterEvents(handle, wanted, self._set)
+                    self._uuids[_address(handle)] = plain(pynvml.nvmlDeviceGetUUID(handle))
+            except pynvml.NVMLError as error:
+                refused = error
+        if not self._uuids:
+            pynvml.nvmlEventSetFree(self._set)
+            raise refused or pynvml.NVMLError(_NOT_SUPPORTED)
+
+    def drain(self) -> Json:
+        """The latest events, numbered from 1 since registration, so that none is counted twice."""
+        for _ in range(_EVENTS_KEPT):
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._set, 0)
+            except pynvml.NVMLError as error:
+                if int(error.value) == _TIMEOUT:
+                    break
+                raise
+            self._number += 1
+            uuid = self._uuids.get(_address(event.device), "")
+            self._told.append({"number": self._number, "uuid": uuid, "xid": int(event.eventData)})
+        return list(self._told)
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _field(value: Any) -> Answer:

@@ -1,0 +1,83 @@
+"""The command port: the few programs of other people that the agent runs."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from wirewatch.core.ports import Output
+from wirewatch.core.types import Absent, Why
+
+ALLOWED: Mapping[str, Sequence[str]] = {"ibstat": ("ibstat",)}
+DEADLINE = 5.0
+"""Seconds; ibstat takes milliseconds unless a device hangs."""
+KILL_WAIT = 0.5
+"""Seconds that a killed program may take to die."""
+LIMIT = 1 << 20
+"""Characters kept of the output."""
+SEARCH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/mellanox/bin"
+"""Where programs are looked for: a service manager may give us no PATH."""
+
+
+class SystemCommand:
+    """Programs of this machine."""
+
+    def __init__(self, search: str = SEARCH, deadline: float = DEADLINE) -> None:
+        self._search = search
+        self._deadline = deadline
+        self._stuck: int | None = None
+
+    def run(self, name: str) -> Output | Absent:
+        command = ALLOWED.get(name)
+        if command is None:
+            return Absent(Why.UNSUPPORTED, f"{name} is not on the list of programs that may be run")
+        program = shutil.which(command[0], path=self._search)
+        if program is None:
+            return Absent(Why.MISSING, f"{name} is not installed")
+        if self._stuck is not None and _alive(self._stuck):
+            return Absent(Why.TIMEOUT, f"an earlier {name} was killed and does not die; not starting another")
+        return self._run(name, [program, *command[1:]])
+
+    def _run(self, name: str, command: Sequence[str]) -> Output | Absent:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - a fixed program without arguments from outside
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env={"LC_ALL": "C", "PATH": self._search}, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            return Absent(Why.DENIED, f"{name}: {error.strerror}", error.errno)
+        try:
+            out, err = process.communicate(timeout=self._deadline)
+        except subprocess.TimeoutExpired:
+            self._kill(process)
+            return Absent(Why.TIMEOUT, f"{name} did not end within {self._deadline:g} s")
+        return Output(process.returncode, _text(out), _text(err))
+
+    def _kill(self, process: "subprocess.Popen[bytes]") -> None:
+        """Kill it with all that it started; what hangs in a driver is left behind, or it would hang us."""
+        _signal(process.pid, signal.SIGKILL)
+        try:
+            process.communicate(timeout=KILL_WAIT)
+        except subprocess.TimeoutExpired:
+            self._stuck = process.pid
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _signal(group: int, number: int) -> bool:
+    """Whether there is still somebody in a process group to get a signal."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _alive(group: int) -> bool:
+    return _signal(group, 0)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")[:LIMIT]

@@ -1,0 +1,69 @@
+"""The kmsg port: /dev/kmsg, read on from where it was last read."""
+
+import errno
+import os
+from collections import deque
+from pathlib import Path
+
+from wirewatch.core.kernel import parse_record, wanted
+from wirewatch.core.ports import KernelLog
+from wirewatch.core.types import Absent
+from wirewatch.hw.sysfs import absent_errno
+
+KEPT = 4096
+"""Records that are kept of the log: those that concern us, so months of them."""
+_RECORD_BYTES = 8192
+
+
+class SystemKmsg:
+    """The kernel's log of this machine; needs CAP_SYSLOG where the kernel restricts reading it."""
+
+    def __init__(self, path: Path = Path("/dev/kmsg")) -> None:
+        self._path = path
+        self._handle: int | None = None
+        self._kept: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        self._next: int | None = None
+        self._last = -1
+        self._missed = 0
+
+    def records(self, after: int) -> KernelLog | Absent:
+        try:
+            if self._handle is None:
+                self._handle = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._drain(self._handle)
+        except OSError as error:
+            self._close()
+            return absent_errno(error.errno or 0, str(self._path))
+        return KernelLog(tuple(raw for number, raw in self._kept if number > after), self._missed)
+
+    def _drain(self, handle: int) -> None:
+        while True:
+            try:
+                data = os.read(handle, _RECORD_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # The ring has been overwritten under us: the next read is the oldest that is left.
+                if error.errno == errno.EPIPE:
+                    continue
+                raise
+            if not data:
+                return
+            self._take(data.decode("utf-8", "replace"))
+
+    def _take(self, raw: str) -> None:
+        record = parse_record(raw)
+        number = record.sequence if record else self._next or 0
+        if record is not None:
+            if record.sequence <= self._last:
+                return  # read before, until reading failed
+            self._last = record.sequence
+        self._missed += max(0, number - self._next) if self._next is not None else 0
+        self._next = number + 1
+        if wanted(raw):
+            self._kept.append((number, raw.rstrip("\n")))
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
