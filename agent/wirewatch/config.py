@@ -33,6 +33,9 @@ class ExpectSection(_Section):
 
     gpus: int | None = Field(default=None, ge=1)
     nvlink_links: int | None = Field(default=None, ge=0)
+    rdma_ports: int | None = Field(default=None, ge=1)
+    rdma_rate_bytes_per_second: float | None = Field(default=None, gt=0)
+    gpudirect: bool | None = None
 
 
 class Config(_Section):

@@ -11,13 +11,14 @@ from tests.support import Node
 from wirewatch.collectors import discover
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.types import Health, Kind
-from wirewatch.hw.overlay import Change
+from wirewatch.hw.overlay import Change, load_overlay
 from wirewatch.verdict.node import JOB_READY
 
 COLLECTORS = {c.name: c for c in discover()}
 UNITS = re.compile(
     r"(bytes|seconds|bytes_per_second|celsius|watts|ratio|links|state|health|info|active|action|width|"
-    r"generation|replays|errors|lifetime|processes|pending|failed|remapped|expected|ber|up|max|restarts)"
+    r"generation|replays|errors|lifetime|processes|pending|failed|remapped|expected|ber|up|max|restarts|"
+    r"events|missed|unparsed|downed|congestion|flaps|saturated|parts)"
 )
 FAULTS = st.sampled_from([1, 4, 10, 15, 16, 999])
 PATTERNS = st.sampled_from(
@@ -65,9 +66,8 @@ def test_options_are_possible_and_the_deadline_leaves_room(collector: AnyCollect
     assert collector.about
 
 
-@pytest.mark.parametrize("recording", ["h200x8"])
-def test_samples_are_of_declared_metrics_and_no_series_comes_twice(recording: str) -> None:
-    node = Node(recording)
+def test_samples_are_of_declared_metrics_and_no_series_comes_twice() -> None:
+    node = Node("demo-dgx-h200")
     node.options("nvlink", link_detail=True)
     node.poll(times=2)
     for name, component in node.state.components.items():
@@ -112,6 +112,10 @@ STANDING: dict[str, list[tuple[str, str, Any]]] = {
     "recovery action": [("gpu2/Field(230)", "set", 2)],
     "row remap failed": [("gpu2/RemappedRows()", "set", [0, 0, 0, 1])],
     "pcie width": [("gpu2/CurrPcieLinkWidth()", "set", 8)],
+    "pcie generation": [
+        ("gpu2/CurrPcieLinkGeneration()", "set", 3),
+        ("gpu2/UtilizationRates()", "set", {"gpu": 97, "memory": 1}),
+    ],
     "chip-to-chip link": [
         ("gpu2/Field(170)", "set", 1), ("gpu2/Field(171,0)", "set", 0), ("gpu2/Field(172,0)", "set", 9),
     ],
@@ -124,6 +128,7 @@ OWN = {
     "recovery action": "gpu2/Field(230)",
     "row remap failed": "gpu2/RemappedRows()",
     "pcie width": "gpu2/CurrPcieLinkWidth()",
+    "pcie generation": "gpu2/CurrPcieLinkGeneration()",
     "chip-to-chip link": "gpu2/Field(171,0)",
 }
 
@@ -199,6 +204,49 @@ def test_a_fault_that_turns_into_a_worse_one_is_not_looked_at_anew(
     assert node.health() is Health.FAILED
     node.change(then[0], "set", then[1])
     node.poll()
+    assert node.health() is Health.FAILED
+
+
+FILES = st.sampled_from(
+    [
+        "*",
+        "read *",
+        "list /sys/class/infiniband",
+        "list /sys/class/infiniband/mlx5_2/ports",
+        "link /sys/class/infiniband/*",
+        "link /sys/bus/pci/devices/*",
+        "read /sys/class/infiniband/*",
+        "read /sys/class/infiniband/mlx5_2/ports/1/state",
+        "read /sys/class/infiniband/mlx5_2/ports/1/phys_state",
+        "read /sys/class/infiniband/*/ports/1/rate",
+        "read /sys/module/*",
+    ]
+)
+ERRNOS = st.sampled_from(["EIO", "ETIMEDOUT", "EACCES", "ENODEV", "ENOENT", "EINVAL"])
+FILE_FAULTS = {
+    "port down": "ib-port-down",
+    "port slow": "ib-port-slow",
+    "card gone": "ib-device-gone",
+    "XID": "xid-79",
+}
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(sorted(FILE_FAULTS)), st.lists(st.tuples(FILES, ERRNOS), min_size=1, max_size=3))
+def test_files_that_cannot_be_read_never_make_a_node_ready_that_was_not(
+    fault: str, losses: list[tuple[str, str]]
+) -> None:
+    node = Node("demo-dgx-h200", load_overlay(FILE_FAULTS[fault]).changes)
+    node.poll("infiniband", "xid", times=6)
+    assert node.health() is Health.FAILED
+    lost = [Change("sysfs", match, "errno", errno) for match, errno in losses]
+    node.changes.extend([*lost, Change("kmsg", "*", "errno", "EACCES")])
+    for _ in range(3):
+        node.poll("infiniband", "xid")
+        assert node.health() not in JOB_READY
+    for one in lost:
+        node.undo(one)
+    node.poll("infiniband", "xid", times=2)
     assert node.health() is Health.FAILED
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support import Node
-from wirewatch.collectors.nvlink.policy import ErrorLimit
+from wirewatch.core.policy import ErrorLimit
 from wirewatch.core.types import Expect, Health
 
 LINKS = 18

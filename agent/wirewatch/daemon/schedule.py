@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 SLACK = 3.0
 """A loop that has not turned for this many of its intervals (plus its deadline) does not turn."""
 
+RETRY = 15.0
+"""Seconds after which a collector that failed runs again, when its interval is longer."""
+
 
 class Board:
     """The published state; replaced by one assignment, read by anybody."""
@@ -61,14 +64,20 @@ class Schedule:
 
     async def _every(self, collector: AnyCollector, lane: Lane) -> None:
         clock = self._hardware.clock
-        interval = collector.options.interval
         due = clock.mono()
         while True:
             await self._once(collector, lane)
+            interval = self._interval(collector)
             # Missed turns are skipped: a collector that was late does not run twice to catch up.
             now = clock.mono()
             due = max(due + interval, now - (now - due) % interval + interval)
             await self._sleep(collector, due, clock.mono)
+
+    def _interval(self, collector: AnyCollector) -> float:
+        """Seconds to the next run; one that failed is not blind for longer than it must."""
+        interval: float = collector.options.interval
+        component = self._board.state.components[collector.name]
+        return interval if component.succeeding else min(interval, RETRY)
 
     async def _sleep(self, collector: AnyCollector, due: float, mono: Callable[[], float]) -> None:
         self._turned[collector.name] = mono()

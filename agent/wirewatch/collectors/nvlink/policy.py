@@ -4,16 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-
-@dataclass(frozen=True, slots=True)
-class ErrorLimit:
-    """`events` or more within `seconds` are a finding of `health`."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
-
-    events: int
-    seconds: float = 3600.0
-
+from wirewatch.core.policy import ErrorLimit
 
 DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
     # DCGM's health watch: one replay or recovery is a finding, CRC from 100 a second.

@@ -1,71 +1,61 @@
-"""PCIe as the GPU sees it: generation, width, replays."""
+"""Reading PCIe: as the GPU sees its link through NVML, and the errors that the kernel counts (AER)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from wirewatch.core.asking import Supported, ask_gpu
-from wirewatch.core.collector import Collector, Options
-from wirewatch.core.pergpu import (
-    GpuMemory,
-    GpuReading,
-    Memories,
-    fold_gpus,
-    is_lost,
-    read_gpus,
-    remembered,
-    subject,
-    unread,
-)  # fmt: skip
-from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.rates import Streak
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample
+from wirewatch.core.asking import Supported, as_int, ask_gpu, member
+from wirewatch.core.collector import Options
+from wirewatch.core.pci import aer_total
+from wirewatch.core.pergpu import GpuReading, Memories, read_gpus, remembered
+from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
+from wirewatch.core.rates import Streak, Window
+from wirewatch.core.tree import DEVICES
+from wirewatch.core.types import Absent, Why
 
-GPU = ("gpu", "uuid")
+GENERATION = Question("CurrPcieLinkGeneration")
+GENERATION_MAX = Question("MaxPcieLinkGeneration")
+WIDTH = Question("CurrPcieLinkWidth")
+WIDTH_MAX = Question("MaxPcieLinkWidth")
+REPLAYS = Question("PcieReplayCounter")
+STATE = Question("PerformanceState")
+UTILIZATION = Question("UtilizationRates")
+POLLED = (GENERATION, WIDTH, REPLAYS)
+ONCE = (GENERATION_MAX, WIDTH_MAX)
 
-GENERATION = Metric(
-    "pcie_generation", Kind.GAUGE, GPU, "PCIe generation of the GPU's link now; falls when idle, by design."
-)
-GENERATION_MAX = Metric("pcie_generation_max", Kind.GAUGE, GPU, "Highest PCIe generation of GPU and slot.")
-WIDTH = Metric("pcie_width", Kind.GAUGE, GPU, "PCIe lanes of the GPU's link now.")
-WIDTH_MAX = Metric("pcie_width_max", Kind.GAUGE, GPU, "Most PCIe lanes of GPU and slot.")
-REPLAYS = Metric(
-    "pcie_replays_total", Kind.COUNTER, GPU, "PCIe packets sent again, since reset.", "values above 0"
-)
-
-QUESTIONS: Mapping[Metric, Question] = {
-    GENERATION: Question("CurrPcieLinkGeneration"),
-    GENERATION_MAX: Question("MaxPcieLinkGeneration"),
-    WIDTH: Question("CurrPcieLinkWidth"),
-    WIDTH_MAX: Question("MaxPcieLinkWidth"),
-    REPLAYS: Question("PcieReplayCounter"),
-}
-POLLED = tuple(QUESTIONS[m] for m in (GENERATION, WIDTH, REPLAYS))
-ONCE = tuple(QUESTIONS[m] for m in (GENERATION_MAX, WIDTH_MAX))
-
-
-@dataclass(frozen=True, slots=True)
-class PciePolicy:
-    """`confirm`: polls in a row before a narrow link is FAILED."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
-
-    confirm: int = 3
+AER = {"correctable": "aer_dev_correctable", "nonfatal": "aer_dev_nonfatal", "fatal": "aer_dev_fatal"}
+_NOT_COUNTED = frozenset({Why.MISSING, Why.UNSUPPORTED})
+FULL_SPEED = 0
+"""Performance state in which a GPU works; in the others it may let its link sleep."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPcie:
-    """Numbers of one GPU by metric."""
+    """One GPU's link; `most_` is what GPU and slot both can.
 
-    numbers: Mapping[Metric, int | Absent]
+    `busy`: it works at full clocks right now; None where its generation leaves nothing to ask. `aer` is empty
+    where the kernel does not count.
+    """
+
+    generation: int | Absent
+    most_generation: int | Absent
+    width: int | Absent
+    most_width: int | Absent
+    replays: int | Absent
+    busy: bool | Absent | None
+    aer: Mapping[str, int | Absent]
     supported: Supported
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
+    """What a poll leaves for the next one; `last` holds what was last known of each value."""
+
     supported: Supported = field(default_factory=Supported)
-    narrow: Streak = field(default_factory=Streak)
-    lanes: str = ""
+    last: GpuPcie | None = None
+    streaks: Mapping[str, Streak] = field(default_factory=dict)
+    slow: str = ""
+    replays: Window = field(default_factory=Window)
+    aer: Mapping[str, Window] = field(default_factory=dict)
 
 
 Reading = tuple[GpuReading[GpuPcie], ...]
@@ -80,54 +70,37 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory) -> GpuPcie | Absent:
     asked = ask_gpu(hardware.nvml, gpu.key, POLLED, memory.supported, ONCE)
     if isinstance(asked, Absent):
         return asked
-    return GpuPcie({metric: asked.whole(q) for metric, q in QUESTIONS.items()}, asked.supported)
+    generation, most = asked.whole(GENERATION), asked.whole(GENERATION_MAX)
+    return GpuPcie(
+        generation=generation,
+        most_generation=most,
+        width=asked.whole(WIDTH),
+        most_width=asked.whole(WIDTH_MAX),
+        replays=asked.whole(REPLAYS),
+        busy=_busy(hardware, gpu) if lower(generation, most) else None,
+        aer=_aer(hardware.sysfs, gpu, memory.last),
+        supported=asked.supported,
+    )
 
 
-def samples(reading: Reading, _memories: Memories[Memory]) -> Iterable[Sample]:
-    for item in reading:
-        if not isinstance(item.value, Absent):
-            for metric, number in item.value.numbers.items():
-                if not isinstance(number, Absent):
-                    yield metric.sample(number, str(item.gpu.index), item.gpu.uuid)
+def lower(now: int | Absent, most: int | Absent) -> bool:
+    return not isinstance(now, Absent) and not isinstance(most, Absent) and now < most
 
 
-def judge(
-    memories: Memories[Memory], ok: Ok[Reading], policy: PciePolicy, _expect: Expect
-) -> tuple[dict[str, GpuMemory[Memory]], tuple[Finding, ...]]:
-    def one(memory: Memory, gpu: Gpu, value: GpuPcie) -> tuple[Memory, tuple[Finding, ...]]:
-        sure = not (is_lost(value.numbers[WIDTH]) or is_lost(value.numbers[WIDTH_MAX]))
-        lanes = f"x{value.numbers[WIDTH]} of x{value.numbers[WIDTH_MAX]} lanes" if sure else memory.lanes
-        new = Memory(value.supported, memory.narrow.see(present=_narrow(value), sure=sure), lanes)
-        named = {metric.name: number for metric, number in value.numbers.items()}
-        return new, (*_width(new, gpu, policy), *unread("pcie", gpu, named))
-
-    return fold_gpus("pcie", memories, ok.value, START, one)
+def _busy(hardware: Hardware, gpu: Gpu) -> bool | Absent:
+    asked = ask_gpu(hardware.nvml, gpu.key, (STATE, UTILIZATION), Supported())
+    if isinstance(asked, Absent):
+        return asked
+    state, use = asked.whole(STATE), as_int(member(asked.json(UTILIZATION), "gpu"))
+    if isinstance(state, Absent):
+        return state
+    return use if isinstance(use, Absent) else state == FULL_SPEED and use > 0
 
 
-def _narrow(value: GpuPcie) -> bool:
-    width, most = value.numbers[WIDTH], value.numbers[WIDTH_MAX]
-    return not isinstance(width, Absent) and not isinstance(most, Absent) and width < most
-
-
-def _width(memory: Memory, gpu: Gpu, policy: PciePolicy) -> Iterator[Finding]:
-    if memory.narrow.count:
-        health = Health.FAILED if memory.narrow.count >= policy.confirm else Health.DEGRADED
-        action = (
-            "drain, power the node off and reseat the GPU or its riser; a width does not change by itself"
-        )
-        yield Finding("pcie.width", health, subject(gpu), memory.lanes, action)
-
-
-COLLECTOR: Collector[Reading, Memories[Memory], Options, PciePolicy] = Collector(
-    name="pcie",
-    about="PCIe generation, width and replays of each GPU",
-    lane="nvml",
-    options=Options(),
-    policy=PciePolicy(),
-    metrics=tuple(QUESTIONS),
-    start={},
-    read=read,
-    samples=samples,
-    judge=judge,
-    applicable=bool,
-)
+def _aer(sysfs: Sysfs, gpu: Gpu, last: GpuPcie | None) -> Mapping[str, int | Absent]:
+    """Errors as the kernel counts them, by severity; where it counts none it is not asked again."""
+    if last is not None and not last.aer:
+        return last.aer
+    told = {severity: aer_total(sysfs.read(f"{DEVICES}/{gpu.pci}/{file}")) for severity, file in AER.items()}
+    counted = not all(isinstance(n, Absent) and n.why in _NOT_COUNTED for n in told.values())
+    return told if counted else {}

@@ -1,0 +1,136 @@
+"""Reading what GPUDirect RDMA needs: PCI places, redirecting bridges, IOMMU, drivers, NCCL's settings."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from wirewatch.collectors.gpudirect.paths import near_pairs
+from wirewatch.collectors.gpudirect.values import Acs, GpudirectOptions, Memory, Reading, Software
+from wirewatch.core.asking import as_str
+from wirewatch.core.ncclconf import TOPOLOGY, NcclConf, parse_nccl_conf
+from wirewatch.core.pci import Place, acs_redirects, bridges_between
+from wirewatch.core.ports import Hardware, Question, Sysfs
+from wirewatch.core.tree import DEVICES, count_nodes, rdma_address, rdma_devices, read_place
+from wirewatch.core.types import Absent, Why
+
+PEERMEM: Mapping[str, str] = {
+    "/sys/module/nvidia_peermem/version": "nvidia_peermem",
+    "/sys/kernel/mm/memory_peers/nv_mem/version": "nv_mem",
+    "/sys/kernel/mm/memory_peers/nv_mem_nc/version": "nv_mem_nc",
+}
+"""Where NCCL itself looks for a peer memory module."""
+DRIVER = "/proc/driver/nvidia/version"
+KERNEL = "/proc/sys/kernel/osrelease"
+VERBS = "/sys/class/infiniband_verbs"
+STACK = "/sys/module/mlx5_core/version"
+CONF = "/etc/nccl.conf"
+
+
+def read(hardware: Hardware, memory: Memory, options: GpudirectOptions) -> Reading | Absent:
+    gpus = hardware.nvml.gpus()
+    if isinstance(gpus, Absent):
+        return gpus
+    sysfs, mono = hardware.sysfs, hardware.clock.mono()
+    places = tuple((gpu, read_place(sysfs, gpu.pci)) for gpu in gpus)
+    nics = _nics(sysfs, options)
+    if isinstance(nics, Absent):
+        return nics
+    nodes = count_nodes(sysfs)
+    pairs = near_pairs(places, nics, nodes)
+    ends = {place.address for pair in pairs for place in pair}
+    bridges = sorted({bridge for gpu, nic in pairs for bridge in bridges_between(gpu, nic)})
+    due = memory.acs_looked is None or mono - memory.acs_looked >= options.acs_interval
+    due = due or not set(bridges) <= set(memory.acs)
+    machine = as_str(hardware.host.ask(Question("Machine")).value)
+    return Reading(
+        gpus=places,
+        nics=nics,
+        nodes=nodes,
+        machine="" if isinstance(machine, Absent) else machine,
+        acs=_acs(sysfs, bridges) if due else {b: memory.acs[b] for b in bridges},
+        acs_looked=mono if due or memory.acs_looked is None else memory.acs_looked,
+        iommu={address: _iommu(sysfs, address) for address in sorted(ends)},
+        software=_software(sysfs),
+    )
+
+
+def _nics(sysfs: Sysfs, options: GpudirectOptions) -> Mapping[str, Place | Absent] | Absent:
+    names = rdma_devices(sysfs)
+    if isinstance(names, Absent):
+        return names
+    found: dict[str, Place | Absent] = {}
+    for name in names:
+        if not any(fnmatchcase(name, pattern) for pattern in options.exclude):
+            address = rdma_address(sysfs, name)
+            found[name] = address if isinstance(address, Absent) else read_place(sysfs, address)
+    return found
+
+
+def _acs(sysfs: Sysfs, bridges: list[str]) -> Acs:
+    told = {bridge: sysfs.data(f"{DEVICES}/{bridge}/config") for bridge in bridges}
+    return {b: config if isinstance(config, Absent) else acs_redirects(config) for b, config in told.items()}
+
+
+def _iommu(sysfs: Sysfs, address: str) -> str | Absent:
+    group = sysfs.link(f"{DEVICES}/{address}/iommu_group")
+    if isinstance(group, Absent):
+        return "" if group.why is Why.MISSING else group
+    return sysfs.read(f"/sys/kernel/iommu_groups/{group.rpartition('/')[2]}/type")
+
+
+def _software(sysfs: Sysfs) -> Software:
+    conf = _conf(sysfs)
+    stack = sysfs.read(STACK)
+    return Software(
+        peermem=_peermem(sysfs),
+        module=_module(sysfs.read(DRIVER)),
+        kernel=sysfs.read(KERNEL),
+        verbs=_verbs(sysfs.entries(VERBS)),
+        stack="" if isinstance(stack, Absent) else stack,
+        conf=conf,
+        topology_file=_topology_file(sysfs, conf),
+    )
+
+
+def _verbs(names: Sequence[str] | Absent) -> bool | Absent:
+    """Whether there is a device for user programs; the version alone stands there without one."""
+    if isinstance(names, Absent):
+        return False if names.why is Why.MISSING else names
+    return any(name.startswith("uverbs") for name in names)
+
+
+def _peermem(sysfs: Sysfs) -> str | Absent:
+    told = {name: sysfs.read(path) for path, name in PEERMEM.items()}
+    loaded = [name for name, version in told.items() if not isinstance(version, Absent)]
+    if loaded:
+        return loaded[0]
+    barred = [v for v in told.values() if isinstance(v, Absent) and v.why is not Why.MISSING]
+    return barred[0] if barred else ""
+
+
+def _module(text: str | Absent) -> str | Absent:
+    """`open` or `proprietary` kernel module, from the driver's own line."""
+    if isinstance(text, Absent):
+        return text
+    if "NVRM version:" not in text:
+        return Absent(Why.MALFORMED, f"{DRIVER}: {text[:40]!r}")
+    return "open" if "Open Kernel Module" in text else "proprietary"
+
+
+def _conf(sysfs: Sysfs) -> NcclConf | Absent:
+    text = sysfs.read(CONF)
+    if isinstance(text, Absent):
+        return NcclConf({}) if text.why is Why.MISSING else text
+    return parse_nccl_conf(text)
+
+
+def _topology_file(sysfs: Sysfs, conf: NcclConf | Absent) -> bool | Absent:
+    """Whether the topology file that the settings name is there; so it is where they name none."""
+    if isinstance(conf, Absent):
+        return conf
+    path = conf.settings.get(TOPOLOGY, "")
+    if not path:
+        return True
+    found = sysfs.link(path)
+    if isinstance(found, Absent):
+        return False if found.why is Why.MISSING else found
+    return True

@@ -1,0 +1,52 @@
+"""GPUDirect RDMA as series."""
+
+from collections.abc import Iterable
+
+from wirewatch.collectors.gpudirect.checks import State, checks, known_acs, peer_memory
+from wirewatch.collectors.gpudirect.paths import all_paths
+from wirewatch.collectors.gpudirect.values import Memory, Reading
+from wirewatch.core.types import Absent, Kind, Metric, Sample
+
+UNSEEN = "all of it"
+
+PATH = Metric(
+    "gpu_nic_path_info",
+    Kind.INFO,
+    ("gpu", "uuid", "device", "path", "nearest"),
+    "PCI path from GPU to NIC as nvidia-smi names it (PIX, PXB, PHB, NODE, SYS), or unknown.",
+    UNSEEN,
+)
+CHECK = Metric(
+    "gpudirect_check_state",
+    Kind.GAUGE,
+    ("check", "state"),
+    "1 for the answer to each question about GPUDirect RDMA: passed, failed, or unknown for cannot tell.",
+    UNSEEN,
+)
+INFO = Metric(
+    "gpudirect_info",
+    Kind.INFO,
+    ("peer_memory", "kernel_module", "rdma_stack"),
+    "How NICs may reach GPU memory; likely until a job's own log proves it.",
+    UNSEEN,
+)
+UNPARSED = Metric(
+    "nccl_conf_lines_unparsed", Kind.GAUGE, (), "Lines of /etc/nccl.conf that are no settings.", UNSEEN
+)
+METRICS = (PATH, CHECK, INFO, UNPARSED)
+
+
+def samples(reading: Reading, memory: Memory) -> Iterable[Sample]:
+    if not reading.nics or not reading.gpus:
+        return
+    for gpu, device, path, nearest in all_paths(reading.gpus, reading.nics, reading.nodes):
+        name = "unknown" if isinstance(path, Absent) else path.name
+        yield PATH.sample(1, str(gpu.index), gpu.uuid, device, name, "true" if nearest else "false")
+    for check in checks(reading, known_acs(memory, reading)):
+        for state in State:
+            yield CHECK.sample(check.state is state, check.name, state.value)
+    software = reading.software
+    module = "unknown" if isinstance(software.module, Absent) else software.module
+    yield INFO.sample(1, peer_memory(software), module, software.stack)
+    if not isinstance(software.conf, Absent):
+        yield UNPARSED.sample(len(software.conf.unknown))

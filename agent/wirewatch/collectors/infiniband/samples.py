@@ -1,0 +1,145 @@
+"""RDMA ports as series."""
+
+from collections.abc import Iterable, Iterator
+
+from wirewatch.collectors.infiniband.counters import CONGESTION, EFA_BYTES, ERRORS, LINK_DOWNED, WORDS
+from wirewatch.collectors.infiniband.values import Memory, Port, PortKey, Reading
+from wirewatch.core.rdma import PHYSICAL, STATES, WORD
+from wirewatch.core.types import Absent, Kind, Metric, Sample
+
+PORT = ("device", "port")
+UNSEEN = "all of it"
+
+INFO = Metric(
+    "rdma_port_info",
+    Kind.INFO,
+    (*PORT, "link_layer", "pci", "numa", "netdev", "model", "firmware", "guid", "lid"),
+    "Names, versions and place of an RDMA port.",
+    UNSEEN,
+)
+STATE = Metric("rdma_port_state", Kind.GAUGE, (*PORT, "state"), "1 for the port's logical state.", UNSEEN)
+PHYSICAL_STATE = Metric(
+    "rdma_port_physical_state", Kind.GAUGE, (*PORT, "state"), "1 for the state of the port's wire.", UNSEEN
+)
+RATE = Metric(
+    "rdma_port_rate_bytes_per_second",
+    Kind.GAUGE,
+    PORT,
+    "Line rate each way; a port that is down has none here, whatever sysfs shows.",
+    UNSEEN,
+)
+EXPECTED = Metric(
+    "rdma_port_rate_expected_bytes_per_second",
+    Kind.GAUGE,
+    PORT,
+    "From the configuration, else the best that this port or most of its siblings had.",
+    UNSEEN,
+)
+TRANSMIT = Metric("rdma_port_transmit_bytes_total", Kind.COUNTER, PORT, "Bytes sent by RDMA.", UNSEEN)
+RECEIVE = Metric("rdma_port_receive_bytes_total", Kind.COUNTER, PORT, "Bytes received by RDMA.", UNSEEN)
+ERROR = Metric(
+    "rdma_port_errors_total",
+    Kind.COUNTER,
+    (*PORT, "kind"),
+    "Errors of a port; old ones are no fault.",
+    UNSEEN,
+)
+DOWNED = Metric(
+    "rdma_port_link_downed_total",
+    Kind.COUNTER,
+    PORT,
+    "Times that the wire failed to retrain and went down.",
+    UNSEEN,
+)
+CONGESTED = Metric(
+    "rdma_port_congestion_total",
+    Kind.COUNTER,
+    (*PORT, "kind"),
+    "Signs of a full network, in the kind's own unit; no fault of the node.",
+    UNSEEN,
+)
+FLAPS = Metric(
+    "rdma_port_flaps_total",
+    Kind.COUNTER,
+    PORT,
+    "Times that the port was down for a while and came up again, since the agent started.",
+    UNSEEN,
+)
+SATURATED = Metric(
+    "rdma_port_counters_saturated",
+    Kind.GAUGE,
+    PORT,
+    "Error counters that stand at their ceiling and are blind until they are reset.",
+    UNSEEN,
+)
+AWAY = Metric(
+    "rdma_device_away_info",
+    Kind.INFO,
+    ("device", "pci", "reason"),
+    "A device that was here and has been given to a pod or a virtual machine.",
+    UNSEEN,
+)
+UNPARSED = Metric(
+    "rdma_ibstat_lines_unparsed_total", Kind.COUNTER, (), "Lines of ibstat that were not understood.", ""
+)
+METRICS = (
+    INFO, STATE, PHYSICAL_STATE, RATE, EXPECTED, TRANSMIT, RECEIVE, ERROR, DOWNED, CONGESTED, FLAPS,
+    SATURATED, AWAY, UNPARSED,
+)  # fmt: skip
+
+
+def samples(reading: Reading, memory: Memory) -> Iterable[Sample]:
+    for key, port in reading.ports.items():
+        yield _info(reading, key, port)
+        yield from _states(key, port)
+        yield from _counters(key, port)
+        known = memory.ports[key]
+        if known.expected is not None:
+            yield EXPECTED.sample(known.expected, *key)
+        yield FLAPS.sample(known.flapped, *key)
+        yield SATURATED.sample(len(known.ceiling | known.stuck), *key)
+    for name, where in reading.missing.items():
+        if where.away:
+            yield AWAY.sample(1, name, memory.identities[name].pci, where.reason)
+    if reading.ports:
+        yield UNPARSED.sample(memory.check.unparsed)
+
+
+def _info(reading: Reading, key: PortKey, port: Port) -> Sample:
+    one = reading.identities[key[0]]
+    layer = "" if isinstance(port.layer, Absent) else port.layer
+    lid = "" if isinstance(port.lid, Absent) else str(port.lid)
+    netdev = ",".join(one.netdevs)
+    return INFO.sample(1, *key, layer, one.pci, one.numa, netdev, one.model, one.firmware, one.guid, lid)
+
+
+def _states(key: PortKey, port: Port) -> Iterator[Sample]:
+    if not isinstance(port.state, Absent):
+        for name in STATES.values():
+            yield STATE.sample(port.state == name, *key, name)
+    if not isinstance(port.physical, Absent):
+        for name in PHYSICAL.values():
+            yield PHYSICAL_STATE.sample(port.physical == name, *key, name)
+    up = port.state in {"active", "active_defer", "armed", "init"}
+    if up and not isinstance(port.rate, Absent):
+        yield RATE.sample(port.rate.bytes_per_second, *key)
+
+
+def _counters(key: PortKey, port: Port) -> Iterator[Sample]:
+    for metric, words, plain in ((TRANSMIT, WORDS[0], EFA_BYTES[0]), (RECEIVE, WORDS[1], EFA_BYTES[1])):
+        value, scale = (
+            (port.counters[words], WORD) if words in port.counters else (port.counters.get(plain), 1)
+        )
+        if value is not None and not isinstance(value, Absent):
+            yield metric.sample(value * scale, *key)
+    downed = port.counters.get(LINK_DOWNED.path)
+    if downed is not None and not isinstance(downed, Absent):
+        yield DOWNED.sample(downed, *key)
+    for metric, paths in (
+        (ERROR, {kind: counter.path for kind, counter in ERRORS.items()}),
+        (CONGESTED, CONGESTION),
+    ):
+        for kind, path in paths.items():
+            count = port.counters.get(path)
+            if count is not None and not isinstance(count, Absent):
+                yield metric.sample(count, *key, kind)

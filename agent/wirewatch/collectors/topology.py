@@ -1,0 +1,189 @@
+"""The node's topology as one graph, for whoever judges it."""
+
+from collections.abc import Iterable, Sequence
+
+from wirewatch.core.asking import Supported, as_int, as_str, ask_gpu, member
+from wirewatch.core.collector import Collector, NoPolicy, Options
+from wirewatch.core.pci import Place, normal_pci, path_between
+from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
+from wirewatch.core.topology import (
+    SWITCH,
+    UNKNOWN_PEER,
+    GpuPart,
+    NicPart,
+    NicPath,
+    NvlinkWires,
+    PciPlace,
+    Topology,
+)  # fmt: skip
+from wirewatch.core.tree import RDMA, count_nodes, rdma_address, rdma_devices, read_place
+from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample, Why
+
+LINK_COUNT = Question("Field", (91,))
+DRIVER = Question("SystemGetDriverVersion")
+OLD_LINKS = 18
+UP = frozenset({1, 2})
+"""Active and asleep, as NVML numbers link states."""
+PEER_GPU, PEER_SWITCH = 0, 2
+VERSIONS = {
+    "kernel": "/proc/sys/kernel/osrelease",
+    "mlx5_core": "/sys/module/mlx5_core/version",
+    "nvidia_peermem": "/sys/module/nvidia_peermem/version",
+}
+
+PEERS = Metric(
+    "nvlink_peer_links",
+    Kind.GAUGE,
+    ("gpu", "uuid", "peer"),
+    "NVLink links that are up from this GPU to a peer: a GPU's UUID, switch, or unknown.",
+    "peers other than switch",
+)
+PARTS = Metric("topology_parts", Kind.GAUGE, ("part",), "Parts of the topology graph, by what they are.", "")
+
+
+Memory = Topology | None
+"""The last graph that was read."""
+
+
+def read(hardware: Hardware, _memory: Memory, _options: Options) -> Topology | Absent:
+    gpus = hardware.nvml.gpus()
+    if isinstance(gpus, Absent):
+        return gpus
+    sysfs = hardware.sysfs
+    nics = _nics(sysfs)
+    if isinstance(nics, Absent):
+        return nics
+    nodes = count_nodes(sysfs)
+    places = {gpu.key: read_place(sysfs, gpu.pci) for gpu in gpus}
+    wires = {gpu.key: _wires(hardware.nvml, gpu, gpus) for gpu in gpus}
+    driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
+    return Topology(
+        gpus=tuple(GpuPart(g.key, g.index, g.name, _pci(places[g.key], g.pci)) for g in gpus),
+        nics=tuple(nic for nic, _ in nics),
+        nvlink=tuple(one for told in wires.values() if not isinstance(told, Absent) for one in told),
+        unread=tuple(key for key, told in wires.items() if isinstance(told, Absent)),
+        paths=tuple(_path(gpu, places[gpu.key], nic, place, nodes) for gpu in gpus for nic, place in nics),
+        numa_nodes=nodes,
+        versions=(("driver", "" if isinstance(driver, Absent) else driver), *_versions(sysfs)),
+    )
+
+
+def _pci(place: Place | Absent, address: str = "") -> PciPlace:
+    if isinstance(place, Absent):
+        return PciPlace(address, "", (), None)
+    return PciPlace(place.address, place.root, place.bridges, place.numa)
+
+
+def _versions(sysfs: Sysfs) -> Iterable[tuple[str, str]]:
+    for name, path in VERSIONS.items():
+        yield name, _text(sysfs, path)
+
+
+def _text(sysfs: Sysfs, path: str) -> str:
+    text = sysfs.read(path)
+    return "" if isinstance(text, Absent) else text
+
+
+def _nics(sysfs: Sysfs) -> list[tuple[NicPart, Place | Absent]] | Absent:
+    names = rdma_devices(sysfs)
+    if isinstance(names, Absent):
+        return names
+    found = []
+    for name in names:
+        at = f"{RDMA}/{name}"
+        address = rdma_address(sysfs, name)
+        place = address if isinstance(address, Absent) else read_place(sysfs, address)
+        listed = sysfs.entries(f"{at}/ports")
+        ports = () if isinstance(listed, Absent) else listed
+        part = NicPart(
+            guid=_text(sysfs, f"{at}/node_guid"),
+            device=name,
+            model=_text(sysfs, f"{at}/hca_type"),
+            firmware=_text(sysfs, f"{at}/fw_ver"),
+            place=_pci(place),
+            ports=tuple((port, _text(sysfs, f"{at}/ports/{port}/link_layer")) for port in ports),
+        )
+        found.append((part, place))
+    return found
+
+
+def _path(gpu: Gpu, place: Place | Absent, nic: NicPart, other: Place | Absent, nodes: int | None) -> NicPath:
+    if isinstance(place, Absent) or isinstance(other, Absent):
+        return NicPath(gpu.key, nic.device, "")
+    path = path_between(place, other, nodes=nodes)
+    return NicPath(gpu.key, nic.device, "" if isinstance(path, Absent) else path.name)
+
+
+def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu]) -> list[NvlinkWires] | Absent:
+    """Where the links go that are up; none for a GPU without NVLink.
+
+    Absent when one could not be read: a count with holes would look like a change.
+    """
+    count = as_int(nvml.ask(gpu.key, [LINK_COUNT])[0].value)
+    links = OLD_LINKS if isinstance(count, Absent) else count
+    if not links:
+        return []
+    asked = ask_gpu(nvml, gpu.key, _questions(links), Supported())
+    if isinstance(asked, Absent):
+        return asked
+    peers: dict[str, list[int]] = {}
+    for link in range(links):
+        state = asked.whole(Question("Field", (165, link)))
+        if isinstance(state, Absent) and state.why is Why.UNSUPPORTED:
+            state = asked.whole(Question("NvLinkState", (link,)))
+        if isinstance(state, Absent):
+            if state.why is Why.UNSUPPORTED:
+                continue
+            return state
+        if state in UP:
+            kind = asked.whole(Question("NvLinkRemoteDeviceType", (link,)))
+            address = member(asked.json(Question("NvLinkRemotePciInfo", (link,))), "busId")
+            peers.setdefault(_peer(kind, address, gpus), []).append(link)
+    return [NvlinkWires(gpu.key, peer, tuple(numbers)) for peer, numbers in sorted(peers.items())]
+
+
+def _questions(links: int) -> tuple[Question, ...]:
+    calls = ("NvLinkState", "NvLinkRemoteDeviceType", "NvLinkRemotePciInfo")
+    per_link = [Question(call, (link,)) for call in calls for link in range(links)]
+    return (*per_link, *(Question("Field", (165, link)) for link in range(links)))
+
+
+def _peer(kind: int | Absent, address: Json | Absent, gpus: Sequence[Gpu]) -> str:
+    """Who is at the other end; in a virtual machine the address of a switch may be all ones."""
+    if kind == PEER_SWITCH:
+        return SWITCH
+    text = as_str(address)
+    if kind == PEER_GPU and not isinstance(text, Absent):
+        return next((gpu.key for gpu in gpus if gpu.pci and gpu.pci == normal_pci(text)), UNKNOWN_PEER)
+    return UNKNOWN_PEER
+
+
+def samples(graph: Topology, _memory: Memory) -> Iterable[Sample]:
+    indexes = {gpu.uuid: str(gpu.index) for gpu in graph.gpus}
+    for wires in graph.nvlink:
+        yield PEERS.sample(len(wires.links), indexes[wires.uuid], wires.uuid, wires.peer)
+    yield PARTS.sample(len(graph.gpus), "gpu")
+    yield PARTS.sample(len(graph.nics), "nic")
+    yield PARTS.sample(len(graph.bridges()), "bridge")
+    yield PARTS.sample(sum(len(wires.links) for wires in graph.nvlink), "nvlink")
+
+
+def judge(
+    _memory: Memory, ok: Ok[Topology], _policy: NoPolicy, _expect: Expect
+) -> tuple[Memory, tuple[Finding, ...]]:
+    return ok.value, ()
+
+
+COLLECTOR: Collector[Topology, Memory, Options, NoPolicy] = Collector(
+    name="topology",
+    about="one graph of GPUs, NVLink peers, PCIe tree, NICs and NUMA nodes",
+    lane="nvml",
+    options=Options(interval=300.0),
+    policy=NoPolicy(),
+    metrics=(PEERS, PARTS),
+    start=None,
+    read=read,
+    samples=samples,
+    judge=judge,
+    applicable=lambda graph: bool(graph.gpus),
+)

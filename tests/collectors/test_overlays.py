@@ -1,0 +1,138 @@
+"""Every bundled fault on the demo node: which findings it makes, of what, with which numbers and advice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support import Node
+from wirewatch.core.types import Health
+from wirewatch.hw.overlay import bundled_overlays, load_overlay
+
+DEMO = "demo-dgx-h200"
+POLLS = 20
+"""Of 15 s; the faults begin after 20 s, the last of them has shown itself after 4 minutes."""
+OF_THE_DRIVER = frozenset({"gpu-hang", "gpu-slow", "driver-crash"})
+"""These need a process that hangs or dies: tests/daemon/test_faults_of_the_driver.py."""
+D, U, F = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
+
+
+@dataclass(frozen=True)
+class Told:
+    """A finding; `evidence` and `action` are parts of its texts."""
+
+    rule: str
+    subject: str
+    health: Health
+    evidence: str
+    action: str
+
+
+def one(rule: str, subject: str, health: Health, evidence: str, action: str) -> Sequence[Told]:
+    return (Told(rule, subject, health, evidence, action),)
+
+
+LOST = "has fallen off the bus"
+TABLE: dict[str, Sequence[Told]] = {
+    "nvlink-link-down": one("nvlink.link_down", "GPU 2 link 7", F, "inactive; 17 of 18 links up", "drain"),
+    "nvlink-link-slow": one("nvlink.link_slow", "GPU 2 link 7", F, "1.562 GB/s, usual 26.562", "drain"),
+    "nvlink-all-down": one("nvlink.down", "GPU 2", F, "all 18 links are inactive", "drain"),
+    "nvlink-crc": one("nvlink.crc_errors", "GPU 2", D, "in 60 s", "link"),
+    "nvlink-replay": one("nvlink.replay_errors", "GPU 4", D, "5 in 3600 s", "link"),
+    "nvlink-recovery": one("nvlink.recovery_errors", "GPU 6", D, "in 3600 s", "link"),
+    "fabric-not-registered": one("fabric.state", "GPU 1", F, "registration in_progress", "fabric"),
+    "gpu-throttle-thermal": one("gpu.throttle", "GPU 3 hw_thermal_slowdown", D, "polls in a row", "fans"),
+    "gpu-power-brake": one("gpu.throttle", "GPU 0 hw_power_brake", D, "polls in a row", "power supplies"),
+    "gpu-ecc-uncorrected": one("gpu.ecc_uncorrected", "GPU 5 dram", D, "2 uncorrected dram errors", "reset"),
+    "gpu-row-remap-pending": one("gpu.row_remap_pending", "GPU 5", D, "1 uncorrected rows", "reset the GPU"),
+    "gpu-row-remap-failed": one("gpu.row_remap_failed", "GPU 5", F, "8 uncorrected rows", "replace"),
+    "gpu-recovery-action": one("gpu.recovery_action", "GPU 7", F, "asks for gpu reset", "gpu reset"),
+    "gpu-lost": (
+        Told("gpu.lost", "GPU 5", F, f"0000:c3:00.0: lost: GPU {LOST}", "XID 79"),
+        *(Told(f"{name}.blind", "GPU 5", U, LOST, "drain") for name in ("gpu", "nvlink", "pcie")),
+    ),
+    "pcie-x8": one("pcie.width", "GPU 1", F, "x8 of x16 lanes", "reseat"),
+    "pcie-generation": one("pcie.generation", "GPU 1", F, "generation 3 of 5 while the GPU works", "reseat"),
+    "pcie-slot": one("pcie.slot", "GPU 6", D, "generation 4, the other GPUs here 5", "slot"),
+    "pcie-replays": one("pcie.replays", "GPU 4", D, "replays in a minute, limit 31", "reseat"),
+    "pcie-aer": one("pcie.aer", "GPU 4", D, "1 fatal PCIe errors", "AER"),
+    "ib-port-down": (
+        Told("infiniband.port_down", "mlx5_2 port 1", F, "down, physical state polling; was active", "cable"),
+    ),
+    "ib-port-polling": one("infiniband.port_inactive", "mlx5_3 port 1", D, "7 of 8 ports of cards", "cable"),
+    "ib-port-init": (
+        Told("infiniband.port_down", "mlx5_1 port 1", F, "init, physical state link_up", "subnet manager"),
+    ),
+    "ib-port-slow": (
+        Told("infiniband.port_slow", "mlx5_6 port 1", F, "100 Gb/s (1X NDR), expected 400 Gb/s", "cable"),
+    ),
+    "ib-port-flapping": one("infiniband.port_flapping", "mlx5_5 port 1", F, "3 times within 12 h", "cable"),
+    "ib-symbol-errors": one("infiniband.symbol_errors", "mlx5_0 port 1", D, "in 3600 s", "cable"),
+    "ib-counter-saturated": (
+        Told("infiniband.symbol_errors", "mlx5_0 port 1", D, "65535 in 3600 s", "cable"),
+        Told("infiniband.counter_saturated", "mlx5_0 port 1", D, "symbol at 65535", "perfquery -R"),
+    ),
+    "ib-link-downed": one("infiniband.link_downed_errors", "mlx5_4 port 1", D, "1 in 3600 s", "cable"),
+    "ib-device-gone": one(
+        "infiniband.device_gone", "mlx5_4", F, "mlx5_core is bound to 0000:9a:00.0", "driver"
+    ),
+    "ib-unreadable": one("infiniband.blind", "mlx5_7 port 1", U, "state: ", "driver does not answer"),
+    "nic-moved": (),
+    "nic-pcie-x8": one("infiniband.pcie", "mlx5_2", F, "8 of 16 lanes", "reseat"),
+    "nic-cable-hot": one("kernel.nic_module", "0000:40:00", D, "High Temperature", "cable"),
+    "ibstat-disagrees": tuple(
+        Told("infiniband.ibstat_disagrees", f"mlx5_{n}", D, "exit status 255", "ibstat") for n in range(10)
+    ),
+    "peermem-unloaded": (),
+    "gpudirect-lost": one("gpudirect.peer_memory", "node", D, "no peer memory module", "nvidia_peermem"),
+    "acs-on": one("gpudirect.acs", "0000:17:00.0", D, "ReqRedir CmpltRedir", "setpci"),
+    "iommu-translates": one("gpudirect.iommu", "node", D, "translates for 0000:1b:00.0", "iommu=pt"),
+    "nccl-conf-gdr-off": one("gpudirect.nccl_conf", "node", D, "GPUDirect RDMA off", "nccl.conf"),
+    "xid-79": one("xid.79", "GPU 5", F, f"GPU {LOST}", "reboot"),
+    "xid-74": one("xid.74", "GPU 6 link 14", F, "on link 14(0x0", "other end"),
+    "xid-149": one("xid.149", "GPU 2 link 9", F, "registers not decoded", "other end"),
+    "xid-154": one("xid.154", "GPU 1", F, "0x2 (Node Reboot Required)", "reboot the node"),
+    "xid-94": one("xid.94", "GPU 0", D, "contained memory error", "restart the application"),
+    "sxid-fatal": one("sxid.20034", "link 30 0000:07:00", F, "LTSSM Fault Up", "fabric manager"),
+}  # fmt: skip
+
+
+def test_every_bundled_fault_is_in_the_table() -> None:
+    assert set(bundled_overlays()) == set(TABLE) | OF_THE_DRIVER
+    assert len(TABLE) >= 25
+    assert all(load_overlay(name).about for name in bundled_overlays())
+
+
+def test_the_healthy_demo_has_no_finding() -> None:
+    node = Node(DEMO)
+    node.poll(times=POLLS)
+    assert node.findings() == ()
+    assert node.health() is Health.OK
+    assert all(c.applicable for c in node.state.components.values())
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
+    node = Node(DEMO, load_overlay(name).changes)
+    node.poll(times=POLLS)
+    found = {(f.rule, str(f.subject)): f for f in node.findings()}
+    assert {(*key, f.health) for key, f in found.items()} == {
+        (t.rule, t.subject, t.health) for t in TABLE[name]
+    }
+    for told in TABLE[name]:
+        finding = found[told.rule, told.subject]
+        assert told.evidence in finding.evidence
+        assert told.action in finding.action
+
+
+def test_a_card_that_a_pod_has_is_told_as_away() -> None:
+    node = Node(DEMO, load_overlay("nic-moved").changes)
+    node.poll(times=POLLS)
+    assert node.series("rdma_device_away_info", device="mlx5_4") == [1]
+
+
+def test_without_peermem_dma_buf_is_likely() -> None:
+    node = Node(DEMO, load_overlay("peermem-unloaded").changes)
+    node.poll(times=2)
+    assert node.series("gpudirect_info", peer_memory="dma-buf likely") == [1]
+    assert node.series("gpudirect_check_state", check="peer_memory", state="passed") == [1]

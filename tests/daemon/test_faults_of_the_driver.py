@@ -1,0 +1,42 @@
+"""The bundled faults that need a process that hangs or dies, in the real daemon on the demo node."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.process import FAST, Daemon
+
+
+@pytest.mark.parametrize(
+    ("overlay", "rule", "gpu", "evidence", "action"),
+    [
+        ("gpu-hang", "gpu.blind", "5", "NVML did not answer within 5 s", "hung nvidia-smi"),
+        ("gpu-slow", "gpu.blind", "5", "NVML did not answer within 5 s", "hung nvidia-smi"),
+        ("driver-crash", "gpu.blind", "6", "SIGSEGV", "XID 79"),
+    ],
+)
+def test_a_driver_that_hangs_or_dies_is_told_of_its_gpu(
+    tmp_path: Path, overlay: str, rule: str, gpu: str, evidence: str, action: str
+) -> None:
+    with Daemon(("--replay", "demo-dgx-h200", "--overlay", overlay), tmp_path, FAST) as daemon:
+        daemon.wait("/health", rule, 40)
+        document = daemon.get("/health").json()
+        assert document["health"] == "unknown"
+        assert document["job_ready"] is False
+        (finding,) = [f for f in document["findings"] if f["rule"] == rule]
+        assert finding["subject"]["gpu"] == gpu
+        assert evidence in finding["evidence"]
+        assert action in finding["action"]
+        ports = [s for s in daemon.get("/metrics").series() if s[0] == "wirewatch_rdma_port_state"]
+        assert len(ports) == 10 * 6
+
+
+def test_the_demo_serves_every_collector_and_is_healthy(tmp_path: Path) -> None:
+    with Daemon(("--demo",), tmp_path) as daemon:
+        daemon.ready()
+        document = daemon.get("/health").json()
+        assert (document["health"], document["findings"]) == ("ok", [])
+        state = daemon.get("/api/v1/state").json()
+        assert state["source"] == "synthetic"
+        wires = [c for c in state["collectors"] if c["collector"] != "agent"]
+        assert all(c["applicable"] and c["success"] for c in wires)
