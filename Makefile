@@ -44,7 +44,7 @@ test-system: $(VENV)/.dev
 bench: $(VENV)/.run
 	$(BIN)/python -m tests.bench
 
-# docs/METRICS.md from the code.
+# docs/METRICS.md, docs/captures.md and docs/schemas from the code.
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.tools.pages
 
@@ -53,7 +53,7 @@ goldens: $(VENV)/.dev
 	WIREWATCH_GOLDENS=write $(BIN)/python -m pytest -q tests/goldens
 
 # Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose.
-PARTS ?= parity recover record interference cost
+PARTS ?= parity wires recover record interference cost
 OUT ?= build/hardware
 hardware:
 	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m tests.hardware $(PARTS) --out $(OUT)

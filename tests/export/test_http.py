@@ -54,6 +54,15 @@ def test_the_documents_are_of_their_schemas(daemon: Daemon) -> None:
     assert state.source == "replay"
 
 
+def test_the_topology_is_the_node_s_graph(daemon: Daemon) -> None:
+    daemon.wait("/api/v1/topology", '"gpus":[{')
+    text = daemon.get("/api/v1/topology").text
+    document = documents.TOPOLOGY.validate_json(text, strict=True, extra="forbid")
+    assert [gpu["index"] for gpu in json.loads(text)["topology"]["gpus"]] == list(range(8))
+    assert document.topology is not None
+    assert {wires.peer for wires in document.topology.nvlink} == {"switch"}
+
+
 def test_live_and_ready_say_so(daemon: Daemon) -> None:
     assert daemon.get("/livez").json() == {"status": "alive"}
     assert daemon.get("/readyz").json() == {"status": "ready"}

@@ -5,6 +5,10 @@ from wirewatch.collectors import discover
 from wirewatch.export import node
 
 
+def test_the_page_on_recordings_names_every_bundled_fault() -> None:
+    assert (pages.DOCS / "captures.md").read_text("utf-8") == pages.captures(), "run `make docs`"
+
+
 def test_the_metrics_page_is_that_of_the_code() -> None:
     assert (pages.DOCS / "METRICS.md").read_text("utf-8") == pages.page(), "run `make docs`"
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.hardware.kit import KitError, Report
 
-PARTS = ("parity", "cost", "interference", "record", "recover")
+PARTS = ("parity", "wires", "cost", "interference", "record", "recover")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -19,6 +19,9 @@ CPU_PER_NVML = 1.2
 PSS_BYTES = 130e6
 SCRAPE_P99 = 0.010
 
+POLLED = (*WIRES, "topology")
+"""Collectors whose polls are mostly NVML; the others are in the CPU of the process."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -78,7 +81,7 @@ def _moment(daemon: Daemon, child: int) -> Moment:
     nvml = scrape.value("agent_nvml_seconds_total")
     if nvml is None:
         raise KitError("/metrics has no agent_nvml_seconds_total")
-    polls = sum(scrape.value("collector_cpu_seconds_total", collector=name) or 0.0 for name in WIRES)
+    polls = sum(scrape.value("collector_cpu_seconds_total", collector=name) or 0.0 for name in POLLED)
     return Moment(
         time.monotonic(), processes.cpu(daemon.pid), processes.cpu(child), nvml, polls, scrape.seconds
     )

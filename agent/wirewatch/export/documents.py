@@ -1,13 +1,14 @@
 """The JSON documents of the HTTP interface; docs/schemas is made from these types."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from wirewatch.core import component as core
 from wirewatch.core import types
 from wirewatch.core.component import NodeState
+from wirewatch.core.topology import Topology
 from wirewatch.core.types import Failed
 from wirewatch.verdict.node import judge_node
 
@@ -73,11 +74,22 @@ class StateDocument:
     collectors: list[Collector]
 
 
+@dataclass(frozen=True, slots=True)
+class TopologyDocument:
+    """The node as one graph; `topology` null until it was read for the first time."""
+
+    schema: Literal["wirewatch.topology/1"]
+    at: float
+    topology: Topology | None
+
+
 HEALTH = TypeAdapter(HealthDocument)
 STATE = TypeAdapter(StateDocument)
-DOCUMENTS: dict[str, TypeAdapter[HealthDocument] | TypeAdapter[StateDocument]] = {
+TOPOLOGY = TypeAdapter(TopologyDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {
     "wirewatch.health.1": HEALTH,
     "wirewatch.state.1": STATE,
+    "wirewatch.topology.1": TOPOLOGY,
 }
 
 
@@ -93,6 +105,13 @@ def state(node: NodeState, at: float, source: str) -> StateDocument:
     return StateDocument(
         "wirewatch.state/1", at, _health(verdict.health), verdict.job_ready, source, collectors
     )
+
+
+def topology(node: NodeState, at: float) -> TopologyDocument:
+    """The last graph that was read; what could not be read since is in the state, not here."""
+    component = node.components.get("topology")
+    graph = component.memory if component else None
+    return TopologyDocument("wirewatch.topology/1", at, graph if isinstance(graph, Topology) else None)
 
 
 _NAMES: dict[types.Health, Health] = {

@@ -61,6 +61,11 @@ def application(status: Status) -> FastAPI:
         document = documents.state(status.state(), status.now(), status.source)
         return _json(documents.STATE.dump_json(document), 200)
 
+    @app.get("/api/v1/topology", response_model=documents.TopologyDocument)
+    async def api_topology() -> Response:
+        """GPUs, NVLink peers, PCI places, NICs and the paths between them, as one graph."""
+        return _json(documents.TOPOLOGY.dump_json(documents.topology(status.state(), status.now())), 200)
+
     return app
 
 
