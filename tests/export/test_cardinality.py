@@ -10,14 +10,23 @@ from wirewatch.export.prometheus import Exposition
 
 BUDGET, HOPPER_DETAIL, BLACKWELL_DETAIL = 1200, 2200, 3500
 SET_ASIDE = {
-    "ports": 8 * 28,
-    "gpudirect and paths": 8 * 8 + 8,
     "probe": 60,
     "peer matrix": 56,
     "straggler": 8 * 8,
+    "XIDs that happen": 16,
+    "drift, baseline, probe schedule": 40,
+    "collectors": 2 * 8,
 }
-SET_ASIDE |= {"xid": 16, "drift, baseline, probe schedule": 40, "collectors": 5 * 8}
 LINKS = 18
+PORTS = 8
+
+
+def eight_of_each() -> Node:
+    """The demo node without the two ports that are not for the GPUs."""
+    node = Node("demo-dgx-h200")
+    node.options("infiniband", exclude=("mlx5_[89]",))
+    node.options("gpudirect", exclude=("mlx5_[89]",))
+    return node
 
 
 def count(state: NodeState) -> int:
@@ -27,14 +36,15 @@ def count(state: NodeState) -> int:
     return len(lines)
 
 
-def test_eight_gpus_leave_room_for_what_is_to_come() -> None:
-    node = Node()
+def test_eight_gpus_and_ports_leave_room_for_what_is_to_come() -> None:
+    node = eight_of_each()
     node.poll(times=2)
+    assert len(node.series("rdma_port_rate_bytes_per_second")) == PORTS
     assert count(node.state) + sum(SET_ASIDE.values()) <= BUDGET
 
 
 def test_link_detail_on_hopper() -> None:
-    node = Node()
+    node = eight_of_each()
     node.options("nvlink", link_detail=True)
     node.poll(times=2)
     assert len(node.series("nvlink_link_up")) == 8 * LINKS
@@ -45,7 +55,7 @@ def test_link_detail_on_hopper() -> None:
 
 
 def test_link_detail_with_the_error_kinds_of_blackwell() -> None:
-    node = Node()
+    node = eight_of_each()
     node.options("nvlink", link_detail=True)
     node.change("gpu*/Field(1[46][0-3],*)", "code", 3)
     for field in (201, 202, 203, 204, *range(206, 215), 219, 221):

@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator
 
 from wirewatch.collectors.infiniband.counters import CONGESTION, EFA_BYTES, ERRORS, LINK_DOWNED, WORDS
 from wirewatch.collectors.infiniband.values import Memory, Port, PortKey, Reading
-from wirewatch.core.rdma import PHYSICAL, STATES, WORD
+from wirewatch.core.rdma import ACTIVE, WORD
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 
 PORT = ("device", "port")
 UNSEEN = "all of it"
+SHOWN = ("down", "init", "armed", "active")
+SHOWN_PHYSICAL = ("polling", "disabled", "training", "link_up", "recovery")
 
 INFO = Metric(
     "rdma_port_info",
@@ -17,9 +19,19 @@ INFO = Metric(
     "Names, versions and place of an RDMA port.",
     UNSEEN,
 )
-STATE = Metric("rdma_port_state", Kind.GAUGE, (*PORT, "state"), "1 for the port's logical state.", UNSEEN)
+STATE = Metric(
+    "rdma_port_state",
+    Kind.GAUGE,
+    (*PORT, "state"),
+    "1 for the port's logical state; a deferred one is active, none of them is 1 in the reserved one.",
+    UNSEEN,
+)
 PHYSICAL_STATE = Metric(
-    "rdma_port_physical_state", Kind.GAUGE, (*PORT, "state"), "1 for the state of the port's wire.", UNSEEN
+    "rdma_port_physical_state",
+    Kind.GAUGE,
+    (*PORT, "state"),
+    "1 for the state of the port's wire, of those seen in practice.",
+    UNSEEN,
 )
 RATE = Metric(
     "rdma_port_rate_bytes_per_second",
@@ -115,10 +127,11 @@ def _info(reading: Reading, key: PortKey, port: Port) -> Sample:
 
 def _states(key: PortKey, port: Port) -> Iterator[Sample]:
     if not isinstance(port.state, Absent):
-        for name in STATES.values():
-            yield STATE.sample(port.state == name, *key, name)
+        state = "active" if port.state in ACTIVE else port.state
+        for name in SHOWN:
+            yield STATE.sample(state == name, *key, name)
     if not isinstance(port.physical, Absent):
-        for name in PHYSICAL.values():
+        for name in SHOWN_PHYSICAL:
             yield PHYSICAL_STATE.sample(port.physical == name, *key, name)
     up = port.state in {"active", "active_defer", "armed", "init"}
     if up and not isinstance(port.rate, Absent):
