@@ -1,9 +1,11 @@
 """A real port, published with every value of its files: read through a tree of our own below a fake root."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.collectors.drawn import Watched
 from wirewatch.core.rdma import WORD, Rate, counter, physical_state, port_rate, port_state
 from wirewatch.core.tree import RDMA
 from wirewatch.core.types import Absent, Why
@@ -93,3 +95,18 @@ def test_what_the_port_does_not_have_is_missing_and_not_zero(sysfs: SystemSysfs)
         told = counter(sysfs.read(f"{PORT}/{name}"))
         assert isinstance(told, Absent)
         assert told.why is Why.MISSING
+
+
+def test_the_collector_exports_the_published_numbers_and_finds_nothing_wrong(tmp_path: Path) -> None:
+    node = Watched("infiniband")
+    node.hardware = replace(node.hardware, sysfs=build(tmp_path))
+    assert node.poll(3) == ()
+    assert node.series("rdma_port_transmit_bytes_total") == [230442669431839 * 4]
+    assert node.series("rdma_port_receive_bytes_total") == [230539874932483 * 4]
+    assert node.series("rdma_port_errors_total", kind="receive") == [14]
+    assert node.series("rdma_port_errors_total", kind="buffer_overrun") == [15]
+    assert node.series("rdma_port_counters_saturated") == [1]
+    assert node.series("rdma_port_congestion_total", kind="wait") == [2489603687]
+    assert node.series("rdma_port_congestion_total", kind="adaptive_retransmits") == [3]
+    assert node.series("rdma_port_rate_bytes_per_second") == [50e9]
+    assert node.series("rdma_port_info", model="MT4129", firmware="28.41.1000") == [1]

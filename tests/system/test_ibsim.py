@@ -13,9 +13,10 @@ from typing import Self
 
 import pytest
 
+from tests.collectors.drawn import Watched
 from wirewatch.core.ibstat import Ibstat, PortFacts, parse_ibstat
 from wirewatch.core.ports import Output
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Health, Why
 from wirewatch.hw.command import SystemCommand
 
 pytestmark = pytest.mark.system
@@ -215,6 +216,26 @@ def test_on_this_very_machine_ibstat_tells_of_devices_that_the_kernel_has_and_of
     assert set(parse_ibstat(told.out).devices) <= {
         device.name for device in Path("/sys/class/infiniband").glob("*")
     }
+
+
+def test_the_real_ibstat_is_compared_with_sysfs_and_told_when_the_wires_differ(fabric: Fabric) -> None:
+    """The simulator has no sysfs of its own: ours says what its port did when both agreed."""
+    fabric.manage()
+    fabric.wait(lambda port: port.state == "active")
+    node = Watched("infiniband")
+    node.files.nic("ibsim0", "0000:10:00.0", "pci0000:00/0000:00:01.0", rate="40 Gb/sec (4X QDR)")
+    node.hardware = replace(node.hardware, command=fabric.command())
+    assert node.poll(2) == ()
+    fabric.console(f'Unlink "{NODE}"[1]')
+    fabric.wait(lambda port: port.state == "down")
+    node.poll(2, every=300.0)
+    node.poll(1)
+    assert node.rules() == {("infiniband.ibstat_disagrees", "ibsim0 port 1"): Health.DEGRADED}
+    words = "state: ibstat down, sysfs active; physical state: ibstat polling, sysfs link_up"
+    assert node.component.findings[0].evidence == words
+    node.files.set("ibsim0", state="1: DOWN", phys_state="2: Polling")
+    node.poll(3, every=300.0)
+    assert node.rules() == {("infiniband.port_down", "ibsim0 port 1"): Health.FAILED}
 
 
 def test_nothing_of_the_fabric_is_left_behind(tmp_path: Path) -> None:
