@@ -10,7 +10,7 @@ COLLECTOR: Collector[Reading, Memories[Memory], Options, PciePolicy] = Collector
     name="pcie",
     about="PCIe generation, width, replays and errors of each GPU",
     lane="nvml",
-    options=Options(),
+    options=Options(interval=30.0),
     policy=PciePolicy(),
     metrics=METRICS,
     start={},

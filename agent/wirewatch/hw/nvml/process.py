@@ -14,6 +14,9 @@ from wirewatch.hw.nvml import wire
 KILL_WAIT = 1.0
 """Seconds that a killed process may take to die before it counts as stuck in the driver."""
 
+PIPE = 65536
+"""Bytes that a pipe holds; a larger buffer would be mapped and unmapped for each reply."""
+
 Kill = Callable[[int, int], None]
 
 
@@ -99,7 +102,7 @@ class Child:
     def _line(self, end: float) -> bytes:
         while b"\n" not in self._rest:
             _wait(self._from, select.POLLIN, end)
-            data = os.read(self._from, 1 << 20)
+            data = os.read(self._from, PIPE)
             if not data:
                 raise ChildDied(self._how())
             self._rest += data

@@ -85,7 +85,7 @@ def decode_reply(line: bytes) -> Reply:
         ValueError: the line is not a reply.
     """
     try:
-        seconds, broken, values, times = json.loads(line)
+        seconds, broken, values, times = json.loads(line.decode())
         spent = repeat(0.0, len(values)) if times is None else times
         answers = tuple(Answer(_unpack(v), float(us)) for v, us in zip(values, spent, strict=True))
         return Reply(answers, float(seconds), str(broken))
@@ -93,8 +93,12 @@ def decode_reply(line: bytes) -> Reply:
         raise ValueError(f"not a reply: {line[:80]!r}") from error
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+"""One encoder for all lines: `json.dumps` with separators makes a new one each time."""
+
+
 def _line(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    return _encode(value).encode() + b"\n"
 
 
 _ABSENT = "!absent"
