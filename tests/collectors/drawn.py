@@ -131,17 +131,22 @@ class Programs:
 
 @dataclass
 class Gpus:
-    """An NVML port of GPUs at the addresses given, that answers from a table by GPU and question."""
+    """An NVML port of GPUs at the addresses given, that answers from a table by GPU and question.
+
+    `listed` counts how often they were enumerated.
+    """
 
     addresses: Sequence[str] = ()
     table: dict[tuple[str | None, str], Json | Absent] = field(default_factory=dict)
     absent: Absent | None = None
     number: int = 1
+    listed: int = 0
 
     def session(self) -> int:
         return self.number
 
     def gpus(self) -> Sequence[Gpu] | Absent:
+        self.listed += 1
         if self.absent is not None:
             return self.absent
         return [Gpu(i, f"GPU-{i}", address, "NVIDIA H100") for i, address in enumerate(self.addresses)]

@@ -62,7 +62,7 @@ def test_no_two_collectors_share_a_metric() -> None:
 def test_options_are_possible_and_the_deadline_leaves_room(collector: AnyCollector) -> None:
     options = collector.options
     assert 0 < options.deadline <= options.interval
-    assert collector.lane in {"nvml", "host", "files"}
+    assert collector.lane in {"nvml", "host", "files", "kernel"}
     assert collector.about
 
 

@@ -105,6 +105,8 @@ def test_what_must_work_and_does_not_is_failed_and_what_cannot_be_told_is_unknow
 def test_gpudirect_that_is_expected_without_any_nic_is_failed() -> None:
     node = Watched("gpudirect", Files(), Gpus(GPUS), Expect(gpudirect=True))
     node.poll()
+    assert node.rules() == {("gpudirect.missing", "node"): DEGRADED}
+    node.poll()
     assert node.rules() == {("gpudirect.missing", "node"): FAILED}
     without = Watched("gpudirect", Files(), Gpus(GPUS))
     assert without.poll() == ()
@@ -214,3 +216,22 @@ def test_a_virtual_machine_that_hides_its_bridges_is_not_judged_by_them() -> Non
     assert node.poll(3) == ()
     assert state(node, "acs") == state(node, "iommu") == "not applicable"
     assert node.series("gpu_nic_path_info", path="unknown", nearest="false") == [1]
+
+
+def test_bridges_are_still_judged_while_a_place_cannot_be_read() -> None:
+    node = watched()
+    node.files.texts[f"{PCI}/0000:02:01.0/config"] = config_space(acs=0x001D)
+    node.poll(2)
+    for address in GPUS:
+        node.files.links[f"{PCI}/{address}"] = Absent(Why.TIMEOUT, "no answer", 110)
+    node.poll(3)
+    assert node.rules() == {("gpudirect.acs", "0000:02:01.0"): DEGRADED}
+
+
+def test_what_cannot_be_told_is_one_finding_however_many_reasons_there_are() -> None:
+    node = watched(gpudirect=True)
+    denied = Absent(Why.DENIED, "no", 13)
+    node.files.texts |= {"/sys/class/infiniband_verbs": denied, "/proc/driver/nvidia/version": denied}
+    del node.files.texts["/sys/module/nvidia_peermem/version"]
+    node.poll(2)
+    assert [f.rule for f in node.component.findings] == ["gpudirect.blind"]

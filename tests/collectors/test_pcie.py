@@ -139,3 +139,28 @@ def test_an_error_count_that_is_not_understood_is_told() -> None:
     node.files.texts[f"{PCI}/{ADDRESSES[0]}/aer_dev_fatal"] = "what is this"
     node.poll()
     assert node.rules() == {("pcie.blind", "GPU 0"): UNKNOWN}
+
+
+def test_replays_are_measured_by_the_rate_at_which_the_link_works() -> None:
+    node = watched()
+    count = 0
+    for _ in range(8):
+        tell(node, 0, replays=count, generation=1, state=8)
+        assert node.poll(every=30.0) == ()
+        count += 5
+
+
+def test_slots_of_two_kinds_in_equal_number_say_nothing_of_each_other() -> None:
+    node = watched()
+    for index in (2, 3):
+        tell(node, index, generation=4, most=4)
+    assert node.poll(3) == ()
+
+
+def test_errors_are_asked_for_again_once_the_place_of_a_gpu_is_known() -> None:
+    node = watched()
+    node.gpus.addresses = ("", *ADDRESSES[1:])
+    node.poll()
+    node.gpus.addresses = ADDRESSES
+    node.poll()
+    assert node.series("pcie_errors_total", gpu="0", severity="fatal") == [0]

@@ -207,3 +207,80 @@ def test_a_node_that_offers_neither_has_nothing_to_watch() -> None:
     node.log.absent = Absent(Why.UNSUPPORTED, "none")
     assert node.poll() == ()
     assert node.component.health is None
+
+
+def test_the_gpus_are_asked_for_once_and_again_while_one_has_no_name() -> None:
+    node = watched("x")
+    node.poll(10, every=5.0)
+    assert node.gpus.listed == 1
+    node.log.lines.append(xid(79, "0000:99:00"))
+    node.poll(3, every=5.0)
+    assert node.gpus.listed == 3
+
+
+def test_nvml_that_is_not_initialised_is_not_waited_for() -> None:
+    node = watched(xid(79))
+    node.gpus.number = 0
+    node.poll(2)
+    assert node.gpus.listed == 0
+    assert node.rules() == {("xid.79", "0000:05:00"): FAILED}
+
+
+def test_a_log_that_cannot_be_read_once_is_not_counted_again() -> None:
+    node = watched(*[xid(31)] * 5, xid(94))
+    node.gpus.table[None, "Events()"] = []
+    node.poll()
+    node.log.absent = Absent(Why.TIMEOUT, "EIO", 5)
+    node.poll()
+    assert node.rules()["xid.blind", "node"] is UNKNOWN
+    node.log.absent = None
+    node.poll(2)
+    assert node.series("xid_events_total", xid="94") == [1]
+    assert node.series("xid_events_total", xid="31") == [5]
+
+
+def test_a_recovery_action_without_words_is_counted_and_left_to_who_can_read_it() -> None:
+    node = watched()
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = [{"number": 1, "uuid": "GPU-1", "xid": 154}]
+    assert node.poll(3) == ()
+    assert node.series("xid_events_total", xid="154") == [1]
+
+
+def test_the_lines_that_follow_an_sxid_are_not_more_of_them() -> None:
+    start = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, "
+    node = watched(
+        f"{start}Non-fatal, Link 46 MC TS crumbstore MCTO (First)",
+        f"{start}Severity 0 Engine instance 46 Sub-engine instance 00",
+        f"{start}Data {{0x00140004, 0x00100000}}",
+    )
+    node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 100
+    node.poll()
+    assert node.series("sxid_events_total") == [1]
+    assert node.rules() == {("sxid.28006", "link 46 0000:c1:00"): DEGRADED}
+
+
+def test_a_clock_that_is_set_while_we_look_makes_no_event_old() -> None:
+    node = watched("boot")
+    node.host.told["BootTime"] = 946_684_800.0
+    node.poll()
+    node.log.lines.append(xid(94))
+    node.poll()
+    assert node.rules() == {("xid.94", "GPU 0"): DEGRADED}
+
+
+def test_a_card_in_a_lesser_slot_by_design_is_counted_and_no_finding() -> None:
+    limited = "252.048 Gb/s available PCIe bandwidth, limited by 16.0 GT/s PCIe x16 link at 0000:5b:01.0"
+    node = watched(f"mlx5_core 0000:5c:00.0: {limited}")
+    node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 100
+    assert node.poll() == ()
+    assert node.series("kernel_events_total", kind="nic_pcie_limited") == [1]
+
+
+def test_a_gpu_that_is_not_enumerated_any_more_does_not_lend_its_number() -> None:
+    node = watched(xid(79))
+    node.poll()
+    node.gpus.addresses, node.gpus.number = ADDRESSES[1:], 2
+    node.poll(2)
+    assert node.rules() == {("xid.79", "0000:05:00"): FAILED}
+    assert len(node.series("xid_last_event_timestamp_seconds")) == 2

@@ -80,7 +80,6 @@ def test_a_state_that_is_none_of_the_kernel_s_is_malformed(text: str) -> None:
     assert repr(text) in told.detail
 
 
-@pytest.mark.parametrize("text", ["", "LinkUp", "0: <unknown>", "8: <unknown>"])
 def test_a_physical_state_that_is_none_of_the_kernel_s_is_malformed(text: str) -> None:
     told = physical_state(text)
     assert isinstance(told, Absent)

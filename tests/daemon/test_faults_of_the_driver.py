@@ -34,6 +34,8 @@ def test_a_driver_that_hangs_or_dies_is_told_of_its_gpu(
 def test_the_demo_serves_every_collector_and_is_healthy(tmp_path: Path) -> None:
     with Daemon(("--demo",), tmp_path) as daemon:
         daemon.ready()
+        # XIDs wait for nobody: their GPUs have names once another collector has found them.
+        daemon.wait("/api/v1/state", '"collector":"xid","health":"ok"')
         document = daemon.get("/health").json()
         assert (document["health"], document["findings"]) == ("ok", [])
         state = daemon.get("/api/v1/state").json()

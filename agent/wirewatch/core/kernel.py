@@ -26,6 +26,11 @@ def wanted(raw: str) -> bool:
     return raw.partition(";")[2].startswith(WANTED)
 
 
+def vital(raw: str) -> bool:
+    """Whether a record may tell of an XID or of a GPU that has gone."""
+    return any(word in raw for word in ("Xid", "fallen off the bus", "The NVIDIA GPU"))
+
+
 def parse_record(raw: str) -> Record | None:
     """The record, None when it is not of the kernel's form."""
     match = _RECORD.match(raw)

@@ -17,6 +17,8 @@ _INSTANCE = r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?"
 _NUMBER = r"(?P<number>\d{1,9})(?:, ?(?P<rest>.*))?$"
 _XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_PCI}{_INSTANCE}\): {_NUMBER}", re.ASCII)
 _SXID = re.compile(rf"nvidia-nvswitch\d*: SXid \((?:PCI:)?{_PCI}\): {_NUMBER}", re.ASCII)
+_DETAIL = re.compile(r"nvidia-nvswitch\d*: SXid \([^)]*\): \d+, (?:Severity \d+ Engine instance|Data \{)")
+"""Further lines of an SXid that has been told already."""
 _OFF_BUS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_PCI}:? .*fallen off the bus")
 _ABOUT_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}$")
 """First of several lines; what follows may be that it is not supported, or that it fell off the bus."""
@@ -84,6 +86,8 @@ def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Even
 
 
 def _parse(text: str, seconds: float) -> Event | None:
+    if _DETAIL.search(text):
+        return None
     for kind, form in ((XID, _XID), (SXID, _SXID)):
         if match := form.search(text):
             message = _WHO.sub("", (match["rest"] or "").strip())

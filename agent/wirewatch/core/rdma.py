@@ -16,6 +16,7 @@ STATES: Mapping[int, str] = {
     5: "active_defer",
 }
 PHYSICAL: Mapping[int, str] = {
+    0: "unknown",
     1: "sleep",
     2: "polling",
     3: "disabled",

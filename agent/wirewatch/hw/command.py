@@ -26,7 +26,7 @@ class SystemCommand:
     def __init__(self, search: str = SEARCH, deadline: float = DEADLINE) -> None:
         self._search = search
         self._deadline = deadline
-        self._stuck: int | None = None
+        self._stuck: subprocess.Popen[bytes] | None = None
 
     def run(self, name: str) -> Output | Absent:
         command = ALLOWED.get(name)
@@ -60,7 +60,7 @@ class SystemCommand:
         try:
             process.communicate(timeout=KILL_WAIT)
         except subprocess.TimeoutExpired:
-            self._stuck = process.pid
+            self._stuck = process
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
@@ -75,8 +75,9 @@ def _signal(group: int, number: int) -> bool:
     return True
 
 
-def _alive(group: int) -> bool:
-    return _signal(group, 0)
+def _alive(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether it or anything that it started still runs; asking it first takes a dead one off the list."""
+    return process.poll() is None or _signal(process.pid, 0)
 
 
 def _text(data: bytes) -> str:

@@ -3,15 +3,16 @@
 import errno
 import os
 from collections import deque
+from operator import itemgetter
 from pathlib import Path
 
-from wirewatch.core.kernel import parse_record, wanted
+from wirewatch.core.kernel import parse_record, vital, wanted
 from wirewatch.core.ports import KernelLog
 from wirewatch.core.types import Absent
 from wirewatch.hw.sysfs import absent_errno
 
 KEPT = 4096
-"""Records that are kept of the log: those that concern us, so months of them."""
+"""Records that are kept of XIDs, and as many of all others: a card that floods the log drives no XID out."""
 _RECORD_BYTES = 8192
 
 
@@ -21,7 +22,8 @@ class SystemKmsg:
     def __init__(self, path: Path = Path("/dev/kmsg")) -> None:
         self._path = path
         self._handle: int | None = None
-        self._kept: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[int, str]] = deque()
+        self._noise: deque[tuple[int, str]] = deque()
         self._next: int | None = None
         self._last = -1
         self._missed = 0
@@ -34,7 +36,8 @@ class SystemKmsg:
         except OSError as error:
             self._close()
             return absent_errno(error.errno or 0, str(self._path))
-        return KernelLog(tuple(raw for number, raw in self._kept if number > after), self._missed)
+        kept = sorted((one for one in (*self._kept, *self._noise) if one[0] > after), key=itemgetter(0))
+        return KernelLog(tuple(raw for _, raw in kept), self._missed)
 
     def _drain(self, handle: int) -> None:
         while True:
@@ -61,7 +64,11 @@ class SystemKmsg:
         self._missed += max(0, number - self._next) if self._next is not None else 0
         self._next = number + 1
         if wanted(raw):
-            self._kept.append((number, raw.rstrip("\n")))
+            records = self._kept if vital(raw) else self._noise
+            records.append((number, raw.rstrip("\n")))
+            if len(records) > KEPT:
+                records.popleft()
+                self._missed += vital(raw)
 
     def _close(self) -> None:
         if self._handle is not None:

@@ -84,6 +84,7 @@ def _folder(sysfs: Sysfs, path: str, files: Sequence[str]) -> Iterator[Access]:
 def _pci(sysfs: Sysfs, device: str) -> Iterator[Access]:
     """What hangs at a device; the configuration of bridges only, which redirect what passes them."""
     yield "link", f"{device}/driver"
+    yield "link", f"{device}/physfn"
     yield "link", f"{device}/iommu_group"
     code = sysfs.read(f"{device}/class")
     if not isinstance(code, Absent) and code.startswith(BRIDGE):

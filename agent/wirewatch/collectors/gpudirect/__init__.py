@@ -9,7 +9,7 @@ from wirewatch.core.collector import Collector
 COLLECTOR: Collector[Reading, Memory, GpudirectOptions, GpudirectPolicy] = Collector(
     name="gpudirect",
     about="GPUDirect RDMA: paths from GPUs to NICs, peer memory, ACS, IOMMU, NCCL's settings",
-    lane="files",
+    lane="nvml",
     options=GpudirectOptions(),
     policy=GpudirectPolicy(),
     metrics=METRICS,

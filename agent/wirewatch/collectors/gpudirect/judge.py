@@ -1,11 +1,13 @@
 """Judging GPUDirect RDMA: what has been in the way for more than one look."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from wirewatch.collectors.gpudirect.checks import Check, State, checks, known_acs
 from wirewatch.collectors.gpudirect.paths import all_paths
 from wirewatch.collectors.gpudirect.values import Acs, GpudirectPolicy, Memory, Reading
 from wirewatch.core.component import blind_finding
+from wirewatch.core.pci import Place
 from wirewatch.core.rates import Streak
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 
@@ -23,7 +25,7 @@ def judge(
 ) -> tuple[Memory, tuple[Finding, ...]]:
     reading = ok.value
     if not reading.gpus or not reading.nics:
-        return memory, _absent(expect)
+        return _missing(memory, policy, expect)
     acs = known_acs(memory, reading)
     told = {check.name: check for check in checks(reading, acs)}
     if not policy.judge_iommu:
@@ -35,8 +37,13 @@ def judge(
         for name in sorted(shown | held)
     }
     evidence = {**{n: memory.evidence.get(n, "") for n in held}, **{n: told[n].evidence for n in shown}}
-    new = Memory(acs, reading.acs_looked, streaks, evidence)
+    new = Memory(acs, reading.acs_looked, _places(memory, reading), streaks, evidence)
     return new, (*_findings(new, reading, policy, expect), *_blind(told, expect))
+
+
+def _places(memory: Memory, reading: Reading) -> dict[str, Place]:
+    now = {**{gpu.pci: place for gpu, place in reading.gpus}, **reading.nics}
+    return {**memory.places, **{name: p for name, p in now.items() if not isinstance(p, Absent)}}
 
 
 def _findings(memory: Memory, reading: Reading, policy: GpudirectPolicy, expect: Expect) -> Iterator[Finding]:
@@ -81,14 +88,18 @@ def _passing(bridge: str, reading: Reading, near: dict[tuple[str, str], str]) ->
 
 def _blind(told: dict[str, Check], expect: Expect) -> Iterator[Finding]:
     """What cannot be told is a finding only where the operator says that it must work."""
-    for name in sorted(_NEEDED):
-        if expect.gpudirect and told[name].state is State.UNKNOWN:
-            yield blind_finding("gpudirect", Subject(), Absent(Why.DENIED, f"{name}: {told[name].evidence}"))
+    unknown = [f"{n}: {told[n].evidence}" for n in sorted(_NEEDED) if told[n].state is State.UNKNOWN]
+    if expect.gpudirect and unknown:
+        yield blind_finding("gpudirect", Subject(), Absent(Why.DENIED, "; ".join(unknown)))
 
 
-def _absent(expect: Expect) -> tuple[Finding, ...]:
+def _missing(memory: Memory, policy: GpudirectPolicy, expect: Expect) -> tuple[Memory, tuple[Finding, ...]]:
+    """No NIC or no GPU: nothing to watch, unless the operator says that there must be."""
     if not expect.gpudirect:
-        return ()
+        return memory, ()
+    streak = memory.streaks.get("missing", Streak()).see(present=True)
+    new = replace(memory, streaks={**memory.streaks, "missing": streak})
+    health = Health.FAILED if streak.count >= policy.confirm else Health.DEGRADED
     action = "look for RDMA devices that are missing (`ls /sys/class/infiniband`), or correct [expect]"
     evidence = "GPUDirect RDMA is expected, and there is no RDMA device or no GPU"
-    return (Finding("gpudirect.missing", Health.FAILED, Subject(), evidence, action),)
+    return new, (Finding("gpudirect.missing", health, Subject(), evidence, action),)

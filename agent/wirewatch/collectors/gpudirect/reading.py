@@ -8,6 +8,7 @@ from wirewatch.collectors.gpudirect.values import Acs, GpudirectOptions, Memory,
 from wirewatch.core.asking import as_str
 from wirewatch.core.ncclconf import TOPOLOGY, NcclConf, parse_nccl_conf
 from wirewatch.core.pci import Place, acs_redirects, bridges_between
+from wirewatch.core.pergpu import is_lost
 from wirewatch.core.ports import Hardware, Question, Sysfs
 from wirewatch.core.tree import DEVICES, count_nodes, rdma_address, rdma_devices, read_place
 from wirewatch.core.types import Absent, Why
@@ -30,8 +31,8 @@ def read(hardware: Hardware, memory: Memory, options: GpudirectOptions) -> Readi
     if isinstance(gpus, Absent):
         return gpus
     sysfs, mono = hardware.sysfs, hardware.clock.mono()
-    places = tuple((gpu, read_place(sysfs, gpu.pci)) for gpu in gpus)
-    nics = _nics(sysfs, options)
+    places = tuple((gpu, _known(read_place(sysfs, gpu.pci), memory.places.get(gpu.pci))) for gpu in gpus)
+    nics = _nics(sysfs, options, memory)
     if isinstance(nics, Absent):
         return nics
     nodes = count_nodes(sysfs)
@@ -53,7 +54,12 @@ def read(hardware: Hardware, memory: Memory, options: GpudirectOptions) -> Readi
     )
 
 
-def _nics(sysfs: Sysfs, options: GpudirectOptions) -> Mapping[str, Place | Absent] | Absent:
+def _known(place: Place | Absent, last: Place | None) -> Place | Absent:
+    """A place that cannot be read is where it was: cards do not move while the machine is up."""
+    return last if isinstance(place, Absent) and is_lost(place) and last is not None else place
+
+
+def _nics(sysfs: Sysfs, options: GpudirectOptions, memory: Memory) -> Mapping[str, Place | Absent] | Absent:
     names = rdma_devices(sysfs)
     if isinstance(names, Absent):
         return names
@@ -61,7 +67,8 @@ def _nics(sysfs: Sysfs, options: GpudirectOptions) -> Mapping[str, Place | Absen
     for name in names:
         if not any(fnmatchcase(name, pattern) for pattern in options.exclude):
             address = rdma_address(sysfs, name)
-            found[name] = address if isinstance(address, Absent) else read_place(sysfs, address)
+            place = address if isinstance(address, Absent) else read_place(sysfs, address)
+            found[name] = _known(place, memory.places.get(name))
     return found
 
 

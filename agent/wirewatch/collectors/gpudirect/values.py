@@ -70,9 +70,13 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`acs` holds what was last known of each bridge, `acs_looked` when, in monotonic seconds."""
+    """`acs` holds what was last known of each bridge, `acs_looked` when, in monotonic seconds.
+
+    `places`: where each GPU and NIC was last seen, by PCI address or device.
+    """
 
     acs: Acs = field(default_factory=dict)
     acs_looked: float | None = None
+    places: Mapping[str, Place] = field(default_factory=dict)
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     evidence: Mapping[str, str] = field(default_factory=dict)

@@ -25,7 +25,12 @@ def compare(before: Check, reading: Reading, mono: float) -> Check:
         return before
     if isinstance(told, Absent):
         trouble = {} if told.why in {Why.MISSING, Why.UNSUPPORTED} else {("", ""): str(told)}
-        return Check(mono, trouble, bool(trouble) and trouble == before.disagreements, before.unparsed)
+        if not trouble:
+            return Check(mono, {}, repeated=False, unparsed=before.unparsed)
+        # It said nothing this time: what it said before stands.
+        stood = before.disagreements if before.repeated else {}
+        again = set(trouble) <= set(before.disagreements)
+        return Check(mono, {**stood, **trouble}, bool(stood) or again, before.unparsed)
     parsed = parse_ibstat(told.out)
     differs = dict(_differences(parsed, told, reading))
     # Texts carry numbers that move; the places tell whether it is the same disagreement.

@@ -83,7 +83,7 @@ def _active_ports(reading: Reading, ports: Mapping[PortKey, PortMemory]) -> int:
     """Ports that are active, and those of cards that are elsewhere on purpose."""
     active = sum(is_active(ports[key].last) for key in reading.ports)
     away = {name for name, where in reading.missing.items() if where.away}
-    lent = sum(key[0] in away and port.was_active for key, port in ports.items())
+    lent = sum(key[0] in away and is_active(port.last) for key, port in ports.items())
     return active + lent + sum(bool(where.away) for where in reading.strays.values())
 
 
@@ -103,7 +103,8 @@ def device_streaks(
         if narrow(link) or (lost and known is not None and narrow(known)):
             sure[f"pcie:{name}"] = not lost
     if expect.rdma_ports is not None and _active_ports(reading, ports) < expect.rdma_ports:
-        sure["missing"] = not any(is_lost(port.state) for port in reading.ports.values())
+        unread = any(identity.lost for identity in reading.identities.values())
+        sure["missing"] = not unread and not any(is_lost(port.state) for port in reading.ports.values())
     before = memory.streaks
     return {fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sorted(sure.items())}
 
@@ -113,15 +114,17 @@ def _confirmed(streak: Streak, policy: InfinibandPolicy) -> Health:
 
 
 def findings(memory: Memory, reading: Reading, policy: InfinibandPolicy, expect: Expect) -> Iterator[Finding]:
-    away = {name for name, where in reading.missing.items() if where.away}
     for key, port in sorted(memory.ports.items()):
-        if key[0] not in away:
-            yield from _port(key, port, policy)
-            yield from _unread(key, reading)
+        # A card that has gone away with a fault took it along: going away repairs nothing.
+        yield from _port(key, port, policy)
+        yield from _unread(key, reading)
+    for name, identity in reading.identities.items():
+        if identity.lost is not None:
+            yield blind_finding("infiniband", Subject(device=name), identity.lost)
     yield from _inactive(memory, reading, policy)
     for name, where in sorted(reading.missing.items()):
         subject = Subject(device=name)
-        if where.away is None:
+        if where.away is None and memory.identities.get(name):
             yield blind_finding("infiniband", subject, Absent(Why.DENIED, where.reason))
         if f"gone:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"gone:{name}"], policy)
@@ -194,7 +197,9 @@ def _unread(key: PortKey, reading: Reading) -> Iterator[Finding]:
                 "infiniband", subject, Absent(Why.LOST, "was here before, is not listed any more")
             )
         return
-    values: dict[str, object] = {"state": port.state, "physical state": port.physical, "rate": port.rate}
+    values: dict[str, object] = {"state": port.state, "physical state": port.physical}
+    if is_active(port):
+        values["rate"] = port.rate
     values |= {
         path: port.counters[f"counters/{path}"]
         for path in ("link_downed",)

@@ -10,6 +10,7 @@ from wirewatch.collectors.infiniband.values import (
     InfinibandPolicy,
     Memory,
     Port,
+    PortKey,
     PortMemory,
     Reading,
 )  # fmt: skip
@@ -26,14 +27,18 @@ def judge(
 ) -> tuple[Memory, tuple[Finding, ...]]:
     reading = ok.value
     usual = _usual_rates(memory, reading)
-    ports = dict(memory.ports)
+    ports = _same_ports(memory, reading)
     for key, port in reading.ports.items():
         board = reading.identities[key[0]].board
         known = ports.get(key) or PortMemory(port, board)
         ports[key] = _remember(replace(known, board=board), port, usual, policy, expect, ok.mono)
     new = Memory(
-        identities={**{n: memory.identities[n] for n in reading.missing}, **reading.identities},
+        identities={
+            **{n: memory.identities[n] for n in reading.missing if memory.identities[n].pci},
+            **reading.identities,
+        },
         looked=reading.looked,
+        away=frozenset(name for name, where in reading.missing.items() if where.away),
         strays=reading.strays,
         refused=reading.refused,
         ports=ports,
@@ -45,6 +50,29 @@ def judge(
         check=crosscheck.compare(memory.check, reading, ok.mono),
     )
     return new, (*faults.findings(new, reading, policy, expect), *crosscheck.findings(new.check))
+
+
+def _same_ports(memory: Memory, reading: Reading) -> dict[PortKey, PortMemory]:
+    """What is remembered of ports that are still the same ones, by the names that they have now.
+
+    A device with another name keeps its past; a name with another card behind it has none. A device without
+    a place on PCI, which a command made, is forgotten when it goes. A card that comes back from a pod is as
+    the pod left it.
+    """
+    fresh = {name: i for name, i in reading.identities.items() if name not in memory.identities}
+    renamed = {identity.pci: name for name, identity in fresh.items() if identity.pci}
+    ports = {}
+    for (name, port), known in memory.ports.items():
+        before = memory.identities.get(name)
+        now = reading.identities.get(name)
+        back = name in memory.away and now is not None and not known.streaks
+        if before is None or back or (now is not None and not now.same_card(before)):
+            continue
+        if now is None and name not in reading.missing:
+            name = renamed.get(before.pci, "")  # noqa: PLW2901
+        if name and (before.pci or now is not None):
+            ports[name, port] = known
+    return ports
 
 
 def _rate(port: Port) -> float | None:

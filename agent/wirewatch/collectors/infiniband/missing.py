@@ -25,9 +25,16 @@ def where_is(sysfs: Sysfs, address: str) -> Where:
         if there.why in {Why.MISSING, Why.LOST}:
             return Where(away=False, reason=f"no PCI device at {address} any more")
         return Where(None, str(there))
-    driver = _driver(sysfs, address)
-    if not driver:
-        return Where(away=False, reason=f"no driver is bound to {address}")
+    return _by_driver(sysfs, address)
+
+
+def _by_driver(sysfs: Sysfs, address: str) -> Where:
+    bound = sysfs.link(f"{DEVICES}/{address}/driver")
+    if isinstance(bound, Absent):
+        if bound.why is Why.MISSING:
+            return Where(away=False, reason=f"no driver is bound to {address}")
+        return Where(None, str(bound))
+    driver = bound.rpartition("/")[2]
     if driver in PASSED_ON:
         return Where(away=True, reason=f"passed on to a virtual machine or program ({driver})")
     return _in_namespace(sysfs, address, driver)
@@ -48,7 +55,8 @@ def _in_namespace(sysfs: Sysfs, address: str, driver: str) -> Where:
 def find_strays(sysfs: Sysfs, claimed: set[str]) -> dict[str, Where]:
     """Network cards of vendors that make RDMA, which no RDMA device claims, by PCI address.
 
-    They count when ports are expected: the agent may have been started while a pod had the card.
+    They count when ports are expected: the agent may have been started while a pod had the card. Virtual
+    functions do not.
     """
     addresses = sysfs.entries(DEVICES)
     if isinstance(addresses, Absent):
@@ -58,11 +66,7 @@ def find_strays(sysfs: Sysfs, claimed: set[str]) -> dict[str, Where]:
         kind = sysfs.read(f"{DEVICES}/{address}/class")
         if address in claimed or isinstance(kind, Absent) or not kind.startswith((INFINIBAND, ETHERNET)):
             continue
-        if sysfs.read(f"{DEVICES}/{address}/vendor") in VENDORS:
+        ours = sysfs.read(f"{DEVICES}/{address}/vendor") in VENDORS
+        if ours and isinstance(sysfs.link(f"{DEVICES}/{address}/physfn"), Absent):
             found[address] = where_is(sysfs, address)
     return found
-
-
-def _driver(sysfs: Sysfs, address: str) -> str:
-    resolved = sysfs.link(f"{DEVICES}/{address}/driver")
-    return "" if isinstance(resolved, Absent) else resolved.rpartition("/")[2]

@@ -4,21 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from wirewatch.collectors.infiniband.counters import KNOWN
+from wirewatch.collectors.infiniband.identity import goes_by_another_name, identify
 from wirewatch.collectors.infiniband.missing import find_strays, where_is
 from wirewatch.collectors.infiniband.values import (
-    Identity,
     InfinibandOptions,
     Memory,
     PciLink,
     Port,
-    PortKey,
     Reading,
     Refusal,
 )  # fmt: skip
 from wirewatch.core import pci, rdma
 from wirewatch.core.ports import Hardware, Sysfs
-from wirewatch.core.tree import DEVICES, RDMA, rdma_address, rdma_devices
+from wirewatch.core.tree import DEVICES, RDMA, rdma_devices
 from wirewatch.core.types import Absent, Why
 
 DAY = 86400.0
@@ -29,18 +27,20 @@ def read(hardware: Hardware, memory: Memory, options: InfinibandOptions) -> Read
     names = rdma_devices(sysfs)
     if isinstance(names, Absent):
         return names
-    devices = tuple(n for n in names if not _excluded(n, options))
+    allowed = [n for n in names if not _excluded(n, options)]
     due = memory.looked is None or mono - memory.looked >= options.identity_interval
-    known = {} if due else memory.identities
-    identities = {name: known.get(name) or _identify(sysfs, name) for name in devices}
+    kept = {n: i for n, i in memory.identities.items() if not due and i.lost is None}
+    told = {name: kept.get(name) or identify(sysfs, name, memory.identities.get(name)) for name in allowed}
+    identities = {name: identity for name, identity in told.items() if identity is not None}
+    devices = tuple(identities)
     refused = dict(memory.refused)
-    ports: dict[PortKey, Port] = {}
-    for name, identity in identities.items():
-        for port, counters in identity.ports.items():
-            ports[name, port] = _read_port(
-                sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono
-            )
-    absent = {n: i for n, i in memory.identities.items() if n not in identities and not _excluded(n, options)}
+    ports = {
+        (name, port): _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono)
+        for name, identity in identities.items()
+        for port, counters in identity.ports.items()
+    }
+    unlisted = {n: i for n, i in memory.identities.items() if n not in allowed and not _excluded(n, options)}
+    absent = {n: i for n, i in unlisted.items() if not goes_by_another_name(i, identities)}
     if due:
         strays = find_strays(sysfs, {i.pci for i in (*identities.values(), *absent.values())})
     return Reading(
@@ -66,37 +66,6 @@ def _ibstat_due(memory: Memory, options: InfinibandOptions, mono: float) -> bool
     again = bool(check.disagreements) and not check.repeated
     due = check.asked is None or again or mono - check.asked >= options.ibstat_interval
     return options.ibstat and not options.exclude and due
-
-
-def _identify(sysfs: Sysfs, name: str) -> Identity:
-    at = f"{RDMA}/{name}"
-    address = rdma_address(sysfs, name)
-    ports = sysfs.entries(f"{at}/ports")
-    netdevs = sysfs.entries(f"{at}/device/net")
-    numa = _text(sysfs, f"{at}/device/numa_node")
-    return Identity(
-        pci="" if isinstance(address, Absent) else address,
-        numa="" if numa == "-1" else numa,
-        firmware=_text(sysfs, f"{at}/fw_ver"),
-        model=_text(sysfs, f"{at}/hca_type"),
-        board=_text(sysfs, f"{at}/board_id"),
-        guid=_text(sysfs, f"{at}/node_guid"),
-        netdevs=() if isinstance(netdevs, Absent) else tuple(netdevs),
-        ports={p: _counters(sysfs, f"{at}/ports/{p}") for p in (() if isinstance(ports, Absent) else ports)},
-    )
-
-
-def _text(sysfs: Sysfs, path: str) -> str:
-    text = sysfs.read(path)
-    return "" if isinstance(text, Absent) else text
-
-
-def _counters(sysfs: Sysfs, port: str) -> tuple[str, ...]:
-    found = []
-    for folder in ("counters", "hw_counters"):
-        names = sysfs.entries(f"{port}/{folder}")
-        found += [] if isinstance(names, Absent) else [f"{folder}/{name}" for name in names]
-    return tuple(path for path in found if path in KNOWN)
 
 
 def _read_port(

@@ -66,7 +66,10 @@ class PciLink:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What hardly ever changes of a device; texts are empty where it does not tell."""
+    """What hardly ever changes of a device; texts are empty where it does not tell.
+
+    `lost`: why part of it could not be read this time; what was known of that part stands.
+    """
 
     pci: str
     numa: str
@@ -77,6 +80,11 @@ class Identity:
     netdevs: tuple[str, ...]
     ports: Mapping[str, tuple[str, ...]]
     """Ports, and which of the counters that we know each has."""
+    lost: Absent | None = None
+
+    def same_card(self, other: "Identity") -> bool:
+        """Whether both are one card in one place: another card, or another function, starts anew."""
+        return (self.guid, self.pci, self.board) == (other.guid, other.pci, other.board)
 
 
 PortKey = tuple[str, str]
@@ -170,6 +178,7 @@ class Check:
 class Memory:
     identities: Mapping[str, Identity] = field(default_factory=dict)
     looked: float | None = None
+    away: frozenset[str] = frozenset()
     strays: Mapping[str, Where] = field(default_factory=dict)
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     ports: Mapping[PortKey, PortMemory] = field(default_factory=dict)

@@ -1,9 +1,9 @@
 """Judging PCIe: width always, generation only while the GPU works, replays against their rate, AER."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from statistics import mode
 from typing import ClassVar
 
 from wirewatch.collectors.pcie.reading import START, GpuPcie, Memory, Reading, lower
@@ -66,7 +66,8 @@ def _usual_slots(reading: Reading) -> dict[str, int]:
     for item in reading:
         if not isinstance(item.value, Absent) and not isinstance(item.value.most_generation, Absent):
             told.setdefault(item.gpu.name, []).append(item.value.most_generation)
-    return {name: mode(numbers) for name, numbers in told.items() if len(numbers) > 2}  # noqa: PLR2004
+    common = {name: Counter(numbers).most_common(1)[0] for name, numbers in told.items()}
+    return {name: number for name, (number, count) in common.items() if 2 * count > len(told[name]) > 1}
 
 
 def _remember(memory: Memory, value: GpuPcie, policy: PciePolicy, mono: float) -> Memory:
@@ -113,10 +114,13 @@ def _aer(memory: Memory, value: GpuPcie, policy: PciePolicy, mono: float) -> dic
 
 
 def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:
-    """Replays a minute that this link may have, None when its generation or width is not known."""
-    if isinstance(value.generation, Absent) or isinstance(value.width, Absent):
+    """Replays a minute that this link may have, None when its generation or width is not known.
+
+    By the generation that it works at: an idle link shows a lower one, and the replays were made before.
+    """
+    if isinstance(value.most_generation, Absent) or isinstance(value.width, Absent):
         return None
-    lane = REPLAYS_A_LANE.get(value.generation)
+    lane = REPLAYS_A_LANE.get(value.most_generation)
     return None if lane is None else ceil(policy.replay_factor * lane * value.width)
 
 

@@ -78,7 +78,7 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory) -> GpuPcie | Absent:
         most_width=asked.whole(WIDTH_MAX),
         replays=asked.whole(REPLAYS),
         busy=_busy(hardware, gpu) if lower(generation, most) else None,
-        aer=_aer(hardware.sysfs, gpu, memory.last),
+        aer=_aer(hardware.sysfs, gpu, memory.last if memory.supported == asked.supported else None),
         supported=asked.supported,
     )
 
@@ -99,6 +99,8 @@ def _busy(hardware: Hardware, gpu: Gpu) -> bool | Absent:
 
 def _aer(sysfs: Sysfs, gpu: Gpu, last: GpuPcie | None) -> Mapping[str, int | Absent]:
     """Errors as the kernel counts them, by severity; where it counts none it is not asked again."""
+    if not gpu.pci:
+        return dict.fromkeys(AER, Absent(Why.UNSUPPORTED, "the GPU's PCI address is not known"))
     if last is not None and not last.aer:
         return last.aer
     told = {severity: aer_total(sysfs.read(f"{DEVICES}/{gpu.pci}/{file}")) for severity, file in AER.items()}

@@ -9,7 +9,7 @@ from wirewatch.core.collector import Collector, Options
 COLLECTOR: Collector[Reading, Memory, Options, XidPolicy] = Collector(
     name="xid",
     about="XID errors from the kernel log, or as NVML events where the log cannot be read",
-    lane="files",
+    lane="kernel",
     options=Options(interval=5.0, deadline=5.0),
     policy=XidPolicy(),
     metrics=METRICS,

@@ -1,15 +1,16 @@
 """What XIDs mean: which stand until a reset, which are told for a day, and what the driver's last word is."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from wirewatch.collectors.xid.reading import NVML
-from wirewatch.collectors.xid.values import Memory, Place, Reading, Standing, XidPolicy
+from wirewatch.collectors.xid.values import Memory, Place, Reading, Standing, Time, XidPolicy
 from wirewatch.core import xids
 from wirewatch.core.kernelevents import OFF_BUS, SXID, UNKNOWN, XID, Event, recovery_word
 from wirewatch.core.pergpu import subject
+from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject
 from wirewatch.core.xids import Severity
 
@@ -24,7 +25,6 @@ OTHER_ACTIONS = {
     "peermem_context": "a job lost its GPU memory registration; reload nvidia_peermem if it repeats",
     "nic_power": "the slot gives the card too little power: check riser, cabling and the BIOS setting",
     "nic_module": "replace or cool the cable or transceiver of this card's port",
-    "nic_pcie_limited": "the card's PCIe link is narrower or slower than it can be: reseat the card",
 }
 """Messages that are told; a kind without an action here is counted only."""
 
@@ -34,15 +34,25 @@ def judge(
 ) -> tuple[Memory, tuple[Finding, ...]]:
     reading = ok.value
     known = memory if memory.boot in {"", reading.boot} else Memory()
-    gpus = {**known.gpus, **{_card(g.pci): g for g in reading.gpus if g.pci}}
+    gpus = _named(known.gpus, reading.gpus)
     new = replace(
         known, boot=reading.boot, started=reading.started, source=reading.source, after=reading.after,
-        about=reading.about, session=reading.session, gpus=gpus, unparsed=known.unparsed + reading.unparsed,
+        about=reading.about, session=reading.session, gpus=gpus, odd=reading.odd,
+        unparsed=known.unparsed + reading.unparsed + max(0, reading.odd - known.odd),
     )  # fmt: skip
+    first = memory.boot == ""
     for event in reading.events:
-        new = _fold(new, event, _when(reading, event, ok.at))
-    new = replace(new, standing=_still(new, policy, ok.at), repeats=_recent(new, policy, ok.at))
+        at = _when(reading, event, ok.at) if first else ok.at
+        new = _fold(new, event, Time(at, ok.mono - (ok.at - at)))
+    new = replace(new, standing=_still(new, policy, ok.mono), repeats=_recent(new, policy, ok.mono))
     return new, (*_standing(new), *_repeated(new, policy))
+
+
+def _named(known: Mapping[str, Gpu], now: Sequence[Gpu]) -> dict[str, Gpu]:
+    """GPUs by card; one that is not enumerated any more keeps its name until another has its number."""
+    here = {_card(gpu.pci): gpu for gpu in now if gpu.pci}
+    taken = {gpu.index for gpu in here.values()}
+    return {**{card: gpu for card, gpu in known.items() if gpu.index not in taken}, **here}
 
 
 def _card(pci: str) -> str:
@@ -50,12 +60,13 @@ def _card(pci: str) -> str:
 
 
 def _when(reading: Reading, event: Event, now: float) -> float:
+    """When an event of before our time was; what comes while we look is of now."""
     if reading.source == NVML or isinstance(reading.started, Absent):
         return now
     return min(now, reading.started + event.seconds)
 
 
-def _fold(memory: Memory, event: Event, at: float) -> Memory:
+def _fold(memory: Memory, event: Event, at: Time) -> Memory:
     card = _card(event.pci)
     counted = _count(memory, event, card, at)
     if event.kind == XID and event.number == xids.RECOVERY_CHANGED:
@@ -69,12 +80,12 @@ def _fold(memory: Memory, event: Event, at: float) -> Memory:
     return _stand(counted, (_rule(event), card, event.link), severity, event, at)
 
 
-def _count(memory: Memory, event: Event, card: str, at: float) -> Memory:
+def _count(memory: Memory, event: Event, card: str, at: Time) -> Memory:
     if event.kind == UNKNOWN:
         return replace(memory, unparsed=memory.unparsed + 1)
     if event.kind == XID:
         counts = _more(memory.xids, (card, event.number))
-        return replace(memory, xids=counts, last={**memory.last, card: at})
+        return replace(memory, xids=counts, last={**memory.last, card: at.at})
     if event.kind == SXID:
         return replace(memory, sxids=_more(memory.sxids, (card, event.number)))
     return replace(memory, others=_more(memory.others, event.kind))
@@ -100,16 +111,21 @@ def _more(counts: Mapping[K, int], key: K) -> dict[K, int]:
     return {**counts, key: counts.get(key, 0) + 1}
 
 
-def _stand(memory: Memory, place: Place, severity: Severity, event: Event, at: float) -> Memory:
-    known = memory.standing.get(place) or Standing(severity, 0, at, at, "")
+def _stand(memory: Memory, place: Place, severity: Severity, event: Event, at: Time) -> Memory:
+    known = memory.standing.get(place) or Standing(severity, 0, at.at, at.at, "")
     worse = Severity.FATAL if Severity.FATAL in {severity, known.severity} else severity
-    now = Standing(worse, known.count + 1, known.first, at, event.message or known.message)
+    now = Standing(worse, known.count + 1, known.first, at.at, event.message or known.message, at.mono)
     return replace(memory, standing={**memory.standing, place: now})
 
 
-def _recover(memory: Memory, card: str, event: Event, at: float) -> Memory:
-    """The driver's word on what the GPU needs; the last one holds, and `None` ends what stood before."""
+def _recover(memory: Memory, card: str, event: Event, at: Time) -> Memory:
+    """The driver's word on what the GPU needs; the last one holds, and `None` ends what stood before.
+
+    NVML's event has no words: what the driver asks for is then with the recovery action of the GPU.
+    """
     word = recovery_word(event.message)
+    if not event.message:
+        return memory
     place: Place = (f"xid.{xids.RECOVERY_CHANGED}", card, "")
     if word == "none":
         over = {p: replace(s, ended=True) if p[1] == card else s for p, s in memory.standing.items()}
@@ -121,18 +137,18 @@ def _recover(memory: Memory, card: str, event: Event, at: float) -> Memory:
     return _stand(replace(memory, recovery=recovery, standing=stood), place, severity, event, at)
 
 
-def _still(memory: Memory, policy: XidPolicy, now: float) -> dict[Place, Standing]:
+def _still(memory: Memory, policy: XidPolicy, mono: float) -> dict[Place, Standing]:
     """A fatal event stands until the machine is started anew; what is over is told for a day."""
     return {
         place: one
         for place, one in memory.standing.items()
-        if (one.severity is Severity.FATAL and not one.ended) or now - one.last < policy.serious_seconds
+        if (one.severity is Severity.FATAL and not one.ended) or mono - one.mono < policy.serious_seconds
     }
 
 
-def _recent(memory: Memory, policy: XidPolicy, now: float) -> dict[tuple[int, str], tuple[float, ...]]:
+def _recent(memory: Memory, policy: XidPolicy, mono: float) -> dict[tuple[int, str], tuple[Time, ...]]:
     kept = {
-        key: tuple(t for t in times if now - t < policy.serious_seconds)[-policy.repeats :]
+        key: tuple(t for t in times if mono - t.mono < policy.serious_seconds)[-policy.repeats :]
         for key, times in memory.repeats.items()
     }
     return {key: times for key, times in kept.items() if times}
@@ -191,5 +207,5 @@ def _repeated(memory: Memory, policy: XidPolicy) -> Iterator[Finding]:
             )
             action = "run the vendor's diagnostics on this GPU; exchange it with another node's to be sure"
             yield Finding(
-                f"xid.{number}", Health.DEGRADED, _subject(memory, card, ""), evidence, action, times[0]
+                f"xid.{number}", Health.DEGRADED, _subject(memory, card, ""), evidence, action, times[0].at
             )

@@ -6,7 +6,7 @@ from wirewatch.collectors.xid.values import Memory, Reading
 from wirewatch.core.asking import as_float, as_int, as_str, member
 from wirewatch.core.collector import Options
 from wirewatch.core.kernel import parse_record
-from wirewatch.core.kernelevents import UNKNOWN, XID, Event, parse_events
+from wirewatch.core.kernelevents import XID, Event, parse_events
 from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
 from wirewatch.core.types import Absent, Json, Why
 
@@ -21,21 +21,26 @@ def read(hardware: Hardware, memory: Memory, _options: Options) -> Reading | Abs
     gpus = _gpus(hardware, memory)
     same = memory.boot == boot
     log = hardware.kmsg.records(memory.after if same and memory.source == KMSG else -1)
+    session = hardware.nvml.session()
     if not isinstance(log, Absent):
-        return _from_log(log, memory, boot, started, gpus)
+        return _from_log(log, memory, boot, started, gpus, session)
+    if memory.source == KMSG:
+        # What it held is not with NVML; changing over and back would count everything again.
+        return log
     told = hardware.nvml.ask(None, [EVENTS])[0].value
     if isinstance(told, Absent):
         if told.why is log.why is Why.UNSUPPORTED:
-            return Reading(NEITHER, boot, started, (), hardware.nvml.session(), (), -1)
+            return Reading(NEITHER, boot, started, (), session, (), -1)
         return Absent(told.why, f"neither the kernel log ({log}) nor NVML events ({told}) can be read")
     session = hardware.nvml.session()
+    gpus = gpus or _gpus(hardware, memory)
     seen = memory.after if memory.source == NVML and memory.session == session else 0
-    events, after = _from_nvml(told, seen, {g.uuid: g.pci for g in gpus})
-    return Reading(NVML, boot, started, gpus, session, events, after)
+    events, after, odd = _from_nvml(told, seen, {g.uuid: g.pci for g in gpus})
+    return Reading(NVML, boot, started, gpus, session, events, after, odd=odd)
 
 
 def _boot(hardware: Hardware, memory: Memory) -> tuple[str, float | Absent]:
-    """Which start of the machine this is, and when it was; neither changes while we live."""
+    """Which start of the machine this is, and when it was: asked once, for what the log holds from before."""
     if memory.boot:
         return memory.boot, memory.started
     boot = as_str(hardware.host.ask(BOOT_ID).value)
@@ -43,37 +48,42 @@ def _boot(hardware: Hardware, memory: Memory) -> tuple[str, float | Absent]:
 
 
 def _gpus(hardware: Hardware, memory: Memory) -> tuple[Gpu, ...]:
-    """The GPUs as enumerated; asked only when NVML was initialised anew, so that a hang does not reach us."""
+    """The GPUs as enumerated; asked only when NVML was initialised anew or one has no name yet.
+
+    Asking waits while NVML hangs, which is when the kernel has most to say.
+    """
     known = tuple(memory.gpus.values())
-    if known and memory.session == hardware.nvml.session():
+    session = hardware.nvml.session()
+    unnamed = any(card not in memory.gpus for card, _ in memory.xids)
+    if not session or (known and memory.session == session and not unnamed):
         return known
     gpus = hardware.nvml.gpus()
     return known if isinstance(gpus, Absent) else tuple(gpus)
 
 
 def _from_log(
-    log: KernelLog, memory: Memory, boot: str, started: float | Absent, gpus: Sequence[Gpu]
+    log: KernelLog, memory: Memory, boot: str, started: float | Absent, gpus: Sequence[Gpu], session: int
 ) -> Reading:
     parsed = [parse_record(raw) for raw in log.records]
     records = [r for r in parsed if r is not None]
     events, about = parse_events(records, memory.about if memory.boot == boot else "")
     after = max((r.sequence for r in records), default=memory.after if memory.source == KMSG else -1)
     return Reading(
-        KMSG, boot, started, tuple(gpus), memory.session, events, after, about, log.missed,
+        KMSG, boot, started, tuple(gpus), session, events, after, about, log.missed,
         len(parsed) - len(records),
     )  # fmt: skip
 
 
-def _from_nvml(told: Json, seen: int, addresses: dict[str, str]) -> tuple[tuple[Event, ...], int]:
-    """Events with a number above `seen`; one that is not understood is told as unknown."""
+def _from_nvml(told: Json, seen: int, addresses: dict[str, str]) -> tuple[tuple[Event, ...], int, int]:
+    """Events with a number above `seen`, the highest number, and how many are not understood."""
     events = []
-    after = seen
+    after, odd = seen, 0
     for item in told if isinstance(told, list | tuple) else (told,):
         number, xid = as_int(member(item, "number")), as_int(member(item, "xid"))
         uuid = as_str(member(item, "uuid"))
         if isinstance(number, Absent) or isinstance(xid, Absent) or isinstance(uuid, Absent):
-            events.append(Event(UNKNOWN, 0, "", "", f"not an event: {item!r}", 0.0))
+            odd += 1
         elif number > seen:
             after = max(after, number)
             events.append(Event(XID, xid, addresses.get(uuid, ""), "", "", 0.0))
-    return tuple(events), after
+    return tuple(events), after, odd

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from wirewatch.core.kernelevents import Event
 from wirewatch.core.ports import Gpu
@@ -28,7 +28,8 @@ class Reading:
     """What is new since the last reading, from the kernel log or else from NVML.
 
     `started` is when the machine was, in Unix seconds. `missed` is how many records of the log were
-    overwritten unread since the agent started, `unparsed` how many new ones were not of the kernel's form.
+    overwritten unread since the agent started, `unparsed` how many new ones were not of the kernel's form,
+    `odd` how many of NVML's events are not understood.
     """
 
     source: str
@@ -41,17 +42,32 @@ class Reading:
     about: str = ""
     missed: int = 0
     unparsed: int = 0
+    odd: int = 0
+
+
+class Time(NamedTuple):
+    """When something was: Unix seconds to be told, monotonic ones to be counted from.
+
+    A clock that is set while the agent runs makes no event older.
+    """
+
+    at: float
+    mono: float
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Events of one kind at one place; times in Unix seconds, `ended` when the driver said it is over."""
+    """Events of one kind at one place; `first` and `last` in Unix seconds, `mono` the last in monotonic ones.
+
+    `ended` when the driver said that it is over.
+    """
 
     severity: Severity
     count: int
     first: float
     last: float
     message: str
+    mono: float = 0.0
     ended: bool = False
 
 
@@ -80,6 +96,7 @@ class Memory:
     others: Mapping[str, int] = field(default_factory=dict)
     last: Mapping[str, float] = field(default_factory=dict)
     standing: Mapping[Place, Standing] = field(default_factory=dict)
-    repeats: Mapping[tuple[int, str], tuple[float, ...]] = field(default_factory=dict)
+    repeats: Mapping[tuple[int, str], tuple[Time, ...]] = field(default_factory=dict)
     recovery: Mapping[str, str] = field(default_factory=dict)
     unparsed: int = 0
+    odd: int = 0
