@@ -57,6 +57,7 @@ def test_every_state_of_a_port_has_a_name(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
+        ("0: <unknown>", "unknown"),
         ("1: Sleep", "sleep"),
         ("2: Polling", "polling"),
         ("3: Disabled", "disabled"),
@@ -80,6 +81,7 @@ def test_a_state_that_is_none_of_the_kernel_s_is_malformed(text: str) -> None:
     assert repr(text) in told.detail
 
 
+@pytest.mark.parametrize("text", ["", "LinkUp", "8: <unknown>"])
 def test_a_physical_state_that_is_none_of_the_kernel_s_is_malformed(text: str) -> None:
     told = physical_state(text)
     assert isinstance(told, Absent)

@@ -55,6 +55,13 @@ def application(status: Status) -> FastAPI:
         code = 200 if judge_node(state).health in JOB_READY else 503
         return _json(documents.HEALTH.dump_json(documents.health(state, status.now())), code)
 
+    _api(app, status)
+    return app
+
+
+def _api(app: FastAPI, status: Status) -> None:
+    """What programs ask for beside the metrics."""
+
     @app.get("/api/v1/state", response_model=documents.StateDocument)
     async def api_state() -> Response:
         """Everything that is known, collector by collector."""
@@ -65,8 +72,6 @@ def application(status: Status) -> FastAPI:
     async def api_topology() -> Response:
         """GPUs, NVLink peers, PCI places, NICs and the paths between them, as one graph."""
         return _json(documents.TOPOLOGY.dump_json(documents.topology(status.state(), status.now())), 200)
-
-    return app
 
 
 def _json(text: bytes, code: int) -> Response:
