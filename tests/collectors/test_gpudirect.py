@@ -141,6 +141,7 @@ def test_without_privilege_acs_cannot_be_told_and_what_was_seen_before_holds() -
             node.files.texts[at] = whole[:64]
     assert node.poll(3) == ()
     assert state(node, "acs") == "unknown"
+    assert node.series("gpudirect_check_needs_info", check="acs", privilege="CAP_SYS_ADMIN") == [1]
     seen = watched()
     seen.files.texts[f"{PCI}/0000:02:01.0/config"] = config_space(acs=0x0004)
     seen.poll(2)

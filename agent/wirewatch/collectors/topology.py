@@ -38,7 +38,9 @@ PEERS = Metric(
     "NVLink links that are up from this GPU to a peer: a GPU's UUID, switch, or unknown.",
     "peers other than switch",
 )
-PARTS = Metric("topology_parts", Kind.GAUGE, ("part",), "Parts of the topology graph, by what they are.", "")
+PARTS = Metric(
+    "topology_parts", Kind.GAUGE, ("part",), "Parts of the topology graph, by what they are.", "bridges, NICs"
+)
 
 
 Memory = Topology | None

@@ -70,9 +70,15 @@ def bundled_overlays() -> list[str]:
 
 
 def _find(path: str) -> Path:
-    """A file, or the name of a bundled overlay."""
-    bundled = BUNDLED / f"{path}.toml"
-    return bundled if bundled.is_file() and not Path(path).is_file() else Path(path)
+    """A file, or the name of a bundled overlay.
+
+    Raises:
+        OverlayError: there is neither.
+    """
+    for file in (Path(path), BUNDLED / f"{path}.toml"):
+        if file.is_file():
+            return file
+    raise OverlayError(f"no overlay at {path!r}; bundled with wirewatch: {', '.join(bundled_overlays())}")
 
 
 def load_overlay(path: str) -> Overlay:

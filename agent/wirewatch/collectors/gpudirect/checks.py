@@ -8,7 +8,7 @@ from enum import Enum
 from wirewatch.collectors.gpudirect.paths import all_paths, hidden
 from wirewatch.collectors.gpudirect.values import Memory, Reading, Software
 from wirewatch.core.ncclconf import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 
 DMA_BUF_KERNEL = (5, 12)
 """First kernel whose RDMA core takes dma-buf memory."""
@@ -27,11 +27,18 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One answer; `evidence` says what was seen, or what it would take to see it."""
+    """One answer; `evidence` says what was seen, `needs` which privilege it would take to see it."""
 
     name: str
     state: State
     evidence: str
+    needs: str = ""
+
+
+def _unknown(name: str, why: Absent, evidence: str, privilege: str = "root") -> Check:
+    """Cannot tell; what is not a matter of permission no privilege helps."""
+    needs = privilege if why.why is Why.DENIED else "none"
+    return Check(name, State.UNKNOWN, evidence, needs)
 
 
 def known_acs(memory: Memory, reading: Reading) -> KnownAcs:
@@ -56,7 +63,7 @@ def checks(reading: Reading, acs: KnownAcs) -> Iterator[Check]:
 
 def _stack(software: Software) -> Check:
     if isinstance(software.verbs, Absent):
-        return Check("rdma_stack", State.UNKNOWN, str(software.verbs))
+        return _unknown("rdma_stack", software.verbs, str(software.verbs))
     version = software.stack or "the kernel's own"
     if software.verbs:
         return Check("rdma_stack", State.PASSED, f"user verbs are there, version {version}")
@@ -87,8 +94,8 @@ def peer_memory(software: Software) -> str:
 def _peer_memory(software: Software) -> Check:
     how = peer_memory(software)
     if how == "unknown":
-        reasons = [str(a) for a in (software.peermem, dma_buf(software)) if isinstance(a, Absent)]
-        return Check("peer_memory", State.UNKNOWN, "; ".join(reasons))
+        reasons = [a for a in (software.peermem, dma_buf(software)) if isinstance(a, Absent)]
+        return _unknown("peer_memory", reasons[0], "; ".join(map(str, reasons)))
     if how == "none":
         evidence = (
             f"no peer memory module is loaded, and no dma-buf with the {software.module} kernel module "
@@ -105,7 +112,8 @@ def _acs(acs: KnownAcs) -> Check:
         return Check("acs", State.FAILED, told)
     barred = [bits for bits in acs.values() if isinstance(bits, Absent)]
     if barred:
-        return Check("acs", State.UNKNOWN, f"{len(barred)} of {len(acs)} bridges: {barred[0]}")
+        told = f"{len(barred)} of {len(acs)} bridges: {barred[0]}"
+        return _unknown("acs", barred[0], told, "CAP_SYS_ADMIN")
     return Check("acs", State.PASSED, f"none of {len(acs)} bridges between GPUs and NICs redirects")
 
 
@@ -117,7 +125,7 @@ def _iommu(reading: Reading) -> Check:
         return Check("iommu", State.FAILED, f"translates for {', '.join(translated)}")
     barred = [kind for kind in reading.iommu.values() if isinstance(kind, Absent)]
     if barred:
-        return Check("iommu", State.UNKNOWN, str(barred[0]))
+        return _unknown("iommu", barred[0], str(barred[0]))
     kinds = sorted({str(kind) or "off" for kind in reading.iommu.values()}) or ["off"]
     return Check("iommu", State.PASSED, ", ".join(kinds))
 
@@ -125,12 +133,12 @@ def _iommu(reading: Reading) -> Check:
 def _conf(reading: Reading) -> Check:
     conf = reading.software.conf
     if isinstance(conf, Absent):
-        return Check("nccl_conf", State.UNKNOWN, str(conf))
+        return _unknown("nccl_conf", conf, str(conf))
     wrong = [*_settings(conf, reading)]
     if wrong:
         return Check("nccl_conf", State.FAILED, "; ".join(wrong))
     if isinstance(reading.software.topology_file, Absent):
-        return Check("nccl_conf", State.UNKNOWN, str(reading.software.topology_file))
+        return _unknown("nccl_conf", reading.software.topology_file, str(reading.software.topology_file))
     return Check(
         "nccl_conf", State.PASSED, ", ".join(f"{k}={v}" for k, v in conf.settings.items()) or "not there"
     )

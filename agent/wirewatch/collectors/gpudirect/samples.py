@@ -23,6 +23,13 @@ CHECK = Metric(
     "1 for the answer to each question about GPUDirect RDMA: passed, failed, or unknown for cannot tell.",
     UNSEEN,
 )
+NEEDS = Metric(
+    "gpudirect_check_needs_info",
+    Kind.INFO,
+    ("check", "privilege"),
+    "For a check that cannot tell: the privilege that it would take, or none.",
+    UNSEEN,
+)
 INFO = Metric(
     "gpudirect_info",
     Kind.INFO,
@@ -33,7 +40,7 @@ INFO = Metric(
 UNPARSED = Metric(
     "nccl_conf_lines_unparsed", Kind.GAUGE, (), "Lines of /etc/nccl.conf that are no settings.", UNSEEN
 )
-METRICS = (PATH, CHECK, INFO, UNPARSED)
+METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
 
 
 def samples(reading: Reading, memory: Memory) -> Iterable[Sample]:
@@ -45,6 +52,8 @@ def samples(reading: Reading, memory: Memory) -> Iterable[Sample]:
     for check in checks(reading, known_acs(memory, reading)):
         for state in State:
             yield CHECK.sample(check.state is state, check.name, state.value)
+        if check.state is State.UNKNOWN:
+            yield NEEDS.sample(1, check.name, check.needs)
     software = reading.software
     module = "unknown" if isinstance(software.module, Absent) else software.module
     yield INFO.sample(1, peer_memory(software), module, software.stack)

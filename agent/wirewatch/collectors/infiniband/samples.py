@@ -92,7 +92,7 @@ AWAY = Metric(
     UNSEEN,
 )
 UNPARSED = Metric(
-    "rdma_ibstat_lines_unparsed_total", Kind.COUNTER, (), "Lines of ibstat that were not understood.", ""
+    "rdma_ibstat_lines_unparsed_total", Kind.COUNTER, (), "Lines of ibstat that were not understood.", UNSEEN
 )
 METRICS = (
     INFO, STATE, PHYSICAL_STATE, RATE, EXPECTED, TRANSMIT, RECEIVE, ERROR, DOWNED, CONGESTED, FLAPS,
