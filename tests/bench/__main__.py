@@ -1,4 +1,4 @@
-"""CPU time of polling and rendering in the agent's own process, medians and spread, from the 8-GPU recording.
+"""CPU time of polling and rendering in the agent's own process, medians and spread, on the demo node.
 
 NVML itself is left out: its answers come from a child that plays the recording. What is measured is what
 this code adds to it. The cost on real GPUs is `make hardware`.
@@ -34,7 +34,7 @@ class Bench:
         return result
 
     def print(self) -> None:
-        print(f"{'CPU milliseconds, 8 GPUs':<28}{'median':>9}{'min':>9}{'max':>9}")
+        print(f"{'CPU ms, 8 GPUs, 10 ports':<28}{'median':>9}{'min':>9}{'max':>9}")
         for name, times in self._spent.items():
             kept = times[WARM_UP:]
             print(f"{name:<28}{statistics.median(kept):>9.3f}{min(kept):>9.3f}{max(kept):>9.3f}")
@@ -55,7 +55,7 @@ def one_round(bench: Bench, jobs: list[Job], text: Exposition, state: NodeState)
 
 
 def main() -> None:
-    hardware, nvml = replayed("h200x8", (), loop=True)
+    hardware, nvml = replayed("demo-dgx-h200", (), loop=True)
     jobs = [Job(c, hardware, Expect()) for c in discover()]
     state = NodeState({c.name: Component(c.name, c.start) for c in discover()})
     bench, text = Bench(), Exposition("replay")
