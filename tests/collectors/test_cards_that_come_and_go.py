@@ -182,3 +182,14 @@ def test_forty_cards_expected_and_none_there_is_one_finding() -> None:
     node = Watched("infiniband", fabric(0), expect=Expect(rdma_ports=40))
     node.poll(3)
     assert node.rules() == {("infiniband.ports_missing", "node"): Health.FAILED}
+
+
+def test_errors_of_a_card_that_has_been_lent_since_are_not_told_for_ever() -> None:
+    node = watched(2)
+    node.files.texts[NETNS] = "N"
+    node.poll()
+    node.files.set("mlx5_1", counters__link_downed="1")
+    node.poll()
+    assert node.rules() == {("infiniband.link_downed_errors", "mlx5_1 port 1"): DEGRADED}
+    take_out(node.files, "mlx5_1")
+    assert node.poll() == ()

@@ -284,3 +284,14 @@ def test_a_gpu_that_is_not_enumerated_any_more_does_not_lend_its_number() -> Non
     node.poll(2)
     assert node.rules() == {("xid.79", "0000:05:00"): FAILED}
     assert len(node.series("xid_last_event_timestamp_seconds")) == 2
+
+
+def test_a_log_that_can_be_read_later_does_not_take_over_from_events_already_counted() -> None:
+    node = watched(xid(79, "0000:3f:00"))
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = [{"number": 1, "uuid": "GPU-1", "xid": 79}]
+    node.poll(2)
+    node.log.absent = None
+    node.poll(2)
+    assert node.series("xid_events_total", xid="79") == [1]
+    assert node.series("xid_source_info", source="nvml") == [1]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from wirewatch.collectors.infiniband.counters import ERRORS
+from wirewatch.collectors.infiniband.counters import ERRORS, LINK_DOWNED
 from wirewatch.collectors.infiniband.values import (
     InfinibandPolicy,
     Memory,
@@ -114,17 +114,30 @@ def _confirmed(streak: Streak, policy: InfinibandPolicy) -> Health:
 
 
 def findings(memory: Memory, reading: Reading, policy: InfinibandPolicy, expect: Expect) -> Iterator[Finding]:
+    yield from _ports(memory, reading, policy)
+    yield from _inactive(memory, reading, policy)
+    yield from _devices(memory, reading, policy)
+    if "missing" in memory.streaks:
+        health, told = _confirmed(memory.streaks["missing"], policy), _missing(memory, reading, expect)
+        yield Finding("infiniband.ports_missing", health, Subject(), told, MISSING_ACTION)
+
+
+def _ports(memory: Memory, reading: Reading, policy: InfinibandPolicy) -> Iterator[Finding]:
     for key, port in sorted(memory.ports.items()):
         # A card that has gone away with a fault took it along: going away repairs nothing.
         yield from _port(key, port, policy)
+        if key[0] not in memory.away:
+            yield from _errors(Subject(device=key[0], port=key[1]), port, policy)
         yield from _unread(key, reading)
+
+
+def _devices(memory: Memory, reading: Reading, policy: InfinibandPolicy) -> Iterator[Finding]:
     for name, identity in reading.identities.items():
         if identity.lost is not None:
             yield blind_finding("infiniband", Subject(device=name), identity.lost)
-    yield from _inactive(memory, reading, policy)
     for name, where in sorted(reading.missing.items()):
         subject = Subject(device=name)
-        if where.away is None and memory.identities.get(name):
+        if where.away is None and name in memory.identities:
             yield blind_finding("infiniband", subject, Absent(Why.DENIED, where.reason))
         if f"gone:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"gone:{name}"], policy)
@@ -134,11 +147,6 @@ def findings(memory: Memory, reading: Reading, policy: InfinibandPolicy, expect:
             health = _confirmed(memory.streaks[f"pcie:{name}"], policy)
             evidence = f"the card's PCIe link runs with {narrow(link)}"
             yield Finding("infiniband.pcie", health, Subject(device=name), evidence, PCIE_ACTION)
-    if "missing" in memory.streaks:
-        health = _confirmed(memory.streaks["missing"], policy)
-        yield Finding(
-            "infiniband.ports_missing", health, Subject(), _missing(memory, reading, expect), MISSING_ACTION
-        )
 
 
 def _missing(memory: Memory, reading: Reading, expect: Expect) -> str:
@@ -167,7 +175,6 @@ def _port(key: PortKey, port: PortMemory, policy: InfinibandPolicy) -> Iterator[
     if len(port.flaps) >= policy.flaps:
         evidence = f"down and up again {len(port.flaps)} times within {policy.flap_window / 3600:g} h"
         yield Finding("infiniband.port_flapping", Health.FAILED, subject, evidence, FLAP_ACTION)
-    yield from _errors(subject, port, policy)
 
 
 def _said(value: str | Absent) -> str:
@@ -200,12 +207,8 @@ def _unread(key: PortKey, reading: Reading) -> Iterator[Finding]:
     values: dict[str, object] = {"state": port.state, "physical state": port.physical}
     if is_active(port):
         values["rate"] = port.rate
-    values |= {
-        path: port.counters[f"counters/{path}"]
-        for path in ("link_downed",)
-        if f"counters/{path}" in port.counters
-    }
-    values |= {kind: port.counters[c.path] for kind, c in ERRORS.items() if c.path in port.counters}
+    judged = {"link_downed": LINK_DOWNED, **ERRORS}
+    values |= {kind: port.counters[c.path] for kind, c in judged.items() if c.path in port.counters}
     lost = {name: value for name, value in values.items() if isinstance(value, Absent) and is_lost(value)}
     if lost:
         first = next(iter(lost.values()))

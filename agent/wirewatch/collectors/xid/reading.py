@@ -12,6 +12,8 @@ from wirewatch.core.types import Absent, Json, Why
 
 KMSG, NVML, NEITHER = "kmsg", "nvml", "none"
 EVENTS = Question("Events")
+_LEFT = Absent(Why.DENIED, "could not be read when the agent started")
+"""Of the log, once NVML's events are counted: what both know would be counted twice."""
 BOOT_ID, BOOT_TIME = Question("BootId"), Question("BootTime")
 
 
@@ -20,7 +22,9 @@ def read(hardware: Hardware, memory: Memory, _options: Options) -> Reading | Abs
     boot, started = _boot(hardware, memory)
     gpus = _gpus(hardware, memory)
     same = memory.boot == boot
-    log = hardware.kmsg.records(memory.after if same and memory.source == KMSG else -1)
+    log: KernelLog | Absent = _LEFT
+    if memory.source != NVML:
+        log = hardware.kmsg.records(memory.after if same and memory.source == KMSG else -1)
     session = hardware.nvml.session()
     if not isinstance(log, Absent):
         return _from_log(log, memory, boot, started, gpus, session)
