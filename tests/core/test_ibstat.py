@@ -252,7 +252,9 @@ def test_nothing_in_a_published_output_is_unknown(sample: Path) -> None:
     assert all(len(fields) == 6 for fields in told.devices.values())
 
 
-@pytest.mark.skipif(not SAMPLES.is_dir(), reason="the published samples are not here")
+@pytest.mark.skipif(
+    not SAMPLES.is_dir(), reason="published samples stay outside the project: none beside this checkout"
+)
 @pytest.mark.parametrize(
     ("name", "states", "rates", "layers"),
     [

@@ -219,7 +219,9 @@ def _ports(text: str) -> Mapping[str, Mapping[str, str]]:
     return ports
 
 
-@pytest.mark.skipif(not IBSTATUS, reason="the published samples are not here")
+@pytest.mark.skipif(
+    not IBSTATUS, reason="published samples stay outside the project: none beside this checkout"
+)
 def test_published_ports_are_understood_a_port_that_is_down_with_its_rate_too() -> None:
     down, up = _ports((SAMPLES / "ibstatus.mixed_down_active.roce_edr.txt").read_text("utf-8")).values()
     for port, state, physical in ((down, "down", "disabled"), (up, "active", "link_up")):

@@ -170,7 +170,7 @@ def test_a_log_that_is_not_there_is_missing_until_it_is(tmp_path: Path) -> None:
     assert numbers(told(kmsg)) == [1]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: only another user can be refused")
 def test_a_log_that_we_may_not_read_is_denied(tmp_path: Path) -> None:
     file = tmp_path / "kmsg"
     file.touch(mode=0o000)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from wirewatch.core.asking import Supported, as_int, as_str, ask_gpu, member
+from wirewatch.core.asking import Supported, as_str, ask_gpu, member
 from wirewatch.core.collector import Collector, NoPolicy, Options
+from wirewatch.core.links import UP, count_links, old_state, state
 from wirewatch.core.pci import Place, normal_pci, path_between
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
 from wirewatch.core.topology import (
@@ -16,14 +17,10 @@ from wirewatch.core.topology import (
     PciPlace,
     Topology,
 )  # fmt: skip
-from wirewatch.core.tree import RDMA, count_nodes, rdma_address, rdma_devices, read_place
+from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, read_place
 from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample, Why
 
-LINK_COUNT = Question("Field", (91,))
 DRIVER = Question("SystemGetDriverVersion")
-OLD_LINKS = 18
-UP = frozenset({1, 2})
-"""Active and asleep, as NVML numbers link states."""
 PEER_GPU, PEER_SWITCH = 0, 2
 VERSIONS = {
     "kernel": "/proc/sys/kernel/osrelease",
@@ -93,8 +90,7 @@ def _nics(sysfs: Sysfs) -> list[tuple[NicPart, Place | Absent]] | Absent:
     found = []
     for name in names:
         at = f"{RDMA}/{name}"
-        address = rdma_address(sysfs, name)
-        place = address if isinstance(address, Absent) else read_place(sysfs, address)
+        place = rdma_place(sysfs, name)
         listed = sysfs.entries(f"{at}/ports")
         ports = () if isinstance(listed, Absent) else listed
         part = NicPart(
@@ -110,8 +106,6 @@ def _nics(sysfs: Sysfs) -> list[tuple[NicPart, Place | Absent]] | Absent:
 
 
 def _path(gpu: Gpu, place: Place | Absent, nic: NicPart, other: Place | Absent, nodes: int | None) -> NicPath:
-    if isinstance(place, Absent) or isinstance(other, Absent):
-        return NicPath(gpu.key, nic.device, "")
     path = path_between(place, other, nodes=nodes)
     return NicPath(gpu.key, nic.device, "" if isinstance(path, Absent) else path.name)
 
@@ -121,8 +115,7 @@ def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu]) -> list[NvlinkWires] | Abs
 
     Absent when one could not be read: a count with holes would look like a change.
     """
-    count = as_int(nvml.ask(gpu.key, [LINK_COUNT])[0].value)
-    links = OLD_LINKS if isinstance(count, Absent) else count
+    links = count_links(nvml, gpu.key)
     if not links:
         return []
     asked = ask_gpu(nvml, gpu.key, _questions(links), Supported())
@@ -130,14 +123,14 @@ def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu]) -> list[NvlinkWires] | Abs
         return asked
     peers: dict[str, list[int]] = {}
     for link in range(links):
-        state = asked.whole(Question("Field", (165, link)))
-        if isinstance(state, Absent) and state.why is Why.UNSUPPORTED:
-            state = asked.whole(Question("NvLinkState", (link,)))
-        if isinstance(state, Absent):
-            if state.why is Why.UNSUPPORTED:
+        told = asked.whole(state(link))
+        if isinstance(told, Absent) and told.why is Why.UNSUPPORTED:
+            told = asked.whole(old_state(link))
+        if isinstance(told, Absent):
+            if told.why is Why.UNSUPPORTED:
                 continue
-            return state
-        if state in UP:
+            return told
+        if told in UP:
             kind = asked.whole(Question("NvLinkRemoteDeviceType", (link,)))
             address = member(asked.json(Question("NvLinkRemotePciInfo", (link,))), "busId")
             peers.setdefault(_peer(kind, address, gpus), []).append(link)
@@ -145,9 +138,9 @@ def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu]) -> list[NvlinkWires] | Abs
 
 
 def _questions(links: int) -> tuple[Question, ...]:
-    calls = ("NvLinkState", "NvLinkRemoteDeviceType", "NvLinkRemotePciInfo")
-    per_link = [Question(call, (link,)) for call in calls for link in range(links)]
-    return (*per_link, *(Question("Field", (165, link)) for link in range(links)))
+    calls = ("NvLinkRemoteDeviceType", "NvLinkRemotePciInfo")
+    peers = [Question(call, (link,)) for call in calls for link in range(links)]
+    return (*peers, *(ask(link) for ask in (state, old_state) for link in range(links)))
 
 
 def _peer(kind: int | Absent, address: Json | Absent, gpus: Sequence[Gpu]) -> str:

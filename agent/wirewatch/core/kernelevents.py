@@ -32,7 +32,7 @@ _RECOVERY = re.compile(
 
 XID, SXID, OFF_BUS, UNKNOWN = "xid", "sxid", "off_bus", "unknown"
 
-_ANY_PCI = re.compile(rf"(?:mlx5_core|pcieport) {_PCI}")
+_CARD = re.compile(rf"mlx5_core {_PCI}")
 OTHERS: Mapping[str, re.Pattern[str]] = {
     "nvlink_training": re.compile(r"NVRM: .*Failed to update Rx Detect Link mask"),
     "peermem_context": re.compile(r"nvidia[-_]peermem .*invalid context"),
@@ -98,7 +98,7 @@ def _parse(text: str, seconds: float) -> Event | None:
         return Event(OFF_BUS, 0, normal_pci(match["pci"]), "", text, seconds)
     for kind, other in OTHERS.items():
         if other.search(text):
-            found = _ANY_PCI.search(text)
+            found = _CARD.search(text)
             return Event(kind, 0, normal_pci(found["pci"]) if found else "", "", text, seconds)
     return Event(UNKNOWN, 0, "", "", text, seconds) if _SUSPECT.search(text) else None
 

@@ -74,12 +74,21 @@ def hidden(one: Place) -> bool:
     return not one.bridges
 
 
-def path_between(one: Place, other: Place, *, nodes: int | None = None) -> Path | Absent:
+def path_between(one: Place | Absent, other: Place | Absent, *, nodes: int | None = None) -> Path | Absent:
     """The path; `nodes` is how many NUMA nodes the machine has, None when not known.
 
     Returns:
-        Absent when a hypervisor hides the bridges, or when only NUMA could tell and is not told.
+        Absent when a place is not known, when a hypervisor hides the bridges, or when only NUMA could tell
+        and is not told.
     """
+    if isinstance(one, Absent):
+        return one
+    if isinstance(other, Absent):
+        return other
+    return _between(one, other, nodes)
+
+
+def _between(one: Place, other: Place, nodes: int | None) -> Path | Absent:
     if hidden(one) or hidden(other):
         return Absent(Why.UNSUPPORTED, "the hypervisor does not show the PCI bridges")
     if one.root == other.root:

@@ -1,7 +1,7 @@
 """Reading the PCI tree through the sysfs port: where GPUs, NICs and bridges sit."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from wirewatch.core.pci import Place, place
 from wirewatch.core.ports import Sysfs
@@ -23,10 +23,6 @@ def read_place(sysfs: Sysfs, address: str) -> Place | Absent:
     return place(resolved, sysfs.read(f"{DEVICES}/{address}/numa_node"))
 
 
-def read_places(sysfs: Sysfs, addresses: Iterable[str]) -> Mapping[str, Place | Absent]:
-    return {address: read_place(sysfs, address) for address in addresses}
-
-
 def rdma_devices(sysfs: Sysfs) -> Sequence[str] | Absent:
     """Names of the RDMA devices; none where the kernel has no RDMA."""
     names = sysfs.entries(RDMA)
@@ -42,6 +38,12 @@ def rdma_address(sysfs: Sysfs, device: str) -> str | Absent:
         return resolved
     found = place(resolved, Absent(Why.UNSUPPORTED))
     return found if isinstance(found, Absent) else found.address
+
+
+def rdma_place(sysfs: Sysfs, device: str) -> Place | Absent:
+    """Where the card of an RDMA device sits."""
+    address = rdma_address(sysfs, device)
+    return address if isinstance(address, Absent) else read_place(sysfs, address)
 
 
 def count_nodes(sysfs: Sysfs) -> int | None:

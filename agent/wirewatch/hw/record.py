@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wirewatch.core.asking import as_int
+from wirewatch.core.links import count_links
 from wirewatch.core.ports import Answer, Gpu, Hardware, KernelLog, Nvml, Output, Question
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording, tree
@@ -98,9 +98,8 @@ class Recorder:
         getters = nvml.ask(None, [Question("Getters")])[0].value
         names = [str(n) for n in getters] if isinstance(getters, list) else []
         for gpu in gpus:
-            count = as_int(nvml.ask(gpu.key, [catalogue.LINK_COUNT])[0].value)
-            links = catalogue.OLD_LINKS if isinstance(count, Absent) else count
-            yield from self._gpu(nvml, gpu, catalogue.gpu_questions(names, len(gpus), links))
+            questions = catalogue.gpu_questions(names, len(gpus), count_links(nvml, gpu.key))
+            yield from self._gpu(nvml, gpu, questions)
 
     def _gpu(self, nvml: Nvml, gpu: Gpu, questions: Sequence[Question]) -> Iterator[Told]:
         wanted = [q for q in questions if not self._refused(("nvml", f"gpu{gpu.index}/{q}"))]

@@ -11,12 +11,6 @@ NEAR = frozenset({Path.PIX, Path.PXB})
 """Paths that do not cross the root: NCCL uses GPUDirect over these by default."""
 
 
-def path(gpu: Place | Absent, nic: Place | Absent, nodes: int | None) -> Path | Absent:
-    if isinstance(gpu, Absent):
-        return gpu
-    return nic if isinstance(nic, Absent) else path_between(gpu, nic, nodes=nodes)
-
-
 def near_pairs(
     gpus: Places, nics: Mapping[str, Place | Absent], nodes: int | None
 ) -> tuple[tuple[Place, Place], ...]:
@@ -25,7 +19,9 @@ def near_pairs(
         (gpu, nic)
         for _, gpu in gpus
         for nic in nics.values()
-        if not isinstance(gpu, Absent) and not isinstance(nic, Absent) and path(gpu, nic, nodes) in NEAR
+        if not isinstance(gpu, Absent)
+        and not isinstance(nic, Absent)
+        and path_between(gpu, nic, nodes=nodes) in NEAR
     )
 
 
@@ -34,7 +30,7 @@ def all_paths(
 ) -> Iterator[tuple[Gpu, str, Path | Absent, bool]]:
     """GPU, NIC, path, and whether it is among the nearest of that GPU."""
     for gpu, place in gpus:
-        paths = {name: path(place, nic, nodes) for name, nic in nics.items()}
+        paths = {name: path_between(place, nic, nodes=nodes) for name, nic in nics.items()}
         best = min((p for p in paths.values() if not isinstance(p, Absent)), default=None)
         for name, one in paths.items():
             yield gpu, name, one, not isinstance(one, Absent) and one is best

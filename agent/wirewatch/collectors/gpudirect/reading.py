@@ -10,7 +10,7 @@ from wirewatch.core.ncclconf import TOPOLOGY, NcclConf, parse_nccl_conf
 from wirewatch.core.pci import Place, acs_redirects, bridges_between
 from wirewatch.core.pergpu import is_lost
 from wirewatch.core.ports import Hardware, Question, Sysfs
-from wirewatch.core.tree import DEVICES, count_nodes, rdma_address, rdma_devices, read_place
+from wirewatch.core.tree import DEVICES, count_nodes, rdma_devices, rdma_place, read_place
 from wirewatch.core.types import Absent, Why
 
 PEERMEM: Mapping[str, str] = {
@@ -66,9 +66,7 @@ def _nics(sysfs: Sysfs, options: GpudirectOptions, memory: Memory) -> Mapping[st
     found: dict[str, Place | Absent] = {}
     for name in names:
         if not any(fnmatchcase(name, pattern) for pattern in options.exclude):
-            address = rdma_address(sysfs, name)
-            place = address if isinstance(address, Absent) else read_place(sysfs, address)
-            found[name] = _known(place, memory.places.get(name))
+            found[name] = _known(rdma_place(sysfs, name), memory.places.get(name))
     return found
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from wirewatch.collectors.nvlink.policy import NvlinkPolicy
-from wirewatch.collectors.nvlink.samples import STATES, UP
+from wirewatch.collectors.nvlink.samples import STATES
 from wirewatch.collectors.nvlink.values import Detail, Fabric, GpuLinks, Link, Memory
 from wirewatch.core.bits import FABRIC_STATES, fabric_troubles
+from wirewatch.core.links import UP
 from wirewatch.core.pergpu import is_lost, subject
 from wirewatch.core.ports import Gpu
 from wirewatch.core.rates import Streak

@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from wirewatch.core.links import old_state, state
 from wirewatch.core.ports import ALL_LINKS, Question
 
-OLD_LINKS = 18
-"""Links that are asked for where a driver does not tell how many there are."""
 KIB = 1024
 
 MIG_MODE = Question("MigMode")
-LINK_COUNT = Question("Field", (91,))
 COMMON_SPEED = Question("Field", (90,))
 FABRIC = Question("GpuFabricInfoV")
 EFFECTIVE_BER = Question("Field", (220, ALL_LINKS))
@@ -87,16 +85,6 @@ LINK_ERRORS: Mapping[str, int] = {
     kind: int(questions[0].args[0]) for kind, questions in ERRORS.items() if ALL_LINKS in questions[0].args
 }
 """Kind of error to its field, where a single link can be asked too."""
-
-
-@cache
-def state(link: int) -> Question:
-    return Question("Field", (165, link))
-
-
-@cache
-def old_state(link: int) -> Question:
-    return Question("NvLinkState", (link,))
 
 
 @cache

@@ -5,8 +5,8 @@ from statistics import mode
 
 from wirewatch.collectors.nvlink.faults import Case, findings, streaks
 from wirewatch.collectors.nvlink.policy import NvlinkPolicy
-from wirewatch.collectors.nvlink.samples import UP
 from wirewatch.collectors.nvlink.values import START, Detail, GpuLinks, Link, Memory, Reading
+from wirewatch.core.links import UP
 from wirewatch.core.pergpu import GpuMemory, Memories, filled, fold_gpus, is_lost, unread
 from wirewatch.core.ports import Gpu
 from wirewatch.core.products import NvlinkProduct, nvlink_product

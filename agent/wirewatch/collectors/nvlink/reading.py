@@ -16,6 +16,7 @@ from wirewatch.collectors.nvlink.values import (
 )  # fmt: skip
 from wirewatch.core.asking import NOT_ASKED, Asked, Supported, as_int, ask_gpu, member
 from wirewatch.core.bits import ber
+from wirewatch.core.links import count_links, old_state, state
 from wirewatch.core.pergpu import Memories, is_lost, read_gpus, remembered
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Window, delta, measured
@@ -31,8 +32,9 @@ def read(hardware: Hardware, memories: Memories[Memory], options: NvlinkOptions)
 
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory, options: NvlinkOptions) -> GpuLinks | Absent:
     fresh = memory.supported.session != hardware.nvml.session()
-    count = _count(hardware, gpu) if fresh else memory.links
-    old = fresh or fields.state(0) in memory.supported.skip
+    # Told once a session: a GPU does not grow links.
+    count = count_links(hardware.nvml, gpu.key) if fresh else memory.links
+    old = fresh or state(0) in memory.supported.skip
     asked = ask_gpu(hardware.nvml, gpu.key, fields.poll_questions(count, old=old), memory.supported)
     if isinstance(asked, Absent):
         return asked
@@ -54,12 +56,6 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: Memory, options: NvlinkOptio
     )
 
 
-def _count(hardware: Hardware, gpu: Gpu) -> int:
-    """How many links to ask for; told once a session, since a GPU does not grow links."""
-    count = as_int(hardware.nvml.ask(gpu.key, [fields.LINK_COUNT])[0].value)
-    return fields.OLD_LINKS if isinstance(count, Absent) else count
-
-
 def _unsupported(value: object) -> bool:
     return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
 
@@ -72,15 +68,15 @@ def _mig(asked: Asked) -> bool:
 def _links(asked: Asked, count: int) -> tuple[Link, ...]:
     links = []
     for number in range(count):
-        state = asked.whole(fields.state(number))
-        if _unsupported(state):
-            state = asked.whole(fields.old_state(number))
-        if _unsupported(state):
+        told = asked.whole(state(number))
+        if _unsupported(told):
+            told = asked.whole(old_state(number))
+        if _unsupported(told):
             continue
         speed = asked.whole(fields.speed(number))
         if _unsupported(speed):
             speed = asked.whole(fields.COMMON_SPEED)
-        links.append(Link(number, state, speed if isinstance(speed, Absent) else speed * 1e6))
+        links.append(Link(number, told, speed if isinstance(speed, Absent) else speed * 1e6))
     return tuple(links)
 
 

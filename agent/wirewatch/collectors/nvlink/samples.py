@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from wirewatch.collectors.nvlink.values import Detail, Fabric, GpuLinks, Link, Memory, Reading
 from wirewatch.core.bits import FABRIC_STATES, FABRIC_SUMMARIES
+from wirewatch.core.links import UP
 from wirewatch.core.pergpu import Memories
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 
@@ -83,7 +84,6 @@ METRICS = (
 )  # fmt: skip
 
 STATES: Mapping[int, str] = {0: "inactive", 1: "active", 2: "sleep", 3: "traffic_disabled"}
-UP = frozenset({1, 2})
 
 
 def samples(reading: Reading, memories: Memories[Memory]) -> Iterable[Sample]:

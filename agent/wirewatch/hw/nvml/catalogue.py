@@ -13,8 +13,6 @@ SYSTEM = tuple(
         "Count", "SystemGetDriverVersion", "SystemGetNVMLVersion", "SystemGetCudaDriverVersion_v2", "Events",
     )
 )  # fmt: skip
-LINK_COUNT = Question("Field", (91,))
-OLD_LINKS = 18
 FIELDS = range(1, 308)
 LINK_FIELDS = (*range(138, 142), 146, *range(161, 168), *range(201, 224), *range(231, 251), *range(289, 297))
 _COUNTS = {
