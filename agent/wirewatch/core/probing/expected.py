@@ -1,0 +1,184 @@
+"""What bus bandwidth NCCL's defaults should give here, and how that follows, line by line.
+
+The wire as it should be (core.probing.wire) times the share of it that the algorithm reaches on healthy
+machines (core.probing.references), less a latency term. Nothing is clipped at the wire: with NVLS the switch
+adds up, and nccl-tests' bus bandwidth may exceed what any link carries.
+"""
+
+from dataclasses import dataclass
+
+from wirewatch.core.probing.busbw import FACTORS, NVLS, RING, factor
+from wirewatch.core.probing.islands import Kind
+from wirewatch.core.probing.ncclsettings import NVLS_ENABLE, number
+from wirewatch.core.probing.plan import ALL_REDUCE, MIB
+from wirewatch.core.probing.references import (
+    GIB,
+    LEAST_BYTES,
+    NVLS_FROM,
+    Confidence,
+    Reference,
+    Wanted,
+    architecture,
+    find,
+    fitted,
+    same_wire,
+)
+from wirewatch.core.probing.wire import GB, Conditions, Wire, wire
+from wirewatch.core.types import Absent, Why
+
+_PINNED = "pinned by the operator"
+_UNASKED = Absent(Why.MISSING, "the operator pinned this size alone")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Bus bandwidths in bytes per second. `peak`: one GPU's wire each way, what "of peak" divides by.
+
+    `asymptote`: what ever larger messages tend to. `derivation`: how it follows, for people, in GB/s.
+    """
+
+    busbw: float
+    peak: float | Absent
+    asymptote: float | Absent
+    algorithm: str
+    confidence: Confidence
+    source: str
+    derivation: tuple[str, ...]
+
+
+def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
+    """The expectation for one collective and message size (nccl-tests' S).
+
+    Returns:
+        Absent, never a guess: unknown wires or products, no reference, one GPU, a message too small.
+    """
+    if op not in FACTORS or conditions.group.ranks < 2:  # noqa: PLR2004
+        return Absent(Why.UNSUPPORTED, f"no bus bandwidth of {op} with {conditions.group.ranks} GPU")
+    rail = wire(conditions)
+    algorithm, why = choose(conditions, op)
+    pinned = conditions.pins.get(f"{op}@{size_bytes}")
+    if pinned is not None:
+        return _pinned(rail, algorithm, pinned, size_bytes)
+    if size_bytes < LEAST_BYTES:
+        return Absent(Why.UNSUPPORTED, f"messages under {human(LEAST_BYTES)} measure latency, not bandwidth")
+    reference = rail if isinstance(rail, Absent) else _reference(conditions, op, algorithm, rail)
+    most = conditions.pins.get(op)
+    if most is not None:
+        return _under(conditions, rail, algorithm, reference, most, op, size_bytes)
+    return _expected(conditions.group.ranks, rail, reference, why, size_bytes)
+
+
+def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
+    """The algorithm that NCCL's defaults take for large messages, and why where that is not plain."""
+    group, arch = conditions.group, _arch(conditions)
+    least = None if isinstance(arch, Absent) else NVLS_FROM.get(arch)
+    if op != ALL_REDUCE or group.kind is not Kind.SWITCH or least is None:
+        return RING, ()
+    setting = conditions.settings.get(NVLS_ENABLE, "")
+    if setting and number(setting) == 0:
+        return RING, (f"NVLS is switched off: {NVLS_ENABLE}={setting}",)
+    if group.ranks < least:
+        return RING, (f"NCCL's tuner takes NVLS from {least} {arch} GPUs on, Ring with {group.ranks}",)
+    if conditions.multicast is False:
+        return RING, ("NVLS is not offered by the driver here: no multicast",)
+    remarks: tuple[str, ...] = ("with NVLS the switch adds up: bus bandwidth may exceed the wire",)
+    if isinstance(conditions.multicast, Absent):
+        remarks = (*remarks, "that the driver offers multicast is taken as given")
+    return NVLS, remarks
+
+
+def human(size_bytes: int) -> str:
+    """A message size for people."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
+        if size_bytes >= unit and size_bytes % unit == 0:
+            return f"{size_bytes // unit} {name}"
+    return f"{size_bytes} B"
+
+
+def _arch(conditions: Conditions) -> str | Absent:
+    """The architecture of all GPUs; Absent for a mixed group."""
+    told = {architecture(gpu.name) for gpu in conditions.group.gpus}
+    names = ", ".join(sorted({gpu.name or "without a name" for gpu in conditions.group.gpus}))
+    return (
+        told.pop() if len(told) == 1 else Absent(Why.UNSUPPORTED, f"GPUs of several architectures: {names}")
+    )
+
+
+def _reference(conditions: Conditions, op: str, algorithm: str, rail: Wire) -> Reference | Absent:
+    group, arch = conditions.group, _arch(conditions)
+    wanted = Wanted(group.kind, algorithm, op, arch, group.ranks, rail.rate, group.crossing)
+    found = find(wanted)
+    if isinstance(found, Absent) and isinstance(arch, Absent) and group.kind is not Kind.PCIE:
+        # That the product is not known says more than that no reference is for it.
+        return arch
+    return found
+
+
+def _pinned(rail: Wire | Absent, algorithm: str, value: float, size_bytes: int) -> Expectation:
+    line = f"{human(size_bytes)}: {_gbs(value)}, {_PINNED}"
+    peak, lines = _rail(rail)
+    return Expectation(value, peak, _UNASKED, algorithm, Confidence.OPERATOR, _PINNED, (*lines, line))
+
+
+def _rail(rail: Wire | Absent) -> tuple[float | Absent, tuple[str, ...]]:
+    return (
+        (rail, (f"the wire is not known: {rail}",)) if isinstance(rail, Absent) else (rail.rate, rail.lines)
+    )
+
+
+def _under(
+    conditions: Conditions, rail: Wire | Absent, algorithm: str, reference: Reference | Absent,
+    most: float, op: str, size_bytes: int,
+) -> Expectation:  # fmt: skip
+    """Below an asymptote that the operator gave, with the reference's latency term where there is one."""
+    latency = reference if isinstance(reference, Absent) else fitted(reference).latency
+    busbw, line = _at(most, latency, factor(op, conditions.group.ranks), size_bytes)
+    peak, lines = _rail(rail)
+    derivation = (*lines, f"large messages: {_gbs(most)}, {_PINNED}", line)
+    return Expectation(busbw, peak, most, algorithm, Confidence.OPERATOR, _PINNED, derivation)
+
+
+def _expected(
+    ranks: int, rail: Wire | Absent, reference: Reference | Absent, why: tuple[str, ...], size_bytes: int
+) -> Expectation | Absent:
+    if isinstance(rail, Absent):
+        return rail
+    if isinstance(reference, Absent):
+        return reference
+    model = fitted(reference)
+    most = model.efficiency * rail.rate
+    busbw, line = _at(most, model.latency, factor(reference.op, ranks), size_bytes)
+    doubts = _doubts(ranks, rail, reference, size_bytes)
+    confidence = Confidence.LOW if doubts else reference.confidence
+    share = (
+        f"{reference.algorithm} over {reference.kind.value}, {ranks} GPUs: "
+        f"{100 * model.efficiency:.1f} % of the wire = {_gbs(most)} "
+        f"({reference.confidence.value}: {reference.source})"
+    )
+    derivation = (*rail.lines, *why, share, *doubts, line)
+    return Expectation(busbw, rail.rate, most, reference.algorithm, confidence, reference.source, derivation)
+
+
+def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> tuple[float, str]:
+    """Bus bandwidth at one size below an asymptote, and the line that says so."""
+    if isinstance(latency, Absent):
+        return most, f"{human(size_bytes)}: no latency term is known -> {_gbs(most)} at most"
+    busbw = share * size_bytes / (latency + share * size_bytes / most)
+    return busbw, f"{human(size_bytes)}: {latency * 1e6:.0f} us latency term -> {_gbs(busbw)}"
+
+
+def _doubts(ranks: int, rail: Wire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
+    """Why the reference is of something else than what is asked."""
+    least = reference.points[0][0]
+    doubts = []
+    if reference.ranks != ranks:
+        doubts.append(f"that is of {reference.ranks} GPUs")
+    if not same_wire(reference, rail.rate):
+        doubts.append(f"that is of a wire of {_gbs(reference.wire)}")
+    if size_bytes < least:
+        doubts.append(f"that is of {human(least)} and more")
+    return tuple(doubts)
+
+
+def _gbs(rate: float) -> str:
+    return f"{rate / GB:.1f} GB/s"

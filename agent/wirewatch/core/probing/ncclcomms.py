@@ -1,0 +1,230 @@
+"""Communicators, put together from the lines of all their ranks.
+
+Many lines name no communicator. Those of its set-up come from the thread that sets it up. A channel may be
+made much later by another thread, since 2.22 at the first use: it belongs to the communicator that has
+these devices at these ranks in that process; of several, to the one begun last that has no such channel yet.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from wirewatch.core.pci import normal_pci
+from wirewatch.core.probing.ncclcomm import Channels, Comm, Connection, Device
+from wirewatch.core.probing.ncclfacts import Counts, Fact, Init, Joined, Link, Spans, Took
+from wirewatch.core.probing.ncclmessages import NOWHERE, Process
+from wirewatch.core.types import Absent, Why
+
+_NOT_TOLD = Absent(Why.MISSING, "NCCL's log does not tell it")
+
+
+class Told(NamedTuple):
+    """A fact, which line of the log told it, and who."""
+
+    at: int
+    process: Process
+    thread: int
+    fact: Fact
+
+
+class _Member(NamedTuple):
+    pointer: str
+    nvml: int | None
+    bus: int
+    device: Device
+
+    def is_at(self, device: str) -> bool:
+        return int(device, 16) == self.bus if self.nvml is None else device == str(self.nvml)
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    id: str
+    ranks: int | None
+    begun: int
+    members: dict[int, _Member] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    seconds: list[float] = field(default_factory=list)
+    nodes: int | None = None
+    counts: Counts | None = None
+    lanes: defaultdict[tuple[int, int, str], set[tuple[int, int, bool]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    nvls: set[int] = field(default_factory=set)
+
+    def fits(self, link: Link) -> bool:
+        """Whether the rank that tells it is here, and no end of it is known to be elsewhere."""
+        ends = ((link.source, link.source_device), (link.destination, link.destination_device))
+        known = [(self.members[rank], device) for rank, device in ends if rank in self.members]
+        within = all(rank < (self.ranks or 0) for rank, _ in ends)
+        return within and _near(link) in self.members and all(m.is_at(device) for m, device in known)
+
+    def has(self, link: Link) -> bool:
+        return (*link.lane, link.received) in self.lanes.get(_ends(link), ())
+
+    def add(self, link: Link) -> None:
+        self.lanes[_ends(link)].add((*link.lane, link.received))
+
+
+def _near(link: Link) -> int:
+    return link.destination if link.received else link.source
+
+
+def _ends(link: Link) -> tuple[int, int, str]:
+    return link.source, link.destination, link.transport
+
+
+class _Mark(NamedTuple):
+    at: int
+    group: _Group
+    rank: int
+    done: bool
+
+
+class _Groups:
+    """All groups, by what lines name: a pointer, a thread, a rank in a process."""
+
+    def __init__(self) -> None:
+        self.all: list[_Group] = []
+        self.nameless = _Group("", None, -1)
+        self._generations: defaultdict[tuple[str, int], list[_Group]] = defaultdict(list)
+        self._pointers: defaultdict[tuple[Process, str], list[_Mark]] = defaultdict(list)
+        self._threads: defaultdict[tuple[Process, int], list[_Mark]] = defaultdict(list)
+        self._ranks: defaultdict[tuple[Process, int], list[_Group]] = defaultdict(list)
+
+    def begin(self, told: Told, init: Init) -> None:
+        group = self._group(told, init)
+        mark = _Mark(told.at, group, init.rank, init.done)
+        self._threads[told.process, told.thread].append(mark)
+        for process in {told.process, NOWHERE}:
+            self._pointers[process, init.pointer].append(mark)
+            if group not in (groups := self._ranks[process, init.rank]):
+                groups.append(group)
+        if init.done:
+            group.finished.add(init.rank)
+
+    def _group(self, told: Told, init: Init) -> _Group:
+        """The group with this id that has the rank at this pointer, or else lacks it, or else a new one.
+
+        Ids need not be unique: before 2.16 there are none, and NCCL 2.18 to 2.20 give all splits the same.
+        """
+        parent = self.at_pointer(told, init.parent)
+        split = f"{parent.group.id if parent else '?'}/{init.split}" if init.parent else ""
+        name = init.id or split
+        groups = self._generations[name, init.ranks]
+        for group in groups:
+            member = group.members.get(init.rank)
+            if name and member and member.pointer == init.pointer:
+                return group
+        for group in groups:
+            if init.rank not in group.members:
+                break
+        else:
+            group = _Group(name or init.pointer, init.ranks, told.at)
+            groups.append(group)
+            self.all.append(group)
+        group.members[init.rank] = _Member(init.pointer, init.nvml, init.bus, _device(init))
+        return group
+
+    def at_pointer(self, told: Told, pointer: str) -> _Mark | None:
+        """What was last begun there, since memory is used again; else what was first."""
+        marks = self._pointers.get((told.process, pointer), [])
+        before = bisect_left(marks, told.at, key=lambda mark: mark.at)
+        return marks[max(before - 1, 0)] if marks else None
+
+    def of_thread(self, told: Told) -> _Group | None:
+        """What the thread is setting up, or else has set up last."""
+        before, _ = self._beside(told)
+        return self._set_up_by(told) or (before.group if before else None)
+
+    def _set_up_by(self, told: Told) -> _Group | None:
+        """Where the log lacks the beginning, as before 2.18.3, it is what the thread completes next."""
+        before, after = self._beside(told)
+        if before and not before.done:
+            return before.group
+        return after.group if after and after.done else None
+
+    def _beside(self, told: Told) -> tuple[_Mark | None, _Mark | None]:
+        """The thread's marks next to this line."""
+        marks = self._threads.get((told.process, told.thread), [])
+        at = bisect_left(marks, told.at, key=lambda mark: mark.at)
+        return marks[at - 1] if at else None, marks[at] if at < len(marks) else None
+
+    def of_link(self, told: Told, link: Link) -> _Group:
+        group = self._set_up_by(told)
+        if group and group.fits(link):
+            return group
+        fitting = [g for g in self._ranks.get((told.process, _near(link)), ()) if g.fits(link)]
+        begun = [g for g in fitting if g.begun < told.at] or fitting
+        free = [g for g in begun if not g.has(link)]
+        return [self.nameless, *begun, *free][-1]
+
+
+def gather(facts: Sequence[Told]) -> tuple[Comm, ...]:
+    """The communicators in the order in which they were begun; last, without id, what belongs to none."""
+    groups = _Groups()
+    for told in facts:
+        if isinstance(told.fact, Init):
+            groups.begin(told, told.fact)
+    for told in facts:
+        _attach(groups, told)
+    nameless = groups.nameless
+    found = nameless.lanes or nameless.counts or nameless.seconds or nameless.nodes is not None
+    return tuple(_comm(group) for group in (*groups.all, *([nameless] if found else [])))
+
+
+def _attach(groups: _Groups, told: Told) -> None:
+    match told.fact:
+        case Link() as link:
+            groups.of_link(told, link).add(link)
+        case Counts() as counts:
+            (groups.of_thread(told) or groups.nameless).counts = counts
+        case Took(seconds):
+            (groups.of_thread(told) or groups.nameless).seconds.append(seconds)
+        case Spans(pointer, nodes):
+            mark = groups.at_pointer(told, pointer)
+            (mark.group if mark else groups.nameless).nodes = nodes
+        case Joined(pointer):
+            mark = groups.at_pointer(told, pointer)
+            if mark:
+                mark.group.nvls.add(mark.rank)
+        case _:
+            pass
+
+
+def _device(init: Init) -> Device:
+    bus = init.bus
+    address = normal_pci(f"{bus >> 20:08x}:{bus >> 12 & 0xFF:02x}:{bus >> 4 & 0xFF:02x}.{bus & 0xF:x}")
+    return Device(init.cuda, _or_absent(init.nvml), address)
+
+
+def _or_absent(value: int | None) -> int | Absent:
+    return _NOT_TOLD if value is None else value
+
+
+def _comm(group: _Group) -> Comm:
+    counts = group.counts
+    return Comm(
+        group.id,
+        _or_absent(group.ranks),
+        {rank: group.members[rank].device for rank in sorted(group.members)},
+        tuple(sorted(group.finished)),
+        max(group.seconds, default=_NOT_TOLD),
+        _or_absent(group.nodes),
+        _channels(counts) if counts else _NOT_TOLD,
+        tuple(_connections(group)),
+        tuple(sorted(group.nvls)),
+    )
+
+
+def _channels(counts: Counts) -> Channels:
+    rest = counts.p2p, counts.p2p_per_peer
+    return Channels(counts.coll, _or_absent(counts.collnet), _or_absent(counts.nvls), *rest)
+
+
+def _connections(group: _Group) -> Iterable[Connection]:
+    """Both ends of a network connection tell of the same channel."""
+    for ends, lanes in sorted(group.lanes.items()):
+        yield Connection(*ends, len({lane[:2] for lane in lanes}))

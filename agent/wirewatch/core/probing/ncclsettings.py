@@ -1,0 +1,122 @@
+"""NCCL settings that lower bandwidth: what was measured with them is not what its defaults would give.
+
+They change no expectation, except NVLS switched off (core.probing.expected). Sources: NCCL's user guide,
+environment variables, and what 2.30 does with them (src/graph/tuning.cc, paths.cc, search.cc); effects
+measured on four H200 at 256 MiB, where 340 GB/s are healthy.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+NVLS_ENABLE = "NCCL_NVLS_ENABLE"
+_NUMBER = re.compile(r"\s*([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9]\d*))", re.ASCII)
+_DIGITS = 32
+"""No 64-bit number has more, and Python refuses to read thousands of them."""
+
+
+def number(text: str) -> int:
+    """A setting as NCCL reads numbers (strtoll, base 0): what stands first, 0 for text without a number."""
+    match = _NUMBER.match(text)
+    if not match:
+        return 0
+    digits, base = (match[2], 16) if match[2] else (match[3], 8) if match[3] else (match[4], 10)
+    value = int(digits[:_DIGITS], base)
+    return -value if match[1] == "-" else value
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A setting: `slows` tells whether a value does, `effect` what it does, `source` who says so."""
+
+    slows: Callable[[str], bool]
+    effect: str
+    source: str = "NCCL user guide, environment variables"
+
+
+def _on(value: str) -> bool:
+    return number(value) != 0
+
+
+def _off(value: str) -> bool:
+    return number(value) == 0
+
+
+def _under(least: int) -> Callable[[str], bool]:
+    """Values of 0 and less leave NCCL's default."""
+    return lambda value: 0 < number(value) < least
+
+
+def _over(most: int) -> Callable[[str], bool]:
+    return lambda value: number(value) > most
+
+
+def _any(_value: str) -> bool:
+    return True
+
+
+def _forbids(*needed: str) -> Callable[[str], bool]:
+    """Whether a list leaves out what large messages need; lists for single collectives count as doing so."""
+
+    def slows(value: str) -> bool:
+        listed = {word.strip() for word in value.lower().lstrip("^").split(",")}
+        if value.startswith("^") and not set(value) & set(":;"):
+            return bool(listed & set(needed))
+        return not set(needed) <= listed
+
+    return slows
+
+
+_NEAR = frozenset({"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"})
+_FAR = 4
+
+
+def _short_reach(value: str) -> bool:
+    """Whether a level of NCCL_P2P_LEVEL is nearer than the farthest; NCCL does not heed other text."""
+    return value in _NEAR or (value[:1].isdigit() and number(value) < _FAR)
+
+
+def _sockets(value: str) -> bool:
+    return value.lower() == "socket"
+
+
+def _thrifty(value: str) -> bool:
+    return value.upper() not in {"0", "DEFAULT"}
+
+
+_CHANNELS = 32
+_FEW = f"fewer channels than {_CHANNELS}, and SMs to drive the links with (NCCL takes 24 on Hopper)"
+_MANY = f"more channels than {_CHANNELS}, which may cost more than they help"
+_LISTS = "NCCL user guide, environment variables; src/graph/tuning.cc"
+_UNTOLD = "src/graph/tuning.cc, search.cc and src/transport/nvls.cc; not in the user guide"
+
+SLOWING: Mapping[str, Slow] = {
+    "NCCL_P2P_DISABLE": Slow(_on, "GPUs do not reach each other: through host memory, measured 26 GB/s"),
+    "NCCL_P2P_LEVEL": Slow(_short_reach, "GPUs farther apart than this go through host memory; LOC: all do"),
+    "NCCL_P2P_DIRECT_DISABLE": Slow(_on, "GPUs of one process copy through buffers"),
+    "NCCL_SHM_DISABLE": Slow(_on, "where GPUs do not reach each other: sockets, measured 4.4 GB/s"),
+    "NCCL_NVB_DISABLE": Slow(_on, "no NVLink by way of a third GPU"),
+    "NCCL_ALGO": Slow(_forbids("ring", "nvls"), "not every algorithm; Tree alone measured 234 GB/s", _LISTS),
+    "NCCL_PROTO": Slow(_forbids("simple"), "not the Simple protocol; LL alone measured 150 GB/s", _LISTS),
+    NVLS_ENABLE: Slow(_off, "no NVLink SHARP: Ring instead"),
+    "NCCL_NVLS_NCHANNELS": Slow(_under(16), "fewer channels for NVLS than it takes", _UNTOLD),
+    "NCCL_MAX_NCHANNELS": Slow(_under(_CHANNELS), _FEW),
+    "NCCL_MAX_NRINGS": Slow(_under(_CHANNELS), _FEW),
+    "NCCL_MAX_CTAS": Slow(_under(_CHANNELS), _FEW),
+    "NCCL_MIN_NCHANNELS": Slow(_over(_CHANNELS), _MANY),
+    "NCCL_MIN_CTAS": Slow(_over(_CHANNELS), _MANY),
+    "NCCL_CTA_POLICY": Slow(_thrifty, "fewer SMs rather than more speed"),
+    "NCCL_NTHREADS": Slow(_under(512), "fewer threads a channel than the 512 of recent GPUs"),
+    "NCCL_LL128_NTHREADS": Slow(_under(640), "fewer threads a channel for LL128 than its 640", _UNTOLD),
+    "NCCL_BUFFSIZE": Slow(_under(4 << 20), "smaller buffers than 4 MiB: more and shorter steps"),
+    "NCCL_TOPO_FILE": Slow(_any, "NCCL believes this file about the machine"),
+    "NCCL_GRAPH_FILE": Slow(_any, "rings and trees come from this file", _UNTOLD),
+    "NCCL_NET": Slow(_sockets, "sockets where GPUs do not reach each other"),
+    "NCCL_IB_DISABLE": Slow(_on, "no InfiniBand or RoCE: sockets between nodes"),
+}
+
+
+def slowing_settings(settings: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """Those of the settings that lower bandwidth: name, value, what it does. An empty value sets nothing."""
+    told = ((name, settings.get(name, ""), slow) for name, slow in SLOWING.items())
+    return tuple((name, value, slow.effect) for name, value, slow in told if value and slow.slows(value))

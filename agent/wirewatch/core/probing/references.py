@@ -1,0 +1,258 @@
+"""What share of the wire NCCL's algorithms reach on healthy machines: figures with their sources, as data.
+
+A reference is bus bandwidths at a few sizes, out of place, by nccl-tests. From two sizes and more follow an
+efficiency and a latency term (seconds = latency + factor * size / (efficiency * wire), as
+core.probing.busbw.fit); from one size an efficiency only, which smaller messages fall short of. A line is
+trusted from its smallest size on. Below that, down to `LEAST_BYTES`, NCCL changes protocol and the line is
+off by up to a fifth, B200's by a third, mostly low; still smaller messages measure latency. Beyond its
+largest size a line may be 7 % low, NVLS 9 %.
+
+Which algorithm: NCCL's tuner (src/graph/tuning.cc and search.cc, 2.28 to 2.30, large messages). On Hopper it
+takes Ring with 2 to 5 GPUs on NVSwitch and NVLS from 6 (seen with 2, 4 and 6: waynehacking8/nccl-collectives-
+bench), on Blackwell NVLS with 8. For all_gather and reduce_scatter it holds NVLS for half as fast as Ring
+(208 against 411 GB/s with 8 H100; 177 against 432 in the log of 6) and takes Ring, unless the caller
+registers buffers and asks for NCCL_CTA_POLICY=EFFICIENCY.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+from wirewatch.core.pci import Path
+from wirewatch.core.probing.busbw import NVLS, RING, Line, factor, fit
+from wirewatch.core.probing.islands import PATHS, Kind
+from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
+from wirewatch.core.types import Absent, Why
+
+GIB = 1024 * MIB
+LEAST_BYTES = 16 * MIB
+"""No bandwidth is expected of smaller messages."""
+SAME_WIRE = 0.01
+"""Wires that differ by less than this share are one."""
+NVLS_FROM: Mapping[str, int] = {"Hopper": 6, "Blackwell": 8}
+"""The fewest GPUs with which the tuner takes NVLS for all_reduce, by architecture."""
+
+
+class Confidence(Enum):
+    """How far a figure may be trusted; LOW ones are for people, not for verdicts."""
+
+    OPERATOR = "operator"
+    MEASURED = "measured"
+    PUBLISHED = "published"
+    LOW = "low"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """`points`: sizes in bytes with bus bandwidths, `wire` one GPU's each way, both in bytes per second.
+
+    A figure whose size is not told stands at 8 GiB, and its source says so.
+
+    `fits`: fewest and most ranks that it is for. `architecture` empty: any. `paths`: PCI paths it is for.
+    """
+
+    kind: Kind
+    algorithm: str
+    op: str
+    architecture: str
+    ranks: int
+    fits: tuple[int, int]
+    wire: float
+    points: tuple[tuple[int, float], ...]
+    confidence: Confidence
+    source: str
+    paths: frozenset[Path] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Share of the wire that ever larger messages reach; `latency` in seconds, Absent from a single size."""
+
+    efficiency: float
+    latency: float | Absent
+
+
+@cache
+def fitted(reference: Reference) -> Fitted:
+    """Efficiency and latency term that follow from a reference's points."""
+    share = factor(reference.op, reference.ranks)
+    line = fit([(size, share * size / busbw) for size, busbw in reference.points])
+    if isinstance(line, Line):
+        return Fitted(share * line.bytes_per_second / reference.wire, line.intercept)
+    return Fitted(reference.points[-1][1] / reference.wire, line)
+
+
+_ARCHITECTURES: tuple[tuple[str, str], ...] = (
+    (r"\bG?B[123]00\b|Blackwell", "Blackwell"),
+    (r"\b(G?H[12]00|H800|H20)\b", "Hopper"),
+    (r"\b(A100|A800|A40|A30|A10|RTX A\d000)\b", "Ampere"),
+    (r"\bV100\b", "Volta"),
+    (r"\b(RTX 20\d0|T4)\b|Quadro RTX", "Turing"),
+)
+
+
+@cache
+def architecture(product: str) -> str | Absent:
+    """The architecture of a product as NVML names it."""
+    for pattern, name in _ARCHITECTURES:
+        if re.search(pattern, product):
+            return name
+    return Absent(Why.MISSING, f"the architecture of {product or 'a product without name'} is not known")
+
+
+_HOPPER = 18 * 26.562e9
+_AMPERE = 12 * 25e9
+_B200 = 18 * 50e9
+_H200 = "nccl-tests 2.19.6, NCCL 2.28.9, 8 H200, NVLS off, recorded for this project"
+_H200_2 = "2xH200, nccl-tests in place, docs/hardware/2026-11-21-h200-probe.md"
+_H100_4 = "nccl-tests 2.18.3, NCCL 2.29.2, 4 of 8 H100, waynehacking8/nccl-collectives-bench"
+_H100_SCALING = "scaling runs of 2, 4, 6 H100, NCCL 2.29.2, waynehacking8/nccl-collectives-bench"
+_H100_NVLS = "8 H100, NVIDIA/dgxc-benchmarking, nccl/README.md; awslabs' p5 measured 1 to 5 % less"
+_A100 = "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 tells 230"
+_B200_8 = "8 B200, acceptance tests of a Vultr cluster of 2026-05; NVIDIA/nccl#1807 tells 830"
+_AZURE = "Azure/azurehpc-health-checks asks at least this"
+
+
+def _table(*gbs: float, first: int = 64 * MIB) -> tuple[tuple[int, float], ...]:
+    """Bus bandwidths in GB/s at `first` bytes, and at four times the size each further."""
+    return tuple((first * 4**i, value * 1e9) for i, value in enumerate(gbs))
+
+
+def _switch(
+    op: str, arch: str, ranks: int, fits: tuple[int, int], wire: float, source: str, *gbs: float
+) -> Reference:
+    """A complete table of Ring over NVSwitch: 64 MiB, 256 MiB, 1 GiB."""
+    return Reference(
+        Kind.SWITCH, RING, op, arch, ranks, fits, wire, _table(*gbs), Confidence.MEASURED, source
+    )
+
+
+def _two(op: str, *busbw: float) -> Reference:
+    """Two H200, at the sizes of the default plan: beyond them time bends too far for one line."""
+    points = tuple((size * MIB, value * 1e9) for size, value in zip((64, 256, 512), busbw, strict=True))
+    return Reference(
+        Kind.SWITCH, RING, op, "Hopper", 2, (2, 2), _HOPPER, points, Confidence.MEASURED, _H200_2
+    )
+
+
+REFERENCES: tuple[Reference, ...] = (
+    _switch(ALL_REDUCE, "Hopper", 8, (6, 8), _HOPPER, _H200, 322.74, 347.08, 359.00),
+    _switch(ALL_GATHER, "Hopper", 8, (6, 8), _HOPPER, _H200, 286.51, 325.86, 344.62),
+    _switch(REDUCE_SCATTER, "Hopper", 8, (6, 8), _HOPPER, _H200, 293.01, 328.82, 346.25),
+    _switch(ALL_REDUCE, "Hopper", 4, (3, 5), _HOPPER, _H100_4, 305.61, 339.44, 355.35),
+    _switch(ALL_GATHER, "Hopper", 4, (3, 5), _HOPPER, _H100_4, 258.16, 305.51, 325.27),
+    _switch(REDUCE_SCATTER, "Hopper", 4, (3, 5), _HOPPER, _H100_4, 266.04, 303.62, 330.17),
+    _switch(ALL_REDUCE, "Ampere", 8, (3, 16), _AMPERE, _A100, 200.91, 222.40, 230.29),
+    _two(ALL_REDUCE, 263.30, 301.40, 316.68),
+    _two(ALL_GATHER, 222.49, 256.96, 275.84),
+    _two(REDUCE_SCATTER, 212.66, 242.46, 261.33),
+    Reference(
+        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (8, 8), _HOPPER,
+        _table(361.67, 422.25, 466.33), Confidence.PUBLISHED, _H100_NVLS,
+    ),
+    Reference(
+        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 6, (6, 7), _HOPPER,
+        ((256 * MIB, 403.22e9), (GIB, 424.24e9), (8 * GIB, 442.96e9)), Confidence.PUBLISHED, _H100_SCALING,
+    ),
+    Reference(
+        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (6, 8), 8 * 26.562e9,
+        ((8 * GIB, 215e9),), Confidence.LOW, "8 H800, size not told, NVIDIA/nccl#1374",
+    ),
+    Reference(
+        Kind.SWITCH, NVLS, ALL_REDUCE, "Blackwell", 8, (8, 8), _B200,
+        _table(423.70, 659.23, 722.20), Confidence.PUBLISHED, _B200_8,
+    ),
+    Reference(
+        Kind.SWITCH, RING, ALL_GATHER, "Blackwell", 8, (6, 8), _B200,
+        _table(422.06, 596.21, 632.22), Confidence.PUBLISHED, _B200_8,
+    ),
+    Reference(
+        Kind.SWITCH, RING, REDUCE_SCATTER, "Blackwell", 8, (6, 8), _B200,
+        _table(423.55, 604.14, 647.19), Confidence.PUBLISHED, _B200_8,
+    ),
+    Reference(
+        Kind.PARTIAL, RING, ALL_REDUCE, "Volta", 8, (8, 8), 6 * 25e9,
+        ((8 * GIB, 110e9),), Confidence.LOW, f"8 V100 (ND40rs v2), size not told: {_AZURE}",
+    ),
+    Reference(
+        Kind.PAIR, RING, ALL_REDUCE, "Ampere", 2, (2, 2), _AMPERE,
+        ((16 * GIB, 193e9),), Confidence.PUBLISHED,
+        f"2 A100 with three bridges (NC48ads): {_AZURE}; NVIDIA/nccl-tests#178 measured 208",
+    ),
+    Reference(
+        Kind.PAIR, RING, ALL_REDUCE, "Hopper", 2, (2, 2), 12 * 26.562e9,
+        ((8 * GIB, 208e9),), Confidence.PUBLISHED,
+        f"2 H100 NVL with three bridges (NC80adis), size not told: {_AZURE}",
+    ),
+    Reference(
+        Kind.PAIR, RING, ALL_REDUCE, "Turing", 2, (2, 2), 2 * 25.781e9,
+        ((64 * MIB, 21.4e9),), Confidence.LOW, "2 RTX 2080 Ti with a bridge, NVIDIA/nccl-tests#44",
+    ),
+    Reference(
+        Kind.PCIE, RING, ALL_REDUCE, "", 4, (2, 16), 16 * 16e9 * 128 / 130 / 8,
+        ((8 * GIB, 25e9),), Confidence.LOW, f"4 A100, PCIe 4 x16 (NC96ads): {_AZURE}",
+        frozenset({Path.PIX, Path.PXB, Path.PHB}),
+    ),
+    Reference(
+        Kind.PCIE, RING, ALL_REDUCE, "", 3, (2, 16), 16 * 16e9 * 128 / 130 / 8,
+        ((8 * GIB, 20e9),), Confidence.LOW,
+        "3 A100, PCIe 4 x16 between host bridges, size not told, NVIDIA/nccl-tests#178",
+        frozenset({Path.NODE}),
+    ),
+    Reference(
+        Kind.PCIE, RING, ALL_REDUCE, "", 8, (2, 16), 16 * 32e9 * 128 / 130 / 8,
+        ((8 * GIB, 40e9),), Confidence.LOW,
+        "8 H100, PCIe 5 x16, size not told: 35 to 45 by docs.alayanew.com, 2026-05-06",
+        frozenset({Path.PIX, Path.PXB, Path.PHB}),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reference is looked for: `wire` in bytes per second; `path` Absent: the places are not told."""
+
+    kind: Kind
+    algorithm: str
+    op: str
+    architecture: str | Absent
+    ranks: int
+    wire: float
+    path: Path | Absent | None = None
+
+
+def find(wanted: Wanted) -> Reference | Absent:
+    """The reference that is nearest: of the same wire first, then of as many ranks.
+
+    Returns:
+        Absent when there is none of this kind, algorithm, collective and architecture for so many ranks.
+    """
+    fitting = [r for r in REFERENCES if _fits(r, wanted)]
+    if fitting:
+        return min(fitting, key=lambda r: (_apart(r, wanted.wire), abs(r.ranks - wanted.ranks)))
+    arch = "" if isinstance(wanted.architecture, Absent) else f" {wanted.architecture}"
+    path = f" across {PATHS[wanted.path]}" if isinstance(wanted.path, Path) else ""
+    what = f"{wanted.algorithm} {wanted.op} of {wanted.ranks}{arch} GPUs over {wanted.kind.value}{path}"
+    return Absent(Why.MISSING, f"no reference for {what}")
+
+
+def _fits(reference: Reference, wanted: Wanted) -> bool:
+    told = wanted.path is None or isinstance(wanted.path, Absent)
+    return (
+        (reference.kind, reference.algorithm, reference.op) == (wanted.kind, wanted.algorithm, wanted.op)
+        and reference.fits[0] <= wanted.ranks <= reference.fits[1]
+        and reference.architecture in {"", wanted.architecture}
+        and (not reference.paths or told or wanted.path in reference.paths)
+    )
+
+
+def _apart(reference: Reference, wire: float) -> float:
+    """How far the reference's wire is from this one, as a share; 0 for one wire."""
+    share = abs(reference.wire - wire) / wire
+    return 0.0 if share < SAME_WIRE else share
+
+
+def same_wire(reference: Reference, wire: float) -> bool:
+    return _apart(reference, wire) == 0.0
