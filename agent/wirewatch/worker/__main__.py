@@ -1,0 +1,121 @@
+"""`python -m wirewatch.worker`: a plan on standard input, one document on descriptor 3, marks on 4.
+
+Two arguments name other descriptors, for whoever cannot choose the numbers of those that it hands on.
+Whatever libraries print goes to standard error. The process ends without tearing anything down: the driver
+takes everything back when it is gone, faster than NCCL would give it.
+"""
+
+import ctypes
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+from wirewatch.core.probing.document import Document, ErrorKind, encode_document
+from wirewatch.core.probing.plan import Plan, decode_plan
+from wirewatch.worker.engine import Engine, EngineError
+from wirewatch.worker.marks import marker
+from wirewatch.worker.parent import follow
+from wirewatch.worker.ranks import part
+from wirewatch.worker.run import Run
+
+DESCRIPTORS = (3, 4)
+_OUT_OF_MEMORY = re.compile("out.of.memory", re.IGNORECASE)
+"""In the words of CUDA's libraries, each of which has errors of its own."""
+
+
+def _start_driver() -> None:
+    """Start CUDA while Python imports: both take some tenths of a second. That it fails shows later."""
+    with suppress(OSError):
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
+
+
+def _nccl(plan: Plan) -> Engine:
+    threading.Thread(target=_start_driver, daemon=True).start()
+    from wirewatch.worker.nccl_engine import NcclEngine
+
+    return NcclEngine(plan)
+
+
+def _torch(plan: Plan) -> Engine:
+    threading.Thread(target=_start_driver, daemon=True).start()
+    from wirewatch.worker.torch_engine import TorchEngine
+
+    return TorchEngine(plan)
+
+
+def _gloo(plan: Plan) -> Engine:
+    from wirewatch.worker.gloo_engine import GlooEngine
+
+    return GlooEngine(plan)
+
+
+ENGINES: dict[str, Callable[[Plan], Engine]] = {"nccl": _nccl, "torch": _torch, "gloo": _gloo}
+
+
+def _load(plan: Plan) -> Engine:
+    try:
+        return ENGINES[plan.engine](plan)
+    except KeyError as error:
+        raise EngineError("no_engine", f"there is no engine {plan.engine!r}") from error
+    except (ImportError, RuntimeError, OSError) as error:
+        raise EngineError("no_engine", f"engine {plan.engine} cannot be loaded: {error}") from error
+
+
+def _measured(run: Run, engine: Engine) -> None:
+    """Measure; whatever a library raises is why the probe could not be done.
+
+    Raises:
+        EngineError: it could not.
+    """
+    try:
+        run.measure(engine)
+    except EngineError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        kind: ErrorKind = "out_of_memory" if _OUT_OF_MEMORY.search(said) else "internal"
+        raise EngineError(kind, said) from error
+
+
+def _probe(plan: Plan, began: float, marks_fd: int) -> tuple[Document, bool]:
+    engine: Engine | None = None
+    run = Run(plan, marker(marks_fd, pauses=plan.pauses), began)
+    try:
+        engine = _load(plan)
+        if not engine.leads:
+            run.mark = marker(marks_fd, pauses=False)
+        _measured(run, engine)
+    except EngineError as error:
+        if engine is not None and not engine.leads:
+            sys.stderr.write(f"{error}\n")
+        return run.document(engine, error), engine is None or engine.leads
+    part()
+    return run.document(engine, None), engine.leads
+
+
+def main() -> None:
+    began = time.monotonic()
+    parent = os.getppid()
+    # The whole group: where the kernel was too late to kill us, the others may hang without us.
+    follow(parent, lambda: os.killpg(0, signal.SIGKILL))
+    os.dup2(2, 1)
+    plan = decode_plan(sys.stdin.readline())
+    document_fd, marks_fd = map(int, sys.argv[1:3]) if sys.argv[1:] else DESCRIPTORS
+    document, leads = _probe(plan, began, marks_fd)
+    if leads:
+        data = encode_document(document)
+        while data:
+            data = data[os.write(document_fd, data) :]
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""gloo through torch.distributed: no GPU, one process a rank, TCP over the loopback interface.
+
+It proves the way from a plan to a verdict where there are no GPUs; its times tell nothing about wires.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+# Before torch is there: threads of its libraries would not survive the fork.
+for _name, _value in (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"), ("GLOO_SOCKET_IFNAME", "lo")):
+    os.environ.setdefault(_name, _value)
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+from wirewatch.core.probing.document import Copy, ErrorKind, Micro, Timed  # noqa: E402
+from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Plan, rounds  # noqa: E402
+from wirewatch.worker.engine import EngineError  # noqa: E402
+from wirewatch.worker.ranks import fork_ranks  # noqa: E402
+from wirewatch.worker.torch_values import FLOAT32_BYTES, elements, fill, pieces, wrong_elements  # noqa: E402
+
+GEMM_SIDE = 256
+SMALLEST_BUFFER = 2 * GEMM_SIDE**2 * FLOAT32_BYTES
+"""Bytes that the two factors of the matrix product need."""
+MICRO_RUNS = 10
+NAN = float("nan")
+# Newer torch warns of the old names.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn torch's errors into EngineError; a peer that died shows as a closed connection."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        kind: ErrorKind = "out_of_memory" if "allocate memory" in text else "internal"
+        raise EngineError(kind, f"gloo says {text[:300]}") from error
+
+
+class GlooEngine:
+    """One rank; to make it is to become as many processes as the plan has names."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._ranks = len(plan.gpus)
+        self._buffer = max(SMALLEST_BUFFER, plan.copy_bytes, *plan.sizes())
+        self._busy = [0.0] * self._ranks
+        self._groups: list[dist.ProcessGroup] = []
+        self._held = -1
+        # A file without a name, where the ranks find each other: nothing is left of it, however we end.
+        self._store = os.memfd_create("wirewatch-ranks")
+        # Last, since an error after it would be told by every rank.
+        self._rank = fork_ranks(self._ranks)
+        self.leads = self._rank == 0
+
+    def versions(self) -> Mapping[str, str]:
+        return {"torch": torch.__version__}
+
+    @told()
+    def contexts(self) -> None:
+        torch.set_num_threads(1)
+        count = self._buffer // FLOAT32_BYTES
+        self._send, self._receive = (torch.empty(count, dtype=torch.float32) for _ in range(2))
+        self._hold(self._rank)
+
+    def _hold(self, rank: int) -> None:
+        """Fill the sending buffer with the values of a rank, unless it holds them."""
+        if self._held != rank:
+            fill(self._send, rank)
+            self._held = rank
+
+    @told()
+    def communicators(self) -> None:
+        store = dist.FileStore(f"/proc/self/fd/{self._store}", self._ranks)
+        dist.init_process_group("gloo", store=store, rank=self._rank, world_size=self._ranks)
+        self._groups = [dist.new_group(list(group)) for group in self._plan.groups]
+
+    @told()
+    def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
+        members = self._plan.groups[group]
+        count = self._plan.latency_iterations if latency else self._plan.runs(size_bytes)
+        taken = self._take_part(self._groups[group], op, size_bytes, count) if self._rank in members else None
+        rows = self._share(taken or [0.0] * (3 + count))
+        for rank, (_, busy, *_) in enumerate(rows):
+            self._busy[rank] += busy
+        single = rows[members[0]][3:]
+        return Timed(
+            group=group, op=op, size_bytes=size_bytes, launch="host", iterations=count,
+            runs=self._plan.warmup + count + 1, seconds=max(row[0] for row in rows) / count, low=min(single),
+            median=statistics.median(single), high=max(single), wrong=int(sum(row[2] for row in rows)),
+        )  # fmt: skip
+
+    def _take_part(self, group: dist.ProcessGroup, op: str, size_bytes: int, count: int) -> list[float]:
+        """Seconds of all timed runs and of all work, wrong elements, seconds of each timed run."""
+        place, ranks = dist.get_rank(group), dist.get_world_size(group)
+        _, received = elements(op, size_bytes, ranks)
+        self._hold(place)
+        send, _ = pieces(op, self._send, size_bytes, ranks, place)
+        receive = self._receive[:received]
+        one = _operation(op, group, send, receive)
+        # all_reduce has no other form than in place: sums of sums would leave the range of float32.
+        receive.zero_()
+        dist.barrier(group)
+        began = time.perf_counter()
+        for _ in range(self._plan.warmup):
+            one()
+        dist.barrier(group)
+        marks = [time.perf_counter()]
+        for _ in range(count):
+            one()
+            marks.append(time.perf_counter())
+        receive.fill_(NAN)
+        if op == ALL_REDUCE:
+            receive.copy_(send)
+        one()
+        wrong = float(wrong_elements(op, receive, ranks, place).item())
+        return [marks[-1] - marks[0], time.perf_counter() - began, wrong, *_spans(marks)]
+
+    def _share(self, row: Sequence[float]) -> list[list[float]]:
+        """What every rank has to tell, by rank; rows are as long as each other."""
+        rows = torch.empty(self._ranks * len(row), dtype=torch.float64)
+        _all_gather(rows, torch.tensor(row, dtype=torch.float64))
+        return [[float(value) for value in one] for one in rows.view(self._ranks, -1).tolist()]
+
+    @told()
+    def copies(self) -> Sequence[Copy]:
+        """Disjoint pairs at once, both directions together; the time of a way is that of who receives."""
+        size, count = self._plan.copy_bytes, self._plan.copies
+        found: list[Copy] = []
+        for pairs in rounds(self._ranks):
+            peers = dict(way for a, b in pairs for way in ((a, b), (b, a)))
+            dist.barrier()
+            rows = self._share([self._exchange(peers[self._rank]) if self._rank in peers else 0.0])
+            for destination, source in sorted(peers.items()):
+                (seconds,) = rows[destination]
+                self._busy[destination] += seconds
+                found.append(Copy(source, destination, size, seconds / count, runs=count + 1, direct=False))
+        return found
+
+    def _exchange(self, peer: int) -> float:
+        """Seconds in which this rank and another send each other all that is to be timed."""
+        count = self._plan.copy_bytes // FLOAT32_BYTES
+        send, receive = self._send[:count], self._receive[:count]
+        # The first makes the pair meet; the others are timed.
+        _swap(send, receive, peer)
+        began = time.perf_counter()
+        for _ in range(self._plan.copies):
+            _swap(send, receive, peer)
+        return time.perf_counter() - began
+
+    @told()
+    def micros(self) -> Sequence[Micro]:
+        size = self._plan.copy_bytes or self._buffer
+        side = GEMM_SIDE
+        one, other = (self._send[n * side * side : (n + 1) * side * side].view(side, side) for n in range(2))
+        product = self._receive[: side * side].view(side, side)
+        count = size // FLOAT32_BYTES
+        dist.barrier()
+        began = time.perf_counter()
+        gemm = _times(lambda: torch.matmul(one, other, out=product))
+        copied = _times(lambda: self._receive[:count].copy_(self._send[:count]))
+        took = time.perf_counter() - began
+        rows = self._share([took, *_summary(gemm), *_summary(copied)])
+        for rank, (busy, *_) in enumerate(rows):
+            self._busy[rank] += busy
+        return [
+            Micro(rank, median, low, high, size, copy_median, copy_low, copy_high)
+            for rank, (_, median, low, high, copy_median, copy_low, copy_high) in enumerate(rows)
+        ]
+
+    def kernel_seconds(self) -> Sequence[float]:
+        return self._busy
+
+
+def _operation(
+    op: str, group: dist.ProcessGroup, send: torch.Tensor, receive: torch.Tensor
+) -> Callable[[], object]:
+    """One rank's part in a collective; all_reduce takes what `receive` holds."""
+    return {
+        ALL_REDUCE: lambda: dist.all_reduce(receive, group=group),
+        ALL_GATHER: lambda: _all_gather(receive, send, group=group),
+        REDUCE_SCATTER: lambda: _reduce_scatter(receive, send, group=group),
+    }[op]
+
+
+def _swap(send: torch.Tensor, receive: torch.Tensor, peer: int) -> None:
+    """Send to and receive from a rank at the same time."""
+    for work in (dist.isend(send, peer), dist.irecv(receive, peer)):
+        work.wait()
+
+
+def _times(work: Callable[[], object]) -> list[float]:
+    """Seconds of each run, after one that is not counted."""
+    work()
+    marks = [time.perf_counter()]
+    for _ in range(MICRO_RUNS):
+        work()
+        marks.append(time.perf_counter())
+    return _spans(marks)
+
+
+def _spans(marks: Sequence[float]) -> list[float]:
+    return [b - a for a, b in pairwise(marks)]
+
+
+def _summary(seconds: Sequence[float]) -> tuple[float, float, float]:
+    """Median, lowest, highest."""
+    return statistics.median(seconds), min(seconds), max(seconds)

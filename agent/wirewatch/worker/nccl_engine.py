@@ -1,0 +1,211 @@
+"""NCCL through NVIDIA's own bindings: one process, all GPUs, no torch."""
+
+import statistics
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from wirewatch.core.probing.document import Copy, Micro, Timed
+from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Plan
+from wirewatch.worker.engine import EngineError
+from wirewatch.worker.gpu import ELEMENT, Gpu, at_once, compile_kernels, devices, done, span
+from wirewatch.worker.peers import copy_all
+
+# The bindings import torch where they find it, which takes seconds and gigabytes.
+sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+from cuda.bindings import driver  # noqa: E402
+from nccl.bindings import nccl  # noqa: E402
+
+FLOAT32, SUM = 7, 0
+"""ncclFloat32 and ncclSum (nccl.h)."""
+SMALLEST_BUFFER = 192 * MIB
+"""Bytes that the matrix product needs."""
+GRAPH_WARMUP, GRAPH_RUNS = 1, 2
+
+
+class NcclEngine:
+    """The plan's GPUs in this process."""
+
+    leads = True
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._buffer = max(SMALLEST_BUFFER, 2 * plan.copy_bytes, *plan.sizes())
+        self._gpus: list[Gpu] = []
+        self._comms: list[list[Any]] = []
+
+    def versions(self) -> Mapping[str, str]:
+        number = int(nccl.get_version())
+        told = {"nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}"}
+        cuda = int(done(driver.cuDriverGetVersion()))
+        return {**told, "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+
+    def contexts(self) -> None:
+        self._gpus = [Gpu(device, rank) for rank, device in enumerate(devices(self._plan.gpus))]
+        code: list[Any] = []
+        compiling = threading.Thread(target=lambda: code.append(compile_kernels(self._gpus[0].device)))
+        compiling.start()
+        at_once([lambda gpu=gpu: gpu.open(self._buffer) for gpu in self._gpus])  # type: ignore[misc]
+        compiling.join()
+        if not code:
+            raise EngineError("driver", "the kernels could not be compiled; is NVRTC installed?")
+        for gpu in self._gpus:
+            gpu.load(code[0])
+
+    def communicators(self) -> None:
+        for group in self._plan.groups:
+            ids = [self._gpus[p].device.device_id for p in group]
+            self._comms.append(list(_call(lambda ids=ids: nccl.comm_init_all(len(ids), ids))))  # type: ignore[misc]
+
+    def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
+        members = [self._gpus[p] for p in self._plan.groups[group]]
+        one = self._operation(op, members, self._comms[group], size_bytes)
+        timed = (
+            self._in_graph(members, one)
+            if latency
+            else self._in_stream(members, one, self._plan.runs(size_bytes))
+        )
+        runs = timed.pop("runs") + 1
+        wrong = _check(op, members, size_bytes, one)
+        return Timed(group=group, op=op, size_bytes=size_bytes, runs=runs, wrong=wrong, **timed)
+
+    def _operation(
+        self, op: str, members: Sequence[Gpu], comms: Sequence[Any], size: int
+    ) -> Callable[[], None]:
+        """One collective in place on all members, as a function that starts it."""
+        count = size // ELEMENT
+        each = max(1, count // len(members))
+
+        def own(gpu: Gpu) -> int:
+            """Where a member's piece is: its part of what it gathers, or of what it scatters."""
+            return gpu.data + members.index(gpu) * each * ELEMENT
+
+        calls: dict[str, Callable[[Gpu, Any], object]] = {
+            ALL_REDUCE: lambda g, c: nccl.all_reduce(g.data, g.data, count, FLOAT32, SUM, c, g.handle),
+            ALL_GATHER: lambda g, c: nccl.all_gather(own(g), g.data, each, FLOAT32, c, g.handle),
+            REDUCE_SCATTER: lambda g, c: nccl.reduce_scatter(g.data, own(g), each, FLOAT32, SUM, c, g.handle),
+        }
+        call = calls[op]
+        pairs = list(zip(members, comms, strict=True))
+
+        def start() -> None:
+            nccl.group_start()
+            for gpu, comm in pairs:
+                call(gpu, comm)
+            nccl.group_end()
+
+        return lambda: _call(start)
+
+    def _in_stream(self, members: Sequence[Gpu], one: Callable[[], None], count: int) -> dict[str, Any]:
+        """Warm-up and timed runs in one queue, so that no launch is waited for."""
+        for gpu in members:
+            gpu.begin()
+        for _ in range(self._plan.warmup):
+            one()
+        first = [gpu.event() for gpu in members]
+        marks = [first[0]]
+        for _ in range(count - 1):
+            one()
+            marks.append(members[0].event())
+        one()
+        last = [gpu.event() for gpu in members]
+        for gpu in members:
+            gpu.end()
+            gpu.settle()
+        marks.append(last[0])
+        single = [span(a, b) for a, b in pairwise(marks)]
+        seconds = max(span(a, b) for a, b in zip(first, last, strict=True)) / count
+        return {
+            "launch": "stream", "iterations": count, "runs": count + self._plan.warmup, "seconds": seconds,
+            "low": min(single), "median": statistics.median(single), "high": max(single),
+        }  # fmt: skip
+
+    def _in_graph(self, members: Sequence[Gpu], one: Callable[[], None]) -> dict[str, Any]:
+        """Many runs as one CUDA graph a GPU: what Python takes to launch them is not measured."""
+        graphs = self._capture(members, one)
+        seconds = []
+        for run in range(GRAPH_WARMUP + GRAPH_RUNS):
+            for gpu in members:
+                gpu.begin()
+            first = [gpu.event() for gpu in members]
+            for gpu, graph in zip(members, graphs, strict=True):
+                gpu.device.set_current()
+                done(driver.cuGraphLaunch(graph, gpu.handle))
+            last = [gpu.event() for gpu in members]
+            for gpu in members:
+                gpu.end()
+                gpu.settle()
+            if run >= GRAPH_WARMUP:
+                took = max(span(a, b) for a, b in zip(first, last, strict=True))
+                seconds.append(took / self._plan.latency_iterations)
+        for graph in graphs:
+            done(driver.cuGraphExecDestroy(graph))
+        count = self._plan.latency_iterations
+        return {
+            "launch": "graph", "iterations": count * GRAPH_RUNS, "runs": count * (GRAPH_WARMUP + GRAPH_RUNS),
+            "seconds": statistics.mean(seconds), "low": min(seconds),
+            "median": statistics.median(seconds), "high": max(seconds),
+        }  # fmt: skip
+
+    def _capture(self, members: Sequence[Gpu], one: Callable[[], None]) -> list[Any]:
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        for gpu in members:
+            done(driver.cuStreamBeginCapture(gpu.handle, mode))
+        for _ in range(self._plan.latency_iterations):
+            one()
+        # All end before the first is made ready, which is forbidden while another captures.
+        graphs = [done(driver.cuStreamEndCapture(gpu.handle)) for gpu in members]
+        ready = []
+        for gpu, graph in zip(members, graphs, strict=True):
+            gpu.device.set_current()
+            ready.append(done(driver.cuGraphInstantiate(graph, 0)))
+            done(driver.cuGraphDestroy(graph))
+        return ready
+
+    def copies(self) -> Sequence[Copy]:
+        return copy_all(self._gpus, self._plan)
+
+    def micros(self) -> Sequence[Micro]:
+        found: dict[int, Micro] = {}
+        size = self._plan.copy_bytes or self._buffer // 2
+
+        def work(gpu: Gpu) -> None:
+            found[gpu.rank] = gpu.micro(gpu.rank, size)
+
+        at_once([lambda gpu=gpu: work(gpu) for gpu in self._gpus])  # type: ignore[misc]
+        return [found[gpu.rank] for gpu in self._gpus]
+
+    def kernel_seconds(self) -> Sequence[float]:
+        return [gpu.seconds for gpu in self._gpus]
+
+
+def _check(op: str, members: Sequence[Gpu], size: int, one: Callable[[], None]) -> int:
+    """Elements that a last run leaves wrong, over all ranks; before it each holds its own values."""
+    ranks = len(members)
+    each = max(1, size // ELEMENT // ranks)
+    count = size // ELEMENT if op == ALL_REDUCE else each * ranks
+    for rank, gpu in enumerate(members):
+        gpu.begin()
+        gpu.fill(count, rank)
+    one()
+    for rank, gpu in enumerate(members):
+        if op == ALL_GATHER:
+            gpu.check("check_pieces", 0, count, each)
+        elif op == REDUCE_SCATTER:
+            gpu.check("check_sum", rank * each, each, rank * each, ranks)
+        else:
+            gpu.check("check_sum", 0, count, 0, ranks)
+        gpu.end()
+    wrong = sum(gpu.wrong() for gpu in members)
+    for gpu in members:
+        gpu.settle()
+    return wrong
+
+
+def _call(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except nccl.NCCLError as error:
+        raise EngineError("nccl", f"NCCL says {error}") from error

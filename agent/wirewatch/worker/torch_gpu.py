@@ -1,0 +1,174 @@
+"""GPUs through torch: devices by UUID, memory, streams, events; and torch's errors as ours."""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from wirewatch.core.probing.document import ErrorKind
+from wirewatch.worker import kernels
+from wirewatch.worker.engine import EngineError
+from wirewatch.worker.torch_values import FLOAT32_BYTES, fill
+
+Event = Any
+BF16_TENSOR_CORES = 8
+"""First major compute capability with bfloat16 in its tensor cores."""
+MICRO_RUNS = 10
+_NO_DEVICE = ("no cuda gpus", "no cuda-capable device", "no nvidia driver", "invalid device ordinal")
+_LONGEST = 300
+
+
+def error_kind(text: str) -> ErrorKind:
+    """What an error of torch is about; torch has a class of its own only for its allocator's errors."""
+    text = text.lower()
+    if "nccl" in text:
+        return "nccl"
+    if "out of memory" in text:
+        return "out_of_memory"
+    return "no_device" if any(words in text for words in _NO_DEVICE) else "driver"
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn torch's errors into EngineError; only their first line, the others are advice for programmers."""
+    try:
+        yield
+    except (RuntimeError, torch.cuda.DeferredCudaCallError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise EngineError(error_kind(str(error)), f"torch says {lines[0][:_LONGEST]}") from error
+
+
+def matching(wanted: Sequence[str], seen: Mapping[str, int]) -> list[int]:
+    """The numbers of the GPUs with these UUIDs, in their order; `GPU-` and case do not matter.
+
+    Raises:
+        EngineError: torch does not see one of them.
+    """
+    found = {_bare(uuid): number for uuid, number in seen.items()}
+    missing = [uuid for uuid in wanted if _bare(uuid) not in found]
+    if missing:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        limited = f"; CUDA_VISIBLE_DEVICES is {visible}" if visible else ""
+        raise EngineError("no_device", f"torch does not show {', '.join(missing)}{limited}")
+    return [found[_bare(uuid)] for uuid in wanted]
+
+
+def _bare(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-")
+
+
+def devices(uuids: Sequence[str]) -> list[torch.device]:
+    """The devices with these UUIDs, in their order; makes no context.
+
+    Raises:
+        EngineError: CUDA cannot be started, or torch does not see one of them.
+    """
+    with told():
+        torch.cuda.init()
+        numbers = range(torch.cuda.device_count())
+        seen = {str(torch.cuda.get_device_properties(number).uuid): number for number in numbers}
+    return [torch.device("cuda", number) for number in matching(uuids, seen)]
+
+
+def driver_version() -> str:
+    """The newest CUDA that the driver can do, such as 13.0; empty where there is no driver."""
+    number = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
+    except OSError:
+        return ""
+    return f"{number.value // 1000}.{number.value % 1000 // 10}" if number.value else ""
+
+
+class TorchGpu:
+    """One GPU with one buffer, `data`; `seconds` is the time in which its stream had work.
+
+    Collectives run in place, and copies go from its front to behind the front of the other's.
+
+    torch makes the stream of a peer wait for every copy into its memory. The waiting is done in a stream of
+    its own, `arriving`, or else copies in both directions would take turns.
+    """
+
+    def __init__(self, device: torch.device, rank: int) -> None:
+        self.device = device
+        self.rank = rank
+        self.seconds = 0.0
+        self._spans: list[tuple[Event, Event]] = []
+
+    def open(self, buffer_bytes: int) -> None:
+        """Make the context, the streams and the buffer, which holds the rank's values."""
+        # Where a thread has chosen no GPU, what restores its choice makes a context on the node's first.
+        torch.cuda.set_device(self.device)
+        self.stream, self.arriving = (torch.cuda.Stream(self.device) for _ in range(2))
+        count = buffer_bytes // FLOAT32_BYTES
+        with self.on():
+            self.data = torch.empty(count, dtype=torch.float32, device=self.device)
+        self.fill(count, self.rank)
+        self.stream.synchronize()
+
+    def on(self) -> Any:
+        """While this is entered, torch puts work into our stream."""
+        return torch.cuda.stream(self.stream)
+
+    def fill(self, count: int, rank: int) -> None:
+        """Put the values of a rank into the first `count` elements."""
+        with self.on():
+            fill(self.data[:count], rank)
+
+    def event(self) -> Event:
+        """An event at this place in the stream."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self.stream)
+        return event
+
+    def begin(self) -> None:
+        """Work begins here; the time to the matching `end` counts as the GPU's."""
+        self._begun = self.event()
+
+    def end(self) -> None:
+        self._spans.append((self._begun, self.event()))
+
+    def settle(self) -> None:
+        """Wait for all work and count its time."""
+        self.stream.synchronize()
+        self.seconds += sum(span(*both) for both in self._spans)
+        self._spans.clear()
+
+    def multiply(self) -> None:
+        """A matrix product of two factors, behind which it is put."""
+        bf16 = torch.cuda.get_device_capability(self.device)[0] >= BF16_TENSOR_CORES
+        side = kernels.GEMM_SIDE if bf16 else kernels.GEMM_SIDE_OLD
+        data = self.data.view(torch.bfloat16) if bf16 else self.data
+        one, other, made = (data[n * side * side : (n + 1) * side * side].view(side, side) for n in range(3))
+        torch.matmul(one, other, out=made)
+
+    def copy_within(self, size: int) -> None:
+        """Copy so many bytes from the front of the buffer to behind it."""
+        count = size // FLOAT32_BYTES
+        self.data[count : 2 * count].copy_(self.data[:count], non_blocking=True)
+
+    def series(self, work: Callable[[], None]) -> list[Event]:
+        """Put work into the stream several times, after once untimed; the events between."""
+        self.begin()
+        with self.on():
+            work()
+            marks = [self.event()]
+            for _ in range(MICRO_RUNS):
+                work()
+                marks.append(self.event())
+        self.end()
+        return marks
+
+
+def span(first: Event, second: Event) -> float:
+    """Seconds between two events that have happened."""
+    return float(first.elapsed_time(second)) * 1e-3
+
+
+def spans(marks: Sequence[Event]) -> list[float]:
+    """Seconds between each event and the next."""
+    return [span(first, second) for first, second in pairwise(marks)]

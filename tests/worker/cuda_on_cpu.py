@@ -1,0 +1,110 @@
+"""Runs where torch is: the torch engine over stand-ins for CUDA and NCCL that work on the CPU's tensors.
+
+A plan on standard input, the document on standard output. What the stand-ins refuse is what torch.cuda.nccl
+refuses (torch/csrc/cuda/nccl.cpp, check_inputs). Arguments: operations whose results they spoil.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Sequence
+from unittest import mock
+
+import torch
+
+from wirewatch.core.probing.document import encode_document
+from wirewatch.core.probing.plan import decode_plan
+from wirewatch.worker import kernels, torch_engine, torch_gpu
+from wirewatch.worker.engine import EngineError
+from wirewatch.worker.run import Run
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Stream:
+    """Everything is done at once here."""
+
+    def __init__(self, _device: torch.device) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+class Event:
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self, _stream: Stream) -> None:
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, other: "Event") -> float:
+        return (other.at - self.at) * 1e3
+
+
+class Nccl:
+    """torch.cuda.nccl; the third element on the second rank comes out wrong of what it spoils."""
+
+    def __init__(self, spoils: Sequence[str]) -> None:
+        self._spoils = spoils
+
+    def version(self) -> tuple[int, int, int]:
+        return (2, 28, 9)
+
+    def _done(self, op: str, inputs: Tensors, outputs: Tensors, streams: Sequence[Stream]) -> None:
+        assert len(inputs) == len(outputs) == len(streams) == len(set(streams))
+        storages = [one.untyped_storage().data_ptr() for one in (*inputs, *outputs)]
+        assert storages[: len(inputs)] == storages[len(inputs) :], "not in place"
+        if op in self._spoils and outputs[0].numel() > 2:
+            outputs[1][2] += 1
+
+    def all_reduce(self, inputs: Tensors, outputs: Tensors, streams: Sequence[Stream]) -> None:
+        total = torch.stack(list(inputs)).sum(0)
+        for output in outputs:
+            assert output.shape == total.shape
+            output.copy_(total)
+        self._done("all_reduce", inputs, outputs, streams)
+
+    def all_gather(self, inputs: Tensors, outputs: Tensors, streams: Sequence[Stream]) -> None:
+        whole = torch.cat(list(inputs))
+        for output in outputs:
+            assert output.shape == whole.shape
+            output.copy_(whole)
+        self._done("all_gather", inputs, outputs, streams)
+
+    def reduce_scatter(self, inputs: Tensors, outputs: Tensors, streams: Sequence[Stream]) -> None:
+        total = torch.stack(list(inputs)).sum(0)
+        for output, part in zip(outputs, total.chunk(len(inputs)), strict=True):
+            assert output.numel() * len(inputs) == total.numel()
+            output.copy_(part)
+        self._done("reduce_scatter", inputs, outputs, streams)
+
+
+def main() -> None:
+    plan = decode_plan(sys.stdin.readline())
+    cuda = {
+        "Stream": Stream, "Event": Event, "stream": contextlib.nullcontext,
+        "set_device": lambda _device: None,
+        "get_device_capability": lambda _device: (9, 0), "can_device_access_peer": lambda a, b: a == b,
+    }  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        for name, value in cuda.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        stack.enter_context(mock.patch.object(torch._C, "_nccl_all_reduce", None, create=True))  # noqa: SLF001
+        stack.enter_context(mock.patch.object(kernels, "GEMM_SIDE", 64))
+        stack.enter_context(mock.patch.object(torch_gpu, "driver_version", return_value="13.0"))
+        stack.enter_context(mock.patch.object(torch_engine, "SMALLEST_BUFFER", 1 << 14))
+        stack.enter_context(mock.patch.object(torch_engine, "nccl", Nccl(sys.argv[1:])))
+        devices = [torch.device("cpu") for _ in plan.gpus]
+        stack.enter_context(mock.patch.object(torch_engine, "devices", return_value=devices))
+        run = Run(plan, lambda _mark: None, time.monotonic())
+        engine = torch_engine.TorchEngine(plan)
+        try:
+            run.measure(engine)
+        except EngineError as error:
+            document = run.document(engine, error)
+        else:
+            document = run.document(engine, None)
+    sys.stdout.write(encode_document(document).decode())
+
+
+if __name__ == "__main__":
+    main()
