@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from wirewatch.core.enumerate import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question, parse_question
 from wirewatch.core.types import Absent
-from wirewatch.hw.replay import Player, ReplayNvml
+from wirewatch.hw.playing import Player
+from wirewatch.hw.replay import ReplayNvml
 
 
 class DirectNvml:

@@ -7,8 +7,8 @@ from pathlib import Path
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json
 from wirewatch.hw.overlay import load_overlay
+from wirewatch.hw.playing import Player
 from wirewatch.hw.recording import Key, Recording
-from wirewatch.hw.replay import Player
 
 Told = Mapping[int, Json | Absent]
 """Answers by moment."""

@@ -101,19 +101,19 @@ def test_a_program_sees_the_c_locale_where_to_search_and_none_of_our_secrets(
     assert set(names) <= {"LC_ALL", "PATH", "PWD", "OLDPWD", "SHLVL", "_"}
 
 
-def test_a_program_that_hangs_is_killed_at_its_deadline(install: Install) -> None:
+def test_a_program_that_hangs_is_killed_at_its_deadline(install: Install, tmp_path: Path) -> None:
     command = install('echo "$$" > "$0.pid"; echo "CA one"; exec /bin/sleep 60', deadline=1.0)
     began = time.monotonic()
     told = absent(command)
     assert told.why is Why.TIMEOUT
     assert "1 s" in told.detail
     assert time.monotonic() - began < 5
-    assert gone(_pid(command))
+    assert gone(_pid(tmp_path))
 
 
-def _pid(command: SystemCommand) -> int:
-    folder = command._search  # noqa: SLF001 - where the fixture put the script
-    return int(Path(folder, "ibstat.pid").read_text("ascii"))
+def _pid(folder: Path) -> int:
+    """Of the script that the fixture put there, or of what that started."""
+    return int((folder / "ibstat.pid").read_text("ascii"))
 
 
 def test_after_a_program_that_hung_the_next_one_is_run(install: Install) -> None:
@@ -122,23 +122,23 @@ def test_after_a_program_that_hung_the_next_one_is_run(install: Install) -> None
     assert output(command) == Output(0, "fine\n", "")
 
 
-def test_a_program_that_ignores_signals_is_killed_too(install: Install) -> None:
+def test_a_program_that_ignores_signals_is_killed_too(install: Install, tmp_path: Path) -> None:
     command = install('trap "" TERM INT HUP; echo "$$" > "$0.pid"; while :; do :; done', deadline=1.0)
     assert absent(command).why is Why.TIMEOUT
-    assert gone(_pid(command))
+    assert gone(_pid(tmp_path))
 
 
-def test_what_a_program_that_hangs_had_started_is_killed_with_it(install: Install) -> None:
+def test_what_a_program_that_hangs_had_started_is_killed_with_it(install: Install, tmp_path: Path) -> None:
     """As where ibstat is a script that calls the real one, and that hangs in a driver."""
     command = install('/bin/sleep 60 & echo "$!" > "$0.pid"; wait', deadline=1.0)
     before = open_files()
     try:
         assert absent(command).why is Why.TIMEOUT
-        assert gone(_pid(command))
+        assert gone(_pid(tmp_path))
         assert open_files() == before
     finally:
         with suppress(ProcessLookupError):
-            os.kill(_pid(command), signal.SIGKILL)
+            os.kill(_pid(tmp_path), signal.SIGKILL)
 
 
 def test_a_program_that_is_not_installed_is_missing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wirewatch.core.ports import Answer
+from wirewatch.core.types import Absent, Why
 from wirewatch.hw.masking import mask, shape
 from wirewatch.hw.recording import pack
 
@@ -229,3 +230,63 @@ def test_a_network_address_inside_an_interface_s_name_is_masked_too() -> None:
         row(SYSFS, f"read /sys/class/net/{name}/address", "b0:3a:f2:b6:05:9f"),
     ]
     assert "b03af2b6059f" not in json.dumps(mask(rows))
+
+
+def pods(*told: tuple[str, str, str]) -> dict[str, Any]:
+    """A row of pods: namespace, name, and the id of a device."""
+    listed = [
+        {"namespace": namespace, "name": name, "devices": [["nvidia.com/gpu", device]], "claims": []}
+        for namespace, name, device in told
+    ]
+    return row("kubelet", "Pods()", listed)
+
+
+WORDS = st.from_regex(r"[g-w]{2,12}(-[g-w]{1,5}){0,2}", fullmatch=True)
+NAMED = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6)
+
+
+@given(NAMED)
+def test_pods_and_namespaces_are_masked_alike_and_keep_their_shape(named: list[tuple[str, str]]) -> None:
+    told_pods = pods(*((namespace, name, "0") for namespace, name in named))
+    after = told(mask([told_pods, {**told_pods, "moment": 1}]), "Pods()")
+    for member, place in (("namespace", 0), ("name", 1)):
+        stands = {pair[place]: pod[member] for pair, pod in zip(named, after, strict=True)}
+        assert all(pod[member] == stands[pair[place]] for pair, pod in zip(named, after, strict=True))
+        assert len(set(stands.values())) == len(stands)
+        assert all(len(new) == len(old) and new != old for old, new in stands.items())
+
+
+def test_a_name_of_a_pod_that_is_also_a_word_of_ours_leaves_everything_else_whole() -> None:
+    rows = [pods(("default", "NVIDIA", "0"), ("nvidia", "gpu", "0")), row(NVML, "gpu0/Name()", "NVIDIA H200")]
+    masked = mask(rows)
+    assert masked[1] == rows[1]
+    assert [pod["devices"] for pod in masked[0]["answer"]] == [[["nvidia.com/gpu", "0"]]] * 2
+    assert {pod["name"] for pod in masked[0]["answer"]}.isdisjoint({"NVIDIA", "gpu"})
+
+
+def test_devices_of_pods_go_by_the_stand_ins_of_the_gpus_that_they_are() -> None:
+    gpu, mig = "GPU-5c0ffee5-1111-4000-8000-123456789abc", "MIG-5c0ffee5-2222-4000-8000-123456789abc"
+    rows = [pods(("ml", "a", f"{gpu}::3"), ("ml", "b", mig)), row(NVML, "gpu0/UUID()", gpu)]
+    masked = mask(rows)
+    first, second = (pod["devices"][0][1] for pod in masked[0]["answer"])
+    assert first == f"{told(masked, 'gpu0/UUID()')}::3"
+    assert uuid.UUID(second.removeprefix("MIG-")).version == 4
+    assert "5c0ffee5" not in json.dumps(masked)
+
+
+def test_pools_of_claimed_devices_are_masked_since_they_are_nodes() -> None:
+    claims = [["gpu.nvidia.com", "rack12-node17", "gpu-0"]]
+    pod = {"namespace": "ml", "name": "a-0", "devices": [], "claims": claims}
+    (after,) = told(mask([row("kubelet", "Pods()", [pod])]), "Pods()")
+    ((driver, pool, device),) = after["claims"]
+    assert (driver, device) == ("gpu.nvidia.com", "gpu-0")
+    assert len(pool) == len("rack12-node17")
+    assert "rack" not in pool
+
+
+def test_jobs_and_a_kubelet_that_did_not_answer_stay_as_they_are() -> None:
+    rows = [
+        row("slurm", "Jobs()", [{"id": "1234", "state": "RUNNING", "gpus": [0, 1]}]),
+        row("kubelet", "Pods()", Absent(Why.LOST, "kubelet: UNAVAILABLE")),
+    ]
+    assert mask(rows) == rows

@@ -1,20 +1,24 @@
 """Recording a node, and playing what was recorded."""
 
+import gzip
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.collectors.drawn import Jobs, Pods
 from tests.hw.direct import DirectNvml
 from tests.hw.playing import Time, player, recording
 from tests.hw.test_tree import node
-from wirewatch.core.ports import Answer, Hardware
+from wirewatch.core.ports import Answer, Hardware, Pod, SlurmJob
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.record import Recorder
 from wirewatch.hw.recording import Key, Recording, load_recording, unpack
-from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg
+from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplayKubelet, ReplaySlurm
+from wirewatch.hw.replayprobe import ReplayProbe
 from wirewatch.hw.sysfs import SystemSysfs
 
 SECRET = re.compile(r".*/(UUID|Serial|Pdi)\(\)|.*(node_guid|address|gids/\d+)|(Hostname|BootId)\(\)")
@@ -43,7 +47,10 @@ def hardware(source: Recording, time: Time, root: Path) -> tuple[Hardware, Direc
         ReplayHost(played, source.at_unix),
         ReplayKmsg(played),
         ReplayCommand(played),
+        ReplayKubelet(played),
+        ReplaySlurm(played),
         Stopwatch(time),
+        ReplayProbe(played, Stopwatch(time)),
     )
     return hardware, nvml
 
@@ -137,6 +144,31 @@ def test_what_a_gpu_does_not_support_is_not_asked_again(tmp_path: Path) -> None:
     assert refused > 1_000
     recorder.take()
     assert nvml.asked - asked == asked - refused
+
+
+def test_who_holds_gpus_is_recorded_without_names_and_the_files_of_pods_are_not(tmp_path: Path) -> None:
+    root = node(tmp_path / "node")
+    for path in ("var/log/pods/ml_train-0_8c4f2d6b", "sys/fs/cgroup/kubepods.slice"):
+        (root / path).mkdir(parents=True)
+    given = (("nvidia.com/gpu", "GPU-0"),)
+    ports = replace(
+        hardware(load_recording("h200x8"), Time(), root)[0],
+        kubelet=Pods([Pod("research", "llama-train-0", given), Pod("research", "other-job-1", given)]),
+        slurm=Jobs([SlurmJob("1234", "RUNNING", (0, 3)), SlurmJob("1235", "COMPLETING", None)]),
+    )
+    recorder = Recorder(ports)
+    recorder.take()
+    recorder.write(tmp_path / "recorded", "1.2.3")
+    copied = load_recording(str(tmp_path / "recorded"))
+    jobs = ReplaySlurm(player(copied, Time())).jobs()
+    assert jobs == (SlurmJob("1234", "RUNNING", (0, 3)), SlurmJob("1235", "COMPLETING", None))
+    pods = ReplayKubelet(player(copied, Time())).pods()
+    assert not isinstance(pods, Absent)
+    assert [pod.devices for pod in pods] == [given, given]
+    assert len({pod.namespace for pod in pods}) == 1
+    assert len({pod.name for pod in pods}) == 2
+    text = gzip.decompress((tmp_path / "recorded/moments.jsonl.gz").read_bytes()).decode()
+    assert [word for word in ("llama", "research", "other-job", "/var/log", "kubepods") if word in text] == []
 
 
 def test_a_node_without_a_driver_is_recorded_too(tmp_path: Path) -> None:

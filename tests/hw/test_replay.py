@@ -2,27 +2,29 @@
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.hw.playing import Time, one_change, player, recording
-from wirewatch.core.ports import ALL_LINKS, Answer, Question
+from tests.hw.playing import Time, Told, one_change, player, recording
+from wirewatch.core.ports import ALL_LINKS, Answer, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.nvml.wire import Source
 from wirewatch.hw.overlay import OverlayError
+from wirewatch.hw.playing import NotRecorded, Player, is_counter, open_player
 from wirewatch.hw.recording import Key, RecordingError, load_recording
 from wirewatch.hw.replay import (
-    NotRecorded,
-    Player,
+    ReplayCommand,
     ReplayHost,
+    ReplayKmsg,
+    ReplayKubelet,
     ReplayNvml,
+    ReplaySlurm,
     ReplaySysfs,
-    is_counter,
     open_nvml,
-    open_player,
 )
 
 POWER: Key = ("nvml", "gpu0/PowerUsage()")
@@ -246,6 +248,87 @@ def test_the_host_is_the_recorded_one_and_its_processes_are_ours() -> None:
     host = ReplayHost(player(FILES, Time()), 0.0)
     assert host.ask(Question("CpuCount")) == Answer(192, 1.0)
     assert not isinstance(host.process(None), Absent)
+
+
+POD_ROW: Json = {
+    "namespace": "ml",
+    "name": "train-0",
+    "devices": [["nvidia.com/gpu", "GPU-1"]],
+    "claims": [["gpu.nvidia.com", "node-1", "gpu-0"]],
+}
+POD = Pod("ml", "train-0", (("nvidia.com/gpu", "GPU-1"),), (("gpu.nvidia.com", "node-1", "gpu-0"),))
+JOB_ROWS: Json = [{"id": "7", "state": "RUNNING", "gpus": [0, 3]}, {"id": "8", "state": "NEW", "gpus": None}]
+
+
+def test_pods_and_jobs_are_answered_from_the_recording() -> None:
+    time = Time()
+    told: dict[Key, Told] = {
+        ("kubelet", "Pods()"): {0: [POD_ROW], 1: []},
+        ("slurm", "Jobs()"): {0: JOB_ROWS, 1: Absent(Why.LOST, "no controller")},
+    }
+    played = player(recording([0.0, 10.0], told), time)
+    kubelet, slurm = ReplayKubelet(played), ReplaySlurm(played)
+    assert kubelet.pods() == (POD,)
+    assert slurm.jobs() == (SlurmJob("7", "RUNNING", (0, 3)), SlurmJob("8", "NEW", None))
+    time.seconds = 10.0
+    assert kubelet.pods() == ()
+    assert slurm.jobs() == Absent(Why.LOST, "no controller")
+
+
+def _without(row: Any, name: str, *values: Any) -> list[Json]:
+    """A row without a member, and with each of these values in its place."""
+    rest = {key: value for key, value in row.items() if key != name}
+    return [rest, *({**row, name: value} for value in values)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "pods", 3, {"namespace": "ml"}, [None], ["train-0"],
+        *([row] for row in _without(POD_ROW, "namespace", 1, None)),
+        *([row] for row in _without(POD_ROW, "devices", None, "ab", [["x"]], [["a", 1]], ["ab"])),
+        *([row] for row in _without(POD_ROW, "claims", 0, [["a", "b"]], [["a", "b", "c", "d"]])),
+    ],
+)  # fmt: skip
+def test_recorded_pods_of_the_wrong_shape_are_malformed(answer: Json) -> None:
+    told = ReplayKubelet(player(recording([0.0], {("kubelet", "Pods()"): {0: answer}}), Time())).pods()
+    assert isinstance(told, Absent)
+    assert told.why is Why.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["jobs", 3, {"id": "7"}, [None], *([row] for row in _without(
+        {"id": "7", "state": "RUNNING", "gpus": [0]}, "gpus", 0, "0", ["0"], [True], [0.5])
+    ), *([row] for row in _without({"id": "7", "state": "RUNNING", "gpus": [0]}, "id", 7))],
+)  # fmt: skip
+def test_recorded_jobs_of_the_wrong_shape_are_malformed(answer: Json) -> None:
+    told = ReplaySlurm(player(recording([0.0], {("slurm", "Jobs()"): {0: answer}}), Time())).jobs()
+    assert isinstance(told, Absent)
+    assert told.why is Why.MALFORMED
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_recording_of_before_a_port_has_nothing_to_watch_there_and_nobody_who_holds_gpus(
+    *, strict: bool
+) -> None:
+    played = player(SMALL, Time(), strict=strict)
+    told = {
+        "kmsg": ReplayKmsg(played).records(-1),
+        "command": ReplayCommand(played).run("ibstat"),
+        "kubelet": ReplayKubelet(played).pods(),
+        "slurm": ReplaySlurm(played).jobs(),
+    }
+    assert {port: absent.why for port, absent in told.items() if isinstance(absent, Absent)} == {
+        "kmsg": Why.UNSUPPORTED, "command": Why.UNSUPPORTED, "kubelet": Why.MISSING, "slurm": Why.MISSING,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("port", "question"), [("kubelet", "Pods()"), ("slurm", "Jobs()")])
+def test_an_overlay_may_change_who_holds_gpus(tmp_path: Path, port: str, question: str) -> None:
+    overlay = one_change(tmp_path, "set = []", question, port)
+    played = player(SMALL, Time(), overlay)
+    assert (ReplayKubelet(played).pods() if port == "kubelet" else ReplaySlurm(played).jobs()) == ()
 
 
 def test_a_source_opens_its_recording_and_its_overlays(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ A question is a plain value with a canonical text, so that an answer can be reco
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from wirewatch.core.types import Absent, Json
+
+if TYPE_CHECKING:
+    from wirewatch.core.probing.order import Probe
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope id of a link-scoped NVML field that means "the sum over all links" (nvml.h, nvmlFieldValue_t)."""
@@ -174,6 +177,41 @@ class Command(Protocol):
     def run(self, name: str) -> Output | Absent: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod's devices, as the kubelet tells: (resource, device id), and (driver, pool, device) of claims."""
+
+    namespace: str
+    name: str
+    devices: tuple[tuple[str, str], ...] = ()
+    claims: tuple[tuple[str, str, str], ...] = ()
+
+
+class Kubelet(Protocol):
+    """The kubelet's list of who was given which devices."""
+
+    def pods(self) -> Sequence[Pod] | Absent:
+        """Pods that hold devices, finished ones too before Kubernetes 1.34; MISSING: no kubelet here."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job on this node; `gpus` by number as Slurm counts them, None where Slurm does not tell which."""
+
+    id: str
+    state: str
+    gpus: tuple[int, ...] | None
+
+
+class Slurm(Protocol):
+    """Slurm's word on what runs on this node."""
+
+    def jobs(self) -> Sequence[SlurmJob] | Absent:
+        """Jobs that hold this node or a part of it; MISSING: Slurm is not here, or not for this node."""
+        ...
+
+
 class Clock(Protocol):
     """Unix and monotonic time, in seconds."""
 
@@ -191,7 +229,10 @@ class Hardware:
     host: Host
     kmsg: Kmsg
     command: Command
+    kubelet: Kubelet
+    slurm: Slurm
     clock: Clock
+    probe: "Probe"
     source: str = "live"
     about: str = "this machine"
 

@@ -1,4 +1,4 @@
-"""The command port: the few programs of other people that the agent runs."""
+"""The command port, and the one place that starts programs of other people."""
 
 import os
 import shutil
@@ -20,38 +20,41 @@ SEARCH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/mell
 """Where programs are looked for: a service manager may give us no PATH."""
 
 
-class SystemCommand:
-    """Programs of this machine."""
+class Programs:
+    """Runs programs one after the other, each in a process group of its own and killed at its deadline.
 
-    def __init__(self, search: str = SEARCH, deadline: float = DEADLINE) -> None:
+    They see the C locale, the search path and `environment`, and nothing of ours. One that was killed and
+    does not die keeps the next from being started.
+    """
+
+    def __init__(self, search: str, environment: Mapping[str, str] | None = None) -> None:
         self._search = search
-        self._deadline = deadline
+        self._environment = {"LC_ALL": "C", "PATH": search, **(environment or {})}
         self._stuck: subprocess.Popen[bytes] | None = None
 
-    def run(self, name: str) -> Output | Absent:
-        command = ALLOWED.get(name)
-        if command is None:
-            return Absent(Why.UNSUPPORTED, f"{name} is not on the list of programs that may be run")
-        program = shutil.which(command[0], path=self._search)
+    def run(self, command: Sequence[str], deadline: float) -> Output | Absent:
+        """What a program of the search path printed; MISSING where there is none of that name."""
+        name = command[0]
+        program = shutil.which(name, path=self._search)
         if program is None:
             return Absent(Why.MISSING, f"{name} is not installed")
         if self._stuck is not None and _alive(self._stuck):
             return Absent(Why.TIMEOUT, f"an earlier {name} was killed and does not die; not starting another")
-        return self._run(name, [program, *command[1:]])
+        return self._run(name, [program, *command[1:]], deadline)
 
-    def _run(self, name: str, command: Sequence[str]) -> Output | Absent:
+    def _run(self, name: str, command: Sequence[str], deadline: float) -> Output | Absent:
         try:
-            process = subprocess.Popen(  # noqa: S603 - a fixed program without arguments from outside
+            process = subprocess.Popen(  # noqa: S603 - fixed programs, no shell, arguments checked by who asks
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env={"LC_ALL": "C", "PATH": self._search}, start_new_session=True,
+                env=self._environment, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             return Absent(Why.DENIED, f"{name}: {error.strerror}", error.errno)
         try:
-            out, err = process.communicate(timeout=self._deadline)
+            out, err = process.communicate(timeout=deadline)
         except subprocess.TimeoutExpired:
             self._kill(process)
-            return Absent(Why.TIMEOUT, f"{name} did not end within {self._deadline:g} s")
+            return Absent(Why.TIMEOUT, f"{name} did not end within {deadline:g} s")
         return Output(process.returncode, _text(out), _text(err))
 
     def _kill(self, process: "subprocess.Popen[bytes]") -> None:
@@ -64,6 +67,20 @@ class SystemCommand:
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
+
+
+class SystemCommand:
+    """Programs of this machine that may be run by name, without arguments."""
+
+    def __init__(self, search: str = SEARCH, deadline: float = DEADLINE) -> None:
+        self._programs = Programs(search)
+        self._deadline = deadline
+
+    def run(self, name: str) -> Output | Absent:
+        command = ALLOWED.get(name)
+        if command is None:
+            return Absent(Why.UNSUPPORTED, f"{name} is not on the list of programs that may be run")
+        return self._programs.run(command, self._deadline)
 
 
 def _signal(group: int, number: int) -> bool:

@@ -50,7 +50,7 @@ def mask(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Addresses and identifiers are replaced in questions too, where they may be part of a path; host names only
     in answers, since they may be words of ours.
     """
-    kept = [dict(row) for row in rows]
+    kept = _without_pods([dict(row) for row in rows])
     names: dict[str, str] = {}
     words: dict[str, str] = {}
     numbers: dict[int, int] = {}
@@ -95,10 +95,40 @@ class _Replacer:
         return value
 
 
+def _without_pods(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without names of pods, namespaces and pools of devices.
+
+    These may be any words, and are replaced where they are meant and nowhere else.
+    """
+    known: dict[str, dict[str, str]] = {"namespace": {}, "name": {}, "pool": {}}
+
+    def stand_in(kind: str, text: str) -> str:
+        return known[kind].setdefault(text, shape(text, len(known[kind]) + 1))
+
+    for row in rows:
+        if row["port"] == "kubelet" and isinstance(row.get("answer"), list):
+            row["answer"] = [
+                {
+                    **pod,
+                    "namespace": stand_in("namespace", pod["namespace"]),
+                    "name": stand_in("name", pod["name"]),
+                    "claims": [
+                        (driver, stand_in("pool", pool), name) for driver, pool, name in pod["claims"]
+                    ],
+                }
+                for pod in row["answer"]
+            ]
+    return rows
+
+
 def _secrets(question: str, answer: Any) -> Iterator[str | int]:
     if _SECRET.fullmatch(question):
         if isinstance(answer, str | int):
             yield answer
+    elif question == "Pods()" and isinstance(answer, list):
+        yield from (
+            match[0] for pod in answer for match in _UUID.finditer(f"{pod['devices']} {pod['claims']}")
+        )
     elif isinstance(answer, Mapping):
         for name, value in answer.items():
             if name in _MEMBERS and isinstance(value, str):

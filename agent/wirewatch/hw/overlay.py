@@ -9,7 +9,9 @@ from when until when in seconds of play, and one action:
     ramp      this much more a second       code    fail with this NVML code
     errno     fail with this errno name     hang    never answer
     slow      answer after so many seconds  crash   die as a library does, by a signal
-    raise     break with this text
+    raise     break with this text          scale   this many times as much
+
+Set, add and scale may name members of a structured answer: `at = "document/collectives/*/seconds"`.
 """
 
 import errno as errnos
@@ -28,10 +30,13 @@ from wirewatch.core.types import Absent, Json
 from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.recording import Key
 from wirewatch.hw.sysfs import absent_errno
+from wirewatch.hw.within import within
 
-PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command"})
-ACTIONS = frozenset({"set", "add", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})
-_PLACES = frozenset({"port", "match", "from", "until"})
+PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command", "kubelet", "slurm", "probe"})
+ACTIONS = frozenset({"set", "add", "scale", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})
+_INSIDE = frozenset({"set", "add", "scale"})
+"""Actions that can change a member of an answer."""
+_PLACES = frozenset({"port", "match", "at", "from", "until"})
 _FOR_EVER = 1e9
 
 
@@ -49,6 +54,7 @@ class Change:
     argument: Any
     start: float = 0.0
     until: float = _FOR_EVER
+    at: str = ""
 
     def applies(self, key: Key, seconds: float) -> bool:
         here = self.start <= seconds < self.until
@@ -107,12 +113,17 @@ def _change(path: str, entry: Any) -> Change:
         words = sorted(ACTIONS)
         raise OverlayError(f"overlay {path}: a change has port, match and one of {words}; got {entry}")
     action = actions[0]
-    wanted = {"port": _PORT, "match": _TEXT, "from": _AMOUNT, "until": _AMOUNT, action: _ARGUMENTS[action]}
+    if "at" in entry and action not in _INSIDE:
+        raise OverlayError(f"overlay {path}: `at` goes with one of {sorted(_INSIDE)}, not with {action}")
+    wanted = {
+        "port": _PORT, "match": _TEXT, "at": _TEXT, "from": _AMOUNT, "until": _AMOUNT,
+        action: _ARGUMENTS[action],
+    }  # fmt: skip
     for word, (allowed, told) in wanted.items():
         if word in entry and not allowed(entry[word]):
             raise OverlayError(f"overlay {path}: {word} is {told}, got {entry[word]!r}")
     start, until = float(entry.get("from", 0)), float(entry.get("until", _FOR_EVER))
-    return Change(entry["port"], entry["match"], action, entry[action], start, until)
+    return Change(entry["port"], entry["match"], action, entry[action], start, until, entry.get("at", ""))
 
 
 def _number(value: Any) -> bool:
@@ -128,6 +139,7 @@ _TRUE: _Allowed = (lambda v: v is True, "true")
 _ARGUMENTS: dict[str, _Allowed] = {
     "set": (lambda _: True, "a value"),
     "add": _NUMBER,
+    "scale": _NUMBER,
     "ramp": _NUMBER,
     "code": (lambda v: _number(v) and isinstance(v, int), "a number of NVML"),
     "errno": (lambda v: v in errnos.errorcode.values(), "the name of an errno"),
@@ -152,11 +164,9 @@ def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer
 
 
 def _act(one: Change, key: Key, seconds: float, answer: Answer | None) -> Answer | None:
+    if one.action in _INSIDE:
+        return answer and _inside(one, answer) if one.at else _value(one, answer)
     match one.action:
-        case "set":
-            return Answer(one.argument)
-        case "add":
-            return _more(answer, one.argument)
         case "ramp":
             return _more(answer, int(one.argument * (seconds - one.start)))
         case "code":
@@ -174,12 +184,30 @@ def _act(one: Change, key: Key, seconds: float, answer: Answer | None) -> Answer
         time.sleep(3600)
 
 
-def _more(answer: Answer | None, amount: float) -> Answer | None:
+def _value(one: Change, answer: Answer | None) -> Answer | None:
+    if one.action == "set":
+        return Answer(one.argument)
+    return _more(answer, one.argument) if one.action == "add" else _more(answer, 0, one.argument)
+
+
+def _inside(one: Change, answer: Answer) -> Answer:
+    def changed(value: Json) -> Json:
+        told = _value(one, Answer(value))
+        return value if told is None or isinstance(told.value, Absent) else told.value
+
+    value = answer.value
+    return (
+        answer if isinstance(value, Absent) else Answer(within(value, one.at.split("/"), changed), answer.us)
+    )
+
+
+def _more(answer: Answer | None, amount: float, times: float = 1) -> Answer | None:
+    """A number times and plus so much; whole numbers stay whole when they are multiplied."""
     if answer is None or isinstance(answer.value, Absent):
         return answer
     value: Json = answer.value
     if isinstance(value, str) and value.strip().isdigit():
-        return Answer(str(int(value) + int(amount)), answer.us)
+        return Answer(str(int(int(value) * times) + int(amount)), answer.us)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return Answer(value + amount, answer.us)
+        return Answer((int(value * times) if isinstance(value, int) else value * times) + amount, answer.us)
     return answer

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from wirewatch.core.links import count_links
-from wirewatch.core.ports import Answer, Gpu, Hardware, KernelLog, Nvml, Output, Question
+from wirewatch.core.ports import Answer, Gpu, Hardware, KernelLog, Nvml, Output, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording, tree
 from wirewatch.hw.command import ALLOWED as PROGRAMS
@@ -15,6 +15,7 @@ from wirewatch.hw.host import CATALOGUE as HOST
 from wirewatch.hw.masking import mask
 from wirewatch.hw.nvml import catalogue
 from wirewatch.hw.recording import Key
+from wirewatch.hw.replayprobe import RUN
 
 JOB = 200
 """Questions in one job, so that one job stays far below its deadline."""
@@ -24,9 +25,10 @@ Told = tuple[Key, Answer]
 
 @dataclass
 class Recorder:
-    """Collects moments of one node; `rows` are the lines so far, unmasked."""
+    """Collects moments of one node; `rows` are the lines so far, unmasked; `probed` a probe of it."""
 
     hardware: Hardware
+    probed: Json = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     moments: list[dict[str, Any]] = field(default_factory=list)
     _last: dict[Key, Json | Absent] = field(default_factory=dict)
@@ -87,6 +89,10 @@ class Recorder:
         yield ("kmsg", "Records()"), Answer(_records(self.hardware.kmsg.records(-1)))
         for name in PROGRAMS:
             yield ("command", f"{name}()"), Answer(_printed(self.hardware.command.run(name)))
+        yield ("kubelet", "Pods()"), Answer(_listed(self.hardware.kubelet.pods()))
+        yield ("slurm", "Jobs()"), Answer(_listed(self.hardware.slurm.jobs()))
+        if self.probed is not None:
+            yield RUN, Answer(self.probed)
 
     def _nvml(self) -> Iterator[Told]:
         nvml = self.hardware.nvml
@@ -119,6 +125,10 @@ def _hex(data: bytes | Absent) -> str | Absent:
 
 def _records(log: KernelLog | Absent) -> Json | Absent:
     return log if isinstance(log, Absent) else list(log.records)
+
+
+def _listed(values: Sequence[Pod] | Sequence[SlurmJob] | Absent) -> Json | Absent:
+    return values if isinstance(values, Absent) else [asdict(value) for value in values]
 
 
 def _printed(output: Output | Absent) -> Json | Absent:

@@ -1,107 +1,16 @@
-"""Playing a recording: the same ports, answered from a file.
+"""The ports of a recording in play: asked as those of a machine are, answered from a file."""
 
-The recording's own clock decides which moment is now. Past the last moment it holds; looped, it begins
-again with every counter continued by what it grew over the whole recording, which is synthetic.
-"""
+from collections.abc import Sequence
 
-import re
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from wirewatch.core.asking import as_int, as_str, member
+from wirewatch.core.asking import as_int, as_ints, as_str, member
 from wirewatch.core.kernel import parse_record
-from wirewatch.core.ports import Answer, KernelLog, Output, ProcessUse, Question
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.ports import Answer, KernelLog, Output, Pod, ProcessUse, Question, SlurmJob
+from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.host import SystemHost
 from wirewatch.hw.nvml.codes import GPU_IS_LOST, absent_code
 from wirewatch.hw.nvml.wire import Source
-from wirewatch.hw.overlay import Overlay, change, load_overlay
-from wirewatch.hw.recording import Key, Recording, load_recording, number
-
-_COUNTER_FIELDS = frozenset(
-    {32, 38, 39, 45, 46, 52, 53, 59, *range(74, 82), 83, 94, 95, *range(138, 142), 160, 161, 162, 163, 169}
-    | {*range(173, 184), 191, 197, 198, *range(201, 216), 219, 221, 269, 270, 271}
-)
-_COUNTER_FILES = ("/counters/", "/hw_counters/", "/statistics/", "/carrier_changes", "/carrier_down_count")
-_COUNTER_CALLS = frozenset({"PcieReplayCounter", "TotalEnergyConsumption", "NvLinkErrorCounter"})
-_FIELD = re.compile(r"gpu\d+/Field\((\d+)")
-
-
-def is_counter(key: Key) -> bool:
-    """Whether a question's answer only ever grows."""
-    port, question = key
-    if port == "sysfs":
-        return any(part in question for part in _COUNTER_FILES)
-    field = _FIELD.match(question)
-    if field:
-        return int(field[1]) in _COUNTER_FIELDS
-    return question.partition("/")[2].partition("(")[0] in _COUNTER_CALLS
-
-
-LATER_PORTS = frozenset({"kmsg", "command"})
-"""Ports that recordings of before have nothing of: there is nothing to watch on them then."""
-
-
-class NotRecorded(Exception):
-    """A question that the recording holds no answer to."""
-
-
-@dataclass(frozen=True)
-class Player:
-    """A recording in play; `seconds` tells for how long. `strict` makes an unrecorded question an error."""
-
-    recording: Recording
-    seconds: Callable[[], float]
-    overlays: Sequence[Overlay] = ()
-    loop: bool = False
-    strict: bool = False
-
-    def answer(self, key: Key) -> Answer:
-        """The answer of this moment, overlays applied.
-
-        Raises:
-            NotRecorded: strict, and neither the recording nor an overlay has an answer.
-            RuntimeError: an overlay says `raise`.
-        """
-        seconds = self.seconds()
-        moment, cycle = self._moment(seconds)
-        found = self.recording.at(key, moment)
-        if cycle and found is not None and is_counter(key):
-            found = _grown(found, cycle * self.recording.growth(key))
-        found = change(self.overlays, key, seconds, found)
-        if found is not None:
-            return found
-        if key[0] in LATER_PORTS - self.recording.ports:
-            return Answer(Absent(Why.UNSUPPORTED, f"recording {self.recording.name} has nothing of {key[0]}"))
-        if self.strict:
-            raise NotRecorded(f"{key[0]}: {key[1]}")
-        return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
-
-    def _moment(self, seconds: float) -> tuple[int, int]:
-        times = self.recording.times
-        length = times[-1] - times[0]
-        cycle = int(seconds // length) if self.loop and length > 0 else 0
-        now = times[0] + seconds - cycle * length
-        return max(i for i, t in enumerate(times) if t <= now or i == 0), cycle
-
-
-def _grown(answer: Answer, amount: int) -> Answer:
-    value = number(answer.value)
-    if value is None:
-        return answer
-    return Answer(str(value + amount) if isinstance(answer.value, str) else value + amount, answer.us)
-
-
-def open_player(source: Source) -> Player:
-    """A player for a recording by name or path.
-
-    Raises:
-        RecordingError, OverlayError: see there.
-    """
-    loaded = tuple(load_overlay(path) for path in source.overlays)
-    recording = load_recording(source.replay)
-    return Player(recording, lambda: time.monotonic() - source.epoch, loaded, source.loop)
+from wirewatch.hw.playing import Player, open_player
+from wirewatch.hw.recording import Recording
 
 
 def _names(recording: Recording) -> dict[str, str]:
@@ -218,3 +127,81 @@ class ReplayCommand:
         if isinstance(status, Absent) or isinstance(out, Absent) or isinstance(err, Absent):
             return Absent(Why.MALFORMED, f"not what a program printed: {value!r}")
         return Output(status, out, err)
+
+
+class ReplayKubelet:
+    """The kubelet port from a recording."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    def pods(self) -> Sequence[Pod] | Absent:
+        value = self._player.answer(("kubelet", "Pods()")).value
+        if isinstance(value, Absent):
+            return value
+        try:
+            return tuple(_pod(told) for told in _several(value))
+        except ValueError as error:
+            return Absent(Why.MALFORMED, f"not a list of pods: {error}")
+
+
+class ReplaySlurm:
+    """The slurm port from a recording."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    def jobs(self) -> Sequence[SlurmJob] | Absent:
+        value = self._player.answer(("slurm", "Jobs()")).value
+        if isinstance(value, Absent):
+            return value
+        try:
+            return tuple(_job(told) for told in _several(value))
+        except ValueError as error:
+            return Absent(Why.MALFORMED, f"not a list of jobs: {error}")
+
+
+def _pod(told: Json) -> Pod:
+    devices = [_words(one, 2) for one in _several(_of(told, "devices"))]
+    claims = [_words(one, 3) for one in _several(_of(told, "claims"))]
+    return Pod(
+        _word(_of(told, "namespace")),
+        _word(_of(told, "name")),
+        tuple((resource, device) for resource, device in devices),
+        tuple((driver, pool, device) for driver, pool, device in claims),
+    )
+
+
+def _job(told: Json) -> SlurmJob:
+    gpus = _of(told, "gpus")
+    numbers = None if gpus is None else as_ints(gpus, len(_several(gpus)))
+    if isinstance(numbers, Absent):
+        raise ValueError(numbers.detail)  # noqa: TRY004 - an answer of the wrong shape, not a wrong call
+    held = None if numbers is None else tuple(numbers)
+    return SlurmJob(_word(_of(told, "id")), _word(_of(told, "state")), held)
+
+
+def _of(told: Json, name: str) -> Json:
+    value = member(told, name)
+    if isinstance(value, Absent):
+        raise ValueError(value.detail)  # noqa: TRY004
+    return value
+
+
+def _word(value: Json) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"not a text: {value!r}")  # noqa: TRY004
+    return value
+
+
+def _several(value: Json) -> Sequence[Json]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"not a list: {value!r}")  # noqa: TRY004
+    return value
+
+
+def _words(value: Json, count: int) -> Sequence[str]:
+    words = [_word(one) for one in _several(value)]
+    if len(words) != count:
+        raise ValueError(f"not {count} texts: {value!r}")
+    return words

@@ -179,7 +179,15 @@ def plain(value: Any) -> Json:
         return bytes(value).hex()
     if isinstance(value, list | tuple | ctypes.Array):
         return [plain(item) for item in value]
-    return plain(value.value) if isinstance(value, ctypes._SimpleCData) else None  # noqa: SLF001
+    return _members(value)
+
+
+def _members(value: Any) -> Json:
+    """A simple C value, or what pynvml makes of some structures: an object with their members."""
+    if isinstance(value, ctypes._SimpleCData):  # noqa: SLF001
+        return plain(value.value)
+    members = getattr(value, "__dict__", None)
+    return {str(name): plain(member) for name, member in members.items()} if members else None
 
 
 def _unknown(_handle: Any, _question: Question) -> Any:
