@@ -52,11 +52,11 @@ docs: $(VENV)/.dev
 goldens: $(VENV)/.dev
 	WIREWATCH_GOLDENS=write $(BIN)/python -m pytest -q tests/goldens
 
-# Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose.
+# Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose; NCCL_TESTS for `probe`.
 PARTS ?= parity wires recover record interference cost
 OUT ?= build/hardware
 hardware:
-	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m tests.hardware $(PARTS) --out $(OUT)
+	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m tests.hardware $(PARTS) --out $(OUT) $(if $(NCCL_TESTS),--nccl-tests $(NCCL_TESTS))
 
 clean:
-	rm -rf $(VENV) build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

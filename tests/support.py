@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from wirewatch.collectors import discover
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.component import Component, NodeState, after
 from wirewatch.core.enumerate import count_gpus, identify
@@ -13,8 +12,19 @@ from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.run import Job
 from wirewatch.hw.overlay import Change, Overlay
+from wirewatch.hw.playing import Player
 from wirewatch.hw.recording import load_recording
-from wirewatch.hw.replay import Player, ReplayCommand, ReplayHost, ReplayKmsg, ReplayNvml, ReplaySysfs
+from wirewatch.hw.replay import (
+    ReplayCommand,
+    ReplayHost,
+    ReplayKmsg,
+    ReplayKubelet,
+    ReplayNvml,
+    ReplaySlurm,
+    ReplaySysfs,
+)
+from wirewatch.hw.replayprobe import ReplayProbe
+from wirewatch.probes.components import components
 from wirewatch.verdict.node import judge_node
 
 _loaded = cache(load_recording)
@@ -69,7 +79,7 @@ class Node:
         self.clock = StillClock()
         self.changes = list(changes)
         self.expect = expect or Expect()
-        self.collectors: dict[str, AnyCollector] = {c.name: c for c in discover() if c.name != "agent"}
+        self.collectors: dict[str, AnyCollector] = {c.name: c for c in components() if c.name != "agent"}
         self.state = NodeState({c.name: Component(c.name, c.start) for c in self.collectors.values()})
         overlay = Overlay("test", "", self.changes)  # type: ignore[arg-type]
         # The raw dump behind h200x8 did not ask everything; recordings of `wirewatch record` did.
@@ -78,7 +88,8 @@ class Node:
         self.nvml = DirectNvml(ReplayNvml(player))
         self.hardware = Hardware(
             self.nvml, ReplaySysfs(player), ReplayHost(player, EPOCH), ReplayKmsg(player),
-            ReplayCommand(player), self.clock, "replay",
+            ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), self.clock,
+            ReplayProbe(player, self.clock), source="replay",
         )  # fmt: skip
 
     def options(self, name: str, **values: Any) -> None:

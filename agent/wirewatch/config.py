@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.types import Expect
+from wirewatch.hw.kubelet import SOCKET
+from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 
 
 class ConfigError(Exception):
@@ -28,6 +30,25 @@ class Listen(_Section):
     socket: str | None = None
 
 
+class StateSection(_Section):
+    """`directory`: where the daemon keeps what it must know again after a restart; "" for the usual place."""
+
+    directory: str = ""
+
+
+class SlurmSection(_Section):
+    """`node`: this node's name in Slurm, where it is not told; `conf`: slurm.conf, "" for the usual place."""
+
+    node: str = ""
+    conf: str = ""
+
+
+class KubernetesSection(_Section):
+    """`socket`: of the kubelet's pod-resources."""
+
+    socket: str = SOCKET
+
+
 class ExpectSection(_Section):
     """What this node must have; leave out what need not be checked."""
 
@@ -42,7 +63,11 @@ class Config(_Section):
     """The sections that are the same whatever collectors there are."""
 
     listen: Listen = Listen()
+    state: StateSection = StateSection()
     expect: ExpectSection = ExpectSection()
+    probe: ProbeOptions = ProbeOptions()
+    slurm: SlurmSection = SlurmSection()
+    kubernetes: KubernetesSection = KubernetesSection()
     collectors: Any = None
     policy: Any = None
 
@@ -51,6 +76,7 @@ def _model(collectors: Sequence[AnyCollector]) -> type[Config]:
     """The model with a section for each collector, of its own options and policy."""
     options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
     policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
+    policies["probe"] = (ProbePolicy, ProbePolicy())
     section: dict[str, Any] = {"__base__": _Section}
     options_model = create_model("Collectors", **section, **options)
     policy_model = create_model("Policy", **section, **policies)
@@ -88,6 +114,9 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     for collector in ready:
         if min(collector.options.interval, collector.options.deadline) <= 0:
             raise ConfigError(f"{path}: collectors.{collector.name}: interval and deadline must be above 0 s")
+    for section, values in (("probe", config.probe), ("policy.probe", config.policy.probe)):
+        if wrong := values.wrong():
+            raise ConfigError(f"{path}: {section}: {wrong}")
     return config, tuple(c for c in ready if c.options.enabled)
 
 

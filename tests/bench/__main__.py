@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from wirewatch.cli.hardware import replayed
-from wirewatch.collectors import discover
 from wirewatch.core.component import Component, NodeState, after
 from wirewatch.core.types import Expect
 from wirewatch.daemon.run import Job
 from wirewatch.export.prometheus import Exposition
+from wirewatch.probes.components import components
 
 ROUNDS = 40
 WARM_UP = 5
@@ -56,8 +56,8 @@ def one_round(bench: Bench, jobs: list[Job], text: Exposition, state: NodeState)
 
 def main() -> None:
     hardware, nvml = replayed("demo-dgx-h200", (), loop=True)
-    jobs = [Job(c, hardware, Expect()) for c in discover()]
-    state = NodeState({c.name: Component(c.name, c.start) for c in discover()})
+    jobs = [Job(c, hardware, Expect()) for c in components()]
+    state = NodeState({c.name: Component(c.name, c.start) for c in components()})
     bench, text = Bench(), Exposition("replay")
     for _ in range(ROUNDS):
         state = one_round(bench, jobs, text, state)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from wirewatch.config import ConfigError, load
+
 USAGE, CONFIG = 64, 78
 REPLAY = ("serve", "--replay", "h200x8")
 
@@ -45,6 +47,15 @@ def refused(code: int, *arguments: str) -> str:
         ("[expect]\ngpus = 0", "expect.gpus"),
         ("[expect]\ngpus = 2020-01-01", "dates and times"),
         ("[listen]\naddress = 'nowhere'", "not HOST:PORT"),
+        ("[policy.probe]\nconfirm = 0", "policy.probe: must be above 0: 'confirm'"),
+        ("[probe]\nevery = nan", "probe: must be above 0 s: 'every'"),
+        ("[probe]\nevry = 60.0", "unknown key 'probe.evry'"),
+        ("[probe]\nevery = '60'", "probe.every"),
+        ("[probe]\nengine = 'mpi'", "probe.engine"),
+        ("[probe]\nbandwidth = [[4]]", "probe.bandwidth.0"),
+        ("[policy.probe]\nratioo = 0.7", "unknown key 'policy.probe.ratioo'"),
+        ("[policy.probe]\nratio = '70 %'", "policy.probe.ratio"),
+        ("[policy.probe]\nconfirm = 1.5", "policy.probe.confirm"),
         ("[[", "wirewatch.toml"),
         ("x = \x00", "wirewatch.toml"),
     ],
@@ -53,6 +64,56 @@ def test_a_wrong_configuration(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text(text, "utf-8")
     assert told in refused(CONFIG, "serve", "--replay", "h200x8", "--config", str(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ops = ['all_reduce', 'all_to_all']", ("ops are all_reduce", "'all_to_all'")),
+        ("ops = ['all_reduce', 'all_reduce']", ("ops are all_reduce", "'all_reduce'")),
+        ("ops = []", ("ops are all_reduce", "'none'")),
+        ("interval = 0.0", ("must be above 0 s", "'interval'")),
+        ("every = -1.0", ("must be above 0 s", "'every'")),
+        ("kill_after = 0.0", ("must be above 0 s", "'kill_after'")),
+        ("fresh = 0.0", ("must be above 0 s", "'fresh'")),
+        ("deadline = 0.0", ("must be above 0 s", "'deadline'")),
+        ("jitter = 1.0", ("jitter must be from 0 to below 1", "1.0")),
+        ("jitter = -0.1", ("jitter must be from 0 to below 1", "-0.1")),
+        ("budget = 0.0", ("budget must be above 0 and at most 1", "0.0")),
+        ("budget = 1.1", ("budget must be above 0 and at most 1", "1.1")),
+        ("settle = -1.0", ("settle must not be below 0 s", "-1.0")),
+        ("latency_sizes = [8, 6]", ("multiples of 4 B", "6")),
+        ("latency_sizes = [0]", ("multiples of 4 B", "0")),
+        ("bandwidth = [[4096, 5], [1022, 5]]", ("multiples of 4 B", "1022")),
+        ("bandwidth = [[4096, 0]]", ("runs are above 0", "[4096, 0]")),
+        ("bandwidth = [[4096, 5], [4096, 6]]", ("each once", "4096")),
+        ("latency_sizes = [1024]\nbandwidth = [[1024, 5]]", ("each once", "1024")),
+        ("ranks = 0", ("ranks must be above 0", "0")),
+        ("pins = {all_reduces = 1e9}", ("pins are named OP or OP@BYTES", "'all_reduces'")),
+        ("pins = {'all_reduce@big' = 1e9}", ("pins are named OP or OP@BYTES", "'all_reduce@big'")),
+        ("pins = {all_reduce = 0.0}", ("above 0 B/s", "'all_reduce'")),
+        ("kill_after = 120.0", ("deadline must be above kill_after", "120.0")),
+    ],
+)
+def test_an_impossible_probe_is_refused(tmp_path: Path, text: str, told: tuple[str, str]) -> None:
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(f"[probe]\n{text}\n", "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file, ())
+    assert str(caught.value).startswith(f"{file}: probe: ")
+    for words in told:
+        assert words in str(caught.value)
+
+
+def test_what_is_possible_of_a_probe_is_not_refused(tmp_path: Path) -> None:
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(
+        "[probe]\nops = ['all_gather']\njitter = 0.0\nbudget = 1.0\nsettle = 0.0\nlatency_sizes = []\n"
+        "bandwidth = [[4, 1]]\nranks = 1\npins = {all_reduce = 1.0, 'all_gather@8' = 0.1}\n", "utf-8",
+    )  # fmt: skip
+    options = load(file, ())[0].probe
+    assert (options.ops, options.bandwidth, options.latency_sizes) == (("all_gather",), ((4, 1),), ())
+    assert options.pins == {"all_reduce": 1.0, "all_gather@8": 0.1}
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:

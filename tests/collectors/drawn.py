@@ -1,15 +1,29 @@
 """A node drawn by hand: files in memory, a kernel log, an ibstat, and one collector over them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.support import StillClock
-from wirewatch.collectors import discover
 from wirewatch.core.component import Component, after
-from wirewatch.core.ports import Answer, Gpu, Hardware, KernelLog, NvmlCost, Output, ProcessUse, Question
+from wirewatch.core.ports import (
+    Answer,
+    Gpu,
+    Hardware,
+    KernelLog,
+    NvmlCost,
+    Output,
+    Pod,
+    ProcessUse,
+    Question,
+    SlurmJob,
+)
+from wirewatch.core.probing.order import Order
+from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
 from wirewatch.daemon.run import Job
+from wirewatch.probes.components import components
 
 PCI, RDMA = "/sys/bus/pci/devices", "/sys/class/infiniband"
 COUNTERS = (
@@ -130,6 +144,26 @@ class Programs:
 
 
 @dataclass
+class Pods:
+    """The kubelet and what it tells; none here unless a test says otherwise."""
+
+    told: Sequence[Pod] | Absent = field(default_factory=lambda: Absent(Why.MISSING, "no kubelet here"))
+
+    def pods(self) -> Sequence[Pod] | Absent:
+        return self.told
+
+
+@dataclass
+class Jobs:
+    """Slurm and what it tells; none here unless a test says otherwise."""
+
+    told: Sequence[SlurmJob] | Absent = field(default_factory=lambda: Absent(Why.MISSING, "no Slurm here"))
+
+    def jobs(self) -> Sequence[SlurmJob] | Absent:
+        return self.told
+
+
+@dataclass
 class Gpus:
     """An NVML port of GPUs at the addresses given, that answers from a table by GPU and question.
 
@@ -172,19 +206,47 @@ class Machine:
         return Absent(Why.MISSING, str(pid))
 
 
+@dataclass
+class Probes:
+    """A probe port: `result` makes of an order what came of it; `ordered` are the orders so far."""
+
+    name: str | Absent = field(default_factory=lambda: Absent(Why.MISSING, "no engine"))
+    result: Callable[[Order], Probed] | None = None
+    holder: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    ordered: list[Order] = field(default_factory=list)
+
+    def engine(self, _wanted: str) -> str | Absent:
+        return self.name
+
+    def settings(self) -> Mapping[str, str]:
+        return self.environment
+
+    @contextmanager
+    def lock(self) -> Iterator[str | None]:
+        yield self.holder
+
+    def run(self, order: Order) -> Probed:
+        assert self.result is not None
+        self.ordered.append(order)
+        return self.result(order)
+
+
 class Watched:
-    """One collector over a drawn node."""
+    """One component, a collector or the probe, over a drawn node."""
 
     def __init__(
         self, name: str, files: Files | None = None, gpus: Gpus | None = None, expect: Expect | None = None
     ) -> None:
-        self.collector = next(c for c in discover() if c.name == name)
+        self.collector = next(c for c in components() if c.name == name)
         self.files, self.gpus = files or Files(), gpus or Gpus()
         self.log, self.programs, self.host, self.clock = Log(), Programs(), Machine(), StillClock()
+        self.pods, self.jobs, self.probes = Pods(), Jobs(), Probes()
         self.expect = expect or Expect()
         self.hardware = Hardware(
-            self.gpus, self.files, self.host, self.log, self.programs, self.clock, "live"
-        )
+            self.gpus, self.files, self.host, self.log, self.programs, self.pods, self.jobs, self.clock,
+            self.probes,
+        )  # fmt: skip
         self.component = Component(name, self.collector.start)
 
     def options(self, **values: Any) -> None:

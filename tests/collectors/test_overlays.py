@@ -94,11 +94,24 @@ TABLE: dict[str, Sequence[Told]] = {
     "xid-154": one("xid.154", "GPU 1", F, "0x2 (Node Reboot Required)", "reboot the node"),
     "xid-94": one("xid.94", "GPU 0", D, "contained memory error", "restart the application"),
     "sxid-fatal": one("sxid.20034", "link 30 0000:07:00", F, "LTSSM Fault Up", "fabric manager"),
+    "probe-slow": one("probe.busbw", "node", F, "173.6 GB/s, 50 % of the expected 349.5", "keep jobs away"),
+    "probe-host-memory": (
+        Told("probe.busbw", "node", F, "26.7 GB/s, 8 % of the expected", "peer matrix"),
+        Told("probe.transport", "node", F, "host memory (SHM/direct/direct) where NVLink is", "peer access"),
+    ),
+    "probe-wrong-data": one("probe.wrong_data", "node", F, "all_reduce of 256 MiB: 3 elements", "drain"),
+    "probe-link-errors": one("probe.link_errors", "GPU 2", D, "5 replay", "reseat"),
+    "probe-uneven": one("probe.uneven", "GPU 2 link 7", D, "49 % away", "this link"),
+    "probe-no-nvls": one("probe.nvls", "node", D, "took ring where NVLink SHARP", "multicast"),
+    "gpu-busy": (),
+    "gpu-mig": (),
 }  # fmt: skip
+AFTER_HALF_AN_HOUR = frozenset({"probe-fails"})
+"""These show themselves only after several probes."""
 
 
 def test_every_bundled_fault_is_in_the_table() -> None:
-    assert set(bundled_overlays()) == set(TABLE) | OF_THE_DRIVER
+    assert set(bundled_overlays()) == set(TABLE) | OF_THE_DRIVER | AFTER_HALF_AN_HOUR
     assert len(TABLE) >= 25
     assert all(load_overlay(name).about for name in bundled_overlays())
 
@@ -123,6 +136,32 @@ def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
         finding = found[told.rule, told.subject]
         assert told.evidence in finding.evidence
         assert told.action in finding.action
+
+
+def test_a_probe_that_cannot_be_done_is_told_after_three_and_is_no_fault_of_the_hardware() -> None:
+    node = Node(DEMO, load_overlay("probe-fails").changes)
+    node.poll(times=70)
+    assert node.findings() == ()
+    node.poll(times=35)
+    (told,) = node.findings()
+    assert (told.rule, told.health) == ("probe.failed", U)
+    assert "3 probes in a row could not be done" in told.evidence
+    assert node.series("probe_runs_total", result="failed") == [3]
+
+
+def test_a_busy_node_is_not_probed_and_says_why() -> None:
+    node = Node(DEMO, load_overlay("gpu-busy").changes)
+    node.poll(times=POLLS)
+    assert node.series("probe_skips_total", reason="busy") == [1]
+    assert node.series("probe_last_success_timestamp_seconds") == [0]
+    assert node.series("probe_busbw_ratio") == []
+
+
+def test_mig_has_nothing_to_probe() -> None:
+    node = Node(DEMO, load_overlay("gpu-mig").changes)
+    node.poll(times=POLLS)
+    assert node.state.components["probe"].applicable is False
+    assert node.state.components["probe"].health is None
 
 
 def test_a_card_that_a_pod_has_is_told_as_away() -> None:

@@ -112,7 +112,8 @@ def test_without_the_driver_library_the_agent_runs_and_says_so(tmp_path: Path) -
         assert (reply.status, reply.json()["health"]) == (503, "unknown")
         rules = {f["rule"] for f in reply.json()["findings"]}
         assert rules - {"xid.blind"} == {
-            f"{name}.blind" for name in ("gpu", "gpudirect", "inventory", "nvlink", "pcie", "topology")
+            f"{name}.blind"
+            for name in ("gpu", "gpudirect", "inventory", "nvlink", "pcie", "probe", "topology")
         }
         assert all("libnvidia-ml.so.1 not found" in f["evidence"] for f in reply.json()["findings"])
         series = daemon.get("/metrics").series()

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tests.support import Node
-from wirewatch.collectors import discover
 from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
 from wirewatch.daemon.schedule import Board, Schedule
 from wirewatch.hw.clock import SystemClock
+from wirewatch.probes.components import components
 
 TURNS = Metric("turns_total", Kind.COUNTER, (), "Turns.")
 
@@ -135,8 +135,8 @@ def test_a_collector_that_raises_says_so_in_its_finding() -> None:
     assert "KeyError" in finding.evidence
 
 
-@pytest.mark.parametrize("name", [c.name for c in discover()])
+@pytest.mark.parametrize("name", [c.name for c in components()])
 def test_nothing_is_healthy_before_the_first_poll(name: str) -> None:
-    board = Board(discover())
+    board = Board(components())
     assert board.state.components[name].health is Health.UNKNOWN
     assert not board.first_polls_done()

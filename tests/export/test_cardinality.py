@@ -10,20 +10,19 @@ from wirewatch.export.prometheus import Exposition
 
 BUDGET, HOPPER_DETAIL, BLACKWELL_DETAIL = 1200, 2200, 3500
 SET_ASIDE = {
-    "probe": 60,
-    "peer matrix": 56,
     "straggler": 8 * 8,
     "XIDs that happen": 16,
-    "drift, baseline, probe schedule": 40,
-    "collectors": 2 * 8,
+    "drift, baseline": 40,
+    "a collector": 8,
 }
 LINKS = 18
 PORTS = 8
 
 
 def eight_of_each() -> Node:
-    """The demo node without the two ports that are not for the GPUs."""
+    """The demo node without the two ports that are not for the GPUs, probed."""
     node = Node("demo-dgx-h200")
+    node.options("probe", settle=0.0)
     node.options("infiniband", exclude=("mlx5_[89]",))
     node.options("gpudirect", exclude=("mlx5_[89]",))
     return node
@@ -40,6 +39,7 @@ def test_eight_gpus_and_ports_leave_room_for_what_is_to_come() -> None:
     node = eight_of_each()
     node.poll(times=2)
     assert len(node.series("rdma_port_rate_bytes_per_second")) == PORTS
+    assert len(node.series("peer_bandwidth_bytes_per_second")) == 8 * 7
     assert count(node.state) + sum(SET_ASIDE.values()) <= BUDGET
 
 

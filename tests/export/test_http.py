@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.process import FAST, Daemon
-from wirewatch.collectors import discover
 from wirewatch.export import documents, node
+from wirewatch.probes.components import components
 
 REPLAY = ("--replay", "h200x8")
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -41,7 +41,7 @@ def test_openmetrics_is_served_to_who_asks_for_it(daemon: Daemon) -> None:
 
 
 def test_every_series_is_of_a_declared_metric_with_its_labels(daemon: Daemon) -> None:
-    declared = {f"wirewatch_{m.name}": set(m.labels) for c in discover() for m in c.metrics}
+    declared = {f"wirewatch_{m.name}": set(m.labels) for c in components() for m in c.metrics}
     declared |= {f"wirewatch_{m.name}": set(m.labels) for m in node.METRICS}
     for name, labels in daemon.get("/metrics").series():
         assert {label for label, _ in labels} == declared[name]
@@ -50,7 +50,7 @@ def test_every_series_is_of_a_declared_metric_with_its_labels(daemon: Daemon) ->
 def test_the_documents_are_of_their_schemas(daemon: Daemon) -> None:
     documents.HEALTH.validate_json(daemon.get("/health").text, strict=True, extra="forbid")
     state = documents.STATE.validate_json(daemon.get("/api/v1/state").text, strict=True, extra="forbid")
-    assert {c.collector for c in state.collectors} == {c.name for c in discover()}
+    assert {c.collector for c in state.collectors} == {c.name for c in components()}
     assert state.source == "replay"
 
 

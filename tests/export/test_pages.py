@@ -1,8 +1,8 @@
 """The pages made from the code are those in docs/, and say what is in the code."""
 
 from tests.tools import pages
-from wirewatch.collectors import discover
 from wirewatch.export import node
+from wirewatch.probes.components import components
 
 
 def test_the_page_on_recordings_names_every_bundled_fault() -> None:
@@ -20,5 +20,5 @@ def test_the_schemas_are_those_of_the_code() -> None:
 
 def test_the_page_names_every_metric_once() -> None:
     page = pages.page()
-    for metric in (*node.METRICS, *(m for c in discover() for m in c.metrics)):
+    for metric in (*node.METRICS, *(m for c in components() for m in c.metrics)):
         assert page.count(f"| `wirewatch_{metric.name}` |") == 1

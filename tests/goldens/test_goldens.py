@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 
 def exposition(name: str) -> str:
     node = Node(name)
+    node.options("probe", settle=0.0)
     parts = []
     for seconds in (0.0, load_recording(name).times[-1]):
         node.clock.seconds = seconds
@@ -39,6 +40,7 @@ def test_metrics_of_a_recording_are_the_golden_ones(name: str) -> None:
 @pytest.mark.parametrize("name", bundled_names())
 def test_a_bundled_recording_is_of_a_healthy_node(name: str) -> None:
     node = Node(name)
+    node.options("probe", settle=0.0)
     for seconds in load_recording(name).times:
         node.clock.seconds = seconds
         node.poll(every=0.0)

@@ -3,24 +3,23 @@
     PYTHONPATH=agent python3 -m tests.hardware parity cost interference record recover --out DIR
 
 Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
-fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together.
+fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together,
+or `probe faults`, or `preempt`; these three want several GPUs, and `probe` wants nccl-tests.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost` and `recover` try the kit itself without GPUs.
 """
 
 import argparse
 import signal
-import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from tests.hardware.kit import KitError, Report
+from tests.hardware.kit import Report
 
-PARTS = ("parity", "wires", "cost", "interference", "record", "recover")
+PARTS = ("parity", "wires", "cost", "interference", "record", "recover", "probe", "faults", "preempt")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -30,6 +29,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=480.0, help="cost: length of the whole run")
     parser.add_argument("--pairs", type=int, default=5, help="interference: pairs of windows")
     parser.add_argument("--window", type=float, default=20.0, help="interference: seconds of a window")
+    parser.add_argument(
+        "--nccl-tests", type=Path, metavar="DIR", help="probe: folder with all_reduce_perf and its like"
+    )
+    parser.add_argument("--trials", type=int, default=50, help="preempt: foreign processes")
+    parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
     return parser.parse_args(arguments)
 
 
@@ -37,12 +41,7 @@ def _run(part: str, options: argparse.Namespace) -> bool:
     report = Report(part, options.out)
     began = time.monotonic()
     print(f"\n=== {part}", flush=True)
-    try:
-        import_module(f"tests.hardware.{part}").run(report, options)
-    except (KitError, OSError, subprocess.SubprocessError) as error:
-        report.check("the part could be done", ok=False, told=f"{error.__class__.__name__}: {error}")
-    except Exception:  # noqa: BLE001 - a bug in one part must not lose the results of the others
-        report.check("the part could be done", ok=False, told=traceback.format_exc())
+    report.attempt("the part", lambda: import_module(f"tests.hardware.{part}").run(report, options))
     report.note(seconds=round(time.monotonic() - began, 1))
     return report.ok
 

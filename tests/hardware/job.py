@@ -12,12 +12,12 @@ from typing import Self
 
 from tests.hardware.kit import KitError, tail
 
-_NO_MULTICAST = {
+NO_MULTICAST = {
     "NCCL_NVLS_ENABLE": "0",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
     "NVSHMEM_DISABLE_NVLS": "1",
 }
-"""The jobs prove nothing about NVLink multicast, so it is off unless the caller has turned it on."""
+"""Nothing is proven here about NVLink multicast, so it is off unless the caller has turned it on."""
 
 
 class Job:
@@ -37,7 +37,7 @@ class Job:
     def __enter__(self) -> Self:
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=_NO_MULTICAST | os.environ
+                self._command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=NO_MULTICAST | os.environ
             )
         return self
 

@@ -2,7 +2,9 @@
 
 import json
 import math
-from collections.abc import Sequence
+import subprocess
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,19 @@ class Report:
         print(f"{'PASS' if ok else 'FAIL'} {self.part}: {name}{': ' if line else ''}{line}", flush=True)
         self.save()
         return ok
+
+    def attempt(self, name: str, work: Callable[[], object]) -> None:
+        """Do a piece; that it cannot be done is one limit that fails, and costs the other pieces nothing."""
+        try:
+            work()
+        except (KitError, OSError, subprocess.SubprocessError) as error:
+            self.check(f"{name} could be done", ok=False, told=f"{error.__class__.__name__}: {error}")
+        except Exception:  # noqa: BLE001 - nor must a bug lose the results of the others
+            self.check(f"{name} could be done", ok=False, told=traceback.format_exc())
+
+    def progress(self, text: str) -> None:
+        """A line for whoever waits; it is not kept."""
+        print(f"  {self.part}: {text}", flush=True)
 
     def note(self, **values: Any) -> None:
         """Values that belong to the evidence and have no limit."""

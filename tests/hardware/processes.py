@@ -1,11 +1,16 @@
-"""What a process costs, from /proc."""
+"""What a process costs and how it fares, from /proc."""
 
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 _TICK = os.sysconf("SC_CLK_TCK")
+_KILL = 1 << 8
+"""SIGKILL among the pending signals of /proc/PID/status."""
+_SIGNALED = 0x400
+"""PF_SIGNALED among the flags of /proc/PID/stat: a signal is ending it (linux/sched.h)."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,33 @@ def alive(pid: int) -> bool:
         return _stat(pid)[0] not in "ZX"
     except OSError:
         return False
+
+
+def dying(pid: int) -> Literal["", "killed", "dead"]:
+    """`killed` from the moment that SIGKILL waits for it or was taken, `dead` once it is a zombie or gone.
+
+    In between the kernel closes what it had open, and the driver takes back contexts and memory.
+    """
+    try:
+        fields = _stat(pid)
+        lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return "dead"
+    if fields[0] in "ZX":
+        return "dead"
+    told = dict(line.partition(":")[::2] for line in lines)
+    pending = int(told.get("SigPnd", "0"), 16) | int(told.get("ShdPnd", "0"), 16)
+    return "killed" if pending & _KILL or int(fields[6]) & _SIGNALED else ""
+
+
+def with_argument(text: str) -> list[int]:
+    """Living processes one of whose arguments is `text`."""
+    found = []
+    for pid in _every():
+        with suppress(OSError):
+            if text.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(pid)
+    return sorted(pid for pid in found if alive(pid))
 
 
 def children(pid: int) -> list[int]:

@@ -27,12 +27,14 @@ from tests.tools.demo_pci import (
     gpu_address,
     pci_files,
 )
+from tests.tools.demo_probe import probed
 from tests.tools.demo_rdma import REFUSED, SECONDS, rdma_files
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json
 from wirewatch.hw import recording, tree
+from wirewatch.hw.playing import is_counter
 from wirewatch.hw.recording import Key, Recording, load_recording
-from wirewatch.hw.replay import is_counter
+from wirewatch.hw.replayprobe import RUN
 from wirewatch.hw.sysfs import SystemSysfs, absent_errno
 
 REAL = "h200x8"
@@ -46,7 +48,7 @@ NODE, SYSTEM = 40, 50
 NOTE = (
     f"real: what NVML says of the eight GPUs, from {REAL}, but for PCI addresses, the levels between them and"
     " that there were no events; made up by tests/tools/demo_recording.py: PCI tree, network, modules, host,"
-    " kernel log, ibstat;"
+    " kernel log, ibstat; the probe: times of nccl-tests on these GPUs, the rest made up;"
     f" the two real moments stand {SECONDS} s apart instead of 138.6, with counters growing evenly in between"
 )
 
@@ -219,7 +221,10 @@ def build(target: Path) -> int:
         "note": NOTE,
         "moments": moments,
     }
-    return recording.write(target, manifest, _rows(real, driver))
+    rows = _rows(real, driver)
+    recording.write(target, manifest, rows)
+    rows.append(recording.pack(0, *RUN, Answer(probed(load_recording(str(target))))))
+    return recording.write(target, manifest, rows)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from wirewatch.collectors import discover
 from wirewatch.collectors.infiniband.counters import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
-from wirewatch.export import node
-from wirewatch.export.documents import DOCUMENTS
+from wirewatch.export import documents, node, probing
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
+from wirewatch.probes.components import components
+from wirewatch.probes.gate import MEANING
 
 DOCS = Path(__file__).parents[2] / "docs"
 MARK = "<!-- tables -->"
@@ -22,7 +22,12 @@ MARK = "<!-- tables -->"
 def page() -> str:
     """The whole page."""
     text = (DOCS / "METRICS.in.md").read_text("utf-8")
-    for mark, rows in ((MARK, _tables()), ("<!-- rdma -->", _rdma()), ("<!-- xids -->", _xids())):
+    for mark, rows in (
+        (MARK, _tables()),
+        ("<!-- rdma -->", _rdma()),
+        ("<!-- xids -->", _xids()),
+        ("<!-- reasons -->", _reasons()),
+    ):
         head, _, tail = text.partition(mark)
         text = head + "\n".join(rows) + tail
     return text
@@ -48,11 +53,19 @@ def _xids() -> Iterator[str]:
         yield f"| {number} | {xid.meaning} | {told} | {xid.action} |"
 
 
+def _reasons() -> Iterator[str]:
+    yield "| `reason` of a skip | because |"
+    yield "|---|---|"
+    for reason, meaning in MEANING.items():
+        yield f"| `{reason.value}` | {meaning} |"
+    yield ""
+
+
 def _tables() -> Iterator[str]:
     yield from _table(
         "The daemon itself", "verdict, findings, and how the collectors are doing", node.METRICS
     )
-    for collector in discover():
+    for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"
         yield from _table(f"Collector `{collector.name}`", about, collector.metrics)
@@ -79,8 +92,9 @@ def captures() -> str:
 
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
-    documents = {name: adapter.json_schema(mode="serialization") for name, adapter in DOCUMENTS.items()}
-    return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in documents.items()}
+    adapters = {**documents.DOCUMENTS, **probing.DOCUMENTS}
+    made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
+    return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import click
 
 from wirewatch import __version__
+from wirewatch.cli.probe import probe
 from wirewatch.cli.record import record
 from wirewatch.cli.serve import serve
 from wirewatch.config import ConfigError
 from wirewatch.daemon.sockets import ListenError
 from wirewatch.hw.overlay import OverlayError
 from wirewatch.hw.recording import RecordingError
+from wirewatch.probes.state import StateError
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
 
@@ -35,13 +37,14 @@ def cli(*, verbose: bool) -> None:
 
 cli.add_command(serve)
 cli.add_command(record)
+cli.add_command(probe)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; returns the exit code."""
     try:
         return cli.main(list(arguments), prog_name="wirewatch", standalone_mode=False) or 0
-    except (ConfigError, ListenError, RecordingError, OverlayError) as error:
+    except (ConfigError, ListenError, RecordingError, OverlayError, StateError) as error:
         click.echo(f"wirewatch: {error}", err=True)
         return CONFIG
     except click.ClickException as error:

@@ -2,21 +2,43 @@
 
 from collections.abc import Sequence
 
+from wirewatch.config import Config
 from wirewatch.core.ports import Hardware
 from wirewatch.hw.clock import SystemClock
 from wirewatch.hw.command import SystemCommand
 from wirewatch.hw.host import SystemHost
 from wirewatch.hw.kmsg import SystemKmsg
+from wirewatch.hw.kubelet import SystemKubelet
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.wire import Source
-from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplaySysfs, open_player
+from wirewatch.hw.playing import open_player
+from wirewatch.hw.replay import (
+    ReplayCommand,
+    ReplayHost,
+    ReplayKmsg,
+    ReplayKubelet,
+    ReplaySlurm,
+    ReplaySysfs,
+)
+from wirewatch.hw.replayprobe import ReplayProbe
+from wirewatch.hw.slurm import SystemSlurm
 from wirewatch.hw.sysfs import SystemSysfs
+from wirewatch.probes.prober import Around, Prober
+from wirewatch.probes.state import State
 
 
-def live(*, timed: bool = False) -> tuple[Hardware, NvmlClient]:
-    """This machine; `timed` for answers that tell how long each call took."""
-    nvml = NvmlClient(Source(timed=timed))
-    return Hardware(nvml, SystemSysfs(), SystemHost(), SystemKmsg(), SystemCommand(), SystemClock()), nvml
+def live(
+    config: Config | None = None, *, timed: bool = False, state: State | None = None
+) -> tuple[Hardware, NvmlClient]:
+    """This machine; `timed` for answers that tell how long each call took, `state` for the lock of probes."""
+    config = config or Config()
+    nvml, sysfs, clock = NvmlClient(Source(timed=timed)), SystemSysfs(), SystemClock()
+    hardware = Hardware(
+        nvml, sysfs, SystemHost(), SystemKmsg(), SystemCommand(), SystemKubelet(config.kubernetes.socket),
+        SystemSlurm(config.slurm.node, config.slurm.conf), clock,
+        Prober(Around(nvml, sysfs, clock), state),
+    )  # fmt: skip
+    return hardware, nvml
 
 
 def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:
@@ -35,6 +57,8 @@ def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Ha
     nvml = NvmlClient(source)
     hardware = Hardware(
         nvml, ReplaySysfs(player), ReplayHost(player, clock.now()), ReplayKmsg(player),
-        ReplayCommand(player), clock, "synthetic" if synthetic else "replay", ", ".join(told),
+        ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), clock,
+        ReplayProbe(player, clock, slowly=True), source="synthetic" if synthetic else "replay",
+        about=", ".join(told),
     )  # fmt: skip
     return hardware, nvml

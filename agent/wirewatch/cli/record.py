@@ -2,10 +2,15 @@
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from wirewatch import __version__
+from wirewatch.core.types import Json
+
+if TYPE_CHECKING:
+    from wirewatch.core.ports import Hardware
 
 
 @click.command()
@@ -14,8 +19,9 @@ from wirewatch import __version__
 @click.option(
     "--every", default=5.0, show_default=True, type=click.FloatRange(0), help="Seconds between them."
 )
+@click.option("--probe", is_flag=True, help="Run a probe first, if the GPUs are idle, and record it too.")
 @click.option("--note", default="", help="What the node was doing; kept in the manifest.")
-def record(*, folder: Path, moments: int, every: float, note: str) -> None:
+def record(*, folder: Path, moments: int, every: float, probe: bool, note: str) -> None:
     """Record everything that can be read of this node into FOLDER, names masked."""
     from wirewatch.cli.hardware import live
     from wirewatch.hw.record import Recorder
@@ -23,8 +29,8 @@ def record(*, folder: Path, moments: int, every: float, note: str) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} is not empty; a recording is never written over")
     hardware, nvml = live(timed=True)
-    recorder = Recorder(hardware)
     try:
+        recorder = Recorder(hardware, _probed(hardware) if probe else None)
         due = time.monotonic()
         for number in range(moments):
             changed = recorder.take(note)
@@ -36,3 +42,22 @@ def record(*, folder: Path, moments: int, every: float, note: str) -> None:
         nvml.close()
     lines = recorder.write(folder, __version__)
     click.echo(f"{folder}: {len(recorder.moments)} moments, {lines} answers, names masked")
+
+
+def _probed(hardware: "Hardware") -> Json:
+    """What a probe of the idle node comes to.
+
+    Raises:
+        UsageError: it may not run now, or did not come to its end.
+    """
+    from wirewatch.core.types import Expect
+    from wirewatch.probes.ask import Wish, ask
+    from wirewatch.probes.keeping import PROBED
+    from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+
+    asked = ask(hardware, ProbeOptions(), ProbePolicy(confirm=1), Expect(), Wish(), None)
+    if asked.probed is None or asked.probed.outcome != "ok":
+        told = asked.refusal.detail if asked.refusal else asked.probed.why if asked.probed else ""
+        raise click.UsageError(f"no probe to record: {told}")
+    answer: Json = PROBED.dump_python(asked.probed, mode="json")
+    return answer

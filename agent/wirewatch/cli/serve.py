@@ -3,14 +3,20 @@
 import logging
 import socket
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.config import Config, ConfigError
+from wirewatch.config import Config, ConfigError, expectations
+from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.sockets import ListenError
 from wirewatch.hw.nvml.client import NvmlClient
+
+if TYPE_CHECKING:
+    from wirewatch.probes.state import State
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +40,7 @@ def serve(
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
     from wirewatch.collectors import discover
-    from wirewatch.config import address, expectations, load
+    from wirewatch.config import address, load
     from wirewatch.daemon.service import serve as run_daemon
 
     if demo and not replay and not any(path.exists() for path in _DRIVER):
@@ -48,19 +54,66 @@ def serve(
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
     host, port = address(listen or config.listen.address)
-    hardware, nvml = _hardware(replay, overlays, loop=loop)
-    sockets = _sockets(host, port, _socket_path(config, replay))
-    _announce(hardware, sockets[0])
+    with ExitStack() as stack:
+        state = _state(config, replay, stack)
+        sockets = _sockets(host, port, _socket_path(config, replay))
+        hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
+        stack.callback(nvml.stop)
+        components = (*collectors, *_probing(config, hardware, state, stack))
+        _announce(hardware, sockets[0])
+        run_daemon(components, hardware, expectations(config), sockets)
+
+
+def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | None":
+    """The state folder, locked; a recording has one only when told to: it must not mix with this node's.
+
+    Raises:
+        StateError: a folder that was named cannot be used, or another agent has it.
+    """
+    from wirewatch.probes.state import StateError, lock_agent, open_state, state_directory
+
+    if replay and not config.state.directory:
+        return None
     try:
-        run_daemon(collectors, hardware, expectations(config), sockets)
-    finally:
-        nvml.stop()
+        state = open_state(state_directory(config.state.directory))
+    except StateError as error:
+        if config.state.directory:
+            raise
+        log.warning("%s: nothing will be known of before after a restart", error)
+        return None
+    stack.enter_context(lock_agent(state))
+    return state
 
 
-def _hardware(replay: str | None, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:
+def _hardware(
+    config: Config, replay: str | None, overlays: Sequence[str], state: "State | None", *, loop: bool
+) -> tuple[Hardware, NvmlClient]:
     from wirewatch.cli.hardware import live, replayed
 
-    return replayed(replay, overlays, loop=loop) if replay else live()
+    return replayed(replay, overlays, loop=loop) if replay else live(config, state=state)
+
+
+def _probing(
+    config: Config, hardware: Hardware, state: "State | None", stack: ExitStack
+) -> Sequence[AnyCollector]:
+    """The probe, with the history of the state folder where there is one; nothing when it is switched off."""
+    from wirewatch.probes.collector import probe_component
+    from wirewatch.probes.history import History
+    from wirewatch.probes.keeping import boot_id, keeping, remember
+
+    options, policy = config.probe, config.policy.probe
+    if not options.enabled:
+        return ()
+    if state is None:
+        return (probe_component(options, policy, expectations(config)),)
+    history = History.open(state.history, hardware.clock)
+    stack.callback(history.close)
+    if history.set_aside is not None:
+        log.warning("%s", history.set_aside)
+    start = remember(history, hardware.clock, policy)
+    return (
+        keeping(probe_component(options, policy, expectations(config), start), history, boot_id(hardware)),
+    )
 
 
 def _socket_path(config: Config, replay: str | None) -> str:

@@ -95,15 +95,15 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
 
 def health(state: NodeState, at: float) -> HealthDocument:
     verdict = judge_node(state)
-    findings = [_finding(f) for f in verdict.findings]
-    return HealthDocument("wirewatch.health/1", at, _health(verdict.health), verdict.job_ready, findings)
+    findings = [finding(f) for f in verdict.findings]
+    return HealthDocument("wirewatch.health/1", at, health_name(verdict.health), verdict.job_ready, findings)
 
 
 def state(node: NodeState, at: float, source: str) -> StateDocument:
     verdict = judge_node(node)
     collectors = [_collector(c) for c in node.components.values()]
     return StateDocument(
-        "wirewatch.state/1", at, _health(verdict.health), verdict.job_ready, source, collectors
+        "wirewatch.state/1", at, health_name(verdict.health), verdict.job_ready, source, collectors
     )
 
 
@@ -122,22 +122,22 @@ _NAMES: dict[types.Health, Health] = {
 }
 
 
-def _health(value: types.Health) -> Health:
+def health_name(value: types.Health) -> Health:
     return _NAMES[value]
 
 
-def _finding(one: types.Finding) -> Finding:
+def finding(one: types.Finding) -> Finding:
     part = one.subject
     levels = {"gpu": part.gpu, "uuid": part.uuid, "link": part.link, "device": part.device, "port": part.port}
     subject = {name: value for name, value in levels.items() if value}
-    return Finding(one.rule, _health(one.health), subject, one.evidence, one.action, one.since)
+    return Finding(one.rule, health_name(one.health), subject, one.evidence, one.action, one.since)
 
 
 def _collector(component: core.Component) -> Collector:
     failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
     return Collector(
         collector=component.name,
-        health=None if component.health is None else _health(component.health),
+        health=None if component.health is None else health_name(component.health),
         applicable=component.applicable,
         success=component.succeeding,
         error=None if failed is None else str(failed),
@@ -145,7 +145,7 @@ def _collector(component: core.Component) -> Collector:
         last_success=component.last_success,
         duration_seconds=component.duration,
         failures=component.failures,
-        findings=[_finding(f) for f in component.findings],
+        findings=[finding(f) for f in component.findings],
         samples=[_series(s) for s in component.samples],
     )
 

@@ -9,7 +9,7 @@ import json
 import time
 from typing import Any
 
-import torch  # type: ignore[import-not-found]
+import torch
 
 from tests.hardware.jobs.listening import ended, say, wait_for_line
 

@@ -5,8 +5,8 @@ python -m tests.hardware.jobs.steps        READY, then `STEP monotonic-seconds m
 
 import time
 
-import torch  # type: ignore[import-not-found]
-import torch.cuda.nccl  # type: ignore[import-not-found]
+import torch
+import torch.cuda.nccl
 
 from tests.hardware.jobs.listening import ended, say
 

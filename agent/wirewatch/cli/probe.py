@@ -1,0 +1,106 @@
+"""`wirewatch probe`: one probe now, for a person or a script."""
+
+import signal
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wirewatch.core.probing.plan import ENGINES, OPS
+
+if TYPE_CHECKING:
+    from wirewatch.probes.ask import Asked, Wish
+
+SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+EXIT = (0, 1, 3, 2)
+"""Exit codes by health: OK, DEGRADED, UNKNOWN, FAILED."""
+
+
+class Size(click.ParamType[int]):
+    """Bytes, with K, M or G for powers of 1024."""
+
+    name = "size"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).upper()
+        number, suffix = (text[:-1], text[-1]) if text[-1:] in SUFFIXES and text[-1:] else (text, "")
+        if not number.isdecimal() or int(number) == 0 or int(number) * SUFFIXES[suffix] % 4:
+            self.fail(f"{value!r} is not a size: a multiple of 4 bytes, such as 256M", param, ctx)
+        return int(number) * SUFFIXES[suffix]
+
+
+@click.command()
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
+@click.option("--op", "ops", multiple=True, type=click.Choice(OPS), help="Collective; repeatable.")
+@click.option("--size", "sizes", multiple=True, type=Size(), help="Message size, such as 256M; repeatable.")
+@click.option("--engine", type=click.Choice(("auto", *ENGINES)), help="What to probe with.")
+@click.option("--owner", help="slurm:ID or pod:UID that holds the GPUs and asks: they count as idle.")
+@click.option("--explain", is_flag=True, help="Show how each expectation follows.")
+@click.option(
+    "--force", is_flag=True, help="Do not ask whether the GPUs are idle; labelled, never a verdict."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
+@click.option("--replay", help="Play a recording: a folder, or the name of a bundled one.")
+@click.option("--overlay", "overlays", multiple=True, help="Change the recording; repeatable.")
+@click.pass_context
+def probe(
+    context: click.Context, *, config_file: Path | None, ops: Sequence[str], sizes: Sequence[int],
+    engine: str | None, owner: str | None, explain: bool, force: bool, as_json: bool, replay: str | None,
+    overlays: Sequence[str],
+) -> None:  # fmt: skip
+    """Measure the wires between the idle GPUs of this node, against what they should give.
+
+    What it finds wrong it looks at twice. Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN, which is also
+    when the GPUs are busy.
+    """
+    from wirewatch.probes.ask import Wish
+
+    if overlays and not replay:
+        raise click.UsageError("--overlay changes a recording: give --replay too")
+    kind, _, name = (owner or "").partition(":")
+    if owner is not None and (kind not in {"slurm", "pod"} or not name.strip()):
+        raise click.UsageError("--owner is slurm:ID or pod:UID")
+    signal.signal(signal.SIGTERM, _stop)
+    wish = Wish(tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sizes)), engine, owner, force)
+    asked = _ask(config_file, wish, replay, overlays)
+    _print(asked, explain=explain, as_json=as_json)
+    context.exit(EXIT[asked.health])
+
+
+def _stop(_number: int, _frame: object) -> None:
+    """Exit status 0, that of a daemon told to stop, would read as the verdict OK."""
+    raise click.Abort
+
+
+def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: Sequence[str]) -> "Asked":
+    from wirewatch.cli.hardware import live, replayed
+    from wirewatch.collectors import discover
+    from wirewatch.config import expectations, load
+    from wirewatch.probes.ask import ask
+    from wirewatch.probes.state import StateError, open_state, state_directory
+
+    config, _ = load(config_file, discover())
+    with ExitStack() as stack:
+        state = None
+        if replay is None:
+            try:
+                state = open_state(state_directory(config.state.directory))
+            except StateError as error:
+                click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is looked at", err=True)
+        hardware, nvml = replayed(replay, overlays, loop=False) if replay else live(config, state=state)
+        stack.callback(nvml.stop)
+        return ask(hardware, config.probe, config.policy.probe, expectations(config), wish, state)
+
+
+def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
+    from wirewatch.cli.tables import probe_tables
+    from wirewatch.export.probing import PROBE, refused
+    from wirewatch.export.probing import probe as document
+
+    if asked.probed is None:
+        told = refused(asked.refusal, asked.at)
+    else:
+        told = document(asked.probed, asked.findings)
+    click.echo(PROBE.dump_json(told, indent=1).decode() if as_json else probe_tables(told, explain=explain))

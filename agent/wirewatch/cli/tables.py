@@ -1,0 +1,136 @@
+"""Documents as text for people: GB/s are 10^9 bytes per second, as in nccl-tests."""
+
+from collections.abc import Iterator, Sequence
+
+from wirewatch.core.probing.expected import human
+from wirewatch.export.probing import GpuResult, PeerCopy, ProbeDocument, Result
+
+GB = 1e9
+MICRO = 1e6
+GIB = 1 << 30
+SMALL = 1 << 20
+"""Bytes below which a message measures latency and no bandwidth."""
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines in columns; texts to the left, numbers to the right."""
+    if not rows:
+        return
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    for row in [header, *rows]:
+        cells = [
+            cell.rjust(w) if _number(rows[0][i]) else cell.ljust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells).rstrip()
+
+
+def _number(text: str) -> bool:
+    return text[:1].isdigit() or text == "-"
+
+
+def probe_tables(told: ProbeDocument, *, explain: bool) -> str:
+    """One probe, from the verdict to the numbers; with `explain` how each expectation follows."""
+    return "\n".join(_lines(told, explain=explain))
+
+
+def _lines(told: ProbeDocument, *, explain: bool) -> Iterator[str]:
+    forced = " (forced: no verdict about the node)" if told.forced else ""
+    yield f"{told.health.upper()}{forced}"
+    if told.outcome != "ok":
+        yield f"  {told.outcome}: {told.why}"
+    for finding in told.findings:
+        subject = " ".join(f"{name} {value}" for name, value in finding.subject.items() if name != "uuid")
+        yield f"  {finding.health.upper()} {finding.rule} {subject}".rstrip()
+        yield f"    {finding.evidence}"
+        yield f"    {finding.action}"
+    if told.results:
+        yield ""
+        versions = ", ".join(f"{name} {version}" for name, version in told.versions.items())
+        by = f"engine {told.engine}" + (f" ({versions})" if versions else "")
+        yield by + (f", between GPUs: {told.transport}" if told.transport else "")
+        yield from _results(told.results)
+        yield from _asymptotes(told)
+        yield from _gpus(told.gpus)
+        yield from _matrix(told.copies)
+        yield from _cost(told)
+    if told.slowing:
+        yield ""
+        yield "NCCL settings that lower bandwidth:"
+        yield from (f"  {line}" for line in told.slowing)
+    if explain:
+        yield from _explained(told.results)
+
+
+def _results(results: Sequence[Result]) -> Iterator[str]:
+    rows = [
+        (
+            r.op, human(r.size_bytes), r.gpus, f"{r.seconds * MICRO:.1f}",
+            "-" if r.size_bytes < SMALL else f"{r.busbw / GB:.1f}",
+            "-" if r.expected_busbw is None else f"{r.expected_busbw / GB:.1f}", _percent(r.ratio),
+            _percent(r.peak_ratio), f"{r.algorithm}/{r.protocol}".strip("/") or "?",
+            "no" if not r.wrong else f"{r.wrong} elements",
+        )
+        for r in results
+    ]  # fmt: skip
+    header = ("op", "size", "gpus", "us", "busbw GB/s", "expected", "ratio", "of wire", "by", "wrong")
+    yield from table(header, rows)
+
+
+def _percent(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio * 100:.0f} %"
+
+
+def _asymptotes(told: ProbeDocument) -> Iterator[str]:
+    if told.asymptotes:
+        values = ", ".join(
+            f"{a.op}{'' if a.gpus == 'all' else f' on GPUs {a.gpus}'} {a.busbw / GB:.1f}"
+            for a in told.asymptotes
+        )
+        yield f"  ever larger messages tend to, GB/s: {values}"
+
+
+def _gpus(gpus: Sequence[GpuResult]) -> Iterator[str]:
+    rows = [
+        (
+            str(g.gpu), _scaled(g.gemm_seconds, 1e3, 3), _scaled(g.memory_copy_bytes_per_second, 1 / GB, 0),
+            _scaled(g.sm_clock, 1e-6, 0), _scaled(g.memory_peak, 1 / GIB, 2),
+        )
+        for g in gpus
+    ]  # fmt: skip
+    if rows:
+        yield ""
+        yield from table(("gpu", "product ms", "memory GB/s", "SM MHz", "GiB in use at most"), rows)
+
+
+def _scaled(value: float | None, by: float, digits: int) -> str:
+    return "-" if value is None else f"{value * by:.{digits}f}"
+
+
+def _matrix(copies: Sequence[PeerCopy]) -> Iterator[str]:
+    if not copies:
+        return
+    places = sorted({c.source for c in copies})
+    found = {(c.source, c.destination): f"{c.bytes_per_second / GB:.1f}" for c in copies}
+    yield ""
+    yield "copies between GPUs, GB/s (rows send):"
+    rows = [(str(a), *(found.get((a, b), "-") for b in places)) for a in places]
+    yield from table(("", *map(str, places)), rows)
+
+
+def _cost(told: ProbeDocument) -> Iterator[str]:
+    busy = max(told.kernel_seconds, default=0.0)
+    yield ""
+    held = f"held the GPUs for {told.held_seconds:.2f} s"
+    yield f"took {told.seconds:.2f} s, {held}, {busy * 1e3:.0f} ms of work each"
+
+
+def _explained(results: Sequence[Result]) -> Iterator[str]:
+    for result in results:
+        if result.size_bytes < SMALL:
+            continue
+        yield ""
+        yield f"{result.op} of {human(result.size_bytes)}, {result.ranks} ranks ({result.gpus}):"
+        yield from (f"  {line}" for line in result.derivation)
+        if result.confidence:
+            yield f"  confidence: {result.confidence}"

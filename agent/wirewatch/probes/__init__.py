@@ -1,0 +1,1 @@
+"""When a probe may run, how it is run, and what its results mean."""

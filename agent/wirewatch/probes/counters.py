@@ -1,0 +1,136 @@
+"""NVLink counters, processes, memory and clocks around a probe, all through the NVML port."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from wirewatch.collectors.nvlink import fields
+from wirewatch.core.asking import Supported, as_int, ask_gpu, member
+from wirewatch.core.links import count_links
+from wirewatch.core.ports import Gpu, Nvml, Question
+from wirewatch.core.probing.result import Clocks, LinkBytes, Moved
+from wirewatch.core.types import Absent, Why
+
+SM, MEMORY = 1, 2
+"""NVML's numbers of the clock domains."""
+MHZ = 1e6
+CLOCKS = (
+    Question("ClockInfo", (SM,)),
+    Question("ClockInfo", (MEMORY,)),
+    Question("CurrentClocksEventReasons"),
+)
+USED = Question("MemoryInfo")
+PROCESSES = (Question("ComputeRunningProcesses"), Question("MPSComputeRunningProcesses"))
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """One GPU at one moment: bytes and their twins by all links, errors by kind."""
+
+    bytes: tuple[int, int, int, int] | None
+    proof: int
+    errors: Mapping[str, int]
+
+
+class CounterReader:
+    """Reads the all-links counters of some GPUs again and again, asking only what each supports."""
+
+    def __init__(self, nvml: Nvml, gpus: Sequence[Gpu]) -> None:
+        self._nvml = nvml
+        self._gpus = gpus
+        self._supported = {gpu.key: Supported() for gpu in gpus}
+
+    def read(self) -> list[Counters | Absent]:
+        return [self._one(gpu) for gpu in self._gpus]
+
+    def _one(self, gpu: Gpu) -> Counters | Absent:
+        errors = tuple(q for questions in fields.ERRORS.values() for q in questions if len(q.args) > 1)
+        traffic = tuple(q for t in fields.TRAFFIC for q in t.questions())
+        asked = ask_gpu(self._nvml, gpu.key, (*traffic, *errors), self._supported[gpu.key])
+        if isinstance(asked, Absent):
+            return asked
+        self._supported[gpu.key] = asked.supported
+        kinds = {kind: asked.whole(q) for kind, q in fields.error_questions(asked.supported.skip)}
+        told = {kind: value for kind, value in kinds.items() if not isinstance(value, Absent)}
+        for one in fields.TRAFFIC:
+            values = [asked.whole(q) for q in one.questions()]
+            whole = [v * one.scale for v in values if not isinstance(v, Absent)]
+            if len(whole) == len(values):
+                return Counters((whole[0], whole[1], whole[2], whole[3]), one.twin_proof * one.scale, told)
+        return Counters(None, 0, told)
+
+
+def moved(gpu: int, before: Counters | Absent, after: Counters | Absent) -> Moved:
+    """What grew between two readings; a counter that stood still beside a moving twin is no measurement."""
+    if isinstance(before, Absent) or isinstance(after, Absent):
+        return Moved(gpu, None, None, {})
+    errors = {k: v - before.errors[k] for k, v in after.errors.items() if v >= before.errors.get(k, v + 1)}
+    if before.bytes is None or after.bytes is None:
+        return Moved(gpu, None, None, errors)
+    sent, received, twin_sent, twin_received = (b - a for a, b in zip(before.bytes, after.bytes, strict=True))
+    return Moved(
+        gpu, _believed(sent, twin_sent, after.proof), _believed(received, twin_received, after.proof), errors
+    )
+
+
+def _believed(grown: int, twin: int, proof: int) -> int | None:
+    return None if grown < 0 or (grown == 0 and twin >= proof) else grown
+
+
+def link_bytes(nvml: Nvml, gpu: Gpu) -> Mapping[int, tuple[int | None, int | None]]:
+    """Bytes sent and received so far by each link; a job of some 40 ms."""
+    count = count_links(nvml, gpu.key)
+    for one in fields.TRAFFIC:
+        questions = [Question("Field", (f, n)) for n in range(count) for f in (one.transmit, one.receive)]
+        told = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
+        values = [None if isinstance(v, Absent) else v * one.scale for v in told]
+        found = {n: (values[2 * n], values[2 * n + 1]) for n in range(count)}
+        found = {n: both for n, both in found.items() if both != (None, None)}
+        if found:
+            return found
+    return {}
+
+
+def links_moved(
+    gpu: int,
+    before: Mapping[int, tuple[int | None, int | None]],
+    after: Mapping[int, tuple[int | None, int | None]],
+) -> LinkBytes:
+    links = tuple(n for n in before if n in after)
+    pairs = [(before[n], after[n]) for n in links]
+    return LinkBytes(
+        gpu, links, tuple(_grown(a[0], b[0]) for a, b in pairs), tuple(_grown(a[1], b[1]) for a, b in pairs)
+    )
+
+
+def _grown(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None or after < before else after - before
+
+
+def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
+    told = [as_int(a.value) for a in nvml.ask(gpu.key, CLOCKS)]
+    sm, memory, reasons = (None if isinstance(v, Absent) else v for v in told)
+    return Clocks(
+        position, None if sm is None else sm * MHZ, None if memory is None else memory * MHZ, reasons
+    )
+
+
+def memory_used(nvml: Nvml, gpu: Gpu) -> int | None:
+    """Bytes in use as NVML counts them, what the driver keeps for itself included."""
+    used = as_int(member(nvml.ask(gpu.key, [USED])[0].value, "used"))
+    return None if isinstance(used, Absent) else used
+
+
+def processes(nvml: Nvml, gpu: Gpu) -> frozenset[int | None] | Absent:
+    """Ids of the processes that compute on a GPU; None stands for one whose id is not told."""
+    own, shared = (answer.value for answer in nvml.ask(gpu.key, PROCESSES))
+    if isinstance(shared, Absent) and shared.why in {Why.UNSUPPORTED, Why.MISSING}:
+        shared = ()  # Old drivers cannot tell of clients of MPS, and nobody of those without MPS.
+    found: set[int | None] = set()
+    for told in (own, shared):
+        if isinstance(told, Absent):
+            return told
+        if not isinstance(told, list | tuple):
+            return Absent(Why.MALFORMED, f"not a list of processes: {told!r}")
+        pids = (as_int(member(entry, "pid")) for entry in told)
+        found.update(None if isinstance(pid, Absent) else pid for pid in pids)
+    return frozenset(found)

@@ -1,0 +1,116 @@
+"""Folding probes into what is believed: confirmed, and held while none can run. Pure."""
+
+from dataclasses import replace
+
+from wirewatch.core.probing.result import Probed
+from wirewatch.core.rates import Streak
+from wirewatch.core.types import Finding, Health, Ok, Subject
+from wirewatch.probes.budget import spend
+from wirewatch.probes.faults import Breach, breaches
+from wirewatch.probes.measure import measure
+from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probes.values import Memory, Past, Reading
+
+BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory"})
+"""Outcomes that say nothing about wires, but that probing does not work here."""
+
+
+KEPT = 50
+"""Probes that are shown in short."""
+
+
+def judge(
+    options: ProbeOptions, memory: Memory, ok: Ok[Reading], policy: ProbePolicy
+) -> tuple[Memory, tuple[Finding, ...]]:
+    """The memory after one turn, and what is wrong."""
+    reading = ok.value
+    new = _skip(
+        options, replace(memory, still=reading.still, refusal=reading.refusal, engine=reading.engine), ok
+    )
+    if reading.probed is not None:
+        new = take(new, reading.probed, ok.mono, policy)
+    fresh = new.last_mono is not None and ok.mono - new.last_mono <= options.fresh
+    new = replace(new, fresh=fresh)
+    return new, (*new.held, *_broken(new, policy))
+
+
+def _skip(options: ProbeOptions, memory: Memory, ok: Ok[Reading]) -> Memory:
+    """Count a probe that was due and not run: each reason once in the time between probes."""
+    refusal = ok.value.refusal
+    if refusal is None or not ok.value.due:
+        return memory
+    known = memory.skipped
+    if known is not None and known[0] is refusal.reason and ok.mono - known[1] < options.every:
+        return memory
+    skips = {**memory.skips, refusal.reason: memory.skips.get(refusal.reason, 0) + 1}
+    return replace(memory, skips=skips, skipped=(refusal.reason, ok.mono))
+
+
+def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Memory:
+    """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
+    held = probed.held_seconds * len(probed.gpus)
+    counted = replace(
+        memory,
+        tried=probed,
+        tried_mono=mono,
+        skipped=None,
+        runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
+        gpu_seconds=memory.gpu_seconds + held,
+        spent=spend(memory.spent, mono, held),
+        past=(*memory.past[1 - KEPT :], _in_short(probed)),
+    )
+    if probed.forced:
+        return counted
+    if probed.outcome != "ok":
+        return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
+    found = breaches(probed, policy)
+    streaks, findings = _confirm(memory, found, probed.at, policy)
+    unconfirmed = any(not b.sure and streaks[b.rule, b.subject].count < policy.confirm for b in found)
+    return replace(
+        counted, last=probed, last_mono=mono, failures=0, streaks=streaks, held=findings,
+        unconfirmed=unconfirmed,
+    )  # fmt: skip
+
+
+def _in_short(probed: Probed) -> Past:
+    ratios = [one.ratio for one in measure(probed) if one.ratio is not None]
+    return Past(
+        probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
+        min(ratios, default=None),
+    )  # fmt: skip
+
+
+def _confirm(
+    memory: Memory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
+) -> tuple[dict[tuple[str, Subject], Streak], tuple[Finding, ...]]:
+    """A breach is DEGRADED until as many probes in a row have found it as make it what it is."""
+    streaks = {(b.rule, b.subject): memory.streaks.get((b.rule, b.subject), Streak()) for b in found}
+    streaks = {key: streak.see(present=True) for key, streak in streaks.items()}
+    began = {finding.key: finding.since for finding in memory.held}
+    findings = []
+    for breach in found:
+        seen = streaks[breach.rule, breach.subject].count
+        believed = breach.sure or seen >= policy.confirm
+        health = breach.worst if believed else min(breach.worst, Health.DEGRADED)
+        said = breach.evidence if seen == 1 else f"{breach.evidence} ({seen} probes in a row)"
+        since = began.get((breach.rule, breach.subject), at)
+        findings.append(Finding(breach.rule, health, breach.subject, said, breach.action, since))
+    return streaks, tuple(findings)
+
+
+def _broken(memory: Memory, policy: ProbePolicy) -> tuple[Finding, ...]:
+    if memory.failures < policy.failures:
+        return ()
+    last = next((f"{p.outcome}: {p.why}" for p in reversed(memory.past) if p.outcome in BROKEN), "not kept")
+    return (
+        Finding(
+            "probe.failed", Health.UNKNOWN, Subject(),
+            f"{memory.failures} probes in a row could not be done, the last: {last}",
+            "jobs may fail in the same way: try `wirewatch probe` on the idle node, and read what it says",
+        ),
+    )  # fmt: skip
+
+
+def confirming(memory: Memory) -> bool:
+    """Whether the newest complete probe found something that another would confirm or clear."""
+    return memory.unconfirmed

@@ -1,0 +1,218 @@
+"""Starting the worker, hearing it, and ending it: its own session, killed as a whole."""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from wirewatch.core.probing.plan import Plan, encode_plan
+
+DEBUG = "INFO"
+SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING,NET,P2P,SHM,NVLS"
+DYING = 5.0
+"""Seconds that a killed worker may take to be gone; the driver takes its memory back meanwhile."""
+LIMIT = 8 << 20
+"""Bytes of a document; more is not one of ours."""
+MARKS, MARK_LIMIT = 1000, 4096
+"""Marks of a worker, and bytes of one; more are not ours."""
+QUIET = 2.0
+"""Seconds without a word after its document began, after which a worker has told all."""
+TAIL = 1 << 16
+"""Bytes read of the end of what a worker printed."""
+WORKER = ("-P", "-m", "wirewatch.worker")
+"""Without the working folder among the places of modules: nothing that lies there is ours."""
+
+
+_LOOK = 0.005
+
+
+class StartError(Exception):
+    """The worker could not be started at all."""
+
+
+def environment(inherited: Mapping[str, str], log: str) -> dict[str, str]:
+    """What the worker sees: the node's own NCCL settings, and ours for NCCL's log.
+
+    The thread pools of numerical libraries are kept from starting: they cost seconds of CPU at import.
+    """
+    return {
+        **inherited,
+        "NCCL_DEBUG": DEBUG,
+        "NCCL_DEBUG_FILE": log,
+        "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
+        "NCCL_RAS_ENABLE": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+class Worker:
+    """A running worker; `marks` yields what it says, `document` is what it has written so far.
+
+    `nonsense` says why it was killed for what it wrote; `hung` is whether it did not leave by itself.
+    """
+
+    def __init__(
+        self, plan: Plan, folder: Path, inherited: Mapping[str, str], command: Sequence[str] = WORKER
+    ) -> None:
+        """Start it.
+
+        Raises:
+            StartError: it cannot be started.
+        """
+        self.document = b""
+        self.nonsense = ""
+        self.hung = False
+        self.began = self._told = time.monotonic()
+        self._errors = folder / "worker.log"
+        self._unsaid = b""
+        self._line = b""
+        self._marks: list[str] = []
+        self._marked = 0
+        self._ends: set[int] = set()
+        fds: list[int] = []
+        try:
+            for _ in range(2):
+                fds += os.pipe()
+            self._document, write_document, self._mark, write_marks = fds
+            with self._errors.open("wb") as errors:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module
+                    [sys.executable, *command, str(write_document), str(write_marks)],
+                    stdin=subprocess.PIPE, stdout=errors, stderr=errors, bufsize=0,
+                    env=environment(inherited, plan.log), start_new_session=True,
+                    pass_fds=(write_document, write_marks),
+                )  # fmt: skip
+        except OSError as error:
+            self._close(*fds)
+            raise StartError(f"the worker cannot be started: {error.strerror}") from error
+        self._close(write_document, write_marks)
+        assert self._process.stdin is not None  # noqa: S101
+        self._stdin = self._process.stdin
+        os.set_blocking(self._stdin.fileno(), False)
+        self._say(encode_plan(plan))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _say(self, line: str) -> None:
+        self._unsaid += f"{line}\n".encode()
+        self._send()
+
+    def _send(self) -> None:
+        """As much as it takes now: one that does not listen must not keep us from ending it."""
+        try:
+            while self._unsaid:
+                self._unsaid = self._unsaid[os.write(self._stdin.fileno(), self._unsaid) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            # One that is gone already tells so by the end of its document.
+            self._unsaid = b""
+
+    def go(self) -> None:
+        """Let it go on from a mark."""
+        self._say("")
+
+    def hear(self, seconds: float) -> str | None:
+        """Wait up to so long for a mark; None when none came."""
+        if not self._marks:
+            self._read(seconds)
+        return self._marks.pop(0) if self._marks else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come: all that it had to tell is in `document`."""
+        return len(self._ends) == 2 and not self._marks  # noqa: PLR2004
+
+    def _read(self, seconds: float) -> None:
+        self._send()
+        exited, poll = self._exited(), select.poll()
+        for fd in {self._document, self._mark} - self._ends:
+            poll.register(fd, select.POLLIN)
+        ready = poll.poll(seconds * 1000)
+        for fd, _ in ready:
+            self._take(fd, os.read(fd, 1 << 16))
+        silent = bool(self.document) and time.monotonic() - self._told > QUIET
+        if not ready and (exited or silent):
+            # What it started may hold the pipes open; or it hangs, after it has told all.
+            self._stop()
+
+    def _take(self, fd: int, data: bytes) -> None:
+        if not data:
+            self._ends.add(fd)
+        elif fd == self._document:
+            self._told = time.monotonic()
+            self.document += data
+            if len(self.document) > LIMIT:
+                self._refuse(f"its document is longer than {LIMIT} bytes")
+        else:
+            *whole, self._line = (self._line + data).split(b"\n")
+            self._marked += len(whole)
+            self._marks += [line.decode("utf-8", "replace") for line in whole]
+            if self._marked > MARKS or max(map(len, (self._line, *whole))) > MARK_LIMIT:
+                self._refuse(f"it makes more than {MARKS} marks, or one of more than {MARK_LIMIT} bytes")
+
+    def _refuse(self, why: str) -> None:
+        self.nonsense = why
+        self._marks = []
+        self._stop()
+
+    def _stop(self) -> None:
+        """Nothing that may still come matters."""
+        self.kill()
+        self._ends = {self._document, self._mark}
+
+    def kill(self) -> None:
+        """SIGKILL to it and to all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> int | None:
+        """Kill what is left of it and wait; its exit status, None when it does not die."""
+        late = time.monotonic() + (DYING if self.ended else 0)
+        while not (left := self._exited()) and time.monotonic() < late:
+            time.sleep(_LOOK)
+        self.hung = not left
+        # Before it is waited for: until then the number of its group is nobody else's.
+        self.kill()
+        try:
+            self._process.wait(timeout=DYING)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            self._stdin.close()
+            self._close(self._document, self._mark)
+        return self._process.returncode
+
+    def _exited(self) -> bool:
+        """Whether it has ended; it is left there to be waited for."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    def gone(self) -> bool:
+        """Whether it has died, also after `end` gave up on it."""
+        return self._process.poll() is not None
+
+    def last_words(self) -> str:
+        """The end of what it and its libraries printed."""
+        try:
+            with self._errors.open("rb") as file:
+                file.seek(max(0, self._errors.stat().st_size - TAIL))
+                text = file.read(TAIL).decode("utf-8", "replace")
+        except OSError:
+            return ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return "".join(c for c in lines[-1][:300] if c.isprintable()) if lines else ""
+
+    @staticmethod
+    def _close(*fds: int) -> None:
+        for fd in fds:
+            os.close(fd)

@@ -1,0 +1,125 @@
+"""How the probe runs, and when what it finds is a fault."""
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from wirewatch.core.collector import Options
+from wirewatch.core.probing.plan import OPS, Plan
+from wirewatch.probes.gate import Rules
+
+GIB = 1 << 30
+ELEMENT = 4
+"""Bytes of a float32."""
+_DEFAULT = Plan("", (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions(Options):
+    """How probes run.
+
+    `interval`: seconds between looks whether a probe may run; `every`: between probes, give or take
+    `jitter`, a part of it. `settle`: seconds for which the GPUs must have been left alone. `budget`: the part
+    of the GPUs' time that probes may hold. `kill_after`: seconds after which a worker is killed. `fresh`:
+    seconds after which a result is withdrawn. `pins`: bus bandwidths to expect, in bytes per second, by
+    collective (`all_reduce`: of ever larger messages) or collective and size (`all_reduce@268435456`).
+    `ranks`: processes of the gloo engine, which needs no GPU.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    interval: float = 30.0
+    deadline: float = 120.0
+    engine: Literal["auto", "nccl", "torch", "gloo"] = "auto"
+    every: float = 600.0
+    jitter: float = 0.1
+    settle: float = 120.0
+    budget: float = 0.01
+    kill_after: float = 60.0
+    fresh: float = 7200.0
+    ops: tuple[str, ...] = OPS
+    bandwidth: tuple[tuple[int, int], ...] = _DEFAULT.bandwidth
+    latency_sizes: tuple[int, ...] = _DEFAULT.latency_sizes
+    copies: bool = True
+    micro: bool = True
+    unseen_bytes: int = 2 * GIB
+    free_bytes: int = 3 * GIB
+    pins: dict[str, float] = field(default_factory=dict)
+    ranks: int = 4
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        above = {
+            "interval": self.interval, "deadline": self.deadline, "every": self.every,
+            "kill_after": self.kill_after, "fresh": self.fresh,
+        }  # fmt: skip
+        checks = (
+            (unknown_ops(self.ops), f"ops are {', '.join(OPS)}, each once"),
+            ([name for name, value in above.items() if not 0 < value < math.inf], "must be above 0 s"),
+            ([self.jitter] if not 0 <= self.jitter < 1 else [], "jitter must be from 0 to below 1"),
+            ([self.budget] if not 0 < self.budget <= 1 else [], "budget must be above 0 and at most 1"),
+            ([self.settle] if not 0 <= self.settle < math.inf else [], "settle must not be below 0 s"),
+            (
+                bad_sizes(self.latency_sizes, self.bandwidth),
+                "sizes are multiples of 4 B, each once, runs are above 0",
+            ),
+            ([self.ranks] if self.ranks < 1 else [], "ranks must be above 0"),
+            (bad_pins(self.pins), "pins are named OP or OP@BYTES and above 0 B/s"),
+            (
+                [self.deadline] if self.deadline <= self.kill_after else [],
+                "deadline must be above kill_after",
+            ),
+        )
+        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+
+    def rules(self) -> Rules:
+        return Rules(self.settle, self.unseen_bytes, self.free_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePolicy:
+    """When what a probe finds is a fault.
+
+    `ratio`: least part of the expected bus bandwidth. `confirm`: probes in a row that must find the same
+    before it is FAILED; `failures`: probes in a row that cannot be done before that is told.
+    `path`: how far NVLink's bytes may be from the algorithm's, `uneven`: a link's from the mean of its GPU's.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    ratio: float = 0.7
+    confirm: int = 2
+    failures: int = 3
+    path: float = 0.1
+    uneven: float = 0.2
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        counts = {"confirm": self.confirm, "failures": self.failures}
+        parts = {"ratio": self.ratio, "path": self.path, "uneven": self.uneven}
+        checks = (
+            ([name for name, value in counts.items() if value < 1], "must be above 0"),
+            ([name for name, value in parts.items() if not 0 < value < math.inf], "must be above 0"),
+        )
+        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+
+
+def unknown_ops(ops: tuple[str, ...]) -> list[str]:
+    """Those that no engine runs, or that are named twice; one for none at all."""
+    return [op for op in ops if op not in OPS or ops.count(op) > 1] or ([] if ops else ["none"])
+
+
+def bad_sizes(latency: tuple[int, ...], bandwidth: tuple[tuple[int, int], ...]) -> list[object]:
+    every = [*latency, *(size for size, _ in bandwidth)]
+    found: list[object] = [size for size in every if size < ELEMENT or size % ELEMENT]
+    # Two results of one size would be one series.
+    found += sorted({size for size in every if every.count(size) > 1})
+    return found + [list(b) for b in bandwidth if b[1] < 1]
+
+
+def bad_pins(pins: dict[str, float]) -> list[str]:
+    def good(name: str) -> bool:
+        op, at, size = name.partition("@")
+        return op in OPS and (not at or size.isdecimal())
+
+    return [name for name, value in pins.items() if not good(name) or value <= 0]

@@ -1,0 +1,221 @@
+"""One probe from its order to what came of it: starts the worker, reads counters at its marks, gives way."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from wirewatch.core.ports import Clock, Gpu, Nvml, Sysfs
+from wirewatch.core.probing.nccllog import Account, parse_nccl_log
+from wirewatch.core.probing.order import Order
+from wirewatch.core.probing.plan import Plan
+from wirewatch.core.probing.result import SCHEMA, Clocks, LinkBytes, Outcome, Part, Probed, ProbedGpu
+from wirewatch.core.types import Absent
+from wirewatch.probes import counters, ports
+from wirewatch.probes.counters import CounterReader, Counters
+from wirewatch.probes.engines import find_engine
+from wirewatch.probes.guard import Guard, Pids
+from wirewatch.probes.launch import WORKER, StartError, Worker
+from wirewatch.probes.state import Lock, State, lock_probe
+from wirewatch.probes.understand import understand
+
+LOOK = 0.02
+"""Seconds between looks at the processes on the GPUs while a probe runs."""
+CLOCKS_AFTER = 0.003
+"""Seconds from the start of the micro-probes to the reading of clocks, so that the GPUs are at work."""
+LOG_LIMIT = 16 << 20
+"""Bytes read of NCCL's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is read around the worker."""
+
+    nvml: Nvml
+    sysfs: Sysfs
+    clock: Clock
+
+
+@dataclass
+class _Watched:
+    """What was read around the worker so far."""
+
+    parts: list[Part] = field(default_factory=list)
+    name: str = ""
+    since: float = 0.0
+    last: Sequence[Counters | Absent] = ()
+    before: dict[str, Mapping[int, tuple[int | None, int | None]]] = field(default_factory=dict)
+    clocks: tuple[Clocks, ...] = ()
+    peak: dict[str, int] = field(default_factory=dict)
+
+
+class Prober:
+    """The `probe` port of this machine; a worker that cannot be killed keeps it from starting another."""
+
+    def __init__(
+        self, around: Around, state: State | None = None, inherited: Mapping[str, str] | None = None,
+        command: Sequence[str] = WORKER,
+    ) -> None:  # fmt: skip
+        self._around = around
+        self._state = state
+        self._inherited = os.environ if inherited is None else inherited
+        self._command = command
+        self._stuck: Worker | None = None
+
+    def engine(self, wanted: str) -> str | Absent:
+        return find_engine(wanted)
+
+    def settings(self) -> Mapping[str, str]:
+        return {name: value for name, value in self._inherited.items() if name.startswith("NCCL_")}
+
+    @contextmanager
+    def lock(self) -> Iterator[str | None]:
+        """The lock file of the state folder, where there is one."""
+        if self._state is None:
+            yield None
+            return
+        lock = lock_probe(self._state)
+        if isinstance(lock, Lock):
+            with lock:
+                yield None
+        else:
+            yield f"{self._state.probe_lock}: {lock}"
+
+    def run(self, order: Order) -> Probed:
+        """Never raises for what GPUs, driver or worker do."""
+        if self._stuck is not None and not self._stuck.gone():
+            return self._nothing(
+                order, "stuck", f"process {self._stuck.pid} of an earlier probe does not die"
+            )
+        self._stuck = None
+        try:
+            # A worker that does not die may still write there.
+            folder = tempfile.TemporaryDirectory(prefix="wirewatch-probe-", ignore_cleanup_errors=True)
+        except OSError as error:
+            return self._nothing(order, "failed", f"no place for the worker's log: {error.strerror}")
+        with folder as name:
+            try:
+                return _Run(self._around, order, self._keep).run(Path(name), self._inherited, self._command)
+            except StartError as error:
+                return self._nothing(order, "failed", str(error))
+
+    def _keep(self, worker: Worker) -> None:
+        self._stuck = worker
+
+    def _nothing(self, order: Order, outcome: Outcome, why: str) -> Probed:
+        gpus = tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in order.gpus)
+        return Probed(
+            schema=SCHEMA, at=self._around.clock.now(), by=order.by, forced=order.forced, outcome=outcome,
+            why=why, plan=order.plan, gpus=gpus, conditions=order.conditions,
+            settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
+        )  # fmt: skip
+
+
+class _Run:
+    def __init__(self, around: Around, order: Order, stuck: Callable[[Worker], None]) -> None:
+        self._around = around
+        self._nvml = around.nvml
+        self._order = order
+        self._stuck = stuck
+        self._seen = _Watched()
+        self._counters = CounterReader(self._nvml, order.gpus)
+
+    def run(self, folder: Path, inherited: Mapping[str, str], command: Sequence[str]) -> Probed:
+        """Raises StartError when the worker cannot be started."""
+        order, at = self._order, self._around.clock.now()
+        memory = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
+        # The gate saw nobody; only a probe that did not ask it runs beside those who are there.
+        before = {gpu.key: self._pids(gpu) if order.forced else frozenset() for gpu in order.gpus}
+        sent = ports.sent_bytes(self._around.sysfs)
+        plan = self._with_log(folder)
+        worker = Worker(plan, folder, inherited, command)
+        own: Callable[[], Pids] = lambda: frozenset({worker.pid})  # noqa: E731
+        try:
+            with Guard(self._nvml, order.gpus, before, own, order.allocations) as guard:
+                outcome, why = self._watch(worker, guard)
+        finally:
+            status = worker.end()
+        seconds = time.monotonic() - worker.began
+        if status is None:
+            self._stuck(worker)
+            outcome, why = "stuck", f"process {worker.pid} was killed and does not die"
+        document, outcome, why = understand(worker, status, outcome, why, plan)
+        after = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
+        return Probed(
+            schema=SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why, plan=order.plan,
+            gpus=tuple(
+                ProbedGpu(gpu.index, gpu.uuid, memory[n], self._seen.peak.get(gpu.key), after[n])
+                for n, gpu in enumerate(order.gpus)
+            ),
+            conditions=order.conditions, settings=dict(order.settings), seconds=seconds,
+            held_seconds=max(0.0, seconds - (document.cost.imported if document else 0.0)),
+            document=document, account=_account(plan), parts=tuple(self._seen.parts),
+            links=self._links(), clocks=self._seen.clocks,
+            ports=ports.grown(sent, ports.sent_bytes(self._around.sysfs)),
+        )  # fmt: skip
+
+    def _with_log(self, folder: Path) -> Plan:
+        return replace(self._order.plan, log=str(folder / "nccl.log"), pauses=True)
+
+    def _pids(self, gpu: Gpu) -> Pids:
+        told = counters.processes(self._nvml, gpu)
+        return frozenset() if isinstance(told, Absent) else told
+
+    def _watch(self, worker: Worker, guard: Guard) -> tuple[Outcome, str]:
+        """Until it ends, somebody comes, or time is up; looks at every step, since each may take a while."""
+        unread = list(self._order.gpus)
+        while not worker.ended:
+            mark = worker.hear(0.0 if unread else LOOK)
+            foreign = guard.look()
+            if foreign is not None:
+                worker.kill()
+                return "preempted", foreign
+            if time.monotonic() - worker.began > self._order.deadline:
+                worker.kill()
+                return "timeout", f"no result after {self._order.deadline:g} s; killed"
+            if unread:
+                # Done while the worker starts, so that nobody waits for it.
+                gpu = unread.pop()
+                self._seen.before[gpu.key] = counters.link_bytes(self._nvml, gpu)
+            if mark is not None:
+                while unread:
+                    gpu = unread.pop()
+                    self._seen.before[gpu.key] = counters.link_bytes(self._nvml, gpu)
+                self._at(mark, worker)
+        return "ok", ""
+
+    def _at(self, mark: str, worker: Worker) -> None:
+        """Read what belongs to a mark, and let the worker go on."""
+        seen, now = self._seen, self._counters.read()
+        moment = time.monotonic()
+        if seen.name:
+            grown = [counters.moved(n, a, b) for n, (a, b) in enumerate(zip(seen.last, now, strict=True))]
+            seen.parts.append(Part(seen.name, moment - seen.since, tuple(grown)))
+        for gpu in self._order.gpus:
+            used = counters.memory_used(self._nvml, gpu)
+            if used is not None:
+                seen.peak[gpu.key] = max(used, seen.peak.get(gpu.key, 0))
+        seen.name, seen.last, seen.since = mark, now, time.monotonic()
+        worker.go()
+        if mark == "micros":
+            time.sleep(CLOCKS_AFTER)
+            seen.clocks = tuple(counters.clocks(self._nvml, n, gpu) for n, gpu in enumerate(self._order.gpus))
+
+    def _links(self) -> tuple[LinkBytes, ...]:
+        found = []
+        for position, gpu in enumerate(self._order.gpus):
+            before = self._seen.before.get(gpu.key)
+            if before:
+                after = counters.link_bytes(self._nvml, gpu)
+                found.append(counters.links_moved(position, before, after))
+        return tuple(found)
+
+
+def _account(plan: Plan) -> Account | None:
+    """NCCL's own word, None where it wrote none."""
+    with suppress(OSError), Path(plan.log).open("rb") as log:
+        return parse_nccl_log(log.read(LOG_LIMIT).decode("utf-8", "replace"))
+    return None

@@ -1,0 +1,71 @@
+"""What the probe's component reads each turn, and what it remembers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wirewatch.core.probing.result import Probed
+from wirewatch.core.rates import Streak
+from wirewatch.core.types import Absent, Finding, Subject
+from wirewatch.probes.budget import Spent
+from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
+
+Key = tuple[str, Subject]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here."""
+
+    facts: Facts
+    still: Stillness
+    engine: str | Absent
+    due: bool
+    refusal: Refusal | None
+    probed: Probed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A probe in short: when it began (Unix seconds), how it ended, its worst ratio where one is known."""
+
+    at: float
+    outcome: str
+    why: str
+    forced: bool
+    engine: str
+    seconds: float
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`last`: the newest probe that came to its end, at `last_mono` seconds; `tried_mono`: the newest at all.
+
+    `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would tell more;
+    `failures` those that could not be done.
+    `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
+    while none can run. `gpu_seconds` since start.
+    """
+
+    still: Stillness = field(default_factory=Stillness)
+    last: Probed | None = None
+    last_mono: float | None = None
+    tried_mono: float | None = None
+    tried: Probed | None = None
+    runs: Mapping[str, int] = field(default_factory=dict)
+    skips: Mapping[Reason, int] = field(default_factory=dict)
+    skipped: tuple[Reason, float] | None = None
+    gpu_seconds: float = 0.0
+    spent: Spent = ()
+    streaks: Mapping[Key, Streak] = field(default_factory=dict)
+    unconfirmed: bool = False
+    failures: int = 0
+    held: tuple[Finding, ...] = ()
+    refusal: Refusal | None = None
+    engine: str | Absent = ""
+    fresh: bool = False
+    past: tuple[Past, ...] = ()
+
+    def count(self) -> int:
+        """Probes so far, however they ended."""
+        return sum(self.runs.values())

@@ -1,0 +1,74 @@
+"""Records, a clock that stands still, and a process that writes records until it is killed.
+
+As a program: PATH FIRST COUNT SIZE [FILE_LIMIT]; it prints "ready", then each number once its record is kept.
+"""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from wirewatch.core.types import Absent
+from wirewatch.probes.history import History, Limits, Record
+
+ROOT = Path(__file__).parents[2]
+NOW = 1_700_000_000
+DEFAULT = Limits()
+BOOT = "0b9c2c1e-0000-4000-8000-000000000001"
+
+
+class Standing:
+    """A clock that stands still."""
+
+    def now(self) -> float:
+        return float(NOW) + 0.9
+
+    def mono(self) -> float:
+        return 5.0
+
+
+def record(number: int, size: int = 100, result: str = "ok", *, forced: bool = False) -> Record:
+    """A record that `at` numbers, with a document of about `size` bytes that differs from all others."""
+    word = f"{number:06d} \N{EURO SIGN} "
+    document = '{"n": "' + word * (size // len(word.encode())) + '"}'
+    return Record(NOW + number, BOOT, result, forced, "daemon", "nccl", number / 7, document)
+
+
+def opened(path: Path, limits: Limits = DEFAULT) -> History:
+    return History.open(path, Standing(), limits)
+
+
+def read(history: History, count: int = 100_000) -> list[Record]:
+    """Newest first; it must be readable."""
+    told = history.recent(count)
+    assert not isinstance(told, Absent), str(told)
+    return list(told)
+
+
+def numbers(history: History) -> list[int]:
+    """Of all records, oldest first."""
+    return [int(one.at) - NOW for one in reversed(read(history))]
+
+
+def writer(path: Path, first: int, count: int, size: int, *limit: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.probes.histories", str(path)]
+    command += [str(number) for number in (first, count, size, *limit)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def _write(path: Path, first: int, count: int, size: int, limit: int = 0) -> None:
+    print("ready", flush=True)
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    history = opened(path)
+    for number in range(first, first + count):
+        told = history.add(record(number, size))
+        print(number if told is None else f"{number} {told}", flush=True)
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print(first + count if history.add(record(first + count)) is None else "still full", flush=True)
+    history.close()
+
+
+if __name__ == "__main__":
+    _write(Path(sys.argv[1]), *(int(argument) for argument in sys.argv[2:]))

@@ -1,0 +1,246 @@
+"""Folding probes: what one finds is believed when another finds it too, and nothing is believed of those
+that could not be done."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.probes.drawn import drawn, gloo, on_pcie, on_switch, two_islands
+from tests.support import EPOCH
+from wirewatch.core.probing.result import Outcome, Probed
+from wirewatch.core.probing.wire import Conditions
+from wirewatch.core.types import Finding, Health, Ok
+from wirewatch.probes.collector import when
+from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
+from wirewatch.probes.judge import BROKEN, KEPT, confirming, judge
+from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probes.values import Memory, Reading
+
+OPTIONS, POLICY = ProbeOptions(jitter=0.0), ProbePolicy()
+TWO = on_switch(2)
+GOOD, SLOW = drawn(TWO), drawn(TWO, speed=0.5)
+HEALTHS = (Health.DEGRADED, Health.FAILED)
+
+
+def reading(probed: Probed | None = None, reason: Reason | None = None, mono: float = 0.0) -> Reading:
+    refusal = Refusal(reason, "as drawn") if reason else None
+    return Reading(Facts((), (), None, mono), Stillness(), "nccl", due=True, refusal=refusal, probed=probed)
+
+
+def folded(
+    told: Iterable[Probed | Reason],
+    policy: ProbePolicy = POLICY,
+    every: float = 600.0,
+    memory: Memory | None = None,
+) -> tuple[Memory, tuple[Finding, ...]]:
+    """What is believed after these probes and refusals, `every` seconds apart."""
+    new = memory or Memory()
+    findings: tuple[Finding, ...] = ()
+    for n, one in enumerate(told):
+        mono = 1000.0 + n * every
+        if isinstance(one, Probed):
+            one = replace(one, at=EPOCH + mono)  # noqa: PLW2901
+        value = reading(reason=one, mono=mono) if isinstance(one, Reason) else reading(one, mono=mono)
+        new, findings = judge(OPTIONS, new, Ok(value, EPOCH + mono, mono), policy)
+    return new, findings
+
+
+def healths(told: Iterable[Probed | Reason], policy: ProbePolicy = POLICY) -> dict[str, Health]:
+    return {f.rule: f.health for f in folded(told, policy)[1]}
+
+
+def broken(outcome: Outcome) -> Probed:
+    return drawn(TWO, outcome=outcome)
+
+
+# --- N of M
+
+
+def test_one_slow_probe_is_degraded_a_second_fails_and_a_healthy_one_clears() -> None:
+    assert healths([GOOD]) == {}
+    assert healths([GOOD, SLOW]) == {"probe.busbw": Health.DEGRADED}
+    assert healths([SLOW, SLOW]) == {"probe.busbw": Health.FAILED}
+    assert healths([SLOW, SLOW, GOOD]) == {}
+    assert healths([SLOW, GOOD, SLOW]) == {"probe.busbw": Health.DEGRADED}
+
+
+def test_the_policy_says_how_often() -> None:
+    assert healths([SLOW] * 3, ProbePolicy(confirm=4))["probe.busbw"] is Health.DEGRADED
+    assert healths([SLOW] * 4, ProbePolicy(confirm=4))["probe.busbw"] is Health.FAILED
+    assert healths([SLOW], ProbePolicy(confirm=1))["probe.busbw"] is Health.FAILED
+
+
+def test_what_is_found_says_since_when_and_how_often() -> None:
+    _, (finding,) = folded([GOOD, SLOW, SLOW, SLOW])
+    assert finding.since == EPOCH + 1600.0
+    assert finding.evidence.endswith(" (3 probes in a row)")
+    assert "probes in a row" not in folded([SLOW])[1][0].evidence
+
+
+def test_a_wrong_sum_fails_at_once() -> None:
+    assert healths([drawn(TWO, wrong=1)]) == {"probe.wrong_data": Health.FAILED}
+    assert healths([drawn(TWO, wrong=1), GOOD]) == {}
+
+
+@pytest.mark.parametrize(
+    "probed",
+    [
+        drawn(on_switch(8, settings={}), algorithm="ring"), drawn(TWO, share={1: 0.5}),
+        drawn(TWO, link=(0, 3, 0.5)), drawn(TWO, errors={0: {"crc": 1}}),
+    ],
+)  # fmt: skip
+def test_what_is_no_more_than_degraded_never_fails(probed: Probed) -> None:
+    assert set(healths([probed] * 9).values()) == {Health.DEGRADED}
+
+
+def test_another_gpu_is_another_finding() -> None:
+    first, second = drawn(TWO, errors={0: {"crc": 1}}), drawn(TWO, errors={1: {"crc": 1}})
+    memory, (finding,) = folded([first, second])
+    assert finding.subject.gpu == "1"
+    assert [streak.count for streak in memory.streaks.values()] == [1]
+
+
+def test_what_is_inconclusive_never_fails_however_often() -> None:
+    spread = drawn(TWO, speed=0.5, fast=1.8)
+    assert healths([spread] * 20) == {"probe.busbw": Health.DEGRADED}
+    assert healths([spread, SLOW]) == {"probe.busbw": Health.FAILED}
+
+
+# --- those that could not be done
+
+
+@pytest.mark.parametrize("outcome", sorted(BROKEN))
+def test_what_cannot_be_done_is_unknown_from_three_in_a_row_on_and_never_failed(outcome: Outcome) -> None:
+    for count in (1, 2):
+        assert healths([broken(outcome)] * count) == {}
+    for count in (3, 4, 50):
+        assert healths([broken(outcome)] * count) == {"probe.failed": Health.UNKNOWN}
+    assert healths([*[broken(outcome)] * 4, GOOD, broken(outcome)]) == {}
+    assert healths([broken(outcome)], ProbePolicy(failures=1)) == {"probe.failed": Health.UNKNOWN}
+
+
+@pytest.mark.parametrize("outcome", ["preempted", "no_engine"])
+def test_giving_way_is_no_failure(outcome: Outcome) -> None:
+    assert healths([broken(outcome)] * 9) == {}
+
+
+def test_the_finding_says_how_the_last_one_ended() -> None:
+    _, (finding,) = folded([broken("failed"), broken("failed"), broken("timeout")])
+    assert finding.evidence == "3 probes in a row could not be done, the last: timeout: as drawn"
+
+
+ENDED: Sequence[Outcome] = (
+    "failed", "timeout", "garbage", "stuck", "out_of_memory", "preempted", "no_engine",
+)  # fmt: skip
+ENDINGS = st.sampled_from([broken(outcome) for outcome in ENDED])
+
+
+@given(st.lists(ENDINGS, max_size=12), st.integers(1, 5))
+def test_no_number_of_broken_probes_is_ever_worse_than_unknown(told: list[Probed], failures: int) -> None:
+    found = healths(told, ProbePolicy(failures=failures))
+    assert set(found.values()) <= {Health.UNKNOWN}
+    assert bool(found) == (sum(one.outcome in BROKEN for one in told) >= failures)
+
+
+@given(st.lists(ENDINGS | st.sampled_from([Reason.BUSY, Reason.BLIND]), max_size=6))
+def test_what_was_wrong_stays_wrong_while_nothing_can_be_probed(told: list[Probed | Reason]) -> None:
+    before = folded([SLOW, SLOW])[1]
+    assert set(folded([SLOW, SLOW, *told])[1]) >= set(before)
+    assert "probe.busbw" not in healths([GOOD, *told])
+
+
+# --- healthy histories
+
+NODES = (TWO, on_switch(4), on_switch(8), on_switch(8, settings={}), two_islands(), on_pcie(4))
+
+
+@settings(max_examples=50)
+@given(
+    st.sampled_from(NODES),
+    st.lists(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=9), max_size=12),
+    st.integers(1, 3),
+)
+def test_a_healthy_history_never_has_a_finding(
+    conditions: tuple[Conditions, ...], noises: list[list[float]], confirm: int
+) -> None:
+    told: Sequence[Probed] = [drawn(conditions, noise=noise) for noise in noises]
+    memory, findings = folded(told, ProbePolicy(confirm=confirm))
+    assert findings == memory.held == ()
+    assert not confirming(memory)
+    assert memory.runs == ({"ok": len(told)} if told else {})
+
+
+# --- forced ones
+
+
+@pytest.mark.parametrize("before", [[], [GOOD], [SLOW], [SLOW, SLOW]])
+@pytest.mark.parametrize("forced", [SLOW, GOOD, drawn(TWO, wrong=9), broken("failed")])
+def test_a_forced_probe_changes_no_verdict(before: list[Probed], forced: Probed) -> None:
+    memory, findings = folded(before)
+    after, now = folded([*before, *[replace(forced, forced=True)] * 3])
+    assert now == findings
+    assert (after.streaks, after.last, after.failures) == (memory.streaks, memory.last, memory.failures)
+    assert after.count() == memory.count() + 3
+    assert after.gpu_seconds > memory.gpu_seconds
+    assert [past.forced for past in after.past] == [False] * len(before) + [True] * 3
+
+
+# --- time
+
+
+def test_results_are_fresh_for_a_while_and_what_was_found_stays() -> None:
+    memory, _ = folded([SLOW, SLOW])
+    last = 1600.0
+    for mono, fresh in ((last + 7200.0, True), (last + 7200.5, False), (last + 3e6, False)):
+        later, findings = judge(OPTIONS, memory, Ok(reading(reason=Reason.BUSY), EPOCH, mono), POLICY)
+        assert later.fresh == fresh
+        assert [f.health for f in findings] == [Health.FAILED]
+    assert not Memory().fresh
+
+
+def test_what_is_new_is_looked_at_again_soon_and_what_is_known_is_not() -> None:
+    def wait(told: list[Probed], policy: ProbePolicy = POLICY) -> float:
+        memory, _ = folded(told, policy)
+        return when(memory, OPTIONS, ()) - (memory.tried_mono or 0.0)
+
+    errors = drawn(TWO, errors={0: {"crc": 1}})
+    assert [wait([SLOW]), wait([errors]), wait([SLOW] * 2, ProbePolicy(confirm=3))] == [60.0] * 3
+    known = [[GOOD], [SLOW] * 2, [errors] * 2, [drawn(TWO, wrong=1)], [SLOW, GOOD], [broken("failed")]]
+    assert [wait(told) for told in known] == [600.0] * len(known)
+    assert when(Memory(), OPTIONS, ()) == 0.0
+
+
+def test_a_skip_counts_once_in_the_time_between_probes() -> None:
+    busy = [Reason.BUSY] * 20
+    assert folded(busy, every=30.0)[0].skips == {Reason.BUSY: 1}
+    assert folded(busy, every=60.0)[0].skips == {Reason.BUSY: 2}
+    assert folded([*busy, Reason.ALLOCATED], every=30.0)[0].skips == {Reason.BUSY: 1, Reason.ALLOCATED: 1}
+    assert folded([Reason.BUSY, GOOD, Reason.BUSY], every=30.0)[0].skips == {Reason.BUSY: 2}
+
+
+def test_what_was_not_due_is_not_skipped() -> None:
+    value = replace(reading(reason=Reason.BUSY), due=False)
+    assert judge(OPTIONS, Memory(), Ok(value, EPOCH, 1.0), POLICY)[0].skips == {}
+
+
+def test_the_account_holds_what_probes_cost() -> None:
+    memory, _ = folded([GOOD, broken("timeout"), gloo()])
+    assert memory.gpu_seconds == pytest.approx(4 * 1.1824)
+    assert [round(cost, 4) for _, cost in memory.spent] == [2.3648, 2.3648, 0.0]
+    assert memory.runs == {"ok": 2, "timeout": 1}
+
+
+def test_the_newest_are_kept_in_short() -> None:
+    memory, _ = folded([GOOD] * KEPT + [SLOW, broken("timeout")], every=1.0)
+    assert len(memory.past) == KEPT
+    ratio = memory.past[-2].ratio
+    assert ratio is not None
+    assert ratio == pytest.approx(0.5, rel=0.1)
+    assert (memory.past[-1].outcome, memory.past[-1].why, memory.past[-1].ratio) == (
+        "timeout",
+        "as drawn",
+        None,
+    )

@@ -1,0 +1,144 @@
+"""What people and scripts are told of probes: documents and tables."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.probes.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.probes.idle import Idle
+from tests.support import EPOCH
+from wirewatch.cli.tables import probe_tables, table
+from wirewatch.core.component import NodeState
+from wirewatch.core.probing.result import Probed
+from wirewatch.core.types import Finding, Health, Subject
+from wirewatch.export.probing import PROBE, PROBES, gate, probe, probes_of, refused
+from wirewatch.probes.faults import breaches
+from wirewatch.probes.gate import MEANING, Reason, Refusal
+from wirewatch.probes.policy import ProbePolicy
+
+ALL: Mapping[str, Probed] = {
+    "two": drawn(on_switch(2)),
+    "slow": drawn(on_switch(2), speed=0.5, errors={1: {"crc": 1}}),
+    "eight with NVLS": drawn(on_switch(8, settings={}), speed=1.2),
+    "islands": drawn(two_islands(), whole="SHM/direct/direct"),
+    "PCIe": drawn(on_pcie(4), transport="SHM/direct/direct"),
+    "a product that is not known": drawn(on_switch(8, "NVIDIA R100")),
+    "processors": gloo(),
+    "forced": drawn(on_switch(2), forced=True, by="command"),
+    "broken off": broken(drawn(on_switch(2)), "timeout"),
+}
+
+
+def findings(probed: Probed) -> tuple[Finding, ...]:
+    found = breaches(probed, ProbePolicy())
+    return tuple(Finding(b.rule, b.worst, b.subject, b.evidence, b.action, EPOCH) for b in found)
+
+
+def tables(probed: Probed, *, explain: bool = False) -> str:
+    return probe_tables(probe(probed, findings(probed)), explain=explain)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_probe_has_a_document_that_reads_back_and_a_table(name: str) -> None:
+    document = probe(ALL[name], findings(ALL[name]))
+    assert PROBE.validate_json(PROBE.dump_json(document)) == document
+    for explain in (False, True):
+        text = tables(ALL[name], explain=explain)
+        assert text.startswith(document.health.upper())
+        assert all(len(line) == len(line.rstrip()) for line in text.split("\n"))
+
+
+def test_the_health_is_that_of_this_probe() -> None:
+    healths = {name: probe(one, findings(one)).health for name, one in ALL.items()}
+    assert healths.pop("slow") == "failed"
+    assert healths.pop("broken off") == "unknown"
+    assert set(healths.values()) == {"ok"}
+    held = (Finding("probe.busbw", Health.FAILED, Subject(), "", "", EPOCH),)
+    assert probe(ALL["broken off"], held).health == "failed"
+
+
+def test_numbers_of_the_document_are_those_of_the_probe() -> None:
+    document = json.loads(PROBE.dump_json(probe(ALL["two"], ())))
+    large = next(r for r in document["results"] if (r["op"], r["size_bytes"]) == ("all_reduce", 256 << 20))
+    assert large["busbw"] == pytest.approx(298.6e9, rel=1e-3)
+    assert large["ratio"] == pytest.approx(large["busbw"] / large["expected_busbw"])
+    assert large["derivation"][0].startswith("18 NVLink links x 26.562 GB/s")
+    assert [(p["part"], p["gpu"]) for p in document["path"]][:2] == [("all_reduce.0", 0), ("all_reduce.0", 1)]
+    assert document["transport"] == "p2p"
+    assert document["gpus"][1]["memory_copy_bytes_per_second"] == pytest.approx(2 * (256 << 20) / 129.6e-6)
+    assert document["slowing"][0].startswith("NCCL_NVLS_ENABLE=0: ")
+
+
+def test_the_document_names_the_worst_way_of_all_groups() -> None:
+    assert probe(ALL["islands"], ()).transport == "shm"
+    assert probe(ALL["processors"], ()).transport == ""
+
+
+def test_the_table_names_what_people_look_for() -> None:
+    text = tables(ALL["slow"], explain=True)
+    for words in (
+        "FAILED probe.busbw", "DEGRADED probe.link_errors gpu 1", "all_reduce", "256 MiB", "ring/simple",
+        "copies between GPUs, GB/s (rows send):", "held the GPUs for 1.18 s", "confidence: ",
+        "engine nccl (nccl 2.28.9)",
+    ):  # fmt: skip
+        assert words in text
+    assert "uuid" not in text
+    assert "forced: no verdict" in tables(ALL["forced"])
+    assert "timeout: as drawn" in tables(ALL["broken off"])
+
+
+def test_asymptotes_of_islands_are_told_apart() -> None:
+    (line,) = [one for one in tables(ALL["islands"]).split("\n") if "ever larger" in one]
+    assert " all_reduce on GPUs 0-3 " in line
+    assert " all_reduce on GPUs 4-7 " in line
+    (whole,) = [one for one in tables(ALL["two"]).split("\n") if "ever larger" in one]
+    assert "on GPUs" not in whole
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    rows = [line for line in tables(ALL["processors"]).split("\n") if "256 MiB" in line]
+    assert all(line.split()[-5:] == ["-", "-", "-", "?", "no"] for line in rows)
+    assert len(rows) == 3
+
+
+def test_columns_are_as_wide_as_their_widest_and_numbers_stand_right() -> None:
+    told = list(table(("name", "GB/s"), [("a", "1.0"), ("longer", "100.5")]))
+    assert told == ["  name     GB/s", "  a         1.0", "  longer  100.5"]
+    assert list(table(("name",), [])) == []
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_refusal_says_which_and_what_it_means(reason: Reason) -> None:
+    shut = gate(Refusal(reason, "as drawn"), "nccl")
+    assert (shut.open, shut.reason, shut.meaning) == (False, reason.value, MEANING[reason])
+    told = refused(Refusal(reason, "as drawn"), EPOCH)
+    assert (told.outcome, told.health, told.why) == ("skipped", "unknown", f"{reason.value}: as drawn")
+    assert probe_tables(told, explain=False).split("\n") == [
+        "UNKNOWN", f"  skipped: {reason.value}: as drawn",
+    ]  # fmt: skip
+
+
+def test_the_state_tells_of_the_gate_the_last_probe_and_those_before() -> None:
+    assert probes_of(NodeState(), EPOCH).last is None
+    node = Idle(2)
+    node.knobs = {"speed": 0.5}
+    node.probe(2)
+    node.outcome = "timeout"
+    node.probe()
+    node.busy(0, 4711)
+    node.poll()
+    told = probes_of(NodeState().with_component(node.component), node.clock.now())
+    assert (told.gate.open, told.gate.reason, told.gate.engine) == (False, "busy", "nccl")
+    assert [past.outcome for past in told.past] == ["timeout", "ok", "ok"]
+    assert told.fresh
+    assert told.last is not None
+    assert told.last.health == "failed"
+    assert told.past[1].worst_ratio == pytest.approx(0.5, rel=0.1)
+    assert PROBES.validate_json(PROBES.dump_json(told)) == told
+
+
+def test_a_probe_without_gpus_or_document_names_none() -> None:
+    bare = probe(replace(ALL["broken off"], gpus=()), ())
+    assert (bare.gpus, bare.results, bare.copies, bare.path, bare.cpu_seconds) == ([], [], [], [], None)

@@ -1,0 +1,175 @@
+"""The probe of the demo node: times that nccl-tests measured on its eight GPUs, the rest made up to fit.
+
+Real, from the recording of eight H200: all_reduce, all_gather and reduce_scatter in place at 64 and 256 MiB.
+Made up: 512 MiB (on the line between 256 MiB and 1 GiB), latencies, the peer matrix, products and copies (the
+spread of healthy GPUs that was measured there), counters (exactly what Ring sends), NCCL's account.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from types import MappingProxyType
+
+from pydantic import TypeAdapter
+
+from tests.hw.direct import DirectNvml
+from wirewatch.core.ports import Hardware
+from wirewatch.core.probing.busbw import RING, wire_bytes
+from wirewatch.core.probing.document import SCHEMA as WORKER
+from wirewatch.core.probing.document import Copy, Cost, Document, Micro, Timed
+from wirewatch.core.probing.ncclcomm import Comm, Connection
+from wirewatch.core.probing.nccllog import Account, Call, size_told
+from wirewatch.core.probing.plan import KIB, OPS
+from wirewatch.core.probing.result import (
+    SCHEMA,
+    Clocks,
+    LinkBytes,
+    Moved,
+    Part,
+    Probed,
+    ProbedGpu,
+)  # fmt: skip
+from wirewatch.core.types import Absent, Expect, Json, Why
+from wirewatch.hw.playing import Player
+from wirewatch.hw.recording import Recording
+from wirewatch.hw.replay import (
+    ReplayCommand,
+    ReplayHost,
+    ReplayKmsg,
+    ReplayKubelet,
+    ReplaySlurm,
+    ReplaySysfs,
+)
+from wirewatch.hw.replayprobe import ReplayProbe
+from wirewatch.probes.collector import plan_of
+from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probes.scene import Scene, read_scene
+
+VERSION = "2.28.9"
+MICROSECONDS = MappingProxyType(
+    {
+        "all_reduce": (365.85, 1352.96, 2643.06),
+        "all_gather": (201.43, 716.87, 1379.81),
+        "reduce_scatter": (200.87, 711.20, 1377.33),
+    }
+)
+"""At 64, 256 and 512 MiB."""
+FLOOR = MappingProxyType({"all_reduce": 24.6e-6, "all_gather": 19.8e-6, "reduce_scatter": 19.2e-6})
+SETTINGS = {"NCCL_NVLS_ENABLE": "0"}
+RUNS = 153
+"""Of a latency size: three graphs of 50, and the rest."""
+LINKS = 18
+
+
+class _Still:
+    def now(self) -> float:
+        return 1_794_360_000.0
+
+    def mono(self) -> float:
+        return 0.0
+
+
+def probed(recording: Recording) -> Json:
+    """The recorded answer of the probe port."""
+    adapter = TypeAdapter(Probed)
+    answer: Json = adapter.dump_python(_probed(_scene(recording)), mode="json")
+    return answer
+
+
+def _scene(recording: Recording) -> Scene:
+    player, clock = Player(recording, lambda: 0.0), _Still()
+    hardware = Hardware(
+        DirectNvml(player), ReplaySysfs(player), ReplayHost(player, clock.now()), ReplayKmsg(player),
+        ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), clock, ReplayProbe(player, clock),
+    )  # fmt: skip
+    gpus = hardware.nvml.gpus()
+    assert not isinstance(gpus, Absent)
+    scene = read_scene(hardware, gpus, SETTINGS, Expect(), {})
+    assert not isinstance(scene, Absent)
+    return scene
+
+
+def _probed(scene: Scene) -> Probed:
+    draw = random.Random(1)  # noqa: S311 - the same demo each time
+    plan = plan_of(ProbeOptions(), "nccl", scene)
+    ranks = len(scene.gpus)
+    collectives = tuple(_timed(draw, plan.latency_sizes))
+    sent = {op: sum(_sent(t, ranks) for t in collectives if t.op == op) for op in OPS}
+    sent["copies"] = (ranks - 1) * 3 * plan.copy_bytes
+    return Probed(
+        schema=SCHEMA, at=_Still().now(), by="recording", forced=False, outcome="ok", why="", plan=plan,
+        gpus=tuple(ProbedGpu(g.index, g.uuid, 644_939_776, 2_642_411_520, 644_939_776) for g in scene.gpus),
+        conditions=scene.conditions, settings=SETTINGS, seconds=4.1, held_seconds=3.6,
+        document=Document(
+            schema=WORKER, engine="nccl", versions={"nccl": VERSION, "cuda_driver": "13.0"},
+            collectives=collectives, copies=tuple(_copies(draw, ranks, plan.copy_bytes)),
+            micros=tuple(_micros(draw, ranks, plan.copy_bytes)),
+            cost=Cost(0.5, 1.2, 3.2, 3.9, tuple(0.108 for _ in range(ranks)), 6.4, 1_900_000_000),
+        ),
+        account=_account(ranks, plan.latency_sizes), parts=tuple(_parts(sent, ranks)),
+        links=tuple(_links(sum(sent.values()), gpu) for gpu in range(ranks)),
+        clocks=tuple(Clocks(gpu, 1.98e9, 3.201e9, 0) for gpu in range(ranks)),
+        ports={f"{nic}:1": 0 for nic in ("mlx5_0", "mlx5_1")},
+    )  # fmt: skip
+
+
+def _timed(draw: random.Random, small: Sequence[int]) -> Iterator[Timed]:
+    for op in OPS:
+        for size in small:
+            seconds = FLOOR[op] * (1 + size / (256 * KIB)) * draw.uniform(0.99, 1.01)
+            yield Timed(0, op, size, "graph", 100, RUNS, seconds, seconds * 0.99, seconds, seconds * 1.01, 0)
+        for (size, runs), micro in zip(ProbeOptions().bandwidth, MICROSECONDS[op], strict=True):
+            low, high = micro * draw.uniform(0.985, 0.995), micro * draw.uniform(1.005, 1.02)
+            yield Timed(
+                0, op, size, "stream", runs, runs + 3, micro * 1e-6, low * 1e-6, micro * 1e-6, high * 1e-6, 0
+            )
+
+
+def _sent(timed: Timed, ranks: int) -> int:
+    if timed.launch == "graph":
+        return 2 * timed.size_bytes * timed.runs
+    sent = wire_bytes(timed.op, RING, ranks, timed.size_bytes)
+    assert not isinstance(sent, Absent)
+    return round(sent.bytes * timed.runs)
+
+
+def _copies(draw: random.Random, ranks: int, size: int) -> Iterator[Copy]:
+    for source, destination in permutations(range(ranks), 2):
+        yield Copy(source, destination, size, size / draw.uniform(375e9, 386e9), 3, direct=True)
+
+
+def _micros(draw: random.Random, ranks: int, size: int) -> Iterator[Micro]:
+    for gpu in range(ranks):
+        product = 904e-6 * draw.uniform(0.985, 1.02)
+        copy = 2 * size / draw.uniform(4130e9, 4190e9)
+        yield Micro(gpu, product, product * 0.997, product * 1.004, size, copy, copy * 0.99, copy * 1.02)
+
+
+def _account(ranks: int, small: Sequence[int]) -> Account:
+    not_told = Absent(Why.MISSING, "NCCL's log does not tell it")
+    ring = [(rank, (rank + way) % ranks) for way in (1, -1) for rank in range(ranks)]
+    comm = Comm(
+        id="0x1", ranks=ranks, devices={}, finished=tuple(range(ranks)), init_seconds=2.0, nodes=1,
+        channels=not_told, connections=tuple(Connection(a, b, "P2P/direct pointer", 24) for a, b in ring),
+        nvls=(),
+    )  # fmt: skip
+    sizes = [(size, "ll") for size in small] + [(s, "simple") for s, _ in ProbeOptions().bandwidth]
+    calls = tuple(
+        Call(op, size_told(op, size, ranks, VERSION), "ring", protocol, (0, 23), 1)
+        for op in OPS
+        for size, protocol in sizes
+    )
+    return Account(VERSION, (comm,), calls, tuple(SETTINGS.items()), (), (), 0, "IB")
+
+
+def _parts(sent: dict[str, int], ranks: int) -> Iterator[Part]:
+    names = {op: f"{op}.0" for op in OPS}
+    for part, amount in {**sent, "micros": 0}.items():
+        errors = dict.fromkeys(("replay", "recovery", "crc"), 0)
+        moved = tuple(Moved(gpu, amount, amount, errors) for gpu in range(ranks))
+        yield Part(names.get(part, part), 0.05, moved)
+
+
+def _links(total: int, gpu: int) -> LinkBytes:
+    each = (total // LINKS,) * LINKS
+    return LinkBytes(gpu, tuple(range(LINKS)), each, each)
