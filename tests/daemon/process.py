@@ -1,6 +1,7 @@
 """The daemon as a real process."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -74,7 +75,8 @@ class Daemon:
             str(file),
         ]
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen([*command, *arguments], stderr=log)
+            state = {"STATE_DIRECTORY": str(file.parent / "state")}
+            self.process = subprocess.Popen([*command, *arguments], stderr=log, env={**os.environ, **state})
         self.url = self._wait_for_url()
 
     def __enter__(self) -> Self:

@@ -23,7 +23,8 @@ SERVE = "WIREWATCH_KIT_SERVE"
 READY_WITHIN = 90.0
 WIRES = ("gpu", "inventory", "nvlink", "pcie")
 
-_BASE = '[listen]\nsocket = ""\n'
+_BASE = '[listen]\nsocket = ""\n[probe]\nenabled = false\n'
+"""Without probes, which have parts of their own: these look at the watching alone."""
 DEFAULTS = f"{_BASE}[collectors.nvlink]\nlink_detail = true\n"
 """Default intervals, single links on."""
 
@@ -55,7 +56,10 @@ class Daemon:
         command += ["--listen", f"127.0.0.1:{self.port}", *shlex.split(os.environ.get(SERVE, ""))]
         self.started = time.monotonic()
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, "STATE_DIRECTORY": f"{self._folder.name}/state"},
+            )  # fmt: skip
         try:
             self._wait_ready()
         except BaseException:
