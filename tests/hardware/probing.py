@@ -20,7 +20,7 @@ from wirewatch.core.probing.order import Order
 from wirewatch.core.probing.plan import MIB, Plan
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect
-from wirewatch.export.probing import PROBE
+from wirewatch.export.probedocuments import PROBE
 from wirewatch.export.probing import probe as document_of
 from wirewatch.probes.collector import plan_of
 from wirewatch.probes.counters import memory_used

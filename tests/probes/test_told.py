@@ -13,7 +13,8 @@ from wirewatch.cli.tables import probe_tables, table
 from wirewatch.core.component import NodeState
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.export.probing import PROBE, PROBES, gate, probe, probes_of, refused
+from wirewatch.export.probedocuments import PROBE, PROBES
+from wirewatch.export.probing import gate, probe, probes_of, refused
 from wirewatch.probes.faults import breaches
 from wirewatch.probes.gate import MEANING, Reason, Refusal
 from wirewatch.probes.policy import ProbePolicy

@@ -96,8 +96,9 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
 
 def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
     from wirewatch.cli.tables import probe_tables
-    from wirewatch.export.probing import PROBE, refused
+    from wirewatch.export.probedocuments import PROBE
     from wirewatch.export.probing import probe as document
+    from wirewatch.export.probing import refused
 
     if asked.probed is None:
         told = refused(asked.refusal, asked.at)

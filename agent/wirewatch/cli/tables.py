@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from wirewatch.core.probing.expected import human
-from wirewatch.export.probing import GpuResult, PeerCopy, ProbeDocument, Result
+from wirewatch.export.probedocuments import GpuResult, PeerCopy, ProbeDocument, Result
 
 GB = 1e9
 MICRO = 1e6

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 
 from wirewatch import __version__
 from wirewatch.core.component import NodeState
-from wirewatch.export import documents, probing
+from wirewatch.export import documents, probedocuments, probing
 from wirewatch.export.prometheus import Exposition
 from wirewatch.verdict.node import JOB_READY, judge_node
 
@@ -73,11 +73,11 @@ def _api(app: FastAPI, status: Status) -> None:
         """GPUs, NVLink peers, PCI places, NICs and the paths between them, as one graph."""
         return _json(documents.TOPOLOGY.dump_json(documents.topology(status.state(), status.now())), 200)
 
-    @app.get("/api/v1/probes", response_model=probing.ProbesDocument)
+    @app.get("/api/v1/probes", response_model=probedocuments.ProbesDocument)
     async def api_probes() -> Response:
         """The gate, the last complete probe with how its expectations follow, and the newest in short."""
         document = probing.probes_of(status.state(), status.now())
-        return _json(probing.PROBES.dump_json(document), 200)
+        return _json(probedocuments.PROBES.dump_json(document), 200)
 
 
 def _json(text: bytes, code: int) -> Response:

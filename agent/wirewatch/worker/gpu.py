@@ -4,7 +4,6 @@ import os
 import statistics
 import threading
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 from cuda.bindings import driver
@@ -13,8 +12,8 @@ from cuda.core import Device, EventOptions, LaunchConfig, Program, ProgramOption
 from wirewatch.core.probing.document import ErrorKind, Micro
 from wirewatch.worker import kernels
 from wirewatch.worker.engine import EngineError
+from wirewatch.worker.timing import Event, Queue
 
-Event = Any
 BF16_TENSOR_CORES = 8
 """First major compute capability with bfloat16 in its tensor cores."""
 ELEMENT = 4
@@ -76,19 +75,17 @@ def compile_kernels(device: Any) -> Any:
     return Program(kernels.SOURCE, "c++", ProgramOptions(arch=f"sm_{device.arch}")).compile("cubin")
 
 
-class Gpu:
-    """One GPU with a stream and one buffer, `data`; `seconds` is the time in which it had work.
+class Gpu(Queue):
+    """One GPU with a stream and one buffer, `data`.
 
     Collectives run in place, which takes half the memory, and copies go from its first half to the other's
     second.
     """
 
     def __init__(self, device: Any, rank: int) -> None:
+        super().__init__(rank)
         self.device = device
-        self.rank = rank
-        self.seconds = 0.0
         self.data = self._wrong = 0
-        self._spans: list[tuple[Event, Event]] = []
         self._kernels: dict[str, Any] = {}
 
     def open(self, buffer_bytes: int) -> None:
@@ -121,18 +118,12 @@ class Gpu:
         self.stream.record(event)
         return event
 
-    def begin(self) -> None:
-        """Work begins here; the time to the matching `end` counts as the GPU's."""
-        self._begun = self.event()
-
-    def end(self) -> None:
-        self._spans.append((self._begun, self.event()))
-
-    def settle(self) -> None:
-        """Wait for all work and count its time."""
+    def wait(self) -> None:
         self.stream.sync()
-        self.seconds += sum(span(*both) for both in self._spans)
-        self._spans.clear()
+
+    @staticmethod
+    def span(first: Event, second: Event) -> float:
+        return float(second - first) * 1e-3
 
     def check(self, kernel: str, first: int, *arguments: int) -> None:
         """Count wrong elements from the `first` on; `wrong` tells how many."""
@@ -174,9 +165,4 @@ class Gpu:
             marks.append(self.event())
         self.end()
         self.settle()
-        return [span(a, b) for a, b in pairwise(marks)]
-
-
-def span(first: Event, second: Event) -> float:
-    """Seconds between two events that have happened."""
-    return float(second - first) * 1e-3
+        return self.spans(marks)

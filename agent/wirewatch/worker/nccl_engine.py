@@ -4,14 +4,14 @@ import statistics
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from wirewatch.core.probing.document import Copy, Micro, Timed
 from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Plan
 from wirewatch.worker.engine import EngineError
-from wirewatch.worker.gpu import ELEMENT, Gpu, at_once, compile_kernels, devices, done, span
+from wirewatch.worker.gpu import ELEMENT, Gpu, at_once, compile_kernels, devices, done
 from wirewatch.worker.peers import copy_all
+from wirewatch.worker.timing import Taken, in_queue, slowest
 
 # The bindings import torch where they find it, which takes seconds and gigabytes.
 sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
@@ -62,14 +62,13 @@ class NcclEngine:
     def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
         members = [self._gpus[p] for p in self._plan.groups[group]]
         one = self._operation(op, members, self._comms[group], size_bytes)
-        timed = (
-            self._in_graph(members, one)
-            if latency
-            else self._in_stream(members, one, self._plan.runs(size_bytes))
-        )
-        runs = timed.pop("runs") + 1
+        if latency:
+            taken = self._in_graph(members, one)
+        else:
+            taken = in_queue(members, one, self._plan.warmup, self._plan.runs(size_bytes))
         wrong = _check(op, members, size_bytes, one)
-        return Timed(group=group, op=op, size_bytes=size_bytes, runs=runs, wrong=wrong, **timed)
+        taken = taken._replace(runs=taken.runs + 1)
+        return Timed(group=group, op=op, size_bytes=size_bytes, wrong=wrong, **taken._asdict())
 
     def _operation(
         self, op: str, members: Sequence[Gpu], comms: Sequence[Any], size: int
@@ -98,31 +97,7 @@ class NcclEngine:
 
         return lambda: _call(start)
 
-    def _in_stream(self, members: Sequence[Gpu], one: Callable[[], None], count: int) -> dict[str, Any]:
-        """Warm-up and timed runs in one queue, so that no launch is waited for."""
-        for gpu in members:
-            gpu.begin()
-        for _ in range(self._plan.warmup):
-            one()
-        first = [gpu.event() for gpu in members]
-        marks = [first[0]]
-        for _ in range(count - 1):
-            one()
-            marks.append(members[0].event())
-        one()
-        last = [gpu.event() for gpu in members]
-        for gpu in members:
-            gpu.end()
-            gpu.settle()
-        marks.append(last[0])
-        single = [span(a, b) for a, b in pairwise(marks)]
-        seconds = max(span(a, b) for a, b in zip(first, last, strict=True)) / count
-        return {
-            "launch": "stream", "iterations": count, "runs": count + self._plan.warmup, "seconds": seconds,
-            "low": min(single), "median": statistics.median(single), "high": max(single),
-        }  # fmt: skip
-
-    def _in_graph(self, members: Sequence[Gpu], one: Callable[[], None]) -> dict[str, Any]:
+    def _in_graph(self, members: Sequence[Gpu], one: Callable[[], None]) -> Taken:
         """Many runs as one CUDA graph a GPU: what Python takes to launch them is not measured."""
         graphs = self._capture(members, one)
         seconds = []
@@ -138,16 +113,14 @@ class NcclEngine:
                 gpu.end()
                 gpu.settle()
             if run >= GRAPH_WARMUP:
-                took = max(span(a, b) for a, b in zip(first, last, strict=True))
-                seconds.append(took / self._plan.latency_iterations)
+                seconds.append(slowest(members, first, last) / self._plan.latency_iterations)
         for graph in graphs:
             done(driver.cuGraphExecDestroy(graph))
         count = self._plan.latency_iterations
-        return {
-            "launch": "graph", "iterations": count * GRAPH_RUNS, "runs": count * (GRAPH_WARMUP + GRAPH_RUNS),
-            "seconds": statistics.mean(seconds), "low": min(seconds),
-            "median": statistics.median(seconds), "high": max(seconds),
-        }  # fmt: skip
+        return Taken(
+            "graph", count * GRAPH_RUNS, count * (GRAPH_WARMUP + GRAPH_RUNS), statistics.mean(seconds),
+            min(seconds), statistics.median(seconds), max(seconds),
+        )  # fmt: skip
 
     def _capture(self, members: Sequence[Gpu], one: Callable[[], None]) -> list[Any]:
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL

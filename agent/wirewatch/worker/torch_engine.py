@@ -14,9 +14,10 @@ import torch
 from torch.cuda import nccl
 
 from wirewatch.core.probing.document import Copy, Micro, Timed
-from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Plan, rounds
+from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Plan
 from wirewatch.worker.engine import EngineError
-from wirewatch.worker.torch_gpu import Event, TorchGpu, devices, driver_version, span, spans, told
+from wirewatch.worker.timing import copy_all, in_queue
+from wirewatch.worker.torch_gpu import TorchGpu, devices, driver_version, told
 from wirewatch.worker.torch_values import FLOAT32_BYTES, pieces, wrong_elements
 
 SMALLEST_BUFFER = 96 * MIB
@@ -71,20 +72,14 @@ class TorchEngine:
         members = [self._gpus[p] for p in self._plan.groups[group]]
         one = _operation(op, members, size_bytes)
         count = self._plan.latency_iterations if latency else self._plan.runs(size_bytes)
-        seconds, single = _in_stream(members, one, self._plan.warmup, count)
-        return Timed(
-            group=group, op=op, size_bytes=size_bytes, launch="stream", iterations=count,
-            runs=self._plan.warmup + count + 1, seconds=seconds, low=min(single),
-            median=statistics.median(single), high=max(single), wrong=_check(op, members, size_bytes, one),
-        )  # fmt: skip
+        taken = in_queue(members, one, self._plan.warmup, count)
+        wrong = _check(op, members, size_bytes, one)
+        taken = taken._replace(runs=taken.runs + 1)
+        return Timed(group=group, op=op, size_bytes=size_bytes, wrong=wrong, **taken._asdict())
 
     @told()
     def copies(self) -> Sequence[Copy]:
-        found = []
-        for pairs in rounds(len(self._gpus)):
-            both = [way for a, b in pairs for way in ((a, b), (b, a))]
-            found += _round([(self._gpus[a], self._gpus[b]) for a, b in both], self._plan)
-        return found
+        return copy_all(self._gpus, self._plan, _copy, _direct)
 
     @told()
     def micros(self) -> Sequence[Micro]:
@@ -114,7 +109,7 @@ class TorchEngine:
         marks = [gpu.series(lambda gpu=gpu: work(gpu)) for gpu in self._gpus]  # type: ignore[misc]
         for gpu in self._gpus:
             gpu.settle()
-        return [spans(one) for one in marks]
+        return [gpu.spans(one) for gpu, one in zip(self._gpus, marks, strict=True)]
 
     def kernel_seconds(self) -> Sequence[float]:
         return [gpu.seconds for gpu in self._gpus]
@@ -137,31 +132,6 @@ def _operation(op: str, members: Sequence[TorchGpu], size_bytes: int) -> Callabl
     return start
 
 
-def _in_stream(
-    members: Sequence[TorchGpu], one: Callable[[], None], warmup: int, count: int
-) -> tuple[float, list[float]]:
-    """Seconds an operation, and of each by the first GPU.
-
-    Warm-up and timed runs stand in one queue, so that no launch is waited for where it is the shorter.
-    """
-    for gpu in members:
-        gpu.begin()
-    for _ in range(warmup):
-        one()
-    first = [gpu.event() for gpu in members]
-    marks = [first[0]]
-    for _ in range(count - 1):
-        one()
-        marks.append(members[0].event())
-    one()
-    last = [gpu.event() for gpu in members]
-    for gpu in members:
-        gpu.end()
-        gpu.settle()
-    seconds = max(span(a, b) for a, b in zip(first, last, strict=True)) / count
-    return seconds, spans([*marks, last[0]])
-
-
 def _check(op: str, members: Sequence[TorchGpu], size_bytes: int, one: Callable[[], None]) -> int:
     """Elements that a last run leaves wrong, over all ranks; before it each holds its own values."""
     ranks = len(members)
@@ -180,27 +150,8 @@ def _check(op: str, members: Sequence[TorchGpu], size_bytes: int, one: Callable[
     return sum(int(count.item()) for count in wrong)
 
 
-def _round(ways: Sequence[tuple[TorchGpu, TorchGpu]], plan: Plan) -> list[Copy]:
-    """Copies from the front of a buffer to behind that of another; each GPU sends and receives once."""
-    marks: list[tuple[Event, Event]] = []
-    for source, destination in ways:
-        source.begin()
-        # The first copy brings all pairs of the round to work; the others are timed.
-        _copy(source, destination, plan.copy_bytes)
-        first = source.event()
-        for _ in range(plan.copies):
-            _copy(source, destination, plan.copy_bytes)
-        marks.append((first, source.event()))
-        source.end()
-    for source, _ in ways:
-        source.settle()
-    return [
-        Copy(
-            source=a.rank, destination=b.rank, size_bytes=plan.copy_bytes, seconds=span(*mark) / plan.copies,
-            runs=plan.copies + 1, direct=bool(torch.cuda.can_device_access_peer(a.device, b.device)),
-        )
-        for (a, b), mark in zip(ways, marks, strict=True)
-    ]  # fmt: skip
+def _direct(source: TorchGpu, destination: TorchGpu) -> bool:
+    return bool(torch.cuda.can_device_access_peer(source.device, destination.device))
 
 
 def _copy(source: TorchGpu, destination: TorchGpu, size: int) -> None:

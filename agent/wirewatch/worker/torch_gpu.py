@@ -4,7 +4,6 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,9 +11,9 @@ import torch
 from wirewatch.core.probing.document import ErrorKind
 from wirewatch.worker import kernels
 from wirewatch.worker.engine import EngineError
+from wirewatch.worker.timing import Event, Queue
 from wirewatch.worker.torch_values import FLOAT32_BYTES, fill
 
-Event = Any
 BF16_TENSOR_CORES = 8
 """First major compute capability with bfloat16 in its tensor cores."""
 MICRO_RUNS = 10
@@ -84,8 +83,8 @@ def driver_version() -> str:
     return f"{number.value // 1000}.{number.value % 1000 // 10}" if number.value else ""
 
 
-class TorchGpu:
-    """One GPU with one buffer, `data`; `seconds` is the time in which its stream had work.
+class TorchGpu(Queue):
+    """One GPU with one buffer, `data`.
 
     Collectives run in place, and copies go from its front to behind the front of the other's.
 
@@ -94,10 +93,8 @@ class TorchGpu:
     """
 
     def __init__(self, device: torch.device, rank: int) -> None:
+        super().__init__(rank)
         self.device = device
-        self.rank = rank
-        self.seconds = 0.0
-        self._spans: list[tuple[Event, Event]] = []
 
     def open(self, buffer_bytes: int) -> None:
         """Make the context, the streams and the buffer, which holds the rank's values."""
@@ -125,18 +122,12 @@ class TorchGpu:
         event.record(self.stream)
         return event
 
-    def begin(self) -> None:
-        """Work begins here; the time to the matching `end` counts as the GPU's."""
-        self._begun = self.event()
-
-    def end(self) -> None:
-        self._spans.append((self._begun, self.event()))
-
-    def settle(self) -> None:
-        """Wait for all work and count its time."""
+    def wait(self) -> None:
         self.stream.synchronize()
-        self.seconds += sum(span(*both) for both in self._spans)
-        self._spans.clear()
+
+    @staticmethod
+    def span(first: Event, second: Event) -> float:
+        return float(first.elapsed_time(second)) * 1e-3
 
     def multiply(self) -> None:
         """A matrix product of two factors, behind which it is put."""
@@ -162,13 +153,3 @@ class TorchGpu:
                 marks.append(self.event())
         self.end()
         return marks
-
-
-def span(first: Event, second: Event) -> float:
-    """Seconds between two events that have happened."""
-    return float(first.elapsed_time(second)) * 1e-3
-
-
-def spans(marks: Sequence[Event]) -> list[float]:
-    """Seconds between each event and the next."""
-    return [span(first, second) for first, second in pairwise(marks)]
