@@ -158,8 +158,10 @@ class Jobs:
     """Slurm and what it tells; none here unless a test says otherwise."""
 
     told: Sequence[SlurmJob] | Absent = field(default_factory=lambda: Absent(Why.MISSING, "no Slurm here"))
+    asked: int = 0
 
     def jobs(self) -> Sequence[SlurmJob] | Absent:
+        self.asked += 1
         return self.told
 
 

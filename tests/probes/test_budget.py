@@ -54,8 +54,7 @@ def test_the_account_forgets_what_is_over_an_hour_old() -> None:
     assert len(account) == 6
 
 
-def test_the_first_probe_is_due_at_once_and_the_next_after_every() -> None:
-    assert due(None, 600.0, 0.1, NODES[0], 0) == 0.0
+def test_the_next_probe_is_due_after_every() -> None:
     assert due(1000.0, 600.0, 0.0, NODES[0], 5) == 1600.0
 
 

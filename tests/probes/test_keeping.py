@@ -99,11 +99,18 @@ def test_probes_of_people_and_forced_ones_change_no_verdict(
         assert len(memory.past) == 1
 
 
-def test_only_the_newest_are_looked_at_and_not_those_of_tomorrow(history: History, clock: StillClock) -> None:
+def test_only_the_newest_are_looked_at_whatever_unix_time_says(history: History, clock: StillClock) -> None:
     memory = kept(history, [SLOW] * (REMEMBERED + 5), clock, every=60.0)
     assert [streak.count for streak in memory.streaks.values()] == [REMEMBERED]
     clock.seconds -= 70_000.0
-    assert remember(history, clock, POLICY) == Memory()
+    again = remember(history, clock, POLICY)
+    assert [finding.health for finding in again.held] == [finding.health for finding in memory.held]
+    assert again.tried_mono == clock.mono()
+
+
+def test_probes_that_gave_way_do_not_hide_what_was_found(history: History, clock: StillClock) -> None:
+    memory = kept(history, [SLOW, SLOW, *[broken(SLOW, "preempted")] * (REMEMBERED + 5)], clock, every=60.0)
+    assert [(finding.rule, finding.health) for finding in memory.held] == [("probe.busbw", Health.FAILED)]
 
 
 def test_a_record_that_is_not_understood_is_left_out(

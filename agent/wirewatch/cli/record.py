@@ -10,6 +10,7 @@ from wirewatch import __version__
 from wirewatch.core.types import Json
 
 if TYPE_CHECKING:
+    from wirewatch.config import Config
     from wirewatch.core.ports import Hardware
 
 
@@ -20,17 +21,26 @@ if TYPE_CHECKING:
     "--every", default=5.0, show_default=True, type=click.FloatRange(0), help="Seconds between them."
 )
 @click.option("--probe", is_flag=True, help="Run a probe first, if the GPUs are idle, and record it too.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
 @click.option("--note", default="", help="What the node was doing; kept in the manifest.")
-def record(*, folder: Path, moments: int, every: float, probe: bool, note: str) -> None:
+def record(
+    *, folder: Path, moments: int, every: float, probe: bool, config_file: Path | None, note: str
+) -> None:
     """Record everything that can be read of this node into FOLDER, names masked."""
     from wirewatch.cli.hardware import live
+    from wirewatch.collectors import discover
+    from wirewatch.config import load
     from wirewatch.hw.record import Recorder
+    from wirewatch.probes.state import open_state, state_directory
 
     if folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} is not empty; a recording is never written over")
-    hardware, nvml = live(timed=True)
+    config, _ = load(config_file, discover())
+    # Only a probe needs the state folder, for its lock.
+    state = open_state(state_directory(config.state.directory)) if probe else None
+    hardware, nvml = live(config, timed=True, state=state)
     try:
-        recorder = Recorder(hardware, _probed(hardware) if probe else None)
+        recorder = Recorder(hardware, _probed(hardware, config) if probe else None)
         due = time.monotonic()
         for number in range(moments):
             changed = recorder.take(note)
@@ -44,18 +54,18 @@ def record(*, folder: Path, moments: int, every: float, probe: bool, note: str) 
     click.echo(f"{folder}: {len(recorder.moments)} moments, {lines} answers, names masked")
 
 
-def _probed(hardware: "Hardware") -> Json:
+def _probed(hardware: "Hardware", config: "Config") -> Json:
     """What a probe of the idle node comes to.
 
     Raises:
         UsageError: it may not run now, or did not come to its end.
     """
-    from wirewatch.core.types import Expect
+    from wirewatch.config import expectations
     from wirewatch.probes.ask import Wish, ask
     from wirewatch.probes.keeping import PROBED
-    from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+    from wirewatch.probes.policy import ProbePolicy
 
-    asked = ask(hardware, ProbeOptions(), ProbePolicy(confirm=1), Expect(), Wish(), None)
+    asked = ask(hardware, config.probe, ProbePolicy(confirm=1), expectations(config), Wish(), None)
     if asked.probed is None or asked.probed.outcome != "ok":
         told = asked.refusal.detail if asked.refusal else asked.probed.why if asked.probed else ""
         raise click.UsageError(f"no probe to record: {told}")

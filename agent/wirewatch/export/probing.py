@@ -1,6 +1,7 @@
 """The documents of probes made from what is known of them, for the HTTP interface and the command line."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from wirewatch.core.component import NodeState
 from wirewatch.core.probing.ncclsettings import slowing_settings
@@ -22,7 +23,7 @@ from wirewatch.export.probedocuments import (
 )
 from wirewatch.probes import path
 from wirewatch.probes.collector import NAME
-from wirewatch.probes.gate import MEANING, Refusal
+from wirewatch.probes.gate import MEANING, Reason, Refusal
 from wirewatch.probes.measure import Measured, asymptotes, measure
 from wirewatch.probes.samples import transport
 from wirewatch.probes.values import Memory
@@ -31,9 +32,11 @@ from wirewatch.probes.values import Memory
 def probes_of(state: NodeState, at: float) -> ProbesDocument:
     """The document of a state; without a probe component, of nothing."""
     component = state.components.get(NAME)
-    memory = component.memory if component else None
-    findings = component.findings if component else ()
-    return probes(memory if isinstance(memory, Memory) else Memory(), at, findings)
+    memory = component.memory if component and isinstance(component.memory, Memory) else Memory()
+    told = probes(memory, at, component.findings if component else ())
+    if component is not None and component.succeeding:
+        return told
+    return replace(told, gate=gate(Refusal(Reason.BLIND, "nobody has looked, or the last look failed"), None))
 
 
 def probes(memory: Memory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:

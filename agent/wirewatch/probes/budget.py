@@ -23,13 +23,15 @@ def spent_within(spent: Spent, mono: float) -> float:
     return sum(amount for at, amount in spent if mono - at < HOUR)
 
 
-def due(last: float | None, every: float, jitter: float, names: Sequence[str], count: int) -> float:
-    """When (monotonic seconds) the next probe is due; at once when there was none.
+def due(last: float, every: float, jitter: float, names: Sequence[str], count: int) -> float:
+    """When (monotonic seconds) the next probe is due.
 
     `jitter`: part of `every` by which it may come earlier or later, drawn from the names of the node's GPUs
     and the number of the probe, so that nodes that were started together do not probe together.
     """
-    if last is None:
-        return 0.0
-    draw = zlib.crc32(" ".join((*names, str(count))).encode()) / 0xFFFFFFFF
-    return last + every * (1 + jitter * (2 * draw - 1))
+    return last + every * (1 + jitter * (2 * draw(names, count) - 1))
+
+
+def draw(names: Sequence[str], count: int) -> float:
+    """A number from 0 to 1 that is the same for the same names and count."""
+    return zlib.crc32(" ".join((*names, str(count))).encode()) / 0xFFFFFFFF

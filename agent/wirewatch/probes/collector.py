@@ -26,6 +26,8 @@ GUESS = 6.0
 """Seconds that a probe holds each GPU, before one has told."""
 AGAIN = 60.0
 """Seconds after which a probe that found something new is repeated, to confirm or clear it."""
+LATER = 300.0
+"""Seconds until Slurm, the topology and the lock are asked again once one of them said no."""
 NOWHERE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
 """Reasons for which there is nothing here to probe."""
 
@@ -42,19 +44,29 @@ def read(hardware: Hardware, memory: Memory, options: ProbeOptions, *, expect: E
     facts = read_facts(hardware, gpus, slurm=False)
     still = watch_users(memory.still, facts)
     refusal = _refusal(memory, options, engine, facts, still)
-    if due and refusal is None:
-        # Slurm's controller answers for thousands of nodes: it is asked last, and not every turn.
-        facts = read_facts(hardware, gpus, slurm=True)
-        still = watch_users(memory.still, facts)
-        refusal = refuse(facts, still, options.rules())
+    if due and refusal is None and memory.late is not None and facts.mono - memory.late[0] < LATER:
+        refusal = memory.late[1]
     reading = Reading(facts, still, engine, due, refusal)
     if not due or refusal is not None or isinstance(engine, Absent):
         return reading
+    return _ask_the_rest(hardware, memory, options, expect, reading, engine)
+
+
+def _ask_the_rest(
+    hardware: Hardware, memory: Memory, options: ProbeOptions, expect: Expect, reading: Reading, engine: str
+) -> Reading:
+    """What is asked last and not every turn, since Slurm's controller answers for thousands of nodes."""
+    gpus = tuple(use.gpu for use in reading.facts.uses)
+    facts = read_facts(hardware, gpus, slurm=True)
+    still = watch_users(memory.still, facts)
+    asked = replace(reading, facts=facts, still=still, late=True)
+    refusal = refuse(facts, still, options.rules())
+    if refusal is not None:
+        return replace(asked, refusal=refusal)
     scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, options.pins)
     if isinstance(scene, Absent):
-        return scene
-    allocations = new_allocations(hardware, gpus, facts)
-    return _probe(hardware, options, scene, reading, engine, allocations)
+        return replace(asked, refusal=Refusal(Reason.BLIND, f"the topology cannot be read: {scene}"))
+    return _probe(hardware, options, scene, asked, engine, new_allocations(hardware, gpus, facts))
 
 
 def _read_cpu(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading:
@@ -70,7 +82,13 @@ def _read_cpu(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Read
 
 
 def when(memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
-    """When (monotonic seconds) the next probe is due."""
+    """When (monotonic seconds) the next probe is due.
+
+    The first comes up to `settle` late, so that nodes that were started together do not ask Slurm together.
+    """
+    if memory.tried_mono is None:
+        seen = min(memory.still.since.values(), default=0.0)
+        return seen + budget.draw([gpu.key for gpu in gpus], 0) * options.settle
     every = min(AGAIN, options.every) if confirming(memory) else options.every
     return budget.due(memory.tried_mono, every, options.jitter, [gpu.key for gpu in gpus], memory.count())
 

@@ -12,8 +12,8 @@ from wirewatch.probes.gate import Facts, Use
 
 MEMORY = Question("MemoryInfo")
 MODES = (Question("MigMode"), Question("ComputeMode"))
-NOBODY = frozenset({Why.MISSING, Why.UNSUPPORTED})
-"""Where there is no kubelet and no Slurm, they have given nothing away."""
+NOBODY = frozenset({Why.MISSING})
+"""Where there is no kubelet and no Slurm, they have given nothing away; who cannot be asked may have."""
 
 
 def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> Facts:

@@ -59,9 +59,9 @@ def _slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> 
     bad = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
     if not bad:
         return
-    worst = min(bad, key=lambda one: one.ratio or 0.0)
     # When single runs were fast enough, something came between; that is no wire that is always slow.
-    steady = all((one.best_ratio or 0.0) < policy.ratio for one in bad)
+    steady = [one for one in bad if (one.best_ratio or 0.0) < policy.ratio]
+    worst = min(steady or bad, key=lambda one: one.ratio or 0.0)
     others = f", and {len(bad) - 1} more below" if len(bad) > 1 else ""
     evidence = f"{_told(worst)}{others}{_reasons(probed, worst)}"
     if not steady:

@@ -120,10 +120,12 @@ def _holders(told: Sequence[tuple[Holding, ...] | Absent | None], key: str) -> f
 def candidates(facts: Facts, owner: str | None) -> tuple[Gpu, ...]:
     """The GPUs that a probe would touch: the owner's where one asks and holds some, else all."""
     everyone = tuple(use.gpu for use in facts.uses)
-    if owner is None:
-        return everyone
+    return everyone if owner is None else _held_by(facts, owner) or everyone
+
+
+def _held_by(facts: Facts, owner: str) -> tuple[Gpu, ...]:
     told = (facts.pods, facts.slurm)
-    return tuple(gpu for gpu in everyone if owner in _holders(told, gpu.key)) or everyone
+    return tuple(use.gpu for use in facts.uses if owner in _holders(told, use.gpu.key))
 
 
 def refuse(facts: Facts, still: Stillness, rules: Rules, owner: str | None = None) -> Refusal | None:
@@ -136,7 +138,10 @@ def refuse(facts: Facts, still: Stillness, rules: Rules, owner: str | None = Non
         found = check(uses, rules)
         if found is not None:
             return found
-    return _allocated(facts, touched, owner) or _settling(facts, still, touched, rules)
+    found = _allocated(facts, touched, owner)
+    if found is None and owner is not None and not _held_by(facts, owner):
+        return Refusal(Reason.BLIND, f"{owner} holds no GPU here, by the word of the kubelet and of Slurm")
+    return found or _settling(facts, still, touched, rules)
 
 
 def _modes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:

@@ -7,14 +7,13 @@ from wirewatch.core.rates import Streak
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probes.budget import spend
 from wirewatch.probes.faults import Breach, breaches
+from wirewatch.probes.gate import Reason
 from wirewatch.probes.measure import measure
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.values import Memory, Past, Reading
+from wirewatch.probes.values import Key, Memory, Past, Reading
 
-BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory"})
+BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
 """Outcomes that say nothing about wires, but that probing does not work here."""
-
-
 KEPT = 50
 """Probes that are shown in short."""
 
@@ -24,13 +23,17 @@ def judge(
 ) -> tuple[Memory, tuple[Finding, ...]]:
     """The memory after one turn, and what is wrong."""
     reading = ok.value
-    new = _skip(
-        options, replace(memory, still=reading.still, refusal=reading.refusal, engine=reading.engine), ok
-    )
+    new = replace(memory, still=reading.still, refusal=reading.refusal, engine=reading.engine)
+    if reading.late and reading.refusal is not None:
+        new = replace(new, late=(ok.mono, reading.refusal))
+    new = _skip(options, new, ok)
     if reading.probed is not None:
         new = take(new, reading.probed, ok.mono, policy)
     fresh = new.last_mono is not None and ok.mono - new.last_mono <= options.fresh
     new = replace(new, fresh=fresh)
+    if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
+        # Somebody has made other use of the wires: what was found says nothing about them now.
+        new = replace(new, held=(), streaks={}, failures=0)
     return new, (*new.held, *_broken(new, policy))
 
 
@@ -39,11 +42,11 @@ def _skip(options: ProbeOptions, memory: Memory, ok: Ok[Reading]) -> Memory:
     refusal = ok.value.refusal
     if refusal is None or not ok.value.due:
         return memory
-    known = memory.skipped
-    if known is not None and known[0] is refusal.reason and ok.mono - known[1] < options.every:
+    reason = refusal.reason
+    if reason in memory.skipped and ok.mono - memory.skipped[reason] < options.every:
         return memory
-    skips = {**memory.skips, refusal.reason: memory.skips.get(refusal.reason, 0) + 1}
-    return replace(memory, skips=skips, skipped=(refusal.reason, ok.mono))
+    skips = {**memory.skips, reason: memory.skips.get(reason, 0) + 1}
+    return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})
 
 
 def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Memory:
@@ -53,7 +56,8 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
         memory,
         tried=probed,
         tried_mono=mono,
-        skipped=None,
+        skipped={},
+        late=None,
         runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
         gpu_seconds=memory.gpu_seconds + held,
         spent=spend(memory.spent, mono, held),
@@ -65,7 +69,7 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
     found = breaches(probed, policy)
     streaks, findings = _confirm(memory, found, probed.at, policy)
-    unconfirmed = any(not b.sure and streaks[b.rule, b.subject].count < policy.confirm for b in found)
+    unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
     return replace(
         counted, last=probed, last_mono=mono, failures=0, streaks=streaks, held=findings,
         unconfirmed=unconfirmed,
@@ -82,20 +86,24 @@ def _in_short(probed: Probed) -> Past:
 
 def _confirm(
     memory: Memory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
-) -> tuple[dict[tuple[str, Subject], Streak], tuple[Finding, ...]]:
+) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
     """A breach is DEGRADED until as many probes in a row have found it as make it what it is."""
-    streaks = {(b.rule, b.subject): memory.streaks.get((b.rule, b.subject), Streak()) for b in found}
+    streaks = {_key(b): memory.streaks.get(_key(b), Streak()) for b in found}
     streaks = {key: streak.see(present=True) for key, streak in streaks.items()}
     began = {finding.key: finding.since for finding in memory.held}
     findings = []
     for breach in found:
-        seen = streaks[breach.rule, breach.subject].count
+        seen = streaks[_key(breach)].count
         believed = breach.sure or seen >= policy.confirm
         health = breach.worst if believed else min(breach.worst, Health.DEGRADED)
         said = breach.evidence if seen == 1 else f"{breach.evidence} ({seen} probes in a row)"
         since = began.get((breach.rule, breach.subject), at)
         findings.append(Finding(breach.rule, health, breach.subject, said, breach.action, since))
     return streaks, tuple(findings)
+
+
+def _key(breach: Breach) -> Key:
+    return (breach.rule, breach.subject, breach.worst)
 
 
 def _broken(memory: Memory, policy: ProbePolicy) -> tuple[Finding, ...]:
@@ -112,5 +120,5 @@ def _broken(memory: Memory, policy: ProbePolicy) -> tuple[Finding, ...]:
 
 
 def confirming(memory: Memory) -> bool:
-    """Whether the newest complete probe found something that another would confirm or clear."""
-    return memory.unconfirmed
+    """Whether the newest probe found something that another would confirm or clear."""
+    return memory.unconfirmed and memory.tried is memory.last

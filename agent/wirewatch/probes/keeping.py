@@ -1,6 +1,7 @@
 """Probes into the history, and back out of it when the daemon starts again."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,8 +20,8 @@ from wirewatch.probes.values import Memory, Reading
 log = logging.getLogger(__name__)
 
 PROBED = TypeAdapter(Probed)
-REMEMBERED, LOOKED_AT = 20, 200
-"""Probes of its own that a starting daemon looks back on, of so many of everybody's."""
+REMEMBERED, LOOKED_AT = 50, 2000
+"""Complete probes of its own that a starting daemon looks back on, of so many of everybody's."""
 Component = Collector[Reading, Memory, ProbeOptions, ProbePolicy]
 
 
@@ -67,8 +68,7 @@ def remember(history: History, clock: Clock, policy: ProbePolicy) -> Memory:
         log.warning("the history of probes cannot be read: %s", records)
         return Memory()
     memory = Memory()
-    ours = [record for record in records if record.by == "daemon" and record.at <= clock.now()]
-    for record in reversed(ours[:REMEMBERED]):
+    for record in reversed(_telling(records)):
         try:
             probed = PROBED.validate_json(record.document)
         except ValidationError as error:
@@ -77,5 +77,14 @@ def remember(history: History, clock: Clock, policy: ProbePolicy) -> Memory:
         if wrong := unsound(probed):
             log.warning("a probe of before does not fit together: %s", wrong)
             continue
-        memory = take(memory, probed, clock.mono() - (clock.now() - record.at), policy)
+        # Unix time may have been set back since; the order of the records is theirs.
+        memory = take(memory, probed, clock.mono() - max(0.0, clock.now() - record.at), policy)
     return replace(memory, runs={}, gpu_seconds=0.0)
+
+
+def _telling(records: Sequence[Record]) -> list[Record]:
+    """The daemon's newest complete probes, and what came after the last of them, newest first."""
+    ours = [record for record in records if record.by == "daemon" and not record.forced]
+    complete = [record for record in ours if record.result == "ok"][:REMEMBERED]
+    newer = ours[: ours.index(complete[0])] if complete else ours[:REMEMBERED]
+    return [*newer[:REMEMBERED], *complete]

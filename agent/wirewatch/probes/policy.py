@@ -63,6 +63,7 @@ class ProbeOptions(Options):
                 bad_sizes(self.latency_sizes, self.bandwidth),
                 "sizes are multiples of 4 B, each once, runs are above 0",
             ),
+            ([b for b in (self.unseen_bytes, self.free_bytes) if b < 0], "bytes must not be below 0"),
             ([self.ranks] if self.ranks < 1 else [], "ranks must be above 0"),
             (bad_pins(self.pins), "pins are named OP or OP@BYTES and above 0 B/s"),
             (
@@ -99,7 +100,7 @@ class ProbePolicy:
         parts = {"ratio": self.ratio, "path": self.path, "uneven": self.uneven}
         checks = (
             ([name for name, value in counts.items() if value < 1], "must be above 0"),
-            ([name for name, value in parts.items() if not 0 < value < math.inf], "must be above 0"),
+            ([name for name, value in parts.items() if not 0 < value <= 1], "must be above 0 and at most 1"),
         )
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 
@@ -122,4 +123,4 @@ def bad_pins(pins: dict[str, float]) -> list[str]:
         op, at, size = name.partition("@")
         return op in OPS and (not at or size.isdecimal())
 
-    return [name for name, value in pins.items() if not good(name) or value <= 0]
+    return [name for name, value in pins.items() if not good(name) or not 0 < value < math.inf]

@@ -1,5 +1,6 @@
 """One probe from its order to what came of it: starts the worker, reads counters at its marks, gives way."""
 
+import logging
 import os
 import tempfile
 import time
@@ -21,6 +22,8 @@ from wirewatch.probes.guard import Guard, Pids
 from wirewatch.probes.launch import WORKER, StartError, Worker
 from wirewatch.probes.state import Lock, State, lock_probe
 from wirewatch.probes.understand import understand
+
+log = logging.getLogger(__name__)
 
 LOOK = 0.02
 """Seconds between looks at the processes on the GPUs while a probe runs."""
@@ -101,6 +104,10 @@ class Prober:
                 return _Run(self._around, order, self._keep).run(Path(name), self._inherited, self._command)
             except StartError as error:
                 return self._nothing(order, "failed", str(error))
+            except (OSError, RuntimeError) as error:
+                # No thread to be had, or a port that breaks: a probe that failed, not one that never was.
+                log.exception("the probe broke off")
+                return self._nothing(order, "failed", f"the probe broke off: {error!r}")
 
     def _keep(self, worker: Worker) -> None:
         self._stuck = worker

@@ -5,16 +5,20 @@ from dataclasses import dataclass, field
 
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.rates import Streak
-from wirewatch.core.types import Absent, Finding, Subject
+from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.probes.budget import Spent
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
 
-Key = tuple[str, Subject]
+Key = tuple[str, Subject, Health]
+"""Rule, of what, and how bad it gets: a probe that was not conclusive confirms nothing worse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here."""
+    """One look at the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
+
+    `late`: the refusal came after Slurm, the topology or the lock was asked, which is not done each turn.
+    """
 
     facts: Facts
     still: Stillness
@@ -22,6 +26,7 @@ class Reading:
     due: bool
     refusal: Refusal | None
     probed: Probed | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,8 @@ class Memory:
     `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would tell more;
     `failures` those that could not be done.
     `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
-    while none can run. `gpu_seconds` since start.
+    while none can run. `gpu_seconds` since start. `skipped`: when (monotonic seconds) each reason was last
+    counted; `late`: when and why a probe was refused after everything had been asked.
     """
 
     still: Stillness = field(default_factory=Stillness)
@@ -54,7 +60,8 @@ class Memory:
     tried: Probed | None = None
     runs: Mapping[str, int] = field(default_factory=dict)
     skips: Mapping[Reason, int] = field(default_factory=dict)
-    skipped: tuple[Reason, float] | None = None
+    skipped: Mapping[Reason, float] = field(default_factory=dict)
+    late: tuple[float, Refusal] | None = None
     gpu_seconds: float = 0.0
     spent: Spent = ()
     streaks: Mapping[Key, Streak] = field(default_factory=dict)
