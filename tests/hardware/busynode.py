@@ -33,7 +33,7 @@ def run(here: Probing) -> None:
         busy.send("go")
         busy.wait("UP", 60)
         here.report.attempt("the command beside a job", lambda: _command(here.report))
-        config = f'{every(INTERVAL, link_detail=False)}{_PROBE}[state]\ndirectory = "{folder}"\n'
+        config = f'{every(INTERVAL, link_detail=False, probe=_PROBE)}[state]\ndirectory = "{folder}"\n'
         with Daemon(config) as daemon:
             here.report.attempt("the daemon beside a job", lambda: _beside(here.report, daemon, busy))
             busy.stop()

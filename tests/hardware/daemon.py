@@ -23,17 +23,18 @@ SERVE = "WIREWATCH_KIT_SERVE"
 READY_WITHIN = 90.0
 WIRES = ("gpu", "inventory", "nvlink", "pcie")
 
-_BASE = '[listen]\nsocket = ""\n[probe]\nenabled = false\n'
-"""Without probes, which have parts of their own: these look at the watching alone."""
-DEFAULTS = f"{_BASE}[collectors.nvlink]\nlink_detail = true\n"
+_BASE = '[listen]\nsocket = ""\n'
+NO_PROBE = "[probe]\nenabled = false\n"
+"""Probes have parts of their own: the others look at the watching alone."""
+DEFAULTS = f"{_BASE}{NO_PROBE}[collectors.nvlink]\nlink_detail = true\n"
 """Default intervals, single links on."""
 
 
-def every(seconds: float, *, link_detail: bool) -> str:
+def every(seconds: float, *, link_detail: bool, probe: str = NO_PROBE) -> str:
     """Configuration in which each collector polls every so many seconds, single links included if wanted."""
     sections = "".join(f"[collectors.{name}]\ninterval = {seconds:.1f}\n" for name in ("agent", *WIRES))
     detail = "link_detail = true\nlink_detail_interval = 0.1\n" if link_detail else ""
-    return _BASE + sections.replace("[collectors.nvlink]\n", f"[collectors.nvlink]\n{detail}")
+    return _BASE + probe + sections.replace("[collectors.nvlink]\n", f"[collectors.nvlink]\n{detail}")
 
 
 class Daemon:
