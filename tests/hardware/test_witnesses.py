@@ -58,6 +58,9 @@ def here(tmp_path: Path) -> Probing:
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", MARK]) as process:
         try:
+            # Between fork and exec it still has our arguments.
+            while process.pid not in processes.with_argument(MARK):
+                time.sleep(0.001)
             yield process
         finally:
             process.kill()

@@ -66,7 +66,7 @@ def test_a_multi_process_server_counts_too(rig: Rig) -> None:
 
     rig.nvml.before = change
     assert rig.run("silent").why.endswith("came to GPU 0: 77")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
 
 
 def test_a_result_is_dropped_that_came_beside_somebody(rig: Rig) -> None:
@@ -133,7 +133,7 @@ def test_a_new_allocation_ends_the_probe(rig: Rig) -> None:
     told: Iterator[str | None] = iter([None, None, "pod default/train was given GPUs: GPU-1"])
     began = time.monotonic()
     probed = rig.run("silent", allocations=lambda: next(told))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4
     assert (probed.outcome, probed.why) == ("preempted", "pod default/train was given GPUs: GPU-1")
     assert dies(rig.pid(), 0.0)
 
@@ -157,9 +157,9 @@ def test_an_answer_on_allocations_that_does_not_come_holds_nobody_up(rig: Rig, t
         return None
 
     began = time.monotonic()
-    probed = rig.run("silent", 0.5, allocations=asked)
+    probed = rig.run("silent", 3.0, allocations=asked)
     assert (probed.outcome, (tmp_path / "asked").exists()) == ("timeout", True)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 6.0
     answered.set()
 
 

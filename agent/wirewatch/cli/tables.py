@@ -121,6 +121,9 @@ def _matrix(copies: Sequence[PeerCopy]) -> Iterator[str]:
 def _cost(told: ProbeDocument) -> Iterator[str]:
     busy = max(told.kernel_seconds, default=0.0)
     yield ""
+    if told.engine == "gloo":
+        yield f"took {told.seconds:.2f} s, on processors alone: says nothing about GPUs"
+        return
     held = f"held the GPUs for {told.held_seconds:.2f} s"
     yield f"took {told.seconds:.2f} s, {held}, {busy * 1e3:.0f} ms of work each"
 
