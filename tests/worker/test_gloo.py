@@ -98,7 +98,7 @@ def test_while_it_pauses_nothing_is_lost_and_the_ranks_wait() -> None:
         assert document.error is None
         # Waiting for a leader that waits for somebody to read counters is not work.
         leader, other = document.cost.kernel_seconds
-        assert abs(leader - other) < 0.5
+        assert abs(leader - other) < 0.8
 
 
 def test_killing_its_group_leaves_no_process() -> None:
