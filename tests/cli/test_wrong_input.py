@@ -181,6 +181,15 @@ def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
     assert (tmp_path / "keep").read_text("utf-8") == "me"
 
 
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="with a driver there may be a probe")
+def test_a_probe_that_cannot_be_run_is_not_recorded(tmp_path: Path) -> None:
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(f'[state]\ndirectory = "{tmp_path}/state"\n', "utf-8")
+    line = refused(USAGE, "record", str(tmp_path / "made"), "--probe", "--config", str(file))
+    assert "no probe to record" in line
+    assert not (tmp_path / "made").exists()
+
+
 def test_help_and_version_are_no_errors() -> None:
     assert run("--help")[0] == 0
     assert run("serve", "--help")[0] == 0

@@ -4,9 +4,7 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,27 +89,6 @@ class Rig:
     def pid(self) -> int:
         """The process id of the newest worker."""
         return int(self.pid_file.read_text("utf-8"))
-
-
-def living(group: int) -> set[int]:
-    """Processes of a group, but for those that only wait to be taken off the list."""
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            state, _, its_group, *_ = stat.read_text("utf-8").rpartition(")")[2].split()
-            if int(its_group) == group and state not in "ZX":
-                found.add(int(stat.parent.name))
-    return found
-
-
-def dies(group: int, seconds: float = 2.0) -> bool:
-    """Whether nothing of a process group lives after so long."""
-    end = time.monotonic() + seconds
-    while living(group):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def open_files() -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.probes.rig import PROCESSES, Rig, dies
+from tests.groups import dies
+from tests.probes.rig import PROCESSES, Rig
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.probes import guard
 
@@ -177,3 +178,15 @@ def test_nobody_is_asked_once_the_probe_is_over(rig: Rig) -> None:
     assert before > 0
     time.sleep(0.2)
     assert asked <= before + 1
+
+
+def test_a_port_that_breaks_ends_the_worker_and_is_a_probe_that_failed(rig: Rig) -> None:
+    def change(_gpu: str | None, question: str) -> None:
+        if question == "ClockInfo(1)":
+            raise RuntimeError("can't start new thread")
+
+    rig.nvml.before = change
+    probed = rig.run("good")
+    assert (probed.outcome, probed.document) == ("failed", None)
+    assert "can't start new thread" in probed.why
+    assert dies(rig.pid())

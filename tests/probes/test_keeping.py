@@ -172,3 +172,16 @@ def test_a_probe_that_is_no_json_is_not_kept_and_costs_nothing(
     keep(history, replace(GOOD, why="\udcff"), 1.0, "boot-1")
     assert "a probe could not be kept" in caplog.text
     assert history.recent(1) == ()
+
+
+def test_a_record_whose_parts_do_not_fit_is_left_out(
+    history: History, clock: StillClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = SLOW.document
+    assert document is not None
+    elsewhere = replace(document.collectives[0], group=7)
+    wrong = replace(SLOW, document=replace(document, collectives=(elsewhere, *document.collectives[1:])))
+    memory = kept(history, [SLOW, wrong], clock)
+    assert memory.count() == 0
+    assert [finding.rule for finding in memory.held] == ["probe.busbw"]
+    assert "does not fit together" in caplog.text

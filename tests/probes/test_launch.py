@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from tests.groups import dies, living
 from tests.probes import workers
-from tests.probes.rig import PLAN, dies, living, open_files
+from tests.probes.rig import PLAN, open_files
 from wirewatch.core.probing.plan import Plan
 from wirewatch.probes.launch import StartError, Worker, environment
 

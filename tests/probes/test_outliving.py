@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.probes.rig import ROOT, dies
+from tests.groups import dies
+from tests.probes.rig import ROOT
 
 HANGING, SILENT = "tests.probes.hanging", "silent"
 """The real worker, that hangs while it loads its engine; and one that follows nobody."""

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from tests.probes.rig import PLAN, Rig, dies, open_files
+from tests.groups import dies
+from tests.probes.rig import PLAN, Rig, open_files
 from tests.support import EPOCH
 from wirewatch.core.probing.result import Probed
 

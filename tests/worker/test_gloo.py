@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.worker.working import Working, gone, torch_python
+from tests.groups import dies as gone
+from tests.worker.working import Working, torch_python
 from wirewatch.core.probing.document import Document
 from wirewatch.core.probing.plan import KIB, MIB, OPS, Plan
 

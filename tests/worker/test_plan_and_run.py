@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.groups import dies as gone
 from tests.worker.memory import MemoryEngine
-from tests.worker.working import MEMORY, ROOT, Working, document_of, gone
+from tests.worker.working import MEMORY, ROOT, Working, document_of
 from wirewatch.core.probing.document import Document, ErrorKind, encode_document
 from wirewatch.core.probing.plan import OPS, Plan, decode_plan, encode_plan, rounds
 from wirewatch.worker.engine import EngineError

@@ -13,6 +13,7 @@ from typing import Self
 
 from pydantic import TypeAdapter
 
+from tests.groups import living
 from wirewatch.core.probing.document import Document
 from wirewatch.core.probing.plan import Plan, encode_plan
 
@@ -129,25 +130,3 @@ class Working:
     def living(self) -> set[int]:
         """Processes of its group that live."""
         return living(self.process.pid)
-
-
-def living(group: int) -> set[int]:
-    """Processes of a group, but for those that only wait to be taken off the list."""
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            # The name before the last parenthesis may hold anything.
-            state, _, its_group, *_ = stat.read_text("utf-8").rpartition(")")[2].split()
-            if int(its_group) == group and state not in "ZX":
-                found.add(int(stat.parent.name))
-    return found
-
-
-def gone(group: int, seconds: float = 2.0) -> bool:
-    """Whether a whole process group dies within some seconds."""
-    end = time.monotonic() + seconds
-    while living(group):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True

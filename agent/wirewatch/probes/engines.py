@@ -39,8 +39,8 @@ def _found(module: str) -> bool:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Packages around a module are imported by this, and a broken one may raise anything."""
+    """Packages around a module are imported by this, and one of them may be broken."""
     try:
         return find_spec(module)
-    except Exception:  # noqa: BLE001
+    except (ImportError, AttributeError, OSError, RuntimeError, SyntaxError, ValueError):
         return None
