@@ -10,12 +10,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from wirewatch.core.collector import AnyCollector
+from wirewatch.core.errors import Unusable
 from wirewatch.core.types import Expect
 from wirewatch.hw.kubelet import SOCKET
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.verdict.policy import VerdictPolicy
 
 
-class ConfigError(Exception):
+class ConfigError(Unusable):
     """A configuration that cannot be used; the text is one line for the user."""
 
 
@@ -77,6 +79,7 @@ def _model(collectors: Sequence[AnyCollector]) -> type[Config]:
     options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
     policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
     policies["probe"] = (ProbePolicy, ProbePolicy())
+    policies["verdict"] = (VerdictPolicy, VerdictPolicy())
     section: dict[str, Any] = {"__base__": _Section}
     options_model = create_model("Collectors", **section, **options)
     policy_model = create_model("Policy", **section, **policies)
@@ -114,7 +117,10 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     for collector in ready:
         if min(collector.options.interval, collector.options.deadline) <= 0:
             raise ConfigError(f"{path}: collectors.{collector.name}: interval and deadline must be above 0 s")
-    for section, values in (("probe", config.probe), ("policy.probe", config.policy.probe)):
+    policy = config.policy
+    for section, values in (
+        ("probe", config.probe), ("policy.probe", policy.probe), ("policy.verdict", policy.verdict),
+    ):  # fmt: skip
         if wrong := values.wrong():
             raise ConfigError(f"{path}: {section}: {wrong}")
     return config, tuple(c for c in ready if c.options.enabled)

@@ -15,6 +15,10 @@ from wirewatch.core.types import Expect
 from wirewatch.daemon.run import Job
 from wirewatch.export.prometheus import Exposition
 from wirewatch.probes.components import components
+from wirewatch.verdict.fold import step
+from wirewatch.verdict.ledger import Ledger, Now
+from wirewatch.verdict.node import Judged, judged
+from wirewatch.verdict.policy import VerdictPolicy
 
 ROUNDS = 40
 WARM_UP = 5
@@ -44,13 +48,18 @@ def poll(job: Job, component: Component) -> Component:
     return after(component, job.run(component.memory))
 
 
+def decide(state: NodeState) -> Judged:
+    return judged(state, step(Ledger(), state, Now(0.0, 0.0), VerdictPolicy()))
+
+
 def one_round(bench: Bench, jobs: list[Job], text: Exposition, state: NodeState) -> NodeState:
     for job in jobs:
         name = job.collector.name
         component = state.components[name]
         state = state.with_component(bench.measure(f"poll {name}", lambda j=job, c=component: poll(j, c)))  # type: ignore[misc]
-    bench.measure("render after a change", lambda: text.render(state, ""))
-    bench.measure("render again", lambda: text.render(state, ""))
+    node = bench.measure("verdict", lambda: decide(state))
+    bench.measure("render after a change", lambda: text.render(node, ""))
+    bench.measure("render again", lambda: text.render(node, ""))
     return state
 
 

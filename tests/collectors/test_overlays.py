@@ -46,7 +46,7 @@ TABLE: dict[str, Sequence[Told]] = {
     "gpu-ecc-uncorrected": one("gpu.ecc_uncorrected", "GPU 5 dram", D, "2 uncorrected dram errors", "reset"),
     "gpu-row-remap-pending": one("gpu.row_remap_pending", "GPU 5", D, "1 uncorrected rows", "reset the GPU"),
     "gpu-row-remap-failed": one("gpu.row_remap_failed", "GPU 5", F, "8 uncorrected rows", "replace"),
-    "gpu-recovery-action": one("gpu.recovery_action", "GPU 7", F, "asks for gpu reset", "gpu reset"),
+    "gpu-recovery-action": one("gpu.recovery_action", "GPU 7", F, "asks for gpu reset", "reset the GPU"),
     "gpu-lost": (
         Told("gpu.lost", "GPU 5", F, f"0000:c3:00.0: lost: GPU {LOST}", "XID 79"),
         *(Told(f"{name}.blind", "GPU 5", U, LOST, "drain") for name in ("gpu", "nvlink", "pcie")),

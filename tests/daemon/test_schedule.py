@@ -8,12 +8,18 @@ from dataclasses import replace
 import pytest
 
 from tests.support import Node
+from wirewatch.cli.hardware import replayed
 from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
 from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
-from wirewatch.daemon.schedule import Board, Schedule
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
+from wirewatch.daemon.board import Board
+from wirewatch.daemon.release import Handles
+from wirewatch.daemon.schedule import Schedule
+from wirewatch.daemon.service import Remembered, Sockets, serve
+from wirewatch.daemon.sockets import tcp
 from wirewatch.hw.clock import SystemClock
 from wirewatch.probes.components import components
+from wirewatch.verdict.policy import VerdictPolicy
 
 TURNS = Metric("turns_total", Kind.COUNTER, (), "Turns.")
 
@@ -44,7 +50,7 @@ def collector(
 
 async def run(collectors: list[AnyCollector], until: Callable[[Board], bool]) -> tuple[Board, Schedule]:
     hardware = replace(Node().hardware, clock=SystemClock())
-    board = Board(collectors)
+    board = Board(collectors, hardware.clock)
     schedule = Schedule(collectors, hardware, Expect(), board)
     task = asyncio.create_task(schedule.run())
     async with asyncio.timeout(10):
@@ -137,6 +143,20 @@ def test_a_collector_that_raises_says_so_in_its_finding() -> None:
 
 @pytest.mark.parametrize("name", [c.name for c in components()])
 def test_nothing_is_healthy_before_the_first_poll(name: str) -> None:
-    board = Board(components())
+    board = Board(components(), SystemClock())
     assert board.state.components[name].health is Health.UNKNOWN
     assert not board.first_polls_done()
+
+
+def test_a_daemon_whose_verdict_breaks_ends_and_does_not_go_on_with_an_old_one() -> None:
+    nonsense = VerdictPolicy(plain=(1,))  # type: ignore[arg-type]
+    broken = replace(
+        collector("one", "a", lambda _: 1),
+        judge=lambda memory, _ok, _policy, _expect: (
+            memory, (Finding("one.gone", Health.FAILED, Subject(), "it is gone", "look for it"),)
+        ),
+    )  # fmt: skip
+    hardware, nvml = replayed("h200x8", (), loop=False)
+    with tcp("127.0.0.1", 0) as server, pytest.raises(ExceptionGroup) as error:
+        serve([broken], hardware, Expect(), Sockets([server]), Handles(nvml), Remembered(nonsense))
+    assert error.group_contains(TypeError)

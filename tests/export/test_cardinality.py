@@ -7,6 +7,7 @@ here by name, so that what exists today must leave it free.
 from tests.support import Node
 from wirewatch.core.component import NodeState
 from wirewatch.export.prometheus import Exposition
+from wirewatch.verdict.node import judged
 
 BUDGET, HOPPER_DETAIL, BLACKWELL_DETAIL = 1200, 2200, 3500
 SET_ASIDE = {
@@ -29,7 +30,7 @@ def eight_of_each() -> Node:
 
 
 def count(state: NodeState) -> int:
-    text, _ = Exposition("replay").render(state, "")
+    text, _ = Exposition("replay").render(judged(state), "")
     lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series twice"
     return len(lines)

@@ -11,6 +11,7 @@ import pytest
 from tests.support import Node
 from wirewatch.export.prometheus import Exposition
 from wirewatch.hw.recording import bundled_names, load_recording
+from wirewatch.verdict.node import judged
 
 HERE = Path(__file__).parent
 
@@ -22,7 +23,7 @@ def exposition(name: str) -> str:
     for seconds in (0.0, load_recording(name).times[-1]):
         node.clock.seconds = seconds
         node.poll(every=0.0)
-        text, _ = Exposition("replay").render(node.state, "")
+        text, _ = Exposition("replay").render(judged(node.state), "")
         parts.append(f"# at {seconds:g} s of {name}\n{text.decode()}")
     return "\n".join(parts)
 

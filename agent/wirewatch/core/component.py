@@ -14,6 +14,7 @@ BLIND_ACTION: Mapping[Why, str] = {
     Why.LOST: "drain the node and reset the part, or reboot; look for XID 79 in the kernel log",
     Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if it stays",
     Why.MALFORMED: "report this with a `wirewatch record`; the answer was not understood",
+    Why.RELEASED: "none: the GPUs are watched again when the release ends",
 }
 
 

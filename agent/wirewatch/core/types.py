@@ -22,6 +22,7 @@ class Why(Enum):
     LOST = "lost"
     TIMEOUT = "timeout"
     MALFORMED = "malformed"
+    RELEASED = "released"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, how bad, where, the numbers that show it, what to do, since when (Unix seconds)."""
+    """What is wrong, how bad, where, the numbers that show it, what to do, since when (Unix seconds).
+
+    `last`: when an event was last seen (Unix seconds); 0 for what was measured and holds now.
+    """
 
     rule: str
     health: Health
@@ -91,6 +95,7 @@ class Finding:
     evidence: str
     action: str
     since: float = 0.0
+    last: float = 0.0
 
     @property
     def key(self) -> tuple[str, Subject]:

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import Component, NodeState, after, overdue
+from wirewatch.core.component import Component, after, overdue
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
+from wirewatch.daemon.board import Board
 from wirewatch.daemon.lane import Lane
 from wirewatch.daemon.run import Job
 
@@ -18,21 +19,6 @@ SLACK = 3.0
 
 RETRY = 15.0
 """Seconds after which a collector that failed runs again, when its interval is longer."""
-
-
-class Board:
-    """The published state; replaced by one assignment, read by anybody."""
-
-    def __init__(self, collectors: Sequence[AnyCollector]) -> None:
-        self.state = NodeState({c.name: Component(c.name, c.start) for c in collectors})
-
-    def publish(self, component: Component) -> None:
-        self.state = self.state.with_component(component)
-
-    def first_polls_done(self) -> bool:
-        """Whether each collector has ended its first run, or is overdue with it."""
-        parts = self.state.components.values()
-        return all(c.outcome is not None or c.overdue_since is not None for c in parts)
 
 
 class Schedule:
@@ -46,6 +32,7 @@ class Schedule:
         self._expect = expect
         self._board = board
         self._turned: dict[str, float] = {}
+        self._kick = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -62,6 +49,11 @@ class Schedule:
             for c in self._collectors
         )
 
+    def kick(self) -> None:
+        """Let every collector run now: what they know has just ceased to be so."""
+        kick, self._kick = self._kick, asyncio.Event()
+        kick.set()
+
     async def _every(self, collector: AnyCollector, lane: Lane) -> None:
         clock = self._hardware.clock
         due = clock.mono()
@@ -71,7 +63,8 @@ class Schedule:
             # Missed turns are skipped: a collector that was late does not run twice to catch up.
             now = clock.mono()
             due = max(due + interval, now - (now - due) % interval + interval)
-            await self._sleep(collector, due, clock.mono)
+            if await self._kicked(collector, due, clock.mono):
+                due = clock.mono()
 
     def _interval(self, collector: AnyCollector) -> float:
         """Seconds to the next run; one that failed is not blind for longer than it must."""
@@ -79,9 +72,13 @@ class Schedule:
         component = self._board.state.components[collector.name]
         return interval if component.succeeding else min(interval, RETRY)
 
-    async def _sleep(self, collector: AnyCollector, due: float, mono: Callable[[], float]) -> None:
+    async def _kicked(self, collector: AnyCollector, due: float, mono: Callable[[], float]) -> bool:
+        """Wait until it is due, or until a kick; whether it was a kick."""
         self._turned[collector.name] = mono()
-        await asyncio.sleep(max(0.0, due - mono()))
+        try:
+            return await asyncio.wait_for(self._kick.wait(), max(0.0, due - mono()))
+        except TimeoutError:
+            return False
 
     async def _once(self, collector: AnyCollector, lane: Lane) -> None:
         board, clock = self._board, self._hardware.clock

@@ -7,21 +7,29 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from wirewatch import __version__
-from wirewatch.core.component import NodeState
 from wirewatch.export import documents, probedocuments, probing
 from wirewatch.export.prometheus import Exposition
-from wirewatch.verdict.node import JOB_READY, judge_node
+from wirewatch.verdict.node import Judged
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
     """What the interface may ask the daemon for."""
 
-    state: Callable[[], NodeState]
+    node: Callable[[], Judged]
     turning: Callable[[], bool]
     ready: Callable[[], bool]
     now: Callable[[], float]
+    mono: Callable[[], float]
     source: str
+    released_until: Callable[[], float] = lambda: 0.0
+    fresh_required: bool = False
+
+    def daemon(self) -> documents.Daemon:
+        """What the daemon says of itself now."""
+        return documents.Daemon(
+            self.now(), self.mono(), self.turning(), self.released_until(), self.fresh_required
+        )
 
 
 def application(status: Status) -> FastAPI:
@@ -35,7 +43,7 @@ def application(status: Status) -> FastAPI:
     @app.get("/metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
-        text, content_type = exposition.render(status.state(), request.headers.get("accept", ""))
+        text, content_type = exposition.render(status.node(), request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type})
 
     @app.get("/livez")
@@ -51,9 +59,9 @@ def application(status: Status) -> FastAPI:
     @app.get("/health", response_model=documents.HealthDocument)
     async def health() -> Response:
         """The verdict with its reasons: 200 for OK and DEGRADED, 503 for UNKNOWN and FAILED."""
-        state = status.state()
-        code = 200 if judge_node(state).health in JOB_READY else 503
-        return _json(documents.HEALTH.dump_json(documents.health(state, status.now())), code)
+        node = status.node()
+        document = documents.health(node, status.daemon())
+        return _json(documents.HEALTH.dump_json(document), 200 if node.verdict.job_ready else 503)
 
     _api(app, status)
     return app
@@ -65,18 +73,24 @@ def _api(app: FastAPI, status: Status) -> None:
     @app.get("/api/v1/state", response_model=documents.StateDocument)
     async def api_state() -> Response:
         """Everything that is known, collector by collector."""
-        document = documents.state(status.state(), status.now(), status.source)
+        document = documents.state(status.node(), status.now(), status.source)
         return _json(documents.STATE.dump_json(document), 200)
 
     @app.get("/api/v1/topology", response_model=documents.TopologyDocument)
     async def api_topology() -> Response:
         """GPUs, NVLink peers, PCI places, NICs and the paths between them, as one graph."""
-        return _json(documents.TOPOLOGY.dump_json(documents.topology(status.state(), status.now())), 200)
+        document = documents.topology(status.node().state, status.now())
+        return _json(documents.TOPOLOGY.dump_json(document), 200)
+
+    @app.get("/api/v1/findings", response_model=documents.FindingsDocument)
+    async def api_findings() -> Response:
+        """All findings with their stage: live, latched, on probation, acknowledged, suppressed."""
+        return _json(documents.FINDINGS.dump_json(documents.findings(status.node(), status.now())), 200)
 
     @app.get("/api/v1/probes", response_model=probedocuments.ProbesDocument)
     async def api_probes() -> Response:
         """The gate, the last complete probe with how its expectations follow, and the newest in short."""
-        document = probing.probes_of(status.state(), status.now())
+        document = probing.probes_of(status.node().state, status.now())
         return _json(probedocuments.PROBES.dump_json(document), 200)
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from wirewatch import __version__
-from wirewatch.core.component import Component, NodeState
+from wirewatch.core.component import Component
 from wirewatch.core.types import Finding, Health, Kind, Metric, Sample
-from wirewatch.verdict.node import judge_node
+from wirewatch.verdict.node import STAGES, Judged
 
 SUBJECT = ("rule", "gpu", "uuid", "link", "device", "port")
 
@@ -24,6 +24,19 @@ SEVERITY = Metric(
     "1 degraded, 2 failed; held while its collector is blind; no series when there is nothing wrong.",
 )
 SINCE = Metric("finding_since_timestamp_seconds", Kind.GAUGE, SUBJECT, "When the finding was first seen.")
+FINDINGS = Metric(
+    "findings",
+    Kind.GAUGE,
+    ("stage",),
+    "How many findings there are: live, latched (not seen, not repaired), on probation, acknowledged and "
+    "suppressed ones, which two take no part and have no other series.",
+)
+RELEASED = Metric(
+    "released_until_timestamp_seconds",
+    Kind.GAUGE,
+    (),
+    "Until when the GPUs are let go of by `wirewatch release`; 0 for not. UNKNOWN is meant meanwhile.",
+)
 SUCCESS = Metric(
     "collector_success", Kind.GAUGE, ("collector",), "1 when the collector's last run ended well and in time."
 )
@@ -47,20 +60,27 @@ APPLICABLE = Metric(
     "collector_applicable", Kind.GAUGE, ("collector",), "1 when there is something here for it to watch."
 )
 
-METRICS = (BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, SUCCESS, DURATION, CPU, LAST, FAILURES, APPLICABLE)
+METRICS = (
+    BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, FINDINGS, RELEASED, SUCCESS, DURATION, CPU, LAST, FAILURES,
+    APPLICABLE,
+)  # fmt: skip
 
 _SEVERITY = {Health.DEGRADED: 1, Health.FAILED: 2}
 
 
-def samples(state: NodeState, source: str) -> Iterable[Sample]:
-    verdict = judge_node(state)
+def samples(judged: Judged, source: str) -> Iterable[Sample]:
+    verdict = judged.verdict
     yield BUILD.sample(1, __version__, source)
     for health in Health:
         yield HEALTH.sample(verdict.health is health, health.name.lower())
     yield JOB_READY.sample(verdict.job_ready)
     for finding in verdict.findings:
         yield from _finding(finding)
-    for component in state.components.values():
+    stages = [standing.stage for standing in verdict.standings]
+    for stage in STAGES:
+        yield FINDINGS.sample(stages.count(stage), stage)
+    yield RELEASED.sample(judged.released_until)
+    for component in judged.state.components.values():
         yield from _component(component)
 
 

@@ -1,14 +1,15 @@
 """The state as Prometheus text or OpenMetrics, each metric family rendered once a change."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from wirewatch.core.component import NodeState
 from wirewatch.core.types import Kind, Sample
 from wirewatch.export import node
+from wirewatch.verdict.node import Judged
 
 PREFIX = "wirewatch_"
 _EOF = b"# EOF\n"
@@ -73,11 +74,13 @@ class Exposition:
         self._source = source
         self._formats: dict[str, _Texts] = {}
 
-    def render(self, state: NodeState, accept: str) -> tuple[bytes, str]:
+    def render(self, judged: Judged, accept: str) -> tuple[bytes, str]:
         """The text and its content type, chosen by the Accept header of the request."""
         encode, content_type = choose_encoder(accept)
         texts = self._formats.setdefault(content_type, _Texts(encode))
-        parts = [texts.part("", state, lambda: node.samples(state, self._source))]
-        parts += [texts.part(c.name, c.samples, lambda c=c: c.samples) for c in state.components.values()]  # type: ignore[misc]
+        parts = [texts.part("", judged, partial(node.samples, judged, self._source))]
+        parts += [
+            texts.part(c.name, c.samples, partial(tuple, c.samples)) for c in judged.state.components.values()
+        ]
         text = b"".join(parts)
         return (text + _EOF if "openmetrics" in content_type else text), content_type

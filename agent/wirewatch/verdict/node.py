@@ -1,30 +1,190 @@
-"""The node's verdict: the worst of the components that take part; knowing nothing is UNKNOWN."""
+"""The node's verdict: the worst of what is found and what is remembered; knowing nothing is UNKNOWN."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from wirewatch.core.component import NodeState
+from wirewatch.core.component import Component, NodeState
 from wirewatch.core.types import Finding, Health
+from wirewatch.verdict.fold import covered
+from wirewatch.verdict.ledger import (
+    LOST,
+    Entry,
+    Key,
+    Ledger,
+    Stage,
+    Suppression,
+    Word,
+    key_of_finding,
+    name_of,
+)
+from wirewatch.verdict.sight import found
 
 JOB_READY = frozenset({Health.OK, Health.DEGRADED})
+LIVE, LATCHED, PROBATION, ACKNOWLEDGED, SUPPRESSED = STAGES = (
+    "live", "latched", "probation", "acknowledged", "suppressed",
+)  # fmt: skip
+"""Of findings, as people see them."""
+_ABSENT = {
+    Stage.ACTIVE: "not seen now, which is not yet believed",
+    Stage.LATCHED: "not seen since, but silence repairs nothing",
+    Stage.PROBATION: "over, on probation",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A finding and what the ledger makes of it.
+
+    `measured`: how bad its collector calls it now, None where it does not see it; `takes_part`: whether it
+    counts for the node's health.
+    """
+
+    finding: Finding
+    stage: str
+    collector: str
+    measured: Health | None = None
+    times: int = 1
+    acked: Word | None = None
+    suppression: Suppression | None = None
+
+    @property
+    def key(self) -> Key:
+        return key_of_finding(self.finding)
+
+    @property
+    def id(self) -> str:
+        return name_of(self.key)
+
+    @property
+    def takes_part(self) -> bool:
+        return self.stage not in {ACKNOWLEDGED, SUPPRESSED}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`findings` worst first; `job_ready` says whether the next job may start here."""
+    """`findings` that count, worst first; `standings` are all of them, in the same order."""
 
     health: Health
     findings: tuple[Finding, ...]
+    standings: tuple[Standing, ...] = ()
 
     @property
     def job_ready(self) -> bool:
         return self.health in JOB_READY
 
 
-def judge_node(state: NodeState) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A state and its verdict: all that exporters may read; replaced by one assignment.
+
+    `polled_at`: the newest poll of any collector, `released_until`: the GPUs are let go of for so long; both
+    Unix seconds, 0 for never and not.
+    """
+
+    state: NodeState
+    verdict: Verdict
+    ledger: Ledger = field(default_factory=Ledger)
+    polled_at: float = 0.0
+    released_until: float = 0.0
+
+
+def judged(state: NodeState, ledger: Ledger | None = None) -> Judged:
+    known = ledger or Ledger()
+    return Judged(state, judge_node(state, known), known)
+
+
+def judge_node(state: NodeState, ledger: Ledger | None = None) -> Verdict:
     """The verdict of a state. A node on which nothing at all is watched is UNKNOWN, not OK."""
-    known = [c.health for c in state.components.values() if c.health is not None]
-    findings = [f for c in state.components.values() for f in c.findings]
-    ranked = sorted(findings, key=lambda f: (-f.health, f.rule, f.subject))
+    standings = sorted(_standings(state, ledger or Ledger()), key=_rank)
+    findings = tuple(s.finding for s in standings if s.takes_part)
+    bases = [health for health in map(_base, state.components.values()) if health is not None]
+    health = max([*bases, *(f.health for f in findings)], default=Health.UNKNOWN)
     takes_part = any(c.applicable or c.outcome is None for c in state.components.values())
-    health = max(known, default=Health.UNKNOWN)
-    return Verdict(health if takes_part else max(health, Health.UNKNOWN), tuple(ranked))
+    return Verdict(health if takes_part else max(health, Health.UNKNOWN), findings, tuple(standings))
+
+
+def _rank(standing: Standing) -> tuple[int, int, Key]:
+    finding = standing.finding
+    return (not standing.takes_part, -finding.health, (finding.rule, finding.subject))
+
+
+def _base(component: Component) -> Health | None:
+    """A component's health but for its findings; None when it takes no part."""
+    if component.outcome is None and not component.findings:
+        return Health.UNKNOWN
+    return Health.OK if component.applicable or component.findings else None
+
+
+def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
+    told = set()
+    for collector, finding in found(state, ledger.cards):
+        key = key_of_finding(finding)
+        told.add(key)
+        yield _suppressed(_live(collector, finding, ledger.entries.get(key)), ledger)
+    for key, entry in ledger.entries.items():
+        # What a collector that was switched off has found is nobody's business now.
+        here = entry.collector in state.components or entry.rule == LOST
+        if key not in told and here and entry.stage is not Stage.REMEMBERED:
+            yield _suppressed(_held(entry), ledger)
+
+
+def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
+    now = Standing(finding, LIVE, collector, finding.health)
+    if entry is None:
+        return now
+    now = replace(now, times=entry.times, acked=entry.acked)
+    if covered(entry, finding):
+        if entry.stage is Stage.REMEMBERED:
+            return replace(now, stage=ACKNOWLEDGED)
+        said = f"{finding.evidence}{_whose(entry)}"
+        over = replace(finding, health=min(finding.health, Health.DEGRADED), evidence=said)
+        return replace(now, finding=over, stage=PROBATION)
+    if finding.health < entry.health and entry.stage is Stage.ACTIVE:
+        why = "counts as FAILED until it is gone" if entry.times == 1 else _again(entry)
+        return replace(
+            now, finding=replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")
+        )
+    return now
+
+
+def _held(entry: Entry) -> Standing:
+    """What is not seen now and counts all the same."""
+    probation = entry.stage is Stage.PROBATION
+    unread = _unread(entry)
+    evidence = entry.evidence if entry.rule == LOST else f"{entry.evidence}; {_absent(entry)}"
+    evidence += _whose(entry) if probation else ""
+    evidence += f"; {_again(entry)}" if entry.times > 1 else ""
+    action = entry.action
+    if entry.stage is Stage.LATCHED or unread:
+        when = "if the part is gone for good" if unread else "once repaired"
+        action = f"{action}; {when}: `wirewatch findings ack {name_of(entry.key)}`"
+    if probation:
+        action = "none, if it stays away; if it comes back: " + action
+    health = Health.DEGRADED if probation else entry.health
+    finding = Finding(entry.rule, health, entry.subject, evidence, action, entry.since, entry.event)
+    stage = {Stage.ACTIVE: LIVE, Stage.LATCHED: LATCHED, Stage.PROBATION: PROBATION}[entry.stage]
+    return Standing(finding, stage, entry.collector, None, entry.times, entry.acked)
+
+
+def _absent(entry: Entry) -> str:
+    return "not seen now, since its part is not read" if _unread(entry) else _ABSENT[entry.stage]
+
+
+def _unread(entry: Entry) -> bool:
+    return entry.stage is Stage.ACTIVE and entry.mono is None
+
+
+def _again(entry: Entry) -> str:
+    return f"the {entry.times}. time within days"
+
+
+def _whose(entry: Entry) -> str:
+    return f"; acknowledged by {entry.acked.by}: {entry.acked.why}" if entry.acked else ""
+
+
+def _suppressed(standing: Standing, ledger: Ledger) -> Standing:
+    """A suppression covers what was known when it was given, and nothing worse."""
+    suppression = ledger.suppressions.get(standing.key)
+    if suppression is None or standing.finding.health > suppression.health or not standing.takes_part:
+        return standing
+    return replace(standing, stage=SUPPRESSED, suppression=suppression)

@@ -10,6 +10,7 @@ from wirewatch.core.pergpu import GpuMemory, Memories, filled, fold_gpus, is_los
 from wirewatch.core.ports import Gpu
 from wirewatch.core.rates import Streak, Window
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject
+from wirewatch.core.xids import RECOVERY
 
 THROTTLE_ACTIONS: Mapping[str, str] = {
     "hw_thermal_slowdown": "check fans, airflow and inlet temperature; reseat the heat sink if one GPU only",
@@ -133,10 +134,11 @@ def _recovery(memory: Memory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
         return
     known = number < len(RECOVERY_ACTIONS)
     name = RECOVERY_ACTIONS[number] if known else f"action {number}"
+    words = name.replace("_", " ")
     believed = memory.streaks["recovery"].count > 1
     health = RECOVERY_HEALTH.get(name, Health.FAILED if known else Health.DEGRADED)
-    evidence = f"the driver asks for {name.replace('_', ' ')}"
-    action = f"drain, then {name.replace('_', ' ')}; XID 154 in the kernel log tells the cause"
+    evidence = f"the driver asks for {words}"
+    action = f"{RECOVERY.get(words, f'drain, then {words}')}; XID 154 in the kernel log tells the cause"
     yield Finding(
         "gpu.recovery_action", health if believed else Health.DEGRADED, subject(gpu), evidence, action
     )

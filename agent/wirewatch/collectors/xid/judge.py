@@ -161,8 +161,9 @@ def _standing(memory: Memory) -> Iterator[Finding]:
         evidence += f": {one.message}" if one.message else ""
         evidence += "; over, says the driver (XID 154: None)" if one.ended else ""
         yield Finding(
-            rule, health, _subject(memory, card, link), evidence, _action(memory, rule, card), one.first
-        )
+            rule, health, _subject(memory, card, link), evidence, _action(memory, rule, card), one.first,
+            one.last,
+        )  # fmt: skip
 
 
 def _what(rule: str) -> str:
@@ -207,5 +208,6 @@ def _repeated(memory: Memory, policy: XidPolicy) -> Iterator[Finding]:
             )
             action = "run the vendor's diagnostics on this GPU; exchange it with another node's to be sure"
             yield Finding(
-                f"xid.{number}", Health.DEGRADED, _subject(memory, card, ""), evidence, action, times[0].at
-            )
+                f"xid.{number}", Health.DEGRADED, _subject(memory, card, ""), evidence, action, times[0].at,
+                times[-1].at,
+            )  # fmt: skip

@@ -1,0 +1,69 @@
+"""The published state: replaced by one assignment, read by anybody."""
+
+from collections.abc import Callable, Sequence
+
+from wirewatch.core.collector import AnyCollector
+from wirewatch.core.component import Component, NodeState
+from wirewatch.core.ports import Clock
+from wirewatch.probes.collector import NAME
+from wirewatch.probes.told import told
+from wirewatch.verdict.fold import step
+from wirewatch.verdict.ledger import Ledger, Now, Probes
+from wirewatch.verdict.node import Judged, judge_node
+from wirewatch.verdict.policy import VerdictPolicy
+
+
+class Board:
+    """What is known of the node, moved forward with each component; of the event loop alone.
+
+    Args:
+        ledger: what is remembered from before.
+        changed: told of each new ledger.
+    """
+
+    def __init__(
+        self, collectors: Sequence[AnyCollector], clock: Clock, *, policy: VerdictPolicy | None = None,
+        ledger: Ledger | None = None, changed: Callable[[Ledger], None] | None = None,
+        released_until: Callable[[], float] = lambda: 0.0,
+    ) -> None:  # fmt: skip
+        self._clock = clock
+        self._policy = policy or VerdictPolicy()
+        self._changed = changed
+        self._released_until = released_until
+        self._polled_at = 0.0
+        self._publish(NodeState({c.name: Component(c.name, c.start) for c in collectors}), ledger or Ledger())
+
+    @property
+    def state(self) -> NodeState:
+        return self.node.state
+
+    def publish(self, component: Component) -> None:
+        """One component has moved on."""
+        state = self.node.state.with_component(component)
+        self._polled_at = self._clock.now()
+        self._publish(state, step(self.node.ledger, state, self._now(state), self._policy))
+
+    def order(self, change: Callable[[Judged, VerdictPolicy, Now], Ledger]) -> Judged:
+        """Change the ledger on somebody's word; what `change` raises is the caller's."""
+        now = self._now(self.state)
+        ledger = change(self.node, self._policy, now)
+        self._publish(self.state, step(ledger, self.state, now, self._policy))
+        return self.node
+
+    def first_polls_done(self) -> bool:
+        """Whether each collector has ended its first run, or is overdue with it."""
+        parts = self.state.components.values()
+        return all(c.outcome is not None or c.overdue_since is not None for c in parts)
+
+    def _publish(self, state: NodeState, ledger: Ledger) -> None:
+        verdict = judge_node(state, ledger)
+        self.node = Judged(state, verdict, ledger, self._polled_at, self._released_until())
+        if self._changed is not None:
+            self._changed(ledger)
+
+    def _now(self, state: NodeState) -> Now:
+        mono = self._clock.mono()
+        probe = told(state.components.get(NAME), mono)
+        if probe is None:
+            return Now(self._clock.now(), mono)
+        return Now(self._clock.now(), mono, Probes(probe.complete, probe.clean, probe.watched))

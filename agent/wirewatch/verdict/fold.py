@@ -1,0 +1,234 @@
+"""Moving the ledger forward with each state. Pure.
+
+No verdict from silence: a fault that is not seen any more is held, then watched, then remembered, and the
+seconds count only while the part it was seen in is read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from wirewatch.core.component import NodeState
+from wirewatch.core.types import Finding, Health, Subject
+from wirewatch.verdict.flaps import comings, flapping
+from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Now, Stage, key_of_finding
+from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.sight import (
+    WORD,
+    asks_for_reset,
+    belonging,
+    cards,
+    found,
+    gone_for_good,
+    indexes,
+    looked_at,
+    measured_now,
+    named,
+    needs_nothing,
+    reading_of,
+)
+
+OVER = frozenset({Stage.PROBATION, Stage.REMEMBERED})
+_WORST = tuple(Stage)
+DRIFT = 600.0
+"""Seconds by which the time of an event may differ after a restart: the kernel's clock goes its own way."""
+
+
+def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> Ledger:
+    """The ledger after a look at a state."""
+    here = {**ledger.cards, **cards(state)}
+    live = _live(state, here)
+    came = comings(ledger.comings, ledger.told, live, now.mono, policy)
+    sight = _Sight(state, now, policy, replace(ledger, comings=came))
+    entries = {}
+    known = _named(ledger.entries, here)
+    for key in {**known, **live}:
+        moved = sight.move(known.get(key), live.get(key))
+        if moved is not None:
+            entries[key] = moved
+    suppressions = {key: one for key, one in ledger.suppressions.items() if now.at < one.until}
+    return replace(
+        ledger, gpus=max(ledger.gpus, len(belonging(state))), entries=entries, suppressions=suppressions,
+        complete=now.probes.complete, cards=here, comings=came, told=frozenset(live),
+    )  # fmt: skip
+
+
+def covered(entry: Entry, finding: Finding) -> bool:
+    """Whether the finding tells of an event that is over: acknowledged, or known already as over.
+
+    Any other than the known one is new, whatever the clock says; only after a restart, when the times of
+    events are made anew, does the time alone decide.
+    """
+    if not finding.last or not entry.event or entry.stage not in OVER:
+        return False
+    return finding.last == entry.event or _over_in(entry, finding.last)
+
+
+def _named(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
+    """The entries by their lasting names, as far as they are known by now.
+
+    Of two for one fault the worse is kept, unless the other knows the event as one that is over.
+    """
+    made = dict(entries)
+    for key, entry in entries.items():
+        part = named(entry.subject, gpus)
+        if part is not entry.subject:
+            del made[key]
+            renamed = replace(entry, subject=part)
+            other = made.get(renamed.key)
+            if other is None or (_worse(renamed, other) and not _over_in(other, renamed.event)):
+                made[renamed.key] = renamed
+    return made
+
+
+def _worse(one: Entry, other: Entry) -> bool:
+    return _WORST.index(one.stage) < _WORST.index(other.stage)
+
+
+def _over_in(entry: Entry, event: float) -> bool:
+    """Whether the entry is of before a restart, and says of an event that it was over by then."""
+    until = entry.acked.at if entry.acked else entry.last
+    return entry.stage in OVER and entry.mono is None and 0 < event <= until
+
+
+def _live(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:
+    """What is found now, by collector; of two with one name the worse."""
+    live: dict[Key, tuple[str, Finding]] = {}
+    for name, finding in found(state, known):
+        key = key_of_finding(finding)
+        if key not in live or live[key][1].health < finding.health:
+            live[key] = (name, finding)
+    return live
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    state: NodeState
+    now: Now
+    policy: VerdictPolicy
+    ledger: Ledger
+
+    def move(self, entry: Entry | None, live: tuple[str, Finding] | None) -> Entry | None:
+        """What becomes of one fault; None for nothing to remember."""
+        if live is None:
+            return None if entry is None else self._unseen(entry)
+        collector, finding = live
+        if entry is None:
+            return self._new(collector, finding)
+        if entry.event and self._other_boot(entry):
+            # What is told now is of this boot: it cannot be what was over in another.
+            entry = replace(entry, event=0.0, last=0.0)
+        if covered(entry, finding):
+            # Kept for as long as it is told: what is over would be new again.
+            known = replace(entry, event=finding.last)
+            return self._unseen(known) or known
+        if self._ended(entry, finding):
+            told = replace(entry, subject=finding.subject, evidence=finding.evidence, event=finding.last)
+            return self._probation(told)
+        return self._seen(entry, collector, finding)
+
+    def _ended(self, entry: Entry, finding: Finding) -> bool:
+        """Whether an event that is still told is over: whoever tells it says so, or a reset came since.
+
+        One that is milder and new is none that has ended.
+        """
+        if not finding.last or entry.stage in OVER:
+            return False
+        known = entry.event + (DRIFT if entry.mono is None else 0.0)
+        if finding.health < entry.health and finding.last <= known:
+            return True
+        return finding.last <= entry.last and self._was_reset(entry)
+
+    def _new(self, collector: str, finding: Finding) -> Entry | None:
+        flaps = flapping(self.ledger.comings.get(key_of_finding(finding), ()), self.policy)
+        if not (finding.health is Health.FAILED or flaps) or self.policy.forgets(finding.rule):
+            return None
+        evidence = f"{finding.evidence}; {flaps}" if flaps else finding.evidence
+        return Entry(
+            finding.rule, finding.subject, collector, Health.FAILED, Stage.ACTIVE, evidence,
+            finding.action, finding.since or self.now.at, finding.last or self.now.at, finding.last,
+            boot=self.ledger.boot, asked=self._asks(finding.subject),
+            mono=self.now.mono if finding.last else None,
+        )  # fmt: skip
+
+    def _seen(self, entry: Entry, collector: str, finding: Finding) -> Entry | None:
+        """It is there: again, or still; what was FAILED once is so at any health that its rule gives it."""
+        if max(entry.health, finding.health) < Health.FAILED or self.policy.forgets(finding.rule):
+            return None
+        again = entry.stage in OVER
+        of_now = measured_now(collector, self.now.probes.complete)
+        return replace(
+            entry, subject=finding.subject, collector=collector, stage=Stage.ACTIVE, health=Health.FAILED,
+            evidence=finding.evidence, action=finding.action, last=finding.last or self.now.at,
+            event=finding.last if finding.health is Health.FAILED else entry.event,
+            times=entry.times + again, boot=self.ledger.boot if of_now else entry.boot, absent=0.0, probes=0,
+            since=finding.since or self.now.at if again else entry.since,
+            asked=self._asks(finding.subject) or (entry.asked and not again), acked=None,
+            mono=self.now.mono if finding.last else None,
+        )  # fmt: skip
+
+    def _unseen(self, entry: Entry) -> Entry | None:
+        if entry.rule == LOST:
+            return entry
+        if self.policy.forgets(entry.rule):
+            return None
+        looked = looked_at(self.state, entry, self.now.probes.complete)
+        if gone_for_good(self.state, entry.subject.uuid, self.ledger.gpus):
+            if entry.stage not in OVER:
+                return self._probation(entry)
+            looked = reading_of(self.state, entry.collector)
+        counted = self._count(entry, looked)
+        if looked is None:
+            return counted
+        if entry.stage in OVER:
+            return self._watched(counted)
+        taken_back = entry.rule == WORD and entry.stage is Stage.ACTIVE and entry.mono is not None
+        return self._probation(counted) if taken_back else self._gone(counted)
+
+    def _count(self, entry: Entry, looked: float | None) -> Entry:
+        """Seconds and probes without the fault; a probe that finds anything begins the count anew."""
+        probes = entry.probes
+        if self.now.probes.complete != self.ledger.complete:
+            probes = probes + (looked is not None) if self.now.probes.clean else 0
+        asked = entry.asked or (entry.stage not in OVER and self._asks(entry.subject))
+        if looked is None:
+            return replace(entry, probes=probes, asked=asked, mono=None)
+        passed = 0.0 if entry.mono is None else max(0.0, looked - entry.mono)
+        index = indexes(self.state).get(entry.subject.uuid, entry.subject.gpu)
+        return replace(
+            entry, subject=replace(entry.subject, gpu=index), absent=entry.absent + passed, probes=probes,
+            asked=asked, mono=looked,
+        )  # fmt: skip
+
+    def _gone(self, entry: Entry) -> Entry:
+        """A reboot ends everything; where silence does not, a reset does; elsewhere some time."""
+        if self._other_boot(entry):
+            return self._probation(entry)
+        settled = entry.absent >= self.policy.settle
+        if self.policy.latches(entry.rule) or (entry.times >= self.policy.latch_after and settled):
+            return self._probation(entry) if self._was_reset(entry) else replace(entry, stage=Stage.LATCHED)
+        return self._probation(entry) if settled else entry
+
+    def _was_reset(self, entry: Entry) -> bool:
+        """The driver asked for a reset of this GPU, and says that it needs none any more."""
+        return entry.asked and needs_nothing(self.state, entry.subject.uuid)
+
+    def _watched(self, entry: Entry) -> Entry | None:
+        policy = self.policy
+        if entry.absent >= policy.recurrence:
+            return None
+        proven = entry.probes >= policy.clean_probes or not self.now.probes.watched
+        if entry.stage is Stage.PROBATION and entry.absent >= policy.probation and proven:
+            return replace(entry, stage=Stage.REMEMBERED)
+        return entry
+
+    def _probation(self, entry: Entry) -> Entry:
+        looked = reading_of(self.state, entry.collector)
+        return replace(
+            entry, stage=Stage.PROBATION, absent=0.0, probes=0, last=self.now.at, asked=False, mono=looked
+        )
+
+    def _other_boot(self, entry: Entry) -> bool:
+        return "" not in {entry.boot, self.ledger.boot} and entry.boot != self.ledger.boot
+
+    def _asks(self, subject: Subject) -> bool:
+        return asks_for_reset(self.state, subject.uuid)

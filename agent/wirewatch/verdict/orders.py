@@ -1,0 +1,111 @@
+"""What an operator may say of findings: acknowledge, suppress until a date, take that back. Pure."""
+
+from dataclasses import replace
+
+from wirewatch.core.types import Health
+from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, Word
+from wirewatch.verdict.node import ACKNOWLEDGED, Standing, Verdict
+from wirewatch.verdict.policy import DAY, VerdictPolicy
+
+LEAST = 4
+"""Digits of an id that must be given."""
+
+
+class OrderError(Exception):
+    """An order that cannot be followed; the text is one line for the user."""
+
+
+def pick(verdict: Verdict, name: str) -> Standing:
+    """The finding whose id begins so.
+
+    Raises:
+        OrderError: none or several do, or too few digits to tell.
+    """
+    if len(name) < LEAST:
+        raise OrderError(f"give at least {LEAST} digits of the id: {name!r}")
+    found: dict[str, Standing] = {}
+    for standing in verdict.standings:
+        if standing.id.startswith(name.lower()):
+            found.setdefault(standing.id, standing)
+    if len(found) != 1:
+        what = "no finding has" if not found else f"{len(found)} findings have"
+        raise OrderError(f"{what} an id that begins with {name!r}; see `wirewatch findings list`")
+    return next(iter(found.values()))
+
+
+def acknowledge(ledger: Ledger, standing: Standing, said: Word, mono: float) -> Ledger:
+    """The part was repaired, says the operator: what is remembered becomes probation, probation ends.
+
+    Raises:
+        OrderError: it is measured now, so that no word can end it.
+    """
+    finding, entry = standing.finding, ledger.entries.get(standing.key)
+    if standing.stage == ACKNOWLEDGED:
+        raise OrderError(f"{standing.id} is acknowledged already")
+    if entry is not None and entry.rule == LOST:
+        return ledger.without_entry(entry.key)
+    # Not the standing's stage: one that is suppressed may be on probation as well.
+    if entry is not None and entry.stage is Stage.PROBATION:
+        return ledger.with_entry(replace(entry, stage=Stage.REMEMBERED, acked=said))
+    if finding.last or standing.measured is None:
+        return ledger.with_entry(_over(standing, entry or _noted(standing, ledger.boot), said, mono))
+    if entry is not None and standing.measured < Health.FAILED:
+        return ledger.without_entry(entry.key)
+    raise OrderError(
+        f"{standing.id} is measured at this moment ({finding.rule}, {finding.subject}): repair it, "
+        "or `wirewatch findings suppress` it until a date"
+    )
+
+
+def _noted(standing: Standing, boot: str) -> Entry:
+    """An event that was never FAILED, to be remembered since somebody has seen to it."""
+    finding = standing.finding
+    return Entry(
+        finding.rule, finding.subject, standing.collector, finding.health, Stage.REMEMBERED,
+        finding.evidence, finding.action, finding.since, finding.last, finding.last, boot=boot,
+    )  # fmt: skip
+
+
+def _over(standing: Standing, entry: Entry, said: Word, mono: float) -> Entry:
+    stage = Stage.PROBATION if entry.health is Health.FAILED else Stage.REMEMBERED
+    event = standing.finding.last or entry.event
+    return replace(
+        entry,
+        stage=stage,
+        event=event,
+        last=said.at,
+        acked=said,
+        absent=0.0,
+        probes=0,
+        asked=False,
+        mono=mono,
+    )
+
+
+def suppress(ledger: Ledger, standing: Standing, until: float, said: Word, policy: VerdictPolicy) -> Ledger:
+    """The finding takes no part until a date (Unix seconds), unless it gets worse than it is now.
+
+    Raises:
+        OrderError: a date that is past, or too far away.
+    """
+    if not until > said.at:
+        raise OrderError("the date is past")
+    if until - said.at > policy.longest_suppression:
+        raise OrderError(
+            f"at most {policy.longest_suppression / DAY:g} days ([policy.verdict] longest_suppression)"
+        )
+    finding = standing.finding
+    one = Suppression(finding.rule, finding.subject, finding.health, until, said)
+    return replace(ledger, suppressions={**ledger.suppressions, one.key: one})
+
+
+def unsuppress(ledger: Ledger, standing: Standing) -> Ledger:
+    """The finding takes part again.
+
+    Raises:
+        OrderError: it is not suppressed.
+    """
+    if standing.key not in ledger.suppressions:
+        raise OrderError(f"{standing.id} is not suppressed")
+    kept = {key: one for key, one in ledger.suppressions.items() if key != standing.key}
+    return replace(ledger, suppressions=kept)

@@ -1,0 +1,195 @@
+"""What a state shows of a part: whether it was looked at, and what the driver says of a GPU."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from wirewatch.core.component import Component, NodeState, blind_rule
+from wirewatch.core.types import Finding, Health, Ok, Subject
+from wirewatch.verdict.ledger import Entry, Stage
+
+WORD = "xid.154"
+"""What the kernel's log last said of a GPU's needs: told until it is taken back, or the machine is booted."""
+RECOVERY = frozenset({"gpu.recovery_action", WORD})
+"""Findings by which the driver asks for a reset."""
+_TELL_RECOVERY = ("gpu", "xid")
+"""Collectors of these findings."""
+_PROBE = "probe"
+"""The collector that looks now and then, and names no GPU in its series."""
+_PORTS = "infiniband"
+"""The collector whose devices have ports."""
+_LASTS: Mapping[str, tuple[str, str]] = {"infiniband.port_down": ("rdma_port_state", "active")}
+"""Rules that are found by what a collector remembers, with a series that is 0 while the fault lasts: after a
+restart the collector's silence says nothing."""
+
+
+def looked_at(state: NodeState, entry: Entry, probes: int) -> float | None:
+    """When (monotonic seconds) the part was last read, None when it is not: not knowing is not "gone".
+
+    A collector that succeeds tells of each part by its series; a part that it names in none was not read.
+    A probe's finding was looked for when a probe was made: `probes` are the complete ones since start.
+    """
+    mono = reading_of(state, entry.collector)
+    component = state.components.get(entry.collector)
+    if mono is None or component is None or not component.samples or _blind(component, entry.subject):
+        return None
+    if not _gpu_told(state, component, entry.subject) or not _place_told(state, component, entry):
+        return None
+    held = entry.stage in {Stage.ACTIVE, Stage.LATCHED}
+    unproven = held and not measured_now(entry.collector, probes)
+    return None if unproven or _lasts(component, entry) else mono
+
+
+def reading_of(state: NodeState, collector: str) -> float | None:
+    """When (monotonic seconds) a collector last read; None when its newest turn failed or is overdue."""
+    component = state.components.get(collector)
+    if component is None or not component.succeeding or not isinstance(component.outcome, Ok):
+        return None
+    return component.outcome.mono
+
+
+def measured_now(collector: str, probes: int) -> bool:
+    """Whether what is told is of now: a probe's findings stand until the next, over restarts and boots."""
+    return collector != _PROBE or probes > 0
+
+
+def _blind(component: Component, part: Subject) -> bool:
+    """Whether the collector says that it cannot read this part, or one that may be this."""
+    rule = blind_rule(component.name)
+    return any(f.rule == rule and _may_be(f.subject, part) for f in component.findings)
+
+
+def _may_be(one: Subject, other: Subject) -> bool:
+    """Whether two names may be of the same part, or of a part and what it belongs to.
+
+    A GPU that does not tell its UUID may be any: indexes change.
+    """
+    levels = [
+        (one.uuid, other.uuid),
+        (one.link, other.link),
+        (one.device, other.device),
+        (one.port, other.port),
+    ]
+    if not one.uuid and not other.uuid:
+        levels.append((one.gpu, other.gpu))
+    return all(mine == theirs or not mine or not theirs for mine, theirs in levels)
+
+
+def _labels(component: Component | None, *names: str) -> set[tuple[str, ...]]:
+    """Values of these labels in all series that have them."""
+    return {
+        tuple(s.labels[s.metric.labels.index(name)] for name in names)
+        for s in (component.samples if component else ())
+        if set(names) <= set(s.metric.labels)
+    }
+
+
+def _gpu_told(state: NodeState, component: Component, part: Subject) -> bool:
+    """Whether series tell of the GPU: the collector's own, or the inventory's of one that the probe found."""
+    level, name = ("uuid", part.uuid) if part.uuid else ("gpu", part.gpu)
+    teller = _inventory(state) if component.name == _PROBE else component
+    return not name or (name,) in _labels(teller, level)
+
+
+def _place_told(state: NodeState, component: Component, entry: Entry) -> bool:
+    """Whether series tell of the network device, or of the GPU of which only the address is known."""
+    part = entry.subject
+    if part.uuid or not part.device:
+        return True
+    if entry.rule.startswith("xid."):
+        return part.device in {address.partition(".")[0] for (address,) in _labels(_inventory(state), "pci")}
+    if component.name != _PORTS:
+        return True
+    told = _labels(component, "device", "port")
+    return any(device == part.device and part.port in {"", port} for device, port in told)
+
+
+def _lasts(component: Component, entry: Entry) -> bool:
+    """Whether a series shows that the fault lasts, although nobody finds it."""
+    metric, state = _LASTS.get(entry.rule, ("", ""))
+    labels = (entry.subject.device, entry.subject.port, state)
+    return any(s.metric.name == metric and s.labels == labels and s.value == 0 for s in component.samples)
+
+
+def _inventory(state: NodeState) -> Component | None:
+    component = state.components.get("inventory")
+    return component if component is not None and component.succeeding else None
+
+
+def answering(state: NodeState) -> frozenset[str]:
+    """UUIDs of the GPUs that tell their names."""
+    return frozenset(indexes(state))
+
+
+def indexes(state: NodeState) -> Mapping[str, str]:
+    """Today's index of each GPU that tells its name, by UUID."""
+    return {uuid: gpu for uuid, gpu, _ in _labels(_inventory(state), "uuid", "gpu", "pci")}
+
+
+def found(state: NodeState, known: Mapping[str, Subject]) -> Iterator[tuple[str, Finding]]:
+    """Every finding with its collector; a GPU of which only the address is told has its name.
+
+    `known`: who was last seen at each address.
+    """
+    gpus = {**known, **cards(state)}
+    for name, component in state.components.items():
+        for finding in component.findings:
+            part = named(finding.subject, gpus)
+            yield name, finding if part is finding.subject else replace(finding, subject=part)
+
+
+def named(part: Subject, gpus: Mapping[str, Subject]) -> Subject:
+    """The part by its lasting name: the kernel's log is read before NVML has told who is where."""
+    gpu = None if part.uuid else gpus.get(part.device)
+    return part if gpu is None else replace(gpu, link=part.link)
+
+
+def cards(state: NodeState) -> Mapping[str, Subject]:
+    """Each GPU that tells its name, by its PCI address without function."""
+    told = _labels(_inventory(state), "pci", "uuid", "gpu")
+    return {pci.partition(".")[0]: Subject(gpu=gpu, uuid=uuid) for pci, uuid, gpu in told if pci and uuid}
+
+
+def belonging(state: NodeState) -> frozenset[str]:
+    """UUIDs of the GPUs that tell their names, and of those that are missed."""
+    inventory = _inventory(state)
+    missed = {finding.subject.uuid for finding in inventory.findings} if inventory else set()
+    return answering(state) | (missed - {""})
+
+
+def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
+    """Whether another GPU is in its place: nobody misses it, and as many answer as ever were (`most`)."""
+    return bool(uuid) and uuid not in belonging(state) and 0 < most <= len(answering(state))
+
+
+def asks_for_reset(state: NodeState, uuid: str) -> bool:
+    """Whether the driver says now, and surely, that this GPU needs one.
+
+    What the kernel's log says counts only where NVML does not say the contrary: then its word is no measure.
+    """
+    return Health.FAILED in _wishes(state, uuid) and not _says_none(state, uuid)
+
+
+def needs_nothing(state: NodeState, uuid: str) -> bool:
+    """Whether the driver says that this GPU needs nothing: its word, not its silence.
+
+    All who would tell of a wish must be reading: after a start they come one after the other.
+    """
+    readings = [reading_of(state, name) for name in _TELL_RECOVERY if name in state.components]
+    return None not in readings and not _wishes(state, uuid) and _says_none(state, uuid)
+
+
+def _says_none(state: NodeState, uuid: str) -> bool:
+    component = state.components.get("gpu")
+    return component is not None and any(
+        s.metric.name == "gpu_recovery_action" and s.labels[1:] == (uuid, "none") and s.value == 1
+        for s in component.samples
+    )
+
+
+def _wishes(state: NodeState, uuid: str) -> list[Health]:
+    return [
+        finding.health
+        for component in state.components.values()
+        for finding in component.findings
+        if uuid and finding.rule in RECOVERY and finding.subject.uuid == uuid
+    ]

@@ -1,0 +1,207 @@
+"""The runbook has an entry for every rule that the code can make, and says of each what the code does."""
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from itertools import chain
+
+import click
+import pytest
+
+from tests.collectors.test_overlays import AFTER_HALF_AN_HOUR, OF_THE_DRIVER, TABLE
+from tests.support import Node
+from tests.tools import pages, rules
+from tests.tools.runbook import LABELS, PAGE, Entry, code, entries, entry_of, page
+from wirewatch.cli import cli
+from wirewatch.collectors.gpudirect.judge import ACTIONS
+from wirewatch.collectors.infiniband.counters import ERRORS, LINK_DOWNED
+from wirewatch.collectors.nvlink.policy import DEFAULT_LIMITS
+from wirewatch.collectors.xid.judge import OTHER_ACTIONS
+from wirewatch.core.bits import fabric_troubles
+from wirewatch.core.component import BLIND_ACTION
+from wirewatch.core.types import Expect, Health
+from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
+from wirewatch.export import node
+from wirewatch.hw.overlay import bundled_overlays
+from wirewatch.probes.components import components
+from wirewatch.verdict.policy import VerdictPolicy
+
+DEMO = "demo-dgx-h200"
+AFTERS = ("At once", "By time", "Next probe", "Probation", "Latches")
+JUDGED = {kind for kind, one in {"link_downed": LINK_DOWNED, **ERRORS}.items() if one.limit}
+MASKS = (*(1 << shift for shift in range(0, 8, 2)), *(number << 8 for number in range(16)))
+"""Fabric health masks that complain of one thing each."""
+
+
+def errors(family: str, kinds: Iterable[str]) -> set[str]:
+    return {f"{family}.{kind}_errors" for kind in kinds}
+
+
+FAMILIES: Mapping[str, set[str]] = {
+    "*.*": {"xid.*", "sxid.*"},
+    "xid.*": {"xid.*"},
+    "*.blind": {f"{one.name}.blind" for one in components()},
+    "nvlink.*_errors": errors("nvlink", DEFAULT_LIMITS),
+    "infiniband.*_errors": errors("infiniband", JUDGED),
+    "fabric.*": {
+        "fabric.configuration_*" if name.startswith("configuration_") else f"fabric.{name}"
+        for name in chain.from_iterable(fabric_troubles(mask) for mask in MASKS)
+    },
+    "gpudirect.*": {f"gpudirect.{name}" for name in ACTIONS},
+    "kernel.*": {f"kernel.{kind}" for kind in OTHER_ACTIONS},
+}
+"""What the patterns in the code can become."""
+ELSEWHERE = {
+    **dict.fromkeys(OF_THE_DRIVER, "gpu.blind"),
+    **dict.fromkeys(AFTER_HALF_AN_HOUR, "probe.failed"),
+}
+"""Rules of the bundled faults that the table of all others leaves out."""
+
+each_entry = pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.title)
+
+
+def test_every_rule_has_one_entry_and_every_entry_a_rule() -> None:
+    named = [name for entry in entries() for name in entry.names]
+    assert len(named) == len(set(named))
+    told = {n for n, xid in XIDS.items() if xid.severity is not Severity.NOTED} | {RECOVERY_CHANGED}
+    numbered = {name for name in named if re.fullmatch(r"xid\.\d+", name)}
+    assert numbered <= {f"xid.{number}" for number in told}
+    made = rules.patterns(rules.sources())
+    assert set(named) - numbered == {rule for one in made for rule in FAMILIES.get(one, {one})}
+
+
+def test_patterns_that_the_code_makes_are_those_that_are_filled_here() -> None:
+    assert {one for one in rules.patterns(rules.sources()) if "*" in one} == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('Finding("fans.slow", 1)', {"fans.slow"}),
+        ('faults.Breach(rule=f"fans.{kind}_slow")', {"fans.*_slow"}),
+        (
+            'for kind, n in (("slow", 1), ("off", 2)):\n    Finding(f"fans.{kind}", n)',
+            {"fans.slow", "fans.off"},
+        ),
+        ('RULE = "fans.off"\nFinding(RULE)', {"fans.off"}),
+        ('def f(x):\n    return f"fans.{x}"\nFinding(f(1))', {"fans.*"}),
+        ('def f(x, rule):\n    Finding(rule)\nf(1, "fans.off")', {"fans.off"}),
+        ("Finding(entry.rule)", set()),
+    ],
+)
+def test_a_rule_is_found_however_it_is_given(source: str, found: set[str]) -> None:
+    assert rules.patterns({"fans.py": source}) == found
+
+
+@pytest.mark.parametrize("source", ["Finding(names[0])", "Finding()", "Finding(rule)", "Finding(f(1))"])
+def test_a_rule_that_cannot_be_found_is_told(source: str) -> None:
+    with pytest.raises(rules.UnknownRuleError):
+        rules.patterns({"fans.py": source})
+
+
+@each_entry
+def test_an_entry_is_whole(entry: Entry) -> None:
+    assert tuple(entry.points) == LABELS
+    assert all(entry.points.values())
+    assert entry.points["After"].startswith(AFTERS)
+    assert entry.overlays or entry.like
+
+
+@each_entry
+def test_what_comes_after_is_what_the_policy_says(entry: Entry) -> None:
+    policy, after = VerdictPolicy(), entry.points["After"]
+    for rule in entry.names:
+        if Health.FAILED.name not in entry.points["How bad"]:
+            assert not after.startswith(("Probation", "Latches"))
+        elif policy.latches(rule):
+            assert after.startswith("Latches")
+        else:
+            assert after.startswith("At once" if policy.forgets(rule) else "Probation")
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_an_entry_says_of_a_bundled_fault_what_the_code_does(name: str) -> None:
+    for told in TABLE[name]:
+        entry = entry_of(told.rule)
+        assert told.health.name in entry.points["How bad"]
+        assert told.action.lower() in entry.text.lower()
+        assert name in entry.overlays
+
+
+@each_entry
+def test_a_fault_that_an_entry_names_makes_its_rule(entry: Entry) -> None:
+    for overlay in () if entry.like else entry.overlays:
+        made = {told.rule for told in TABLE.get(overlay, ())} | {ELSEWHERE.get(overlay, "")}
+        assert any(entry.has(rule) for rule in made), overlay
+
+
+def test_the_page_names_every_bundled_fault_and_no_other() -> None:
+    named = {one for one in code(page()) if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", one)}
+    assert named - {DEMO, "h200x4-idle"} == set(bundled_overlays())
+
+
+@pytest.mark.parametrize(
+    ("rule", "collector", "recording", "expect"),
+    [
+        ("gpu.missing", "inventory", DEMO, Expect(gpus=9)),
+        ("nvlink.links_missing", "nvlink", DEMO, Expect(nvlink_links=19)),
+        ("infiniband.ports_missing", "infiniband", DEMO, Expect(rdma_ports=11)),
+        ("gpudirect.missing", "gpudirect", "h200x4-idle", Expect(gpudirect=True)),
+    ],
+)
+def test_what_is_rehearsed_by_an_expectation(
+    rule: str, collector: str, recording: str, expect: Expect
+) -> None:
+    (said,) = [f"{k} = {str(v).lower()}" for k, v in asdict(expect).items() if v is not None]
+    assert f"`[expect] {said}`" in entry_of(rule).points["Rehearse"]
+    at = Node(recording, expect=expect)
+    at.poll(collector, times=3)
+    assert {(f.rule, f.health) for f in at.state.components[collector].findings} == {(rule, Health.FAILED)}
+
+
+def test_a_rate_that_no_link_reaches_makes_all_of_them_slow() -> None:
+    assert "`[policy.nvlink] slow_ratio = 1.1`" in entry_of("nvlink.slow").points["Rehearse"]
+    at = Node(DEMO)
+    at.policy("nvlink", slow_ratio=1.1)
+    at.poll("nvlink", times=3)
+    assert {f.rule for f in at.state.components["nvlink"].findings} == {"nvlink.slow"}
+
+
+def test_the_defaults_on_the_page_are_those_of_the_policy() -> None:
+    block = re.search(r"^    \[policy\.verdict\]\n(?:    .*\n)+", page(), re.MULTILINE)
+    assert block is not None
+    told = tomllib.loads(block[0])["policy"]["verdict"]
+    assert {k: tuple(v) if isinstance(v, list) else v for k, v in told.items()} == asdict(VerdictPolicy())
+
+
+def test_what_to_do_when_blind_is_what_findings_say() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page(), re.MULTILINE))
+    assert rows.items() >= {why.value: action for why, action in BLIND_ACTION.items()}.items()
+
+
+@pytest.mark.parametrize("line", sorted({one for one in code(page()) if one.startswith("wirewatch ")}))
+def test_a_command_on_the_page_is_one(line: str) -> None:
+    words = shlex.split(line)[1:]
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words.pop(0))
+        assert found is not None
+        command = found
+    options = {name for one in command.params for name in one.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_the_metrics_on_the_page_exist() -> None:
+    known = {metric.name for metric in (*node.METRICS, *(m for c in components() for m in c.metrics))}
+    assert set(re.findall(r"\bwirewatch_([a-z_]+)", page())) <= known
+
+
+def test_links_lead_somewhere() -> None:
+    for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page()):
+        target = (pages.DOCS / path).resolve() if path else PAGE
+        assert target.exists(), path
+        heads = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE) if anchor else []
+        slugs = {re.sub(r"[^a-z0-9_ -]", "", head.lower()).replace(" ", "-") for head in heads}
+        assert not anchor or anchor in slugs, anchor

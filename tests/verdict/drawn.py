@@ -1,0 +1,259 @@
+"""A node drawn by hand: what its collectors tell at each look, and what the ledger makes of it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from wirewatch.collectors.gpu.samples import RECOVERY
+from wirewatch.collectors.gpudirect.samples import CHECK
+from wirewatch.collectors.infiniband.samples import STATE
+from wirewatch.collectors.inventory import GPU_INFO, NODE
+from wirewatch.collectors.nvlink.samples import LINKS
+from wirewatch.collectors.pcie.samples import WIDTH
+from wirewatch.collectors.xid.samples import LAST, SOURCE
+from wirewatch.core.component import Component, NodeState, Step, after, blind_finding, overdue
+from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
+from wirewatch.daemon.latches import load, save
+from wirewatch.probes.samples import FRESH
+from wirewatch.verdict.fold import step
+from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, Word, key_of
+from wirewatch.verdict.node import Standing, Verdict, judge_node
+from wirewatch.verdict.orders import acknowledge, pick, suppress, unsuppress
+from wirewatch.verdict.policy import VerdictPolicy
+
+D, U, F = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
+EPOCH = 1_795_223_090.0
+HUNG = Absent(Why.TIMEOUT, "the driver timed out", 10)
+GONE = Absent(Why.LOST, "was here before, is not enumerated any more")
+COLLECTORS = ("inventory", "nvlink", "gpu", "pcie", "xid", "infiniband", "gpudirect", "probe")
+_OF = {
+    "gpu.lost": "inventory",
+    "gpu.missing": "inventory",
+    "fabric": "nvlink",
+    "sxid": "xid",
+    "kernel": "xid",
+}
+
+
+def collector_of(rule: str) -> str:
+    return _OF.get(rule) or _OF.get(rule.partition(".")[0]) or rule.partition(".")[0]
+
+
+def reloaded(ledger: Ledger, boot: str) -> Ledger:
+    """What a file keeps of a ledger."""
+    entries = {key: replace(entry, mono=None) for key, entry in ledger.entries.items()}
+    return replace(ledger, boot=boot, entries=entries, complete=0, comings={}, told=frozenset())
+
+
+class Drawn:
+    """Two GPUs and two ports, unless told otherwise; time moves with each look.
+
+    `gpus` in the order of their indexes. `found`: what is wrong, told while its part is read, or known from
+    before. `wants`: GPUs whose driver asks for a reset. `mute`: names of GPUs and devices of which no series
+    tells. `down`: collectors that fail, and why; `waiting`: not read yet.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, *, gpus: tuple[str, ...] = ("GPU-a", "GPU-b"),
+        ports: tuple[str, ...] = ("mlx5_0", "mlx5_1"), **policy: object,
+    ) -> None:  # fmt: skip
+        self.policy = VerdictPolicy(**policy)  # type: ignore[arg-type]
+        self.folder = folder
+        self.gpus, self.ports = list(gpus), list(ports)
+        self.down_ports: set[str] = set()
+        self.at, self.mono = EPOCH, 1000.0
+        self.boot = "boot-1"
+        self.wants: set[str] = set()
+        self.mute: set[str] = set()
+        self.down: dict[str, Absent] = {}
+        self.waiting: set[str] = set()
+        self.found: dict[tuple[str, Subject], Finding] = {}
+        self.known: set[Key] = set()
+        self.probes = Probes(0, clean=False, watched=False)
+        self.ledger = Ledger(self.boot)
+        self.state = self._fresh()
+        self.recovery_told = True
+
+    @staticmethod
+    def _fresh() -> NodeState:
+        return NodeState({name: Component(name, None) for name in COLLECTORS})
+
+    # What is there
+
+    def gpu(self, uuid: str = "GPU-a", **levels: str) -> Subject:
+        return Subject(gpu=str(self.gpus.index(uuid)) if uuid in self.gpus else "9", uuid=uuid, **levels)
+
+    def find(self, rule: str, part: Subject, health: Health = F, last: float = 0.0) -> None:
+        self.found[rule, part] = Finding(rule, health, part, f"evidence of {rule}", "repair it", last, last)
+
+    def event(self, rule: str, part: Subject, health: Health = F) -> None:
+        """Something happens now, and is told from now on."""
+        self.find(rule, part, health, last=self.at + 15.0)
+
+    def end(self, rule: str, part: Subject) -> None:
+        """Whoever tells of an event calls it over."""
+        told = self.found[rule, part]
+        self.found[rule, part] = replace(told, health=D)
+
+    def clear(self, rule: str, part: Subject) -> None:
+        self.found.pop((rule, part), None)
+
+    def fall_off(self, uuid: str) -> None:
+        """A GPU is not enumerated any more, and whoever knew it misses it."""
+        part = self.gpu(uuid)
+        self.gpus.remove(uuid)
+        self.known.add(key_of("gpu.lost", part))
+        self.found["gpu.lost", part] = Finding("gpu.lost", F, part, str(GONE), "drain")
+        for name in ("nvlink", "gpu", "pcie"):
+            self.found[f"{name}.blind", part] = blind_finding(name, part, GONE)
+            self.known.add(key_of(f"{name}.blind", part))
+
+    def come_back(self, uuid: str) -> None:
+        self.gpus.append(uuid)
+        self.found = {key: f for key, f in self.found.items() if key[1].uuid != uuid}
+
+    def probed(self, *, clean: bool = True) -> None:
+        """One more complete probe."""
+        self.probes = Probes(self.probes.complete + 1, clean, watched=True)
+
+    # Looking
+
+    def look(self, seconds: float = 15.0, times: int = 1) -> Verdict:
+        """So many looks, each so many seconds after the one before; the verdict after the last."""
+        for _ in range(times):
+            self.at += seconds
+            self.mono += seconds
+            for name in COLLECTORS:
+                self.poll(name)
+            self.step()
+        return self.verdict
+
+    def poll(self, name: str) -> None:
+        if name not in self.waiting:
+            self.state = self.state.with_component(self._polled(self.state.components[name]))
+
+    def hang(self, name: str) -> None:
+        """The collector's turn does not end."""
+        self.state = self.state.with_component(overdue(self.state.components[name], self.at, 10.0))
+
+    def _polled(self, component: Component) -> Component:
+        name = component.name
+        if name in self.down:
+            failed = Failed(self.down[name], self.at, self.mono)
+            return after(component, Step(failed, 0.0, None, (), (), None))
+        found = tuple(f for f in self._findings() if collector_of(f.rule) == name and self._tells(f))
+        self.known |= {key_of(f.rule, f.subject) for f in found}
+        samples = tuple(self._samples(name))
+        ok = Ok(None, self.at, self.mono)
+        return after(component, Step(ok, 0.0, None, found, samples, bool(samples or found)))
+
+    def _tells(self, finding: Finding) -> bool:
+        """Whether its collector can know of it: it reads the part, or did so since it was started."""
+        part = finding.subject
+        away = bool(part.uuid) and part.uuid not in self.gpus
+        unread = away or not self.mute.isdisjoint({part.uuid, part.device})
+        return not unread or key_of(finding.rule, part) in self.known or bool(finding.last)
+
+    def _findings(self) -> Iterator[Finding]:
+        yield from self.found.values()
+        for uuid in sorted(self.wants & set(self.gpus)):
+            yield Finding("gpu.recovery_action", F, self.gpu(uuid), "asks for gpu reset", "reset it")
+
+    def _samples(self, name: str) -> Iterator[Sample]:
+        if name == "probe":
+            yield FRESH.sample(1)
+        elif name == "gpudirect":
+            yield CHECK.sample(1, "acs", "passed")
+        elif name == "infiniband":
+            for device in self.ports:
+                if device not in self.mute:
+                    yield STATE.sample(device not in self.down_ports, device, "1", "active")
+        else:
+            if name == "xid":
+                yield SOURCE.sample(1, "kmsg")
+            yield from (s for u in self.gpus if u not in self.mute for s in self._of_gpu(name, u))
+
+    def _of_gpu(self, name: str, uuid: str) -> Iterator[Sample]:
+        index = str(self.gpus.index(uuid))
+        address = f"0000:{ord(uuid[-1]):02x}:00.0"
+        if name == "inventory":
+            yield NODE.sample(1, "NVIDIA H200", str(len(self.gpus)), "570", "", "")
+            yield GPU_INFO.sample(1, index, uuid, "NVIDIA H200", address, "0", "", "", "")
+        elif name == "gpu":
+            if self.recovery_told:
+                yield RECOVERY.sample(uuid not in self.wants, index, uuid, "none")
+                yield RECOVERY.sample(uuid in self.wants, index, uuid, "gpu_reset")
+        else:
+            metric = {"nvlink": LINKS, "pcie": WIDTH, "xid": LAST}[name]
+            yield metric.sample(18, index, uuid, *(["active"] if metric is LINKS else []))
+
+    # What becomes of it
+
+    def now(self) -> Now:
+        return Now(self.at, self.mono, self.probes)
+
+    def step(self) -> None:
+        self.ledger = step(self.ledger, self.state, self.now(), self.policy)
+
+    @property
+    def verdict(self) -> Verdict:
+        return judge_node(self.state, self.ledger)
+
+    @property
+    def health(self) -> Health:
+        return self.verdict.health
+
+    def entry(self, rule: str, part: Subject) -> Entry:
+        return self.ledger.entries[key_of(rule, part)]
+
+    def stage(self, rule: str, part: Subject) -> Stage | None:
+        found = self.ledger.entries.get(key_of(rule, part))
+        return found.stage if found else None
+
+    def standing(self, rule: str, part: Subject) -> Standing | None:
+        wanted = key_of(rule, part)
+        return next((s for s in self.verdict.standings if s.key == wanted), None)
+
+    # What people and machines do
+
+    def restart(self, boot: str | None = None, down: float = 20.0) -> None:
+        """The daemon ends and starts again, by way of its file if there is a folder; nothing was read yet."""
+        self.boot = boot or self.boot
+        if self.folder is None:
+            self.ledger = reloaded(self.ledger, self.boot)
+        else:
+            path = self.folder / "latches.json"
+            assert save(path, self.ledger, self.at) == ""
+            self.ledger = load(path, self.boot, self.at)
+        self.at += down
+        self.mono += down
+        self.probes = Probes(0, clean=False, watched=self.probes.watched)
+        self.state = self._fresh()
+        self.known.clear()
+
+    def reboot(self, boot: str = "boot-2") -> None:
+        """The machine starts again: its kernel log is empty, its monotonic clock begins anew."""
+        self.found = {key: f for key, f in self.found.items() if not f.last}
+        self.wants = set()
+        self.restart(boot, down=180.0)
+        self.mono = 60.0
+
+    def ack(self, rule: str, part: Subject) -> None:
+        said = Word("ann", "cable exchanged", self.at)
+        self.ledger = acknowledge(self.ledger, self._picked(rule, part), said, self.mono)
+        self.step()
+
+    def suppress(self, rule: str, part: Subject, seconds: float = 3600.0) -> None:
+        said = Word("ann", "waiting for a part", self.at)
+        one = self._picked(rule, part)
+        self.ledger = suppress(self.ledger, one, self.at + seconds, said, self.policy)
+        self.step()
+
+    def unsuppress(self, rule: str, part: Subject) -> None:
+        self.ledger = unsuppress(self.ledger, self._picked(rule, part))
+        self.step()
+
+    def _picked(self, rule: str, part: Subject) -> Standing:
+        standing = self.standing(rule, part)
+        assert standing is not None, f"{rule} of {part} is not shown"
+        return pick(self.verdict, standing.id)
