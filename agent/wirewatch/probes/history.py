@@ -5,7 +5,7 @@ Whatever the disk does, nothing here raises: what could not be kept or read is a
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
@@ -22,6 +22,7 @@ from wirewatch.probes.historyfile import (
     open_file,
     put_aside,
 )
+from wirewatch.probes.news import News, Place, before, mark, since
 from wirewatch.probes.records import MAX_BYTES, MAX_RECORDS, By, Damaged, Record, Row, Wanted, insert, select
 from wirewatch.probes.state import refused
 
@@ -95,6 +96,18 @@ class History:
         if isinstance(found, Absent):
             return found
         return found[0] if found else Absent(Why.MISSING, "no such probe in the history")
+
+    def before(self, count: int) -> News | Absent:
+        """The last `count` complete probes that a daemon folded, and those of its after them; none forced."""
+        return self._do(lambda connection: before(connection, count))
+
+    def since(self, seen: Place | None, count: int) -> News | Absent:
+        """The last `count` that others added after `seen`, None for after what a daemon folded."""
+        return self._do(lambda connection: since(connection, seen, count))
+
+    def mark(self, places: Sequence[Place]) -> Absent | None:
+        """Note that a daemon has taken these over; Absent where that was not noted."""
+        return self._do(lambda connection: mark(connection, places))
 
     def close(self) -> None:
         """Close the file; all later calls are Absent."""

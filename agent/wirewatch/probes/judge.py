@@ -1,5 +1,6 @@
 """Folding probes into what is believed: confirmed, and held while none can run. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from wirewatch.core.probing.result import Probed
@@ -23,14 +24,15 @@ def judge(
 ) -> tuple[Memory, tuple[Finding, ...]]:
     """The memory after one turn, and what is wrong."""
     reading = ok.value
-    new = replace(memory, still=reading.still, refusal=reading.refusal, engine=reading.engine)
+    new = replace(take_all(memory, reading.others, policy), seen=reading.seen)
+    new = replace(new, still=reading.still, refusal=reading.refusal, engine=reading.engine)
     if reading.late and reading.refusal is not None:
         new = replace(new, late=(ok.mono, reading.refusal))
     new = _skip(options, new, ok)
     if reading.probed is not None:
         new = take(new, reading.probed, ok.mono, policy)
-    fresh = new.last_mono is not None and ok.mono - new.last_mono <= options.fresh
-    new = replace(new, fresh=fresh)
+    until = None if new.last_mono is None else new.last_mono + options.fresh
+    new = replace(new, fresh=until is not None and ok.mono <= until, fresh_until=until)
     if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
         # Somebody has made other use of the wires: what was found says nothing about them now.
         new = replace(new, held=(), streaks={}, failures=0)
@@ -47,6 +49,13 @@ def _skip(options: ProbeOptions, memory: Memory, ok: Ok[Reading]) -> Memory:
         return memory
     skips = {**memory.skips, reason: memory.skips.get(reason, 0) + 1}
     return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})
+
+
+def take_all(memory: Memory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy) -> Memory:
+    """The memory after several probes, each with when it ended."""
+    for probed, mono in probes:
+        memory = take(memory, probed, mono, policy)
+    return memory
 
 
 def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Memory:
@@ -72,7 +81,7 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
     unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
     return replace(
         counted, last=probed, last_mono=mono, failures=0, streaks=streaks, held=findings,
-        unconfirmed=unconfirmed,
+        unconfirmed=unconfirmed, completed=counted.completed + 1, clean=bool(probed.gpus) and not found,
     )  # fmt: skip
 
 

@@ -1,44 +1,60 @@
-"""Probes into the history, and back out of it when the daemon starts again."""
+"""Probes into the history, and back out of it when the daemon starts again or others have added some."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
-
-from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.collector import Collector
 from wirewatch.core.ports import Clock, Hardware, Question
 from wirewatch.core.probing.result import Probed
-from wirewatch.core.probing.sound import unsound
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Expect
 from wirewatch.probes.history import History
-from wirewatch.probes.judge import take
+from wirewatch.probes.judge import take, take_all
+from wirewatch.probes.news import START, Place
+from wirewatch.probes.own import Own, unlike
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.records import Record
+from wirewatch.probes.records import By, Record
+from wirewatch.probes.taking import MOST, Found, Others, ended
+from wirewatch.probes.told import ProbeTold, of_memory
+from wirewatch.probes.understood import PROBED, understood
 from wirewatch.probes.values import Memory, Reading
+
+__all__ = ["PROBED", "boot_id", "keep", "keeping", "newest", "remember"]
 
 log = logging.getLogger(__name__)
 
-PROBED = TypeAdapter(Probed)
-REMEMBERED, LOOKED_AT = 50, 2000
-"""Complete probes of its own that a starting daemon looks back on, of so many of everybody's."""
+REMEMBERED = 50
+"""Complete probes that a starting daemon looks back on."""
 Component = Collector[Reading, Memory, ProbeOptions, ProbePolicy]
 
 
-def keeping(component: Component, history: History, boot_id: str) -> Component:
-    """The component, with every probe that it runs kept."""
+def keeping(component: Component, history: History, boot_id: str, expect: Expect | None = None) -> Component:
+    """The component, with every probe that it runs kept, and those of other processes taken over.
+
+    `expect`: that of the component, since a probe against other figures is not as its own.
+    """
+    others = Others(history, boot_id, expect or Expect())
 
     def read(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
-        reading = component.read(hardware, memory, options)
-        if not isinstance(reading, Absent) and reading.probed is not None:
-            keep(history, reading.probed, hardware.clock.now(), boot_id)
-        return reading
+        found = others.look(hardware, memory.seen, options)
+        # Already now, since a probe that has just been run need not be run again.
+        reading = component.read(hardware, take_all(memory, found.probes, component.policy), options)
+        if isinstance(reading, Absent):
+            return reading
+        if reading.probed is not None:
+            # Those that ended before this one could begin stand before it in the history, too.
+            late = others.look(hardware, found.seen, options)
+            found = Found((*found.probes, *late.probes), late.seen)
+            keep(history, reading.probed, hardware.clock.now(), boot_id, "daemon")
+        return replace(reading, others=found.probes, seen=found.seen)
 
     return replace(component, read=read)
 
 
-def keep(history: History, probed: Probed, at: float, boot_id: str) -> None:
-    """Add a probe; one that cannot be kept is told in the log and costs nothing else."""
+def keep(history: History, probed: Probed, at: float, boot_id: str, by: By | None = None) -> None:
+    """Add a probe; one that cannot be kept is told in the log and costs nothing else.
+
+    `by`: who ran it, where the probe itself tells that it is a recorded one.
+    """
     try:
         document = PROBED.dump_json(probed).decode()
     except ValueError as error:
@@ -47,7 +63,7 @@ def keep(history: History, probed: Probed, at: float, boot_id: str) -> None:
     failed = history.add(
         Record(
             at=at, boot_id=boot_id, result=probed.outcome, forced=probed.forced,
-            by="command" if probed.by == "command" else "daemon", engine=probed.plan.engine,
+            by=by or ("command" if probed.by == "command" else "daemon"), engine=probed.plan.engine,
             gpu_seconds=probed.held_seconds * len(probed.gpus), document=document,
         )
     )  # fmt: skip
@@ -61,30 +77,46 @@ def boot_id(hardware: Hardware) -> str:
     return told if isinstance(told, str) else ""
 
 
-def remember(history: History, clock: Clock, policy: ProbePolicy) -> Memory:
-    """What the probes of before amount to; counters begin at 0 again."""
-    records = history.recent(LOOKED_AT)
-    if isinstance(records, Absent):
-        log.warning("the history of probes cannot be read: %s", records)
+def remember(history: History, clock: Clock, policy: ProbePolicy, own: Own | None = None) -> Memory:
+    """What the probes of before amount to that a daemon ran or took over; counters begin at 0 again.
+
+    With `own` also those of other processes that no daemon has looked at yet; a daemon does so in its turns.
+    """
+    told = _before(history, own)
+    if isinstance(told, Absent):
+        log.warning("the history of probes cannot be read: %s", told)
         return Memory()
+    rows, seen = told
     memory = Memory()
-    for record in reversed(_telling(records)):
-        try:
-            probed = PROBED.validate_json(record.document)
-        except ValidationError as error:
-            log.warning("a probe of before is not understood: %s", error.errors()[0]["msg"])
-            continue
-        if wrong := unsound(probed):
-            log.warning("a probe of before does not fit together: %s", wrong)
-            continue
-        # Unix time may have been set back since; the order of the records is theirs.
-        memory = take(memory, probed, clock.mono() - max(0.0, clock.now() - record.at), policy)
-    return replace(memory, runs={}, gpu_seconds=0.0)
+    for record in rows:
+        probed = understood(record)
+        if probed is not None and _counts(record, probed, own):
+            memory = take(memory, probed, ended(record, clock), policy)
+    return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
 
 
-def _telling(records: Sequence[Record]) -> list[Record]:
-    """The daemon's newest complete probes, and what came after the last of them, newest first."""
-    ours = [record for record in records if record.by == "daemon" and not record.forced]
-    complete = [record for record in ours if record.result == "ok"][:REMEMBERED]
-    newer = ours[: ours.index(complete[0])] if complete else ours[:REMEMBERED]
-    return [*newer[:REMEMBERED], *complete]
+def _counts(record: Record, probed: Probed, own: Own | None) -> bool:
+    return record.by != "command" or (own is not None and not unlike(probed, record.boot_id, own))
+
+
+def _before(history: History, own: Own | None) -> tuple[list[Record], Place] | Absent:
+    """Records in their order, and the place of the newest that a daemon has folded."""
+    folded = history.before(REMEMBERED)
+    if isinstance(folded, Absent):
+        return folded
+    rows = {place.number: record for place, record in folded.rows}
+    if own is not None:
+        others = history.since(START, MOST)
+        if isinstance(others, Absent):
+            return others
+        rows |= {place.number: record for place, record in others.rows}
+    return [rows[number] for number in sorted(rows)], folded.newest
+
+
+def newest(
+    history: History, clock: Clock, policy: ProbePolicy, options: ProbeOptions, own: Own | None = None
+) -> ProbeTold:
+    """What the history tells of the newest complete probe where no daemon runs; see `remember` for `own`."""
+    memory = remember(history, clock, policy, own)
+    until = None if memory.last_mono is None else memory.last_mono + options.fresh
+    return of_memory(replace(memory, fresh_until=until), clock.mono())

@@ -6,7 +6,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-By = Literal["daemon", "command"]
+By = Literal["daemon", "command", "taken"]
+"""Who ran it; `taken` is a command's that a daemon has folded as if it were its own."""
 
 MAX_RECORDS = 2000
 MAX_BYTES = 64 << 20
@@ -94,7 +95,7 @@ def insert(connection: sqlite3.Connection, row: Row, max_records: int, max_bytes
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        added = connection.execute(_INSERT, (*row.values, row.size, _crc(row.values)))
+        added = connection.execute(_INSERT, (*row.values, row.size, crc_of(row.values)))
         _trim(connection, added.lastrowid or 0, max_records, max_bytes)
         connection.execute("COMMIT")
     finally:
@@ -125,16 +126,22 @@ def select(connection: sqlite3.Connection, count: int, wanted: Wanted) -> tuple[
         sqlite3.Error: it could not be read.
     """
     values = {"result": wanted.result, "by": wanted.by, "forced": wanted.forced, "count": max(count, 0)}
-    return tuple(_record(row) for row in connection.execute(_SELECT, values))
+    return tuple(record_of(row) for row in connection.execute(_SELECT, values))
 
 
-def _record(row: tuple[Any, ...]) -> Record:
+def record_of(row: tuple[Any, ...]) -> Record:
+    """The record of a row of all columns but `id` and `bytes`, in their order, `crc` last.
+
+    Raises:
+        Damaged: it is not what was added.
+    """
     *values, crc = row
-    if _crc(tuple(values)) != crc:
+    if crc_of(tuple(values)) != crc:
         raise Damaged("a record is not what was added")
     at, boot_id, result, forced, by, engine, gpu_seconds, document = values
     return Record(at, boot_id, result, bool(forced), by, engine, gpu_seconds, document)
 
 
-def _crc(values: tuple[Any, ...]) -> int:
+def crc_of(values: tuple[Any, ...]) -> int:
+    """Over all columns but `id`, `bytes` and itself."""
     return zlib.crc32(ascii(values).encode("ascii"))

@@ -8,6 +8,7 @@ from wirewatch.core.rates import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.probes.budget import Spent
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
+from wirewatch.probes.news import Place
 
 Key = tuple[str, Subject, Health]
 """Rule, of what, and how bad it gets: a probe that was not conclusive confirms nothing worse."""
@@ -18,6 +19,8 @@ class Reading:
     """One look at the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
 
     `late`: the refusal came after Slurm, the topology or the lock was asked, which is not done each turn.
+    `others`: probes that other processes ran before that one, each with when it ended (monotonic seconds);
+    `seen`: the newest row of the history that was looked at, None where there is none.
     """
 
     facts: Facts
@@ -27,6 +30,8 @@ class Reading:
     refusal: Refusal | None
     probed: Probed | None = None
     late: bool = False
+    others: tuple[tuple[Probed, float], ...] = ()
+    seen: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,10 @@ class Memory:
     `failures` those that could not be done.
     `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
     while none can run. `gpu_seconds` since start. `skipped`: when (monotonic seconds) each reason was last
-    counted; `late`: when and why a probe was refused after everything had been asked.
+    counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
+    since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
+    nothing. `fresh_until`: monotonic seconds at which its results are withdrawn. `seen`: the newest row of
+    the history that is in here.
     """
 
     still: Stillness = field(default_factory=Stillness)
@@ -71,8 +79,20 @@ class Memory:
     refusal: Refusal | None = None
     engine: str | Absent = ""
     fresh: bool = False
+    fresh_until: float | None = None
+    completed: int = 0
+    clean: bool = False
+    seen: Place | None = None
     past: tuple[Past, ...] = ()
 
     def count(self) -> int:
         """Probes so far, however they ended."""
         return sum(self.runs.values())
+
+
+def complete(memory: Memory) -> tuple[int, bool]:
+    """Complete probes since start, whoever ran them but for forced ones; whether the newest found nothing.
+
+    A probe of processors tells nothing of wires, and so is never clean.
+    """
+    return memory.completed, memory.clean

@@ -1,0 +1,88 @@
+"""A node whose daemon keeps a history, with `wirewatch probe` run beside it by way of that history alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.probes.drawn import of_order
+from tests.probes.idle import Idle
+from wirewatch.core.component import Component
+from wirewatch.core.probing.order import Order
+from wirewatch.core.probing.result import Outcome, Probed
+from wirewatch.core.types import Absent
+from wirewatch.probes.ask import Asked, Wish, ask
+from wirewatch.probes.collector import probe_component
+from wirewatch.probes.history import History, Limits
+from wirewatch.probes.keeping import keep, keeping, remember
+from wirewatch.probes.own import Own, read_own
+from wirewatch.probes.records import By, Record
+from wirewatch.probes.state import State
+
+BOOT = "boot-1"
+
+
+class Sharing(Idle):
+    """`folder` is the state's; the daemon's history is open in `history`, with these limits."""
+
+    def __init__(self, folder: Path, count: int = 2, limits: Limits = Limits(), **options: Any) -> None:  # noqa: B008
+        super().__init__(count, **options)
+        # Long after the start of its machine, so that what was yesterday has a time of its own.
+        self.clock.seconds = 1e6
+        self.state, self._limits = State(folder), limits
+        self.history: History | None = None
+        self.start()
+
+    def start(self) -> None:
+        """The daemon, perhaps again: all that it knows is in the history."""
+        if self.history is not None:
+            self.history.close()
+        self.history = History.open(self.state.history, self.clock, self._limits)
+        start = remember(self.history, self.clock, self.rules_used)
+        made = probe_component(self.made, self.rules_used, self.expect, start)
+        self.collector = keeping(made, self.history, BOOT, self.expect)
+        self.component = Component(self.collector.name, self.collector.start)
+
+    def command(self, **wish: Any) -> Asked:
+        """`wirewatch probe`, as a process of its own would run it."""
+        told = ask(self.hardware, self.made, self.rules_used, self.expect, Wish(**wish), self.state)
+        assert told.probed is not None, told.refusal
+        return told
+
+    def other(self, outcome: Outcome = "ok", by: By = "command", boot_id: str = BOOT, **knobs: Any) -> Probed:
+        """One probe as the daemon would order it, that another process has run and kept just now."""
+        began = self.clock.now()
+        self.clock.seconds += 1.5
+        probed = of_order(self.order("daemon" if by == "daemon" else "command"), began, outcome, **knobs)
+        with self.writing() as history:
+            keep(history, probed, self.clock.now(), boot_id, by)
+        return probed
+
+    @contextmanager
+    def writing(self) -> Iterator[History]:
+        """The history as another process has it open."""
+        history = History.open(self.state.history, self.clock, self._limits)
+        try:
+            yield history
+        finally:
+            history.close()
+
+    def order(self, by: Any = "command") -> Order:
+        """What would be ordered now of all that is here."""
+        port = replace(self.probes, result=lambda order: of_order(order, 0.0), ordered=[])
+        hardware = replace(self.hardware, probe=port)
+        ask(hardware, self.made, self.rules_used, self.expect, Wish(force=True), None)
+        return replace(port.ordered[0], by=by, forced=False)
+
+    def own(self) -> Own:
+        told = read_own(self.hardware, self.made, self.expect, BOOT)
+        assert not isinstance(told, Absent)
+        return told
+
+    def records(self) -> list[Record]:
+        """All that is kept, oldest first."""
+        with self.writing() as history:
+            told = history.recent(10_000)
+        assert not isinstance(told, Absent), told
+        return list(reversed(told))
