@@ -4,9 +4,10 @@
 
 Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
 fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together,
-or `probe faults`, or `preempt`; these three want several GPUs, and `probe` wants nccl-tests.
+or `release`, or `probe faults`, or `preempt`; these three want several GPUs, and `probe` wants nccl-tests.
+`release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
 
-WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost` and `recover` try the kit itself without GPUs.
+WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover` and `release` try the kit without GPUs.
 """
 
 import argparse
@@ -19,7 +20,9 @@ from pathlib import Path
 
 from tests.hardware.kit import Report
 
-PARTS = ("parity", "wires", "cost", "interference", "record", "recover", "probe", "faults", "preempt")
+PARTS = (
+    "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
+)  # fmt: skip
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -12,10 +12,11 @@ import click
 from wirewatch.config import Config, ConfigError, expectations
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.daemon.sockets import ListenError
 from wirewatch.hw.nvml.client import NvmlClient
 
 if TYPE_CHECKING:
+    from wirewatch.daemon.release import Handles
+    from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.probes.state import State
 
 log = logging.getLogger(__name__)
@@ -56,12 +57,15 @@ def serve(
     host, port = address(listen or config.listen.address)
     with ExitStack() as stack:
         state = _state(config, replay, stack)
-        sockets = _sockets(host, port, _socket_path(config, replay))
+        sockets = _sockets(host, port, _socket_path(config, replay), stack)
         hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
         stack.callback(nvml.stop)
         components = (*collectors, *_probing(config, hardware, state, stack))
-        _announce(hardware, sockets[0])
-        run_daemon(components, hardware, expectations(config), sockets)
+        _announce(hardware, sockets.questions[0])
+        run_daemon(
+            components, hardware, expectations(config), sockets, _handles(hardware, nvml),
+            _remembered(config, hardware, state),
+        )  # fmt: skip
 
 
 def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | None":
@@ -110,10 +114,21 @@ def _probing(
     stack.callback(history.close)
     if history.set_aside is not None:
         log.warning("%s", history.set_aside)
-    start = remember(history, hardware.clock, policy)
-    return (
-        keeping(probe_component(options, policy, expectations(config), start), history, boot_id(hardware)),
-    )
+    expect = expectations(config)
+    component = probe_component(options, policy, expect, remember(history, hardware.clock, policy))
+    return (keeping(component, history, boot_id(hardware), expect),)
+
+
+def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":
+    from wirewatch.daemon.latches import load
+    from wirewatch.daemon.service import Remembered
+    from wirewatch.probes.keeping import boot_id
+    from wirewatch.verdict.ledger import Ledger
+
+    boot, policy = boot_id(hardware), config.policy.verdict
+    if state is None:
+        return Remembered(policy, Ledger(boot))
+    return Remembered(policy, load(state.latches, boot, hardware.clock.now()), state.latches)
 
 
 def _socket_path(config: Config, replay: str | None) -> str:
@@ -125,17 +140,23 @@ def _socket_path(config: Config, replay: str | None) -> str:
     return "" if replay else default_path()
 
 
-def _sockets(host: str, port: int, path: str) -> list[socket.socket]:
-    from wirewatch.daemon.sockets import local, tcp
+def _sockets(host: str, port: int, path: str, stack: ExitStack) -> "Sockets":
+    from wirewatch.daemon.service import Sockets
+    from wirewatch.daemon.sockets import control, local, tcp
 
-    sockets = [tcp(host, port)]
-    if path:
-        try:
-            sockets.append(local(path))
-        except ListenError:
-            sockets[0].close()
-            raise
-    return sockets
+    questions = [stack.enter_context(tcp(host, port))]
+    if not path:
+        return Sockets(questions)
+    questions.append(stack.enter_context(local(path)))
+    return Sockets(questions, stack.enter_context(control(path)))
+
+
+def _handles(hardware: Hardware, nvml: NvmlClient) -> "Handles":
+    """Whoever may hold a GPU; the probe of a recording holds none."""
+    from wirewatch.daemon.release import Handles
+    from wirewatch.probes.prober import Prober
+
+    return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None)
 
 
 def _announce(hardware: Hardware, server: socket.socket) -> None:

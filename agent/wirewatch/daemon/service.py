@@ -6,15 +6,25 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
-from wirewatch.daemon.schedule import Board, Schedule
+from wirewatch.daemon.board import Board
+from wirewatch.daemon.keeper import Keeper
+from wirewatch.daemon.orders import Orders
+from wirewatch.daemon.release import Handles, Release
+from wirewatch.daemon.schedule import Schedule
+from wirewatch.export.control import Control, control_application
 from wirewatch.export.http import Status, application
+from wirewatch.verdict.ledger import Ledger
+from wirewatch.verdict.policy import VerdictPolicy
 
 log = logging.getLogger(__name__)
 
@@ -46,31 +56,65 @@ class _Server(uvicorn.Server):
         await self._stop.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What is remembered of faults from before, and where it is kept; None for nowhere."""
+
+    policy: VerdictPolicy = field(default_factory=VerdictPolicy)
+    ledger: Ledger = field(default_factory=Ledger)
+    path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Listening sockets: those for questions, and the one for orders where there is one."""
+
+    questions: Sequence[socket.socket]
+    orders: socket.socket | None = None
+
+
 def serve(
-    collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sequence[socket.socket]
-) -> None:
+    collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
+    handles: Handles, remembered: Remembered = Remembered(),
+) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
-    asyncio.run(_serve(collectors, hardware, expect, sockets))
+    asyncio.run(_serve(collectors, hardware, expect, sockets, handles, remembered))
 
 
 async def _serve(
-    collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sequence[socket.socket]
-) -> None:
-    board = Board(collectors)
+    collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
+    handles: Handles, remembered: Remembered,
+) -> None:  # fmt: skip
+    def look_again() -> None:
+        schedule.kick()
+
+    release = Release(handles, hardware.clock, look_again)
+    collectors = [release.guarded(collector) for collector in collectors]
+    keeper = Keeper(remembered.path, hardware.clock)
+    board = Board(
+        collectors, hardware.clock, policy=remembered.policy, ledger=remembered.ledger,
+        changed=keeper.changed, released_until=release.until,
+    )  # fmt: skip
     schedule = Schedule(collectors, hardware, expect, board)
     status = Status(
-        lambda: board.state, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.source
-    )
-    config = uvicorn.Config(
-        application(status), log_config=None, access_log=False, lifespan="off", loop="asyncio", http="h11",
-        ws="none", date_header=False, server_header=False, timeout_graceful_shutdown=GRACE,
+        lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
+        hardware.source, released_until=release.until, fresh_required=remembered.policy.require_fresh_probe,
     )  # fmt: skip
-    server = _Server(config)
+    servers = [(_server(application(status)), list(sockets.questions))]
+    if sockets.orders is not None:
+        control = Control(release.begin, release.end, Orders(board, hardware.clock).of_finding)
+        servers.append((_server(control_application(control)), [sockets.orders]))
+    await _until_told(schedule, servers)
+
+
+async def _until_told(schedule: Schedule, servers: Sequence[tuple[_Server, Sequence[socket.socket]]]) -> None:
+    """Poll and serve until a signal; a daemon that polls no more ends, for whoever starts it again."""
     loop = asyncio.get_running_loop()
 
-    def stop(name: str) -> None:
-        log.info("%s: stopping", name)
-        server.stop()
+    def stop(why: str) -> None:
+        log.info("%s: stopping", why)
+        for server, _ in servers:
+            server.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
@@ -78,7 +122,16 @@ async def _serve(
     gc.collect()
     gc.freeze()
     polling = asyncio.create_task(schedule.run())
-    await server.serve(sockets=list(sockets))
+    polling.add_done_callback(lambda _: stop("polling has ended"))
+    await asyncio.gather(*(server.serve(sockets=list(listening)) for server, listening in servers))
     polling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await polling
+
+
+def _server(app: Callable[..., Any]) -> _Server:
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", loop="asyncio", http="h11", ws="none",
+        date_header=False, server_header=False, timeout_graceful_shutdown=GRACE,
+    )  # fmt: skip
+    return _Server(config)

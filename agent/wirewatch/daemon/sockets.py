@@ -5,8 +5,12 @@ import socket
 import stat
 from pathlib import Path
 
+from wirewatch.core.errors import Unusable
 
-class ListenError(Exception):
+CONTROL = "control.sock"
+
+
+class ListenError(Unusable):
     """An address that cannot be listened on; the text is one line for the user."""
 
 
@@ -31,8 +35,8 @@ def tcp(host: str, port: int) -> socket.socket:
     return server
 
 
-def local(path: str) -> socket.socket:
-    """A listening unix socket that everybody on this machine may connect to; it only answers questions.
+def local(path: str, mode: int = 0o666) -> socket.socket:
+    """A listening unix socket; everybody on this machine may connect to one that only answers questions.
 
     Raises:
         ListenError: the folder cannot be made or written, or another agent answers there.
@@ -43,11 +47,29 @@ def local(path: str) -> socket.socket:
         _remove_stale(place)
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         server.bind(path)
-        place.chmod(0o666)
+        # Before anybody can connect: nobody listens yet.
+        place.chmod(mode)
         server.listen(128)
     except OSError as error:
         raise ListenError(f"cannot listen on {path}: {error.strerror or error}") from error
     return server
+
+
+def control(path: str) -> socket.socket:
+    """The socket for orders beside the one at `path`; for our own user alone.
+
+    Raises:
+        ListenError: see `local`; or the other socket has its name.
+    """
+    place = control_path(path)
+    if place == path:
+        raise ListenError(f"cannot listen on {path}: the socket beside it that takes orders has that name")
+    return local(place, 0o600)
+
+
+def control_path(path: str) -> str:
+    """Where the daemon that answers questions at `path` takes orders; "" where it has no socket at all."""
+    return str(Path(path).with_name(CONTROL)) if path else ""
 
 
 def _remove_stale(place: Path) -> None:

@@ -25,6 +25,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from wirewatch.core.errors import Unusable
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json
 from wirewatch.hw.nvml.codes import absent_code
@@ -40,7 +41,7 @@ _PLACES = frozenset({"port", "match", "at", "from", "until"})
 _FOR_EVER = 1e9
 
 
-class OverlayError(Exception):
+class OverlayError(Unusable):
     """An overlay that cannot be used; the text is one line for the user."""
 
 

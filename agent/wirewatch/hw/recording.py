@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from wirewatch.core.errors import Unusable
 from wirewatch.core.ports import Answer
 from wirewatch.core.rates import delta
 from wirewatch.core.types import Absent, Json, Why
@@ -26,7 +27,7 @@ BUNDLED = Path(__file__).parent.parent / "recordings"
 _ERRORS = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError)
 
 
-class RecordingError(Exception):
+class RecordingError(Unusable):
     """A recording that cannot be played; the text is one line for the user."""
 
 

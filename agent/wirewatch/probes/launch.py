@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,6 +76,8 @@ class Worker:
         self._marks: list[str] = []
         self._marked = 0
         self._ends: set[int] = set()
+        self._lock = threading.Lock()
+        self._waited = False
         fds: list[int] = []
         try:
             for _ in range(2):
@@ -132,7 +135,7 @@ class Worker:
 
     def _read(self, seconds: float) -> None:
         self._send()
-        exited, poll = self._exited(), select.poll()
+        exited, poll = self.exited(), select.poll()
         for fd in {self._document, self._mark} - self._ends:
             poll.register(fd, select.POLLIN)
         ready = poll.poll(seconds * 1000)
@@ -169,18 +172,21 @@ class Worker:
         self._ends = {self._document, self._mark}
 
     def kill(self) -> None:
-        """SIGKILL to it and to all that it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """SIGKILL to it and to all that it started; from any thread, at any time."""
+        with self._lock, contextlib.suppress(ProcessLookupError):
+            # Once it is waited for, the number of its group may be somebody else's.
+            if not self._waited:
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> int | None:
         """Kill what is left of it and wait; its exit status, None when it does not die."""
         late = time.monotonic() + (DYING if self.ended else 0)
-        while not (left := self._exited()) and time.monotonic() < late:
+        while not (left := self.exited()) and time.monotonic() < late:
             time.sleep(_LOOK)
         self.hung = not left
-        # Before it is waited for: until then the number of its group is nobody else's.
         self.kill()
+        with self._lock:
+            self._waited = True
         try:
             self._process.wait(timeout=DYING)
         except subprocess.TimeoutExpired:
@@ -190,8 +196,10 @@ class Worker:
             self._close(self._document, self._mark)
         return self._process.returncode
 
-    def _exited(self) -> bool:
-        """Whether it has ended; it is left there to be waited for."""
+    def exited(self) -> bool:
+        """Whether it has ended; it is left there to be waited for. From any thread."""
+        if self._process.returncode is not None:
+            return True
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:

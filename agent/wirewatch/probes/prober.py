@@ -20,6 +20,7 @@ from wirewatch.probes.counters import CounterReader, Counters
 from wirewatch.probes.engines import find_engine
 from wirewatch.probes.guard import Guard, Pids
 from wirewatch.probes.launch import WORKER, StartError, Worker
+from wirewatch.probes.leave import Leave, Withdrawn
 from wirewatch.probes.state import Lock, State, lock_probe
 from wirewatch.probes.understand import understand
 
@@ -66,6 +67,7 @@ class Prober:
         self._state = state
         self._inherited = os.environ if inherited is None else inherited
         self._command = command
+        self._leave = Leave()
         self._stuck: Worker | None = None
 
     def engine(self, wanted: str) -> str | Absent:
@@ -87,6 +89,18 @@ class Prober:
         else:
             yield f"{self._state.probe_lock}: {lock}"
 
+    def give_way(self, why: str) -> None:
+        """Kill a probe that runs, and start none until `resume`; `why` in words. Waits for nothing."""
+        self._leave.withdraw(why)
+
+    def left(self, within: float) -> int | None:
+        """Wait up to so many seconds for the end of a worker; its process id when it does not die."""
+        return self._leave.left(within)
+
+    def resume(self) -> None:
+        """Probes may run again."""
+        self._leave.grant()
+
     def run(self, order: Order) -> Probed:
         """Never raises for what GPUs, driver or worker do."""
         if self._stuck is not None and not self._stuck.gone():
@@ -101,7 +115,10 @@ class Prober:
             return self._nothing(order, "failed", f"no place for the worker's log: {error.strerror}")
         with folder as name:
             try:
-                return _Run(self._around, order, self._keep).run(Path(name), self._inherited, self._command)
+                run = _Run(self._around, order, self._leave, self._keep)
+                return run.run(Path(name), self._inherited, self._command)
+            except Withdrawn as error:
+                return self._nothing(order, "preempted", str(error))
             except StartError as error:
                 return self._nothing(order, "failed", str(error))
             except (OSError, RuntimeError) as error:
@@ -122,29 +139,32 @@ class Prober:
 
 
 class _Run:
-    def __init__(self, around: Around, order: Order, stuck: Callable[[Worker], None]) -> None:
+    def __init__(self, around: Around, order: Order, leave: Leave, stuck: Callable[[Worker], None]) -> None:
         self._around = around
         self._nvml = around.nvml
         self._order = order
+        self._leave = leave
         self._stuck = stuck
         self._seen = _Watched()
         self._counters = CounterReader(self._nvml, order.gpus)
 
     def run(self, folder: Path, inherited: Mapping[str, str], command: Sequence[str]) -> Probed:
-        """Raises StartError when the worker cannot be started."""
+        """Raises StartError or Withdrawn when the worker cannot be started."""
         order, at = self._order, self._around.clock.now()
         memory = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
         # The gate saw nobody; only a probe that did not ask it runs beside those who are there.
         before = {gpu.key: self._pids(gpu) if order.forced else frozenset() for gpu in order.gpus}
         sent = ports.sent_bytes(self._around.sysfs)
         plan = self._with_log(folder)
-        worker = Worker(plan, folder, inherited, command)
+        worker = self._leave.take(lambda: Worker(plan, folder, inherited, command))
         own: Callable[[], Pids] = lambda: frozenset({worker.pid})  # noqa: E731
         try:
             with Guard(self._nvml, order.gpus, before, own, order.allocations) as guard:
                 outcome, why = self._watch(worker, guard)
         finally:
             status = worker.end()
+        if self._leave.broken:
+            outcome, why = "preempted", self._leave.broken
         seconds = time.monotonic() - worker.began
         if status is None:
             self._stuck(worker)

@@ -16,7 +16,8 @@ from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import wire
 from wirewatch.hw.nvml.codes import GPU_IS_LOST, RESET_REQUIRED, SESSION_ENDED, absent_code
-from wirewatch.hw.nvml.process import Child, ChildDied, ChildGone, ChildHung
+from wirewatch.hw.nvml.keeper import NODE, Keeper
+from wirewatch.hw.nvml.process import KILL_WAIT, Child, ChildDied, ChildHung
 from wirewatch.hw.nvml.quarantine import Delay, Quarantine
 
 log = logging.getLogger(__name__)
@@ -36,9 +37,8 @@ class Limits:
     lost: Delay = field(default_factory=lambda: Delay(60.0, 600.0))
 
 
-STOP_WAIT = 0.5
-"""Seconds that the question that is out may still take when the agent ends."""
-_NODE = "node"
+GRACE = 0.3
+"""Seconds that the question that is out may still take, and an idle process to end, when NVML is let go."""
 _LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED})
 
 
@@ -52,59 +52,92 @@ class NvmlClient:
         start: Callable[[wire.Source], Child] = Child,
         mono: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source = source or wire.Source()
+        told = source or wire.Source()
         self._limits = limits or Limits()
-        self._start = start
         self._lock = threading.RLock()
-        self._child: Child | None = None
-        self._stuck: list[Child] = []
-        self._session = 0
+        backoff = Quarantine(self._limits.restart, mono)
+        self._keeper = Keeper(lambda: start(told), self._limits.start, backoff)
         self._gpus: dict[int, Gpu] = {}
         self._listed = 0
         self._lost = False
         self._quarantine = Quarantine(self._limits.leave_out, mono)
-        self._backoff = Quarantine(self._limits.restart, mono)
         self._reopen = Quarantine(self._limits.lost, mono)
         self._seconds = 0.0
 
     def session(self) -> int:
-        return self._session
+        return self._keeper.session
 
     def cost(self) -> NvmlCost:
-        child = self._child
-        stuck = sum(not c.gone() for c in self._stuck)
-        return NvmlCost(child.pid if child else None, self._seconds, max(0, self._session - 1), stuck)
+        restarts = max(0, self._keeper.session - 1)
+        return NvmlCost(self._keeper.pid, self._seconds, restarts, self._keeper.stuck)
 
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
+        withheld = self._keeper.withheld
+        if withheld is not None:
+            # Not behind a question that may hang.
+            return [Answer(withheld)] * len(questions)
         with self._lock:
             return self._ask(gpu, questions)
 
     def gpus(self) -> Sequence[Gpu] | Absent:
+        withheld = self._keeper.withheld
+        if withheld is not None:
+            return withheld
         with self._lock:
-            self._find_lost_again()
-            if self._listed != self._session or self._child is None:
-                return self._list()
-            for index, gpu in self._gpus.items():
-                if gpu.absent is not None:
-                    self._gpus[index] = identify(self._ask, index, gpu)
-            return tuple(self._gpus.values())
+            gpus = self._keeper.withheld or self._enumerate()
+            # Those that were not reached any more have not become unreadable.
+            return self._keeper.withheld or gpus
 
     def close(self) -> None:
         """Close every handle on the GPUs."""
         with self._lock:
-            if self._child is not None and not self._child.close():
-                self._abandon(self._child)
-            self._child = None
+            self._keeper.close()
+
+    def release(self, why: str) -> tuple[int, ...]:
+        """Close every handle on the GPUs within 2 s, and answer nothing but `why` until `resume`.
+
+        A question that is out for too long is killed with the process, and no GPU is left out for it.
+
+        Returns:
+            The processes that hang in the driver and cannot be killed: those still hold GPUs.
+        """
+        self._keeper.withheld = Absent(Why.RELEASED, why)
+        if not self._lock.acquire(timeout=GRACE) and not self._keeper.shoot(self._turn, KILL_WAIT):
+            return self._keeper.living()
+        try:
+            self._keeper.close(GRACE)
+        finally:
+            self._lock.release()
+        return self._keeper.living()
+
+    def resume(self) -> None:
+        """Answer again: NVML is initialised anew with the next question, and nobody is left out.
+
+        But for who caught a process that still cannot be killed.
+        """
+        with self._lock:
+            self._keeper.forget()
+            self._reopen.clear()
+            if not self._keeper.caught():
+                self._quarantine.clear()
+            self._lost = False
+            self._keeper.withheld = None
 
     def stop(self) -> None:
         """End the child for good, also when a question is out that may never be answered."""
-        if self._lock.acquire(timeout=STOP_WAIT):
-            try:
-                self.close()
-            finally:
-                self._lock.release()
-        elif self._child is not None:
-            self._child.shoot()
+        self.release("the agent ends")
+
+    def _turn(self, seconds: float) -> bool:
+        return self._lock.acquire(timeout=seconds)
+
+    def _enumerate(self) -> Sequence[Gpu] | Absent:
+        self._find_lost_again()
+        if self._listed != self._keeper.session or self._keeper.pid is None:
+            return self._list()
+        for index, gpu in self._gpus.items():
+            if gpu.absent is not None:
+                self._gpus[index] = identify(self._ask, index, gpu)
+        return tuple(self._gpus.values())
 
     def _list(self) -> Sequence[Gpu] | Absent:
         count = count_gpus(self._ask)
@@ -112,34 +145,33 @@ class NvmlClient:
             return count
         known = self._gpus
         self._gpus = {index: identify(self._ask, index, known.get(index)) for index in range(count)}
-        self._listed = self._session
+        self._listed = self._keeper.session
         return tuple(self._gpus.values())
 
     def _find_lost_again(self) -> None:
         """A GPU that was lost and has been reset comes back only when NVML is initialised anew."""
-        waiting, began = self._reopen.holds(_NODE), self._reopen.suspects(_NODE)
+        waiting, began = self._reopen.holds(NODE), self._reopen.suspects(NODE)
         if waiting is not None:
             return
         if not self._lost:
-            self._reopen.release(_NODE)
+            self._reopen.release(NODE)
             return
         if began is not None:
             log.info("initialising NVML anew to look for lost GPUs")
             self.close()
             self._listed = 0
             self._lost = False
-        self._reopen.add(_NODE, Absent(Why.LOST))
+        self._reopen.add(NODE, Absent(Why.LOST))
 
     def _ask(self, scope: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         if not questions:
             return []
         key = self._key(scope)
-        left_out = self._quarantine.holds(key) or (self._quarantine.suspects(key) if self._caught() else None)
-        absent = left_out or self._ready()
+        absent = self._keeper.withheld or self._left_out(key) or self._keeper.ready()
         if absent is not None:
             return [Answer(absent)] * len(questions)
         try:
-            reply = self._exchange(wire.encode_job(scope, tuple(questions)))
+            reply = self._keeper.ask(wire.encode_job(scope, tuple(questions)), self._limits.job)
         except ChildHung:
             absent = Absent(
                 Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while"
@@ -148,23 +180,18 @@ class NvmlClient:
             absent = Absent(Why.LOST, f"{error} while it was asked; left out for a while")
         else:
             return self._take(key, reply)
+        killed, withheld = self._keeper.drop(), self._keeper.withheld
+        if killed and withheld is not None:
+            # It was killed to be released: nobody is to blame.
+            return [Answer(withheld)] * len(questions)
         log.error("%s: %s", key, absent)
-        self._drop()
         self._quarantine.add(key, absent)
         return [Answer(absent)] * len(questions)
 
-    def _exchange(self, job: bytes) -> wire.Reply:
-        """Ask the child; one that had ended before it got the job is replaced once."""
-        assert self._child is not None  # noqa: S101
-        try:
-            return self._child.ask(job, self._limits.job)
-        except ChildGone as error:
-            log.warning("%s between two jobs", error)
-            self._drop()
-            absent = self._ready()
-            if absent is not None or self._child is None:
-                raise ChildDied(f"{error} and cannot be started again: {absent}") from error
-            return self._child.ask(job, self._limits.job)
+    def _left_out(self, key: str) -> Absent | None:
+        """Why it is left out; while a process cannot be killed, also beyond the time for that."""
+        left_out = self._quarantine.holds(key)
+        return left_out or (self._quarantine.suspects(key) if self._keeper.caught() else None)
 
     def _take(self, key: str, reply: wire.Reply) -> Sequence[Answer]:
         self._seconds += reply.seconds
@@ -181,51 +208,7 @@ class NvmlClient:
     def _key(self, scope: str | None) -> str:
         """One name for a GPU, however it is asked for."""
         if scope is None:
-            return _NODE
+            return NODE
         index = scope.removeprefix("index:")
         known = self._gpus.get(int(index)) if index != scope else None
         return known.key if known else scope
-
-    def _caught(self) -> bool:
-        self._stuck = [c for c in self._stuck if not c.gone()]
-        return bool(self._stuck)
-
-    def _ready(self) -> Absent | None:
-        """None when the child runs and NVML is initialised, else why not."""
-        if self._child is not None and self._child.gone():
-            log.warning("process %d, which talks to NVML, has ended", self._child.pid)
-            self._child = None
-        if self._child is not None:
-            return None
-        if self._caught() and len(self._stuck) > 1:
-            return Absent(Why.TIMEOUT, "two killed NVML processes hang in the driver; not starting a third")
-        waiting = self._backoff.holds(_NODE)
-        if waiting is not None:
-            return waiting
-        child = self._start(self._source)
-        try:
-            hello = child.hello(self._limits.start)
-            absent = absent_code(hello.code) if hello.code else None
-        except ChildHung:
-            absent = Absent(Why.TIMEOUT, f"NVML did not initialise within {self._limits.start:g} s")
-        except ChildDied as error:
-            absent = Absent(Why.LOST, f"{error} while it started")
-        self._child = child
-        if absent is None:
-            self._session += 1
-            self._backoff.release(_NODE)
-            return None
-        if self._backoff.suspects(_NODE) is None:
-            log.warning("NVML cannot be used: %s", absent)
-        self._backoff.add(_NODE, absent)
-        self._drop()
-        return absent
-
-    def _drop(self) -> None:
-        child, self._child = self._child, None
-        if child is not None and not child.kill():
-            self._abandon(child)
-
-    def _abandon(self, child: Child) -> None:
-        log.error("process %d hangs in the driver and cannot be killed; it is left behind", child.pid)
-        self._stuck.append(child)

@@ -117,14 +117,14 @@ class Child:
         name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         return f"the NVML process died ({name})"
 
-    def close(self) -> bool:
-        """Let go of NVML: ask the process to end, kill it if it does not.
+    def close(self, patience: float = KILL_WAIT) -> bool:
+        """Let go of NVML: ask the process to end, kill it if it does not within so many seconds.
 
         Returns:
             False when it does not die, killed or not: it hangs in the driver.
         """
         self._close_pipes()
-        return self._dead() or self.kill()
+        return self._dead(patience) or self.kill()
 
     def kill(self) -> bool:
         """Kill it; False when it does not die within KILL_WAIT."""
@@ -133,8 +133,9 @@ class Child:
 
     def shoot(self) -> None:
         """Send the signal and nothing more; for a thread that does not own the pipes."""
-        with suppress(ProcessLookupError):
-            self._kill(self._process.pid, signal.SIGKILL)
+        if self.alive():
+            with suppress(ProcessLookupError):
+                self._kill(self._process.pid, signal.SIGKILL)
 
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
@@ -142,13 +143,17 @@ class Child:
                 with suppress(OSError):
                     pipe.close()
 
-    def _dead(self) -> bool:
+    def _dead(self, within: float = KILL_WAIT) -> bool:
         try:
-            self._process.wait(KILL_WAIT)
+            self._process.wait(within)
         except subprocess.TimeoutExpired:
             return False
         self._close_pipes()
         return True
+
+    def alive(self) -> bool:
+        """Whether the process lives; for a thread that does not own the pipes."""
+        return self._process.poll() is None
 
     def gone(self) -> bool:
         """Whether the process has ended, without waiting."""

@@ -41,6 +41,10 @@ class Quarantine:
         """It answered: its record is clean again."""
         self._entries.pop(key, None)
 
+    def clear(self) -> None:
+        """Nobody is suspected of anything any more."""
+        self._entries.clear()
+
     def holds(self, key: str) -> Absent | None:
         """Why it is left out now, None when it may be asked."""
         entry = self._entries.get(key)
