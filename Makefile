@@ -40,9 +40,10 @@ test-system: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m pytest -m system
 
-# Cost of a poll and of a scrape on the recorded 8-GPU node: medians and spread.
+# Cost of a poll and of a scrape on the recorded 8-GPU node, and how long `check` takes: medians and spread.
 bench: $(VENV)/.run
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.check
 
 # docs/METRICS.md, docs/captures.md and docs/schemas from the code.
 docs: $(VENV)/.dev

@@ -17,7 +17,7 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 def complaints(name: str, text: str) -> list[str]:
     """What of a document is not as the schema of this name has it; a field that it does not name, too."""
     schema = json.loads(pages.schemas()[f"{name}.json"])
-    return list(_At("$", json.loads(text), schema, schema["$defs"]).complaints())
+    return list(_At("$", json.loads(text), schema, schema.get("$defs", {})).complaints())
 
 
 @dataclass(frozen=True)

@@ -1,50 +1,53 @@
-"""The command line. Heavy imports stay inside the commands."""
+"""The command line. Nothing heavy is imported here: whoever asks `check` waits for it."""
 
-import logging
-import sys
-import traceback
+import gc
 from collections.abc import Sequence
 
 import click
 
 from wirewatch import __version__
-from wirewatch.cli.probe import probe
-from wirewatch.cli.record import record
-from wirewatch.cli.serve import serve
-from wirewatch.config import ConfigError
-from wirewatch.daemon.sockets import ListenError
-from wirewatch.hw.overlay import OverlayError
-from wirewatch.hw.recording import RecordingError
-from wirewatch.probes.state import StateError
+from wirewatch.cli.lazy import LazyGroup
+from wirewatch.core.errors import Unusable
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
+COMMANDS = {
+    "check": "wirewatch.cli.check:check",
+    "findings": "wirewatch.cli.findings:findings",
+    "probe": "wirewatch.cli.probe:probe",
+    "record": "wirewatch.cli.record:record",
+    "release": "wirewatch.cli.release:release",
+    "serve": "wirewatch.cli.serve:serve",
+}
+QUIET = frozenset({"check"})
+"""Commands that begin to log and to collect garbage by themselves, if at all: most end before it pays."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="wirewatch")
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
-def cli(*, verbose: bool) -> None:
+@click.pass_context
+def cli(context: click.Context, *, verbose: bool) -> None:
     """Watch the wires between this node's GPUs.
 
     Exit codes: 0 to 3 only from a verdict (OK, DEGRADED, FAILED, UNKNOWN); 64 wrong usage, 70 internal
     error, 78 wrong configuration.
     """
-    level = logging.DEBUG if verbose else logging.INFO
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    if context.invoked_subcommand not in QUIET:
+        from wirewatch.cli.logs import log_to_stderr
+
+        gc.enable()
+        log_to_stderr(verbose=verbose)
 
 
-cli.add_command(serve)
-cli.add_command(record)
-cli.add_command(probe)
+def run(arguments: Sequence[str], began: float | None = None) -> int:
+    """Run a command line, which began at so many monotonic seconds; returns the exit code.
 
-
-def run(arguments: Sequence[str]) -> int:
-    """Run a command line; returns the exit code."""
+    Raises:
+        SystemExit: a signal came.
+    """
     try:
-        return cli.main(list(arguments), prog_name="wirewatch", standalone_mode=False) or 0
-    except (ConfigError, ListenError, RecordingError, OverlayError, StateError) as error:
+        return cli.main(list(arguments), prog_name="wirewatch", standalone_mode=False, obj=began) or 0
+    except Unusable as error:
         click.echo(f"wirewatch: {error}", err=True)
         return CONFIG
     except click.ClickException as error:
@@ -52,6 +55,13 @@ def run(arguments: Sequence[str]) -> int:
         return USAGE
     except click.Abort:
         return INTERNAL
+    except SystemExit as error:
+        # So click ends when nobody reads what is printed; 1 would read as the verdict DEGRADED.
+        if error.code != 1:
+            raise
+        return INTERNAL
     except Exception:  # noqa: BLE001 - Python's own exit status 1 would read as the verdict DEGRADED
+        import traceback
+
         traceback.print_exc()
         return INTERNAL

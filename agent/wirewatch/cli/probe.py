@@ -1,6 +1,5 @@
 """`wirewatch probe`: one probe now, for a person or a script."""
 
-import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.owners import owner as an_owner
 from wirewatch.core.probing.plan import ENGINES, OPS
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ class Size(click.ParamType[int]):
 @click.option("--op", "ops", multiple=True, type=click.Choice(OPS), help="Collective; repeatable.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Message size, such as 256M; repeatable.")
 @click.option("--engine", type=click.Choice(("auto", *ENGINES)), help="What to probe with.")
-@click.option("--owner", help="slurm:ID or pod:UID that holds the GPUs and asks: they count as idle.")
+@click.option(
+    "--owner", callback=an_owner, help="slurm:ID or pod:UID that holds the GPUs and asks: they count as idle."
+)
 @click.option("--explain", is_flag=True, help="Show how each expectation follows.")
 @click.option(
     "--force", is_flag=True, help="Do not ask whether the GPUs are idle; labelled, never a verdict."
@@ -59,19 +61,10 @@ def probe(
 
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
-    kind, _, name = (owner or "").partition(":")
-    if owner is not None and (kind not in {"slurm", "pod"} or not name.strip()):
-        raise click.UsageError("--owner is slurm:ID or pod:UID")
-    signal.signal(signal.SIGTERM, _stop)
     wish = Wish(tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sizes)), engine, owner, force)
     asked = _ask(config_file, wish, replay, overlays)
     _print(asked, explain=explain, as_json=as_json)
     context.exit(EXIT[asked.health])
-
-
-def _stop(_number: int, _frame: object) -> None:
-    """Exit status 0, that of a daemon told to stop, would read as the verdict OK."""
-    raise click.Abort
 
 
 def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: Sequence[str]) -> "Asked":
@@ -84,7 +77,8 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
     config, _ = load(config_file, discover())
     with ExitStack() as stack:
         state = None
-        if replay is None:
+        # A recording has a place for state only when told to: it must not mix with this node's.
+        if replay is None or config.state.directory:
             try:
                 state = open_state(state_directory(config.state.directory))
             except StateError as error:

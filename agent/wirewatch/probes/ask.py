@@ -1,5 +1,6 @@
 """One probe on somebody's word: the same gate, but for the waiting, and a second look at what is wrong."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -50,12 +51,20 @@ class Asked:
             return Health.UNKNOWN
         return worst(self.findings)
 
+    @property
+    def why(self) -> str:
+        """Why there is no result; empty where there is one."""
+        return self.refusal.detail if self.refusal else self.probed.why if self.probed else ""
+
 
 def ask(
     hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect, wish: Wish,
-    state: State | None,
+    state: State | None, end: float = math.inf,
 ) -> Asked:  # fmt: skip
-    """Probe once, and again as often as it takes to confirm what was found."""
+    """Probe once, and again as often as it takes to confirm what was found, as long as there is time.
+
+    `end`: monotonic seconds at which a probe under way is killed; no second one is begun that would be.
+    """
     options = _wanted(options, wish)
     prepared = _prepare(hardware, options, expect, wish)
     if isinstance(prepared, Refusal):
@@ -66,10 +75,17 @@ def ask(
         with hardware.probe.lock() as other:
             if other is not None:
                 return Asked(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))
-            for _ in range(max(1, policy.confirm)):
-                probed = hardware.probe.run(prepared)
+            took = 0.0
+            for number in range(max(1, policy.confirm)):
+                left = end - hardware.clock.mono()
+                if number and left < took:
+                    break
+                probed = hardware.probe.run(
+                    replace(prepared, deadline=max(0.0, min(prepared.deadline, left)))
+                )
+                took = probed.seconds
                 if history is not None:
-                    keep(history, probed, hardware.clock.now(), boot_id(hardware))
+                    keep(history, probed, hardware.clock.now(), boot_id(hardware), "command")
                 memory = take(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
                 if probed.outcome != "ok" or not memory.held:
                     break

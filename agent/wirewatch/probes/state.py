@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from wirewatch.core.errors import Unusable
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.sysfs import absent_errno
 
@@ -25,7 +26,7 @@ _NAME_BYTES = 200
 _LOCKS = Path("/proc/locks")
 
 
-class StateError(Exception):
+class StateError(Unusable):
     """A state folder that cannot be used; the text is one line for the user."""
 
 
@@ -38,6 +39,10 @@ class State:
     @property
     def history(self) -> Path:
         return self.directory / "probes.sqlite"
+
+    @property
+    def latches(self) -> Path:
+        return self.directory / "latches.json"
 
     @property
     def agent_lock(self) -> Path:

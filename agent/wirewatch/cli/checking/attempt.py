@@ -1,0 +1,127 @@
+"""One check from its question to what is known: the daemon first, a look of our own if it does not tell."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wirewatch.cli.checking.daemon import ask_daemon, place
+from wirewatch.cli.checking.decide import aged
+from wirewatch.cli.checking.values import Grounds, ProbeAge, nothing, told
+
+if TYPE_CHECKING:
+    from wirewatch.cli.checking.node import Node
+    from wirewatch.probes.ask import Asked
+
+PART, LONGEST = 1 / 3, 5.0
+"""Part of the time that the daemon may take to answer, as long as a look of our own can follow; seconds."""
+PROBE = 10.0
+"""Seconds without which no probe is begun: a node's first takes so long."""
+TIDY = 1.0
+"""Seconds before the deadline at which a probe is killed, so that what it was can still be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for; `end` is the deadline in monotonic seconds, `max_age` that of a probe."""
+
+    end: float
+    config: Path | None = None
+    socket: str | None = None
+    max_age: float | None = None
+    owner: str | None = None
+    cached: bool = False
+    replay: str | None = None
+    overlays: tuple[str, ...] = ()
+
+
+class Attempt:
+    """Runs in a thread that may hang; `sofar` and `shoot` are for the one that does not."""
+
+    def __init__(self, wanted: Wanted, settle_in: Callable[[], None]) -> None:
+        """`settle_in` is called once more is to be done than to ask the daemon."""
+        self._wanted = wanted
+        self._settle_in = settle_in
+        self._node: Node | None = None
+        self.sofar: Callable[[], Grounds] = lambda: nothing("the configuration could not be read in time")
+
+    def run(self) -> Grounds:
+        """What is known at the end.
+
+        Raises:
+            Unusable: the configuration, the recording or an overlay.
+        """
+        grounds = self._heard()
+        return grounds if self._wanted.owner is None or grounds.released else self._probed(grounds)
+
+    def _heard(self) -> Grounds:
+        wanted = self._wanted
+        if wanted.replay:
+            return self._looked(f"a look at recording {wanted.replay}", required=False)
+        where = place(wanted.socket, wanted.config)
+        self.sofar = lambda: nothing("the daemon did not answer in time", required=where.required)
+        left = wanted.end - time.monotonic()
+        heard = ask_daemon(where.socket, round(left if wanted.cached else min(left * PART, LONGEST), 2))
+        if isinstance(heard, Grounds):
+            return heard
+        if wanted.cached:
+            return nothing(heard, required=where.required)
+        return self._looked(f"a look of our own, since {heard}", required=where.required)
+
+    def _looked(self, why: str, *, required: bool) -> Grounds:
+        self.sofar = lambda: nothing(f"{why}, has not begun in time", required=required)
+        look = self._made().look()
+        self.sofar = lambda: look.grounds(f"{why}, has not ended in time")
+        look.run(self._wanted.end)
+        return look.grounds(why)
+
+    def _made(self) -> "Node":
+        """The node, made once."""
+        from wirewatch.cli.checking.node import Node, Which
+
+        if self._node is None:
+            self._settle_in()
+            wanted = self._wanted
+            which = Which(wanted.config, wanted.replay, wanted.overlays)
+            self._node = Node(which, keep=wanted.owner is not None)
+        return self._node
+
+    def _probed(self, grounds: Grounds) -> Grounds:
+        """With a probe for the owner, where the last one is old and there is time for another."""
+        last = aged(grounds.probe, self._wanted.max_age)
+        if last is None or last.fresh or self._wanted.owner is None:
+            return grounds
+        left = self._wanted.end - TIDY - time.monotonic()
+        if left < PROBE:
+            return _with(grounds, f"no probe: {max(left, 0.0):.0f} s are left, it may take {PROBE:.0f} s")
+        self.sofar = lambda: _with(grounds, "the probe has not ended in time")
+        asked = self._made().probe(self._wanted.owner, self._wanted.end - TIDY)
+        return _merged(grounds, asked)
+
+    def tidy(self) -> None:
+        """Let go of the hardware, which may take a while."""
+        if self._node is not None:
+            self._node.stop()
+
+    def shoot(self) -> None:
+        """Kill what may hang, and wait for nothing."""
+        if self._node is not None:
+            self._node.shoot()
+
+
+def _with(grounds: Grounds, why: str) -> Grounds:
+    return replace(grounds, why=f"{grounds.why}; {why}" if grounds.why else why)
+
+
+def _merged(grounds: Grounds, asked: "Asked") -> Grounds:
+    """What a probe has found counts beside what is known; it says the newest of what it finds again."""
+    found = tuple(told(finding) for finding in asked.findings)
+    again = {finding.key for finding in found}
+    others = (finding for finding in grounds.findings if finding.key not in again)
+    findings = sorted((*found, *others), key=lambda finding: -finding.health)
+    health = max((grounds.health, *(finding.health for finding in found)))
+    merged = replace(grounds, health=health, findings=tuple(findings))
+    if asked.probed is None or asked.probed.outcome != "ok":
+        return _with(merged, f"no probe: {asked.why}")
+    return replace(merged, probe=ProbeAge(asked.at, 0.0, fresh=True))

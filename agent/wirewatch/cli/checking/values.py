@@ -1,0 +1,107 @@
+"""What a check rests on, what it was asked for, and what it answers. Imported in milliseconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from wirewatch.core.types import Finding, Health, Subject
+
+EXIT = {Health.OK: 0, Health.DEGRADED: 1, Health.FAILED: 2, Health.UNKNOWN: 3}
+SUPPRESSED = "suppressed"
+Source = Literal["daemon", "own", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A finding as it is told; `id` and `stage` are empty where nobody has given it one."""
+
+    rule: str
+    health: Health
+    subject: Mapping[str, str]
+    evidence: str
+    action: str
+    since: float
+    id: str = ""
+    stage: str = ""
+
+    @property
+    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        return self.rule, tuple(sorted(self.subject.items()))
+
+    @property
+    def place(self) -> str:
+        """Its subject for people."""
+        levels = {name: self.subject.get(name, "") for name in ("gpu", "uuid", "link", "device", "port")}
+        return str(Subject(**levels))
+
+
+def told(finding: Finding) -> Told:
+    part = finding.subject
+    levels = {"gpu": part.gpu, "uuid": part.uuid, "link": part.link, "device": part.device, "port": part.port}
+    subject = {name: value for name, value in levels.items() if value}
+    return Told(finding.rule, finding.health, subject, finding.evidence, finding.action, finding.since)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAge:
+    """The newest complete probe: when it began (Unix seconds, 0 for never), seconds since it ended."""
+
+    at: float = 0.0
+    age_seconds: float | None = None
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What is known of the node, by whose word, and why not by the daemon's.
+
+    `verdict_at`: Unix seconds, 0 for no verdict. `probe` None: probing is off, or there is nothing to probe.
+    `required`: the policy wants a fresh probe. `released`: nothing may be asked of the GPUs now.
+    """
+
+    health: Health
+    source: Source
+    why: str = ""
+    verdict_at: float = 0.0
+    findings: tuple[Told, ...] = ()
+    probe: ProbeAge | None = None
+    required: bool = False
+    released: bool = False
+
+
+def nothing(why: str, *, required: bool = False) -> Grounds:
+    """Nobody has told anything."""
+    return Grounds(Health.UNKNOWN, "none", why, required=required)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """When a job may start.
+
+    `fail_on` always holds FAILED; `max_age` of a probe in seconds, None: as the daemon has it; `require`:
+    without a fresh probe no job starts.
+    """
+
+    fail_on: frozenset[Health] = frozenset({Health.FAILED})
+    max_age: float | None = None
+    require: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered at `at`, Unix seconds; `fail_on` and `grounds.probe` are those that were applied."""
+
+    at: float
+    health: Health
+    fail_on: frozenset[Health]
+    required: bool
+    grounds: Grounds
+
+    @property
+    def may_start(self) -> bool:
+        return self.health not in self.fail_on
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return 0 if self.may_start else EXIT[self.health]

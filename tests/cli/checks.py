@@ -1,0 +1,57 @@
+"""`wirewatch check` as a process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cli.schemas import complaints
+
+COMMAND = (sys.executable, "-m", "wirewatch", "check")
+SLACK = 1.0
+"""Seconds for the start of an interpreter on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What came of it; `seconds` from the start of the process until nobody holds its output any more."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def line(self) -> str:
+        (line,) = self.out.splitlines()
+        return line
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """With `--json`: what was told, which is as its schema says."""
+        assert complaints("wirewatch.check.1", self.out) == []
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+def check(*arguments: str, **environment: str) -> Checked:
+    began = time.monotonic()
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    return Checked(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
+
+
+def overlay(folder: Path, *changes: tuple[str, str, str]) -> tuple[str, ...]:
+    """Options for changes of port, question and action."""
+    file = folder / "overlay.toml"
+    text = "\n".join(
+        f'[[change]]\nport = "{port}"\nmatch = "{match}"\n{action}' for port, match, action in changes
+    )
+    file.write_text(text, "utf-8")
+    return ("--overlay", str(file))

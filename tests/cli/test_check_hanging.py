@@ -1,0 +1,156 @@
+"""Whatever hangs, there is an answer by the deadline, and nothing that outlives it holds the caller."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.checks import COMMAND, SLACK, check, overlay
+from tests.cli.telling import Behaviour, health, holding, reply, saying, server, trickling
+from tests.daemon.process import FAST, Daemon
+
+INTERNAL = 70
+WHOLE = reply(json.dumps(health(time.time(), "ok")).encode())
+DEADLINE = 0.8
+SECONDS = ("--deadline", f"{DEADLINE:g}s")
+LONG = 4.0
+LATER = ("--deadline", f"{LONG:g}s")
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        holding(), holding(WHOLE[:20]), holding(WHOLE[:-1]), trickling(WHOLE, 0.05), saying(b""),
+        saying(WHOLE[:-1]), saying(b"\0" * 100_000), saying(reply(b"[" * 10_000)),
+    ],
+    ids=["silent", "half a head", "but a byte", "slowly", "hangs up", "a byte short", "garbage", "brackets"],
+)  # fmt: skip
+def test_a_daemon_that_does_not_answer(tmp_path: Path, behave: Behaviour) -> None:
+    with server(tmp_path, behave) as path:
+        done = check("--socket", path, "--cached", *SECONDS, "--fail-on", "unknown", "--json")
+    assert (done.code, done.document["health"], done.document["source"]) == (3, "unknown", "none")
+    assert (done.document["why"] != "", done.err) == (True, "")
+    assert done.seconds < DEADLINE + SLACK
+
+
+def test_a_slow_daemon_is_waited_for_as_long_as_there_is_time(tmp_path: Path) -> None:
+    body = reply(json.dumps(health(time.time(), "ok")).encode())
+    with server(tmp_path, trickling(body, 0.5 / len(body))) as path:
+        assert check("--socket", path, "--cached", "--deadline", "20s").line == "OK"
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> str:
+    """The socket file of a daemon that is gone."""
+    path = str(tmp_path / "dead.sock")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+    assert Path(path).is_socket()
+    return path
+
+
+def test_a_daemon_that_is_gone(dead: str) -> None:
+    done = check("--socket", dead, "--cached", *SECONDS)
+    assert (done.code, done.line) == (0, f"UNKNOWN; {dead}: nobody listens there; the daemon does not run")
+    assert done.seconds < DEADLINE
+
+
+def test_a_socket_whose_queue_is_full(tmp_path: Path) -> None:
+    path = str(tmp_path / "full.sock")
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as first:
+        listening.bind(path)
+        listening.listen(0)
+        first.connect(path)
+        done = check("--socket", path, "--cached", *SECONDS)
+    assert (done.code, done.line.partition(";")[0]) == (0, "UNKNOWN")
+    assert done.seconds < DEADLINE + SLACK
+
+
+def test_a_configuration_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
+    config = tmp_path / "wirewatch.toml"
+    os.mkfifo(config)
+    done = check("--config", str(config), *SECONDS, "--fail-on", "unknown")
+    assert (done.code, done.line) == (3, "UNKNOWN; the configuration could not be read in time")
+    assert done.seconds < DEADLINE + SLACK
+
+
+def test_a_state_folder_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
+    config = tmp_path / "wirewatch.toml"
+    config.write_text(f'[state]\ndirectory = "{tmp_path}"\n', "utf-8")
+    os.mkfifo(tmp_path / "latches.json")
+    done = check("--config", str(config), "--replay", "h200x8", *SECONDS, "--fail-on", "unknown")
+    assert (done.code, done.line) == (3, "UNKNOWN; a look at recording h200x8, has not begun in time")
+    assert done.seconds < DEADLINE + SLACK
+
+
+def test_hardware_that_hangs(tmp_path: Path) -> None:
+    """The process that hangs in NVML holds none of the caller's pipes: they are read to their end here."""
+    hangs = overlay(tmp_path, ("nvml", "gpu5/*", "hang = true"))
+    done = check("--replay", "h200x8", *hangs, *LATER, "--json")
+    told = done.document
+    assert (done.code, told["health"], told["source"]) == (0, "unknown", "own")
+    assert told["why"].endswith("has not ended in time")
+    assert "gpu.blind" in {f["rule"] for f in told["findings"]}
+    assert done.seconds < LONG + SLACK
+
+
+def test_what_was_seen_before_something_hung_counts(tmp_path: Path) -> None:
+    """A look that did not end makes nothing better."""
+    down = ("nvml", "gpu2/Field(165,7)", "set = 0")
+    hangs = ("sysfs", "*infiniband*", "hang = true")
+    config = tmp_path / "wirewatch.toml"
+    config.write_text("[policy.nvlink]\nconfirm = 1\n", "utf-8")
+    options = ("--replay", "demo-dgx-h200", *overlay(tmp_path, down, hangs), "--config", str(config))
+    done = check(*options, *LATER)
+    assert (done.code, done.line.split()[:2]) == (2, ["FAILED", "nvlink.link_down"])
+    assert done.seconds < LONG + SLACK
+
+
+def test_one_that_is_stopped_gives_no_verdict_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    hangs = overlay(tmp_path, ("nvml", "gpu5/*", "hang = true"))
+    with subprocess.Popen(
+        [*COMMAND, "--replay", "h200x8", *hangs, "--deadline", "1m"], stdout=subprocess.PIPE
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task")
+        end = time.monotonic() + 20
+        while not (found := _children(children)) and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == INTERNAL
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+    end = time.monotonic() + 5
+    while Path(f"/proc/{found[0]}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{found[0]}").exists()
+
+
+def _children(tasks: Path) -> list[str]:
+    """Of all threads: each knows those that it started."""
+    return [child for task in tasks.iterdir() for child in (task / "children").read_text("utf-8").split()]
+
+
+def test_the_real_daemon_answering_stopped_and_killed(tmp_path: Path) -> None:
+    path = tmp_path / "wirewatch.sock"
+    config = FAST.replace('socket = ""', f'socket = "{path}"')
+    with Daemon(["--replay", "h200x8"], tmp_path, config) as daemon:
+        daemon.ready()
+        asked = ("--config", str(tmp_path / "wirewatch.toml"), "--cached", "--fail-on", "unknown", "--json")
+        done = check(*asked)
+        told = daemon.get("/health").json()
+        assert (done.code, done.document["source"], done.document["health"]) == (0, "daemon", told["health"])
+        assert (done.document["why"], done.err) == ("", "")
+        daemon.process.send_signal(signal.SIGSTOP)
+        done = check(*asked, *SECONDS)
+        assert (done.code, done.document["source"]) == (3, "none")
+        assert done.seconds < DEADLINE + SLACK
+        daemon.process.kill()
+        daemon.process.wait()
+        assert path.is_socket()
+        done = check(*asked)
+        assert (done.code, "nobody listens there" in done.document["why"]) == (3, True)

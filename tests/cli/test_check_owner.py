@@ -1,0 +1,118 @@
+"""`wirewatch check --owner`: a probe where the last one is old, with what it finds counted in."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.checks import Checked, check, overlay
+from tests.cli.telling import finding, health, reply, saying, server
+from tests.probes import recordings
+from tests.probes.histories import opened, read
+from tests.probes.recordings import Change, with_probe
+from wirewatch.cli.checking import attempt
+from wirewatch.cli.checking.attempt import Attempt, Wanted
+from wirewatch.cli.checking.deadline import Work
+
+NO_DRIVER = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="about a machine without GPUs")
+JOB = ("slurm", "Jobs()", f'set = [{{id = "7", state = "RUNNING", gpus = {list(range(8))}}}]')
+LONG = ("--deadline", "30s")
+
+
+def owned(folder: Path, *changes: Change, owner: str = "slurm:7", options: tuple[str, ...] = LONG) -> Checked:
+    """A check for the owner on a node whose probe comes out so; its state is kept beside it."""
+    config = folder / "wirewatch.toml"
+    config.write_text(f'[state]\ndirectory = "{folder}/state"\n', "utf-8")
+    recording = folder / "node"
+    if not recording.exists():
+        with_probe(recording, *changes)
+    node = ("--replay", str(recording), *overlay(folder, JOB), "--config", str(config))
+    return check(*node, "--owner", owner, "--json", *options)
+
+
+def kept(folder: Path) -> list[str]:
+    """Who ran the probes of the history."""
+    history = opened(folder / "state" / "probes.sqlite")
+    try:
+        return [record.by for record in read(history)]
+    finally:
+        history.close()
+
+
+def test_a_probe_is_run_kept_and_then_is_fresh(tmp_path: Path) -> None:
+    first = owned(tmp_path, options=(*LONG, "--require-fresh-probe")).document
+    assert (first["health"], first["may_start"], first["source"]) == ("ok", True, "own")
+    assert (first["probe"]["fresh"], first["probe"]["age_seconds"], first["probe"]["required"]) == (
+        True,
+        0,
+        True,
+    )
+    assert abs(first["probe"]["at"] - time.time()) < 60
+    assert kept(tmp_path) == ["command"]
+    second = owned(tmp_path).document
+    assert (second["health"], second["probe"]["fresh"]) == ("ok", True)
+    assert 0 < second["probe"]["age_seconds"] < 60
+    assert kept(tmp_path) == ["command"]
+    older = owned(tmp_path, options=(*LONG, "--max-age", "0")).document
+    assert older["probe"]["age_seconds"] == 0
+    assert kept(tmp_path) == ["command", "command"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "rule"), [(recordings.slow, 2, "probe.busbw"), (recordings.uneven, 0, "probe.uneven")]
+)
+def test_what_a_probe_finds_counts(tmp_path: Path, change: Change, code: int, rule: str) -> None:
+    done = owned(tmp_path, change)
+    told = done.document
+    assert (done.code, {f["rule"] for f in told["findings"]}) == (code, {rule})
+    assert told["health"] == ("failed" if code else "degraded")
+
+
+@pytest.mark.parametrize(
+    ("change", "owner", "options", "why"),
+    [
+        (recordings.failed, "slurm:7", LONG, "no probe: the driver said no"),
+        (recordings.uneven, "slurm:8", LONG, "no probe: slurm:7 holds GPUs"),
+        (recordings.uneven, "slurm:7", ("--deadline", "9s"), "s are left, it may take 10 s"),
+    ],
+)
+def test_without_a_probe_it_is_told_why(
+    tmp_path: Path, change: Change, owner: str, options: tuple[str, ...], why: str
+) -> None:
+    done = owned(tmp_path, change, owner=owner, options=options)
+    told = done.document
+    assert (done.code, told["health"], told["probe"]["fresh"]) == (0, "ok", False)
+    assert why in told["why"]
+
+
+@NO_DRIVER
+def test_the_daemons_verdict_stands_beside_the_probe(tmp_path: Path) -> None:
+    """Here it cannot be run, and the daemon's word stays what it was."""
+    probe = {"at": 1.0, "age_seconds": 9000.0, "fresh": False, "required": False}
+    body = json.dumps(health(time.time(), "failed", finding(), probe=probe)).encode()
+    with server(tmp_path, saying(reply(body))) as socket:
+        state = str(tmp_path / "state")
+        options = ("--socket", socket, "--owner", "slurm:7", *LONG, "--json")
+        document = check(*options, STATE_DIRECTORY=state).document
+    assert (document["health"], document["source"]) == ("failed", "daemon")
+    assert document["why"].startswith("no probe: ")
+    assert document["probe"]["age_seconds"] == 9000.0
+
+
+def test_a_probe_that_does_not_end_leaves_what_was_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "PROBE", 0.1)
+    recording = with_probe(tmp_path / "node", seconds=6.0)
+    wanted = Wanted(
+        end=time.monotonic() + 3, replay=recording, overlays=(overlay(tmp_path, JOB)[1],), owner="slurm:7"
+    )
+    begun = Attempt(wanted, lambda: None)
+    work = Work(begun.run, begun.tidy)
+    with pytest.raises(TimeoutError):
+        work.outcome(wanted.end - time.monotonic())
+    grounds = begun.sofar()
+    begun.tidy()
+    assert (grounds.health.name, grounds.source) == ("OK", "own")
+    assert grounds.why.endswith("; the probe has not ended in time")
