@@ -1,19 +1,14 @@
-"""The real Slurm of Debian, with GPUs that are empty files: one node of four, and one that counts none."""
+"""The real Slurm of Debian, with GPUs that are null devices: one node of four, and one that counts none."""
 
-import os
-import shutil
 import signal
-import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 
+from tests.system.cluster import PATH, Cluster, tool
 from wirewatch.core.ports import SlurmJob
 from wirewatch.core.slurm import UNSEEN
 from wirewatch.core.types import Absent, Why
@@ -22,202 +17,24 @@ from wirewatch.hw.slurm import SystemSlurm
 pytestmark = pytest.mark.system
 
 GPUS, PLAIN = "gpu-a", "plain-b"
-CONF = """\
-ClusterName=wirewatch
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.sock
-SlurmctldPort={ports[0]}
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SETTINGS = """\
 SchedulerParameters=bf_interval=1,sched_min_interval=0,batch_sched_delay=0
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-MpiDefault=none
-GresTypes=gpu
-SlurmdParameters=config_overrides
 PrivateData=jobs
 MessageTimeout=2
-MinJobAge=300
-KillWait=1
 Epilog={folder}/epilog
-NodeName=gpu-a NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8 Gres=gpu:h200:4 State=UNKNOWN
-NodeName=plain-b NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
 """
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-def tool(name: str) -> str:
-    found = shutil.which(name, path=PATH)
-    assert found, f"{name} is missing: tests/system/packages installs it"
-    return found
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
-class Cluster:
-    """munged, slurmctld and a slurmd for each node, all in one folder; ends with the block."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.conf = folder / "slurm.conf"
-        self._environment = {"PATH": PATH, "SLURM_CONF": str(self.conf)}
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
-
-    def __enter__(self) -> Self:
-        host = os.uname().nodename.partition(".")[0]
-        self.conf.write_text(CONF.format(host=host, folder=self.folder, ports=free_ports(3)), "utf-8")
-        (self.folder / "state").mkdir()
-        for number in range(4):
-            (self.folder / f"nvidia{number}").touch()
-        gres = f"NodeName={GPUS} Name=gpu Type=h200 File={self.folder}/nvidia[0-3]\n"
-        (self.folder / "gres.conf").write_text(gres, "utf-8")
-        wait = f"#!/bin/sh\nfor i in $(seq 100); do [ -e {self.folder}/slow ] || exit 0; sleep 0.1; done\n"
-        (self.folder / "epilog").write_text(wait, "utf-8")
-        (self.folder / "epilog").chmod(0o755)
-        (self.folder / "key").write_bytes(os.urandom(1024))
-        (self.folder / "key").chmod(0o400)
-        try:
-            self.authenticate()
-            self.start("slurmctld", "-D")
-            for node in (GPUS, PLAIN):
-                self.start(f"slurmd-{node}", "-D", "-N", node)
-            self.wait(lambda: self.tell("sinfo", "-h", "-o", "%D %T").split() == ["2", "idle"])
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        (self.folder / "slow").unlink(missing_ok=True)
-        self._signal(signal.SIGCONT)
-        with suppress(AssertionError, subprocess.SubprocessError):
-            self.cancel()
-        self._signal(signal.SIGTERM)
-        for process in self._started.values():
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(5)
-
-    def _signal(self, number: signal.Signals) -> None:
-        for process in self._started.values():
-            if process.poll() is None:
-                process.send_signal(number)
-
-    def start(self, name: str, *options: str) -> None:
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self._started[name] = subprocess.Popen(
-                [tool(name.partition("-")[0]), *options],
-                env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, cwd=self.folder,
-            )  # fmt: skip
-
-    def authenticate(self) -> None:
-        """Start munged, and wait until it answers."""
-        at = self.folder
-        self.start(
-            "munged", "--foreground", "--force", f"--key-file={at}/key", f"--socket={at}/munge.sock",
-            f"--pid-file={at}/munge.pid", f"--log-file={at}/munge.log", f"--seed-file={at}/munge.seed",
-        )  # fmt: skip
-        self.wait((at / "munge.sock").exists)
-
-    def process(self, name: str) -> "subprocess.Popen[bytes]":
-        return self._started[name]
-
-    def tell(self, name: str, *arguments: str) -> str:
-        command = [tool(name), *arguments]
-        done = subprocess.run(
-            command, env=self._environment, cwd=self.folder, timeout=20, check=False,
-            capture_output=True, text=True,
-        )  # fmt: skip
-        return done.stdout if done.returncode == 0 else ""
-
-    def processes(self) -> list[str]:
-        """What still runs in the folder: daemons, steps of jobs, jobs."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if (process / "cwd").readlink().is_relative_to(self.folder):
-                    found.append((process / "comm").read_text("utf-8").strip())
-        return found
-
-    def submit(self, *options: str, node: str = GPUS, name: str = "train") -> str:
-        """A job that sleeps; returns its number."""
-        told = self.tell(
-            "sbatch",
-            "--parsable",
-            "-J",
-            name,
-            "-D",
-            str(self.folder),
-            "-w",
-            node,
-            "-o",
-            "/dev/null",
-            *options,
-            "--wrap",
-            "sleep 60",
-        )
-        assert told, "sbatch failed"
-        return told.strip()
-
-    def cancel(self) -> None:
-        """End all jobs, epilogs included."""
-        self.tell("scancel", "--user=root")
-        self.wait(lambda: self.tell("squeue", "-h") == "")
-
-    def wait(self, wanted: Callable[[], bool]) -> None:
-        end = time.monotonic() + 15
-        while not wanted():
-            assert time.monotonic() < end, self.logs()
-            time.sleep(0.05)
-
-    def logs(self) -> str:
-        return "\n".join(f"{log.name}: {log.read_text('utf-8')[-2000:]}" for log in self.folder.glob("*.log"))
-
-    def slurm(self, node: str = GPUS, deadline: float = 20.0, search: str = PATH) -> SystemSlurm:
-        return SystemSlurm(node, str(self.conf), search, deadline)
-
-    def jobs(self, *states: str, node: str = GPUS) -> dict[str, SlurmJob]:
-        """What the port tells, by number, once it tells of jobs in these states."""
-        found: Sequence[SlurmJob] = ()
-
-        def told() -> bool:
-            nonlocal found
-            jobs = self.slurm(node).jobs()
-            assert not isinstance(jobs, Absent), jobs
-            found = jobs
-            return sorted(job.state for job in jobs) == sorted(states)
-
-        self.wait(told)
-        return {job.id: job for job in found}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # other users ask Slurm too
-        with Cluster(Path(folder)) as made:
+        wait = f"#!/bin/sh\nfor i in $(seq 100); do [ -e {folder}/slow ] || exit 0; sleep 0.1; done\n"
+        (Path(folder) / "epilog").write_text(wait, "utf-8")
+        (Path(folder) / "epilog").chmod(0o755)
+        with Cluster(Path(folder), {GPUS: 4, PLAIN: 0}, SETTINGS.format(folder=folder)) as made:
             yield made
+            (Path(folder) / "slow").unlink(missing_ok=True)
         made.wait(lambda: not made.processes())
 
 

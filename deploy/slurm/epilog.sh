@@ -1,0 +1,25 @@
+#!/bin/bash
+# Epilog: probes the wires when the last probe is older than MAX_AGE, while the GPUs still are the job's and Slurm
+# starts no other job on this node. An unfit node is drained. The exit status is always 0: any other would drain
+# the node for the reason "Epilog error".
+
+part=epilog
+here=$(PATH=/usr/bin:/bin readlink -f -- "${BASH_SOURCE[0]}")
+here=${here%/*}
+# shellcheck source=deploy/slurm/lib.sh
+. "$here/lib.sh" || exit 0
+
+case $EPILOG_FOR in
+    gpus) [[ -n $SLURM_JOB_GPUS ]] || exit 0 ;;
+    all) ;;
+    *) exit 0 ;;
+esac
+[[ -n $SLURM_JOB_ID ]] || exit 0
+
+ask "$EPILOG_DEADLINE" "epilog-$((SLURM_JOB_ID % 8))" --owner "slurm:$SLURM_JOB_ID" --max-age "$MAX_AGE" \
+    --fail-on "$FAIL_ON"
+case $verdict in
+    unfit) drain_and_tell "$answer" ;;
+    none) log "wirewatch gave no verdict: $answer" ;;
+esac
+exit 0

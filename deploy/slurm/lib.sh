@@ -1,0 +1,229 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154  # variables go from here to the three scripts, and the other way
+#
+# What prolog.sh, epilog.sh and healthcheck.sh share; they set `part` and `here` and source this.
+#
+# Neither `set -e` nor `set -u`: a slip in here must not become an exit status that drains a node.
+
+# slurmd gives its scripts no PATH, the health check no SLURM_CONF either.
+PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin
+PATH+=:/opt/slurm/bin:/usr/local/slurm/bin:/cm/local/apps/slurm/current/bin
+LC_ALL=C SLURM_TIME_FORMAT=standard
+export PATH LC_ALL SLURM_TIME_FORMAT
+
+# Defaults; wirewatch-slurm.conf says what they mean.
+WIREWATCH=/usr/local/bin/wirewatch
+CHECK_OPTIONS=()
+FAIL_ON=failed
+DEADLINE=3
+EPILOG_FOR=gpus
+EPILOG_DEADLINE=60
+MAX_AGE=2h
+MAX_DRAINED=4
+REASON=wirewatch
+SLURM_DEADLINE=6
+NODE=${SLURMD_NODENAME:-}
+LOGGER=/usr/bin/logger
+RUN=/run/wirewatch-slurm
+
+# log TEXT: a line for the syslog; one that does not take a line gets no more. Nothing ever goes to standard output
+# or error, which slurmd keeps as a failure's.
+log() {
+    [[ -z $deaf ]] || return
+    { timeout --signal=KILL 0.5 "$LOGGER" -t wirewatch-slurm -p daemon.warning -- \
+        "$part${SLURM_JOB_ID:+ of job $SLURM_JOB_ID} on $NODE: ${1//[![:print:]]/ }" </dev/null; } >/dev/null 2>&1
+    [[ $? != 137 ]] || deaf=yes
+}
+
+# number NAME DEFAULT: a setting that is no number gets its default.
+number() {
+    [[ ${!1} =~ ^(0|[1-9][0-9]{0,5})$ ]] && return
+    log "$1 is no number: '${!1}'; taking $2"
+    printf -v "$1" %s "$2"
+}
+
+configure() {
+    local -r conf=$here/wirewatch-slurm.conf
+    local wrong=
+    if [[ -e $conf ]]; then
+        # shellcheck source=deploy/slurm/wirewatch-slurm.conf
+        . "$conf" >/dev/null 2>&1 || wrong=yes
+    fi
+    NODE=${NODE:-$(hostname -s)}
+    [[ -z $wrong ]] || log "$conf cannot be read to its end; the rest has its defaults"
+    number DEADLINE 3
+    number EPILOG_DEADLINE 60
+    number MAX_DRAINED 4
+    number SLURM_DEADLINE 6
+    if [[ -z $SLURM_CONF && -e /run/slurm/conf/slurm.conf ]]; then
+        SLURM_CONF=/run/slurm/conf/slurm.conf # where a configless slurmd keeps it
+    fi
+    [[ -z $SLURM_CONF ]] || export SLURM_CONF
+    mkdir -p "$RUN" 2>/dev/null || true # without it no check begins, and that is told
+}
+
+# within SECONDS COMMAND...: runs it no longer than that; sets `status`, 124 for no end, and `told`, all it printed.
+#
+# The wait is for the pipe and not for a death: what hangs in a driver or on a file system outlives SIGKILL.
+# The pipe is all that the command has of ours: slurmd waits for everybody who holds its own.
+within() {
+    local -r seconds=$1
+    local fd
+    shift
+    exec {fd}< <(
+        exec 2>&1 </dev/null
+        [[ -z $held ]] || exec {held}>&-
+        timeout --signal=KILL "$seconds.2" "$@"
+        printf '\n%d\0' "$?"
+    )
+    status=124 told=
+    if IFS= read -r -d '' -t "$seconds.4" told <&"$fd"; then
+        status=${told##*$'\n'} told=${told%$'\n'*}
+    fi
+    exec {fd}<&-
+}
+
+# ask SECONDS LOCK OPTION...: asks wirewatch. Sets `verdict`: "fit", "unfit", or "none" for no answer that is one,
+# `health`: OK, DEGRADED, FAILED or UNKNOWN, and `answer`, the line for people.
+#
+# An exit status alone is no verdict: a shell ends with 1 and 2 as well. A check that does not die keeps its
+# lock, and the next with the same lock is not started: so there are never many.
+ask() {
+    local -r seconds=$1 lock=$RUN/$2.lock nl=$'\n'
+    local -r form="$nl((OK|DEGRADED|FAILED|UNKNOWN)([ ;:][^$nl]*)?)$nl"
+    shift 2
+    within "$seconds" flock --conflict-exit-code 75 --wait "$seconds" "$lock" \
+        "$WIREWATCH" check --deadline "${seconds}s" "$@" "${CHECK_OPTIONS[@]}"
+    verdict=none health='' answer="no answer within $seconds s"
+    [[ $status == 124 || $status == 137 ]] && return
+    answer="exit status $status${told:+: $told}"
+    [[ $status == 75 ]] && answer="an earlier check does not end"
+    if [[ $nl$told$nl =~ $form ]]; then
+        case $status${BASH_REMATCH[2]} in
+            0OK | 0DEGRADED | 0FAILED | 0UNKNOWN) verdict=fit ;;
+            1DEGRADED | 2FAILED | 3UNKNOWN) verdict=unfit ;;
+            *) return ;;
+        esac
+        answer=${BASH_REMATCH[1]} health=${BASH_REMATCH[2]}
+    fi
+}
+
+# lock: of all scripts on this node, one at a time changes the node's state. Held until the script's end.
+lock() {
+    [[ -z $held ]] || return 0
+    : "${until:=$((SECONDS + SLURM_DEADLINE))}"
+    exec {held}>"$RUN/state.lock" || return
+    flock --wait "$SLURM_DEADLINE" "$held" && return
+    exec {held}>&-
+    held=
+    return 1
+}
+
+# slurm COMMAND...: a question or an order to the controller; all of them, and the lock, have SLURM_DEADLINE s.
+slurm() {
+    : "${until:=$((SECONDS + SLURM_DEADLINE))}"
+    local -r left=$((until - SECONDS))
+    within "$((left > 1 ? left : 1))" "$@"
+    [[ $status == 0 ]] && return
+    log "$1: exit status $status: $told"
+    return 1
+}
+
+# look: asks which nodes are drained. Sets `own`, this node's reason, "" when it is not drained, and of the nodes
+# drained for our reasons, edited or not: `count`, and `before`, those that were drained before this one.
+#
+# All nodes agree on who was first: the controller's second and then the name decide.
+look() {
+    local -A times=()
+    local time node reason
+    TZ=UTC0 slurm sinfo --noheader --all --Node --states=drain --format='%H|%N|%E' || return
+    own=''
+    while IFS='|' read -r time node reason; do
+        [[ $node != "$NODE" ]] || own=$reason
+        [[ $reason != "$REASON: "* ]] || times[$node]=$time
+    done < <(printf '%s\n' "$told")
+    count=${#times[@]} before=0
+    for node in "${!times[@]}"; do
+        [[ "${times[$node]}|$node" < "${times[$NODE]}|$NODE" ]] && ((before++))
+    done
+    return 0
+}
+
+# signed TEXT: the text with its checksum, by which our reason is known from one that a person has edited.
+signed() {
+    local sum
+    read -r sum _ < <(printf %s "$1" | cksum)
+    printf '%s #%08x' "$1" "$sum"
+}
+
+# ours: whether this node is drained, and for our reason as we wrote it.
+ours() {
+    [[ $own == "$REASON: "* && $own == "$(signed "${own% #*}")" ]]
+}
+
+# reason ANSWER: what `scontrol show node` will say: printable, no quotes, and below the 255 bytes that accounting keeps.
+reason() {
+    local text="$REASON: ${1#FAILED[ ;:]}"
+    text=${text//[![:print:]]/ }
+    text=${text//[\"\'\\]/}
+    signed "${text:0:240}"
+}
+
+set_state() {
+    slurm scontrol update "NodeName=$NODE" "$@"
+}
+
+# drain ANSWER: drains this node, unless MAX_DRAINED nodes are drained for our reasons already. Sets `outcome`:
+# "drained", now; "already", by us or by somebody else; "brake", it is not drained; "lost", nothing is known,
+# since the controller or the lock was not to be had.
+#
+# Many nodes may fail at once, and all count 0 at first. So each looks again after its own drain, once the
+# second of it has passed: whoever was before it is then on the list, and nobody comes before it later. Those
+# beyond MAX_DRAINED take their own drain back. One that could not look again is caught by the next health check.
+drain() {
+    outcome=lost
+    lock || return
+    look || return
+    if [[ -z $own ]]; then
+        outcome=brake
+        ((count < MAX_DRAINED)) || return
+        outcome=lost
+        rm -f "$RUN/not-ours"
+        set_state State=DRAIN "Reason=$(reason "$1")" || return
+        sleep 1
+        if ! look; then
+            undrain
+            return
+        fi
+        [[ -n $own ]] || return # a person was quick to resume it
+        outcome=drained
+    else
+        outcome=already
+    fi
+    if ! ours; then
+        outcome=already
+        return
+    fi
+    ((before < MAX_DRAINED)) && return
+    outcome=lost
+    undrain && outcome=brake
+}
+
+# undrain: takes our drain back; UNDRAIN, unlike RESUME, leaves a node down that is.
+undrain() {
+    until=$((SECONDS + 2))
+    set_state State=UNDRAIN
+}
+
+# drain_and_tell ANSWER: drain, and a line in the syslog.
+drain_and_tell() {
+    drain "$1"
+    case $outcome in
+        drained) log "drained: $1" ;;
+        brake) log "brake: not drained, $count nodes are already, $MAX_DRAINED may be: $1" ;;
+        lost) log "not drained, Slurm could not be asked: $1" ;;
+    esac
+}
+
+held='' until='' deaf=''
+configure

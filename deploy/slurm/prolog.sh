@@ -1,0 +1,31 @@
+#!/bin/bash
+# Prolog: asks the daemon for its verdict and never waits for hardware. An unfit node is drained, and the job
+# goes back into the queue; whatever else happens, the job starts. README.md has the table.
+
+part=prolog
+here=$(PATH=/usr/bin:/bin readlink -f -- "${BASH_SOURCE[0]}")
+here=${here%/*}
+# shellcheck source=deploy/slurm/lib.sh
+. "$here/lib.sh" || exit 0
+
+ask "$DEADLINE" "prolog-$((${SLURM_JOB_ID:-0} % 8))" --cached --fail-on "$FAIL_ON"
+case $verdict in
+    fit)
+        [[ $health != UNKNOWN ]] || log "the job starts: $answer"
+        exit 0
+        ;;
+    none)
+        log "the job starts, wirewatch gave no verdict: $answer"
+        exit 0
+        ;;
+esac
+
+drain_and_tell "$answer"
+case $outcome in
+    drained | already)
+        # Only now that the node is drained: on a node that is not, Slurm puts "Prolog error" where our reason belongs.
+        exit 1
+        ;;
+esac
+log "the job starts on an unfit node: $answer"
+exit 0
