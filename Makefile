@@ -24,9 +24,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 run: $(VENV)/.run
 	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
 
-# All tests that need nothing but Python packages.
+# All tests that need nothing but Python packages, in a process per processor, four at most. They start some
+# hundreds of processes, so that compiled modules are kept, whatever the environment says.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not system" --cov --cov-report=term:skip-covered
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not system" -n logical --maxprocesses 4 --dist worksteal \
+		--cov --cov-report=term:skip-covered
 
 # Style, types, layers.
 check: $(VENV)/.dev

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import USAGE, refused
+from tests.hw.children import is_dead, until
 from tests.probes import recordings
 from tests.probes.recordings import Change, with_probe
 from wirewatch.cli.probe import Size
@@ -133,22 +134,24 @@ def test_another_engine_than_the_recorded_one_is_not_there(tmp_path: Path) -> No
     assert "not of engine torch" in document["why"]
 
 
-def test_one_that_is_stopped_gives_no_verdict(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.5], ids=["while it starts NVML", "later"])
+def test_one_that_is_stopped_gives_no_verdict(tmp_path: Path, seconds: float) -> None:
+    """A process for NVML that was just started may see only by itself that nobody is there any more."""
     recording = with_probe(tmp_path / "node", seconds=60.0)
     with subprocess.Popen([*COMMAND, "--replay", recording], stdout=subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         end = time.monotonic() + 20
         while not (child := children.read_text("utf-8").split()) and time.monotonic() < end:
             time.sleep(0.01)
-        # Started, and since then reading what it needs; the probe itself sleeps for a minute.
-        time.sleep(0.5)
+        # It reads what it needs; the probe itself sleeps for a minute.
+        time.sleep(seconds)
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == INTERNAL
         assert time.monotonic() - began < 5
         assert process.stdout is not None
         assert process.stdout.read() == b""
-    assert not Path(f"/proc/{child[0]}").exists()
+    until(lambda: is_dead(int(child[0])))
 
 
 def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_told(tmp_path: Path) -> None:

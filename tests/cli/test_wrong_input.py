@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from wirewatch.collectors import discover
 from wirewatch.config import ConfigError, load
 
 USAGE, CONFIG = 64, 78
@@ -46,7 +47,6 @@ def refused(code: int, *arguments: str) -> str:
         ("[policy.nvlink.error_limits.crc]\nevent = 1", "policy.nvlink.error_limits.crc"),
         ("[expect]\ngpus = 0", "expect.gpus"),
         ("[expect]\ngpus = 2020-01-01", "dates and times"),
-        ("[listen]\naddress = 'nowhere'", "not HOST:PORT"),
         ("[policy.probe]\nconfirm = 0", "policy.probe: must be above 0: 'confirm'"),
         ("[probe]\nevery = nan", "probe: must be above 0 s: 'every'"),
         ("[probe]\nevry = 60.0", "unknown key 'probe.evry'"),
@@ -63,7 +63,19 @@ def refused(code: int, *arguments: str) -> str:
 def test_a_wrong_configuration(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text(text, "utf-8")
-    assert told in refused(CONFIG, "serve", "--replay", "h200x8", "--config", str(file))
+    with pytest.raises(ConfigError) as caught:
+        load(file, discover())
+    (line,) = str(caught.value).splitlines()
+    assert told in line
+
+
+@pytest.mark.parametrize("text", ["[[", "[listen]\nadress = 'x'", "[policy.probe]\nconfirm = 0"])
+def test_a_wrong_configuration_is_told_by_the_command_as_by_its_reader(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(text, "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file, discover())
+    assert refused(CONFIG, *REPLAY, "--config", str(file)) == f"wirewatch: {caught.value}"
 
 
 @pytest.mark.parametrize(
@@ -141,8 +153,11 @@ def test_a_socket_where_another_agent_answers(tmp_path: Path) -> None:
     assert "another agent answers there" in line
 
 
-def test_an_address_that_is_none() -> None:
+def test_an_address_that_is_none(tmp_path: Path) -> None:
     assert "not HOST:PORT" in refused(USAGE, "serve", "--listen", "9410")
+    file = tmp_path / "wirewatch.toml"
+    file.write_text("[listen]\naddress = 'nowhere'", "utf-8")
+    assert "not HOST:PORT" in refused(CONFIG, *REPLAY, "--config", str(file))
 
 
 def test_a_host_that_does_not_resolve() -> None:

@@ -10,8 +10,11 @@ from wirewatch.core.types import Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 
 DEMO = "demo-dgx-h200"
-POLLS = 20
-"""Of 15 s; the faults begin after 20 s, the last of them has shown itself after 4 minutes."""
+ROUNDS, EVERY, RARELY = 20, 15.0, 60.0
+"""Rounds of so many seconds; the faults begin after 20 s, the last has shown itself after 4 minutes.
+
+Collectors run in them as in service, but for those of five minutes, which run each minute.
+"""
 OF_THE_DRIVER = frozenset({"gpu-hang", "gpu-slow", "driver-crash"})
 """These need a process that hangs or dies: tests/daemon/test_faults_of_the_driver.py."""
 D, U, F = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
@@ -26,6 +29,16 @@ class Told:
     health: Health
     evidence: str
     action: str
+
+
+def watch(node: Node, rounds: int = ROUNDS) -> None:
+    for number in range(rounds):
+        due = (
+            name
+            for name, collector in node.collectors.items()
+            if number * EVERY % max(EVERY, min(collector.options.interval, RARELY)) == 0
+        )
+        node.poll(*due, every=EVERY)
 
 
 def one(rule: str, subject: str, health: Health, evidence: str, action: str) -> Sequence[Told]:
@@ -118,7 +131,7 @@ def test_every_bundled_fault_is_in_the_table() -> None:
 
 def test_the_healthy_demo_has_no_finding() -> None:
     node = Node(DEMO)
-    node.poll(times=POLLS)
+    watch(node)
     assert node.findings() == ()
     assert node.health() is Health.OK
     assert all(c.applicable for c in node.state.components.values())
@@ -127,7 +140,7 @@ def test_the_healthy_demo_has_no_finding() -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
     node = Node(DEMO, load_overlay(name).changes)
-    node.poll(times=POLLS)
+    watch(node)
     found = {(f.rule, str(f.subject)): f for f in node.findings()}
     assert {(*key, f.health) for key, f in found.items()} == {
         (t.rule, t.subject, t.health) for t in TABLE[name]
@@ -140,9 +153,9 @@ def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
 
 def test_a_probe_that_cannot_be_done_is_told_after_three_and_is_no_fault_of_the_hardware() -> None:
     node = Node(DEMO, load_overlay("probe-fails").changes)
-    node.poll(times=70)
+    watch(node, 70)
     assert node.findings() == ()
-    node.poll(times=35)
+    watch(node, 35)
     (told,) = node.findings()
     assert (told.rule, told.health) == ("probe.failed", U)
     assert "3 probes in a row could not be done" in told.evidence
@@ -151,7 +164,7 @@ def test_a_probe_that_cannot_be_done_is_told_after_three_and_is_no_fault_of_the_
 
 def test_a_busy_node_is_not_probed_and_says_why() -> None:
     node = Node(DEMO, load_overlay("gpu-busy").changes)
-    node.poll(times=POLLS)
+    watch(node)
     assert node.series("probe_skips_total", reason="busy") == [1]
     assert node.series("probe_last_success_timestamp_seconds") == [0]
     assert node.series("probe_busbw_ratio") == []
@@ -159,14 +172,14 @@ def test_a_busy_node_is_not_probed_and_says_why() -> None:
 
 def test_mig_has_nothing_to_probe() -> None:
     node = Node(DEMO, load_overlay("gpu-mig").changes)
-    node.poll(times=POLLS)
+    watch(node)
     assert node.state.components["probe"].applicable is False
     assert node.state.components["probe"].health is None
 
 
 def test_a_card_that_a_pod_has_is_told_as_away() -> None:
     node = Node(DEMO, load_overlay("nic-moved").changes)
-    node.poll(times=POLLS)
+    watch(node)
     assert node.series("rdma_device_away_info", device="mlx5_4") == [1]
 
 

@@ -30,6 +30,8 @@ interval = 0.3
 [collectors.pcie]
 interval = 0.3
 """
+SOON = 60.0
+"""Seconds in which anything that shall happen has happened, also on a machine with much else to do."""
 _URL = re.compile(r"(http://\S+)/metrics")
 
 
@@ -91,26 +93,27 @@ class Daemon:
         return self._log.read_text("utf-8")
 
     def _wait_for_url(self) -> str:
-        end = time.monotonic() + 20
+        end = time.monotonic() + SOON
         while time.monotonic() < end and self.process.poll() is None:
             told = _URL.search(self.log)
             if told:
                 return told[1]
             time.sleep(0.02)
         self.process.kill()
+        self.process.wait()
         raise AssertionError(f"the daemon did not start: {self.log}")
 
     def get(self, path: str, accept: str = "") -> Reply:
         began = time.monotonic()
         try:
-            with urlopen(Request(self.url + path, headers={"Accept": accept}), timeout=10) as reply:
+            with urlopen(Request(self.url + path, headers={"Accept": accept}), timeout=SOON) as reply:
                 text, status, kind = reply.read().decode(), reply.status, reply.headers["content-type"]
         except HTTPError as error:
             with error:
                 text, status, kind = error.read().decode(), error.code, error.headers["content-type"]
         return Reply(status, text, time.monotonic() - began, kind)
 
-    def wait(self, path: str, wanted: str, seconds: float = 15) -> Reply:
+    def wait(self, path: str, wanted: str, seconds: float = SOON) -> Reply:
         """Ask until the answer holds a text."""
         end = time.monotonic() + seconds
         while True:
@@ -127,5 +130,5 @@ class Daemon:
         """SIGTERM; the exit status and the seconds until it."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(20)
+        status = self.process.wait(SOON)
         return status, time.monotonic() - began

@@ -114,7 +114,7 @@ def test_what_a_probe_finds_is_the_node_s_health(
     settings = config(tmp_path, "", state=False).replace("every = 600.0", often)
     with Daemon(("--replay", recording), tmp_path, settings) as running:
         running.ready()
-        reply = running.wait("/health", f'"health":"{health}"', 10)
+        reply = running.wait("/health", f'"health":"{health}"')
         assert reply.status == 503
         assert [f["rule"] for f in reply.json()["findings"]] == [rule]
         assert len(probes(running)["past"]) >= past

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import FAST, Daemon
+from tests.daemon.process import Daemon
+from wirewatch.collectors import discover
 
 SCRAPE = 0.1
 STOP = 5.0
@@ -22,14 +23,14 @@ def gpus_with(series: dict[tuple[str, frozenset[tuple[str, str]]], float], metri
     return {dict(labels)["gpu"] for name, labels in series if name == metric}
 
 
-def scrape_seconds(daemon: Daemon) -> float:
-    """The quickest of three: a busy machine may hold up any one, a daemon that waits for NVML all."""
-    return min(daemon.get("/metrics").seconds for _ in range(3))
+def scrapes_are_quick(daemon: Daemon) -> bool:
+    """One of ten is: a busy machine may hold up many, a daemon that waits for NVML holds up all."""
+    return any(daemon.get("/metrics").seconds < SCRAPE for _ in range(10))
 
 
 def goes_on(daemon: Daemon) -> None:
     """Scrapes are quick, the loops turn, and SIGTERM ends it in time."""
-    assert scrape_seconds(daemon) < SCRAPE
+    assert scrapes_are_quick(daemon)
     assert daemon.get("/livez").status == 200
     status, seconds = daemon.terminate()
     assert status == 0
@@ -49,7 +50,7 @@ def test_one_gpu_out_leaves_the_others(
     tmp_path: Path, match: str, action: str, rule: str, health: str
 ) -> None:
     with Daemon(overlay(tmp_path, match, action), tmp_path) as daemon:
-        daemon.wait("/health", rule, 30)
+        daemon.wait("/health", rule)
         reply = daemon.get("/health")
         assert reply.status == 503
         document = reply.json()
@@ -67,14 +68,15 @@ def test_one_gpu_out_leaves_the_others(
 def test_scrapes_and_sigterm_go_on_while_nvml_hangs(tmp_path: Path) -> None:
     """Within the 5 s in which the hanging call is still waited for."""
     with Daemon(overlay(tmp_path, "*", "hang = true"), tmp_path) as daemon:
-        assert scrape_seconds(daemon) < SCRAPE
+        assert scrapes_are_quick(daemon)
         assert daemon.get("/health").status == 503
         goes_on(daemon)
 
 
 def test_a_node_where_nvml_never_answers_becomes_ready_and_unknown(tmp_path: Path) -> None:
-    slow = FAST.replace("interval = 0.3", "interval = 0.3\ndeadline = 0.5")
-    with Daemon(overlay(tmp_path, "*", "hang = true"), tmp_path, slow) as daemon:
+    impatient = "[listen]\nsocket = ''\n[probe]\ndeadline = 0.5\nkill_after = 0.4\n"
+    impatient += "".join(f"[collectors.{c.name}]\ndeadline = 0.5\n" for c in discover())
+    with Daemon(overlay(tmp_path, "*", "hang = true"), tmp_path, impatient) as daemon:
         daemon.ready()
         document = daemon.wait("/health", "no result after 0.5 s").json()
         assert document["health"] == "unknown"
@@ -95,10 +97,10 @@ def test_a_library_that_crashes_again_and_again_is_no_proof_that_the_gpu_is_lost
 
 
 def test_a_driver_that_comes_back_is_healthy_again_without_a_restart(tmp_path: Path) -> None:
-    changes = overlay(tmp_path, "gpu3/Field(138,all)", "crash = true\nuntil = 4.0")
+    changes = overlay(tmp_path, "gpu3/Field(138,all)", "crash = true\nuntil = 8.0")
     with Daemon(changes, tmp_path) as daemon:
         daemon.wait("/health", "nvlink.blind")
-        document = daemon.wait("/health", '"health":"ok"', 40).json()
+        document = daemon.wait("/health", '"health":"ok"').json()
         assert document["findings"] == []
         assert len(gpus_with(daemon.get("/metrics").series(), NVLINK_BYTES)) == 8
 

@@ -82,6 +82,7 @@ def test_a_worker_in_trouble(here: Probing, case: trouble.Case, outcome: str) ->
 
 
 def test_a_worker_that_hangs(here: Probing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trouble, "SOON", 0.1)
     monkeypatch.setattr(trouble, "HANGING", 1.5)
     trouble.hanging(here)
     assert here.report.ok, here.report.checks

@@ -256,7 +256,7 @@ def _runs_first(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("code", "why", "named"),
     [
-        ("import time; time.sleep(600)", Why.TIMEOUT, "did not initialise"),
+        ("import time; time.sleep(600)", Why.TIMEOUT, "did not initialise within 4 s"),
         ("import os; os._exit(3)", Why.LOST, "exit status 3"),
         ("import os, time; os.close(1); time.sleep(600)", Why.LOST, "closed its pipe"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGBUS)", Why.LOST, "SIGBUS"),
@@ -266,7 +266,7 @@ def test_a_process_that_hangs_or_dies_while_it_starts_is_tried_again_after_a_whi
     rig: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, why: Why, named: str
 ) -> None:
     _runs_first(tmp_path, code, monkeypatch)
-    node = rig(limits=Limits(start=2.0))
+    node = rig(limits=Limits(start=4.0 if why is Why.TIMEOUT else 30.0))
     absent = _absent(node.nvml.gpus(), why)
     assert named in absent.detail
     assert node.nvml.gpus() == absent

@@ -23,10 +23,11 @@ TRACE = """
 import ctypes, os, sys, time
 from pathlib import Path
 file = Path(sys.argv[1])
-while not file.exists():
-    time.sleep(0.005)
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+print("up", flush=True)
+while not file.exists():
+    time.sleep(0.005)
 seized = libc.ptrace(0x4206, int(file.read_text()), None, None) == 0
 print("held" if seized else os.strerror(ctypes.get_errno()), flush=True)
 time.sleep(60)
@@ -42,6 +43,8 @@ def tracer(pid_file: Path) -> "Iterator[subprocess.Popen[str]]":
     )
     with process:
         try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
             yield process
         finally:
             process.kill()
