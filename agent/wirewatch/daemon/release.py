@@ -143,7 +143,7 @@ class Release:
         def attempt() -> T | Exception:
             try:
                 return work()
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001 - raised by who waits for it
                 return error
 
         done = await self._lane.submit(attempt)
