@@ -95,10 +95,10 @@ class _Play:
     def find(self, what: tuple[str, Part], health: Health) -> None:
         rule, part = what
         place = part_of(self.node, part)
+        self._forget(rule, place)
         if rule.endswith(".blind"):
             self.node.found[rule, place] = blind_finding(collector_of(rule), place, GONE)
         else:
-            self._forget(rule, place)
             self.node.find(rule, place, health)
 
     def passing(self, what: tuple[str, Part], looks: int) -> None:

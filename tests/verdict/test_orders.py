@@ -361,3 +361,19 @@ def test_what_is_acknowledged_is_not_suppressed_besides() -> None:
     assert node.verdict.standings[0].stage == ACKNOWLEDGED
     node.unsuppress("xid.94", node.gpu())
     assert node.ledger.suppressions == {}
+
+
+def test_a_suppression_of_what_is_not_there_now_is_shown_and_can_be_taken_back() -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu(), D)
+    node.look()
+    node.suppress(DOWN, node.gpu())
+    node.clear(DOWN, node.gpu())
+    verdict = node.look()
+    (standing,) = verdict.standings
+    assert (standing.stage, standing.finding.health, standing.takes_part) == ("suppressed", Health.OK, False)
+    assert verdict.findings == ()
+    assert verdict.health is Health.OK
+    with pytest.raises(OrderError, match="is not there now"):
+        node.ack(DOWN, node.gpu())
+    assert unsuppress(node.ledger, standing).suppressions == {}

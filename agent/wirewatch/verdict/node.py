@@ -126,6 +126,16 @@ def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
         here = entry.collector in state.components or entry.rule == LOST
         if key not in told and here and entry.stage is not Stage.REMEMBERED:
             yield _suppressed(_held(entry), ledger)
+            told.add(key)
+    yield from (_waiting(one) for key, one in ledger.suppressions.items() if key not in told)
+
+
+def _waiting(one: Suppression) -> Standing:
+    """What was suppressed and is not there now: who forgot it must be able to find it."""
+    finding = Finding(
+        one.rule, Health.OK, one.subject, "not found now; suppressed all the same", "none", one.said.at
+    )
+    return Standing(finding, SUPPRESSED, "", suppression=one)
 
 
 def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:

@@ -42,6 +42,8 @@ def acknowledge(ledger: Ledger, standing: Standing, said: Word, mono: float) -> 
     finding, entry = standing.finding, ledger.entries.get(standing.key)
     if standing.stage == ACKNOWLEDGED:
         raise OrderError(f"{standing.id} is acknowledged already")
+    if finding.health is Health.OK:
+        raise OrderError(f"{standing.id} is not there now: it is only suppressed")
     if entry is not None and entry.rule == LOST:
         return ledger.without_entry(entry.key)
     # Not the standing's stage: one that is suppressed may be on probation as well.

@@ -30,7 +30,7 @@ class VerdictPolicy:
     latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "probe.wrong_data")
     plain: tuple[str, ...] = ("gpudirect.*", "agent.*")
     flapping: tuple[str, ...] = (
-        "nvlink.*down", "nvlink.*slow", "c2c.link_down", "pcie.width", "pcie.generation",
+        "nvlink.*down", "nvlink.*slow", "c2c.link_down", "pcie.width",
         "infiniband.port_down", "infiniband.port_slow", "infiniband.pcie",
     )  # fmt: skip
     settle: float = 60.0
