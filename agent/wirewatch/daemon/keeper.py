@@ -54,7 +54,5 @@ class Keeper:
 
 def _essence(ledger: Ledger) -> object:
     """All but what merely counts on."""
-    entries = tuple(
-        replace(e, absent=0.0, mono=None, last=0.0, evidence="") for e in ledger.entries.values()
-    )
+    entries = tuple(replace(e, absent=0.0, mono=None, last=0.0, evidence="") for e in ledger.entries.values())
     return (ledger.boot, ledger.gpus, entries, tuple(ledger.suppressions.values()))
