@@ -24,6 +24,7 @@ LIVE, LATCHED, PROBATION, ACKNOWLEDGED, SUPPRESSED = STAGES = (
     "live", "latched", "probation", "acknowledged", "suppressed",
 )  # fmt: skip
 """Of findings, as people see them."""
+STAY = "none, if it stays away; if it comes back: "
 _ABSENT = {
     Stage.ACTIVE: "not seen now, which is not yet believed",
     Stage.LATCHED: "not seen since, but silence repairs nothing",
@@ -147,14 +148,26 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
         if entry.stage is Stage.REMEMBERED:
             return replace(now, stage=ACKNOWLEDGED)
         said = f"{finding.evidence}{_whose(entry)}"
-        over = replace(finding, health=min(finding.health, Health.DEGRADED), evidence=said)
+        over = replace(
+            finding,
+            health=min(finding.health, Health.DEGRADED),
+            evidence=said,
+            action=f"{STAY}{finding.action}",
+        )
         return replace(now, finding=over, stage=PROBATION)
     if finding.health < entry.health and entry.stage is Stage.ACTIVE:
         why = "counts as FAILED until it is gone" if entry.times == 1 else _again(entry)
         return replace(
             now, finding=replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")
         )
+    if finding.last and finding.health is Health.FAILED:
+        # An event is told until the next boot, also when a reset without one has repaired it.
+        return replace(now, finding=replace(finding, action=f"{finding.action}; {_once_repaired(entry.key)}"))
     return now
+
+
+def _once_repaired(key: Key) -> str:
+    return f"once repaired: `wirewatch findings ack {name_of(key)}`"
 
 
 def _held(entry: Entry) -> Standing:
@@ -169,7 +182,7 @@ def _held(entry: Entry) -> Standing:
         when = "if the part is gone for good" if unread else "once repaired"
         action = f"{action}; {when}: `wirewatch findings ack {name_of(entry.key)}`"
     if probation:
-        action = "none, if it stays away; if it comes back: " + action
+        action = f"{STAY}{action}"
     health = Health.DEGRADED if probation else entry.health
     finding = Finding(entry.rule, health, entry.subject, evidence, action, entry.since, entry.event)
     stage = {Stage.ACTIVE: LIVE, Stage.LATCHED: LATCHED, Stage.PROBATION: PROBATION}[entry.stage]
