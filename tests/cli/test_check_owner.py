@@ -14,6 +14,8 @@ from tests.probes.recordings import Change, with_probe
 from wirewatch.cli.checking import attempt
 from wirewatch.cli.checking.attempt import Attempt, Wanted
 from wirewatch.cli.checking.deadline import Work
+from wirewatch.cli.checking.values import Grounds, ProbeAge
+from wirewatch.core.types import Health
 
 NO_DRIVER = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="about a machine without GPUs")
 JOB = ("slurm", "Jobs()", f'set = [{{id = "7", state = "RUNNING", gpus = {list(range(8))}}}]')
@@ -98,6 +100,36 @@ def test_the_daemons_verdict_stands_beside_the_probe(tmp_path: Path) -> None:
     assert (document["health"], document["source"]) == ("failed", "daemon")
     assert document["why"].startswith("no probe: ")
     assert document["probe"]["age_seconds"] == 9000.0
+
+
+def test_a_probe_that_the_daemon_does_not_know_yet_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs may be shorter than the daemon's turn, and each ends with an epilog."""
+    assert owned(tmp_path, recordings.uneven).document["health"] == "degraded"
+    before = Grounds(Health.OK, "daemon", verdict_at=time.time(), probe=ProbeAge(1.0, 9000.0, fresh=False))
+    monkeypatch.setattr(Attempt, "_heard", lambda _: before)
+
+    def again(max_age: float) -> Grounds:
+        wanted = Wanted(
+            end=time.monotonic() + 30, config=tmp_path / "wirewatch.toml", max_age=max_age,
+            owner="slurm:7", replay=str(tmp_path / "node"), overlays=(overlay(tmp_path, JOB)[1],),
+        )  # fmt: skip
+        attempt = Attempt(wanted, lambda: None)
+        try:
+            return attempt.run()
+        finally:
+            attempt.tidy()
+
+    made = kept(tmp_path)
+    grounds = again(600.0)
+    assert kept(tmp_path) == made
+    assert (grounds.health, [f.rule for f in grounds.findings]) == (Health.DEGRADED, ["probe.uneven"])
+    assert grounds.probe is not None
+    assert grounds.probe.age_seconds is not None
+    assert 0 < grounds.probe.age_seconds < 60
+    assert again(0.0).probe != grounds.probe
+    assert len(kept(tmp_path)) > len(made)
 
 
 def test_a_probe_that_does_not_end_leaves_what_was_known(

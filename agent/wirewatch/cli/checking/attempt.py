@@ -11,8 +11,10 @@ from wirewatch.cli.checking.decide import aged
 from wirewatch.cli.checking.values import Grounds, ProbeAge, nothing, told
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from wirewatch.cli.checking.node import Node
-    from wirewatch.probes.ask import Asked
+    from wirewatch.core.types import Finding
 
 PART, LONGEST = 1 / 3, 5.0
 """Part of the time that the daemon may take to answer, as long as a look of our own can follow; seconds."""
@@ -89,15 +91,34 @@ class Attempt:
 
     def _probed(self, grounds: Grounds) -> Grounds:
         """With a probe for the owner, where the last one is old and there is time for another."""
-        last = aged(grounds.probe, self._wanted.max_age)
-        if last is None or last.fresh or self._wanted.owner is None:
+        if not self._is_old(grounds) or self._wanted.owner is None:
+            return grounds
+        # The daemon takes a probe of somebody else's over with its next turn; jobs may be shorter than that.
+        grounds = self._recalled(grounds)
+        if not self._is_old(grounds):
             return grounds
         left = self._wanted.end - TIDY - time.monotonic()
         if left < PROBE:
             return _with(grounds, f"no probe: {max(left, 0.0):.0f} s are left, it may take {PROBE:.0f} s")
         self.sofar = lambda: _with(grounds, "the probe has not ended in time")
         asked = self._made().probe(self._wanted.owner, self._wanted.end - TIDY)
-        return _merged(grounds, asked)
+        merged = _merged(grounds, asked.findings)
+        if asked.probed is None or asked.probed.outcome != "ok":
+            return _with(merged, f"no probe: {asked.why}")
+        return replace(merged, probe=ProbeAge(asked.at, 0.0, fresh=True))
+
+    def _is_old(self, grounds: Grounds) -> bool:
+        last = aged(grounds.probe, self._wanted.max_age)
+        return last is not None and not last.fresh
+
+    def _recalled(self, grounds: Grounds) -> Grounds:
+        """With the newest probe of the history, where the daemon does not know it yet."""
+        self.sofar = lambda: _with(grounds, "the history of probes could not be read in time")
+        newest, findings = self._made().probed()
+        if newest is None or grounds.probe is None or newest.at <= grounds.probe.at:
+            return grounds
+        merged = _merged(grounds, findings)
+        return replace(merged, probe=ProbeAge(newest.at, newest.age_seconds, newest.fresh))
 
     def tidy(self) -> None:
         """Let go of the hardware, which may take a while."""
@@ -114,14 +135,11 @@ def _with(grounds: Grounds, why: str) -> Grounds:
     return replace(grounds, why=f"{grounds.why}; {why}" if grounds.why else why)
 
 
-def _merged(grounds: Grounds, asked: "Asked") -> Grounds:
+def _merged(grounds: Grounds, told_by_probe: "Iterable[Finding]") -> Grounds:
     """What a probe has found counts beside what is known; it says the newest of what it finds again."""
-    found = tuple(told(finding) for finding in asked.findings)
+    found = tuple(told(finding) for finding in told_by_probe)
     again = {finding.key for finding in found}
     others = (finding for finding in grounds.findings if finding.key not in again)
     findings = sorted((*found, *others), key=lambda finding: -finding.health)
     health = max((grounds.health, *(finding.health for finding in found)))
-    merged = replace(grounds, health=health, findings=tuple(findings))
-    if asked.probed is None or asked.probed.outcome != "ok":
-        return _with(merged, f"no probe: {asked.why}")
-    return replace(merged, probe=ProbeAge(asked.at, 0.0, fresh=True))
+    return replace(grounds, health=health, findings=tuple(findings))

@@ -13,11 +13,13 @@ from wirewatch.cli.hardware import live, replayed
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
 from wirewatch.core.component import Component
+from wirewatch.core.types import Finding
 from wirewatch.daemon.latches import read
 from wirewatch.probes.ask import Asked, Wish, ask
 from wirewatch.probes.keeping import boot_id
 from wirewatch.probes.recall import recall
 from wirewatch.probes.state import State, StateError, open_state, state_directory
+from wirewatch.probes.told import ProbeTold, told
 from wirewatch.verdict.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,13 @@ class Node:
     def _recall(self) -> Component:
         config, history = self._config, self._state.history if self._state else None
         return recall(history, self._hardware, config.probe, config.policy.probe, self._expect)
+
+    def probed(self) -> tuple[ProbeTold | None, tuple[Finding, ...]]:
+        """The newest complete probe of the history, None where probing is off, and what it found."""
+        if not self._config.probe.enabled:
+            return None, ()
+        component = self._recall()
+        return told(component, self._hardware.clock.mono()), component.findings
 
     def probe(self, owner: str, end: float) -> Asked:
         """One probe for who holds the GPUs, over by `end` (monotonic), and again to confirm what it finds."""
