@@ -152,7 +152,7 @@ def test_a_look_of_our_own_sees_a_fault_as_often_as_it_takes(tmp_path: Path) -> 
 def test_without_time_to_see_it_again_a_fault_is_not_yet_believed(tmp_path: Path) -> None:
     config = tmp_path / "wirewatch.toml"
     config.write_text("[policy.nvlink]\nconfirm = 1000\n", "utf-8")
-    done = check(*DEMO[:2], *overlay(tmp_path, LINK_DOWN), "--config", str(config), "--deadline", "3s")
+    done = check(*DEMO[:2], *overlay(tmp_path, LINK_DOWN), "--config", str(config), "--deadline", "8s")
     assert (done.code, done.line.split()[:2]) == (0, ["DEGRADED", "nvlink.link_down"])
 
 
