@@ -28,6 +28,9 @@ from wirewatch.probes.components import components
 from wirewatch.verdict.node import judge_node
 
 _loaded = cache(load_recording)
+LATER = ("InforomImageVersion()",)
+"""Questions that some bundled recordings are too old for: GPUs of these do not tell."""
+NOT_SUPPORTED = 3
 EPOCH = 1_795_223_090.0
 
 
@@ -71,20 +74,29 @@ class DirectNvml:
 
 
 class Node:
-    """Collectors over a recording; `changes` may be added to while it runs."""
+    """The collectors that are on by default, and those of `also`, over a recording.
+
+    `changes` may be added to while it runs.
+    """
 
     def __init__(
-        self, recording: str = "h200x8", changes: Sequence[Change] = (), expect: Expect | None = None
-    ) -> None:
+        self, recording: str = "h200x8", changes: Sequence[Change] = (), expect: Expect | None = None,
+        also: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.clock = StillClock()
         self.changes = list(changes)
         self.expect = expect or Expect()
-        self.collectors: dict[str, AnyCollector] = {c.name: c for c in components() if c.name != "agent"}
+        wanted = {c.name for c in components() if c.options.enabled and c.name != "agent"} | set(also)
+        self.collectors: dict[str, AnyCollector] = {c.name: c for c in components() if c.name in wanted}
         self.state = NodeState({c.name: Component(c.name, c.start) for c in self.collectors.values()})
         overlay = Overlay("test", "", self.changes)  # type: ignore[arg-type]
         # The raw dump behind h200x8 did not ask everything; recordings of `wirewatch record` did.
         strict = recording != "h200x8"
-        player = Player(_loaded(recording), lambda: self.clock.seconds, (overlay,), strict=strict)
+        loaded = _loaded(recording)
+        unasked = [q for q in LATER if ("nvml", f"gpu0/{q}") not in loaded.answers]
+        silent = tuple(Change("nvml", f"gpu*/{q}", "code", NOT_SUPPORTED) for q in unasked)
+        older = Overlay("older", "", silent)
+        player = Player(loaded, lambda: self.clock.seconds, (older, overlay), strict=strict)
         self.nvml = DirectNvml(ReplayNvml(player))
         self.hardware = Hardware(
             self.nvml, ReplaySysfs(player), ReplayHost(player, EPOCH), ReplayKmsg(player),

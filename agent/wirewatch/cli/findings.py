@@ -53,6 +53,29 @@ def list_(context: click.Context, *, config: Path | None, socket: str | None, as
 
 @findings.command()
 @click.argument("finding")
+@_places
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+@click.pass_context
+def show(
+    context: click.Context, *, finding: str, config: Path | None, socket: str | None, as_json: bool
+) -> None:
+    """Everything about FINDING that a vendor asks for when the part is returned, as text for a ticket.
+
+    Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
+    """
+    from wirewatch.cli.checking.daemon import place
+    from wirewatch.cli.checking.values import EXIT
+    from wirewatch.cli.ticket import ticket
+    from wirewatch.core.types import Health
+
+    _must_be_id(finding)
+    document = ask(place(socket, config).socket, "GET", f"/api/v1/findings/{finding}", None)
+    click.echo(json.dumps(document, indent=1) if as_json else ticket(document))
+    context.exit(EXIT[Health[document["health"].upper()]])
+
+
+@findings.command()
+@click.argument("finding")
 @_words
 def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
     """Say that what FINDING tells of was repaired: it goes on probation; on probation, it ends.
@@ -91,11 +114,15 @@ def unsuppress(*, finding: str, config: Path | None, socket: str | None, why: st
 def _order(
     config: Path | None, socket: str | None, finding: str, what: str, said: Mapping[str, Any], by: str | None
 ) -> None:
-    if not finding.isalnum():
-        raise click.UsageError(f"not an id of a finding: {finding!r}; see `wirewatch findings list`")
+    _must_be_id(finding)
     path = control_socket(socket, config)
     document = order(path, f"/findings/{finding}", {**said, "order": what, "by": by or user()})
     click.echo("\n".join(_text(document)))
+
+
+def _must_be_id(finding: str) -> None:
+    if not (finding.isascii() and finding.isalnum()):
+        raise click.UsageError(f"not an id of a finding: {finding!r}; see `wirewatch findings list`")
 
 
 def _text(document: Mapping[str, Any]) -> list[str]:

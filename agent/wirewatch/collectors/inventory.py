@@ -4,12 +4,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wirewatch.core.asking import Supported, as_str, ask_gpu
+from wirewatch.core.asking import Asked, Supported, as_int, as_str, ask_gpu
 from wirewatch.core.collector import Collector, Options
-from wirewatch.core.pergpu import GpuMemory, GpuReading, Memories, fold_gpus, read_gpus, remembered, subject
+from wirewatch.core.pergpu import (
+    GpuMemory,
+    GpuReading,
+    Memories,
+    fold_gpus,
+    is_lost,
+    read_gpus,
+    remembered,
+    subject,
+)
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Streak
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
+from wirewatch.core.types import (
+    Absent,
+    Expect,
+    Finding,
+    Health,
+    Json,
+    Kind,
+    Metric,
+    Ok,
+    Sample,
+    Subject,
+    Why,
+)
 
 NODE = Metric(
     "node_info",
@@ -29,8 +50,17 @@ STATIC: Mapping[str, Question] = {
     "serial": Question("Serial"),
     "vbios": Question("VbiosVersion"),
     "firmware": Question("GspFirmwareVersion"),
+    "board_part_number": Question("BoardPartNumber"),
+    "module_id": Question("ModuleId"),
+    "inforom": Question("InforomImageVersion"),
 }
-DRIVER = Question("SystemGetDriverVersion")
+"""What a GPU tells once a session; the series has the first three, the rest is for a hardware return."""
+IN_SERIES = ("serial", "vbios", "firmware")
+SYSTEM: Mapping[str, Question] = {
+    "driver": Question("SystemGetDriverVersion"),
+    "nvml": Question("SystemGetNVMLVersion"),
+    "cuda_driver": Question("SystemGetCudaDriverVersion_v2"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +74,19 @@ class InventoryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What stays the same for a session; texts are empty where the GPU does not tell."""
+    """What stays the same for a session: by the names of STATIC; `numa` is empty where it is not told."""
 
-    texts: Mapping[str, str]
+    told: Mapping[str, str | Absent]
     numa: str
     supported: Supported
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Who answers in this session of NVML."""
+    """Who answers in this session of NVML; `versions` by the names of SYSTEM."""
 
     session: int
-    driver: str | Absent
+    versions: Mapping[str, str | Absent]
     gpus: tuple[GpuReading[Identity], ...]
 
 
@@ -68,7 +98,7 @@ class Memory:
     lost: Mapping[str, Streak] = field(default_factory=dict)
     missing: Streak = field(default_factory=Streak)
     session: int = -1
-    driver: str | Absent = ""
+    versions: Mapping[str, str | Absent] = field(default_factory=dict)
 
 
 _NOBODY = Identity({}, "", Supported())
@@ -79,11 +109,20 @@ def read(hardware: Hardware, memory: Memory, _options: Options) -> Inventory | A
     if isinstance(gpus, Absent):
         return gpus
     session = hardware.nvml.session()
-    if memory.session == session and not isinstance(memory.driver, Absent):
-        driver: str | Absent = memory.driver
-    else:
-        driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
-    return Inventory(session, driver, gpus)
+    known = memory.session == session and not any(map(is_lost, memory.versions.values()))
+    return Inventory(session, memory.versions if known else _versions(hardware), gpus)
+
+
+def _versions(hardware: Hardware) -> dict[str, str | Absent]:
+    answers = hardware.nvml.ask(None, tuple(SYSTEM.values()))
+    told = {name: answer.value for name, answer in zip(SYSTEM, answers, strict=True)}
+    return {name: _cuda(value) if name == "cuda_driver" else as_str(value) for name, value in told.items()}
+
+
+def _cuda(value: Json | Absent) -> str | Absent:
+    """13000 is 13.0 (cuda.h: major times 1000, minor times 10)."""
+    number = as_int(value)
+    return number if isinstance(number, Absent) else f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _identify(hardware: Hardware, memory: Memory, gpu: Gpu) -> Identity | Absent:
@@ -96,25 +135,33 @@ def _identify(hardware: Hardware, memory: Memory, gpu: Gpu) -> Identity | Absent
         return alive
     if asked.supported == known.supported:
         return known
-    told = {name: asked.text(q) for name, q in STATIC.items()}
     numa = hardware.sysfs.read(f"/sys/bus/pci/devices/{gpu.pci}/numa_node")
     return Identity(
-        {name: text for name, text in told.items() if not isinstance(text, Absent)},
+        {name: _text(asked, question) for name, question in STATIC.items()},
         "" if isinstance(numa, Absent) or numa == "-1" else numa,
         asked.supported,
     )
 
 
+def _text(asked: Asked, question: Question) -> str | Absent:
+    value = asked.json(question)
+    return as_str(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+
+
 def samples(reading: Inventory, _memory: Memory) -> Iterable[Sample]:
     names = sorted({item.gpu.name for item in reading.gpus if item.gpu.name})
-    driver = "" if isinstance(reading.driver, Absent) else reading.driver
+    driver = _or_empty(reading.versions["driver"])
     if reading.gpus:
         yield NODE.sample(1, ", ".join(names), str(len(reading.gpus)), driver, "", "")
     for item in reading.gpus:
         if not isinstance(item.value, Absent):
-            gpu, texts = item.gpu, item.value.texts
-            static = (texts.get(name, "") for name in STATIC)
+            gpu, told = item.gpu, item.value.told
+            static = (_or_empty(told[name]) for name in IN_SERIES)
             yield GPU_INFO.sample(1, str(gpu.index), gpu.uuid, gpu.name, gpu.pci, item.value.numa, *static)
+
+
+def _or_empty(value: str | Absent) -> str:
+    return "" if isinstance(value, Absent) else value
 
 
 def judge(
@@ -129,7 +176,7 @@ def judge(
     lost = {key: memory.lost.get(key, Streak()).see(present=True) for key in gone}
     wanted = expect.gpus or 0
     missing = memory.missing.see(present=len(answering) < wanted)
-    new = Memory(identities, lost, missing, ok.value.session, ok.value.driver)
+    new = Memory(identities, lost, missing, ok.value.session, ok.value.versions)
     sure = {key for key, streak in lost.items() if streak.count >= policy.confirm}
     findings = [_lost(identities[key].gpu, gone[key]) for key in sorted(sure)]
     findings += [f for f in blind if f.subject not in {subject(identities[key].gpu) for key in sure}]

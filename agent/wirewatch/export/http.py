@@ -7,9 +7,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from wirewatch import __version__
-from wirewatch.export import documents, probedocuments, probing
+from wirewatch.export import documents, evidencedocuments, probedocuments, probing
+from wirewatch.export.evidence import evidence
 from wirewatch.export.prometheus import Exposition
 from wirewatch.verdict.node import Judged
+from wirewatch.verdict.orders import OrderError
+
+NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,15 @@ def _api(app: FastAPI, status: Status) -> None:
     async def api_findings() -> Response:
         """All findings with their stage: live, latched, on probation, acknowledged, suppressed."""
         return _json(documents.FINDINGS.dump_json(documents.findings(status.node(), status.now())), 200)
+
+    @app.get("/api/v1/findings/{name}", response_model=evidencedocuments.FindingDocument)
+    async def api_finding(name: str) -> Response:
+        """One finding by its id, for a hardware return: the part, its numbers, and those of its peers."""
+        try:
+            document = evidence(status.node(), name, status.now(), status.source)
+        except OrderError as error:
+            return JSONResponse({"detail": str(error)}, NOT_FOUND)
+        return _json(evidencedocuments.FINDING.dump_json(document), 200)
 
     @app.get("/api/v1/probes", response_model=probedocuments.ProbesDocument)
     async def api_probes() -> Response:
