@@ -2,17 +2,18 @@
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from wirewatch.core.collector import AnyCollector
+from wirewatch.core.collector import APART, AnyCollector, Options
 from wirewatch.core.errors import Unusable
 from wirewatch.core.types import Expect
 from wirewatch.hw.kubelet import SOCKET
+from wirewatch.probes.collector import NAME as PROBE
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.verdict.policy import VerdictPolicy
 
@@ -118,12 +119,34 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
         if min(collector.options.interval, collector.options.deadline) <= 0:
             raise ConfigError(f"{path}: collectors.{collector.name}: interval and deadline must be above 0 s")
     policy = config.policy
+    judged = ((f"policy.{c.name}", c.policy) for c in ready if hasattr(c.policy, "wrong"))
     for section, values in (
-        ("probe", config.probe), ("policy.probe", policy.probe), ("policy.verdict", policy.verdict),
+        ("probe", config.probe), ("policy.probe", policy.probe), ("policy.verdict", policy.verdict), *judged,
     ):  # fmt: skip
         if wrong := values.wrong():
             raise ConfigError(f"{path}: {section}: {wrong}")
-    return config, tuple(c for c in ready if c.options.enabled)
+    enabled = tuple(c for c in ready if c.options.enabled)
+    running = {c.name: c.options for c in enabled} | ({PROBE: config.probe} if config.probe.enabled else {})
+    for collector in enabled:
+        if wrong := _no_gap(collector, running):
+            raise ConfigError(f"{path}: collectors.{collector.name}: {wrong}")
+    return config, enabled
+
+
+SPARE = 1.0
+"""Seconds between two turns of others that must be left to a collector that runs apart from them."""
+
+
+def _no_gap(collector: AnyCollector, running: Mapping[str, Options]) -> str:
+    """Why those that a collector must be apart from leave no gap for it, in words; empty when they do."""
+    others = {name: running[name].interval for name in collector.apart if name in running}
+    # Each turn of each takes so much of the time; whatever their phases, together they must leave some.
+    if sum((2 * APART + SPARE) / interval for interval in others.values()) <= 1:
+        return ""
+    told = " and ".join(f"{name} (every {interval:g} s)" for name, interval in others.items())
+    return (
+        f"it must run {APART:g} s apart from {told}, and they leave no time for that: let them run less often"
+    )
 
 
 def expectations(config: Config) -> Expect:

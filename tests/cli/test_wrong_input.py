@@ -56,6 +56,12 @@ def refused(code: int, *arguments: str) -> str:
         ("[policy.probe]\nratioo = 0.7", "unknown key 'policy.probe.ratioo'"),
         ("[policy.probe]\nratio = '70 %'", "policy.probe.ratio"),
         ("[policy.probe]\nconfirm = 1.5", "policy.probe.confirm"),
+        ("[policy.lockstep]\nconfirm = 0", "policy.lockstep: must be above 0: 'confirm'"),
+        ("[policy.lockstep]\ngap = 8.0", "policy.lockstep: must be above 0 and at most 1: 'gap'"),
+        ("[policy.lockstep]\nsettle = -1.0", "policy.lockstep: must not be below 0: 'settle'"),
+        ("[policy.lockstep]\nlongest = 1.0", "policy.lockstep: must not be below shortest: 'longest'"),
+        ("[policy.lockstep]\nmost_references = 2", "policy.lockstep: must not be below references"),
+        ("[collectors.lockstep]\nenabled = 1", "collectors.lockstep.enabled"),
         ("[[", "wirewatch.toml"),
         ("x = \x00", "wirewatch.toml"),
     ],
@@ -67,6 +73,50 @@ def test_a_wrong_configuration(tmp_path: Path, text: str, told: str) -> None:
         load(file, discover())
     (line,) = str(caught.value).splitlines()
     assert told in line
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[collectors.nvlink]\ninterval = 5.0", "nvlink (every 5 s) and probe (every 30 s)"),
+        ("[collectors.nvlink]\ninterval = 6.9\n[probe]\nenabled = false", "nvlink (every 6.9 s), and"),
+        ("[collectors.nvlink]\nenabled = false\n[probe]\ninterval = 6.0", "probe (every 6 s), and"),
+        ("[collectors.nvlink]\ninterval = 10.0\n[probe]\ninterval = 20.0", "and probe (every 20 s)"),
+    ],
+)
+def test_a_collector_that_gets_no_gap_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(f"[collectors.lockstep]\nenabled = true\n{text}\n", "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file, discover())
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{file}: collectors.lockstep: it must run 3 s apart from ")
+    assert told in line
+
+
+def test_a_collector_that_gets_no_gap_ends_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "wirewatch.toml"
+    file.write_text("[collectors.lockstep]\nenabled = true\n[collectors.nvlink]\ninterval = 5.0\n", "utf-8")
+    assert refused(CONFIG, *REPLAY, "--config", str(file)) == (
+        f"wirewatch: {file}: collectors.lockstep: it must run 3 s apart from nvlink (every 5 s) and probe "
+        "(every 30 s), and they leave no time for that: let them run less often"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[collectors.lockstep]\nenabled = true",
+        "[collectors]\nlockstep.enabled = true\nnvlink.interval = 7.0\n[probe]\nenabled = false",
+        "[collectors.lockstep]\nenabled = true\n[collectors.nvlink]\nenabled = false",
+        "[collectors.nvlink]\ninterval = 0.3",
+    ],
+)
+def test_a_gap_that_is_there_or_not_needed_is_not_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(text, "utf-8")
+    ready = load(file, discover())[1]
+    assert ("lockstep" in {c.name for c in ready}) == ("lockstep" in text)
 
 
 @pytest.mark.parametrize("text", ["[[", "[listen]\nadress = 'x'", "[policy.probe]\nconfirm = 0"])

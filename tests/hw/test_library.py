@@ -26,6 +26,13 @@ def test_a_structure_becomes_an_object_with_byte_arrays_in_hexadecimal() -> None
     }
 
 
+def test_an_object_of_our_own_stays_one() -> None:
+    """As drained events are, and what a GPU did since the last look."""
+    events = [{"number": 1, "uuid": "GPU-1", "xid": ctypes.c_uint(79)}]
+    assert plain(events) == [{"number": 1, "uuid": "GPU-1", "xid": 79}]
+    assert plain({"seconds": 7.5, "metrics": {"2": 93.4}}) == {"seconds": 7.5, "metrics": {"2": 93.4}}
+
+
 @pytest.mark.parametrize("value", [None, True, 7, 2**64 - 1, 0.25, "text"])
 def test_a_plain_value_stays(value: object) -> None:
     assert plain(value) is value

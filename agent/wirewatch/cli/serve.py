@@ -17,6 +17,7 @@ from wirewatch.hw.nvml.client import NvmlClient
 if TYPE_CHECKING:
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
+    from wirewatch.probes.hinted import Hints
     from wirewatch.probes.state import State
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ def serve(
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
     from wirewatch.daemon.service import serve as run_daemon
+    from wirewatch.probes.hinted import Hints
 
     if demo and not replay and not any(path.exists() for path in _DRIVER):
         replay, loop = DEMO, True
@@ -60,7 +62,8 @@ def serve(
         sockets = _sockets(host, port, _socket_path(config, replay), stack)
         hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
         stack.callback(nvml.stop)
-        components = (*collectors, *_probing(config, hardware, state, stack))
+        hints = Hints()
+        components = (*map(hints.heard, collectors), *_probing(config, hardware, state, stack, hints))
         _announce(hardware, sockets.questions[0])
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml),
@@ -98,7 +101,7 @@ def _hardware(
 
 
 def _probing(
-    config: Config, hardware: Hardware, state: "State | None", stack: ExitStack
+    config: Config, hardware: Hardware, state: "State | None", stack: ExitStack, hints: "Hints"
 ) -> Sequence[AnyCollector]:
     """The probe, with the history of the state folder where there is one; nothing when it is switched off."""
     from wirewatch.probes.collector import probe_component
@@ -109,14 +112,14 @@ def _probing(
     if not options.enabled:
         return ()
     if state is None:
-        return (probe_component(options, policy, expectations(config)),)
+        return (hints.hastening(probe_component(options, policy, expectations(config))),)
     history = History.open(state.history, hardware.clock)
     stack.callback(history.close)
     if history.set_aside is not None:
         log.warning("%s", history.set_aside)
     expect = expectations(config)
     component = probe_component(options, policy, expect, remember(history, hardware.clock, policy))
-    return (keeping(component, history, boot_id(hardware), expect),)
+    return (hints.hastening(keeping(component, history, boot_id(hardware), expect)),)
 
 
 def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":

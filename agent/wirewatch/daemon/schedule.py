@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from wirewatch.core.collector import AnyCollector
+from wirewatch.core.collector import APART, AnyCollector
 from wirewatch.core.component import Component, after, overdue
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
@@ -20,23 +22,61 @@ SLACK = 3.0
 RETRY = 15.0
 """Seconds after which a collector that failed runs again, when its interval is longer."""
 
+ROOM = 0.5
+"""Seconds that a run which must be apart from others is given: it has to end APART before they are due."""
+AGAIN = 0.05
+"""Seconds until it tries again when the gap was gone as its lane came to it."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """Where a collector stands: when it is due, whether it runs, when it last ended (monotonic seconds)."""
+
+    due: float
+    running: bool = False
+    ended: float = -math.inf
+
+
+def until_gap(others: Iterable[Turn], now: float, apart: float = APART, room: float = ROOM) -> float:
+    """Seconds for which a run that must be `apart` from those of others has to wait; 0 when it may begin.
+
+    It is never too long, and may be too short: ask again then.
+    """
+    return max((_until_gap(turn, now, apart, room) for turn in others), default=0.0)
+
+
+def _until_gap(turn: Turn, now: float, apart: float, room: float) -> float:
+    if turn.running or turn.due <= now:
+        return apart
+    if now < turn.ended + apart:
+        return turn.ended + apart - now
+    return turn.due - now if turn.due < now + room + apart else 0.0
+
 
 class Schedule:
-    """Runs collectors for ever, each in its lane, and publishes what they know."""
+    """Runs collectors for ever, each in its lane, and publishes what they know.
+
+    Args:
+        lane: makes the lane of a name.
+    """
 
     def __init__(
-        self, collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, board: Board
-    ) -> None:
+        self, collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, board: Board,
+        lane: Callable[[str], Lane] = Lane,
+    ) -> None:  # fmt: skip
         self._collectors = collectors
         self._hardware = hardware
         self._expect = expect
         self._board = board
+        self._lane = lane
+        mono = hardware.clock.mono()
+        self._turns = {c.name: Turn(mono) for c in collectors}
         self._turned: dict[str, float] = {}
         self._kick = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
-        lanes: Mapping[str, Lane] = {name: Lane(name) for name in {c.lane for c in self._collectors}}
+        lanes: Mapping[str, Lane] = {name: self._lane(name) for name in {c.lane for c in self._collectors}}
         async with asyncio.TaskGroup() as group:
             for collector in self._collectors:
                 group.create_task(self._every(collector, lanes[collector.lane]), name=collector.name)
@@ -51,6 +91,9 @@ class Schedule:
 
     def kick(self) -> None:
         """Let every collector run now: what they know has just ceased to be so."""
+        mono = self._hardware.clock.mono()
+        for turn in self._turns.values():
+            turn.due = min(turn.due, mono)
         kick, self._kick = self._kick, asyncio.Event()
         kick.set()
 
@@ -58,11 +101,12 @@ class Schedule:
         clock = self._hardware.clock
         due = clock.mono()
         while True:
-            await self._once(collector, lane)
+            due = await self._in_gap(collector, lane, due)
             interval = self._interval(collector)
             # Missed turns are skipped: a collector that was late does not run twice to catch up.
             now = clock.mono()
             due = max(due + interval, now - (now - due) % interval + interval)
+            self._turns[collector.name].due = due
             if await self._kicked(collector, due, clock.mono):
                 due = clock.mono()
 
@@ -75,16 +119,34 @@ class Schedule:
     async def _kicked(self, collector: AnyCollector, due: float, mono: Callable[[], float]) -> bool:
         """Wait until it is due, or until a kick; whether it was a kick."""
         self._turned[collector.name] = mono()
+        # Not `wait_for`, which loses a cancellation that comes together with a kick.
         try:
-            return await asyncio.wait_for(self._kick.wait(), max(0.0, due - mono()))
+            async with asyncio.timeout(due - mono()):
+                return await self._kick.wait()
         except TimeoutError:
             return False
 
-    async def _once(self, collector: AnyCollector, lane: Lane) -> None:
-        board, clock = self._board, self._hardware.clock
+    async def _in_gap(self, collector: AnyCollector, lane: Lane, due: float) -> float:
+        """One run, as soon as the others leave a gap; returns when it was due, or else could run."""
+        clock = self._hardware.clock
+        while (wait := self._until_gap(collector)) > 0 or not await self._once(collector, lane):
+            self._turned[collector.name] = clock.mono()
+            await asyncio.sleep(max(wait, AGAIN))
+            due = clock.mono()
+        return due
+
+    def _until_gap(self, collector: AnyCollector) -> float:
+        """Seconds until the gap that this one needs; asked in its lane too, where it may have waited long."""
+        others = [self._turns[name] for name in collector.apart if name in self._turns]
+        return until_gap(others, self._hardware.clock.mono())
+
+    async def _once(self, collector: AnyCollector, lane: Lane) -> bool:
+        """One run; False when the gap that it needs was gone before its lane came to it."""
+        board, clock, turn = self._board, self._hardware.clock, self._turns[collector.name]
         memory = board.state.components[collector.name].memory
         job = Job(collector, self._hardware, self._expect)
-        future = lane.submit(lambda: job.run(memory))
+        turn.running = True
+        future = lane.submit(lambda: None if self._until_gap(collector) else job.run(memory))
         deadline = collector.options.deadline
         while not (await asyncio.wait({future}, timeout=deadline))[0]:
             self._turned[collector.name] = clock.mono()
@@ -92,10 +154,15 @@ class Schedule:
             if component.overdue_since is None:
                 log.warning("collector %s is overdue after %g s", collector.name, deadline)
                 board.publish(overdue(component, clock.now(), deadline))
-        component = after(board.state.components[collector.name], future.result())
+        turn.running, turn.ended = False, clock.mono()
+        step = future.result()
+        if step is None:
+            return False
+        component = after(board.state.components[collector.name], step)
         if component.findings != board.state.components[collector.name].findings:
             _tell(board.state.components[collector.name], component)
         board.publish(component)
+        return True
 
 
 def _tell(before: Component, now: Component) -> None:

@@ -11,6 +11,7 @@ import pynvml
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.codes import LibraryError, absent_code
+from wirewatch.hw.nvml.gpm import Gpm
 
 _UNION = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 _PEER_CALLS = frozenset({"TopologyCommonAncestor", "P2PStatus"})
@@ -34,6 +35,12 @@ class Library:
         self._handles: dict[str, Any] = {}
         self._functions: dict[str, Call] = {}
         self._events: _Events | None = None
+        gpm = Gpm(pynvml)
+        self._special: dict[str, Call] = {
+            "Events": self._drain,
+            "GpmSince": lambda handle, q: gpm.since_last(_address(handle), handle, q.args),
+            "GpmSupported": lambda handle, _q: gpm.supported(handle),
+        }
         self.seconds = 0.0
         try:
             pynvml.nvmlInit()
@@ -87,13 +94,11 @@ class Library:
         return Answer(value, spent * 1e6)
 
     def _function(self, call: str) -> Call:
-        special = _SPECIAL.get(call)
+        special = _SPECIAL.get(call) or self._special.get(call)
         if special is not None:
             return special
         if call in _PEER_CALLS:
             return self._peer
-        if call == "Events":
-            return self._drain
         system = call.startswith("System")
         function = getattr(pynvml, f"nvml{call}" if system else f"nvmlDeviceGet{call}", None)
         if function is None:
@@ -183,10 +188,10 @@ def plain(value: Any) -> Json:
 
 
 def _members(value: Any) -> Json:
-    """A simple C value, or what pynvml makes of some structures: an object with their members."""
+    """A simple C value, or an object: one of our own, or what pynvml makes of some structures."""
     if isinstance(value, ctypes._SimpleCData):  # noqa: SLF001
         return plain(value.value)
-    members = getattr(value, "__dict__", None)
+    members = value if isinstance(value, dict) else getattr(value, "__dict__", None)
     return {str(name): plain(member) for name, member in members.items()} if members else None
 
 

@@ -1,0 +1,54 @@
+"""A hint from a running job brings the next probe forward: as soon as the GPUs are idle, not by the clock."""
+
+from dataclasses import replace
+from typing import Any
+
+from wirewatch.collectors.lockstep import NAME, last_hint_of
+from wirewatch.core.collector import AnyCollector, Collector
+from wirewatch.core.ports import Hardware
+from wirewatch.core.types import Absent, Expect, Finding, Ok
+from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probes.values import Memory, Reading
+
+AT_ONCE = 1e-3
+"""Seconds between probes while one is wanted: the gate and the budget alone decide."""
+
+
+class Hints:
+    """When a hint was last seen (monotonic seconds): from who looks at jobs to who probes.
+
+    Each of the two has a thread of its own; the value between them is replaced as a whole.
+    """
+
+    def __init__(self) -> None:
+        self._mono: float | None = None
+
+    def heard(self, collector: AnyCollector) -> AnyCollector:
+        """The collector, which tells of its hints from now on; any other as it is."""
+        if collector.name != NAME:
+            return collector
+
+        def judge(memory: Any, ok: Ok[Any], policy: Any, expect: Expect) -> tuple[Any, tuple[Finding, ...]]:
+            new, findings = collector.judge(memory, ok, policy, expect)
+            hint = last_hint_of(new)
+            if hint is not None:
+                self._mono = hint.last.mono
+            return new, findings
+
+        return replace(collector, judge=judge)
+
+    def wanted(self, memory: Memory) -> bool:
+        """Whether no probe was tried since the newest hint."""
+        mono = self._mono
+        return mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
+
+    def hastening(
+        self, component: Collector[Reading, Memory, ProbeOptions, ProbePolicy]
+    ) -> Collector[Reading, Memory, ProbeOptions, ProbePolicy]:
+        """The probe's component, due at once after a hint; it waits for idle GPUs as ever."""
+
+        def read(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
+            soon = replace(options, every=AT_ONCE) if self.wanted(memory) else options
+            return component.read(hardware, memory, soon)
+
+        return replace(component, read=read)
