@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check test-system bench docs goldens hardware clean
+.PHONY: run test check test-system bench docs simulation goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,10 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.simulation: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[simulation]'
 	@touch $@ $(VENV)/.run
 
 # The daemon, on the GPUs found here, else on the bundled recording. LISTEN=HOST:PORT to choose the port.
@@ -50,6 +54,10 @@ bench: $(VENV)/.run
 # docs/METRICS.md, docs/captures.md and docs/schemas from the code.
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.tools.pages
+
+# docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
+simulation: $(VENV)/.simulation
+	$(BIN)/python -m tests.simulation
 
 # The golden /metrics files, after a change that was meant.
 goldens: $(VENV)/.dev

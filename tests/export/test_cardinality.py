@@ -4,6 +4,8 @@ The budgets are for the finished agent on 8 GPUs and 8 ports. What later collect
 here by name, so that what exists today must leave it free.
 """
 
+from collections.abc import Sequence
+
 from tests.support import Node
 from wirewatch.core.component import NodeState
 from wirewatch.export.prometheus import Exposition
@@ -11,7 +13,7 @@ from wirewatch.verdict.node import judged
 
 BUDGET, HOPPER_DETAIL, BLACKWELL_DETAIL = 1200, 2200, 3500
 SET_ASIDE = {
-    "straggler": 8 * 8,
+    "stragglers that are named": 8,
     "XIDs that happen": 16,
     "drift, baseline": 40,
     "a collector": 8,
@@ -20,9 +22,9 @@ LINKS = 18
 PORTS = 8
 
 
-def eight_of_each() -> Node:
+def eight_of_each(also: Sequence[str] = ()) -> Node:
     """The demo node without the two ports that are not for the GPUs, probed."""
-    node = Node("demo-dgx-h200")
+    node = Node("demo-dgx-h200", also=also)
     node.options("probe", settle=0.0)
     node.options("infiniband", exclude=("mlx5_[89]",))
     node.options("gpudirect", exclude=("mlx5_[89]",))
@@ -42,6 +44,24 @@ def test_eight_gpus_and_ports_leave_room_for_what_is_to_come() -> None:
     assert len(node.series("rdma_port_rate_bytes_per_second")) == PORTS
     assert len(node.series("peer_bandwidth_bytes_per_second")) == 8 * 7
     assert count(node.state) + sum(SET_ASIDE.values()) <= BUDGET
+
+
+def test_the_hint_of_a_job_on_every_gpu_is_within_the_budget_too() -> None:
+    node = eight_of_each(also=("lockstep",))
+    node.change("gpu*/GpmSupported()", "set", True)  # noqa: FBT003
+    node.poll(times=2)
+    without = count(node.state)
+    node.change("gpu*/ComputeRunningProcesses()", "set", [{"pid": 4711}])
+    shares = dict.fromkeys(("1", "2", "5", "10", "11", "12", "13"), 90.0)
+    looked = {"seconds": 7.4, "metrics": {**shares, "60": 4000.0, "61": 4000.0}}
+    node.change("gpu*/GpmSince(*)", "set", looked)
+    node.poll("lockstep", times=9, every=7.5)
+    assert node.series("straggler_hint") == [0] * 8
+    assert node.series("gpu_sm_busy_ratio") == [0.9] * 8
+    assert count(node.state) == without + 16
+    # Switched on, it is the collector that something was set aside for.
+    later = sum(number for what, number in SET_ASIDE.items() if what != "a collector")
+    assert count(node.state) + later <= BUDGET
 
 
 def test_link_detail_on_hopper() -> None:

@@ -26,7 +26,9 @@ from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
 from wirewatch.export import node
 from wirewatch.hw.overlay import bundled_overlays
 from wirewatch.probes.components import components
+from wirewatch.probes.stragglers import DO
 from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.straggler.signals import Resource
 
 DEMO = "demo-dgx-h200"
 AFTERS = ("At once", "By time", "Next probe", "Probation", "Latches")
@@ -50,6 +52,7 @@ FAMILIES: Mapping[str, set[str]] = {
         for name in chain.from_iterable(fabric_troubles(mask) for mask in MASKS)
     },
     "gpudirect.*": {f"gpudirect.{name}" for name in ACTIONS},
+    "straggler.*": {f"straggler.{resource.value}" for resource in DO if resource is not Resource.LINK},
     "kernel.*": {f"kernel.{kind}" for kind in OTHER_ACTIONS},
 }
 """What the patterns in the code can become."""

@@ -4,7 +4,8 @@
 
 Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
 fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together,
-or `release`, or `probe faults`, or `preempt`; these three want several GPUs, and `probe` wants nccl-tests.
+or `release`, or `probe faults`, or `preempt`, or `straggler`; these four want several GPUs, and `probe` wants
+nccl-tests.
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover` and `release` try the kit without GPUs.
@@ -22,6 +23,7 @@ from tests.hardware.kit import Report
 
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
+    "straggler", "lockstep",
 )  # fmt: skip
 
 
@@ -35,7 +37,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--nccl-tests", type=Path, metavar="DIR", help="probe: folder with all_reduce_perf and its like"
     )
-    parser.add_argument("--trials", type=int, default=50, help="preempt: foreign processes")
+    parser.add_argument("--trials", type=int, help="preempt, straggler, lockstep: instead of 50, 30, 20")
+    parser.add_argument(
+        "--each", type=float, default=120.0, help="lockstep: seconds of each healthy job, 0: none"
+    )
+    parser.add_argument("--healthy", type=float, default=0.0, help="straggler: seconds of healthy probes")
     parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
     return parser.parse_args(arguments)
 

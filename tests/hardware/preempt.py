@@ -17,6 +17,7 @@ from tests.hardware.probing import LONG, Probing, probing
 
 LATEST = 3.0
 """Seconds after the worker's contexts are up until which a foreign process starts its own."""
+TRIALS = 50
 BATCH = 10
 SEED = 20261121
 GIVE_UP = 3
@@ -37,7 +38,7 @@ class Waiting:
 def run(report: Report, options: argparse.Namespace) -> None:
     with probing(report) as here:
         report.note(gpus=[gpu.uuid for gpu in here.gpus], seed=SEED)
-        report.attempt("foreign processes", lambda: foreign(here, options.trials))
+        report.attempt("foreign processes", lambda: foreign(here, options.trials or TRIALS))
         report.attempt("a busy node", lambda: busynode.run(here))
         report.attempt("start-ups", lambda: startup.run(here, options.startups, SEED))
 

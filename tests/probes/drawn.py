@@ -52,7 +52,8 @@ class Knobs:
     `speed` of healthy busbw, `speeds` by group, `noise` by collective in turn; `fast`: of the fastest run to
     the mean. `share`: what NVLink counted of the bytes due, by GPU, None: not known. `link`: GPU, link and
     its share. `algorithm`: of all_reduce; `whole`, `transport`: NCCL's between GPUs, in the first group and
-    in all. `multicast`: whether the driver offers it.
+    in all. `multicast`: whether the driver offers it. `left`: what is left of the speed of a part, such as
+    `compute 1`, `memory 1`, `pair 0>1`, by position.
     """
 
     speed: float = 1.0
@@ -69,6 +70,7 @@ class Knobs:
     errors: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     version: str = "2.28.9"
     multicast: bool = True
+    left: Mapping[str, float] = field(default_factory=dict)
 
 
 def on_switch(count: int, name: str = H200, settings: Mapping[str, str] = OFF) -> tuple[Conditions, ...]:
@@ -142,6 +144,14 @@ def gloo(ranks: int = 4) -> Probed:
     )  # fmt: skip
 
 
+def _micro(n: int, left: Mapping[str, float]) -> Micro:
+    product, copied = (1 / left.get(f"{what} {n}", 1.0) for what in ("compute", "memory"))
+    return Micro(
+        n, 902e-6 * product, 898e-6 * product, 907e-6 * product,
+        256 * MIB, 129.6e-6 * copied, 128.5e-6 * copied, 131.9e-6 * copied,
+    )  # fmt: skip
+
+
 def _probed(
     plan: Plan, gpus: tuple[ProbedGpu, ...], conditions: tuple[Conditions, ...], knobs: Knobs
 ) -> Probed:
@@ -153,10 +163,11 @@ def _probed(
         plan.engine,
         {"nccl": knobs.version},
         timed,
-        tuple(Copy(a, b, 256 * MIB, 688.1e-6, 3, direct=True) for a, b in pairs),
         tuple(
-            Micro(n, 902e-6, 898e-6, 907e-6, 256 * MIB, 129.6e-6, 128.5e-6, 131.9e-6) for n in range(count)
+            Copy(a, b, 256 * MIB, 688.1e-6 / knobs.left.get(f"pair {a}>{b}", 1.0), 3, direct=True)
+            for a, b in pairs
         ),
+        tuple(_micro(n, knobs.left) for n in range(count)),
         Cost(0.313, 0.538, 0.983, 1.187, (0.0923,) * count, 1.69, 807_858_176),
     )
     parts = tuple(_parts(plan, timed, count, knobs))

@@ -19,6 +19,7 @@ from wirewatch.probes.counters import (
     clocks,
     link_bytes,
     links_moved,
+    memory_use,
     memory_used,
     moved,
     processes,
@@ -138,6 +139,10 @@ def test_processes_clocks_and_memory_of_the_recording() -> None:
     assert processes(busy, GPUS[0]) == frozenset({None})
     assert clocks(busy, 2, GPUS[0]) == Clocks(2, 1.98e9, 3.201e9, 0)
     assert memory_used(idle, GPUS[0]) == 644939776
+    assert memory_use(idle, GPUS[0]) is None
+    told = memory_use(busy, GPUS[0])
+    assert told is not None
+    assert 0.1 < told <= 1.0
 
 
 # --- drivers that tell less
@@ -173,5 +178,6 @@ def test_what_is_refused_is_not_known() -> None:
         gpus.table["GPU-0", call] = DENIED
     gpus.table["GPU-0", "ClockInfo(2)"] = 3201
     assert memory_used(gpus, gpu) is None
+    assert memory_use(gpus, gpu) is None
     assert clocks(gpus, 0, gpu) == Clocks(0, None, 3.201e9, None)
     assert processes(gpus, gpu) == DENIED

@@ -190,7 +190,7 @@ def test_what_is_not_fresh_is_withdrawn_but_for_its_age() -> None:
     assert gone == {
         "probe_busbw_bytes_per_second", "probe_expected_busbw_bytes_per_second", "probe_busbw_ratio",
         "probe_busbw_peak_ratio", "probe_expected_known", "probe_latency_seconds", "probe_path_info",
-        "peer_bandwidth_bytes_per_second",
+        "peer_bandwidth_bytes_per_second", "straggler_score",
     }  # fmt: skip
 
 

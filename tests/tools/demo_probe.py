@@ -142,7 +142,18 @@ def _micros(draw: random.Random, ranks: int, size: int) -> Iterator[Micro]:
     for gpu in range(ranks):
         product = 904e-6 * draw.uniform(0.985, 1.02)
         copy = 2 * size / draw.uniform(4130e9, 4190e9)
-        yield Micro(gpu, product, product * 0.997, product * 1.004, size, copy, copy * 0.99, copy * 1.02)
+        yield Micro(
+            gpu,
+            product,
+            product * 0.997,
+            product * 1.004,
+            size,
+            copy,
+            copy * 0.99,
+            copy * 1.02,
+            product,
+            copy,
+        )
 
 
 def _account(ranks: int, small: Sequence[int]) -> Account:

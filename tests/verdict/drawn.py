@@ -32,6 +32,7 @@ _OF = {
     "fabric": "nvlink",
     "sxid": "xid",
     "kernel": "xid",
+    "straggler": "probe",
 }
 
 

@@ -17,7 +17,12 @@ from wirewatch.verdict.ledger import Stage
 FAILED = sorted(name for name, told in TABLE.items() if any(t.health is F for t in told))
 OF_THE_LOG = frozenset({"xid-74", "xid-79", "xid-149", "xid-154", "sxid-fatal"})
 """What the kernel told once stays told while the machine is up."""
-OF_THE_PROBE = frozenset({"probe-slow", "probe-host-memory", "probe-wrong-data"})
+OF_THE_PROBE = frozenset(
+    {
+        "probe-slow", "probe-host-memory", "probe-wrong-data",
+        "straggler-compute", "straggler-source", "straggler-pair",
+    }
+)  # fmt: skip
 KEPT_FOR_LONG = frozenset({"ib-port-flapping"})
 """Told for 12 hours, and forgotten by a daemon that is started again."""
 QUICK, SLOW = 6, 20

@@ -97,5 +97,5 @@ def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
     if asked.probed is None:
         told = refused(asked.refusal, asked.at)
     else:
-        told = document(asked.probed, asked.findings)
+        told = document(asked.probed, asked.findings, asked.named)
     click.echo(PROBE.dump_json(told, indent=1).decode() if as_json else probe_tables(told, explain=explain))

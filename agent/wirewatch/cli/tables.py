@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from wirewatch.core.probing.expected import human
-from wirewatch.export.probedocuments import GpuResult, PeerCopy, ProbeDocument, Result
+from wirewatch.export.probedocuments import GpuResult, PeerCopy, ProbeDocument, Result, Straggler
 
 GB = 1e9
 MICRO = 1e6
@@ -52,6 +52,7 @@ def _lines(told: ProbeDocument, *, explain: bool) -> Iterator[str]:
         yield from _results(told.results)
         yield from _asymptotes(told)
         yield from _gpus(told.gpus)
+        yield from _stragglers(told.stragglers)
         yield from _matrix(told.copies)
         yield from _cost(told)
     if told.slowing:
@@ -101,6 +102,23 @@ def _gpus(gpus: Sequence[GpuResult]) -> Iterator[str]:
     if rows:
         yield ""
         yield from table(("gpu", "product ms", "memory GB/s", "SM MHz", "GiB in use at most"), rows)
+
+
+def _stragglers(stragglers: Sequence[Straggler]) -> Iterator[str]:
+    """Who is slow by this probe alone, whether or not others have confirmed it."""
+    if not stragglers:
+        return
+    yield ""
+    yield "slow, by this probe:"
+    rows = [
+        (
+            "all GPUs" if s.gpu is None else f"GPU {s.gpu}" + ("" if s.peer is None else f" to {s.peer}"),
+            s.resource, f"{s.lost * 100:.0f} %", "its own history" if s.against == "own" else "its peers",
+            _scaled(s.score, 1, 0), ", ".join(s.follows),
+        )
+        for s in stragglers
+    ]  # fmt: skip
+    yield from table(("who", "what", "slower", "than", "deviations", "and because of it"), rows)
 
 
 def _scaled(value: float | None, by: float, digits: int) -> str:

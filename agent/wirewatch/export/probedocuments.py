@@ -67,6 +67,29 @@ class GpuResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Straggler:
+    """A part that is slow by this probe alone; rates in matrix products or bytes per second.
+
+    `gpu` and `peer` by index, None where there is none; without `gpu` it is all parts of the resource alike.
+    `lost`: the part of its speed, against `against`: "own" history or "peers". `score`: standard deviations.
+    `follows`: what else is slow because of it.
+    """
+
+    resource: str
+    gpu: int | None
+    uuid: str
+    peer: int | None
+    lost: float
+    score: float | None
+    against: str
+    rate: float | None
+    own: float | None
+    peers: float | None
+    probes: int
+    follows: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class PathBytes:
     """Bytes that a GPU had to send in a part of the probe, and those that NVLink counted."""
 
@@ -105,6 +128,7 @@ class ProbeDocument:
     asymptotes: list[Asymptote]
     copies: list[PeerCopy]
     gpus: list[GpuResult]
+    stragglers: list[Straggler]
     path: list[PathBytes]
     findings: list[Finding]
 

@@ -10,6 +10,7 @@ from wirewatch.core.types import Absent, worst
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.core.types import Health as CoreHealth
 from wirewatch.export.documents import finding, health_name
+from wirewatch.export.naming import stragglers
 from wirewatch.export.probedocuments import (
     Asymptote,
     Gate,
@@ -27,6 +28,7 @@ from wirewatch.probes.gate import MEANING, Reason, Refusal
 from wirewatch.probes.measure import Measured, asymptotes, measure
 from wirewatch.probes.samples import transport
 from wirewatch.probes.values import Memory
+from wirewatch.verdict.straggler.naming import Named
 
 
 def probes_of(state: NodeState, at: float) -> ProbesDocument:
@@ -40,7 +42,7 @@ def probes_of(state: NodeState, at: float) -> ProbesDocument:
 
 
 def probes(memory: Memory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:
-    last = None if memory.last is None else probe(memory.last, findings)
+    last = None if memory.last is None else probe(memory.last, findings, memory.stragglers.named)
     past = [
         PastProbe(p.at, p.outcome, p.why, p.forced, p.engine, p.seconds, p.ratio)
         for p in reversed(memory.past)
@@ -58,7 +60,8 @@ def gate(refusal: Refusal | None, engine: str | None) -> Gate:
     )  # fmt: skip
 
 
-def probe(probed: Probed, findings: Sequence[CoreFinding]) -> ProbeDocument:
+def probe(probed: Probed, findings: Sequence[CoreFinding], named: Named | None = None) -> ProbeDocument:
+    """`named`: who is slow by this probe alone."""
     measured = measure(probed)
     document = probed.document
     cost = document.cost if document else None
@@ -74,7 +77,7 @@ def probe(probed: Probed, findings: Sequence[CoreFinding]) -> ProbeDocument:
         slowing=[f"{name}={value}: {effect}" for name, value, effect in slowing_settings(probed.settings)],
         results=[_result(one) for one in measured],
         asymptotes=[Asymptote(op, names[g], value) for (g, op), value in asymptotes(measured).items()],
-        copies=_copies(probed), gpus=_gpus(probed),
+        copies=_copies(probed), gpus=_gpus(probed), stragglers=stragglers(named or Named(), probed),
         path=[
             PathBytes(c.part, c.index, c.due, c.sent, c.received)
             for c in path.crossings(probed, measured)
@@ -90,7 +93,7 @@ def refused(refusal: Refusal | None, at: float) -> ProbeDocument:
         schema="wirewatch.probe/1", at=at, health="unknown", outcome="skipped", why=told, by="command",
         forced=False, engine="", versions={}, seconds=0.0, held_seconds=0.0, kernel_seconds=[],
         cpu_seconds=None, host_bytes=None, transport="", settings={}, slowing=[], results=[], asymptotes=[],
-        copies=[], gpus=[], path=[], findings=[],
+        copies=[], gpus=[], stragglers=[], path=[], findings=[],
     )  # fmt: skip
 
 
@@ -130,8 +133,8 @@ def _gpus(probed: Probed) -> list[GpuResult]:
             GpuResult(
                 gpu=gpu.index,
                 uuid=gpu.uuid,
-                gemm_seconds=micro.gemm_seconds if micro else None,
-                memory_copy_bytes_per_second=2 * micro.copy_bytes / micro.copy_seconds if micro else None,
+                gemm_seconds=micro.product if micro else None,
+                memory_copy_bytes_per_second=micro.copied if micro else None,
                 sm_clock=clock.sm if clock else None,
                 clocks_event_reasons=clock.reasons if clock else None,
                 memory_before=gpu.memory_before,

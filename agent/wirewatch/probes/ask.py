@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probing.order import Order
@@ -14,11 +14,14 @@ from wirewatch.probes.facts import new_allocations, read_facts
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness, candidates, refuse
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take
-from wirewatch.probes.keeping import boot_id, keep
+from wirewatch.probes.keeping import accepted, boot_id, keep
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.scene import Scene, cpu_scene, read_scene
 from wirewatch.probes.state import State
 from wirewatch.probes.values import Memory
+from wirewatch.verdict.straggler.fold import Watch
+from wirewatch.verdict.straggler.naming import Named
+from wirewatch.verdict.straggler.references import References
 
 SMALL = MIB
 """Sizes below this measure latency."""
@@ -37,12 +40,16 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came of it: the last probe with what is believed after all of them, or why none ran."""
+    """What came of it: the last probe with what is believed after all of them, or why none ran.
+
+    `named`: who is slow by the last one alone.
+    """
 
     at: float
     probed: Probed | None
     findings: tuple[Finding, ...]
     refusal: Refusal | None
+    named: Named = field(default_factory=Named)
 
     @property
     def health(self) -> Health:
@@ -70,13 +77,14 @@ def ask(
     if isinstance(prepared, Refusal):
         return Asked(hardware.clock.now(), None, (), prepared)
     history = History.open(state.history, hardware.clock) if state else None
-    memory = Memory()
+    past = accepted(history, policy) if history is not None else References()
+    memory = Memory(stragglers=Watch(past))
     try:
         with hardware.probe.lock() as other:
             if other is not None:
                 return Asked(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))
             took = 0.0
-            for number in range(max(1, policy.confirm)):
+            for number in range(max(1, policy.confirm, policy.straggler.confirm)):
                 left = end - hardware.clock.mono()
                 if number and left < took:
                     break
@@ -87,12 +95,12 @@ def ask(
                 if history is not None:
                     keep(history, probed, hardware.clock.now(), boot_id(hardware), "command")
                 memory = take(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
-                if probed.outcome != "ok" or not memory.held:
+                if probed.outcome != "ok" or not (memory.held or memory.unconfirmed):
                     break
     finally:
         if history is not None:
             history.close()
-    return Asked(probed.at, probed, memory.held, None)
+    return Asked(probed.at, probed, memory.held, None, memory.stragglers.named)
 
 
 def _wanted(options: ProbeOptions, wish: Wish) -> ProbeOptions:

@@ -19,6 +19,7 @@ CLOCKS = (
     Question("CurrentClocksEventReasons"),
 )
 USED = Question("MemoryInfo")
+UTILIZATION = Question("UtilizationRates")
 PROCESSES = (Question("ComputeRunningProcesses"), Question("MPSComputeRunningProcesses"))
 
 
@@ -118,6 +119,17 @@ def memory_used(nvml: Nvml, gpu: Gpu) -> int | None:
     """Bytes in use as NVML counts them, what the driver keeps for itself included."""
     used = as_int(member(nvml.ask(gpu.key, [USED])[0].value, "used"))
     return None if isinstance(used, Absent) else used
+
+
+def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
+    """The part of the last moments in which memory was read or written, by whomever.
+
+    None where it is not told, or where nobody did anything: NVML is about a second late, and whoever is there
+    has come since.
+    """
+    told = nvml.ask(gpu.key, [UTILIZATION])[0].value
+    busy, memory = as_int(member(told, "gpu")), as_int(member(told, "memory"))
+    return None if isinstance(memory, Absent) or busy == 0 else memory / 100
 
 
 def processes(nvml: Nvml, gpu: Gpu) -> frozenset[int | None] | Absent:

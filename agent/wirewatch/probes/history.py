@@ -22,7 +22,7 @@ from wirewatch.probes.historyfile import (
     open_file,
     put_aside,
 )
-from wirewatch.probes.news import News, Place, before, mark, since
+from wirewatch.probes.news import News, Place, before, mark, since, spread
 from wirewatch.probes.records import MAX_BYTES, MAX_RECORDS, By, Damaged, Record, Row, Wanted, insert, select
 from wirewatch.probes.state import refused
 
@@ -100,6 +100,10 @@ class History:
     def before(self, count: int) -> News | Absent:
         """The last `count` complete probes that a daemon folded, and those of its after them; none forced."""
         return self._do(lambda connection: before(connection, count))
+
+    def spread(self, count: int) -> tuple[Record, ...] | Absent:
+        """About `count` complete probes that daemons folded, evenly over the whole history, oldest first."""
+        return self._do(lambda connection: spread(connection, count))
 
     def since(self, seen: Place | None, count: int) -> News | Absent:
         """The last `count` that others added after `seen`, None for after what a daemon folded."""

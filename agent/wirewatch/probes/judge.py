@@ -6,12 +6,15 @@ from dataclasses import replace
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.rates import Streak
 from wirewatch.core.types import Finding, Health, Ok, Subject
+from wirewatch.probes import stragglers
 from wirewatch.probes.budget import spend
 from wirewatch.probes.faults import Breach, breaches
 from wirewatch.probes.gate import Reason
 from wirewatch.probes.measure import measure
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.values import Key, Memory, Past, Reading
+from wirewatch.verdict.straggler.fold import Watch, look
+from wirewatch.verdict.straggler.signals import signals
 
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
 """Outcomes that say nothing about wires, but that probing does not work here."""
@@ -35,7 +38,8 @@ def judge(
     new = replace(new, fresh=until is not None and ok.mono <= until, fresh_until=until)
     if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
         # Somebody has made other use of the wires: what was found says nothing about them now.
-        new = replace(new, held=(), streaks={}, failures=0)
+        watch = Watch(new.stragglers.references)
+        new = replace(new, held=(), streaks={}, failures=0, stragglers=watch)
     return new, (*new.held, *_broken(new, policy))
 
 
@@ -78,10 +82,14 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
     found = breaches(probed, policy)
     streaks, findings = _confirm(memory, found, probed.at, policy)
+    watch = look(memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found)
     unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
+    nothing = not found and not watch.looks
     return replace(
-        counted, last=probed, last_mono=mono, failures=0, streaks=streaks, held=findings,
-        unconfirmed=unconfirmed, completed=counted.completed + 1, clean=bool(probed.gpus) and not found,
+        counted, last=probed, last_mono=mono, failures=0, streaks=streaks, stragglers=watch,
+        held=(*findings, *stragglers.findings(watch, probed, policy.straggler)),
+        unconfirmed=unconfirmed or watch.unsure(policy.straggler),
+        completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
     )  # fmt: skip
 
 

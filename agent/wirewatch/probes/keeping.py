@@ -7,6 +7,7 @@ from wirewatch.core.collector import Collector
 from wirewatch.core.ports import Clock, Hardware, Question
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect
+from wirewatch.probes.faults import breaches
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take, take_all
 from wirewatch.probes.news import START, Place
@@ -17,13 +18,18 @@ from wirewatch.probes.taking import MOST, Found, Others, ended
 from wirewatch.probes.told import ProbeTold, of_memory
 from wirewatch.probes.understood import PROBED, understood
 from wirewatch.probes.values import Memory, Reading
+from wirewatch.verdict.straggler.fold import Watch, look
+from wirewatch.verdict.straggler.references import References
+from wirewatch.verdict.straggler.signals import signals
 
-__all__ = ["PROBED", "boot_id", "keep", "keeping", "newest", "remember"]
+__all__ = ["PROBED", "accepted", "boot_id", "keep", "keeping", "newest", "remember"]
 
 log = logging.getLogger(__name__)
 
 REMEMBERED = 50
 """Complete probes that a starting daemon looks back on."""
+SPREAD = 40
+"""Probes by which GPUs are judged against their own past; each takes milliseconds to read."""
 Component = Collector[Reading, Memory, ProbeOptions, ProbePolicy]
 
 
@@ -87,12 +93,24 @@ def remember(history: History, clock: Clock, policy: ProbePolicy, own: Own | Non
         log.warning("the history of probes cannot be read: %s", told)
         return Memory()
     rows, seen = told
-    memory = Memory()
+    memory = Memory(stragglers=Watch(accepted(history, policy)))
     for record in rows:
         probed = understood(record)
         if probed is not None and _counts(record, probed, own):
             memory = take(memory, probed, ended(record, clock), policy)
     return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
+
+
+def accepted(history: History, policy: ProbePolicy) -> References:
+    """What GPUs and pairs gave while all was well, of probes all over the history."""
+    rows = history.spread(SPREAD)
+    watch = Watch()
+    for record in () if isinstance(rows, Absent) else rows:
+        probed = understood(record)
+        if probed is not None:
+            well = not breaches(probed, policy)
+            watch = look(watch, signals(probed), probed.at, policy.straggler, accepted=well)
+    return watch.references
 
 
 def _counts(record: Record, probed: Probed, own: Own | None) -> bool:

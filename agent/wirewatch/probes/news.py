@@ -20,6 +20,14 @@ _ROWS = """
     WHERE id > :after AND forced = 0 AND instr(:by, started_by) > 0 AND (:any OR result = 'ok')
     ORDER BY id DESC LIMIT :count
 """
+_EVENLY = """
+    WITH counted AS (
+        SELECT id, row_number() OVER (ORDER BY id) AS place, count(*) OVER () AS number FROM probes
+        WHERE forced = 0 AND instr(:by, started_by) > 0 AND result = 'ok'
+    )
+    SELECT at, boot_id, result, forced, started_by, engine, gpu_seconds, document, crc FROM probes
+    WHERE id IN (SELECT id FROM counted WHERE place % max(1, number / :count) = 0) ORDER BY id
+"""
 _ONE = """
     SELECT at, boot_id, result, forced, started_by, engine, gpu_seconds, document FROM probes
     WHERE id = ? AND at = ? AND started_by = 'command'
@@ -56,6 +64,18 @@ def before(connection: sqlite3.Connection, count: int) -> News:
         sqlite3.Error: it could not be read.
     """
     return _at_once(connection, lambda: News(_told(_telling(connection, count)), _decided(connection)))
+
+
+def spread(connection: sqlite3.Connection, count: int) -> tuple[Record, ...]:
+    """About `count` complete probes that daemons folded, evenly over the whole history, oldest first.
+
+    Raises:
+        Damaged: a row is not what was added.
+        sqlite3.Error: it could not be read.
+    """
+    wanted = {"by": " ".join(COUNTED), "count": max(1, count)}
+    with closing(connection.execute(_EVENLY, wanted)) as rows:
+        return tuple(record_of(row) for row in rows.fetchall())
 
 
 def since(connection: sqlite3.Connection, seen: Place | None, count: int) -> News:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from wirewatch.core.collector import Options
 from wirewatch.core.probing.plan import OPS, Plan
 from wirewatch.probes.gate import Rules
+from wirewatch.verdict.straggler.policy import StragglerPolicy
 
 GIB = 1 << 30
 ELEMENT = 4
@@ -84,6 +85,7 @@ class ProbePolicy:
     `ratio`: least part of the expected bus bandwidth. `confirm`: probes in a row that must find the same
     before it is FAILED; `failures`: probes in a row that cannot be done before that is told.
     `path`: how far NVLink's bytes may be from the algorithm's, `uneven`: a link's from the mean of its GPU's.
+    `straggler`: when a part is slow.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
@@ -93,6 +95,7 @@ class ProbePolicy:
     failures: int = 3
     path: float = 0.1
     uneven: float = 0.2
+    straggler: StragglerPolicy = field(default_factory=StragglerPolicy)
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
@@ -102,7 +105,9 @@ class ProbePolicy:
             ([name for name, value in counts.items() if value < 1], "must be above 0"),
             ([name for name, value in parts.items() if not 0 < value <= 1], "must be above 0 and at most 1"),
         )
-        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+        told = [f"{text}: {bad[0]!r}" for bad, text in checks if bad]
+        inner = self.straggler.wrong()
+        return "; ".join([*told, *([f"straggler: {inner}"] if inner else [])])
 
 
 def unknown_ops(ops: tuple[str, ...]) -> list[str]:

@@ -152,6 +152,7 @@ class _Run:
         """Raises StartError or Withdrawn when the worker cannot be started."""
         order, at = self._order, self._around.clock.now()
         memory = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
+        others = [counters.memory_use(self._nvml, gpu) if order.forced else None for gpu in order.gpus]
         # The gate saw nobody; only a probe that did not ask it runs beside those who are there.
         before = {gpu.key: self._pids(gpu) if order.forced else frozenset() for gpu in order.gpus}
         sent = ports.sent_bytes(self._around.sysfs)
@@ -174,7 +175,7 @@ class _Run:
         return Probed(
             schema=SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why, plan=order.plan,
             gpus=tuple(
-                ProbedGpu(gpu.index, gpu.uuid, memory[n], self._seen.peak.get(gpu.key), after[n])
+                ProbedGpu(gpu.index, gpu.uuid, memory[n], self._seen.peak.get(gpu.key), after[n], others[n])
                 for n, gpu in enumerate(order.gpus)
             ),
             conditions=order.conditions, settings=dict(order.settings), seconds=seconds,

@@ -15,7 +15,7 @@ from wirewatch.probes.keeping import boot_id, remember
 from wirewatch.probes.news import News, Place
 from wirewatch.probes.own import read_own
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.records import Damaged
+from wirewatch.probes.records import Damaged, Record
 from wirewatch.probes.values import Memory, Reading
 
 T = TypeVar("T")
@@ -33,6 +33,9 @@ class Recorded(History):
 
     def before(self, count: int) -> News | Absent:
         return super().before(min(count, MOST))
+
+    def spread(self, count: int) -> tuple[Record, ...] | Absent:
+        return super().spread(min(count, MOST))
 
     def since(self, seen: Place | None, count: int) -> News | Absent:
         return super().since(seen, min(count, MOST))

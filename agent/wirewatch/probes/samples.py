@@ -15,6 +15,8 @@ OUTCOMES = ("ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout"
 WORST_FIRST: tuple[Wire, ...] = (
     "net_socket", "net_other", "unknown", "net_ib", "net_ib_gdr", "shm", "p2p", "nvls",
 )  # fmt: skip
+UNEVEN, RULES, LINK = "probe.uneven", "straggler.", "link"
+"""The rules that name a slow part, and the signal of the one that has a name of its own."""
 _AT = ("op", "size_bytes", "ranks", "gpus")
 _UNPROVEN = "8 GPUs, islands, NVLink SHARP, PCIe and bridges"
 
@@ -67,9 +69,18 @@ PEER = Metric(
     "peer_bandwidth_bytes_per_second", Kind.GAUGE, ("src", "dst"),
     "Copy between the memories of two GPUs by index, while both directions of disjoint pairs run.", _UNPROVEN,
 )  # fmt: skip
+SCORE = Metric(
+    "straggler_score", Kind.GAUGE, ("gpu", "uuid", "signal"),
+    "How much slower this part of a GPU is than its own history or its peers, in standard deviations of the "
+    "noise; what is above 4 and costs enough is a straggler. Below 0 it is faster.", _UNPROVEN,
+)  # fmt: skip
+STRAGGLER = Metric(
+    "straggler", Kind.GAUGE, ("gpu", "uuid", "signal"),
+    "1 for a GPU that is believed to be slow, by what of it is; no series where nothing is.", _UNPROVEN,
+)  # fmt: skip
 METRICS = (
     BUSBW, EXPECTED, RATIO, PEAK_RATIO, KNOWN, LATENCY, PATH, RUNS, SKIPS, LAST, DURATION, SECONDS, FRESH,
-    PEER,
+    PEER, SCORE, STRAGGLER,
 )  # fmt: skip
 
 
@@ -83,8 +94,10 @@ def samples(_reading: Reading, memory: Memory) -> Iterator[Sample]:
     yield FRESH.sample(memory.fresh)
     if memory.tried is not None:
         yield DURATION.sample(memory.tried.seconds)
+    yield from _named(memory)
     if memory.fresh and memory.last is not None:
         yield from results(memory.last)
+        yield from _scores(memory, memory.last)
 
 
 def results(probed: Probed) -> Iterator[Sample]:
@@ -97,6 +110,21 @@ def results(probed: Probed) -> Iterator[Sample]:
     yield from _paths(probed, measured)
     if probed.document is not None:
         yield from _peers(probed, probed.document)
+
+
+def _named(memory: Memory) -> Iterator[Sample]:
+    """As long as it is held, as findings are: nobody looks while GPUs are busy."""
+    for found in memory.held:
+        signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(RULES)
+        if found.subject.uuid and (found.rule == UNEVEN or found.rule.startswith(RULES)):
+            yield STRAGGLER.sample(1, found.subject.gpu, found.subject.uuid, signal)
+
+
+def _scores(memory: Memory, probed: Probed) -> Iterator[Sample]:
+    places = {gpu.uuid: str(gpu.index) for gpu in probed.gpus}
+    for unit, score in memory.stragglers.named.scores.items():
+        if unit.uuid in places:
+            yield SCORE.sample(score, places[unit.uuid], unit.uuid, unit.resource.value)
 
 
 def _bandwidth(one: Measured) -> Iterator[Sample]:

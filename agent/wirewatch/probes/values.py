@@ -9,6 +9,7 @@ from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.probes.budget import Spent
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
 from wirewatch.probes.news import Place
+from wirewatch.verdict.straggler.fold import Watch
 
 Key = tuple[str, Subject, Health]
 """Rule, of what, and how bad it gets: a probe that was not conclusive confirms nothing worse."""
@@ -54,7 +55,8 @@ class Memory:
     `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would tell more;
     `failures` those that could not be done.
     `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
-    while none can run. `gpu_seconds` since start. `skipped`: when (monotonic seconds) each reason was last
+    while none can run. `stragglers`: who is slow, and the history by which that is judged. `gpu_seconds`
+    since start. `skipped`: when (monotonic seconds) each reason was last
     counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
     since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
     nothing. `fresh_until`: monotonic seconds at which its results are withdrawn. `seen`: the newest row of
@@ -76,6 +78,7 @@ class Memory:
     unconfirmed: bool = False
     failures: int = 0
     held: tuple[Finding, ...] = ()
+    stragglers: Watch = field(default_factory=Watch)
     refusal: Refusal | None = None
     engine: str | Absent = ""
     fresh: bool = False

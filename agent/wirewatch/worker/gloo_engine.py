@@ -20,6 +20,7 @@ from wirewatch.core.probing.document import Copy, ErrorKind, Micro, Timed  # noq
 from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Plan, rounds  # noqa: E402
 from wirewatch.worker.engine import EngineError  # noqa: E402
 from wirewatch.worker.ranks import fork_ranks  # noqa: E402
+from wirewatch.worker.timing import micro  # noqa: E402
 from wirewatch.worker.torch_values import FLOAT32_BYTES, elements, fill, pieces, wrong_elements  # noqa: E402
 
 GEMM_SIDE = 256
@@ -166,12 +167,12 @@ class GlooEngine:
         gemm = _times(lambda: torch.matmul(one, other, out=product))
         copied = _times(lambda: self._receive[:count].copy_(self._send[:count]))
         took = time.perf_counter() - began
-        rows = self._share([took, *_summary(gemm), *_summary(copied)])
+        rows = self._share([took, *gemm, *copied])
         for rank, (busy, *_) in enumerate(rows):
             self._busy[rank] += busy
         return [
-            Micro(rank, median, low, high, size, copy_median, copy_low, copy_high)
-            for rank, (_, median, low, high, copy_median, copy_low, copy_high) in enumerate(rows)
+            micro(rank, size, seconds[:MICRO_RUNS], seconds[MICRO_RUNS:])
+            for rank, (_, *seconds) in enumerate(rows)
         ]
 
     def kernel_seconds(self) -> Sequence[float]:
@@ -207,8 +208,3 @@ def _times(work: Callable[[], object]) -> list[float]:
 
 def _spans(marks: Sequence[float]) -> list[float]:
     return [b - a for a, b in pairwise(marks)]
-
-
-def _summary(seconds: Sequence[float]) -> tuple[float, float, float]:
-    """Median, lowest, highest."""
-    return statistics.median(seconds), min(seconds), max(seconds)

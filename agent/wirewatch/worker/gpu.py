@@ -1,7 +1,6 @@
 """GPUs through cuda.core: contexts, memory, events, our kernels."""
 
 import os
-import statistics
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,13 +11,12 @@ from cuda.core import Device, EventOptions, LaunchConfig, Program, ProgramOption
 from wirewatch.core.probing.document import ErrorKind, Micro
 from wirewatch.worker import kernels
 from wirewatch.worker.engine import EngineError
-from wirewatch.worker.timing import Event, Queue
+from wirewatch.worker.timing import COPIES, PRODUCTS, Event, Queue, micro
 
 BF16_TENSOR_CORES = 8
 """First major compute capability with bfloat16 in its tensor cores."""
 ELEMENT = 4
 """Bytes of a float32."""
-MICRO_RUNS = 10
 _BLOCKS = 1024
 
 
@@ -146,21 +144,22 @@ class Gpu(Queue):
         # Two factors of at most 4 bytes an element, and their product behind them.
         other, product_at = self.data + side * side * ELEMENT, self.data + 2 * side * side * ELEMENT
         self.fill(2 * side * side, 0)
-        product = self._times(lambda: self._launch("gemm", tiles, self.data, other, product_at, side))
-        copied = self._times(
-            lambda: done(driver.cuMemcpyDtoDAsync(self.data + copy_bytes, self.data, copy_bytes, self.handle))
+        product = self._times(
+            PRODUCTS, lambda: self._launch("gemm", tiles, self.data, other, product_at, side)
         )
-        return Micro(
-            gpu=position, gemm_seconds=statistics.median(product), gemm_low=min(product),
-            gemm_high=max(product), copy_bytes=copy_bytes, copy_seconds=statistics.median(copied),
-            copy_low=min(copied), copy_high=max(copied),
-        )  # fmt: skip
+        copied = self._times(
+            COPIES,
+            lambda: done(
+                driver.cuMemcpyDtoDAsync(self.data + copy_bytes, self.data, copy_bytes, self.handle)
+            ),
+        )
+        return micro(position, copy_bytes, product, copied)
 
-    def _times(self, work: Callable[[], object]) -> list[float]:
+    def _times(self, count: int, work: Callable[[], object]) -> list[float]:
         self.begin()
         work()
         marks = [self.event()]
-        for _ in range(MICRO_RUNS):
+        for _ in range(count):
             work()
             marks.append(self.event())
         self.end()

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from wirewatch.core.probing.document import Copy
+from wirewatch.core.probing.document import Copy, Micro
 from wirewatch.core.probing.plan import Plan, rounds
 
 Event = Any
 """A mark in a queue, of the library's own."""
+PRODUCTS, COPIES = 10, 60
+"""Runs of the matrix product and of the copy within a GPU's memory: some 9 ms each on an H200, several of the
+time slices that a GPU gives to each of those who share it."""
 
 
 class Queue(ABC):
@@ -96,6 +99,16 @@ def in_queue(members: Sequence[Queue], one: Callable[[], None], warmup: int, cou
 def slowest(members: Sequence[Queue], first: Sequence[Event], last: Sequence[Event]) -> float:
     """Seconds from the first to the last mark of the member that took longest."""
     return max(q.span(a, b) for q, a, b in zip(members, first, last, strict=True))
+
+
+def micro(position: int, size: int, products: Sequence[float], copies: Sequence[float]) -> Micro:
+    """What a GPU did alone, of the seconds of each run; copies of `size` bytes."""
+    return Micro(
+        gpu=position, gemm_seconds=statistics.median(products), gemm_low=min(products),
+        gemm_high=max(products), copy_bytes=size, copy_seconds=statistics.median(copies),
+        copy_low=min(copies), copy_high=max(copies), gemm_mean=statistics.mean(products),
+        copy_mean=statistics.mean(copies),
+    )  # fmt: skip
 
 
 def copy_all(

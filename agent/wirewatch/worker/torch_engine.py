@@ -5,7 +5,6 @@ CUDA forbids while other GPUs still capture. So what Python and torch take to la
 here, which is not to be compared with that of the engine `nccl`.
 """
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +15,7 @@ from torch.cuda import nccl
 from wirewatch.core.probing.document import Copy, Micro, Timed
 from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Plan
 from wirewatch.worker.engine import EngineError
-from wirewatch.worker.timing import copy_all, in_queue
+from wirewatch.worker.timing import COPIES, PRODUCTS, copy_all, in_queue, micro
 from wirewatch.worker.torch_gpu import TorchGpu, devices, driver_version, told
 from wirewatch.worker.torch_values import FLOAT32_BYTES, pieces, wrong_elements
 
@@ -91,22 +90,18 @@ class TorchEngine:
             with gpu.on():
                 gpu.multiply()
             gpu.end()
-        products = self._at_once(lambda gpu: gpu.multiply())
-        copied = self._at_once(lambda gpu: gpu.copy_within(size))
+        products = self._at_once(PRODUCTS, lambda gpu: gpu.multiply())
+        copied = self._at_once(COPIES, lambda gpu: gpu.copy_within(size))
         return [
-            Micro(
-                gpu=gpu.rank, gemm_seconds=statistics.median(product), gemm_low=min(product),
-                gemm_high=max(product), copy_bytes=size, copy_seconds=statistics.median(copies),
-                copy_low=min(copies), copy_high=max(copies),
-            )
+            micro(gpu.rank, size, product, copies)
             for gpu, product, copies in zip(self._gpus, products, copied, strict=True)
-        ]  # fmt: skip
+        ]
 
-    def _at_once(self, work: Callable[[TorchGpu], None]) -> list[list[float]]:
+    def _at_once(self, count: int, work: Callable[[TorchGpu], None]) -> list[list[float]]:
         """Seconds of each run of the work, GPU by GPU, all of them together."""
         for gpu in self._gpus:
             gpu.settle()
-        marks = [gpu.series(lambda gpu=gpu: work(gpu)) for gpu in self._gpus]  # type: ignore[misc]
+        marks = [gpu.series(count, lambda gpu=gpu: work(gpu)) for gpu in self._gpus]  # type: ignore[misc]
         for gpu in self._gpus:
             gpu.settle()
         return [gpu.spans(one) for gpu, one in zip(self._gpus, marks, strict=True)]

@@ -16,7 +16,6 @@ from wirewatch.worker.torch_values import FLOAT32_BYTES, fill
 
 BF16_TENSOR_CORES = 8
 """First major compute capability with bfloat16 in its tensor cores."""
-MICRO_RUNS = 10
 _NO_DEVICE = ("no cuda gpus", "no cuda-capable device", "no nvidia driver", "invalid device ordinal")
 _LONGEST = 300
 
@@ -142,13 +141,13 @@ class TorchGpu(Queue):
         count = size // FLOAT32_BYTES
         self.data[count : 2 * count].copy_(self.data[:count], non_blocking=True)
 
-    def series(self, work: Callable[[], None]) -> list[Event]:
+    def series(self, count: int, work: Callable[[], None]) -> list[Event]:
         """Put work into the stream several times, after once untimed; the events between."""
         self.begin()
         with self.on():
             work()
             marks = [self.event()]
-            for _ in range(MICRO_RUNS):
+            for _ in range(count):
                 work()
                 marks.append(self.event())
         self.end()

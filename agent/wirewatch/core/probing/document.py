@@ -7,6 +7,9 @@ from typing import ClassVar, Literal
 SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
 _STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
+WAYS = 2
+"""A copy within a memory reads and writes every byte."""
+
 ErrorKind = Literal["no_engine", "no_device", "out_of_memory", "driver", "nccl", "internal"]
 
 
@@ -55,7 +58,8 @@ class Copy:
 class Micro:
     """What one GPU does alone: medians of a matrix product and of a copy within its memory, with spread.
 
-    The product's time tells nothing but whether it is that of the peers and of before.
+    The product's time tells nothing but whether it is that of the peers and of before. The means, 0 where
+    they are not told, are of all runs in a row: somebody else's slices of the GPU's time show in them alone.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -68,6 +72,19 @@ class Micro:
     copy_seconds: float
     copy_low: float
     copy_high: float
+    gemm_mean: float = 0.0
+    copy_mean: float = 0.0
+
+    @property
+    def product(self) -> float:
+        """Seconds of a matrix product by which a GPU is judged: the mean where it is told."""
+        return self.gemm_mean or self.gemm_seconds
+
+    @property
+    def copied(self) -> float:
+        """Bytes per second that a copy reads and writes, likewise; 0 where there is no time."""
+        seconds = self.copy_mean or self.copy_seconds
+        return WAYS * self.copy_bytes / seconds if seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

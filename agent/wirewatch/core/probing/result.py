@@ -21,13 +21,18 @@ Outcome = Literal["ok", "preempted", "no_engine", "out_of_memory", "failed", "ti
 
 @dataclass(frozen=True, slots=True)
 class ProbedGpu:
-    """A GPU of the plan, by position; bytes of memory in use before, at most while it ran, and after."""
+    """A GPU of the plan, by position; bytes of memory in use before, at most while it ran, and after.
+
+    `others_memory`: of a forced probe, the part of the time before it in which those who are there used the
+    memory.
+    """
 
     index: int
     uuid: str
     memory_before: int | None = None
     memory_peak: int | None = None
     memory_after: int | None = None
+    others_memory: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Which GPU, pair or link is slow: pure functions over probes."""

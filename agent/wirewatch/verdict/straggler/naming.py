@@ -1,0 +1,177 @@
+"""From deviations to names: which GPU, which of its resources, and what merely follows from that."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from wirewatch.verdict.straggler.compare import Deviation, Loss, common, deviations, without
+from wirewatch.verdict.straggler.matrix import ENDS, end, matrix
+from wirewatch.verdict.straggler.policy import StragglerPolicy
+from wirewatch.verdict.straggler.references import References
+from wirewatch.verdict.straggler.signals import Resource, Signals, Unit
+
+BUSY = 0.4
+"""Compute that has lost so much of what the memory has is the cause of it: a copy within the memory needs the
+multiprocessors, a matrix product hardly any memory. Measured: 0.57 under load of products, 0.27 of copies."""
+FOLLOWS = 0.65
+"""A direction is slow because its GPU is when the GPU has lost so much of what the direction has; less is
+the other way round. Measured: 0.78 and more under load of the GPU, 0.55 and less under load of the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A part that is slow. Rates in products or bytes per second; `lost` is the part of its speed.
+
+    `loss`: what it is judged by, its own history if `own`, else its peers. `usual` and `peers`: the rates of
+    both, None where there is none; `probes`: how many its history has. `follows`: what else is slow by it.
+    `worst`: the largest loss of all that, whatever explains it: a cause must not hide how bad it is.
+    """
+
+    unit: Unit
+    rate: float
+    loss: Loss
+    own: bool
+    usual: float | None = None
+    peers: float | None = None
+    probes: int = 0
+    follows: tuple[Unit, ...] = ()
+    worst: float = 0.0
+
+    @property
+    def lost(self) -> float:
+        return self.loss.part
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """All units of a resource are slower than they were, alike: something of the node, no single part.
+
+    `worst`: the largest loss of one of them, or of what follows from it.
+    """
+
+    resource: Resource
+    lost: float
+    units: int
+    worst: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What one probe says of who is slow. `scores`: standard deviations by GPU and resource."""
+
+    slow: tuple[Slow, ...] = ()
+    uniform: tuple[Uniform, ...] = ()
+    scores: Mapping[Unit, float] = field(default_factory=dict)
+
+
+def name(told: Signals, references: References, policy: StragglerPolicy) -> Named:
+    """Who is slow in one probe, judged against peers and histories."""
+    found = deviations(told, references, policy)
+    raw = {unit: loss.part for unit, one in found.items() if (loss := one.telling(policy)) is not None}
+    alone = [one for one in found.values() if one.unit.resource is not Resource.PAIR]
+    pairs = [one for one in found.values() if one.unit.resource is Resource.PAIR]
+    lost = common(pairs, policy)
+    table = matrix([without(one, lost) for one in pairs], policy)
+    wires = [_slow(one, policy) for one in (*table.ends.values(), *table.pairs.values())]
+    inner = [_inner(ones, told.others, policy) for ones in _by_gpu(alone)]
+    inside, outside = _causes([one for one in inner if one], [one for one in wires if one])
+    uniform = [Uniform(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
+    for resource in (Resource.COMPUTE, Resource.MEMORY):
+        inside, more = _alike(resource, inside, alone, raw, policy)
+        uniform += more
+    scores = _scores((*alone, *table.ends.values(), *table.pairs.values()))
+    scores |= {unit: part / policy.noise_link for unit, part in told.links.items()}
+    slow = (replace(one, worst=_worst(one, raw)) for one in (*inside, *outside))
+    return Named(tuple(slow), tuple(uniform), scores)
+
+
+def _worst(one: Slow, raw: Mapping[Unit, float]) -> float:
+    units = [one.unit, *one.follows]
+    for unit in (one.unit, *one.follows):
+        if unit.resource in ENDS:
+            units += [
+                pair
+                for pair in raw
+                if pair.resource is Resource.PAIR and unit.uuid == end(pair, unit.resource)
+            ]
+    return max((raw[unit] for unit in units if unit in raw), default=one.lost)
+
+
+def _by_gpu(ones: Iterable[Deviation]) -> Iterator[list[Deviation]]:
+    gpus: dict[str, list[Deviation]] = {}
+    for one in ones:
+        gpus.setdefault(one.unit.uuid, []).append(one)
+    yield from gpus.values()
+
+
+def _inner(
+    ones: Iterable[Deviation], others: Mapping[str, bool], policy: StragglerPolicy
+) -> Slow | None:  # fmt: skip
+    """What of a GPU alone is slow: its compute or its memory, and the other because of it.
+
+    Somebody else's slices slow both alike: then it is what the others use most.
+    """
+    slow = {one.unit.resource: made for one in ones if (made := _slow(one, policy)) is not None}
+    compute, memory = slow.get(Resource.COMPUTE), slow.get(Resource.MEMORY)
+    if compute is None or memory is None:
+        return compute or memory
+    used = others.get(compute.unit.uuid)
+    by_compute = compute.lost >= BUSY * memory.lost if used is None else not used
+    first, second = (compute, memory) if by_compute else (memory, compute)
+    return replace(first, follows=(second.unit,))
+
+
+def _causes(inside: Sequence[Slow], outside: Sequence[Slow]) -> tuple[list[Slow], list[Slow]]:
+    """Of a GPU and the wires at it, those that are slow by themselves."""
+    gpus = {one.unit.uuid: one for one in inside}
+    wires = []
+    for wire in sorted(outside, key=lambda one: -one.lost):
+        ends = [gpus[uuid] for uuid in (wire.unit.uuid, wire.unit.peer) if uuid in gpus]
+        cause = max(ends, key=lambda one: one.lost, default=None)
+        if cause is not None and cause.lost >= FOLLOWS * wire.lost:
+            gpus[cause.unit.uuid] = replace(cause, follows=(*cause.follows, wire.unit))
+            continue
+        for one in ends:
+            del gpus[one.unit.uuid]
+        wires.append(replace(wire, follows=tuple(one.unit for one in ends)))
+    return list(gpus.values()), wires
+
+
+def _alike(
+    resource: Resource, inside: Sequence[Slow], alone: Sequence[Deviation], raw: Mapping[Unit, float],
+    policy: StragglerPolicy,
+) -> tuple[list[Slow], list[Uniform]]:  # fmt: skip
+    """GPUs that are slow by themselves, beside what all have lost alike of a resource."""
+    every = [one for one in alone if one.unit.resource is resource]
+    slow = {one.unit: one for one in inside if one.unit.resource is resource}
+    lost = common(every, policy) if len(slow) == len(every) else 0.0
+    if not lost:
+        return list(inside), []
+    rest = [one for one in inside if one.unit not in slow]
+    for one in every:
+        made = _slow(without(one, lost), policy)
+        if made is not None:
+            rest.append(replace(made, follows=slow[one.unit].follows))
+    worst = max(_worst(one, raw) for one in slow.values())
+    return rest, [Uniform(resource, lost, len(every), worst)]
+
+
+def _slow(one: Deviation, policy: StragglerPolicy) -> Slow | None:
+    loss = one.telling(policy)
+    if loss is None:
+        return None
+    return Slow(
+        one.unit, one.rate, loss, loss is one.own, _usual(one.own), _usual(one.peers), one.count
+    )  # fmt: skip
+
+
+def _usual(loss: Loss | None) -> float | None:
+    return None if loss is None else loss.usual
+
+
+def _scores(ones: Iterable[Deviation]) -> dict[Unit, float]:
+    """By GPU and resource; of a GPU's pairs the worst that it sends by."""
+    found: dict[Unit, float] = {}
+    for one in ones:
+        unit = Unit(one.unit.resource, one.unit.uuid)
+        found[unit] = max(one.score, found.get(unit, one.score))
+    return found
