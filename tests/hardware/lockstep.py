@@ -143,7 +143,7 @@ def _steps(report: Report) -> None:
             moments += [(watched, *_stretch(watched=watched)) for watched in turns]
         job.must_run()
         steps = parse(job.lines())
-    medians = [(watched, _median(steps, begin, end)) for watched, begin, end in moments]
+    medians = [(watched, median_between(steps, begin, end)) for watched, begin, end in moments]
     on = [value for watched, value in medians if watched]
     off = [value for watched, value in medians if not watched]
     report.table("step, ms", ["watched", "median"], [[str(w), value] for w, value in medians])
@@ -164,5 +164,5 @@ def _stretch(*, watched: bool) -> tuple[float, float]:
         return begin, time.monotonic()
 
 
-def _median(steps: list[Step], begin: float, end: float) -> float:
+def median_between(steps: list[Step], begin: float, end: float) -> float:
     return statistics.median(took for ended, took in steps if ended - took / 1e3 >= begin and ended <= end)

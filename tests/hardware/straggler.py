@@ -40,14 +40,23 @@ POLICY = ProbePolicy()
 
 @dataclass(frozen=True)
 class Case:
-    """A load: of its kind on a GPU, to another for `peer`; all by index."""
+    """A load: of its kind on one of so many GPUs, to another for `peer`; all by index."""
 
     kind: str
     gpu: int
     other: int
+    gpus: int
 
-    def expected(self) -> str:
-        return f"pair {self.gpu}>{self.other}" if self.kind == "peer" else f"{self.kind} {self.gpu}"
+    def expected(self) -> list[str]:
+        """Who is to be named: of a copy both ends, of two GPUs the pair."""
+        if self.kind != "peer":
+            return [f"{self.kind} {self.gpu}"]
+        if self.gpus == 2:
+            return [f"pair {self.gpu}>{self.other}"]
+        return [f"destination {self.other}", f"source {self.gpu}"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.gpu}" + (f">{self.other}" if self.kind == "peer" else "")
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         report.attempt("own load", lambda: kit.own(count))
         report.attempt("foreign load", lambda: kit.foreign(count))
         report.attempt("healthy", lambda: kit.healthy(HEALTHY, options.healthy))
-        kit.judge(count)
+        judge(report, kit.trials, kit.named, kit.count, count)
 
 
 class Kit:
@@ -80,9 +89,9 @@ class Kit:
     def __init__(self, here: Probing, history: History, folder: str) -> None:
         self._here, self._history, self._folder = here, history, folder
         self._references = References()
-        self._trials: list[Trial] = []
-        self._named: list[str] = []
-        self._count = 0
+        self.trials: list[Trial] = []
+        self.named: list[str] = []
+        self.count = 0
 
     def learn(self) -> None:
         for _ in range(FIRST):
@@ -104,7 +113,7 @@ class Kit:
 
     def _cases(self) -> list[Case]:
         gpus = range(len(self._here.gpus))
-        return [Case(kind, gpu, (gpu + 1) % len(gpus)) for gpu in gpus for kind in KINDS]
+        return [Case(kind, gpu, (gpu + 1) % len(gpus), len(gpus)) for gpu in gpus for kind in KINDS]
 
     def own(self, count: int) -> None:
         """Load inside the worker itself; every sixth without a history, as on a node that just came up."""
@@ -135,7 +144,7 @@ class Kit:
         status, document, _ = command(changes={"STATE_DIRECTORY": self._folder})
         why = document["why"]
         busy = document["outcome"] == "skipped" and why.startswith("busy") and not document["results"]
-        self._add(Trial(case.expected(), "foreign", why[:40], [], [], right=busy and status == 3))
+        self._add(Trial(str(case), "foreign", why[:40], [], [], right=busy and status == 3))
 
     def _forced(self, case: Case) -> None:
         prober = self._here.prober()
@@ -147,20 +156,20 @@ class Kit:
         _, document, _ = command("--force", changes={"STATE_DIRECTORY": self._folder})
         named = [_told(one) for one in document["stragglers"]]
         lost = [one["lost"] for one in document["stragglers"]]
-        right = named == [case.expected()]
-        self._add(Trial(case.expected(), "command", document["outcome"], named, lost, right=right))
+        right = sorted(named) == case.expected()
+        self._add(Trial(str(case), "command", document["outcome"], named, lost, right=right))
 
     def _try(self, case: Case, how: str, probed: Probed, references: References) -> None:
         named = named_by(probed, references)
         who = list(parts(named, probed))
         lost = [one.lost for one in named.slow]
-        right = who == [case.expected()]
+        right = sorted(who) == case.expected()
         if not right:
-            self._here.keep(f"{how} {case.expected()}", probed)
-        self._add(Trial(case.expected(), how, probed.outcome, who, lost, right=right))
+            self._here.keep(f"{how} {case}", probed)
+        self._add(Trial(str(case), how, probed.outcome, who, lost, right=right))
 
     def _add(self, trial: Trial) -> None:
-        self._trials.append(trial)
+        self.trials.append(trial)
         self._here.report.data.setdefault("trials", []).append(asdict(trial))
         self._here.report.save()
         self._here.report.progress(json.dumps(asdict(trial)))
@@ -169,25 +178,25 @@ class Kit:
         """At least so many, and as many more as the time allows, each as if it were the first of its kind."""
         end = time.monotonic() + seconds
         time.sleep(2)
-        while self._count < count or time.monotonic() < end:
+        while self.count < count or time.monotonic() < end:
             probed = self._well()
-            self._count += 1
+            self.count += 1
             for references in (self._references, References()):
-                self._named += parts(named_by(probed, references), probed)
+                self.named += parts(named_by(probed, references), probed)
 
-    def judge(self, count: int) -> None:
-        report = self._here.report
-        for how in ("own", "own, cold", "foreign", "forced", "command"):
-            trials = [trial for trial in self._trials if trial.how == how]
-            right = sum(trial.right for trial in trials)
-            report.check(
-                f"{how}: the right word", ok=right == len(trials) > 0, told=f"{right} of {len(trials)}"
-            )
-        own = [trial for trial in self._trials if trial.how.startswith("own")]
-        cold = sum(trial.how == "own, cold" for trial in own)
-        report.check("own: trials", ok=len(own) >= count and cold >= COLD, told=f"{len(own)}, {cold} cold")
-        line = f"{self._named} in {self._count} probes"
-        report.check("healthy: nobody is named", ok=not self._named and self._count >= HEALTHY, told=line)
+
+def judge(report: Report, trials: list[Trial], named: list[str], healthy: int, count: int) -> None:
+    """All trials against the limits; `named`: in so many `healthy` probes."""
+    for how in ("own", "own, cold", "foreign", "forced", "command"):
+        of_kind = [trial for trial in trials if trial.how == how]
+        right = sum(trial.right for trial in of_kind)
+        ok = right == len(of_kind) > 0
+        report.check(f"{how}: the right word", ok=ok, told=f"{right} of {len(of_kind)}")
+    own = [trial for trial in trials if trial.how.startswith("own")]
+    cold = sum(trial.how == "own, cold" for trial in own)
+    report.check("own: trials", ok=len(own) >= count and cold >= COLD, told=f"{len(own)}, {cold} cold")
+    line = f"{named} in {healthy} probes"
+    report.check("healthy: nobody is named", ok=not named and healthy >= HEALTHY, told=line)
 
 
 def named_by(probed: Probed, references: References) -> Named:

@@ -1,0 +1,72 @@
+"""The sums of the kit's parts `straggler` and `lockstep`, and whom they expect to be named."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.hardware.interference import Step
+from tests.hardware.kit import Report
+from tests.hardware.lockstep import Trial as Watched
+from tests.hardware.lockstep import median_between
+from tests.hardware.straggler import COLD, HEALTHY, TRIALS, Case, Trial, judge, named_by, parts
+from tests.probes.drawn import drawn, on_switch
+from wirewatch.verdict.straggler.references import References
+
+
+def trials(how: str, count: int, *, right: bool = True) -> list[Trial]:
+    return [Trial("memory 1", how, "ok", ["memory 1"], [0.4], right=right)] * count
+
+
+GOOD = [
+    *trials("own", TRIALS - COLD), *trials("own, cold", COLD),
+    *trials("foreign", TRIALS), *trials("forced", TRIALS), *trials("command", 6),
+]  # fmt: skip
+
+
+def judged(folder: Path, made: Sequence[Trial], named: list[str], healthy: int = HEALTHY) -> list[str]:
+    """Limits that fail."""
+    report = Report("straggler", folder)
+    judge(report, list(made), named, healthy, TRIALS)
+    return [check["name"] for check in report.checks if not check["ok"]]
+
+
+def test_all_right_passes(tmp_path: Path) -> None:
+    assert judged(tmp_path, GOOD, []) == []
+
+
+@pytest.mark.parametrize("how", ["own", "own, cold", "foreign", "forced", "command"])
+def test_one_wrong_name_or_none_tried_fails(tmp_path: Path, how: str) -> None:
+    assert judged(tmp_path, [*GOOD, *trials(how, 1, right=False)], []) == [f"{how}: the right word"]
+    without = [trial for trial in GOOD if trial.how != how]
+    assert f"{how}: the right word" in judged(tmp_path, without, [])
+
+
+def test_somebody_named_or_too_few_healthy_probes_fail(tmp_path: Path) -> None:
+    assert judged(tmp_path, GOOD, ["pair 0>1"]) == ["healthy: nobody is named"]
+    assert judged(tmp_path, GOOD, [], HEALTHY - 1) == ["healthy: nobody is named"]
+    assert judged(tmp_path, GOOD[1:], []) == ["own: trials"]
+
+
+def test_of_a_copy_both_ends_are_expected_and_of_two_gpus_the_pair() -> None:
+    assert Case("peer", 0, 1, 2).expected() == ["pair 0>1"]
+    assert Case("peer", 3, 4, 8).expected() == ["destination 4", "source 3"]
+    assert Case("memory", 3, 4, 8).expected() == ["memory 3"]
+
+
+def test_parts_are_named_by_index() -> None:
+    probed = drawn(on_switch(4), left={"pair 1>3": 0.5, "memory 2": 0.7})
+    assert sorted(parts(named_by(probed, References()), probed)) == ["memory 2", "pair 1>3"]
+
+
+def test_a_hint_is_right_only_when_it_names_that_gpu_and_no_other() -> None:
+    told = {
+        right: Watched("sharded", 1, named, 20.0, 5.0).right
+        for named, right in ((["1"], "1"), ([], "none"), (["0"], "0"), (["0", "1"], "both"))
+    }
+    assert told == {"1": True, "none": False, "0": False, "both": False}
+
+
+def test_steps_are_those_that_lie_wholly_between() -> None:
+    steps: list[Step] = [(1.0, 50.0), (2.0, 100.0), (3.0, 300.0), (4.0, 900.0), (5.0, 10.0)]
+    assert median_between(steps, 1.5, 4.5) == 300.0
