@@ -32,7 +32,7 @@ class _At:
             "$ref": lambda told: self._with("", self.value, self.parts[told.rpartition("/")[2]]),
             "type": self._type, "anyOf": self._any, "properties": self._members, "items": self._items,
             "const": lambda told: self._one_of([told]), "enum": self._one_of, "required": self._required,
-            "additionalProperties": self._others,
+            "additionalProperties": self._others, "prefixItems": self._first,
         }  # fmt: skip
         for word, told in self.schema.items():
             assert word in words or word in REMARKS, f"{word} is not known here"
@@ -66,6 +66,10 @@ class _At:
         for name, one in self.value.items() if isinstance(self.value, dict) else ():
             if not isinstance(told, bool):
                 yield from self._with(f".{name}", one, told)
+
+    def _first(self, told: Any) -> Iterator[str]:
+        for number, (one, schema) in enumerate(zip(self.value, told, strict=False)):
+            yield from self._with(f"[{number}]", one, schema)
 
     def _items(self, told: Mapping[str, Any]) -> Iterator[str]:
         for number, one in enumerate(self.value if isinstance(self.value, list) else ()):

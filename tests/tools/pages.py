@@ -10,7 +10,15 @@ from pathlib import Path
 from wirewatch.collectors.infiniband.counters import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
-from wirewatch.export import checkdocuments, control, documents, evidencedocuments, node, probedocuments
+from wirewatch.export import (
+    checkdocuments,
+    control,
+    documents,
+    drifting,
+    evidencedocuments,
+    node,
+    probedocuments,
+)
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.probes.components import components
 from wirewatch.probes.gate import MEANING
@@ -92,7 +100,7 @@ def captures() -> str:
 
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
-    modules = (documents, probedocuments, control, checkdocuments, evidencedocuments)
+    modules = (documents, probedocuments, control, checkdocuments, evidencedocuments, drifting)
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
     return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}

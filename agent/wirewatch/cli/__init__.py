@@ -17,6 +17,7 @@ COMMANDS = {
     "record": "wirewatch.cli.record:record",
     "release": "wirewatch.cli.release:release",
     "serve": "wirewatch.cli.serve:serve",
+    "topology": "wirewatch.cli.topology:topology",
 }
 QUIET = frozenset({"check"})
 """Commands that begin to log and to collect garbage by themselves, if at all: most end before it pays."""

@@ -1,5 +1,6 @@
 """Documents as text for people: GB/s are 10^9 bytes per second, as in nccl-tests."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from wirewatch.core.probing.expected import human
@@ -8,6 +9,7 @@ from wirewatch.export.probedocuments import GpuResult, PeerCopy, ProbeDocument, 
 GB = 1e9
 MICRO = 1e6
 GIB = 1 << 30
+_NUMBER = re.compile(r"-|\d[\d.]*( ?[%A-Za-z/]{1,4})?")
 SMALL = 1 << 20
 """Bytes below which a message measures latency and no bandwidth."""
 
@@ -26,7 +28,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def _number(text: str) -> bool:
-    return text[:1].isdigit() or text == "-"
+    """A number, with a short unit or without, or the mark that there is none."""
+    return _NUMBER.fullmatch(text) is not None
 
 
 def probe_tables(told: ProbeDocument, *, explain: bool) -> str:

@@ -1,0 +1,91 @@
+"""Topologies and their differences as text for people."""
+
+from collections.abc import Iterator
+
+from wirewatch.cli.tables import table
+from wirewatch.cli.topologies import Told
+from wirewatch.core.topology import SWITCH
+from wirewatch.core.types import Absent
+from wirewatch.export.drifting import DiffDocument
+from wirewatch.verdict.drift.canonical import graph_of
+from wirewatch.verdict.drift.fingerprint import fingerprint, identity
+from wirewatch.verdict.drift.graph import GpuNode, Graph, NicNode
+from wirewatch.verdict.drift.words import natural, numbers, part_name, unknown_text
+
+NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""PCI paths, the nearest first."""
+
+
+def text(told: Told) -> str:
+    """Names of the shape and of the node, its islands, GPUs and NICs."""
+    graph = graph_of(told.topology)
+    return "\n".join(_lines(told, graph))
+
+
+def _lines(told: Told, graph: Graph) -> Iterator[str]:
+    yield f"{told.of}: {len(graph.gpus)} GPUs, {len(graph.nics)} NICs"
+    for name, value in (("shape", fingerprint(graph)), ("node", identity(graph))):
+        yield f"  {name:<8}{f'has no name: {value.detail}' if isinstance(value, Absent) else value}"
+    for island in graph.islands:
+        members = [gpu.index for gpu in graph.gpus if gpu.key in island.gpus]
+        yield f"  island  GPUs {numbers(members)}: {island.kind}"
+    yield ""
+    yield from table(("gpu", "product", "NVLink", "NUMA", "PCI", "nearest NICs"), [*_gpus(graph)])
+    if graph.nics:
+        yield ""
+        yield from table(("nic", "model", "firmware", "NUMA", "PCI", "ports"), [*_nics(graph)])
+    yield ""
+    yield ", ".join(f"{name} {version or 'not known'}" for name, version in graph.versions)
+    if graph.unknown:
+        yield ""
+        yield "not known:"
+        yield from (f"  {unknown_text(graph, one)}" for one in graph.unknown)
+
+
+def _gpus(graph: Graph) -> Iterator[tuple[str, ...]]:
+    for gpu in sorted(graph.gpus, key=lambda gpu: gpu.index):
+        numa = "-" if gpu.spot.numa is None else str(gpu.spot.numa)
+        yield part_name(gpu), gpu.product, _wires(graph, gpu), numa, gpu.spot.address, _nearest(graph, gpu)
+
+
+def _wires(graph: Graph, gpu: GpuNode) -> str:
+    if not gpu.read:
+        return "not read"
+    names = {one.key: part_name(one) for one in graph.gpus} | {SWITCH: "the switch"}
+    told = [f"{len(wire.links)} to {names.get(wire.peer, wire.peer)}" for wire in gpu.wires]
+    return ", ".join(told) or "none"
+
+
+def _nearest(graph: Graph, gpu: GpuNode) -> str:
+    paths = [(one.path, nic.device) for nic in graph.nics for one in nic.paths if one.gpu == gpu.key]
+    best = next((near for near in NEAR if any(path == near for path, _ in paths)), "")
+    names = sorted((device for path, device in paths if path == best), key=natural)
+    return f"{', '.join(names)} ({best})" if best else "-"
+
+
+def _nics(graph: Graph) -> Iterator[tuple[str, ...]]:
+    for nic in sorted(graph.nics, key=lambda nic: natural(nic.device)):
+        numa = "-" if nic.spot.numa is None else str(nic.spot.numa)
+        yield nic.device, nic.model, nic.firmware, numa, nic.spot.address, _ports(nic)
+
+
+def _ports(nic: NicNode) -> str:
+    return ", ".join(f"{port} {layer}".rstrip() for port, layer in nic.ports)
+
+
+def changes(document: DiffDocument) -> Iterator[str]:
+    """The worst first."""
+    yield f"{document.before} -> {document.after}: {_count(len(document.changes))}"
+    order = ("failed", "degraded", "ok")
+    for health in order:
+        for one in document.changes:
+            if one.health == health:
+                word = "information" if health == "ok" else health.upper()
+                yield f"  {word:<12}{one.kind:<13}{one.text}"
+    if document.unknown:
+        yield f"  not known, and so no change ({len(document.unknown)}):"
+        yield from (f"    {line}" for line in document.unknown)
+
+
+def _count(number: int) -> str:
+    return "no change" if not number else f"{number} change{'' if number == 1 else 's'}"
