@@ -15,6 +15,8 @@ from wirewatch.core.types import Expect
 from wirewatch.hw.kubelet import SOCKET
 from wirewatch.probes.collector import NAME as PROBE
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.verdict.drift.component import DriftOptions
+from wirewatch.verdict.drift.policy import DriftPolicy
 from wirewatch.verdict.policy import VerdictPolicy
 
 
@@ -69,6 +71,7 @@ class Config(_Section):
     state: StateSection = StateSection()
     expect: ExpectSection = ExpectSection()
     probe: ProbeOptions = ProbeOptions()
+    drift: DriftOptions = DriftOptions()
     slurm: SlurmSection = SlurmSection()
     kubernetes: KubernetesSection = KubernetesSection()
     collectors: Any = None
@@ -80,6 +83,7 @@ def _model(collectors: Sequence[AnyCollector]) -> type[Config]:
     options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
     policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
     policies["probe"] = (ProbePolicy, ProbePolicy())
+    policies["drift"] = (DriftPolicy, DriftPolicy())
     policies["verdict"] = (VerdictPolicy, VerdictPolicy())
     section: dict[str, Any] = {"__base__": _Section}
     options_model = create_model("Collectors", **section, **options)
@@ -121,7 +125,8 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     policy = config.policy
     judged = ((f"policy.{c.name}", c.policy) for c in ready if hasattr(c.policy, "wrong"))
     for section, values in (
-        ("probe", config.probe), ("policy.probe", policy.probe), ("policy.verdict", policy.verdict), *judged,
+        ("probe", config.probe), ("policy.probe", policy.probe), ("policy.verdict", policy.verdict),
+        ("drift", config.drift), ("policy.drift", policy.drift), *judged,
     ):  # fmt: skip
         if wrong := values.wrong():
             raise ConfigError(f"{path}: {section}: {wrong}")

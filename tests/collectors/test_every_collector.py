@@ -18,7 +18,7 @@ COLLECTORS = {c.name: c for c in components()}
 UNITS = re.compile(
     r"(bytes|seconds|bytes_per_second|celsius|watts|ratio|links|state|health|info|active|action|width|"
     r"generation|replays|errors|lifetime|processes|pending|failed|remapped|expected|ber|up|max|restarts|"
-    r"events|missed|unparsed|downed|congestion|flaps|saturated|parts|runs|skips|known|fresh|hint|score|straggler)"
+    r"events|missed|unparsed|downed|congestion|flaps|saturated|parts|runs|skips|known|fresh|hint|score|straggler|drift)"
 )
 FAULTS = st.sampled_from([1, 4, 10, 15, 16, 999])
 PATTERNS = st.sampled_from(

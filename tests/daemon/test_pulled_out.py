@@ -115,7 +115,7 @@ def test_without_the_driver_library_the_agent_runs_and_says_so(tmp_path: Path) -
         rules = {f["rule"] for f in reply.json()["findings"]}
         assert rules - {"xid.blind"} == {
             f"{name}.blind"
-            for name in ("gpu", "gpudirect", "inventory", "nvlink", "pcie", "probe", "topology")
+            for name in ("drift", "gpu", "gpudirect", "inventory", "nvlink", "pcie", "probe", "topology")
         }
         assert all("libnvidia-ml.so.1 not found" in f["evidence"] for f in reply.json()["findings"])
         series = daemon.get("/metrics").series()

@@ -15,8 +15,6 @@ BUDGET, HOPPER_DETAIL, BLACKWELL_DETAIL = 1200, 2200, 3500
 SET_ASIDE = {
     "stragglers that are named": 8,
     "XIDs that happen": 16,
-    "drift, baseline": 40,
-    "a collector": 8,
 }
 LINKS = 18
 PORTS = 8

@@ -27,6 +27,7 @@ from wirewatch.export import node
 from wirewatch.hw.overlay import bundled_overlays
 from wirewatch.probes.components import components
 from wirewatch.probes.stragglers import DO
+from wirewatch.verdict.drift.severity import SEVERITY
 from wirewatch.verdict.policy import VerdictPolicy
 from wirewatch.verdict.straggler.signals import Resource
 
@@ -52,6 +53,11 @@ FAMILIES: Mapping[str, set[str]] = {
         for name in chain.from_iterable(fabric_troubles(mask) for mask in MASKS)
     },
     "gpudirect.*": {f"gpudirect.{name}" for name in ACTIONS},
+    "topology.*": {
+        f"topology.{kind.value}"
+        for kind, one in SEVERITY.items()
+        if one.health is not Health.OK or one.probation
+    },
     "straggler.*": {f"straggler.{resource.value}" for resource in DO if resource is not Resource.LINK},
     "kernel.*": {f"kernel.{kind}" for kind in OTHER_ACTIONS},
 }

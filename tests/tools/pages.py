@@ -14,7 +14,7 @@ from wirewatch.export import (
     checkdocuments,
     control,
     documents,
-    drifting,
+    driftdocuments,
     evidencedocuments,
     node,
     probedocuments,
@@ -100,7 +100,7 @@ def captures() -> str:
 
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
-    modules = (documents, probedocuments, control, checkdocuments, evidencedocuments, drifting)
+    modules = (documents, probedocuments, control, checkdocuments, evidencedocuments, driftdocuments)
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
     return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}

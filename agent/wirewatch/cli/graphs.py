@@ -1,17 +1,20 @@
 """Topologies and their differences as text for people."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 from wirewatch.cli.tables import table
 from wirewatch.cli.topologies import Told
 from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent
-from wirewatch.export.drifting import DiffDocument
+from wirewatch.export.driftdocuments import DiffDocument
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.fingerprint import fingerprint, identity
 from wirewatch.verdict.drift.graph import GpuNode, Graph, NicNode
 from wirewatch.verdict.drift.words import natural, numbers, part_name, unknown_text
 
+ORDER = ("failed", "degraded", "ok")
 NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI paths, the nearest first."""
 
@@ -76,15 +79,47 @@ def _ports(nic: NicNode) -> str:
 def changes(document: DiffDocument) -> Iterator[str]:
     """The worst first."""
     yield f"{document.before} -> {document.after}: {_count(len(document.changes))}"
-    order = ("failed", "degraded", "ok")
-    for health in order:
+    for health in ORDER:
         for one in document.changes:
             if one.health == health:
-                word = "information" if health == "ok" else health.upper()
-                yield f"  {word:<12}{one.kind:<13}{one.text}"
+                yield f"  {_word(health):<12}{one.kind:<13}{one.text}"
     if document.unknown:
         yield f"  not known, and so no change ({len(document.unknown)}):"
         yield from (f"    {line}" for line in document.unknown)
+
+
+def baseline(told: Mapping[str, Any]) -> Iterator[str]:
+    """Of the document `wirewatch.topology-drift/1`."""
+    base = told["baseline"]
+    if base is None:
+        yield f"no baseline yet: {told['learning'] or 'the topology has not been read'}"
+        return
+    shape = f", shape {base['shape']}" if base["shape"] else ""
+    yield f"baseline of {_time(base['at'])}, {base['origin']} by {base['by']}: {base['why']}"
+    yield f"  {base['gpus']} GPUs, {base['nics']} NICs{shape}"
+    for one in base["accepted"]:
+        yield f"  since then {one['by']} accepted at {_time(one['at'])}: {one['text']} ({one['why']})"
+    yield f"  {_count(len(told['changes']))} since then that nobody has accepted"
+
+
+def drift(told: Mapping[str, Any]) -> Iterator[str]:
+    """The same with every change, the worst first."""
+    yield from baseline(told)
+    for health in ORDER:
+        for one in told["changes"]:
+            if one["health"] == health:
+                yield f"  {one['id']}  {_word(health):<12}{one['kind']:<13}{one['text']}"
+    if told["unknown"]:
+        yield f"  not known now, and so no change ({len(told['unknown'])}):"
+        yield from (f"    {line}" for line in told["unknown"])
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _word(health: str) -> str:
+    return "information" if health == "ok" else health.upper()
 
 
 def _count(number: int) -> str:

@@ -15,6 +15,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.hw.nvml.client import NvmlClient
 
 if TYPE_CHECKING:
+    from wirewatch.daemon.drift import Topologies
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.probes.hinted import Hints
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEMO = "demo-dgx-h200"
+LAST_WRITE = 1.0
+"""Seconds that a baseline which was just accepted may take to reach the disk when the daemon ends."""
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 
 
@@ -63,10 +66,13 @@ def serve(
         hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
         stack.callback(nvml.stop)
         hints = Hints()
-        components = (*map(hints.heard, collectors), *_probing(config, hardware, state, stack, hints))
+        topologies, drifting = _drifting(config, hardware, state, stack)
+        components = (
+            *map(hints.heard, collectors), *_probing(config, hardware, state, stack, hints), *drifting,
+        )  # fmt: skip
         _announce(hardware, sockets.questions[0])
         run_daemon(
-            components, hardware, expectations(config), sockets, _handles(hardware, nvml),
+            components, hardware, expectations(config), sockets, _handles(hardware, nvml), topologies,
             _remembered(config, hardware, state),
         )  # fmt: skip
 
@@ -120,6 +126,27 @@ def _probing(
     expect = expectations(config)
     component = probe_component(options, policy, expect, remember(history, hardware.clock, policy))
     return (hints.hastening(keeping(component, history, boot_id(hardware), expect)),)
+
+
+def _drifting(
+    config: Config, hardware: Hardware, state: "State | None", stack: ExitStack
+) -> "tuple[Topologies, Sequence[AnyCollector]]":
+    """The topology against its baseline, which the state folder keeps where there is one."""
+    from wirewatch.cli.topologies import given_graph
+    from wirewatch.daemon.baselines import Desk, Loaded, foreign, load
+    from wirewatch.daemon.drift import Topologies
+    from wirewatch.verdict.drift.component import Around, drift_component
+
+    options = config.drift
+    loaded = Loaded(None, "") if state is None else load(state.baseline, hardware.clock.now())
+    desk = Desk(None if state is None else state.baseline, hardware.clock, loaded)
+    stack.callback(desk.flush, LAST_WRITE)
+    topologies = Topologies(desk, hardware.clock)
+    if not options.enabled:
+        return topologies, ()
+    given = given_graph(options.baseline) if options.baseline else None
+    around = Around(desk, given, topologies.troubles, foreign)
+    return topologies, (drift_component(options, config.policy.drift, around),)
 
 
 def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":

@@ -15,6 +15,8 @@ from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
 from wirewatch.export.documents import TOPOLOGY
 from wirewatch.hw.recording import BUNDLED
+from wirewatch.verdict.drift.canonical import graph_of
+from wirewatch.verdict.drift.graph import Graph
 
 DEADLINE = 5.0
 """Seconds for the daemon's answer."""
@@ -92,6 +94,20 @@ def _read(hardware: Hardware, of: str) -> Told:
     if isinstance(told, Absent):
         raise Unusable(f"the topology of {of} cannot be read: {told}")
     return Told(told, of, hardware.clock.now())
+
+
+def given_graph(name: str) -> Graph:
+    """The baseline of a product that a configuration names.
+
+    Raises:
+        ConfigError: it cannot be read, or is none.
+    """
+    from wirewatch.config import ConfigError
+
+    try:
+        return graph_of(of_name(name).topology)
+    except click.UsageError as error:
+        raise ConfigError(f"drift.baseline: {error.message}") from error
 
 
 def of_name(name: str) -> Told:

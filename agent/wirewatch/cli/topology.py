@@ -1,5 +1,6 @@
 """`wirewatch topology`: the node as one graph, and what is different between two."""
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from wirewatch.cli.topologies import Told
 
@@ -51,16 +53,16 @@ def _shown(told: "Told", form: str) -> str:
 
 
 @topology.command()
-@click.argument("before")
+@click.argument("before", required=False)
 @click.argument("after", required=False)
 @_places
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 @click.pass_context
 def diff(
-    context: click.Context, *, before: str, after: str | None, as_json: bool, config: Path | None,
+    context: click.Context, *, before: str | None, after: str | None, as_json: bool, config: Path | None,
     socket: str | None,
 ) -> None:  # fmt: skip
-    """What changed from BEFORE to AFTER, or to this node.
+    """What changed from BEFORE to AFTER, or to this node; without both, since its baseline.
 
     Each is a document of `topology show --json`, or a recording. Parts that are only numbered anew are no
     change. Exit code: 0 nothing or information alone, 1 DEGRADED, 2 FAILED.
@@ -69,10 +71,58 @@ def diff(
     from wirewatch.cli.graphs import changes
     from wirewatch.cli.topologies import of_name, of_this_node
     from wirewatch.core.types import Health
-    from wirewatch.export.drifting import DIFF, difference
+    from wirewatch.export.driftdocuments import DIFF
+    from wirewatch.export.drifting import difference
 
+    if before is None:
+        _against_baseline(context, config, socket, as_json=as_json)
+        return
     one = of_name(before)
     other = of_name(after) if after else of_this_node(config, socket)
     document = difference((one.of, one.topology), (other.of, other.topology), time.time())
     click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else "\n".join(changes(document)))
     context.exit(EXIT[Health[document.health.upper()]])
+
+
+def _against_baseline(
+    context: click.Context, config: Path | None, socket: str | None, *, as_json: bool
+) -> None:  # fmt: skip
+    from wirewatch.cli.checking.values import EXIT
+    from wirewatch.cli.graphs import drift
+    from wirewatch.core.types import Health
+
+    told = _drift(config, socket)
+    click.echo(json.dumps(told, indent=1) if as_json else "\n".join(drift(told)))
+    context.exit(EXIT[Health[told["health"].upper()]])
+
+
+def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
+    from wirewatch.cli.checking.daemon import place
+    from wirewatch.cli.orders import ask
+
+    return ask(place(socket, config).socket, "GET", "/api/v1/topology/drift", None)
+
+
+@topology.command()
+@_places
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
+    """What the daemon compares this node with: who accepted it, when, why; or why there is nothing yet."""
+    from wirewatch.cli.graphs import baseline as text
+
+    told = _drift(config, socket)
+    click.echo(json.dumps(told, indent=1) if as_json else "\n".join(text(told)))
+
+
+@topology.command()
+@click.argument("change", required=False)
+@click.option("--why", required=True, help="What was done, or why; kept with it.")
+@click.option("--by", default=None, help="Who says so; else the user's name.")
+@_places
+def accept(*, change: str | None, why: str, by: str | None, config: Path | None, socket: str | None) -> None:
+    """Take the topology as it is now for right; or CHANGE alone, by the id that `topology diff` shows."""
+    from wirewatch.cli.graphs import baseline as text
+    from wirewatch.cli.orders import control_socket, order, user
+
+    said = {"by": by or user(), "why": why, "change": change or ""}
+    click.echo("\n".join(text(order(control_socket(socket, config), "/topology", said))))

@@ -1,17 +1,15 @@
 """latches.json: what the ledger remembers, kept over restarts; written whole, or not at all."""
 
-import json
 import logging
 import math
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.types import Health, Subject
+from wirewatch.daemon import statefile
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression
 
 log = logging.getLogger(__name__)
@@ -50,14 +48,10 @@ def read(path: Path, boot: str, at: float) -> Loaded:
 
     A file that is there and tells nothing may have told of a fault: that is a finding, not a clean start.
     """
-    try:
-        with path.open("rb") as file:
-            text = file.read(LIMIT + 1)
-    except FileNotFoundError:
+    text = statefile.content(path, LIMIT)
+    if text is None:
         return Loaded(Ledger(boot))
-    except OSError as error:
-        return _lost(boot, at, f"{path}: {error.strerror or error}")
-    kept = _understood(text)
+    kept = _understood(text) if isinstance(text, bytes) else text
     if isinstance(kept, str):
         return _lost(boot, at, f"{path}: {kept}")
     entries = {entry.key: replace(entry, mono=None) for entry in kept.entries}
@@ -67,14 +61,10 @@ def read(path: Path, boot: str, at: float) -> Loaded:
 
 def _understood(text: bytes) -> File | str:
     """The file's content, or in words why it is none of ours."""
-    if len(text) > LIMIT:
-        return f"larger than {LIMIT >> 20} MiB"
     try:
         kept = _FILE.validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        return f"{place + ': ' if place else ''}{first['msg']}"
+        return statefile.reason(error)
     if kept.version != VERSION:
         return f"version {kept.version}, this agent knows {VERSION}"
     return kept if all(map(math.isfinite, _numbers(kept))) else "a number without end"
@@ -85,9 +75,9 @@ def load(path: Path, boot: str, at: float) -> Ledger:
     loaded = read(path, boot, at)
     if not loaded.wrong:
         return loaded.ledger
-    moved = _put_aside(path, at)
-    log.error("%s; %s", loaded.wrong, f"kept as {moved}" if moved else "it cannot be moved out of the way")
-    return _lost(boot, at, f"{loaded.wrong}; kept as {moved}" if moved else loaded.wrong).ledger
+    wrong = f"{loaded.wrong}; {statefile.put_aside(path, at)}"
+    log.error("%s", wrong)
+    return _lost(boot, at, wrong).ledger
 
 
 def save(path: Path, ledger: Ledger, at: float) -> str:
@@ -96,27 +86,7 @@ def save(path: Path, ledger: Ledger, at: float) -> str:
     kept = File(
         VERSION, ledger.boot, at, ledger.gpus, entries, tuple(ledger.suppressions.values()), ledger.cards
     )
-    # What is no Unicode in somebody's words must not keep everything from being written.
-    text = json.dumps(_FILE.dump_python(kept, mode="json"), ensure_ascii=False, indent=1).encode(
-        errors="replace"
-    )
-    new = path.with_name(f"{path.name}.new")
-    try:
-        with new.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-        return f"{path}: {error.strerror or error}"
-    return ""
+    return statefile.write(path, statefile.encoded(_FILE.dump_python(kept, mode="json")))
 
 
 def _numbers(kept: File) -> Iterator[float]:
@@ -134,14 +104,3 @@ def _lost(boot: str, at: float, wrong: str) -> Loaded:
         "look at the node, its kernel log and the file named here", at, at,
     )  # fmt: skip
     return Loaded(Ledger(boot).with_entry(entry), wrong)
-
-
-def _put_aside(path: Path, at: float) -> Path | None:
-    """The name it has now; one that is taken is never overwritten."""
-    with suppress(OSError):
-        for number in range(int(at), int(at) + 1000):
-            name = path.with_name(f"{path.name}.corrupt-{number}")
-            if not name.exists():
-                path.rename(name)
-                return name
-    return None

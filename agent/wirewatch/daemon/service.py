@@ -17,6 +17,7 @@ from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board
+from wirewatch.daemon.drift import Topologies
 from wirewatch.daemon.keeper import Keeper
 from wirewatch.daemon.orders import Orders
 from wirewatch.daemon.release import Handles, Release
@@ -75,15 +76,15 @@ class Sockets:
 
 def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, remembered: Remembered = Remembered(),
+    handles: Handles, topologies: Topologies, remembered: Remembered = Remembered(),
 ) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
-    asyncio.run(_serve(collectors, hardware, expect, sockets, handles, remembered))
+    asyncio.run(_serve(collectors, hardware, expect, sockets, handles, topologies, remembered))
 
 
 async def _serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, remembered: Remembered,
+    handles: Handles, topologies: Topologies, remembered: Remembered,
 ) -> None:  # fmt: skip
     def look_again() -> None:
         schedule.kick()
@@ -95,6 +96,7 @@ async def _serve(
         collectors, hardware.clock, policy=remembered.policy, ledger=remembered.ledger,
         changed=keeper.changed, released_until=release.until,
     )  # fmt: skip
+    topologies.attach(board, look_again)
     schedule = Schedule(collectors, hardware, expect, board)
     status = Status(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
@@ -102,7 +104,8 @@ async def _serve(
     )  # fmt: skip
     servers = [(_server(application(status)), list(sockets.questions))]
     if sockets.orders is not None:
-        control = Control(release.begin, release.end, Orders(board, hardware.clock).of_finding)
+        orders = Orders(board, hardware.clock)
+        control = Control(release.begin, release.end, orders.of_finding, topologies.accept)
         servers.append((_server(control_application(control)), [sockets.orders]))
     await _until_told(schedule, servers)
 

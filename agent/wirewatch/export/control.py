@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from wirewatch import __version__
 from wirewatch.export.documents import FINDINGS, FindingsDocument
+from wirewatch.export.driftdocuments import DRIFT, AcceptOrder, DriftDocument
 from wirewatch.verdict.orders import OrderError
 
 CONFLICT, UNUSABLE = 409, 422
@@ -72,12 +73,14 @@ class Control:
     """What the daemon may be told to do.
 
     `release` takes seconds and who wants it, `resume` who wants it, `of_finding` the beginning of a
-    finding's id; it raises OrderError for what cannot be done.
+    finding's id, `accept` what of the topology is right; the last two raise OrderError for what cannot be
+    done.
     """
 
     release: Callable[[float, str], Awaitable[ReleaseDocument]]
     resume: Callable[[str], Awaitable[ReleaseDocument]]
     of_finding: Callable[[str, FindingOrder], FindingsDocument]
+    accept: Callable[[AcceptOrder], DriftDocument]
 
 
 RELEASE = TypeAdapter(ReleaseDocument)
@@ -113,6 +116,14 @@ def control_application(control: Control) -> FastAPI:
         """Acknowledge, suppress until a date, or take that back; answers with all findings after it."""
         try:
             return _json(FINDINGS, control.of_finding(name, order))
+        except OrderError as error:
+            return JSONResponse({"detail": str(error)}, CONFLICT)
+
+    @app.post("/topology", response_model=DriftDocument)
+    async def accept(order: AcceptOrder) -> Response:
+        """Take the topology, or one change of it, for right; answers with the baseline after it."""
+        try:
+            return _json(DRIFT, control.accept(order))
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, CONFLICT)
 

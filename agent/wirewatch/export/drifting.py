@@ -1,57 +1,31 @@
-"""What changed between two topologies, as a document."""
+"""What changed between two topologies, or since the baseline, as documents."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
-
-from pydantic import TypeAdapter
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from wirewatch.core import types
+from wirewatch.core.component import NodeState
 from wirewatch.core.topology import Topology
-from wirewatch.export.documents import Health, health_name
+from wirewatch.core.types import Absent
+from wirewatch.export.documents import health_name
+from wirewatch.export.driftdocuments import (
+    AcceptedChange,
+    BaselineDocument,
+    DiffDocument,
+    Drift,
+    DriftDocument,
+    Unaccepted,
+)
+from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import Change
+from wirewatch.verdict.drift.component import NAME, State
 from wirewatch.verdict.drift.diff import diff
+from wirewatch.verdict.drift.fingerprint import fingerprint
+from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.severity import severity
+from wirewatch.verdict.drift.watch import Memory, is_accepted, name_of, standing
 from wirewatch.verdict.drift.words import unknown_text
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """One change; `health` is how bad it would be on a node where `before` was accepted.
-
-    `part`, `before` and `after` by lasting names; `probation`: whether the part is watched as if repaired.
-    """
-
-    kind: str
-    part: str
-    before: str
-    after: str
-    text: str
-    health: Health
-    action: str
-    probation: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DiffDocument:
-    """`health` is the worst of the changes; `unknown`: what is not known of either, and so is no change."""
-
-    schema: Literal["wirewatch.topology-diff/1"]
-    at: float
-    health: Health
-    before: str
-    after: str
-    changes: list[Drift]
-    unknown: list[str]
-
-
-DIFF = TypeAdapter(DiffDocument)
-DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.topology-diff.1": DIFF}
-
-
-def worst(changes: Sequence[Change]) -> types.Health:
-    return max((severity(one).health for one in changes), default=types.Health.OK)
 
 
 def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: float) -> DiffDocument:
@@ -60,18 +34,66 @@ def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: fl
     changes = diff(old, new)
     return DiffDocument(
         schema="wirewatch.topology-diff/1", at=at, health=health_name(worst(changes)), before=before[0],
-        after=after[0], changes=[_one(change) for change in changes],
+        after=after[0], changes=[Drift(**_facts(change)) for change in changes],
         unknown=[
-            f"{of}: {unknown_text(graph, one)}"
-            for of, graph in ((before[0], old), (after[0], new))
-            for one in graph.unknown
+            *(f"{before[0]}: {line}" for line in _unknown(old)),
+            *(f"{after[0]}: {line}" for line in _unknown(new)),
         ],
     )  # fmt: skip
 
 
-def _one(change: Change) -> Drift:
+def drift_of_state(state: NodeState, at: float) -> DriftDocument:
+    """What the daemon's component knows; without one, nothing."""
+    component = state.components.get(NAME)
+    told = component.memory if component is not None else None
+    known = told if isinstance(told, State) else State()
+    return drift_of(known.watch, known.baseline, at)
+
+
+def drift_of(watch: Memory, baseline: Baseline | None, at: float) -> DriftDocument:
+    """The newest reading against a baseline, which may be newer."""
+    left = [] if baseline is None else list(_left(watch, baseline, at))
+    return DriftDocument(
+        schema="wirewatch.topology-drift/1", at=at, health=health_name(worst(change for change, _ in left)),
+        baseline=None if baseline is None else _baseline(baseline), learning=watch.learning,
+        changes=[Unaccepted(**_facts(change), id=name_of(change), since=since) for change, since in left],
+        unknown=[] if watch.graph is None else _unknown(watch.graph),
+    )  # fmt: skip
+
+
+def _left(watch: Memory, baseline: Baseline, at: float) -> Iterator[tuple[Change, float]]:
+    """Changes that nobody has accepted, and since when."""
+    if watch.against == (baseline.graph, baseline.said):
+        yield from ((one.change, one.since) for one in standing(watch, baseline))
+    elif watch.graph is not None:
+        found = diff(baseline.graph, watch.graph)
+        yield from ((change, at) for change in found if not is_accepted(baseline, change))
+
+
+def worst(changes: Iterable[Change]) -> types.Health:
+    return max((severity(one).health for one in changes), default=types.Health.OK)
+
+
+def _facts(change: Change) -> dict[str, Any]:
     how = severity(change)
-    return Drift(
-        kind=change.kind.value, part=change.part, before=change.before, after=change.after, text=change.text,
-        health=health_name(how.health), action=how.action, probation=how.probation,
+    return {
+        "kind": change.kind.value, "part": change.part, "before": change.before, "after": change.after,
+        "text": change.text, "health": health_name(how.health), "action": how.action,
+        "probation": how.probation,
+    }  # fmt: skip
+
+
+def _unknown(graph: Graph) -> list[str]:
+    return [unknown_text(graph, one) for one in graph.unknown]
+
+
+def _baseline(baseline: Baseline) -> BaselineDocument:
+    shape, said = fingerprint(baseline.graph), baseline.said
+    return BaselineDocument(
+        origin=baseline.origin, by=said.by, why=said.why, at=said.at, gpus=len(baseline.graph.gpus),
+        nics=len(baseline.graph.nics), shape=None if isinstance(shape, Absent) else shape,
+        accepted=[
+            AcceptedChange(one.kind, one.part, one.text, one.said.by, one.said.why, one.said.at)
+            for one in baseline.accepted
+        ],
     )  # fmt: skip

@@ -7,7 +7,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from wirewatch import __version__
-from wirewatch.export import documents, evidencedocuments, probedocuments, probing
+from wirewatch.export import documents, driftdocuments, evidencedocuments, probedocuments, probing
+from wirewatch.export.drifting import drift_of_state
 from wirewatch.export.evidence import evidence
 from wirewatch.export.prometheus import Exposition
 from wirewatch.verdict.node import Judged
@@ -85,6 +86,12 @@ def _api(app: FastAPI, status: Status) -> None:
         """GPUs, NVLink peers, PCI places, NICs and the paths between them, as one graph."""
         document = documents.topology(status.node().state, status.now())
         return _json(documents.TOPOLOGY.dump_json(document), 200)
+
+    @app.get("/api/v1/topology/drift", response_model=driftdocuments.DriftDocument)
+    async def api_drift() -> Response:
+        """The baseline, and what is different from it that nobody has accepted."""
+        document = drift_of_state(status.node().state, status.now())
+        return _json(driftdocuments.DRIFT.dump_json(document), 200)
 
     @app.get("/api/v1/findings", response_model=documents.FindingsDocument)
     async def api_findings() -> Response:

@@ -45,6 +45,10 @@ class State:
         return self.directory / "latches.json"
 
     @property
+    def baseline(self) -> Path:
+        return self.directory / "baseline.json"
+
+    @property
     def agent_lock(self) -> Path:
         return self.directory / "agent.lock"
 

@@ -28,7 +28,7 @@ class VerdictPolicy:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "probe.wrong_data")
-    plain: tuple[str, ...] = ("gpudirect.*", "agent.*")
+    plain: tuple[str, ...] = ("gpudirect.*", "agent.*", "topology.*")
     flapping: tuple[str, ...] = (
         "nvlink.*down", "nvlink.*slow", "c2c.link_down", "pcie.width",
         "infiniband.port_down", "infiniband.port_slow", "infiniband.pcie",

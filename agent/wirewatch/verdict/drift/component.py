@@ -1,0 +1,175 @@
+"""The node's topology against its baseline, as a component; it is learned where there is none."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from wirewatch.collectors import topology
+from wirewatch.core.collector import Collector, Options
+from wirewatch.core.ports import Hardware
+from wirewatch.core.topology import Topology
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
+from wirewatch.verdict.drift import change
+from wirewatch.verdict.drift.baseline import Baseline
+from wirewatch.verdict.drift.canonical import graph_of
+from wirewatch.verdict.drift.findings import findings
+from wirewatch.verdict.drift.given import against_given
+from wirewatch.verdict.drift.graph import Graph
+from wirewatch.verdict.drift.learning import BASELINE
+from wirewatch.verdict.drift.policy import DriftPolicy
+from wirewatch.verdict.drift.watch import Memory, counts, see
+
+NAME = "drift"
+DRIFT = Metric(
+    "topology_drift", Kind.GAUGE, ("kind",),
+    "Changes since the accepted baseline that nobody has accepted, by kind, information included.",
+    "all but lost links of NVSwitch boards",
+)  # fmt: skip
+AGE = Metric(
+    "topology_baseline_timestamp_seconds",
+    Kind.GAUGE,
+    (),
+    "When the topology that this node is compared with was accepted or learned; 0 for not yet.",
+)
+METRICS = (DRIFT, AGE)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftOptions(Options):
+    """`baseline`: a document of `wirewatch topology show --json` that nodes of this product must be like."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    interval: float = 300.0
+    baseline: str = ""
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
+        return f"must be above 0 s: {bad[0]!r}" if bad else ""
+
+
+class Keeps(Protocol):
+    """Who keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
+
+    @property
+    def baseline(self) -> Baseline | None: ...
+
+    @property
+    def trouble(self) -> str: ...
+
+    def put(self, baseline: Baseline) -> None: ...
+
+    def reject(self, trouble: str) -> None:
+        """What is kept is no baseline of this node."""
+        ...
+
+
+class Unkept:
+    """Keeps it as long as this process lives."""
+
+    def __init__(self) -> None:
+        self.baseline: Baseline | None = None
+        self.trouble = ""
+
+    def put(self, baseline: Baseline) -> None:
+        self.baseline, self.trouble = baseline, ""
+
+    def reject(self, trouble: str) -> None:
+        self.baseline, self.trouble = None, trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """`given`: the operator's baseline of the product. `troubles`: rules of what is wrong on the node."""
+
+    keeps: Keeps = field(default_factory=Unkept)
+    given: Graph | None = None
+    troubles: Callable[[], Sequence[str]] = tuple
+    foreign: Callable[[Baseline, Graph], str] = lambda _baseline, _graph: ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The topology now, and what it is compared with."""
+
+    topology: Topology
+    baseline: Baseline | None = None
+    trouble: str = ""
+    troubles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`learned`, `foreign`: for the next reading to keep and to reject; `baseline` was compared with."""
+
+    watch: Memory = field(default_factory=Memory)
+    baseline: Baseline | None = None
+    learned: Baseline | None = None
+    foreign: str = ""
+
+
+def drift_component(
+    options: DriftOptions, policy: DriftPolicy, around: Around
+) -> Collector[Reading, State, DriftOptions, DriftPolicy]:
+    """The component; without a place for it, the baseline lasts as long as the process."""
+
+    def read(hardware: Hardware, state: State, _options: DriftOptions) -> Reading | Absent:
+        keeps = around.keeps
+        if state.foreign and state.baseline is keeps.baseline:
+            keeps.reject(state.foreign)
+        if state.learned is not None and keeps.baseline is None:
+            keeps.put(state.learned)
+        told = topology.read(hardware, None, Options())
+        if isinstance(told, Absent):
+            return told
+        return Reading(told, keeps.baseline, keeps.trouble, tuple(around.troubles()))
+
+    def judge(
+        state: State, ok: Ok[Reading], used: DriftPolicy, expect: Expect
+    ) -> tuple[State, tuple[Finding, ...]]:
+        return _judge(state, ok, used, expect, around)
+
+    return Collector(
+        name=NAME,
+        about="the topology against the one that was accepted",
+        lane="nvml",
+        options=options,
+        policy=policy,
+        metrics=METRICS,
+        start=State(),
+        read=read,
+        samples=samples,
+        judge=judge,
+        applicable=lambda reading: bool(reading.topology.gpus),
+    )
+
+
+def _judge(
+    state: State, ok: Ok[Reading], policy: DriftPolicy, expect: Expect, around: Around
+) -> tuple[State, tuple[Finding, ...]]:
+    reading, graph = ok.value, graph_of(ok.value.topology)
+    baseline = reading.baseline
+    foreign = "" if baseline is None else around.foreign(baseline, graph)
+    compared = None if foreign else baseline
+    watch, learned = see(state.watch, compared, graph, ok.at, reading.troubles, expect, policy)
+    compared = compared or learned
+    found = list(findings(watch, compared, policy, ok.at)) if compared is not None else []
+    if around.given is not None:
+        found += against_given(around.given, graph)
+    trouble = foreign or reading.trouble
+    if trouble and learned is None:
+        found.append(
+            Finding(
+                BASELINE, Health.UNKNOWN, Subject(), trouble,
+                "look at the file named here; `wirewatch topology accept` takes what is there now for right",
+            )
+        )  # fmt: skip
+    return State(watch, baseline if foreign else compared, learned, foreign), tuple(found)
+
+
+def samples(_reading: Reading, state: State) -> Iterator[Sample]:
+    told = counts(state.watch)
+    for kind in change.Kind:
+        yield DRIFT.sample(told.get(kind, 0), kind.value)
+    yield AGE.sample(state.baseline.said.at if state.baseline else 0)
