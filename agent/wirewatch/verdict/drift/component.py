@@ -10,6 +10,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
 from wirewatch.verdict.drift import change
+from wirewatch.verdict.drift.away import given_away, physical, with_away
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.findings import findings
@@ -91,12 +92,18 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The topology now, and what it is compared with."""
+    """The topology now, and what it is compared with; `away`: keys of NICs that somebody was given.
+
+    `before`: another look just before, at the first reading of a daemon: what was FAILED when it ended must
+    not be ready until the second reading.
+    """
 
     topology: Topology
     baseline: Baseline | None = None
+    away: frozenset[str] = frozenset()
     trouble: str = ""
     troubles: tuple[str, ...] = ()
+    before: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +127,16 @@ def drift_component(
             keeps.reject(state.foreign)
         if state.learned is not None and keeps.baseline is None:
             keeps.put(state.learned)
-        told = topology.read(hardware, None, Options())
-        if isinstance(told, Absent):
-            return told
-        return Reading(told, keeps.baseline, keeps.trouble, tuple(around.troubles()))
+        baseline, sysfs = keeps.baseline, hardware.sysfs
+        looks = [topology.read(hardware, None, Options())]
+        if state.watch.graph is None and baseline is not None:
+            looks.append(topology.read(hardware, None, Options()))
+        good = [physical(sysfs, told) for told in looks if not isinstance(told, Absent)]
+        if len(good) < len(looks):
+            return next(told for told in looks if isinstance(told, Absent))
+        away = frozenset[str]() if baseline is None else given_away(sysfs, good[-1], baseline.graph)
+        before = good[0] if len(good) > 1 else None
+        return Reading(good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before)
 
     def judge(
         state: State, ok: Ok[Reading], used: DriftPolicy, expect: Expect
@@ -148,11 +161,13 @@ def drift_component(
 def _judge(
     state: State, ok: Ok[Reading], policy: DriftPolicy, expect: Expect, around: Around
 ) -> tuple[State, tuple[Finding, ...]]:
-    reading, graph = ok.value, graph_of(ok.value.topology)
-    baseline = reading.baseline
+    reading, baseline = ok.value, ok.value.baseline
+    graphs = [_graph(told, reading) for told in (reading.before, reading.topology) if told is not None]
+    graph = graphs[-1]
     foreign = "" if baseline is None else around.foreign(baseline, graph)
-    compared = None if foreign else baseline
-    watch, learned = see(state.watch, compared, graph, ok.at, reading.troubles, expect, policy)
+    compared, watch, learned = None if foreign else baseline, state.watch, None
+    for one in graphs:
+        watch, learned = see(watch, compared, one, ok.at, reading.troubles, expect, policy)
     compared = compared or learned
     found = list(findings(watch, compared, policy, ok.at)) if compared is not None else []
     if around.given is not None:
@@ -166,6 +181,11 @@ def _judge(
             )
         )  # fmt: skip
     return State(watch, baseline if foreign else compared, learned, foreign), tuple(found)
+
+
+def _graph(told: Topology, reading: Reading) -> Graph:
+    graph, baseline = graph_of(told), reading.baseline
+    return graph if baseline is None else with_away(graph, baseline.graph, reading.away)
 
 
 def samples(_reading: Reading, state: State) -> Iterator[Sample]:

@@ -1,0 +1,78 @@
+"""The drift component over the recorded node: what is given away or virtual is no loss."""
+
+import pytest
+
+from tests.support import Node
+from wirewatch.core.types import Health
+from wirewatch.hw.overlay import Change, load_overlay
+from wirewatch.verdict.drift.component import Around, DriftOptions, State, Unkept, drift_component
+from wirewatch.verdict.drift.policy import DriftPolicy
+
+DEMO = "demo-dgx-h200"
+PHYSFN = "/sys/bus/pci/devices/0000:29:00.0/physfn"
+
+
+def learned(overlay: str = "") -> Node:
+    """A node that has learned its topology at the start; the fault begins later."""
+    node = Node(DEMO, load_overlay(overlay).changes if overlay else ())
+    node.poll("drift", times=4, every=1.0)
+    state = node.state.components["drift"].memory
+    assert isinstance(state, State)
+    assert state.baseline is not None
+    return node
+
+
+def rules(node: Node) -> dict[str, Health]:
+    return {f.rule: f.health for f in node.state.components["drift"].findings}
+
+
+def test_nothing_is_different_at_first() -> None:
+    node = learned()
+    assert rules(node) == {}
+    assert set(node.series("topology_drift")) == {0}
+    assert node.series("topology_baseline_timestamp_seconds")[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("overlay", "rule"),
+    [("ib-device-gone", "topology.nic_lost"), ("nvlink-link-down", "topology.nvlink_lost")],
+)
+def test_what_is_lost_is_told_at_the_second_reading(overlay: str, rule: str) -> None:
+    node = learned(overlay)
+    node.clock.seconds = 40.0
+    node.poll("drift", every=1.0)
+    assert rules(node) == {}
+    node.poll("drift", every=1.0)
+    assert rules(node) == {rule: Health.FAILED}
+
+
+def test_a_daemon_that_starts_again_looks_twice_at_once() -> None:
+    """What was FAILED when it ended is not ready for the five minutes until the second reading."""
+    kept = Unkept()
+    state = learned().state.components["drift"].memory
+    assert isinstance(state, State)
+    assert state.baseline is not None
+    kept.put(state.baseline)
+    node = Node(DEMO, load_overlay("nvlink-link-down").changes)
+    node.clock.seconds = 40.0
+    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), Around(kept))
+    node.poll("drift")
+    assert rules(node) == {"topology.nvlink_lost": Health.FAILED}
+
+
+def test_a_nic_that_a_pod_was_given_is_not_lost() -> None:
+    node = learned("nic-moved")
+    node.clock.seconds = 40.0
+    node.poll("drift", times=3, every=1.0)
+    assert rules(node) == {}
+    assert set(node.series("topology_drift")) == {0}
+
+
+def test_a_virtual_function_is_no_part() -> None:
+    node = Node(DEMO)
+    node.changes.append(Change("sysfs", f"link {PHYSFN}", "set", "/sys/bus/pci/devices/0000:29:00.1"))
+    node.poll("drift", times=4, every=1.0)
+    state = node.state.components["drift"].memory
+    assert isinstance(state, State)
+    assert state.watch.graph is not None
+    assert len(state.watch.graph.nics) == 9
