@@ -32,6 +32,9 @@ def _lines(told: Told, graph: Graph) -> Iterator[str]:
     for island in graph.islands:
         members = [gpu.index for gpu in graph.gpus if gpu.key in island.gpus]
         yield f"  island  GPUs {numbers(members)}: {island.kind}"
+    for clique in sorted({gpu.clique for gpu in graph.gpus if gpu.clique}):
+        members = [gpu.index for gpu in graph.gpus if gpu.clique == clique]
+        yield f"  clique  GPUs {numbers(members)}: {clique}"
     yield ""
     yield from table(("gpu", "product", "NVLink", "NUMA", "PCI", "nearest NICs"), [*_gpus(graph)])
     if graph.nics:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from wirewatch.core.asking import Supported, as_str, ask_gpu, member
+from wirewatch.core.asking import Supported, as_int, as_str, ask_gpu, member
 from wirewatch.core.collector import Collector, NoPolicy, Options
 from wirewatch.core.links import UP, count_links, old_state, state
 from wirewatch.core.pci import Place, normal_pci, path_between
@@ -21,6 +21,9 @@ from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, rea
 from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample, Why
 
 DRIVER = Question("SystemGetDriverVersion")
+FABRIC = Question("GpuFabricInfoV")
+NO_FABRIC, REGISTERED = 0, 3
+"""NVML_GPU_FABRIC_STATE_NOT_SUPPORTED and _COMPLETED (nvml.h)."""
 PEER_GPU, PEER_SWITCH = 0, 2
 VERSIONS = {
     "kernel": "/proc/sys/kernel/osrelease",
@@ -57,7 +60,10 @@ def read(hardware: Hardware, _memory: Memory, _options: Options) -> Topology | A
     wires = {gpu.key: _wires(hardware.nvml, gpu, gpus) for gpu in gpus}
     driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
     return Topology(
-        gpus=tuple(GpuPart(g.key, g.index, g.name, _pci(places[g.key], g.pci)) for g in gpus),
+        gpus=tuple(
+            GpuPart(g.key, g.index, g.name, _pci(places[g.key], g.pci), _clique(hardware.nvml, g))
+            for g in gpus
+        ),
         nics=tuple(nic for nic, _ in nics),
         nvlink=tuple(one for told in wires.values() if not isinstance(told, Absent) for one in told),
         unread=tuple(key for key, told in wires.items() if isinstance(told, Absent)),
@@ -71,6 +77,21 @@ def _pci(place: Place | Absent, address: str = "") -> PciPlace:
     if isinstance(place, Absent):
         return PciPlace(address, "", (), None)
     return PciPlace(place.address, place.root, place.bridges, place.numa)
+
+
+def _clique(nvml: Nvml, gpu: Gpu) -> str | None:
+    """The fabric clique; boards whose fabric ends at the node tell a cluster of zeros."""
+    told = nvml.ask(gpu.key, [FABRIC])[0].value
+    if isinstance(told, Absent):
+        return "" if told.why is Why.UNSUPPORTED else None
+    state, cluster = as_int(member(told, "state")), as_str(member(told, "clusterUuid"))
+    number = as_int(member(told, "cliqueId"))
+    if isinstance(state, Absent) or isinstance(cluster, Absent) or isinstance(number, Absent):
+        return None
+    if state == NO_FABRIC:
+        return ""
+    registered = f"{cluster}/{number}" if cluster.strip("0-") else ""
+    return registered if state == REGISTERED else None
 
 
 def _versions(sysfs: Sysfs) -> Iterable[tuple[str, str]]:

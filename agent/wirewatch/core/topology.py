@@ -20,10 +20,13 @@ class PciPlace:
 
 @dataclass(frozen=True, slots=True)
 class GpuPart:
+    """`clique`: the fabric's beyond this node, as `cluster/clique`; empty: none, None: not told."""
+
     uuid: str
     index: int
     name: str
     place: PciPlace
+    clique: str | None = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,11 @@ def peers_swapped(box: Box) -> None:
     box.links[1] |= {0: UNKNOWN_PEER, 1: UNKNOWN_PEER}
 
 
+def clique(box: Box) -> None:
+    for n in range(4):
+        box.gpu(n, clique="b1f3/7")
+
+
 def nic_lost(box: Box) -> None:
     del box.nics[4]
 

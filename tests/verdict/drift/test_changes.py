@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.verdict.drift.drawn import below, bridged, changes, switched
+from tests.verdict.drift.drawn import Box, below, bridged, changes, switched
 from tests.verdict.drift.edits import (
     MIRROR,
     bridge_lost,
+    clique,
     clustering,
     driver,
     gpu_lost,
@@ -31,6 +32,14 @@ from wirewatch.core.types import Health
 from wirewatch.verdict.drift.change import Kind
 from wirewatch.verdict.drift.severity import severity
 
+
+def racked() -> Box:
+    box = switched()
+    for n in range(8):
+        box.gpu(n, clique="b1f3/2")
+    return box
+
+
 FAILED, DEGRADED, OK = Health.FAILED, Health.DEGRADED, Health.OK
 
 ALONE = {
@@ -52,6 +61,8 @@ ALONE = {
         bridged, bridge_lost, FAILED,
         "NVLink island broke up into GPU 0 (...0000) | GPU 1 (...0001): 12 links down",
     ),
+    "clique": (racked, clique, DEGRADED, "GPUs 0-3: fabric clique b1f3/2 -> b1f3/7"),
+    "clique that is new": (switched, clique, OK, "GPUs 0-3: fabric clique none -> b1f3/7"),
     "nic_lost": (
         switched, nic_lost, FAILED, "mlx5_4 is gone: MT4129 at 0000:53:00.0, GUID 0000:00c0:ffee:0004",
     ),

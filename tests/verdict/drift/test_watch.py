@@ -118,7 +118,7 @@ def test_every_kind_is_counted_with_information() -> None:
         "nic_firmware": 1,
         "version": 1,
     }
-    assert len(counts(memory)) == len(Kind) == 18
+    assert len(counts(memory)) == len(Kind) == 19
 
 
 def test_another_baseline_is_compared_from_the_start() -> None:

@@ -34,7 +34,7 @@ def graph_of(topology: Topology) -> Graph:
     gpus = [
         GpuNode(
             _uuid(gpu), gpu.name, _spot(gpu.place, branches), _wires(topology, gpu.uuid, keys),
-            gpu.uuid not in topology.unread, gpu.index,
+            gpu.uuid not in topology.unread, gpu.index, gpu.clique,
         )
         for gpu in topology.gpus
     ]  # fmt: skip
@@ -121,6 +121,7 @@ def _unknown(gpus: Iterable[GpuNode], nics: Iterable[NicNode], nodes: int | None
             What.PRODUCT: not gpu.product,
             What.NVLINK: not gpu.read,
             What.PEERS: any(wire.peer == UNKNOWN_PEER for wire in gpu.wires),
+            What.CLIQUE: gpu.clique is None,
             **_unplaced(gpu.spot, nodes),
         }
         yield from (Unknown(gpu.key, what) for what, is_missing in missing.items() if is_missing)

@@ -15,6 +15,7 @@ class Kind(Enum):
     NVLINK_NEW = "nvlink_new"
     NVLINK_PEER = "nvlink_peer"
     ISLAND = "island"
+    CLIQUE = "clique"
     NIC_LOST = "nic_lost"
     NIC_NEW = "nic_new"
     NIC_REPLACED = "nic_replaced"

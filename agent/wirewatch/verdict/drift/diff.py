@@ -7,7 +7,7 @@ from wirewatch.verdict.drift.graph import GpuNode, Graph, NicNode
 from wirewatch.verdict.drift.matching import Matched, match
 from wirewatch.verdict.drift.places import place_changes
 from wirewatch.verdict.drift.wires import wire_changes
-from wirewatch.verdict.drift.words import natural, part_name
+from wirewatch.verdict.drift.words import natural, part_name, several
 
 
 def diff(before: Graph, after: Graph) -> tuple[Change, ...]:
@@ -18,6 +18,7 @@ def diff(before: Graph, after: Graph) -> tuple[Change, ...]:
     gpus, nics, renaming = match(before, after)
     changes = [
         *_gpu_changes(gpus),
+        *_clique_changes(gpus),
         *wire_changes(before, after, gpus),
         *_nic_changes(nics),
         *place_changes(before, after, gpus, nics, renaming),
@@ -42,6 +43,18 @@ def _gpu_changes(gpus: Matched[GpuNode]) -> Iterator[Change]:
         if _differ(old.product, new.product):
             text = f"{part_name(new)}: product {old.product} -> {new.product}"
             yield Change(Kind.GPU_PRODUCT, new.key, old.product, new.product, text, worse=False)
+
+
+def _clique_changes(gpus: Matched[GpuNode]) -> Iterator[Change]:
+    """A rack is partitioned for all GPUs of a node at once: one change for all that went the same way."""
+    ways: dict[tuple[str, str], list[GpuNode]] = {}
+    for old, new in gpus.same:
+        if old.clique is not None and new.clique is not None and old.clique != new.clique:
+            ways.setdefault((old.clique, new.clique), []).append(new)
+    for (was, now), members in ways.items():
+        members.sort(key=lambda gpu: (gpu.index, gpu.key))
+        text = f"{several(members)}: fabric clique {was or 'none'} -> {now or 'none'}"
+        yield Change(Kind.CLIQUE, members[0].key, was, now, text, worse=bool(was))
 
 
 def _gpu_facts(gpu: GpuNode) -> str:

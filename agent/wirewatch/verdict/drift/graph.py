@@ -22,6 +22,7 @@ class What(StrEnum):
     NUMA = "NUMA node"
     NVLINK = "NVLink links"
     PEERS = "NVLink peers"
+    CLIQUE = "fabric clique"
     PATHS = "PCIe paths"
     VERSION = "version"
     NODES = "number of NUMA nodes"
@@ -65,7 +66,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """`uuid` is empty where it was never told; `read`: whether its wires were."""
+    """`uuid` is empty where never told; `read`: whether its wires were; `clique` as in the topology."""
 
     uuid: str
     product: str
@@ -73,6 +74,7 @@ class GpuNode:
     wires: tuple[Wire, ...]
     read: bool
     index: int = field(compare=False)
+    clique: str | None = ""
 
     @property
     def key(self) -> str:

@@ -17,6 +17,7 @@ HIDES: Mapping[Kind, tuple[frozenset[What], frozenset[str]]] = {
     Kind.NVLINK_NEW: (_WIRES, _GPU),
     Kind.NVLINK_PEER: (_WIRES, _GPU),
     Kind.ISLAND: (_WIRES, _GPU),
+    Kind.CLIQUE: (frozenset({What.CLIQUE}), _GPU),
     Kind.NIC_LOST: (frozenset(), _NIC),
     Kind.NIC_NEW: (frozenset(), _NIC),
     Kind.NIC_REPLACED: (frozenset({What.PLACE}), _NIC),

@@ -40,6 +40,11 @@ SEVERITY: Mapping[Kind, Severity] = {
     Kind.ISLAND: Severity(
         Health.FAILED, _REPAIR, "all links between its pieces are lost, and PCIe is several times slower"
     ),
+    Kind.CLIQUE: Severity(
+        Health.DEGRADED,
+        "look at the fabric manager and IMEX, or accept it if it was meant: wirewatch topology accept",
+        "jobs over several nodes reach other GPUs than those that were measured",
+    ),
     Kind.NIC_LOST: Severity(
         Health.FAILED, _REPAIR, "its GPUs reach other nodes through a NIC of others, or not at all"
     ),
