@@ -3,8 +3,10 @@
 import pytest
 
 from tests.support import Node
+from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import Change, load_overlay
+from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.component import Around, DriftOptions, State, Unkept, drift_component
 from wirewatch.verdict.drift.policy import DriftPolicy
 
@@ -66,6 +68,26 @@ def test_a_nic_that_a_pod_was_given_is_not_lost() -> None:
     node.poll("drift", times=3, every=1.0)
     assert rules(node) == {}
     assert set(node.series("topology_drift")) == {0}
+
+
+@pytest.mark.parametrize(
+    ("overlay", "found"), [("nic-moved", {}), ("ib-device-gone", {"topology.shape": Health.FAILED})]
+)
+def test_a_product_s_baseline_misses_no_nic_that_a_pod_was_given(
+    overlay: str, found: dict[str, Health]
+) -> None:
+    whole = Node(DEMO)
+    whole.poll("topology")
+    topology = whole.state.components["topology"].memory
+    assert isinstance(topology, Topology)
+    around = Around(given=graph_of(topology))
+    node = Node(DEMO, load_overlay(overlay).changes)
+    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), around)
+    node.poll("drift")
+    assert rules(node) == {}
+    node.clock.seconds = 40.0
+    node.poll("drift")
+    assert rules(node) == found
 
 
 def test_a_virtual_function_is_no_part() -> None:

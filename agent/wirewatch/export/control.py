@@ -119,6 +119,11 @@ def control_application(control: Control) -> FastAPI:
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, CONFLICT)
 
+    _topology(app, control)
+    return app
+
+
+def _topology(app: FastAPI, control: Control) -> None:
     @app.post("/topology", response_model=DriftDocument)
     async def accept(order: AcceptOrder) -> Response:
         """Take the topology, or one change of it, for right; answers with the baseline after it."""
@@ -126,8 +131,6 @@ def control_application(control: Control) -> FastAPI:
             return _json(DRIFT, control.accept(order))
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, CONFLICT)
-
-    return app
 
 
 def _json(adapter: TypeAdapter[Any], document: object) -> Response:

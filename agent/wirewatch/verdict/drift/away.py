@@ -3,7 +3,7 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from wirewatch.collectors.infiniband.missing import where_is
+from wirewatch.collectors.infiniband.missing import find_strays, where_is
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.topology import NicPart, Topology
 from wirewatch.core.tree import DEVICES
@@ -37,6 +37,12 @@ def given_away(sysfs: Sysfs, told: Topology, before: Graph) -> frozenset[str]:
     here = {nic.key for nic in graph_of(told).nics}
     gone = [nic for nic in before.nics if nic.key not in here]
     return frozenset(nic.key for nic in gone if where_is(sysfs, nic.spot.address).away is not False)
+
+
+def lent(sysfs: Sysfs, told: Topology) -> int:
+    """How many cards of vendors that make RDMA are here, and with somebody who was given them."""
+    strays = find_strays(sysfs, {nic.place.address for nic in told.nics})
+    return sum(one.away is not False for one in strays.values())
 
 
 def with_away(graph: Graph, before: Graph, away: AbstractSet[str]) -> Graph:

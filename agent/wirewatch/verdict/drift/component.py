@@ -10,7 +10,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
 from wirewatch.verdict.drift import change
-from wirewatch.verdict.drift.away import given_away, physical, with_away
+from wirewatch.verdict.drift.away import given_away, lent, physical, with_away
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.findings import findings
@@ -95,7 +95,7 @@ class Reading:
     """The topology now, and what it is compared with; `away`: keys of NICs that somebody was given.
 
     `before`: another look just before, at the first reading of a daemon: what was FAILED when it ended must
-    not be ready until the second reading.
+    not be ready until the second reading. `lent`: NICs that somebody was given, for a product's baseline.
     """
 
     topology: Topology
@@ -104,6 +104,7 @@ class Reading:
     trouble: str = ""
     troubles: tuple[str, ...] = ()
     before: Topology | None = None
+    lent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ def drift_component(
             return next(told for told in looks if isinstance(told, Absent))
         away = frozenset[str]() if baseline is None else given_away(sysfs, good[-1], baseline.graph)
         before = good[0] if len(good) > 1 else None
-        return Reading(good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before)
+        given_to = 0 if around.given is None else lent(sysfs, good[-1])
+        return Reading(good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to)
 
     def judge(
         state: State, ok: Ok[Reading], used: DriftPolicy, expect: Expect
@@ -171,7 +173,7 @@ def _judge(
     compared = compared or learned
     found = list(findings(watch, compared, policy, ok.at)) if compared is not None else []
     if around.given is not None:
-        found += against_given(around.given, graph)
+        found += against_given(around.given, graph, reading.lent)
     trouble = foreign or reading.trouble
     if trouble and learned is None:
         found.append(

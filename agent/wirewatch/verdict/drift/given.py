@@ -16,13 +16,13 @@ _OTHER = "ask who opened the node; put it back, or give its product the baseline
 _BLIND = "look at the findings of the collectors: something of the GPUs cannot be read"
 
 
-def against_given(given: Graph, graph: Graph) -> tuple[Finding, ...]:
-    """One finding at most, of the node.
+def against_given(given: Graph, graph: Graph, lent: int = 0) -> tuple[Finding, ...]:
+    """One finding at most, of the node; `lent`: NICs that are not listed since somebody was given them.
 
     FAILED where something is less than given, UNKNOWN where that cannot be told since GPUs or their wires
     could not be read, DEGRADED where it is only different. What the given graph does not know is not asked.
     """
-    less = tuple(_less(given, graph))
+    less = tuple(_less(given, graph, lent))
     if less:
         return (_finding(Health.FAILED, (*less, *_more(given, graph)), _LESS),)
     shapes = fingerprint(given), fingerprint(graph)
@@ -35,7 +35,7 @@ def against_given(given: Graph, graph: Graph) -> tuple[Finding, ...]:
     more = tuple(_more(given, graph))
     if more:
         return (_finding(Health.DEGRADED, more, _OTHER),)
-    if known:
+    if known and not lent:
         told = f"the same parts on other wires or another PCI tree: shape {shapes[1]} instead of {shapes[0]}"
         return (_finding(Health.DEGRADED, (told,), _OTHER),)
     return ()
@@ -53,12 +53,12 @@ def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
     return tuple(one for one in graph.unknown if one.part in gpus and one.what in asked)
 
 
-def _less(given: Graph, graph: Graph) -> Iterator[str]:
+def _less(given: Graph, graph: Graph, lent: int) -> Iterator[str]:
     yield from _fewer(_products(given), _products(graph))
     yield from _short(given, graph)
     yield from _broken(given, graph)
-    nics = tuple(_fewer(_models(given), _models(graph)))
-    yield from nics or _fewer(_layers(given), _layers(graph))
+    nics = tuple(_fewer(_models(given), _models(graph) + Counter({"": lent})))
+    yield from nics or (() if lent else _fewer(_layers(given), _layers(graph)))
 
 
 def _more(given: Graph, graph: Graph) -> Iterator[str]:
