@@ -69,11 +69,10 @@ class Keeps(Protocol):
 
 
 class Unkept:
-    """Keeps it as long as this process lives."""
+    """Keeps it as long as this process lives; begins with what somebody else keeps."""
 
-    def __init__(self) -> None:
-        self.baseline: Baseline | None = None
-        self.trouble = ""
+    def __init__(self, baseline: Baseline | None = None, trouble: str = "") -> None:
+        self.baseline, self.trouble = baseline, trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
         if self.baseline is not over:
