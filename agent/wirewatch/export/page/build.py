@@ -32,13 +32,13 @@ def _about(here: Readings) -> str:
 
 
 def _sections(told: Told, here: Readings, found: tuple[GpuName, ...]) -> Iterator[Section]:
-    why = probes.nothing(told)
+    why = probes.nothing(told, here)
     last = told.probes.last
     yield gpus.section(told, here, found)
     yield matrix.section(
         last, None if last is None else moment(last.at, told.at), why, fresh=told.probes.fresh
     )
-    yield probes.section(told)
+    yield probes.section(told, here)
     yield slow.section(told, here, found, why)
     yield ports.section(here)
     yield ports.paths(here, found)

@@ -175,6 +175,8 @@ def _short(address: str) -> str:
 def _look(links: Links) -> Look:
     if links.unread:
         return "unknown"
+    if links.expected is None:
+        return "plain"
     return "bad" if links.short else "good"
 
 

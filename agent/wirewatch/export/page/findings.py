@@ -95,8 +95,8 @@ def _notices(told: Told) -> Iterator[Line]:
     if told.health.released_until:
         until = moment(told.health.released_until, told.at)
         yield Line(
-            f"The GPUs are released until {until.text} ({until.ago}), for a reset or driver upgrade. They are "
-            "not watched meanwhile, and UNKNOWN is meant. To take them back now:",
+            f"The GPUs are released until {until.text} ({until.ago}), for a reset or driver upgrade. They "
+            "are not watched meanwhile, and UNKNOWN is meant. To take them back now:",
             "unknown", "wirewatch release --end",
         )  # fmt: skip
     if not told.health.turning:

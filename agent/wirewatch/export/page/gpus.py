@@ -16,7 +16,8 @@ NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
 """Reasons for low clocks that hold nothing back."""
 HEADS = (
     Head("State"), Head("NVLink", "up", number=True), Head("NVLink errors"), Head("PCIe"),
-    Head("Clocks held by"), Head("Utilisation", "%", number=True), Head("Power", "W", number=True), Head("Core", "°C", number=True),
+    Head("Clocks held by"), Head("Utilisation", "%", number=True),
+    Head("Power", "W", number=True), Head("Core", "°C", number=True),
     Head("Memory", "°C", number=True),
 )  # fmt: skip
 
@@ -107,8 +108,9 @@ def up_and_expected(here: Readings, gpu: GpuName) -> tuple[int | None, int | Non
 def _links(here: Readings, gpu: GpuName) -> Iterator[Cell]:
     up, expected = up_and_expected(here, gpu)
     if up is None and not here.applies("nvlink"):
-        none = cell("none here", "quiet")
-        yield from (none, none)
+        # In MIG mode the wires are there, and nobody can use them.
+        wired = bool(here.of("nvlink_peer_links", gpu.part))
+        yield from [cell("not watched" if wired else "none here", "quiet")] * 2
         return
     why = here.why("nvlink", gpu.part)
     if up is None:

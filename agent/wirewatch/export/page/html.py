@@ -70,8 +70,8 @@ def _headers(chosen: str) -> Mapping[str, str]:
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("wirewatch.export.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, auto_reload=False,
+        loader=PackageLoader("wirewatch.export.page"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     made.filters["ticked"] = ticked
     return made

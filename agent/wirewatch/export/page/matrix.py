@@ -21,11 +21,13 @@ SPEAK = 0.05
 """Less of a deviation is said by the number alone."""
 
 
-def section(probe: ProbeDocument | None, at: Moment | None, why: str, *, fresh: bool) -> Section:
-    """`why` is said where no probe has copied anything; `at` is when this one began."""
+NONE = Line("Not known: the last probe made no copies between GPUs.", "unknown")
+
+
+def section(probe: ProbeDocument | None, at: Moment | None, why: Line, *, fresh: bool) -> Section:
+    """`why` is said where there is no probe; `at` is when this one began."""
     if probe is None or not probe.copies:
-        none = why if probe is None else "the last probe made no copies between GPUs"
-        return Section("peers", "Copies between GPUs", (Line(f"Not known: {none}.", "unknown"),))
+        return Section("peers", "Copies between GPUs", (why if probe is None else NONE,))
     middle = median(one.bytes_per_second for one in probe.copies)
     old = "" if fresh else " It is old: what it says of now is not known."
     said = (

@@ -129,8 +129,8 @@ def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
     ]
     caption = "PCI path between GPU and NIC, the nearest of each GPU in bold"
     legend = Line(
-        "As nvidia-smi names them, nearest first: PIX one PCIe switch, PXB several, PHB the host bridge, NODE "
-        "within a NUMA node, SYS between them.", "quiet",
+        "As nvidia-smi names them, nearest first: PIX one PCIe switch, PXB several, PHB the host bridge, "
+        "NODE within a NUMA node, SYS between them.", "quiet",
     )  # fmt: skip
     made = table("path-table", caption, (Head("GPU"), *(Head(nic) for nic in nics)), rows, dense=True)
     return Section("paths", "Paths between GPUs and NICs", (legend,), (made,))

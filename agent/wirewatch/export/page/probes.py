@@ -5,10 +5,13 @@ from collections.abc import Iterator, Sequence
 from wirewatch.core.probing.expected import human
 from wirewatch.export.page.cells import cell, known, number, table, unknown
 from wirewatch.export.page.model import Cell, Details, Head, Line, Point, Section, Table, Tone
+from wirewatch.export.page.readings import Readings
 from wirewatch.export.page.told import Told
 from wirewatch.export.page.words import GB, moment, percent, span
 from wirewatch.export.probedocuments import PastProbe, ProbeDocument, Result
+from wirewatch.probes.collector import NAME
 from wirewatch.probes.policy import ProbePolicy
+from wirewatch.probes.told import POINTLESS
 
 SMALL = 1 << 20
 """Bytes below which a message measures latency and no bandwidth."""
@@ -18,25 +21,19 @@ LOW = ProbePolicy().ratio
 """Of what is expected, by default: the finding itself is judged by the configuration's."""
 
 
-def nothing(told: Told) -> str:
-    """Why there is no complete probe, in words that follow a colon."""
+def nothing(told: Told, here: Readings) -> Line:
+    """Why there is no complete probe."""
     gate = told.probes.gate
-    if told.health.probe is None and not told.probes.past:
-        return f"there is nothing to probe here, or probing is switched off{_gate_words(told)}"
-    return (
-        f"no complete probe yet{_gate_words(told)}"
-        if not gate.open
-        else "no complete probe yet; one may run now"
-    )
+    if NAME not in here.collectors:
+        return Line("Probing is switched off.", "quiet")
+    if gate.reason in {one.value for one in POINTLESS}:
+        return Line(f"There is nothing to probe here: {gate.meaning} ({gate.detail}).", "quiet")
+    wait = "one may run now" if gate.open else f"{gate.meaning} ({gate.detail})"
+    return Line(f"Not known: there was no complete probe yet; {wait}.", "unknown")
 
 
-def _gate_words(told: Told) -> str:
-    gate = told.probes.gate
-    return f" ({gate.reason}: {gate.detail})" if gate.reason else ""
-
-
-def section(told: Told) -> Section:
-    lines = tuple(_lines(told))
+def section(told: Told, here: Readings) -> Section:
+    lines = tuple(_lines(told, here))
     last = told.probes.last
     tables: list[Table] = []
     details: list[Details] = []
@@ -48,16 +45,16 @@ def section(told: Told) -> Section:
     return Section("probes", "Probes against what is expected", lines, tuple(tables), tuple(details))
 
 
-def _lines(told: Told) -> Iterator[Line]:
+def _lines(told: Told, here: Readings) -> Iterator[Line]:
     last, gate = told.probes.last, told.probes.gate
     if last is None:
-        yield Line(f"Not known: {nothing(told)}.", "unknown")
-    else:
-        yield from _last(told, last)
+        yield nothing(told, here)
+        return
+    yield from _last(told, last)
     if gate.open:
         yield Line("A probe may run now.")
     else:
-        yield Line(f"No probe may run now: {gate.meaning or gate.reason} ({gate.detail}).", "quiet")
+        yield Line(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
 
 
 def _last(told: Told, last: ProbeDocument) -> Iterator[Line]:
@@ -79,8 +76,9 @@ def _last(told: Told, last: ProbeDocument) -> Iterator[Line]:
 def _results(last: ProbeDocument) -> Table:
     rows = [(cell(one.op), tuple(_result(one))) for one in last.results if one.size_bytes >= SMALL]
     heads = (
-        Head("Collective"), Head("Size", number=True), Head("GPUs"), Head("Bus bandwidth", "GB/s", number=True),
-        Head("Expected", "GB/s", number=True), Head("Ratio", number=True), Head("By"),
+        Head("Collective"), Head("Size", number=True), Head("GPUs"),
+        Head("Bus bandwidth", "GB/s", number=True), Head("Expected", "GB/s", number=True),
+        Head("Ratio", number=True), Head("By"),
         Head("Wrong sums", number=True),
     )  # fmt: skip
     return table("probe-table", "The last complete probe against what this topology should give", heads, rows)

@@ -20,7 +20,7 @@ ABOUT = {
 WHOLE = "the whole node"
 
 
-def section(told: Told, here: Readings, gpus: Sequence[GpuName], why: str) -> Section:
+def section(told: Told, here: Readings, gpus: Sequence[GpuName], why: Line) -> Section:
     last = told.probes.last
     lines, tables = list(_lines(told)), []
     if last is not None and last.stragglers:
@@ -32,7 +32,7 @@ def section(told: Told, here: Readings, gpus: Sequence[GpuName], why: str) -> Se
             Line("Scores are not known: the last probe is too old, or measured no GPU alone.", "unknown")
         )
     else:
-        lines.append(Line(f"Not known: {why}.", "unknown"))
+        lines.append(why)
     return Section("slow", "Who is slow", tuple(lines), tuple(tables))
 
 
