@@ -59,7 +59,7 @@ class Element:
 
 
 class Strict(HTMLParser):
-    """Fails on what a browser would repair: elements left open, closed twice, ids and attributes given twice."""
+    """Fails on what a browser would repair: elements left open or closed twice, ids and attributes twice."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -132,7 +132,9 @@ def lines(page: Page) -> Iterator[str]:
             yield f"-- {table.caption}"
             yield " | ".join(f"{head.text} {head.unit}".strip() for head in table.heads)
             for row in table.rows:
-                yield " | ".join(_cell(cell.text, cell.note, cell.aside, cell.mark) for cell in (row.head, *row.cells))
+                yield " | ".join(
+                    _cell(cell.text, cell.note, cell.aside, cell.mark) for cell in (row.head, *row.cells)
+                )
             yield from (f"[{number}] {note}" for number, note in enumerate(table.notes, 1))
         if section.drawing:
             yield f"-- {section.drawing.title}"
@@ -144,5 +146,7 @@ def lines(page: Page) -> Iterator[str]:
 
 
 def _cell(text: str, note: str, aside: str, mark: int) -> str:
-    more = "".join((f" [{mark}]" if mark else "", f" ({aside})" if aside else "", f" <{note}>" if note else ""))
+    more = "".join(
+        (f" [{mark}]" if mark else "", f" ({aside})" if aside else "", f" <{note}>" if note else "")
+    )
     return f"{text}{more}"

@@ -20,6 +20,8 @@ COLUMN, BOX, MARGIN, GAP = 100.0, 84.0, 16.0, 20.0
 """Widths: of a column, of a part in it, around a frame, between frames."""
 SWITCH_Y, SWITCH_HEIGHT, LINKS_HEIGHT = 8.0, 34.0, 62.0
 PART_HEIGHT, PCI_GAP, BRIDGE_HEIGHT, FRAME_FOOT = 50.0, 30.0, 26.0, 34.0
+NAME_LETTERS, NOTE_LETTERS = 9, 13
+"""Letters that a part has room for."""
 ARCS_SHOWN = 8
 """So many curves between GPUs at most have their number of links beside them."""
 
@@ -156,7 +158,14 @@ def _pairs(
 
 
 def _part(center: float, y: float, text: str, note: str, look: Look) -> Box:
-    return Box(center - BOX / 2, y, BOX, PART_HEIGHT, text, note, look)
+    return Box(
+        center - BOX / 2, y, BOX, PART_HEIGHT, _fit(text, NAME_LETTERS), _fit(note, NOTE_LETTERS), look
+    )
+
+
+def _fit(text: str, letters: int) -> str:
+    """So much of a name as a box has room for; all of it is in the words."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def _bridge(group: Group) -> str:

@@ -11,6 +11,7 @@ from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED,
 from wirewatch.verdict.policy import VerdictPolicy
 
 BACK = "FAILED at once if it comes back"
+RESET = "a reboot, the reset that the driver asked for"
 BLIND = blind_rule("")
 
 
@@ -28,17 +29,11 @@ def _ending(one: Standing, entry: Entry | None, policy: VerdictPolicy, *, watche
     rule = one.finding.rule
     if one.stage == SUPPRESSED and one.suppression is not None:
         until = moment(one.suppression.until, one.suppression.until).text
-        return (
-            f"takes no part until {until}, unless it gets worse; "
-            f"`wirewatch findings unsuppress {one.id}` ends that"
-        )
+        return f"{until}, getting worse, or `wirewatch findings unsuppress {one.id}`; takes no part till then"
     if one.stage == ACKNOWLEDGED:
-        return "takes no part, since somebody said that it is repaired; counts again if it comes back"
+        return "coming back: then it counts again; somebody said that it is repaired"
     if one.stage == LATCHED:
-        return (
-            "silence does not end it: a reboot, the reset that the driver asked for, another GPU in its "
-            f"place, or `wirewatch findings ack {one.id}` once it is repaired"
-        )
+        return f"{RESET}, another GPU in its place, or {_ack(one)}; silence does not end it"
     if one.stage == PROBATION:
         return _probation(entry, policy, watched=watched)
     if one.measured is None:
@@ -55,21 +50,22 @@ def _live(one: Standing, policy: VerdictPolicy, *, latches: bool, forgets: bool)
             return "the first look that can read it again"
         return "the first look that does not find it"
     if latches:
-        return (
-            "nothing by itself: a reboot, the reset that the driver asked for, or "
-            f"`wirewatch findings ack {one.id}` once it is repaired"
-        )
+        return f"{RESET}, or {_ack(one)}; silence does not end it"
     return (
         f"{span(policy.settle)} without it; then {span(policy.probation)} of probation, DEGRADED, "
         "in which jobs may start"
     )
 
 
+def _ack(one: Standing) -> str:
+    return f"`wirewatch findings ack {one.id}` once it is repaired"
+
+
 def _unseen(entry: Entry | None, policy: VerdictPolicy) -> str:
     if entry is None or entry.mono is None:
         return "nothing until its part is read again"
     if policy.latches(entry.rule):
-        return "a reboot, or the reset that the driver asked for"
+        return RESET
     return f"{span(policy.settle)} without it, of which {span(entry.absent)} have passed; then probation"
 
 

@@ -40,10 +40,13 @@ def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
         first = worst[0]
         more = f" And {count(counted - 1, 'more finding')}." if counted > 1 else ""
         of = "" if first.evidence.startswith(subject(first)) else f"{subject(first)}: "
-        return f"{of}{first.evidence}.{more}"
+        return f"{of}{first.evidence.rstrip('.')}.{more}"
     waiting = [one.collector for one in told.state.collectors if one.health == "unknown"]
     if told.health.health == "unknown":
         return f"Not heard yet from: {listed(waiting, 20)}." if waiting else "Nothing here is watched at all."
+    apart = [one for one in told.findings.findings if one.stage in APART]
+    if apart:
+        return f"Nothing counts as wrong; {count(len(apart), 'finding')} taken out by an operator's word."
     return "Everything that is watched is as it should be."
 
 

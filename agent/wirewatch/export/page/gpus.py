@@ -6,6 +6,7 @@ from wirewatch.collectors.nvlink.samples import STATES
 from wirewatch.core.links import UP
 from wirewatch.export.documents import Finding, Health
 from wirewatch.export.page.cells import cell, known, table, unknown
+from wirewatch.export.page.findings import APART
 from wirewatch.export.page.model import Cell, Head, Line, Section, Table, Tone
 from wirewatch.export.page.readings import GpuName, Readings, unique
 from wirewatch.export.page.told import Told
@@ -14,6 +15,8 @@ from wirewatch.export.page.words import count, plain
 TONES: dict[Health, Tone] = {"ok": "good", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
 """Reasons for low clocks that hold nothing back."""
+WATCHING = ("inventory", "gpu", "nvlink", "pcie", "xid")
+"""Collectors that judge single GPUs."""
 HEADS = (
     Head("State"), Head("NVLink", "up", number=True), Head("NVLink errors"), Head("PCIe"),
     Head("Clocks held by"), Head("Utilisation", "%", number=True),
@@ -56,17 +59,29 @@ def _table(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Table:
     rows = []
     for gpu in gpus:
         head = cell(f"GPU {gpu.index}", note=gpu.pci)
-        rows.append((head, (_state(told, gpu), *_links(here, gpu), _pcie(here, gpu), *_board(here, gpu))))
+        rows.append(
+            (head, (_state(told, here, gpu), *_links(here, gpu), _pcie(here, gpu), *_board(here, gpu)))
+        )
     return table("gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Head("GPU"), *HEADS), rows)
 
 
-def _state(told: Told, gpu: GpuName) -> Cell:
+def _state(told: Told, here: Readings, gpu: GpuName) -> Cell:
+    """The worst of its findings; while somebody who watches GPUs sees nothing, nobody is OK."""
     mine = [one for one in told.health.findings if _of(one, gpu)]
+    unseen = blind(here)
+    if unseen and not any(one.health == "failed" for one in mine):
+        return Cell("UNKNOWN", "unknown", note=f"not read: {', '.join(unseen)}", strong=True)
     if not mine:
-        return Cell("OK", "good")
+        apart = [one for one in told.findings.findings if one.stage in APART and _of(one, gpu)]
+        return Cell("OK", "good", note=", ".join(f"{one.rule} {one.stage}" for one in apart))
     first = mine[0]
     more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
     return Cell(first.health.upper(), TONES[first.health], note=f"{first.rule}{more}", strong=True)
+
+
+def blind(here: Readings) -> list[str]:
+    """Collectors of GPUs that see none of them now."""
+    return [name for name in WATCHING if name in here.collectors and not here.collectors[name].success]
 
 
 def _of(finding: Finding, gpu: GpuName) -> bool:

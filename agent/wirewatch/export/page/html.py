@@ -54,7 +54,7 @@ def render(page: Page, refresh: str) -> Made:
     choices = [Choice(text, f"?refresh={key}", key == chosen) for key, text in CHOICES.items()]
     icon = _favicon(page.verdict.health)
     text = _template().render(page=page, choices=choices, icons=ICONS, icon=icon)
-    return Made(text.encode(), _headers(chosen))
+    return Made(text.encode(errors="replace"), _headers(chosen))
 
 
 def _headers(chosen: str) -> Mapping[str, str]:

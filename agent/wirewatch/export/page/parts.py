@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, PciPlace, Topology
 from wirewatch.export.documents import Health
-from wirewatch.export.page.gpus import up_and_expected
+from wirewatch.export.page.gpus import blind, up_and_expected
 from wirewatch.export.page.readings import GpuName, Readings
 from wirewatch.export.page.shapes import Look
 from wirewatch.export.page.told import Told
@@ -80,8 +80,8 @@ class Known:
 
 def known(told: Told, graph: Topology, here: Readings) -> Known:
     findings = told.health.findings
-    gpus: dict[str, Look] = {}
-    nics: dict[str, Look] = {}
+    gpus: dict[str, Look] = dict.fromkeys((one.uuid for one in graph.gpus if blind(here)), "unknown")
+    nics: dict[str, Look] = dict.fromkeys((one.device for one in graph.nics if _ports_blind(here)), "unknown")
     for one in reversed(findings):
         part, look = one.subject, LOOKS[one.health]
         for gpu in graph.gpus:
@@ -93,12 +93,18 @@ def known(told: Told, graph: Topology, here: Readings) -> Known:
     return Known(gpus, nics, links, {gpu.uuid: nearest(graph, gpu.uuid) for gpu in graph.gpus})
 
 
+def _ports_blind(here: Readings) -> bool:
+    one = here.collectors.get("infiniband")
+    return one is not None and not one.success
+
+
 def _links(told: Told, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
     """By peer as the graph has it; of a GPU that has one peer the newer numbers of the links themselves."""
     mine = [wires for wires in graph.nvlink if wires.uuid == gpu.uuid]
     name = GpuName(str(gpu.index), gpu.uuid)
     up, expected = up_and_expected(here, name)
-    unread = up is None and here.applies("nvlink") and bool(mine or expected or gpu.uuid in graph.unread)
+    watched = "nvlink" in here.collectors and here.applies("nvlink")
+    unread = gpu.uuid in graph.unread or (watched and up is None and bool(mine or expected))
     down = tuple(
         one.subject["link"]
         for one in told.health.findings
