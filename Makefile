@@ -46,10 +46,12 @@ test-system: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m pytest -m system
 
-# Cost of a poll and of a scrape on the recorded 8-GPU node, and how long `check` takes: medians and spread.
-bench: $(VENV)/.run
+# Cost of a poll, of a scrape and of the status page on the recorded 8-GPU node, and how long `check` takes: medians and
+# spread.
+bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.check
+	$(BIN)/python -m tests.bench.page
 
 # docs/METRICS.md, docs/captures.md and docs/schemas from the code.
 docs: $(VENV)/.dev

@@ -53,7 +53,7 @@ def render(page: Page, refresh: str) -> Made:
     chosen = choice(refresh)
     choices = [Choice(text, f"?refresh={key}", key == chosen) for key, text in CHOICES.items()]
     icon = _favicon(page.verdict.health)
-    text = _template().render(page=page, choices=choices, icons=ICONS, icon=icon)
+    text = _template().render(page=page, choices=choices, icons=ICONS, favicon=icon)
     return Made(text.encode(errors="replace"), _headers(chosen))
 
 
