@@ -1,8 +1,8 @@
 """What the status page costs: `python -m tests.bench.page`. Milliseconds, median and spread.
 
-Made from the published state of the demo node of 8 GPUs and 10 ports, with nothing kept from one page to the
-next, the documents it is made of included; then over HTTP from a daemon, and what `/livez` and `/metrics` take while
-somebody else asks for a page that must be made, again and again.
+Made from the published state of the demo node of 8 GPUs and 10 ports, documents included, nothing kept from
+one page to the next; then over HTTP from a daemon, and what `/livez` and `/metrics` take while somebody else
+asks for a page that must be made, again and again.
 """
 
 import statistics

@@ -118,7 +118,8 @@ def lines(page: Page) -> Iterator[str]:
         yield f"since {page.verdict.since.text} ({page.verdict.since.ago})"
     yield from (f"! {one.text} {one.code}".rstrip() for one in page.notices)
     for card in (*page.findings, *page.apart):
-        yield f"* {card.health.upper()} {card.subject} {card.rule} {card.id}: {card.evidence}"
+        rules = ", ".join(f"{rule.name} {rule.id}" for rule in card.rules)
+        yield f"* {card.health.upper()} {card.subject} {rules}: {card.evidence}"
         yield f"  do: {card.action}"
         since = f"{card.since.text} ({card.since.ago})" if card.since else "not known"
         yield f"  since {since}; {card.stage}; ends with: {card.ends}"

@@ -43,10 +43,10 @@ def no_gpus() -> Told:
     return of(node)
 
 
-def stale() -> Told:
-    """The driver hangs: collectors of GPUs are overdue, and what they found stays."""
-    node = faulty("nvlink-link-down")
-    for name in ("nvlink", "gpu", "topology"):
+def stale(fault: str, *names: str) -> Told:
+    """The driver hangs: collectors are overdue, and what they found stays."""
+    node = faulty(fault)
+    for name in names:
         node.state = node.state.with_component(
             overdue(node.state.components[name], node.clock.now() - 70, 10.0)
         )
@@ -150,7 +150,8 @@ STATES: Mapping[str, Callable[[], Told]] = {
     "port-down": lambda: of(faulty("ib-port-down")),
     "port-unreadable": lambda: of(faulty("ib-unreadable")),
     "denied": denied,
-    "stale": stale,
+    "stale": lambda: stale("nvlink-link-down", "nvlink", "gpu", "topology"),
+    "silent": lambda: stale("", "inventory", "nvlink", "gpu", "pcie", "topology", "drift"),
     "released": released,
     "drifted": drifted,
     "many": many,

@@ -48,7 +48,7 @@ def test_the_page_is_html_that_nobody_may_keep(daemon: Daemon) -> None:
     assert headers["refresh"] == "15"
     found = Strict(text)
     assert found.all("h1")[0].text == daemon.get("/health").json()["health"].upper()
-    assert "A recording is played" in text or "Made up" in text
+    assert "Not a real node" in text
 
 
 def test_the_policy_allows_the_page_s_own_style_and_nothing_else(daemon: Daemon) -> None:

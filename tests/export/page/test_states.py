@@ -47,7 +47,11 @@ def test_a_page_is_valid_and_says_what_health_says(name: str) -> None:
     text = found.all("body")[0].text
     assert ("No job may start" in text) != told.health.job_ready
     for one in told.findings.findings:
-        assert found.all("li", id=f"finding-{one.id}")[0].text.count(f"wirewatch findings show {one.id}") == 1
+        (command,) = found.all("code", id=f"finding-{one.id}")
+        assert command.text == f"wirewatch findings show {one.id}"
+        card = command.within("li")
+        assert card is not None
+        assert one.rule in card.text
 
 
 @each_state
@@ -208,6 +212,16 @@ def test_a_hundred_findings_are_all_there_worst_first() -> None:
     assert page("many").verdict.reason.endswith("And 99 more findings.")
 
 
+def test_one_driver_that_hangs_is_one_card() -> None:
+    (card,) = page("silent").findings
+    assert [one.name for one in card.rules] == [
+        f"{name}.blind" for name in ("drift", "gpu", "inventory", "nvlink", "pcie", "topology")
+    ]
+    words = "Cannot be read now: drift, gpu, inventory, nvlink, pcie, topology. timeout: no result after 10 s"
+    assert page("silent").verdict.reason.startswith(words)
+    assert [len(one.rules) for one in page("gpu-lost").findings] == [1, 3]
+
+
 def test_a_release_is_told_before_the_verdict() -> None:
     told = page("released")
     (notice,) = told.notices
@@ -219,8 +233,8 @@ def test_a_release_is_told_before_the_verdict() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("straggler", "A recording is played"),
-        ("degraded", "Made up"),
+        ("straggler", "Not live: a recording"),
+        ("degraded", "Not a real node"),
         ("stopped", "A loop of the daemon has stopped"),
     ],
 )
@@ -262,7 +276,7 @@ def test_a_finding_tells_its_stage_and_what_ends_it(name: str, stage: str, ends:
     assert card.ends.startswith(ends)
     assert bool(told.apart) == (stage in {"suppressed", "acknowledged"})
     assert card.since is not None
-    assert card.runbook.startswith("https://docs.example.org/runbook.html#")
+    assert card.rules[0].runbook.startswith("https://docs.example.org/runbook.html#")
 
 
 def test_what_an_operator_said_stays_on_the_page() -> None:

@@ -1,11 +1,13 @@
 """The verdict and the findings as the page shows them. Pure."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from wirewatch.core.types import Subject
 from wirewatch.export.documents import NodeFinding, Said
 from wirewatch.export.page import runbook
-from wirewatch.export.page.model import Card, Line, Verdict
+from wirewatch.export.page.ends import BLIND
+from wirewatch.export.page.model import Card, Line, Rule, Verdict
 from wirewatch.export.page.told import Told
 from wirewatch.export.page.words import count, listed, moment, span
 from wirewatch.verdict.node import ACKNOWLEDGED, SUPPRESSED
@@ -38,6 +40,9 @@ def _start(told: Told) -> str:
 def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
     if worst:
         first = worst[0]
+        if first.rule.endswith(BLIND) and not first.subject:
+            same = [one.rule.removesuffix(BLIND) for one in worst if one.evidence == first.evidence]
+            return f"Cannot be read now: {listed(same, 20)}. {first.evidence}."
         more = f" And {count(counted - 1, 'more finding')}." if counted > 1 else ""
         of = "" if first.evidence.startswith(subject(first)) else f"{subject(first)}: "
         return f"{of}{first.evidence.rstrip('.')}.{more}"
@@ -59,17 +64,30 @@ def subject(one: NodeFinding) -> str:
 
 def cards(told: Told, *, apart: bool) -> tuple[Card, ...]:
     """Findings that count, worst first; or those that are acknowledged or suppressed."""
-    return tuple(_card(one, told) for one in told.findings.findings if (one.stage in APART) == apart)
+    made: dict[object, Card] = {}
+    for one in told.findings.findings:
+        if (one.stage in APART) == apart:
+            card = _card(one, told)
+            # A driver that hangs is one trouble, not one for each collector that waits for it.
+            same = made.setdefault(_sameness(one, card), card)
+            if same is not card:
+                made[_sameness(one, card)] = replace(same, rules=(*same.rules, *card.rules))
+    return tuple(made.values())
+
+
+def _sameness(one: NodeFinding, card: Card) -> object:
+    alike = (card.health, card.subject, card.evidence, card.action, card.stage, card.said)
+    return alike if one.rule.endswith(BLIND) else one.id
 
 
 def _card(one: NodeFinding, told: Told) -> Card:
     times = f", {one.times} times within days" if one.times > 1 else ""
     return Card(
-        id=one.id, health=one.health, rule=one.rule, subject=subject(one), evidence=one.evidence,
-        action=one.action, since=moment(one.since, told.at) if one.since else None,
+        rules=(Rule(one.rule, one.id, runbook.link(told.place.runbook, one.rule)),), health=one.health,
+        subject=subject(one), evidence=one.evidence, action=one.action,
+        since=moment(one.since, told.at) if one.since else None,
         last=moment(one.last, told.at) if one.last else None, stage=f"{one.stage}{times}",
         ends=told.ends.get(one.id, "not known"), said=tuple(_said(one, told.at)),
-        runbook=runbook.link(told.place.runbook, one.rule),
     )  # fmt: skip
 
 
@@ -92,9 +110,9 @@ def notices(told: Told) -> tuple[Line, ...]:
 def _notices(told: Told) -> Iterator[Line]:
     about = f": {told.place.about}" if told.place.about else ""
     if told.state.source == "replay":
-        yield Line(f"A recording is played{about}. This is not the machine that answers.", "warn")
+        yield Line(f"Not live: a recording is played{about}.", "warn")
     elif told.state.source != "live":
-        yield Line(f"Made up: what is played was changed or invented{about}. This is no real node.", "warn")
+        yield Line(f"Not a real node: what is played was changed or made up{about}.", "warn")
     if told.health.released_until:
         until = moment(told.health.released_until, told.at)
         yield Line(

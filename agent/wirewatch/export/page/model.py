@@ -113,15 +113,24 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """One finding. `subject` is the part in words, `stage` with how often it came, `ends` what ends it.
+class Rule:
+    """The rule of a finding, its id, and the address of its entry in the runbook, "" for not configured."""
 
-    `said`: what operators said of it. `runbook` is a URL, empty where none is configured.
+    name: str
+    id: str
+    runbook: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A finding, or several that say the same of one part: `rules` are theirs.
+
+    `subject` is the part in words, `stage` with how often it came, `ends` what ends it, `said` what operators
+    said of it.
     """
 
-    id: str
+    rules: tuple[Rule, ...]
     health: Health
-    rule: str
     subject: str
     evidence: str
     action: str
@@ -130,7 +139,6 @@ class Card:
     stage: str
     ends: str
     said: tuple[str, ...]
-    runbook: str
 
 
 @dataclass(frozen=True, slots=True)
