@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.page.pages import Strict, html_of, lines
-from tests.export.page.states import MANY, STATES, state
+from tests.export.page.states import MANY, STATES, faulty, of, state
 from tests.support import EPOCH
 from wirewatch import __version__
 from wirewatch.export.page import build
@@ -121,7 +121,7 @@ def test_nobody_is_ok_while_a_collector_of_gpus_is_stale() -> None:
     drawing = section("stale", "topology").drawing
     assert drawing is not None
     assert {box.look for box in drawing.boxes if box.text.startswith("GPU")} == {"unknown", "bad"}
-    assert {wire.look for wire in drawing.wires if wire.text} == {"unknown"}
+    assert {wire.look for wire in drawing.wires if wire.y2 < wire.y1} == {"unknown"}
 
 
 def test_a_link_that_is_down_is_drawn_broken_and_told_in_words() -> None:
@@ -132,6 +132,33 @@ def test_a_link_that_is_down_is_drawn_broken_and_told_in_words() -> None:
     assert "17 of 18 NVLink links up to the switch, link 7 down" in drawing.words[2]
     assert [box.look for box in drawing.boxes if box.text == "GPU 2"] == ["bad"]
     assert len([wire for wire in drawing.wires if wire.text == "18/18"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "look"),
+    [
+        ("port-down", {"400", "200", "down"}, "bad"),
+        ("port-unreadable", {"400", "200", "?"}, "unknown"),
+        ("denied", {"?"}, "unknown"),
+    ],
+)
+def test_the_wire_of_a_port_is_drawn_as_the_port_is(name: str, texts: set[str], look: str) -> None:
+    drawing = section(name, "topology").drawing
+    assert drawing is not None
+    ports = [wire for wire in drawing.wires if wire.y2 > wire.y1 and wire.text]
+    assert {wire.text for wire in ports} == texts
+    assert {wire.look for wire in ports} <= {"good", look}
+    assert [wire.broken for wire in ports].count(True) == (look == "bad")
+    assert ("mlx5_2, 0000:4f:00.0, NUMA node 0: port 1 InfiniBand, down." in drawing.words) == (look == "bad")
+
+
+def test_pcie_that_is_narrow_is_drawn_broken_and_no_other_wire() -> None:
+    for name, text in (("pcie-x8", "GPU 1"), ("nic-pcie-x8", "mlx5_2")):
+        drawing = build.page(of(faulty(name))).sections[6].drawing
+        assert drawing is not None
+        (broken,) = [wire for wire in drawing.wires if wire.broken]
+        (box,) = [box for box in drawing.boxes if box.text == text]
+        assert box.x < broken.x1 < box.x + box.width
 
 
 def test_a_drawing_keeps_its_parts_apart_and_inside() -> None:
@@ -217,8 +244,9 @@ def test_one_driver_that_hangs_is_one_card() -> None:
     assert [one.name for one in card.rules] == [
         f"{name}.blind" for name in ("drift", "gpu", "inventory", "nvlink", "pcie", "topology")
     ]
-    words = "Cannot be read now: drift, gpu, inventory, nvlink, pcie, topology. timeout: no result after 10 s"
-    assert page("silent").verdict.reason.startswith(words)
+    why = "timeout: no result after 10 s; still waiting"
+    words = f"Cannot be read now ({why}): drift, gpu, inventory, nvlink, pcie, topology."
+    assert page("silent").verdict.reason == words
     assert [len(one.rules) for one in page("gpu-lost").findings] == [1, 3]
 
 

@@ -57,4 +57,5 @@ def _topology(told: Told, here: Readings) -> Section:
         lines.append(Line("There is neither a GPU nor an RDMA NIC to draw.", "quiet"))
     if drawing is not None and one is not None and one.last_success:
         lines.append(Line("What hangs where, as it was read", "quiet", at=moment(one.last_success, told.at)))
+        lines.append(Line("Above: NVLink links up of those expected. Below: Gb/s of each port.", "quiet"))
     return Section("topology", "Topology", tuple(lines), drawing=drawing)

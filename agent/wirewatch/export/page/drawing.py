@@ -9,8 +9,8 @@ mlx5_0  mlx5_1 ...
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
-from wirewatch.core.topology import SWITCH, GpuPart, Topology
-from wirewatch.export.page.parts import Group, Known, Links, groups, indexes, known
+from wirewatch.core.topology import SWITCH, GpuPart, NicPart, Topology
+from wirewatch.export.page.parts import Group, Known, Links, PortWire, groups, indexes, known
 from wirewatch.export.page.readings import Readings
 from wirewatch.export.page.shapes import Box, Drawing, Frame, Look, Wire
 from wirewatch.export.page.told import Told
@@ -19,7 +19,7 @@ from wirewatch.export.page.words import count
 COLUMN, BOX, MARGIN, GAP = 100.0, 84.0, 16.0, 20.0
 """Widths: of a column, of a part in it, around a frame, between frames."""
 SWITCH_Y, SWITCH_HEIGHT, LINKS_HEIGHT = 8.0, 34.0, 62.0
-PART_HEIGHT, PCI_GAP, BRIDGE_HEIGHT, FRAME_FOOT = 50.0, 30.0, 26.0, 34.0
+PART_HEIGHT, PCI_GAP, BRIDGE_HEIGHT, PORT_HEIGHT, FRAME_FOOT = 50.0, 30.0, 26.0, 46.0, 30.0
 NAME_LETTERS, NOTE_LETTERS = 9, 13
 """Letters that a part has room for."""
 ARCS_SHOWN = 8
@@ -50,6 +50,7 @@ class _Layout:
         self._gpu_y = above + MARGIN + GAP
         self._bridge_y = self._gpu_y + PART_HEIGHT + PCI_GAP
         self._nic_y = self._bridge_y + BRIDGE_HEIGHT + PCI_GAP
+        self._bridged = bool(graph.nics) or any(group.bridge for group in self._groups)
         self._centers: dict[str, float] = {}
         self._boxes: list[Box] = []
         self._wires: list[Wire] = []
@@ -68,7 +69,8 @@ class _Layout:
         )  # fmt: skip
 
     def _bottom(self) -> float:
-        return (self._nic_y if self._graph.nics else self._bridge_y - GAP) + PART_HEIGHT + FRAME_FOOT
+        last = self._bridge_y + BRIDGE_HEIGHT if self._bridged else self._gpu_y + PART_HEIGHT
+        return (self._nic_y + PART_HEIGHT + PORT_HEIGHT if self._graph.nics else last) + FRAME_FOOT
 
     def _place(self) -> float:
         """Frames with all that is in them; returns the width of the whole."""
@@ -86,37 +88,38 @@ class _Layout:
 
     def _group(self, group: Group, x: float) -> float:
         """The GPUs and NICs of a group around its bridge; returns where the next begins."""
-        columns = max(len(group.gpus), len(group.nics))
-        width = columns * COLUMN
-        tops = [(one.uuid, x + (n + 0.5) * width / len(group.gpus)) for n, one in enumerate(group.gpus)]
-        ends = [x + (n + 0.5) * width / len(group.nics) for n in range(len(group.nics))]
-        bridge = Box(
-            x + MARGIN / 2, self._bridge_y, width - MARGIN, BRIDGE_HEIGHT, _bridge(group), look="quiet"
-        )
-        for gpu, (uuid, center) in zip(group.gpus, tops, strict=True):
-            self._centers[uuid] = center
-            look = self._state.gpus.get(uuid, "plain")
-            self._boxes.append(
-                _part(center, self._gpu_y, f"GPU {gpu.index}", _short(gpu.place.address), look)
-            )
-            self._wires.append(Wire(center, self._gpu_y + PART_HEIGHT, center, self._bridge_y, look="quiet"))
-        if self._graph.nics or group.bridge:
-            self._boxes.append(bridge)
-        for nic, center in zip(group.nics, ends, strict=True):
-            look = self._state.nics.get(nic.device, "plain")
-            layers = ", ".join(dict.fromkeys(layer for _, layer in nic.ports if layer)) or "no port"
-            self._boxes.append(_part(center, self._nic_y, nic.device, layers, look))
-            self._wires.append(
-                Wire(
-                    center,
-                    self._bridge_y + BRIDGE_HEIGHT,
-                    center,
-                    self._nic_y,
-                    look=_wire(look),
-                    broken=look == "bad",
-                )
-            )
+        width = max(len(group.gpus), len(group.nics)) * COLUMN
+        if self._bridged:
+            place = (x + MARGIN / 2, self._bridge_y, width - MARGIN, BRIDGE_HEIGHT)
+            self._boxes.append(Box(*place, _bridge(group), look="quiet"))
+        for n, gpu in enumerate(group.gpus):
+            self._gpu(gpu, x + (n + 0.5) * width / len(group.gpus))
+        for n, nic in enumerate(group.nics):
+            self._nic(nic, x + (n + 0.5) * width / len(group.nics))
         return x + width
+
+    def _gpu(self, gpu: GpuPart, x: float) -> None:
+        self._centers[gpu.uuid] = x
+        look = self._state.gpus.get(gpu.uuid, "plain")
+        self._boxes.append(_part(x, self._gpu_y, f"GPU {gpu.index}", _short(gpu.place.address), look))
+        if self._bridged:
+            self._pcie(gpu.uuid, x, self._gpu_y + PART_HEIGHT, self._bridge_y)
+
+    def _nic(self, nic: NicPart, x: float) -> None:
+        look = self._state.nics.get(nic.device, "plain")
+        layers = ", ".join(dict.fromkeys(layer for _, layer in nic.ports if layer)) or "no port"
+        self._boxes.append(_part(x, self._nic_y, nic.device, layers, look))
+        self._pcie(nic.device, x, self._bridge_y + BRIDGE_HEIGHT, self._nic_y)
+        wire = self._state.ports.get(nic.device)
+        if wire is not None:
+            top = self._nic_y + PART_HEIGHT
+            self._wires.append(
+                Wire(x, top, x, top + PORT_HEIGHT, wire.text, wire.look, broken=wire.look == "bad")
+            )
+
+    def _pcie(self, part: str, x: float, top: float, bottom: float) -> None:
+        look = self._state.pcie.get(part, "quiet")
+        self._wires.append(Wire(x, top, x, bottom, look=look, broken=look == "bad"))
 
     def _up(self) -> Iterator[Wire]:
         """From each GPU up to the switch."""
@@ -135,7 +138,8 @@ class _Layout:
         for source, to, links in pairs:
             x1, x2 = self._centers[source.uuid], self._centers[to.uuid]
             text = _number(links) if len(pairs) <= ARCS_SHOWN or links.short else ""
-            bend = min(LINKS_HEIGHT, 14 + abs(x2 - x1) / 9)
+            # The curve comes half as high as it is bent.
+            bend = min(2 * LINKS_HEIGHT - 16, 36 + abs(x2 - x1) / 8)
             yield Wire(x1, self._gpu_y, x2, self._gpu_y, text, _look(links), bend=bend)
         for uuid, every in self._state.links.items():
             for one in every:
@@ -189,10 +193,6 @@ def _look(links: Links) -> Look:
     return "bad" if links.short else "good"
 
 
-def _wire(look: Look) -> Look:
-    return "quiet" if look == "plain" else look
-
-
 def _number(links: Links) -> str:
     if links.unread:
         return "?"
@@ -212,9 +212,15 @@ def words(graph: Topology, state: Known) -> Iterator[str]:
     for nic in graph.nics:
         layers = ", ".join(f"port {port} {layer}".rstrip() for port, layer in nic.ports) or "no port"
         numa = "NUMA node not told" if nic.place.numa is None else f"NUMA node {nic.place.numa}"
-        look = state.nics.get(nic.device, "plain")
-        wrong = "" if look == "plain" else "; see its findings"
-        yield f"{nic.device}, {nic.place.address or 'PCI address not told'}, {numa}: {layers}{wrong}."
+        wire = state.ports.get(nic.device)
+        yield f"{nic.device}, {nic.place.address or 'PCI address not told'}, {numa}: {layers}{_out(wire)}."
+
+
+def _out(wire: PortWire | None) -> str:
+    if wire is None:
+        return ""
+    told: dict[Look, str] = {"good": f", {wire.text} Gb/s", "bad": f", {wire.text}"}
+    return told.get(wire.look, ", state not known")
 
 
 def _links(one: Links, names: Mapping[str, str]) -> str:

@@ -42,7 +42,7 @@ def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
         first = worst[0]
         if first.rule.endswith(BLIND) and not first.subject:
             same = [one.rule.removesuffix(BLIND) for one in worst if one.evidence == first.evidence]
-            return f"Cannot be read now: {listed(same, 20)}. {first.evidence}."
+            return f"Cannot be read now ({first.evidence.rstrip('.')}): {listed(same, 20)}."
         more = f" And {count(counted - 1, 'more finding')}." if counted > 1 else ""
         of = "" if first.evidence.startswith(subject(first)) else f"{subject(first)}: "
         return f"{of}{first.evidence.rstrip('.')}.{more}"

@@ -8,6 +8,8 @@ from wirewatch.export.page.shapes import Drawing
 
 Tone = Literal["", "good", "warn", "unknown", "bad", "quiet", "slow1", "slow2", "slow3", "fast"]
 """What a text is a sign of, for colour and weight; the text itself says the same in words."""
+LONG = 40
+"""Letters in one line of a table."""
 NARROW = 3
 """Columns of a table that are too few for the width of the page."""
 
@@ -37,6 +39,11 @@ class Cell:
     strong: bool = False
     span: int = 1
     mark: int = 0
+
+    @property
+    def long(self) -> bool:
+        """Whether it is a sentence, which may be broken into lines."""
+        return len(self.text) > LONG or self.span > 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from wirewatch.export.page.gpus import blind, up_and_expected
 from wirewatch.export.page.readings import GpuName, Readings
 from wirewatch.export.page.shapes import Look
 from wirewatch.export.page.told import Told
+from wirewatch.export.page.words import GBIT, plain
 from wirewatch.verdict.drift.words import natural
 
 LOOKS: Mapping[Health, Look] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
+PCIE = "pcie"
 NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI paths, the nearest first."""
 
@@ -69,28 +71,59 @@ def _rank(group: Group) -> tuple[int, bool, int, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class PortWire:
+    """The way out of a NIC: its rate in words, or the state of the worst of its ports."""
+
+    text: str
+    look: Look
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
-    """How the parts are, by UUID and by device."""
+    """How the parts are, by UUID and by device; `pcie`: the PCIe links of those that have a finding."""
 
     gpus: Mapping[str, Look]
     nics: Mapping[str, Look]
     links: Mapping[str, tuple[Links, ...]]
     nearest: Mapping[str, tuple[str, str]]
+    ports: Mapping[str, PortWire]
+    pcie: Mapping[str, Look]
 
 
 def known(told: Told, graph: Topology, here: Readings) -> Known:
     findings = told.health.findings
     gpus: dict[str, Look] = dict.fromkeys((one.uuid for one in graph.gpus if blind(here)), "unknown")
     nics: dict[str, Look] = dict.fromkeys((one.device for one in graph.nics if _ports_blind(here)), "unknown")
+    pcie: dict[str, Look] = {}
     for one in reversed(findings):
         part, look = one.subject, LOOKS[one.health]
         for gpu in graph.gpus:
             if (part.get("uuid") == gpu.uuid) if part.get("uuid") else (part.get("gpu") == str(gpu.index)):
                 gpus[gpu.uuid] = look
+                if one.rule.startswith(f"{PCIE}."):
+                    pcie[gpu.uuid] = look
         if part.get("device"):
             nics[part["device"]] = look
+            if one.rule.endswith(f".{PCIE}"):
+                pcie[part["device"]] = look
     links = {gpu.uuid: _links(told, graph, here, gpu) for gpu in graph.gpus}
-    return Known(gpus, nics, links, {gpu.uuid: nearest(graph, gpu.uuid) for gpu in graph.gpus})
+    near = {gpu.uuid: nearest(graph, gpu.uuid) for gpu in graph.gpus}
+    ports = {nic.device: _port(here, nic) for nic in graph.nics if nic.ports}
+    return Known(gpus, nics, links, near, ports, pcie)
+
+
+def _port(here: Readings, nic: NicPart) -> PortWire:
+    states, rates = [], []
+    for number, _ in nic.ports:
+        part = {"device": nic.device, "port": number}
+        states.append(here.state("rdma_port_state", part))
+        rates.append(here.value("rdma_port_rate_bytes_per_second", part))
+    if None in states:
+        return PortWire("?", "unknown")
+    wrong = [state for state in states if state != "active"]
+    if wrong:
+        return PortWire(wrong[0] or "not up", "bad")
+    return PortWire(" + ".join("?" if rate is None else f"{plain(rate / GBIT)}" for rate in rates), "good")
 
 
 def _ports_blind(here: Readings) -> bool:

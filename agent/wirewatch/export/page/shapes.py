@@ -5,6 +5,8 @@ from typing import Literal
 
 Look = Literal["plain", "good", "warn", "unknown", "bad", "quiet"]
 
+WIDE = 720.0
+
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -59,3 +61,8 @@ class Drawing:
     wires: tuple[Wire, ...]
     boxes: tuple[Box, ...]
     words: tuple[str, ...]
+
+    @property
+    def wide(self) -> bool:
+        """Whether it would be too small to read on a phone, and should be scrolled there."""
+        return self.width > WIDE
