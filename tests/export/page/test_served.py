@@ -7,11 +7,12 @@ import http.client
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.collectors.test_overlays import DEMO
-from tests.daemon.process import Daemon
+from tests.daemon.process import FAST, Daemon
 from tests.export.page.pages import Strict
 from tests.export.page.states import faulty
 from wirewatch.export.documents import Daemon as Told
@@ -97,6 +98,21 @@ def test_it_is_no_part_of_the_interface_for_programs(daemon: Daemon) -> None:
     paths = [one.attributes["href"] for one in Strict(ask(daemon, "/")[2]).all("a")]
     for path in (one for one in paths if one.startswith("/")):
         assert ask(daemon, path)[0] in {200, 503}, path
+
+
+def test_a_fault_leads_into_the_runbook_where_that_is_served(tmp_path: Path) -> None:
+    fault = tmp_path / "fault.toml"
+    fault.write_text(
+        'about = "a link"\n[[change]]\nport = "nvml"\nmatch = "gpu2/Field(165,7)"\nset = 0\n', "utf-8"
+    )
+    config = f'{FAST}[page]\nrunbook = "https://docs.example.org/runbook.html"\n'
+    with Daemon(("--replay", DEMO, "--overlay", str(fault)), tmp_path, config) as running:
+        running.wait("/health", '"failed"')
+        found = Strict(ask(running, "/")[2])
+        assert found.all("h1")[0].text == "FAILED"
+        links = {one.attributes["href"] for one in found.all("a")}
+        assert "https://docs.example.org/runbook.html#nvlinklink_down" in links
+        assert "overlay fault" in found.all("main")[0].text
 
 
 def test_a_page_is_made_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
