@@ -1,7 +1,8 @@
 """Writes docs/statuspage: the status page of the demo node in Debian's Chromium, `make pictures`.
 
-What is shown is what `wirewatch serve --replay demo-dgx-h200 --overlay NAME` serves after five minutes; the
-clock stands still, so that a picture changes only with the page.
+What is shown is what `wirewatch serve --replay demo-dgx-h200 --overlay NAME` serves after five minutes, but for
+UNKNOWN, where all that asks the driver is overdue; the clock stands still, so that a picture changes only with
+the page.
 """
 
 import io
@@ -24,12 +25,12 @@ LIMIT = 250_000
 """Bytes of a picture."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "ok": ("healthy", ""),
-    "degraded": ("degraded", "straggler-memory"),
-    "unknown": ("silent", "gpu-hang"),
-    "failed": ("link-down", "nvlink-link-down"),
-    "slow": ("straggler", "straggler-source"),
+    "degraded": ("degraded", "overlay straggler-memory, "),
+    "unknown": ("silent", "its driver silenced by hand, "),
+    "failed": ("link-down", "overlay nvlink-link-down, "),
+    "slow": ("straggler", "overlay straggler-source, "),
 }
-"""By name: the state, and the bundled fault that makes it."""
+"""By name: the state, and what makes it so."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,8 @@ PICTURES = (
 
 def shown(name: str) -> Told:
     """As the daemon says it of the demo."""
-    of, overlay = SHOWN[name]
-    about = f"recording demo-dgx-h200{f', overlay {overlay}' if overlay else ''}, part of it made up"
-    return at_another_place(state(of), "", about, "synthetic")
+    of, how = SHOWN[name]
+    return at_another_place(state(of), "", f"recording demo-dgx-h200, {how}part of it made up", "synthetic")
 
 
 def take(browser: "Browser", address: str, one: Picture) -> bytes:
@@ -80,7 +80,9 @@ def small(data: bytes) -> bytes:
     from PIL import Image  # noqa: PLC0415 - `make check` has none
 
     made = io.BytesIO()
-    Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS).save(made, "PNG", optimize=True)
+    Image.open(io.BytesIO(data)).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(
+        made, "PNG", optimize=True
+    )
     return made.getvalue()
 
 
