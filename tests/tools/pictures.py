@@ -1,8 +1,8 @@
 """Writes docs/statuspage: the status page of the demo node in Debian's Chromium, `make pictures`.
 
-What is shown is what `wirewatch serve --replay demo-dgx-h200 --overlay NAME` serves after five minutes, but for
-UNKNOWN, where all that asks the driver is overdue; the clock stands still, so that a picture changes only with
-the page.
+What is shown is what `wirewatch serve --replay demo-dgx-h200 --overlay NAME` serves after five minutes, but
+for UNKNOWN, where all that asks the driver is overdue; the clock stands still, so that a picture changes only
+with the page.
 """
 
 import io
