@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check test-system bench docs rules simulation goldens hardware clean
+.PHONY: run test check test-system bench docs rules simulation pictures goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,10 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.browser: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[browser]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.simulation: pyproject.toml | $(BIN)/python
@@ -42,14 +46,16 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # Tests against real components of Debian. A missing one is a failure here.
-test-system: $(VENV)/.dev
+test-system: $(VENV)/.dev $(VENV)/.browser
 	tests/system/packages
 	$(BIN)/python -m pytest -m system
 
-# Cost of a poll and of a scrape on the recorded 8-GPU node, and how long `check` takes: medians and spread.
-bench: $(VENV)/.run
+# Cost of a poll, of a scrape and of the status page on the recorded 8-GPU node, and how long `check` takes: medians and
+# spread.
+bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.check
+	$(BIN)/python -m tests.bench.page
 
 # docs/METRICS.md, docs/captures.md and docs/schemas from the code.
 docs: $(VENV)/.dev
@@ -63,9 +69,13 @@ rules: $(VENV)/.dev
 simulation: $(VENV)/.simulation
 	$(BIN)/python -m tests.simulation
 
+# docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
+pictures: $(VENV)/.dev $(VENV)/.browser
+	$(BIN)/python -m tests.tools.pictures
+
 # The golden /metrics files, after a change that was meant.
 goldens: $(VENV)/.dev
-	WIREWATCH_GOLDENS=write $(BIN)/python -m pytest -q tests/goldens
+	WIREWATCH_GOLDENS=write $(BIN)/python -m pytest -q tests/goldens tests/export/page/test_states.py
 
 # Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose; NCCL_TESTS for `probe`.
 PARTS ?= parity wires recover record interference cost

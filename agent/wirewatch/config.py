@@ -54,6 +54,12 @@ class KubernetesSection(_Section):
     socket: str = SOCKET
 
 
+class PageSection(_Section):
+    """The status page; `runbook`: where docs/runbook.md is served for people, "" for nowhere."""
+
+    runbook: str = Field(default="", pattern=r"^(https?://[^\s]+)?$")
+
+
 class ExpectSection(_Section):
     """What this node must have; leave out what need not be checked."""
 
@@ -74,6 +80,7 @@ class Config(_Section):
     drift: DriftOptions = DriftOptions()
     slurm: SlurmSection = SlurmSection()
     kubernetes: KubernetesSection = KubernetesSection()
+    page: PageSection = PageSection()
     collectors: Any = None
     policy: Any = None
 

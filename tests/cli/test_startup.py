@@ -17,6 +17,7 @@ MODULE = (sys.executable, "-m", "wirewatch")
 HEAVY = (
     "pydantic",
     "fastapi",
+    "jinja2",
     "uvicorn",
     "asyncio",
     "subprocess",

@@ -46,6 +46,8 @@ def refused(code: int, *arguments: str) -> str:
         ("[policy.nvlink]\nconfirm = 2.5", "policy.nvlink.confirm"),
         ("[policy.nvlink.error_limits.crc]\nevent = 1", "policy.nvlink.error_limits.crc"),
         ("[expect]\ngpus = 0", "expect.gpus"),
+        ("[page]\nrunbook = 'javascript:alert(1)'", "page.runbook"),
+        ("[page]\nrunbok = ''", "unknown key 'page.runbok'"),
         ("[expect]\ngpus = 2020-01-01", "dates and times"),
         ("[policy.probe]\nconfirm = 0", "policy.probe: must be above 0: 'confirm'"),
         ("[probe]\nevery = nan", "probe: must be above 0 s: 'every'"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from wirewatch.daemon.drift import Topologies
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
+    from wirewatch.export.page.told import Place
     from wirewatch.probes.hinted import Hints
     from wirewatch.probes.state import State
 
@@ -73,7 +74,7 @@ def serve(
         _announce(hardware, sockets.questions[0])
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml), topologies,
-            _remembered(config, hardware, state),
+            _remembered(config, hardware, state), _place(config, hardware),
         )  # fmt: skip
 
 
@@ -161,6 +162,14 @@ def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "R
     return Remembered(policy, load(state.latches, boot, hardware.clock.now()), state.latches)
 
 
+def _place(config: Config, hardware: Hardware) -> "Place":
+    """What the status page says of this node; a recording is not it."""
+    from wirewatch.export.page.told import Place
+
+    name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
+    return Place(name, hardware.about, config.page.runbook)
+
+
 def _socket_path(config: Config, replay: str | None) -> str:
     """A recording answers for this node only when told to: nothing may start a job on a demo's word."""
     from wirewatch.daemon.sockets import default_path
@@ -193,5 +202,5 @@ def _announce(hardware: Hardware, server: socket.socket) -> None:
     host, port = server.getsockname()[:2]
     base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     log.info("%s: reading %s", hardware.source, hardware.about)
-    for path in ("/metrics", "/health", "/api/v1/state"):
+    for path in ("/", "/metrics", "/health", "/api/v1/state"):
         log.info("%s%s", base, path)

@@ -24,6 +24,7 @@ from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.export.control import Control, control_application
 from wirewatch.export.http import Status, application
+from wirewatch.export.page.told import NO_PLACE, Place
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.policy import VerdictPolicy
 
@@ -76,15 +77,15 @@ class Sockets:
 
 def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: Topologies, remembered: Remembered = Remembered(),
+    handles: Handles, topologies: Topologies, remembered: Remembered = Remembered(), place: Place = NO_PLACE,
 ) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
-    asyncio.run(_serve(collectors, hardware, expect, sockets, handles, topologies, remembered))
+    asyncio.run(_serve(collectors, hardware, expect, sockets, handles, topologies, remembered, place))
 
 
 async def _serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: Topologies, remembered: Remembered,
+    handles: Handles, topologies: Topologies, remembered: Remembered, place: Place,
 ) -> None:  # fmt: skip
     def look_again() -> None:
         schedule.kick()
@@ -100,7 +101,7 @@ async def _serve(
     schedule = Schedule(collectors, hardware, expect, board)
     status = Status(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
-        hardware.source, released_until=release.until, fresh_required=remembered.policy.require_fresh_probe,
+        hardware.source, released_until=release.until, policy=remembered.policy, place=place,
     )  # fmt: skip
     servers = [(_server(application(status)), list(sockets.questions))]
     if sockets.orders is not None:

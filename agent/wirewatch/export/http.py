@@ -1,7 +1,7 @@
 """The HTTP interface. Nothing here touches hardware: every answer is made from the published state."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -10,9 +10,12 @@ from wirewatch import __version__
 from wirewatch.export import documents, driftdocuments, evidencedocuments, probedocuments, probing
 from wirewatch.export.drifting import drift_of_state
 from wirewatch.export.evidence import evidence
+from wirewatch.export.page.route import About, Pages, add_page
+from wirewatch.export.page.told import Place
 from wirewatch.export.prometheus import Exposition
 from wirewatch.verdict.node import Judged
 from wirewatch.verdict.orders import OrderError
+from wirewatch.verdict.policy import VerdictPolicy
 
 NOT_FOUND = 404
 
@@ -28,13 +31,15 @@ class Status:
     mono: Callable[[], float]
     source: str
     released_until: Callable[[], float] = lambda: 0.0
-    fresh_required: bool = False
+    policy: VerdictPolicy = field(default_factory=VerdictPolicy)
+    place: Place = field(default_factory=Place)
 
     def daemon(self) -> documents.Daemon:
         """What the daemon says of itself now."""
         return documents.Daemon(
-            self.now(), self.mono(), self.turning(), self.released_until(), self.fresh_required
-        )
+            self.now(), self.mono(), self.turning(), self.released_until(),
+            self.policy.require_fresh_probe,
+        )  # fmt: skip
 
 
 def application(status: Status) -> FastAPI:
@@ -68,6 +73,7 @@ def application(status: Status) -> FastAPI:
         document = documents.health(node, status.daemon())
         return _json(documents.HEALTH.dump_json(document), 200 if node.verdict.job_ready else 503)
 
+    add_page(app, Pages(status.node, status.daemon, About(status.source, status.policy, status.place)))
     _api(app, status)
     return app
 

@@ -1,0 +1,1 @@
+"""The status page at `/`: published state and the time in, frozen values out, HTML from those."""

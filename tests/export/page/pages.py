@@ -1,0 +1,153 @@
+"""Pages for tests: of a node of a recording, and what a reader finds in the HTML, by a strict parser."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+from tests.support import Node
+from wirewatch.export.documents import Daemon
+from wirewatch.export.page import build
+from wirewatch.export.page.html import render
+from wirewatch.export.page.model import Page
+from wirewatch.export.page.told import Place, Told, told
+from wirewatch.verdict.node import Judged, judged
+from wirewatch.verdict.policy import VerdictPolicy
+
+VOID = frozenset({"link", "meta", "br", "hr", "img", "input"})
+SHAPES = frozenset({"path", "rect", "line"})
+"""Elements of SVG that may end in themselves."""
+TEXTLESS = frozenset({"style", "title"})
+
+
+def told_of(
+    here: Judged, node: Node, *, source: str = "live", place: Place | None = None,
+    policy: VerdictPolicy | None = None, released_until: float = 0.0, turning: bool = True,
+) -> Told:  # fmt: skip
+    daemon = Daemon(node.clock.now(), node.clock.mono(), turning, released_until)
+    return told(here, daemon, source, policy or VerdictPolicy(), place or Place())
+
+
+def page_of(node: Node) -> Page:
+    return build.page(told_of(judged(node.state), node))
+
+
+def html_of(told_now: Told) -> str:
+    return render(build.page(told_now), "off").text.decode()
+
+
+@dataclass
+class Element:
+    """One element: its name, attributes, and all text within it."""
+
+    tag: str
+    attributes: dict[str, str]
+    parent: "Element | None"
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.texts).split())
+
+    def within(self, tag: str) -> "Element | None":
+        """The nearest element of a name around it."""
+        place = self.parent
+        while place is not None and place.tag != tag:
+            place = place.parent
+        return place
+
+
+class Strict(HTMLParser):
+    """Fails on what a browser would repair: elements left open or closed twice, ids and attributes twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[Element] = []
+        self._open: list[Element] = []
+        self.feed(text)
+        self.close()
+        assert not self._open, f"left open: {[one.tag for one in self._open]}"
+        ids = Counter(one.attributes["id"] for one in self.elements if "id" in one.attributes)
+        assert [name for name, times in ids.items() if times > 1] == []
+        assert all(name and not re.search(r"\s", name) for name in ids)
+        self._references(set(ids))
+
+    def _references(self, ids: set[str]) -> None:
+        for one in self.elements:
+            for name in ("aria-labelledby", "aria-describedby"):
+                assert set(one.attributes.get(name, "").split()) <= ids, one.attributes
+            href = one.attributes.get("href", "")
+            assert not href.startswith("#") or href[1:] in ids, href
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), (tag, names)
+        assert not [name for name in names if name.startswith("on") or name == "style"], (tag, names)
+        given = {name: value or "" for name, value in attrs}
+        self.elements.append(Element(tag, given, self._open[-1] if self._open else None))
+        if tag not in VOID:
+            self._open.append(self.elements[-1])
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SHAPES, f"<{tag}/>"
+        self.handle_starttag(tag, attrs)
+        self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> closes nothing"
+        assert self._open.pop().tag == tag, f"</{tag}> in {self._open}"
+
+    def handle_data(self, data: str) -> None:
+        for one in self._open:
+            one.texts.append(data)
+
+    def all(self, tag: str, **attributes: str) -> list[Element]:
+        wanted = attributes.items()
+        return [one for one in self.elements if one.tag == tag and wanted <= one.attributes.items()]
+
+    def tags(self) -> list[str]:
+        return [one.tag for one in self.elements]
+
+
+def lines(page: Page) -> Iterator[str]:
+    """What the page says, as text: for goldens, and for whoever reads them."""
+    yield f"{page.node or '(no name)'} | {page.about}"
+    yield f"{page.verdict.health.upper()}: {page.verdict.start} {page.verdict.reason}"
+    if page.verdict.since:
+        yield f"since {page.verdict.since.text} ({page.verdict.since.ago})"
+    yield from (f"! {one.text} {one.code}".rstrip() for one in page.notices)
+    for card in (*page.findings, *page.apart):
+        rules = ", ".join(f"{rule.name} {rule.id}" for rule in card.rules)
+        yield f"* {card.health.upper()} {card.subject} {rules}: {card.evidence}"
+        yield f"  do: {card.action}"
+        since = f"{card.since.text} ({card.since.ago})" if card.since else "not known"
+        yield f"  since {since}; {card.stage}; ends with: {card.ends}"
+        yield from (f"  {said}" for said in card.said)
+    for section in page.sections:
+        yield f"== {section.title}"
+        for line in section.lines:
+            at = f" {line.at.text} ({line.at.ago})" if line.at else ""
+            yield f"{line.text}{at}{f' [{line.code}]' if line.code else ''}"
+        for table in section.tables:
+            yield f"-- {table.caption}"
+            yield " | ".join(f"{head.text} {head.unit}".strip() for head in table.heads)
+            for row in table.rows:
+                yield " | ".join(
+                    _cell(cell.text, cell.note, cell.aside, cell.mark) for cell in (row.head, *row.cells)
+                )
+            yield from (f"[{number}] {note}" for number, note in enumerate(table.notes, 1))
+        if section.drawing:
+            yield f"-- {section.drawing.title}"
+            yield from section.drawing.words
+        for details in section.details:
+            yield f"-- {details.title}"
+            for point in details.points:
+                yield " ; ".join((point.text, *point.under))
+
+
+def _cell(text: str, note: str, aside: str, mark: int) -> str:
+    more = "".join(
+        (f" [{mark}]" if mark else "", f" ({aside})" if aside else "", f" <{note}>" if note else "")
+    )
+    return f"{text}{more}"
