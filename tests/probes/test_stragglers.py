@@ -237,6 +237,13 @@ def test_slices_slow_everything_and_what_the_others_use_decides() -> None:
     assert shared(1.0, 2.0, 0.2) == ["memory"]
 
 
+@pytest.mark.parametrize("place", range(8))
+def test_whom_others_use_is_known_by_what_was_asked_before(place: int) -> None:
+    gpus = tuple(replace(gpu, others_memory=0.0 if n == place else None) for n, gpu in enumerate(GOOD.gpus))
+    assert signals(replace(GOOD, gpus=gpus)).used == {GOOD.gpus[place].uuid}
+    assert signals(GOOD).used == frozenset()
+
+
 # --- the history
 
 

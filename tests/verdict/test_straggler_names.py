@@ -1,5 +1,6 @@
 """Who is slow by one probe: the part, and not what merely follows from it."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -167,6 +168,35 @@ def test_what_was_measured_under_load_on_two_gpus(case: str, *, cold: bool) -> N
     found = named(probe(2, TWO[case]), 2, cold=cold)
     assert [told(one.unit) for one in found.slow] == [case]
     assert found.uniform == ()
+
+
+COPYING = {"pair 0>1": 0.815, "memory 0": 0.937, "memory 1": 0.8, "compute 1": 0.843, "compute 0": 0.984}
+"""Two H200, means, while another process copies from 0 to 1: GPU 1 waits for that, too."""
+
+
+@pytest.mark.parametrize(("used", "expected"), [("0", "pair 0>1"), ("1", "compute 1"), ("01", "compute 1")])
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_gpu_that_nobody_else_uses_is_not_why_a_wire_is_slow(
+    used: str, expected: str, *, cold: bool
+) -> None:
+    signals = replace(probe(2, COPYING), used=frozenset(gpu(int(one)) for one in used))
+    assert expected in slow(signals, 2, cold=cold)
+    assert (slow(signals, 2, cold=cold) == ["pair 0>1"]) == (expected == "pair 0>1")
+
+
+def test_somebody_else_elsewhere_hides_no_cause() -> None:
+    faults = {"compute 1": 0.6, "memory 1": 0.6, "pair 0>1": 0.6}
+    signals = replace(probe(4, faults), used=frozenset({gpu(3)}))
+    (one,) = named(signals, 4).slow
+    assert told(one.unit) == "compute 1"
+    assert {told(unit) for unit in one.follows} == {"memory 1", "pair 0>1"}
+
+
+def test_a_direction_is_slow_by_who_uses_the_others_and_not_by_its_idle_gpu() -> None:
+    faults = {"source 3": 0.5, "destination 4": 0.69, "memory 4": 0.7, "compute 4": 0.77}
+    signals = probe(8, faults)
+    assert slow(replace(signals, used=frozenset({gpu(3)})), 8) == ["destination 4", "source 3"]
+    assert slow(signals, 8) == ["compute 4", "source 3"]
 
 
 @pytest.mark.parametrize("cold", [False, True])

@@ -73,7 +73,7 @@ def name(told: Signals, references: References, policy: StragglerPolicy) -> Name
     table = matrix([without(one, lost) for one in pairs], policy)
     wires = [_slow(one, policy) for one in (*table.ends.values(), *table.pairs.values())]
     inner = [_inner(ones, told.others, policy) for ones in _by_gpu(alone)]
-    inside, outside = _causes([one for one in inner if one], [one for one in wires if one])
+    inside, outside = _causes([one for one in inner if one], [one for one in wires if one], told.used)
     uniform = [Uniform(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
         inside, more = _alike(resource, inside, alone, raw, policy)
@@ -120,13 +120,16 @@ def _inner(
     return replace(first, follows=(second.unit,))
 
 
-def _causes(inside: Sequence[Slow], outside: Sequence[Slow]) -> tuple[list[Slow], list[Slow]]:
+def _causes(
+    inside: Sequence[Slow], outside: Sequence[Slow], used: frozenset[str]
+) -> tuple[list[Slow], list[Slow]]:
     """Of a GPU and the wires at it, those that are slow by themselves."""
     gpus = {one.unit.uuid: one for one in inside}
     wires = []
     for wire in sorted(outside, key=lambda one: -one.lost):
         ends = [gpus[uuid] for uuid in (wire.unit.uuid, wire.unit.peer) if uuid in gpus]
-        cause = max(ends, key=lambda one: one.lost, default=None)
+        causes = [one for one in ends if not _beside(one.unit.uuid, wire.unit, used)]
+        cause = max(causes, key=lambda one: one.lost, default=None)
         if cause is not None and cause.lost >= FOLLOWS * wire.lost:
             gpus[cause.unit.uuid] = replace(cause, follows=(*cause.follows, wire.unit))
             continue
@@ -134,6 +137,16 @@ def _causes(inside: Sequence[Slow], outside: Sequence[Slow]) -> tuple[list[Slow]
             del gpus[one.unit.uuid]
         wires.append(replace(wire, follows=tuple(one.unit for one in ends)))
     return list(gpus.values()), wires
+
+
+def _beside(uuid: str, wire: Unit, used: frozenset[str]) -> bool:
+    """Whether somebody else uses the other end of a wire, and not this GPU.
+
+    Then what this GPU has lost is by what comes over the wire. Measured: copies of another process into it
+    take as much of its time as of the wire's.
+    """
+    others = {wire.uuid, wire.peer} - {uuid} if wire.peer else used
+    return uuid not in used and bool(others & used)
 
 
 def _alike(

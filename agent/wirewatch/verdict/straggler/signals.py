@@ -45,7 +45,8 @@ class Signals:
     `alike`: GPUs of one product, and pairs of such that go the same way, and so can be compared with each
     other, by a name for all that are.
     `links`: by GPU the part by which its lowest link carried less than the mean of all. `others`: of GPUs
-    that somebody else uses too, whether that is mostly their memory, where it is known.
+    that somebody else uses too, whether that is mostly their memory, where it is known. `used`: all GPUs that
+    somebody else is known to use, whether it shows in their rates or not.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Signals:
     alike: Mapping[Unit, str]
     links: Mapping[Unit, float] = field(default_factory=dict)
     others: Mapping[str, bool] = field(default_factory=dict)
+    used: frozenset[str] = frozenset()
 
 
 def signals(probed: Probed) -> Signals:
@@ -64,6 +66,7 @@ def signals(probed: Probed) -> Signals:
     return Signals(
         _kind(probed, document), rates, dict(_ways(probed, document)), dict(_links(probed)),
         dict(_others(probed, document)),
+        frozenset(gpu.uuid for gpu in probed.gpus if gpu.others_memory is not None),
     )  # fmt: skip
 
 
