@@ -134,6 +134,17 @@ def test_a_hint_is_a_series_and_two_lines_in_the_log_and_never_a_finding(
     assert caplog.messages[1:] == [f"straggler hint over after 5 windows ({why}): {last.text}"]
 
 
+def test_asked_for_more_the_log_has_what_each_window_says(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "wirewatch.collectors.lockstep")
+    machine.run(HEALTHY)
+    machine.poll(7)
+    assert caplog.messages[-1] == "all wait alike: GPU 0: SM busy 93.4% against 93.1%"
+    assert caplog.messages[0] == "the job has just begun"
+    assert len(caplog.messages) == 7
+
+
 def test_a_gpu_that_is_lost_in_between_has_no_series_and_its_job_goes_on(machine: Machine) -> None:
     machine.run(SLOW)
     assert hint_of(machine.poll(8)) is not None

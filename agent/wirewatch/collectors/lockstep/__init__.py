@@ -31,6 +31,7 @@ def judge_and_tell(
 ) -> tuple[Memory, tuple[Finding, ...]]:
     """`judge`, and a line in the log when a hint begins or ends: it has no finding that would be told."""
     new, findings = judge(memory, ok, policy, expect)
+    log.debug("%s", new.why)
     before, now = memory.hint, new.hint
     if before is not None and (now is None or now.uuid != before.uuid):
         log.info("straggler hint over after %d windows (%s): %s", before.windows, new.why, before.text)
