@@ -5,7 +5,7 @@
 Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
 fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together,
 or `release`, or `probe faults`, or `preempt`, or `straggler`; these four want several GPUs, and `probe` wants
-nccl-tests.
+nccl-tests. `lockstep` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover` and `release` try the kit without GPUs.
@@ -41,7 +41,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--each", type=float, default=120.0, help="lockstep: seconds of each healthy job, 0: none"
     )
+    parser.add_argument("--shapes", nargs="+", metavar="SHAPE", help="lockstep: of these jobs only")
     parser.add_argument("--healthy", type=float, default=0.0, help="straggler: seconds of healthy probes")
+    parser.add_argument("--loads", nargs="+", metavar="KIND", help="straggler: with these loads only")
     parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
     return parser.parse_args(arguments)
 

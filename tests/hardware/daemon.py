@@ -40,8 +40,9 @@ def every(seconds: float, *, link_detail: bool, probe: str = NO_PROBE) -> str:
 class Daemon:
     """One run of `wirewatch serve`; ready when entered, gone when left."""
 
-    def __init__(self, config: str) -> None:
+    def __init__(self, config: str, *, verbose: bool = False) -> None:
         self._config = config
+        self._verbose = verbose
         self._folder = tempfile.TemporaryDirectory(prefix="wirewatch-kit-")
         self._log = Path(self._folder.name) / "log"
         self.port = 0
@@ -53,7 +54,8 @@ class Daemon:
         file = Path(self._folder.name) / "wirewatch.toml"
         file.write_text(self._config, "utf-8")
         self.port = _free_port()
-        command = [sys.executable, "-m", "wirewatch", "serve", "--config", str(file)]
+        loud = ["-v"] if self._verbose else []
+        command = [sys.executable, "-m", "wirewatch", *loud, "serve", "--config", str(file)]
         command += ["--listen", f"127.0.0.1:{self.port}", *shlex.split(os.environ.get(SERVE, ""))]
         self.started = time.monotonic()
         with self._log.open("wb") as log:
@@ -82,6 +84,10 @@ class Daemon:
     def log(self) -> str:
         """The end of what the daemon wrote."""
         return tail(self._log.read_text("utf-8", "replace")) if self._log.exists() else ""
+
+    def lines(self, word: str) -> list[str]:
+        """All lines with a word that the daemon wrote."""
+        return [line for line in self._log.read_text("utf-8", "replace").splitlines() if word in line]
 
     def child(self) -> int | None:
         """The process that talks to NVML."""

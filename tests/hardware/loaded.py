@@ -27,15 +27,14 @@ LOOK = 0.004
 
 
 PUSH = r"""
-extern "C" __global__ void push(const uint4* from, uint4* to, unsigned long long count) {
-  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
-    to[i] = from[i];
+extern "C" __global__ void push(const uint4* __restrict__ from, uint4* __restrict__ to, size_t count) {
+  const size_t step = (size_t)gridDim.x * blockDim.x;
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) to[i] = from[i];
 }
 """
 PUSHING = LaunchConfig(grid=16, block=512)
-"""Enough to take a third of the wire; the worker keeps all but a few multiprocessors. With twice as many its
-matrix product lost a fifth, so that the GPU was named instead."""
+"""They take a third of the wire and a twelfth of the worker's matrix product. With twice as many that lost a
+fifth, so that the GPU was named instead; fewer blocks that are larger cost it more, too."""
 
 
 def work_of(kind: str, mine: Gpu, other: Gpu) -> Callable[[], object]:

@@ -4,12 +4,14 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from tests.hardware.daemon import DEFAULTS, Daemon
 from tests.hardware.interference import Step, parse
 from tests.hardware.job import Job
-from tests.hardware.kit import Report
+from tests.hardware.kit import KitError, Report
 
 WATCHING = f"{DEFAULTS}[collectors.lockstep]\nenabled = true\n"
 TRIALS, NAMED = 20, 19
@@ -31,17 +33,27 @@ REFERENCES = 4
 CLEARED_WITHIN = 60.0
 PAIRS, WINDOW = 3, 20.0
 LOOK = 0.5
+PHASE = 4.0
+"""Seconds by which every second trial begins later: a GPU does not become slow just as a window begins."""
+HOPELESS = 3
+"""Wrong trials in a row, after which more would tell nothing new."""
+LOGGER = "wirewatch.collectors.lockstep"
+BEGUN = "straggler hint, no verdict: "
 
 
 @dataclass
 class Trial:
-    """`after`: seconds until somebody was named, None for never; `cleared`: until nobody was any more."""
+    """`after`: seconds until somebody was named, None for never; `cleared`: until nobody was any more.
+
+    `told`: the daemon's own words.
+    """
 
     shape: str
     gpu: int
     named: list[str]
     after: float | None
     cleared: float | None
+    told: str = ""
 
     @property
     def right(self) -> bool:
@@ -49,56 +61,81 @@ class Trial:
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    count = options.trials or TRIALS
+    count = TRIALS if options.trials is None else options.trials
+    shapes = options.shapes or HEALTHY
     trials: list[Trial] = []
-    with Daemon(WATCHING) as daemon:
-        watch = Watch(report, daemon)
-        for shape in SLOW_IN[: max(1, min(len(SLOW_IN), count))]:
-            share = len(range(SLOW_IN.index(shape), count, len(SLOW_IN)))
-            report.attempt(f"slow GPUs in {shape}", lambda s=shape, n=share: watch.slow(s, n, trials))  # type: ignore[misc]
-        right = sum(trial.right for trial in trials)
-        limit = count if count < TRIALS else NAMED
-        report.check(
-            f"the right GPU and no other within {WITHIN:g} s", ok=len(trials) == count and right >= limit,
-            told=f"{right} of {len(trials)}",
-        )  # fmt: skip
-        if options.each:
-            for shape in HEALTHY:
-                report.attempt(f"healthy {shape}", lambda s=shape: watch.healthy(s, options.each))  # type: ignore[misc]
-        report.note(log=daemon.log())
-    if options.each:
+    with Daemon(WATCHING, verbose=True) as daemon:
+        watch = Watch(report, daemon, trials)
+        for shape, share in shares(shapes, count).items():
+            if (share or options.each) and not hopeless(trials):
+                report.attempt(shape, partial(watch.job, shape, options.each, share))
+                report.note(log=daemon.lines(LOGGER))
+    if count:
+        judge(report, trials, count)
+    if options.each and SLOW_IN[0] in shapes:
         report.attempt("step times", lambda: _steps(report))
+
+
+def shares(shapes: Sequence[str], count: int) -> dict[str, int]:
+    """How many of so many trials each job has; none where its GPUs do not do the same."""
+    slow = [shape for shape in shapes if shape in SLOW_IN]
+    given = {shape: len(range(number, count, len(slow))) for number, shape in enumerate(slow)}
+    return {shape: given.get(shape, 0) for shape in shapes}
+
+
+def hopeless(trials: Sequence[Trial]) -> bool:
+    return len(trials) >= HOPELESS and not any(trial.right for trial in trials[-HOPELESS:])
+
+
+def judge(report: Report, trials: Sequence[Trial], count: int) -> None:
+    right = sum(trial.right for trial in trials)
+    limit = count if count < TRIALS else NAMED
+    report.check(
+        f"the right GPU and no other within {WITHIN:g} s", ok=len(trials) == count and right >= limit,
+        told=f"{right} of {len(trials)}",
+    )  # fmt: skip
 
 
 class Watch:
     """A daemon that watches jobs."""
 
-    def __init__(self, report: Report, daemon: Daemon) -> None:
-        self._report, self._daemon = report, daemon
+    def __init__(self, report: Report, daemon: Daemon, trials: list[Trial]) -> None:
+        self._report, self._daemon, self._trials = report, daemon, trials
+        self._windows = set[float]()
 
-    def hinted(self) -> list[str]:
-        """Indexes of the GPUs that are named now."""
-        return [told["gpu"] for told, value in self._daemon.scrape().find("straggler_hint") if value == 1]
-
-    def _windows(self, count: int) -> None:
-        """Wait until so many windows of the running job were seen."""
-        end, seen = time.monotonic() + SEEN_WITHIN, set[float]()
-        while len(seen) < count and time.monotonic() < end:
-            scrape = self._daemon.scrape()
-            if scrape.find("gpu_sm_busy_ratio"):
-                seen.add(scrape.polled("lockstep"))
-            time.sleep(LOOK)
-
-    def slow(self, shape: str, count: int, trials: list[Trial]) -> None:
+    def job(self, shape: str, seconds: float, count: int) -> None:
+        """A job that is healthy for so long, and then so many times has a slow GPU."""
+        self._windows = set()
         with Job("shapes", shape) as job:
             gpus = len(job.wait("READY", READY).split())
-            self._windows(REFERENCES)
+            if seconds:
+                self._healthy(job, shape, seconds)
             for number in range(count):
-                trial = self._trial(job, shape, (len(trials) + number // gpus) % gpus)
-                trials.append(trial)
-                self._report.data.setdefault("trials", []).append(asdict(trial))
-                self._report.save()
-                self._report.progress(json.dumps(asdict(trial)))
+                self._learnt()
+                time.sleep(PHASE * (number % 2))
+                self._add(self._trial(job, shape, (len(self._trials) + number // gpus) % gpus))
+                if hopeless(self._trials):
+                    raise KitError(f"{HOPELESS} wrong trials in a row")
+
+    def _add(self, trial: Trial) -> None:
+        self._trials.append(trial)
+        self._report.data.setdefault("trials", []).append(asdict(trial))
+        self._report.save()
+        self._report.progress(json.dumps(asdict(trial)))
+
+    def _hinted(self) -> list[str]:
+        """Indexes of the GPUs that are named now."""
+        scrape = self._daemon.scrape()
+        if scrape.find("gpu_sm_busy_ratio"):
+            self._windows.add(scrape.polled("lockstep"))
+        return [told["gpu"] for told, value in scrape.find("straggler_hint") if value == 1]
+
+    def _learnt(self) -> None:
+        """Wait until there were enough windows of the running job to be its reference."""
+        end = time.monotonic() + SEEN_WITHIN
+        while len(self._windows) < REFERENCES and time.monotonic() < end:
+            self._hinted()
+            time.sleep(LOOK)
 
     def _trial(self, job: Job, shape: str, gpu: int) -> Trial:
         job.send(f"slow {gpu} {PERCENT} same")
@@ -106,30 +143,27 @@ class Watch:
         named: list[str] = []
         while not named and time.monotonic() - began < WITHIN:
             time.sleep(LOOK)
-            named = self.hinted()
+            named = self._hinted()
         after = time.monotonic() - began if named else None
+        told = self._daemon.lines(BEGUN)[-1:] if named else self._daemon.lines(LOGGER)[-1:]
         job.send("healthy")
         began = time.monotonic()
-        while self.hinted() and time.monotonic() - began < CLEARED_WITHIN:
+        while self._hinted() and time.monotonic() - began < CLEARED_WITHIN:
             time.sleep(LOOK)
-        cleared = None if self.hinted() else time.monotonic() - began
+        cleared = None if self._hinted() else time.monotonic() - began
         job.must_run()
-        return Trial(shape, gpu, named, after, cleared)
+        return Trial(shape, gpu, named, after, cleared, " ".join(told).rpartition(f"{LOGGER}: ")[2])
 
-    def healthy(self, shape: str, seconds: float) -> None:
+    def _healthy(self, job: Job, shape: str, seconds: float) -> None:
         named: list[str] = []
-        with Job("shapes", shape) as job:
-            job.wait("READY", READY)
-            end, windows = time.monotonic() + seconds, set[float]()
-            while time.monotonic() < end:
-                time.sleep(LOOK)
-                named += self.hinted()
-                scrape = self._daemon.scrape()
-                if scrape.find("gpu_sm_busy_ratio"):
-                    windows.add(scrape.polled("lockstep"))
-            job.must_run()
-        told = f"{len(windows)} windows in {seconds:g} s, named {sorted(set(named))}"
-        self._report.check(f"healthy {shape}: nobody is named", ok=not named and len(windows) > 0, told=told)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(LOOK)
+            named += self._hinted()
+        job.must_run()
+        told = f"{len(self._windows)} windows in {seconds:g} s, named {sorted(set(named))}"
+        ok = not named and len(self._windows) > 0
+        self._report.check(f"healthy {shape}: nobody is named", ok=ok, told=told)
 
 
 def _steps(report: Report) -> None:

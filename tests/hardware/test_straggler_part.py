@@ -7,8 +7,11 @@ import pytest
 
 from tests.hardware.interference import Step
 from tests.hardware.kit import Report
+from tests.hardware.lockstep import HEALTHY as SHAPES
+from tests.hardware.lockstep import HOPELESS, NAMED, hopeless, median_between, shares
+from tests.hardware.lockstep import TRIALS as WATCHED
 from tests.hardware.lockstep import Trial as Watched
-from tests.hardware.lockstep import median_between
+from tests.hardware.lockstep import judge as judge_watched
 from tests.hardware.straggler import COLD, HEALTHY, TRIALS, Case, Trial, judge, named_by, parts
 from tests.probes.drawn import drawn, on_switch
 from wirewatch.verdict.straggler.references import References
@@ -65,6 +68,48 @@ def test_a_hint_is_right_only_when_it_names_that_gpu_and_no_other() -> None:
         for named, right in ((["1"], "1"), ([], "none"), (["0"], "0"), (["0", "1"], "both"))
     }
     assert told == {"1": True, "none": False, "0": False, "both": False}
+
+
+def watched(right: int, wrong: int) -> list[Watched]:
+    good, bad = Watched("sharded", 1, ["1"], 22.0, 7.5), Watched("sharded", 1, [], None, 0.0)
+    return [bad] * wrong + [good] * right
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "count", "ok"),
+    [(20, 0, WATCHED, True), (NAMED, 1, WATCHED, True), (18, 2, WATCHED, False), (19, 0, WATCHED, False),
+     (4, 0, 4, True), (3, 1, 4, False)],
+)  # fmt: skip
+def test_one_hint_of_twenty_may_be_missing(
+    tmp_path: Path, right: int, wrong: int, count: int, *, ok: bool
+) -> None:
+    report = Report("lockstep", tmp_path)
+    judge_watched(report, watched(right, wrong), count)
+    assert report.ok == ok
+
+
+def test_trials_are_shared_out_among_jobs_whose_gpus_do_the_same() -> None:
+    assert sum(shares(SHAPES, WATCHED).values()) == WATCHED
+    assert shares(["pipeline", "sharded", "data_parallel"], 5) == {
+        "pipeline": 0, "sharded": 3, "data_parallel": 2,
+    }  # fmt: skip
+    assert set(shares(SHAPES, 0).values()) == {0}
+
+
+def test_a_part_that_names_nobody_ends_early() -> None:
+    assert not hopeless(watched(0, HOPELESS - 1))
+    assert hopeless(watched(0, HOPELESS))
+    assert not hopeless([*watched(0, HOPELESS), *watched(1, 0)])
+    assert not hopeless([])
+
+
+def test_fewer_trials_may_have_fewer_without_a_history(tmp_path: Path) -> None:
+    made = [*trials("own", 8), *trials("own, cold", 2)]
+    report = Report("straggler", tmp_path)
+    judge(report, [*made, *(one for one in GOOD if not one.how.startswith("own"))], [], HEALTHY, 10)
+    assert report.ok
+    judge(report, [*made, *(one for one in GOOD if not one.how.startswith("own"))], [], HEALTHY, 12)
+    assert [check["name"] for check in report.checks if not check["ok"]] == ["own: trials"]
 
 
 def test_steps_are_those_that_lie_wholly_between() -> None:
