@@ -44,7 +44,8 @@ class Series:
 class Fitted:
     """Of one resource. `scale`: of the noisiest unit; `least`: of the quietest. `memory`: of each series.
 
-    `far`: the part of all values beyond `FAR` spreads, `farthest`: the one farthest out, in spreads.
+    `far`: the part of all values beyond `FAR` of the spreads that the model gives to every unit, those of the
+    noisiest; `far_own`: beyond so many of each series' own. `farthest`: the one farthest out, in the former.
     `freedom`: the likeliest degrees of freedom of Student's t for the innovations, of `FREEDOMS`.
     """
 
@@ -54,6 +55,7 @@ class Fitted:
     least: float
     memory: Sequence[float]
     far: float
+    far_own: float
     farthest: float
     freedom: int
 
@@ -80,10 +82,12 @@ def around(name: str, rates: Sequence[float]) -> Series:
 
 def _fitted(resource: Resource, ones: Sequence[Series]) -> Fitted:
     spreads = [one.spread for one in ones]
-    out = [abs(value) / one.spread for one in ones for value in one.values]
+    scale = max(spreads)
+    out = [abs(value) / scale for one in ones for value in one.values]
+    own = [abs(value) / one.spread for one in ones for value in one.values]
     return Fitted(
-        resource, len(out), max(spreads), min(spreads), [one.memory for one in ones],
-        sum(value > FAR for value in out) / len(out), max(out),
+        resource, len(out), scale, min(spreads), [one.memory for one in ones],
+        sum(value > FAR for value in out) / len(out), sum(value > FAR for value in own) / len(own), max(out),
         likeliest(list(chain.from_iterable(one.innovations() for one in ones))),
     )  # fmt: skip
 

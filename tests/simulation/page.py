@@ -57,7 +57,7 @@ def of_probes(told: Results) -> Mapping[str, str]:
 def _fitted(one: Fitted) -> Row:
     memory = ", ".join(f"{value:.2f}" for value in one.memory)
     spread = f"{one.scale * 100:.3f} % ({one.least * 100:.3f} %)"
-    far = (_part(one.far), f"{one.farthest:.1f}")
+    far = (f"{_part(one.far)} ({_part(one.far_own)})", f"{one.farthest:.1f}")
     return one.resource.value, f"{one.values}", spread, memory, *far, f"{one.freedom}"
 
 

@@ -118,6 +118,8 @@ def test_the_fit_is_of_the_noisiest_unit_and_each_run_around_its_own_middle() ->
     both = {one.resource: one for one in fit([quiet, moved])}
     for one in fit([loud]):
         assert both[one.resource].scale == pytest.approx(one.scale)
+        assert both[one.resource].far == pytest.approx(one.far / 2, abs=0.002)
+        assert both[one.resource].far_own > both[one.resource].far
         assert both[one.resource].least == pytest.approx(one.scale / 3, rel=0.02)
         assert both[one.resource].values == 800
     short = Run(quiet.at[:20], {name: rates[:20] for name, rates in quiet.rates.items()})
