@@ -22,13 +22,13 @@ from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect
 from wirewatch.export.probedocuments import PROBE
 from wirewatch.export.probing import probe as document_of
-from wirewatch.probes.collector import plan_of
 from wirewatch.probes.counters import memory_used
 from wirewatch.probes.counters import processes as compute_processes
 from wirewatch.probes.judge import take
 from wirewatch.probes.keeping import PROBED
 from wirewatch.probes.launch import WORKER
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probes.prepare import plan_of
 from wirewatch.probes.prober import Around, Prober
 from wirewatch.probes.scene import read_scene
 from wirewatch.probes.values import Memory

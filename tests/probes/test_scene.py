@@ -10,8 +10,8 @@ from wirewatch.core.probing.expected import Expectation, expect
 from wirewatch.core.probing.islands import Kind
 from wirewatch.core.probing.wire import Pcie
 from wirewatch.core.types import Absent, Expect, Why
-from wirewatch.probes.collector import plan_of
 from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probes.prepare import plan_of
 from wirewatch.probes.scene import CONF, Scene, cpu_scene, read_scene
 
 LARGE = 256 << 20

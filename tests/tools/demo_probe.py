@@ -41,8 +41,8 @@ from wirewatch.hw.replay import (
     ReplaySysfs,
 )
 from wirewatch.hw.replayprobe import ReplayProbe
-from wirewatch.probes.collector import plan_of
 from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probes.prepare import plan_of
 from wirewatch.probes.scene import Scene, read_scene
 
 VERSION = "2.28.9"

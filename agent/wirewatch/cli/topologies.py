@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from wirewatch.cli.checking.daemon import place
-from wirewatch.cli.local import NoAnswer, request
 from wirewatch.collectors import topology as graph
 from wirewatch.core.collector import Options
 from wirewatch.core.errors import Unusable
@@ -14,6 +13,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
 from wirewatch.export.documents import TOPOLOGY
+from wirewatch.hw.local import NoAnswer, request
 from wirewatch.hw.recording import BUNDLED
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph

@@ -10,13 +10,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.probing.order import Order
-from wirewatch.core.probing.result import SCHEMA, Probed, ProbedGpu
+from wirewatch.core.probing.result import SCHEMA, Outcome, Probed, ProbedGpu
 from wirewatch.core.probing.sound import unsound
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.playing import Player
 
 RUN = ("probe", "Run()")
 _PROBED = TypeAdapter(Probed)
+_LOOK = 0.02
 
 
 class ReplayProbe:
@@ -47,17 +48,27 @@ class ReplayProbe:
     def run(self, order: Order) -> Probed:
         probed = _decode(self._player.answer(RUN).value)
         if isinstance(probed, Absent):
-            return self._failed(order, probed)
-        if self._slowly:
-            time.sleep(max(0.0, probed.seconds))
+            return self._nothing(order, "failed", str(probed))
+        if self._slowly and (why := _sleep(probed.seconds, order)) is not None:
+            return self._nothing(order, "preempted", why)
         return replace(probed, at=self._clock.now(), by="recording", forced=order.forced)
 
-    def _failed(self, order: Order, absent: Absent) -> Probed:
+    def _nothing(self, order: Order, outcome: Outcome, why: str) -> Probed:
         return Probed(
-            schema=SCHEMA, at=self._clock.now(), by="recording", forced=order.forced, outcome="failed",
-            why=str(absent), plan=order.plan, gpus=tuple(ProbedGpu(g.index, g.uuid) for g in order.gpus),
+            schema=SCHEMA, at=self._clock.now(), by="recording", forced=order.forced, outcome=outcome,
+            why=why, plan=order.plan, gpus=tuple(ProbedGpu(g.index, g.uuid) for g in order.gpus),
             conditions=order.conditions, settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
         )  # fmt: skip
+
+
+def _sleep(seconds: float, order: Order) -> str | None:
+    """As long as the recorded probe took, or until nobody wants it any more: then why."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if (why := order.withdrawn()) is not None:
+            return why
+        time.sleep(min(_LOOK, left))
+    return None
 
 
 def _other(wanted: str) -> Absent:

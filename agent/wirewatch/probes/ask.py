@@ -2,21 +2,21 @@
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probing.order import Order
 from wirewatch.core.probing.plan import ENGINES, MIB
 from wirewatch.core.probing.result import Probed
-from wirewatch.core.types import Absent, Expect, Finding, Health, worst
-from wirewatch.probes.collector import NOWHERE, plan_of
-from wirewatch.probes.facts import new_allocations, read_facts
-from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness, candidates, refuse
+from wirewatch.core.types import Expect, Finding, Health, worst
+from wirewatch.probes.elsewhere import Elsewhere, Vanished
+from wirewatch.probes.gate import Reason, Refusal, Stillness
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take
 from wirewatch.probes.keeping import accepted, boot_id, keep
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.scene import Scene, cpu_scene, read_scene
+from wirewatch.probes.prepare import Wanted, prepare
 from wirewatch.probes.state import State
 from wirewatch.probes.values import Memory
 from wirewatch.verdict.straggler.fold import Watch
@@ -25,6 +25,8 @@ from wirewatch.verdict.straggler.references import References
 
 SMALL = MIB
 """Sizes below this measure latency."""
+LATE, ASKING = 0.8, 50.0
+"""Seconds that a prober may take to tell of a probe after its end, and to ask everybody before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,41 +68,65 @@ class Asked:
 
 def ask(
     hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect, wish: Wish,
-    state: State | None, end: float = math.inf,
+    state: State | None, end: float = math.inf, prober: Elsewhere | None = None,
 ) -> Asked:  # fmt: skip
     """Probe once, and again as often as it takes to confirm what was found, as long as there is time.
 
     `end`: monotonic seconds at which a probe under way is killed; no second one is begun that would be.
+    `prober` runs them where there is one.
     """
-    options = _wanted(options, wish)
-    prepared = _prepare(hardware, options, expect, wish)
-    if isinstance(prepared, Refusal):
-        return Asked(hardware.clock.now(), None, (), prepared)
-    history = History.open(state.history, hardware.clock) if state else None
-    past = accepted(history, policy) if history is not None else References()
-    memory = Memory(stragglers=Watch(past))
-    try:
-        with hardware.probe.lock() as other:
-            if other is not None:
-                return Asked(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))
-            took = 0.0
-            for number in range(max(1, policy.confirm, policy.straggler.confirm)):
-                left = end - hardware.clock.mono()
-                if number and left < took:
-                    break
-                probed = hardware.probe.run(
-                    replace(prepared, deadline=max(0.0, min(prepared.deadline, left)))
-                )
-                took = probed.seconds
-                if history is not None:
-                    keep(history, probed, hardware.clock.now(), boot_id(hardware), "command")
-                memory = take(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
-                if probed.outcome != "ok" or not (memory.held or memory.unconfirmed):
-                    break
-    finally:
+    wanted = Wanted(_wanted(options, wish), "command", expect.nvlink_links, wish.owner, wish.force)
+    run = _here(hardware, wanted) if prober is None else partial(_there, hardware, prober, wanted)
+    if isinstance(run, Refusal):
+        return Asked(hardware.clock.now(), None, (), run)
+    with ExitStack() as stack:
+        history = History.open(state.history, hardware.clock) if state else None
         if history is not None:
-            history.close()
-    return Asked(probed.at, probed, memory.held, None, memory.stragglers.named)
+            stack.callback(history.close)
+        memory = Memory(stragglers=Watch(References() if history is None else accepted(history, policy)))
+        other = stack.enter_context(hardware.probe.lock())
+        if other is not None:
+            return Asked(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))
+        last: Probed | None = None
+        for _ in range(max(1, policy.confirm, policy.straggler.confirm)):
+            left = end - hardware.clock.mono()
+            if last is not None and left < last.seconds:
+                break
+            probed = run(left)
+            if isinstance(probed, Refusal):
+                # A second look that may not be had takes nothing from the first.
+                refusal = None if last is not None else probed
+                break
+            last, refusal = probed, None
+            if history is not None:
+                keep(history, probed, hardware.clock.now(), boot_id(hardware), "command")
+            memory = take(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
+            if probed.outcome != "ok" or not (memory.held or memory.unconfirmed):
+                break
+    at = hardware.clock.now() if last is None else last.at
+    return Asked(at, last, memory.held, refusal, memory.stragglers.named)
+
+
+def _here(hardware: Hardware, wanted: Wanted) -> Callable[[float], Probed] | Refusal:
+    """Probes of this process, by one word of the gate: each may last so many seconds."""
+    order = prepare(hardware, wanted, Stillness()).order
+    if isinstance(order, Refusal):
+        return order
+    return lambda left: hardware.probe.run(replace(order, deadline=max(0.0, min(order.deadline, left))))
+
+
+def _there(hardware: Hardware, prober: Elsewhere, wanted: Wanted, left: float) -> Probed | Refusal:
+    """One probe by the prober, over in so many seconds; its gate is asked each time."""
+    patience = min(left + LATE, wanted.options.kill_after + ASKING)
+    within = None if math.isinf(left) else max(0.0, left)
+    came = prober.attempt(replace(wanted, within=within), hardware.clock.mono() + patience)
+    if isinstance(came, Vanished):
+        return Refusal(Reason.PROBER_AWAY, f"it went away in the middle of it: {came.why}")
+    if isinstance(came, Refusal):
+        return came
+    if came.probed is None:
+        return came.refusal or Refusal(Reason.PROBER_AWAY, "it told of no probe, and not why")
+    return came.probed
 
 
 def _wanted(options: ProbeOptions, wish: Wish) -> ProbeOptions:
@@ -115,40 +141,3 @@ def _wanted(options: ProbeOptions, wish: Wish) -> ProbeOptions:
         large = tuple((size, runs.get(size, usual)) for size in sizes if size >= SMALL)
         made = replace(made, bandwidth=large, latency_sizes=tuple(s for s in sizes if s < SMALL))
     return made
-
-
-def _prepare(hardware: Hardware, options: ProbeOptions, expect: Expect, wish: Wish) -> Order | Refusal:
-    engine = hardware.probe.engine(options.engine)
-    if isinstance(engine, Absent):
-        return Refusal(Reason.NO_ENGINE, engine.detail)
-    if engine == "gloo" and options.engine == "gloo":
-        return _order(options, engine, cpu_scene(options.ranks), wish, lambda: None)
-    listed = hardware.nvml.gpus()
-    if isinstance(listed, Absent):
-        return Refusal(Reason.BLIND, f"the GPUs cannot be listed: {listed}")
-    facts = read_facts(hardware, listed, slurm=True)
-    gpus = candidates(facts, wish.owner)
-    refusal = _refusal(facts, options, wish)
-    if refusal is not None:
-        return refusal
-    scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, options.pins)
-    if isinstance(scene, Absent):
-        return Refusal(Reason.BLIND, f"the topology cannot be read: {scene}")
-    allocations = (lambda: None) if wish.force else new_allocations(hardware, gpus, facts)
-    return _order(options, engine, scene, wish, allocations)
-
-
-def _refusal(facts: Facts, options: ProbeOptions, wish: Wish) -> Refusal | None:
-    """What the gate says; with `force` only that there is nothing to probe."""
-    found = refuse(facts, Stillness(), options.rules(), wish.owner)
-    return None if found is not None and wish.force and found.reason not in NOWHERE else found
-
-
-def _order(
-    options: ProbeOptions, engine: str, scene: Scene, wish: Wish, allocations: Callable[[], str | None]
-) -> Order:
-    return Order(
-        plan=plan_of(options, engine, scene), gpus=scene.gpus, conditions=scene.conditions,
-        settings=scene.settings, allocations=allocations, by="command", forced=wish.force,
-        deadline=options.kill_after,
-    )  # fmt: skip

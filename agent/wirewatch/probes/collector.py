@@ -1,22 +1,22 @@
 """The probe as a component: each turn it looks whether a probe is due and may run, and runs it."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from wirewatch.core.collector import Collector
 from wirewatch.core.ports import Gpu, Hardware
-from wirewatch.core.probing.order import Order
-from wirewatch.core.probing.plan import MIB, Plan
+from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect
 from wirewatch.probes import budget
-from wirewatch.probes.facts import new_allocations, read_facts
+from wirewatch.probes.elsewhere import Elsewhere, Vanished, vanished
+from wirewatch.probes.facts import nobody, read_facts
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness, refuse, watch_users
 from wirewatch.probes.judge import confirming, judge
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probes.prepare import NOWHERE, Wanted, prepare
 from wirewatch.probes.samples import METRICS, samples
-from wirewatch.probes.scene import Scene, cpu_scene, read_scene
 from wirewatch.probes.values import Memory, Reading
 
 log = logging.getLogger(__name__)
@@ -26,59 +26,107 @@ GUESS = 6.0
 """Seconds that a probe holds each GPU, before one has told."""
 AGAIN = 60.0
 """Seconds after which a probe that found something new is repeated, to confirm or clear it."""
+ANSWERED, IN_TIME = 0.95, 0.8
+"""Part of the turn's deadline by which a prober must have answered; of what is left, that of its worker."""
 LATER = 300.0
 """Seconds until Slurm, the topology and the lock are asked again once one of them said no."""
-NOWHERE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
-"""Reasons for which there is nothing here to probe."""
 
 
-def read(hardware: Hardware, memory: Memory, options: ProbeOptions, *, expect: Expect) -> Reading | Absent:
-    """One turn: a look, and a probe if one is due and may run."""
-    if options.engine == "gloo":
-        return _read_cpu(hardware, memory, options)
-    gpus = hardware.nvml.gpus()
+def read(
+    hardware: Hardware, memory: Memory, options: ProbeOptions, *, expect: Expect,
+    prober: Elsewhere | None = None,
+) -> Reading | Absent:  # fmt: skip
+    """One turn: a look, and a probe if one is due and may run; both by `prober` where there is one."""
+    until = hardware.clock.mono() + ANSWERED * options.deadline
+    gpus: Sequence[Gpu] | Absent = () if options.engine == "gloo" else hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
-    engine = hardware.probe.engine(options.engine)
     due = hardware.clock.mono() >= when(memory, options, gpus)
-    facts = read_facts(hardware, gpus, slurm=False)
-    still = watch_users(memory.still, facts)
-    refusal = _refusal(memory, options, engine, facts, still)
-    if due and refusal is None and memory.late is not None and facts.mono - memory.late[0] < LATER:
-        refusal = memory.late[1]
-    reading = Reading(facts, still, engine, due, refusal)
-    if not due or refusal is not None or isinstance(engine, Absent):
+    reading = (
+        _look(hardware, memory, options, gpus, due=due)
+        if prober is None
+        else _look_elsewhere(hardware, prober, memory, options, gpus, until, due=due)
+    )
+    if due and reading.refusal is None and memory.late is not None:
+        told, refusal = memory.late
+        if reading.facts.mono - told < LATER:
+            reading = replace(reading, refusal=refusal)
+    if not due or reading.refusal is not None:
         return reading
-    return _ask_the_rest(hardware, memory, options, expect, reading, engine)
+    wanted = Wanted(options, "daemon", expect.nvlink_links)
+    with hardware.probe.lock() as other:
+        if other is not None:
+            return replace(reading, refusal=Refusal(Reason.LOCKED, other), late=True)
+        if prober is None:
+            return _probe(hardware, wanted, reading)
+        return _probe_elsewhere(hardware, prober, wanted, reading, until)
 
 
-def _ask_the_rest(
-    hardware: Hardware, memory: Memory, options: ProbeOptions, expect: Expect, reading: Reading, engine: str
+def _look(
+    hardware: Hardware, memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu], *, due: bool
 ) -> Reading:
-    """What is asked last and not every turn, since Slurm's controller answers for thousands of nodes."""
-    gpus = tuple(use.gpu for use in reading.facts.uses)
-    facts = read_facts(hardware, gpus, slurm=True)
-    still = watch_users(memory.still, facts)
-    asked = replace(reading, facts=facts, still=still, late=True)
-    refusal = refuse(facts, still, options.rules())
-    if refusal is not None:
-        return replace(asked, refusal=refusal)
-    scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, options.pins)
-    if isinstance(scene, Absent):
-        return replace(asked, refusal=Refusal(Reason.BLIND, f"the topology cannot be read: {scene}"))
-    return _probe(hardware, options, scene, asked, engine, new_allocations(hardware, gpus, facts))
-
-
-def _read_cpu(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading:
-    """A turn of the gloo engine: it touches no GPU, so nobody can be in its way."""
-    mono = hardware.clock.mono()
     engine = hardware.probe.engine(options.engine)
-    refusal = Refusal(Reason.NO_ENGINE, engine.detail) if isinstance(engine, Absent) else None
-    due = mono >= when(memory, options, ())
-    reading = Reading(Facts((), (), None, mono), Stillness(), engine, due, refusal)
-    if not due or isinstance(engine, Absent):
+    facts = read_facts(hardware, gpus, slurm=False) if gpus else nobody(hardware)
+    return _seen(memory, options, engine, facts, due=due)
+
+
+def _seen(memory: Memory, options: ProbeOptions, engine: str | Absent, facts: Facts, *, due: bool) -> Reading:
+    still = watch_users(memory.still, facts)
+    return Reading(facts, still, engine, due, _refusal(memory, options, engine, facts, still))
+
+
+def _probe(hardware: Hardware, wanted: Wanted, reading: Reading) -> Reading:
+    """What is asked last and not every turn comes first."""
+    prepared = prepare(hardware, wanted, reading.still)
+    asked = replace(reading, facts=prepared.facts, still=prepared.still, late=True)
+    if isinstance(prepared.order, Refusal):
+        return replace(asked, refusal=prepared.order)
+    return _told(asked, hardware.probe.run(prepared.order))
+
+
+def _look_elsewhere(
+    hardware: Hardware, prober: Elsewhere, memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu],
+    until: float, *, due: bool,
+) -> Reading:  # fmt: skip
+    looked = prober.look(options.engine, until)
+    refusal = looked if isinstance(looked, Refusal) else looked.refusal
+    if isinstance(looked, Refusal) or looked.facts is None:
+        # Whose users are not seen may have changed them: they have to be still anew.
+        engine = memory.engine if isinstance(looked, Refusal) else looked.engine
+        return Reading(nobody(hardware), Stillness(), engine, due, refusal)
+    reading = _seen(memory, options, looked.engine, _now(hardware, looked.facts), due=due)
+    there, here = ({gpu.key for gpu in side} for side in ((use.gpu for use in looked.facts.uses), gpus))
+    if there == here:
         return reading
-    return _probe(hardware, options, cpu_scene(options.ranks), reading, engine, lambda: None)
+    odd = f"the prober sees {len(there)} GPUs, this agent {len(here)}, and they are not the same"
+    return replace(reading, refusal=Refusal(Reason.BLIND, odd))
+
+
+def _probe_elsewhere(
+    hardware: Hardware, prober: Elsewhere, wanted: Wanted, reading: Reading, until: float
+) -> Reading:
+    within = IN_TIME * (until - hardware.clock.mono())
+    came = prober.attempt(replace(wanted, within=within), until)
+    asked = replace(reading, late=True)
+    if isinstance(came, Refusal):
+        return replace(asked, refusal=came)
+    if isinstance(came, Vanished):
+        engine = "" if isinstance(reading.engine, Absent) else reading.engine
+        gpus = [use.gpu for use in reading.facts.uses]
+        return _told(asked, vanished(came, engine, gpus, hardware.clock.now()))
+    facts = _now(hardware, came.facts)
+    asked = replace(asked, facts=facts, still=watch_users(reading.still, facts), refusal=came.refusal)
+    return asked if came.probed is None else _told(asked, came.probed)
+
+
+def _now(hardware: Hardware, facts: Facts) -> Facts:
+    """Facts by this process's clock, which another container may not share."""
+    return replace(facts, mono=hardware.clock.mono())
+
+
+def _told(reading: Reading, probed: Probed) -> Reading:
+    log.info("probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else "")
+    return replace(reading, probed=probed)
 
 
 def when(memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
@@ -96,12 +144,11 @@ def when(memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
 def _refusal(
     memory: Memory, options: ProbeOptions, engine: str | Absent, facts: Facts, still: Stillness
 ) -> Refusal | None:
-    found = refuse(facts, still, options.rules())
-    if found is not None and found.reason in NOWHERE:
-        return found
-    if isinstance(engine, Absent):
+    # The gloo engine touches no GPU, so nobody can be in its way.
+    found = None if options.engine == "gloo" else refuse(facts, still, options.rules())
+    if isinstance(engine, Absent) and (found is None or found.reason not in NOWHERE):
         return Refusal(Reason.NO_ENGINE, engine.detail)
-    if found is not None:
+    if found is not None or options.engine == "gloo":
         return found
     held = memory.tried.held_seconds if memory.tried else 0.0
     cost = (held or GUESS) * len(facts.uses)
@@ -114,40 +161,16 @@ def _refusal(
     return None
 
 
-def _probe(
-    hardware: Hardware, options: ProbeOptions, scene: Scene, reading: Reading, engine: str,
-    allocations: Callable[[], str | None],
-) -> Reading:  # fmt: skip
-    with hardware.probe.lock() as other:
-        if other is not None:
-            return replace(reading, refusal=Refusal(Reason.LOCKED, other))
-        order = Order(
-            plan=plan_of(options, engine, scene), gpus=scene.gpus, conditions=scene.conditions,
-            settings=scene.settings, allocations=allocations, by="daemon", deadline=options.kill_after,
-        )  # fmt: skip
-        probed = hardware.probe.run(order)
-    log.info("probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else "")
-    return replace(reading, probed=probed)
-
-
-def plan_of(options: ProbeOptions, engine: str, scene: Scene) -> Plan:
-    """The plan that the configuration makes of a scene."""
-    return Plan(
-        engine=engine, gpus=scene.ranks, groups=scene.groups, ops=options.ops,
-        latency_sizes=options.latency_sizes, bandwidth=options.bandwidth,
-        copy_bytes=256 * MIB if options.copies else 0, micro=options.micro,
-    )  # fmt: skip
-
-
 def applicable(reading: Reading) -> bool:
     """Whether there is something here to probe, and something to probe it with."""
     return reading.refusal is None or reading.refusal.reason not in NOWHERE
 
 
 def probe_component(
-    options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: Memory | None = None
-) -> Collector[Reading, Memory, ProbeOptions, ProbePolicy]:
-    """The component, with what an earlier daemon remembered."""
+    options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: Memory | None = None,
+    prober: Elsewhere | None = None,
+) -> Collector[Reading, Memory, ProbeOptions, ProbePolicy]:  # fmt: skip
+    """The component, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
     return Collector(
         name=NAME,
         about="a short run of NCCL's collectives on idle GPUs, against what this topology should give",
@@ -156,7 +179,7 @@ def probe_component(
         policy=policy,
         metrics=METRICS,
         start=start or Memory(),
-        read=partial(read, expect=expect),
+        read=partial(read, expect=expect, prober=prober),
         samples=samples,
         judge=lambda memory, ok, used, _expect: judge(options, memory, ok, used),
         applicable=applicable,

@@ -27,6 +27,11 @@ def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> Facts
     )
 
 
+def nobody(hardware: Hardware) -> Facts:
+    """Of no GPU at all."""
+    return Facts((), (), None, hardware.clock.mono())
+
+
 def _use(nvml: Nvml, gpu: Gpu) -> Use:
     if gpu.absent is not None:
         return Use(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)

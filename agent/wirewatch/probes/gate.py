@@ -29,6 +29,7 @@ class Reason(Enum):
     FEW_GPUS = "few_gpus"
     NO_ENGINE = "no_engine"
     PROHIBITED = "prohibited"
+    PROBER_AWAY = "prober_away"
 
 
 MEANING: Mapping[Reason, str] = {
@@ -43,6 +44,7 @@ MEANING: Mapping[Reason, str] = {
     Reason.FEW_GPUS: "there are not two GPUs to send anything",
     Reason.NO_ENGINE: "neither nccl4py with cuda.core nor torch with CUDA is installed",
     Reason.PROHIBITED: "a GPU's compute mode lets no process compute",
+    Reason.PROBER_AWAY: "the prober, a process of its own here, does not answer or did not take the order",
 }
 
 

@@ -12,8 +12,8 @@ from wirewatch.core.probing.plan import Plan
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.probing.wire import Conditions
 from wirewatch.core.types import Absent, Expect
-from wirewatch.probes.collector import plan_of
 from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probes.prepare import plan_of
 from wirewatch.probes.scene import cpu_scene, read_scene
 
 Given = tuple[tuple[int | None, tuple[tuple[str, float], ...]], ...]

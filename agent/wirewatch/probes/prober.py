@@ -160,7 +160,7 @@ class _Run:
         worker = self._leave.take(lambda: Worker(plan, folder, inherited, command))
         own: Callable[[], Pids] = lambda: frozenset({worker.pid})  # noqa: E731
         try:
-            with Guard(self._nvml, order.gpus, before, own, order.allocations) as guard:
+            with Guard(self._nvml, order.gpus, before, own, order.allocations, order.withdrawn) as guard:
                 outcome, why = self._watch(worker, guard)
         finally:
             status = worker.end()

@@ -11,7 +11,7 @@ from wirewatch.probes.measure import Measured, measure
 from wirewatch.probes.path import comms_of
 from wirewatch.probes.values import Memory, Reading
 
-OUTCOMES = ("ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck")
+OUTCOMES = ("ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck", "away")
 WORST_FIRST: tuple[Wire, ...] = (
     "net_socket", "net_other", "unknown", "net_ib", "net_ib_gdr", "shm", "p2p", "nvls",
 )  # fmt: skip

@@ -16,8 +16,9 @@ from wirewatch.core.types import Absent
 class Order:
     """What to probe, and within what.
 
-    `allocations` tells who has been given GPUs since the probe began, asked about once a second; `deadline`
-    in seconds from the start to the kill.
+    `allocations` tells who has been given GPUs since the probe began, asked about once a second; `withdrawn`
+    why nobody wants it any more, asked some fifty times a second; `deadline` in seconds from the start to the
+    kill.
     """
 
     plan: Plan
@@ -28,6 +29,7 @@ class Order:
     by: Literal["daemon", "command"]
     forced: bool = False
     deadline: float = 60.0
+    withdrawn: Callable[[], str | None] = lambda: None
 
 
 class Probe(Protocol):

@@ -1,4 +1,4 @@
-"""Asking a daemon on this machine over its unix socket: one question, one answer, one deadline.
+"""Asking a process of ours on this machine over its unix socket: one question, one answer, one deadline.
 
 h11 and a socket of our own: http.client imports a mail parser and TLS, which costs more than the answer, and
 its timeout is of one read, so that a daemon that trickles would hold the caller for ever.
@@ -6,51 +6,74 @@ its timeout is of one read, so that a daemon that trickles would hold the caller
 
 import socket
 import time
+from collections.abc import Sequence
 
 import h11
 
 LIMIT = 64 << 20
 """Bytes of an answer; more is not one of ours."""
 STRANGE = "half an answer, or what answers there is not wirewatch"
+Headers = Sequence[tuple[str, str]]
 _PIECE = 1 << 16
 _AGAIN = 0.01
 """Seconds between attempts while too many others wait to be let in."""
 
 
 class NoAnswer(Exception):
-    """Nobody answered, or only in part; the text is one line for the user and names the socket."""
+    """Nobody answered, or only in part; the text is one line for the user and names the socket.
+
+    `there`: whether somebody listens there, `heard`: whether the question may have been heard.
+    """
+
+    def __init__(self, text: str, *, there: bool = True, heard: bool = False) -> None:
+        super().__init__(text)
+        self.there, self.heard = there, heard
 
 
-def request(path: str, method: str, target: str, body: bytes | None, deadline: float) -> tuple[int, bytes]:
-    """Ask over HTTP, `deadline` in seconds for all of it; `body` is JSON. Returns status and body.
+def request(
+    path: str, method: str, target: str, body: bytes | None, deadline: float, who: str = "the daemon",
+    headers: Headers = (),
+) -> tuple[int, bytes]:  # fmt: skip
+    """Ask over HTTP, `deadline` in seconds for all of it; `body` is JSON, `who` is asked, in words.
+
+    Returns:
+        Status and body.
 
     Raises:
         NoAnswer: no socket there, not allowed, refused, overdue, or half an answer.
     """
-    end = time.monotonic() + deadline
+    end, heard = time.monotonic() + deadline, False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             _connect(server, path, end)
             client = h11.Connection(h11.CLIENT)
             server.settimeout(_left(end))
-            server.sendall(_question(client, method, target, body))
+            heard = True
+            server.sendall(_question(client, method, target, body, headers))
             return _answer(client, server, end)
-    except TimeoutError as error:
-        raise NoAnswer(f"{path}: no answer within {deadline:g} s") from error
-    except FileNotFoundError as error:
-        raise NoAnswer(f"{path}: no such socket; does the daemon run?") from error
-    except ConnectionRefusedError as error:
-        raise NoAnswer(f"{path}: nobody listens there; the daemon does not run") from error
-    except PermissionError as error:
-        raise NoAnswer(f"{path}: not allowed; ask as the user that the daemon runs as") from error
-    except h11.RemoteProtocolError as error:
-        raise NoAnswer(f"{path}: {STRANGE}") from error
-    except (OSError, ValueError) as error:
-        raise NoAnswer(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except (OSError, ValueError, h11.RemoteProtocolError) as error:
+        there = not isinstance(error, FileNotFoundError | ConnectionRefusedError)
+        raise NoAnswer(f"{path}: {_why(error, deadline, who)}", there=there, heard=heard) from error
 
 
-def _question(client: h11.Connection, method: str, target: str, body: bytes | None) -> bytes:
-    headers = [("Host", "localhost"), ("Connection", "close")]
+def _why(error: Exception, deadline: float, who: str) -> str:
+    match error:
+        case TimeoutError():
+            return f"no answer within {deadline:g} s"
+        case FileNotFoundError():
+            return f"no such socket; does {who} run?"
+        case ConnectionRefusedError():
+            return f"nobody listens there; {who} does not run"
+        case PermissionError():
+            return f"not allowed; ask as the user that {who} runs as"
+        case h11.RemoteProtocolError():
+            return STRANGE
+        case _:
+            return str(getattr(error, "strerror", None) or error)
+
+
+def _question(client: h11.Connection, method: str, target: str, body: bytes | None, more: Headers) -> bytes:
+    headers = [("Host", "localhost"), ("Connection", "close"), *more]
     if body is not None:
         headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
     events = [h11.Request(method=method, target=target, headers=headers)]

@@ -1,0 +1,186 @@
+"""A prober that is another process, with the privileges that this one lacks: asked over its unix socket.
+
+Whatever becomes of it costs one probe and has words. It is never a fault of the hardware.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from wirewatch import __version__
+from wirewatch.core.ports import Clock, Gpu
+from wirewatch.core.probing.plan import Plan
+from wirewatch.core.probing.result import SCHEMA, Probed, ProbedGpu
+from wirewatch.core.probing.sound import unsound
+from wirewatch.core.types import Absent, Expect, Why
+from wirewatch.hw.local import NoAnswer, request
+from wirewatch.probes import crossing
+from wirewatch.probes.crossing import Came, Looked, LookOrder
+from wirewatch.probes.gate import Reason, Refusal
+from wirewatch.probes.own import Own
+from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probes.prepare import Wanted
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+WHO = "the prober"
+OK = 200
+LOOK = 35.0
+"""Seconds for a look: NVML may take 30 to start."""
+RESUME = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """It took an order and did not tell what came of it; `seconds` since the order."""
+
+    why: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """What is known of its GPU handles: processes that cannot be killed, and why it is not known."""
+
+    stuck: tuple[int, ...] = ()
+    unsure: str = ""
+
+
+class Elsewhere:
+    """The prober at a socket; `live` is whether this process watches a machine, and not a recording."""
+
+    def __init__(self, path: str, clock: Clock, *, live: bool) -> None:
+        self._path = path
+        self._clock = clock
+        self._live = live
+        self._withheld = ""
+        self._away = ""
+        self._letting_go: threading.Thread | None = None
+        self._let_go = LetGo()
+
+    def look(self, engine: str, until: float) -> Looked | Refusal:
+        """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
+        body = crossing.LOOK_ORDER.dump_json(LookOrder(engine))
+        until = min(until, self._clock.mono() + LOOK)
+        looked = self._ask(crossing.LOOK, body, crossing.LOOKED, until)
+        if isinstance(looked, Vanished):
+            looked = self._refusal(looked.why)
+        elif not isinstance(looked, Refusal) and engine != "gloo" and (looked.source == "live") != self._live:
+            # Neither may a demo work real GPUs, nor a node be judged by what was recorded elsewhere.
+            looked = self._refusal(f"{self._path}: the prober is {looked.source}, this agent is not")
+        self._tell(looked.detail if isinstance(looked, Refusal) else "")
+        return looked
+
+    def attempt(self, wanted: Wanted, until: float) -> Came | Refusal | Vanished:
+        """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
+        came = self._ask(crossing.PROBE, crossing.WANTED.dump_json(wanted), crossing.CAME, until)
+        if isinstance(came, Came) and came.probed is not None and (wrong := unsound(came.probed)):
+            return Vanished(f"{self._path}: what it measured does not fit together: {wrong}", 0.0)
+        return came
+
+    def own(self, options: ProbeOptions, expect: Expect) -> Own | Absent:
+        """What would be measured there now, if the gate were open."""
+        body = crossing.WANTED.dump_json(Wanted(options, "daemon", expect.nvlink_links))
+        own = self._ask(crossing.OWN, body, crossing.OWNED, self._clock.mono() + LOOK)
+        if isinstance(own, Refusal | Vanished):
+            return Absent(Why.LOST, own.detail if isinstance(own, Refusal) else own.why)
+        return own
+
+    def give_way(self, why: str, seconds: float, within: float) -> None:
+        """Have every GPU handle closed there for so many seconds, and ask nothing until `resume`.
+
+        Waits for nothing; `left` waits, for up to `within` seconds from now.
+        """
+        self._withheld = why
+        body = json.dumps({"seconds": seconds, "by": "the agent"}).encode()
+
+        def ask() -> None:
+            self._let_go = self._closed(body, within)
+
+        self._let_go = LetGo(unsure=f"{self._path}: no answer within {within:g} s")
+        self._letting_go = threading.Thread(target=ask, name="prober-release", daemon=True)
+        self._letting_go.start()
+
+    def left(self, within: float) -> LetGo:
+        """What became of `give_way`, waited for so many seconds."""
+        if self._letting_go is not None:
+            self._letting_go.join(within)
+        return self._let_go
+
+    def resume(self) -> None:
+        """It may be asked again, and hold GPUs. One that does not answer comes back by itself in time."""
+        self._withheld = ""
+        try:
+            request(self._path, "POST", crossing.RESUME, b'{"by": "the agent"}', RESUME, WHO)
+        except NoAnswer as error:
+            log.warning("the prober was not told that the release is over: %s", error)
+
+    def _closed(self, body: bytes, within: float) -> LetGo:
+        try:
+            status, answer = request(self._path, "POST", crossing.RELEASE, body, within, WHO)
+            if status == OK:
+                return LetGo(tuple(int(pid) for pid in json.loads(answer)["stuck"]))
+        except NoAnswer as error:
+            # Where no process listens, none holds a GPU: its own end with it.
+            return LetGo(unsure=str(error)) if error.there else LetGo()
+        except (ValueError, TypeError, KeyError):
+            status = OK
+        return LetGo(unsure=f"{self._path}: HTTP status {status} and nothing that is understood")
+
+    def _ask(self, target: str, body: bytes, adapter: TypeAdapter[T], until: float) -> T | Refusal | Vanished:
+        """An answer; a refusal where the question was not taken, Vanished where nothing came of it."""
+        if self._withheld:
+            return self._refusal(self._withheld)
+        began = self._clock.mono()
+        try:
+            headers = ((crossing.VERSION, __version__),)
+            status, answer = request(self._path, "POST", target, body, until - began, WHO, headers)
+            if status == OK:
+                return adapter.validate_json(answer)
+        except NoAnswer as error:
+            if error.heard:
+                return Vanished(str(error), self._clock.mono() - began)
+            return self._refusal(str(error))
+        except ValidationError as error:
+            told = error.errors(include_url=False, include_context=False)[0]["msg"]
+            why = f"{self._path}: what it answers is not understood: {told}"
+            return Vanished(why, self._clock.mono() - began)
+        return self._refusal(f"{self._path}: {_detail(answer) or f'HTTP status {status}'}")
+
+    @staticmethod
+    def _refusal(why: str) -> Refusal:
+        return Refusal(Reason.PROBER_AWAY, why)
+
+    def _tell(self, why: str) -> None:
+        """A line in the log when it goes and when it comes back."""
+        if why and not self._away:
+            log.warning("no probe can run, the prober is away: %s", why)
+        elif self._away and not why:
+            log.info("the prober answers again")
+        self._away = why
+
+
+def _detail(answer: bytes) -> str:
+    """Its own words for why not; empty where there are none."""
+    try:
+        detail = json.loads(answer)["detail"]
+    except (ValueError, TypeError, KeyError):
+        return ""
+    return "".join(c for c in str(detail) if c.isprintable())[:500]
+
+
+def vanished(gone: Vanished, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:
+    """The probe of a prober that is gone: held for as long as it may have been, and nothing measured."""
+    plan = Plan(engine, tuple(gpu.uuid for gpu in gpus), ())
+    return Probed(
+        schema=SCHEMA, at=at, by="daemon", forced=False, outcome="away",
+        why=f"the prober went away in the middle of it: {gone.why}", plan=plan,
+        gpus=tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in gpus), conditions=(), settings={},
+        seconds=gone.seconds, held_seconds=gone.seconds,
+    )  # fmt: skip
