@@ -13,7 +13,7 @@ INTERNAL = 70
 def _exit(_number: int, _frame: object) -> None:
     """A daemon told to stop has done its work; any other command has not, and 0 would read as OK."""
     command = next((text for text in sys.argv[1:] if not text.startswith("-")), "")
-    sys.exit(0 if command == "serve" else INTERNAL)
+    sys.exit(0 if command in {"serve", "prober"} else INTERNAL)
 
 
 def main() -> None:

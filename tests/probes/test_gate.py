@@ -86,7 +86,7 @@ def test_each_cause_has_its_reason_and_no_other(told: Facts, expected: Reason | 
 
 def test_every_reason_has_a_meaning_and_those_of_the_gate_are_reached() -> None:
     assert set(MEANING) == set(Reason)
-    elsewhere = {Reason.BUDGET, Reason.LOCKED, Reason.NO_ENGINE}
+    elsewhere = {Reason.BUDGET, Reason.LOCKED, Reason.NO_ENGINE, Reason.PROBER_AWAY}
     assert {wanted for _, wanted in GATE_CASES} - {None} == set(Reason) - elsewhere
 
 

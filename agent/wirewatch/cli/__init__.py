@@ -14,6 +14,7 @@ COMMANDS = {
     "check": "wirewatch.cli.check:check",
     "findings": "wirewatch.cli.findings:findings",
     "probe": "wirewatch.cli.probe:probe",
+    "prober": "wirewatch.cli.prober:prober",
     "record": "wirewatch.cli.record:record",
     "release": "wirewatch.cli.release:release",
     "serve": "wirewatch.cli.serve:serve",

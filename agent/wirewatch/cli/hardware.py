@@ -23,6 +23,7 @@ from wirewatch.hw.replay import (
 from wirewatch.hw.replayprobe import ReplayProbe
 from wirewatch.hw.slurm import SystemSlurm
 from wirewatch.hw.sysfs import SystemSysfs
+from wirewatch.probes.elsewhere import Elsewhere
 from wirewatch.probes.prober import Around, Prober
 from wirewatch.probes.state import State
 
@@ -39,6 +40,12 @@ def live(
         Prober(Around(nvml, sysfs, clock), state),
     )  # fmt: skip
     return hardware, nvml
+
+
+def elsewhere(config: Config, hardware: Hardware) -> "Elsewhere | None":
+    """The prober that the configuration names; None where this process starts its workers itself."""
+    path = config.probe.prober
+    return Elsewhere(path, hardware.clock, live=hardware.source == "live") if path else None
 
 
 def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:

@@ -68,7 +68,7 @@ def probe(
 
 
 def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: Sequence[str]) -> "Asked":
-    from wirewatch.cli.hardware import live, replayed
+    from wirewatch.cli.hardware import elsewhere, live, replayed
     from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
     from wirewatch.probes.ask import ask
@@ -85,7 +85,10 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
                 click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is looked at", err=True)
         hardware, nvml = replayed(replay, overlays, loop=False) if replay else live(config, state=state)
         stack.callback(nvml.stop)
-        return ask(hardware, config.probe, config.policy.probe, expectations(config), wish, state)
+        return ask(
+            hardware, config.probe, config.policy.probe, expectations(config), wish, state,
+            prober=None if replay else elsewhere(config, hardware),
+        )  # fmt: skip
 
 
 def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:

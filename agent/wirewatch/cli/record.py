@@ -60,12 +60,16 @@ def _probed(hardware: "Hardware", config: "Config") -> Json:
     Raises:
         UsageError: it may not run now, or did not come to its end.
     """
+    from wirewatch.cli.hardware import elsewhere
     from wirewatch.config import expectations
     from wirewatch.probes.ask import Wish, ask
     from wirewatch.probes.keeping import PROBED
     from wirewatch.probes.policy import ProbePolicy
 
-    asked = ask(hardware, config.probe, ProbePolicy(confirm=1), expectations(config), Wish(), None)
+    asked = ask(
+        hardware, config.probe, ProbePolicy(confirm=1), expectations(config), Wish(), None,
+        prober=elsewhere(config, hardware),
+    )  # fmt: skip
     if asked.probed is None or asked.probed.outcome != "ok":
         told = asked.refusal.detail if asked.refusal else asked.probed.why if asked.probed else ""
         raise click.UsageError(f"no probe to record: {told}")

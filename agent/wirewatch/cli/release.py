@@ -41,12 +41,14 @@ def release(
     click.echo(json.dumps(document, indent=1) if as_json else _text(document))
     for pid in document["stuck"]:
         click.echo(f"wirewatch: process {pid} cannot be killed and still holds GPUs", err=True)
-    context.exit(INTERNAL if document["stuck"] else 0)
+    if document["unsure"]:
+        click.echo(f"wirewatch: the prober may still hold GPUs: {document['unsure']}", err=True)
+    context.exit(INTERNAL if document["stuck"] or document["unsure"] else 0)
 
 
 def _text(document: dict[str, Any]) -> str:
     if not document["released"]:
         return f"GPUs are watched: {document['why']}"
-    if document["stuck"]:
+    if document["stuck"] or document["unsure"]:
         return str(document["why"])
     return f"{document['why']}; every handle was closed in {document['seconds_taken']:.2f} s"

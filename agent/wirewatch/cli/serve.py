@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.export.page.told import Place
+    from wirewatch.probes.elsewhere import Elsewhere
     from wirewatch.probes.hinted import Hints
     from wirewatch.probes.state import State
 
@@ -68,12 +69,12 @@ def serve(
         stack.callback(nvml.stop)
         hints = Hints()
         topologies, drifting = _drifting(config, hardware, state, stack)
-        components = (
-            *map(hints.heard, collectors), *_probing(config, hardware, state, stack, hints), *drifting,
-        )  # fmt: skip
+        prober = _elsewhere(config, hardware)
+        probing = _probing(config, hardware, state, prober, stack, hints)
+        components = (*map(hints.heard, collectors), *probing, *drifting)
         _announce(hardware, sockets.questions[0])
         run_daemon(
-            components, hardware, expectations(config), sockets, _handles(hardware, nvml), topologies,
+            components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
             _remembered(config, hardware, state), _place(config, hardware),
         )  # fmt: skip
 
@@ -108,8 +109,9 @@ def _hardware(
 
 
 def _probing(
-    config: Config, hardware: Hardware, state: "State | None", stack: ExitStack, hints: "Hints"
-) -> Sequence[AnyCollector]:
+    config: Config, hardware: Hardware, state: "State | None", prober: "Elsewhere | None", stack: ExitStack,
+    hints: "Hints",
+) -> Sequence[AnyCollector]:  # fmt: skip
     """The probe, with the history of the state folder where there is one; nothing when it is switched off."""
     from wirewatch.probes.collector import probe_component
     from wirewatch.probes.history import History
@@ -119,14 +121,15 @@ def _probing(
     if not options.enabled:
         return ()
     if state is None:
-        return (hints.hastening(probe_component(options, policy, expectations(config))),)
+        return (hints.hastening(probe_component(options, policy, expectations(config), prober=prober)),)
     history = History.open(state.history, hardware.clock)
     stack.callback(history.close)
     if history.set_aside is not None:
         log.warning("%s", history.set_aside)
     expect = expectations(config)
-    component = probe_component(options, policy, expect, remember(history, hardware.clock, policy))
-    return (hints.hastening(keeping(component, history, boot_id(hardware), expect)),)
+    start = remember(history, hardware.clock, policy)
+    component = probe_component(options, policy, expect, start, prober)
+    return (hints.hastening(keeping(component, history, boot_id(hardware), expect, prober)),)
 
 
 def _drifting(
@@ -190,12 +193,19 @@ def _sockets(host: str, port: int, path: str, stack: ExitStack) -> "Sockets":
     return Sockets(questions, stack.enter_context(control(path)))
 
 
-def _handles(hardware: Hardware, nvml: NvmlClient) -> "Handles":
+def _elsewhere(config: Config, hardware: Hardware) -> "Elsewhere | None":
+    """The prober in another container, where there is one and probing is switched on."""
+    from wirewatch.cli.hardware import elsewhere
+
+    return elsewhere(config, hardware) if config.probe.enabled else None
+
+
+def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -> "Handles":
     """Whoever may hold a GPU; the probe of a recording holds none."""
     from wirewatch.daemon.release import Handles
     from wirewatch.probes.prober import Prober
 
-    return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None)
+    return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None, prober)
 
 
 def _announce(hardware: Hardware, server: socket.socket) -> None:

@@ -13,6 +13,7 @@ from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.lane import Lane
 from wirewatch.export.control import ReleaseDocument
 from wirewatch.hw.nvml.client import NvmlClient
+from wirewatch.probes.elsewhere import Elsewhere, LetGo
 from wirewatch.probes.prober import Prober
 
 log = logging.getLogger(__name__)
@@ -26,25 +27,38 @@ LANE = "nvml"
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """Whoever of this agent may hold a GPU: the process that talks to NVML, and the worker of a probe."""
+    """Whoever of ours may hold a GPU: the process that talks to NVML, a probe's worker, another prober."""
 
     nvml: NvmlClient
     prober: Prober | None = None
+    elsewhere: Elsewhere | None = None
 
-    def close(self, why: str) -> tuple[int, ...]:
-        """Close all, within 2 s; returns the processes that cannot be killed. Blocks."""
+    def close(self, why: str, seconds: float) -> LetGo:
+        """Close all, within 2 s, for so many seconds; returns what still holds a GPU. Blocks."""
         end = time.monotonic() + WITHIN
+        if self.elsewhere is not None:
+            self.elsewhere.give_way(why, seconds, WITHIN)
         if self.prober is not None:
             self.prober.give_way(why)
         stuck = self.nvml.release(why)
         worker = None if self.prober is None else self.prober.left(max(0.0, end - time.monotonic()))
-        return stuck if worker is None else (*stuck, worker)
+        stuck = stuck if worker is None else (*stuck, worker)
+        if self.elsewhere is None:
+            return LetGo(stuck)
+        there = self.elsewhere.left(max(0.0, end - time.monotonic()))
+        return LetGo((*stuck, *there.stuck), there.unsure)
+
+    def rest(self) -> None:
+        """Close what is opened again with the next question; nobody is kept from asking. Blocks."""
+        self.nvml.close()
 
     def open(self) -> None:
         """They may be held again. Blocks while a question hangs that cannot be killed."""
         self.nvml.resume()
         if self.prober is not None:
             self.prober.resume()
+        if self.elsewhere is not None:
+            self.elsewhere.resume()
 
 
 class Release:
@@ -83,23 +97,25 @@ class Release:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(seconds, self._time_is_up, self._turn)
             log.info("%s (asked by %s)", why, printable(by))
-            stuck = await self._do(lambda: self._handles.close(why))
+            closed = await self._do(lambda: self._handles.close(why, seconds))
             taken = self._clock.mono() - began
             self._changed()
-            if stuck:
-                log.error("%s cannot be killed and still hold GPUs after %.2f s", stuck, taken)
-            else:
+            if closed.stuck:
+                log.error("%s cannot be killed and still hold GPUs after %.2f s", closed.stuck, taken)
+            if closed.unsure:
+                log.error("whether the prober has let go of GPUs is not known: %s", closed.unsure)
+            if closed == LetGo():
                 log.info("every GPU handle is closed after %.2f s", taken)
-            return self._document(taken, stuck, why)
+            return self._document(taken, closed, why)
 
     async def end(self, by: str = "") -> ReleaseDocument:
         """Take the GPUs back now."""
         began = self._clock.mono()
         async with self._order:
             if not self._until:
-                return self._document(0.0, (), "nothing was released")
+                return self._document(0.0, LetGo(), "nothing was released")
             await self._take_back(f"asked by {printable(by)}")
-            return self._document(self._clock.mono() - began, (), "taken back")
+            return self._document(self._clock.mono() - began, LetGo(), "taken back")
 
     def guarded(self, collector: AnyCollector) -> AnyCollector:
         """The collector, whose reading fails as a whole when GPUs were let go while it read them."""
@@ -151,10 +167,11 @@ class Release:
             raise done
         return done
 
-    def _document(self, taken: float, stuck: tuple[int, ...], why: str) -> ReleaseDocument:
+    def _document(self, taken: float, closed: LetGo, why: str) -> ReleaseDocument:
         return ReleaseDocument(
-            "wirewatch.release/1", self._clock.now(), bool(self._until), self._until, taken, list(stuck), why
-        )
+            "wirewatch.release/1", self._clock.now(), bool(self._until), self._until, taken,
+            list(closed.stuck), closed.unsure, why,
+        )  # fmt: skip
 
 
 def utc(moment: float, now: float) -> str:

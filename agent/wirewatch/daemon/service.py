@@ -6,12 +6,9 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import uvicorn
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
@@ -22,6 +19,7 @@ from wirewatch.daemon.keeper import Keeper
 from wirewatch.daemon.orders import Orders
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
+from wirewatch.daemon.server import Server, server
 from wirewatch.export.control import Control, control_application
 from wirewatch.export.http import Status, application
 from wirewatch.export.page.told import NO_PLACE, Place
@@ -29,33 +27,6 @@ from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.policy import VerdictPolicy
 
 log = logging.getLogger(__name__)
-
-GRACE = 2
-"""Seconds that open requests may take once we are told to stop."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, without what costs an idle daemon or fights with it.
-
-    Its own main loop wakes ten times a second to look at the clock, which costs more than all our polls; and
-    its signal handling would end the process by the signal once more after a clean stop.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stop.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self._stop.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +74,22 @@ async def _serve(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,
     )  # fmt: skip
-    servers = [(_server(application(status)), list(sockets.questions))]
+    servers = [(server(application(status)), list(sockets.questions))]
     if sockets.orders is not None:
         orders = Orders(board, hardware.clock)
         control = Control(release.begin, release.end, orders.of_finding, topologies.accept)
-        servers.append((_server(control_application(control)), [sockets.orders]))
+        servers.append((server(control_application(control)), [sockets.orders]))
     await _until_told(schedule, servers)
 
 
-async def _until_told(schedule: Schedule, servers: Sequence[tuple[_Server, Sequence[socket.socket]]]) -> None:
+async def _until_told(schedule: Schedule, servers: Sequence[tuple[Server, Sequence[socket.socket]]]) -> None:
     """Poll and serve until a signal; a daemon that polls no more ends, for whoever starts it again."""
     loop = asyncio.get_running_loop()
 
     def stop(why: str) -> None:
         log.info("%s: stopping", why)
-        for server, _ in servers:
-            server.stop()
+        for one, _ in servers:
+            one.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
@@ -127,15 +98,7 @@ async def _until_told(schedule: Schedule, servers: Sequence[tuple[_Server, Seque
     gc.freeze()
     polling = asyncio.create_task(schedule.run())
     polling.add_done_callback(lambda _: stop("polling has ended"))
-    await asyncio.gather(*(server.serve(sockets=list(listening)) for server, listening in servers))
+    await asyncio.gather(*(one.serve(sockets=list(listening)) for one, listening in servers))
     polling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await polling
-
-
-def _server(app: Callable[..., Any]) -> _Server:
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", loop="asyncio", http="h11", ws="none",
-        date_header=False, server_header=False, timeout_graceful_shutdown=GRACE,
-    )  # fmt: skip
-    return _Server(config)

@@ -1,6 +1,7 @@
 """The sockets that the daemon listens on, made by ourselves so that a failure is one clear line."""
 
 import os
+import shutil
 import socket
 import stat
 from pathlib import Path
@@ -35,11 +36,13 @@ def tcp(host: str, port: int) -> socket.socket:
     return server
 
 
-def local(path: str, mode: int = 0o666) -> socket.socket:
+def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.socket:
     """A listening unix socket; everybody on this machine may connect to one that only answers questions.
 
+    `group`, by name or number, is given the socket, which else has that of its folder or of ourselves.
+
     Raises:
-        ListenError: the folder cannot be made or written, or another agent answers there.
+        ListenError: the folder cannot be made or written, or another agent answers there; no such group.
     """
     place = Path(path)
     try:
@@ -49,9 +52,13 @@ def local(path: str, mode: int = 0o666) -> socket.socket:
         server.bind(path)
         # Before anybody can connect: nobody listens yet.
         place.chmod(mode)
+        if group is not None:
+            shutil.chown(path, group=int(group) if group.isdecimal() else group)
         server.listen(128)
     except OSError as error:
         raise ListenError(f"cannot listen on {path}: {error.strerror or error}") from error
+    except LookupError as error:
+        raise ListenError(f"cannot listen on {path}: {error.args[0]}") from error
     return server
 
 

@@ -25,7 +25,7 @@ class ReleaseDocument:
     """What an order came to: whether the GPUs are released, and until when (Unix seconds, 0 for not).
 
     `seconds_taken` by the order: every handle was closed by then. `stuck`: processes that cannot be killed
-    and still hold GPUs. `why` in words.
+    and still hold GPUs; `unsure`: why it is not known of the prober, empty where it is. `why` in words.
     """
 
     schema: Literal["wirewatch.release/1"]
@@ -34,6 +34,7 @@ class ReleaseDocument:
     until: float
     seconds_taken: float
     stuck: list[int]
+    unsure: str
     why: str
 
 

@@ -7,13 +7,13 @@ import json
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch import __version__
-from wirewatch.core.ports import Clock, Gpu
+from wirewatch.core.ports import Clock, Gpu, Hardware
 from wirewatch.core.probing.plan import Plan
 from wirewatch.core.probing.result import SCHEMA, Probed, ProbedGpu
 from wirewatch.core.probing.sound import unsound
@@ -22,7 +22,7 @@ from wirewatch.hw.local import NoAnswer, request
 from wirewatch.probes import crossing
 from wirewatch.probes.crossing import Came, Looked, LookOrder
 from wirewatch.probes.gate import Reason, Refusal
-from wirewatch.probes.own import Own
+from wirewatch.probes.own import Own, read_own
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import Wanted
 
@@ -173,6 +173,16 @@ def _detail(answer: bytes) -> str:
     except (ValueError, TypeError, KeyError):
         return ""
     return "".join(c for c in str(detail) if c.isprintable())[:500]
+
+
+def own_of(
+    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: Elsewhere | None
+) -> Own | Absent:
+    """What a probe of the daemon's own would be, by who would run it."""
+    if prober is None:
+        return read_own(hardware, options, expect, boot_id)
+    own = prober.own(options, expect)
+    return own if isinstance(own, Absent) else replace(own, boot_id=boot_id)
 
 
 def vanished(gone: Vanished, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:

@@ -7,6 +7,7 @@ from wirewatch.core.collector import Collector
 from wirewatch.core.ports import Clock, Hardware, Question
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect
+from wirewatch.probes.elsewhere import Elsewhere
 from wirewatch.probes.faults import breaches
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take, take_all
@@ -33,12 +34,15 @@ SPREAD = 40
 Component = Collector[Reading, Memory, ProbeOptions, ProbePolicy]
 
 
-def keeping(component: Component, history: History, boot_id: str, expect: Expect | None = None) -> Component:
+def keeping(
+    component: Component, history: History, boot_id: str, expect: Expect | None = None,
+    prober: Elsewhere | None = None,
+) -> Component:  # fmt: skip
     """The component, with every probe that it runs kept, and those of other processes taken over.
 
-    `expect`: that of the component, since a probe against other figures is not as its own.
+    `expect`, `prober`: those of the component, since a probe against other figures is not as its own.
     """
-    others = Others(history, boot_id, expect or Expect())
+    others = Others(history, boot_id, expect or Expect(), prober)
 
     def read(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
         found = others.look(hardware, memory.seen, options)

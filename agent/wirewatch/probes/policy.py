@@ -24,7 +24,8 @@ class ProbeOptions(Options):
     of the GPUs' time that probes may hold. `kill_after`: seconds after which a worker is killed. `fresh`:
     seconds after which a result is withdrawn. `pins`: bus bandwidths to expect, in bytes per second, by
     collective (`all_reduce`: of ever larger messages) or collective and size (`all_reduce@268435456`).
-    `ranks`: processes of the gloo engine, which needs no GPU.
+    `ranks`: processes of the gloo engine, which needs no GPU. `prober`: the socket of the process that runs
+    the probes (`wirewatch prober`), "" where the agent starts its workers itself.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
@@ -47,6 +48,7 @@ class ProbeOptions(Options):
     free_bytes: int = 3 * GIB
     pins: dict[str, float] = field(default_factory=dict)
     ranks: int = 4
+    prober: str = ""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

@@ -9,11 +9,11 @@ from wirewatch.core.component import Component, after, fold
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Expect, Ok, Why
 from wirewatch.probes.collector import NAME, probe_component
+from wirewatch.probes.elsewhere import Elsewhere, own_of
 from wirewatch.probes.gate import Facts, Stillness
 from wirewatch.probes.history import History, Limits
 from wirewatch.probes.keeping import boot_id, remember
 from wirewatch.probes.news import News, Place
-from wirewatch.probes.own import read_own
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.records import Damaged, Record
 from wirewatch.probes.values import Memory, Reading
@@ -53,8 +53,9 @@ class Recorded(History):
 
 
 def recall(
-    path: Path | None, hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect
-) -> Component:
+    path: Path | None, hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect,
+    prober: Elsewhere | None = None,
+) -> Component:  # fmt: skip
     """The probe's component as a daemon would have it that starts now and runs no probe.
 
     Without a history it is not known that there is something to probe here: the component takes no part.
@@ -62,7 +63,7 @@ def recall(
     clock = hardware.clock
     if path is None or not path.exists():
         return Component(NAME, Memory(), Ok(None, clock.now(), clock.mono()))
-    own = read_own(hardware, options, expect, boot_id(hardware))
+    own = own_of(hardware, options, expect, boot_id(hardware), prober)
     memory = remember(Recorded(path, clock), clock, policy, None if isinstance(own, Absent) else own)
     now, mono = clock.now(), clock.mono()
     if memory.tried is None:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect
+from wirewatch.probes.elsewhere import Elsewhere, own_of
 from wirewatch.probes.history import History, SetAside
 from wirewatch.probes.news import News, Place
-from wirewatch.probes.own import Own, read_own, unlike
+from wirewatch.probes.own import Own, unlike
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.records import Record
 from wirewatch.probes.understood import understood
@@ -35,8 +36,10 @@ def ended(record: Record, clock: Clock) -> float:
 class Others:
     """Looks for them; for one thread."""
 
-    def __init__(self, history: History, boot_id: str, expect: Expect) -> None:
-        self._history, self._boot_id, self._expect = history, boot_id, expect
+    def __init__(
+        self, history: History, boot_id: str, expect: Expect, prober: Elsewhere | None = None
+    ) -> None:
+        self._history, self._boot_id, self._expect, self._prober = history, boot_id, expect, prober
         self._said: dict[str, Absent | SetAside | None] = {"set aside": history.set_aside}
         self._unmarked: tuple[Place, ...] = ()
 
@@ -53,7 +56,7 @@ class Others:
         if not news.rows:
             self._mark(())
             return Found((), news.newest)
-        own = read_own(hardware, options, self._expect, self._boot_id)
+        own = own_of(hardware, options, self._expect, self._boot_id, self._prober)
         return Found((), seen) if isinstance(own, Absent) else self._take(news, own, hardware.clock)
 
     def _take(self, news: News, own: Own, clock: Clock) -> Found:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wirewatch.cli.checking.look import Look
-from wirewatch.cli.hardware import live, replayed
+from wirewatch.cli.hardware import elsewhere, live, replayed
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
@@ -58,6 +58,7 @@ class Node:
         else:
             self._hardware, self._nvml = live(self._config, state=self._state)
         self._expect = expectations(self._config)
+        self._prober = None if which.replay else elsewhere(self._config, self._hardware)
 
     def look(self) -> Look:
         """A look that can begin. What the daemon remembered is read only: it may still run."""
@@ -81,7 +82,7 @@ class Node:
 
     def _recall(self) -> Component:
         config, history = self._config, self._state.history if self._state else None
-        return recall(history, self._hardware, config.probe, config.policy.probe, self._expect)
+        return recall(history, self._hardware, config.probe, config.policy.probe, self._expect, self._prober)
 
     def probed(self) -> tuple[ProbeTold | None, tuple[Finding, ...]]:
         """The newest complete probe of the history, None where probing is off, and what it found."""
@@ -93,7 +94,10 @@ class Node:
     def probe(self, owner: str, end: float) -> Asked:
         """One probe for who holds the GPUs, over by `end` (monotonic), and again to confirm what it finds."""
         config, wish = self._config, Wish(owner=owner)
-        return ask(self._hardware, config.probe, config.policy.probe, self._expect, wish, self._state, end)
+        return ask(
+            self._hardware, config.probe, config.policy.probe, self._expect, wish, self._state, end,
+            self._prober,
+        )  # fmt: skip
 
     def stop(self) -> None:
         self._nvml.stop()

@@ -18,8 +18,8 @@ SCHEMA: Literal["wirewatch.probed/1"] = "wirewatch.probed/1"
 Outcome = Literal[
     "ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck", "away"
 ]
-"""`ok`: it came to its end, and the judge says what it means. `stuck`: it cannot be killed. `away`: who ran it
-is gone, or did not tell."""
+"""`ok`: it came to its end, and the judge says what it means. `stuck`: it cannot be killed. `away`: who ran
+it is gone, or did not tell."""
 
 
 @dataclass(frozen=True, slots=True)
