@@ -87,7 +87,7 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
         stack.callback(nvml.stop)
         return ask(
             hardware, config.probe, config.policy.probe, expectations(config), wish, state,
-            prober=None if replay else elsewhere(config, hardware),
+            prober=elsewhere(config, hardware),
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.lane import Lane
-from wirewatch.probes.crossing import Came, Looked
+from wirewatch.probes.crossing import Came, Looked, LookOrder
 from wirewatch.probes.facts import nobody, read_facts
 from wirewatch.probes.gate import Reason, Refusal, Stillness, watch_users
 from wirewatch.probes.own import Own, read_own
@@ -50,10 +50,11 @@ class Desk:
         self._still = Stillness()
         self._idle: asyncio.TimerHandle | None = None
 
-    async def look(self, engine: str) -> Looked:
+    async def look(self, order: LookOrder) -> Looked:
         """Who uses the GPUs."""
-        looked = await self._do(lambda: self._look(engine))
-        return Looked(self._hardware.source, "", None, BUSY) if looked is None else looked
+        strange = self._strange(order.engine, live=order.live)
+        looked = None if strange else await self._do(lambda: self._look(order.engine))
+        return Looked("", None, strange or BUSY) if looked is None else looked
 
     async def own(self, wanted: Wanted) -> Own | Absent:
         """What would be measured now, if the gate were open."""
@@ -63,6 +64,9 @@ class Desk:
 
     async def attempt(self, wanted: Wanted, gone: Awaitable[object]) -> Came:
         """A probe, unless the gate is shut; it ends at once when `gone` does, since nobody waits for it."""
+        strange = self._strange(wanted.options.engine, live=wanted.live)
+        if strange is not None:
+            return Came(nobody(self._hardware), strange, None)
         asker, began = _Asker(), time.monotonic()
         waiting = asyncio.ensure_future(gone)
 
@@ -114,14 +118,15 @@ class Desk:
         hardware = self._hardware
         name = hardware.probe.engine(engine)
         if engine == "gloo":
-            return Looked(hardware.source, name, nobody(hardware), None)
+            return Looked(name, nobody(hardware), None)
         gpus = hardware.nvml.gpus()
         if isinstance(gpus, Absent):
+            self._still = Stillness()
             reason = Reason.LOCKED if gpus.why is Why.RELEASED else Reason.BLIND
-            return Looked(hardware.source, name, None, Refusal(reason, f"the prober lists no GPUs: {gpus}"))
+            return Looked(name, None, Refusal(reason, f"the prober lists no GPUs: {gpus}"))
         facts = read_facts(hardware, gpus, slurm=False)
         self._still = watch_users(self._still, facts)
-        return Looked(hardware.source, name, facts, None)
+        return Looked(name, facts, None)
 
     def _attempt(self, wanted: Wanted, asker: _Asker, began: float) -> Came:
         prepared = prepare(self._hardware, self._allowed(wanted), self._still)
@@ -140,6 +145,13 @@ class Desk:
             "probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else ""
         )
         return Came(prepared.facts, None, probed)
+
+    def _strange(self, engine: str, *, live: bool) -> Refusal | None:
+        """A demo may not work real GPUs, nor a node be judged by what was recorded elsewhere."""
+        if engine == "gloo" or live == (self._hardware.source == "live"):
+            return None
+        here, there = ("a recording", "a machine") if live else ("a machine", "a recording")
+        return Refusal(Reason.PROBER_AWAY, f"the prober has {here} before it, and its asker {there}")
 
     def _allowed(self, wanted: Wanted) -> Wanted:
         """What to measure is the asker's word; what harms nobody is this prober's own configuration's."""

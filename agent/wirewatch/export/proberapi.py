@@ -15,7 +15,7 @@ from wirewatch.core.types import Absent
 from wirewatch.export.control import RELEASE, ReleaseDocument, ReleaseOrder, ResumeOrder
 from wirewatch.hw.peers import Peer
 from wirewatch.probes import crossing
-from wirewatch.probes.crossing import Came, Looked
+from wirewatch.probes.crossing import Came, Looked, LookOrder
 from wirewatch.probes.own import Own
 from wirewatch.probes.prepare import Wanted
 
@@ -35,7 +35,7 @@ class Probing:
     `attempt` takes what is wanted and what ends when nobody waits for it any more; `may` says who may ask.
     """
 
-    look: Callable[[str], Awaitable[Looked]]
+    look: Callable[[LookOrder], Awaitable[Looked]]
     attempt: Callable[[Wanted, Awaitable[object]], Awaitable[Came]]
     own: Callable[[Wanted], Awaitable[Own | Absent]]
     release: Callable[[float, str], Awaitable[ReleaseDocument]]
@@ -58,16 +58,21 @@ def prober_application(probing: Probing) -> FastAPI:
         redirect_slashes=False,
     )  # fmt: skip
 
+    said: list[str] = []
+
     @app.exception_handler(_Refused)
     async def refused(request: Request, error: _Refused) -> Response:
-        log.warning("%s of %s refused: %s", request.url.path, _peer(request), error)
+        """A line in the log for each that is not like the one before: an agent asks again and again."""
+        if said != [str(error)]:
+            said[:] = [str(error)]
+            log.warning("%s of %s refused: %s", request.url.path, _peer(request), error)
         return JSONResponse({"detail": str(error)}, error.status)
 
     @app.post(crossing.LOOK)
     async def look(request: Request) -> Response:
         """Who uses the GPUs."""
         order = await _told(request, crossing.LOOK_ORDER, probing)
-        return _json(crossing.LOOKED, await probing.look(order.engine))
+        return _json(crossing.LOOKED, await probing.look(order))
 
     @app.post(crossing.PROBE)
     async def probe(request: Request) -> Response:

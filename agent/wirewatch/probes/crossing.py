@@ -23,23 +23,23 @@ _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 
 @dataclass(frozen=True, slots=True)
 class LookOrder:
-    """`engine` is a name or `auto`."""
+    """`engine` is a name or `auto`; `live`: whether the asker watches a machine, and not a recording."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     engine: str
+    live: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What the prober sees: its `source` as `Hardware.source`, the engine, and who uses the GPUs.
+    """What the prober sees: the engine that `auto` comes to there, and who uses the GPUs.
 
     Without `facts`, `refusal` says why; with them it is None, since the gate is the asker's to ask.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
-    source: str
     engine: str | Absent
     facts: Facts | None
     refusal: Refusal | None

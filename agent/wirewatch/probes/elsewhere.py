@@ -66,28 +66,26 @@ class Elsewhere:
 
     def look(self, engine: str, until: float) -> Looked | Refusal:
         """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
-        body = crossing.LOOK_ORDER.dump_json(LookOrder(engine))
+        body = crossing.LOOK_ORDER.dump_json(LookOrder(engine, self._live))
         until = min(until, self._clock.mono() + LOOK)
         looked = self._ask(crossing.LOOK, body, crossing.LOOKED, until)
         if isinstance(looked, Vanished):
             looked = self._refusal(looked.why)
-        elif not isinstance(looked, Refusal) and engine != "gloo" and (looked.source == "live") != self._live:
-            # Neither may a demo work real GPUs, nor a node be judged by what was recorded elsewhere.
-            looked = self._refusal(f"{self._path}: the prober is {looked.source}, this agent is not")
         self._tell(looked.detail if isinstance(looked, Refusal) else "")
         return looked
 
     def attempt(self, wanted: Wanted, until: float) -> Came | Refusal | Vanished:
         """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
-        came = self._ask(crossing.PROBE, crossing.WANTED.dump_json(wanted), crossing.CAME, until)
+        body = crossing.WANTED.dump_json(replace(wanted, live=self._live))
+        came = self._ask(crossing.PROBE, body, crossing.CAME, until)
         if isinstance(came, Came) and came.probed is not None and (wrong := unsound(came.probed)):
             return Vanished(f"{self._path}: what it measured does not fit together: {wrong}", 0.0)
         return came
 
-    def own(self, options: ProbeOptions, expect: Expect) -> Own | Absent:
-        """What would be measured there now, if the gate were open."""
+    def own(self, options: ProbeOptions, expect: Expect, within: float = LOOK) -> Own | Absent:
+        """What would be measured there now, if the gate were open; `within` seconds."""
         body = crossing.WANTED.dump_json(Wanted(options, "daemon", expect.nvlink_links))
-        own = self._ask(crossing.OWN, body, crossing.OWNED, self._clock.mono() + LOOK)
+        own = self._ask(crossing.OWN, body, crossing.OWNED, self._clock.mono() + within)
         if isinstance(own, Refusal | Vanished):
             return Absent(Why.LOST, own.detail if isinstance(own, Refusal) else own.why)
         return own
@@ -176,12 +174,13 @@ def _detail(answer: bytes) -> str:
 
 
 def own_of(
-    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: Elsewhere | None
-) -> Own | Absent:
+    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: Elsewhere | None,
+    within: float = LOOK,
+) -> Own | Absent:  # fmt: skip
     """What a probe of the daemon's own would be, by who would run it."""
     if prober is None:
         return read_own(hardware, options, expect, boot_id)
-    own = prober.own(options, expect)
+    own = prober.own(options, expect, within)
     return own if isinstance(own, Absent) else replace(own, boot_id=boot_id)
 
 

@@ -17,6 +17,8 @@ DEBUG = "INFO"
 SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING,NET,P2P,SHM,NVLS"
 DYING = 5.0
 """Seconds that a killed worker may take to be gone; the driver takes its memory back meanwhile."""
+REAPING = 1.0
+"""Seconds that killed processes of its group may take to be gone, where they are ours to wait for."""
 LIMIT = 8 << 20
 """Bytes of a document; more is not one of ours."""
 MARKS, MARK_LIMIT = 1000, 4096
@@ -194,7 +196,16 @@ class Worker:
         finally:
             self._stdin.close()
             self._close(self._document, self._mark)
+        self._reap()
         return self._process.returncode
+
+    def _reap(self) -> None:
+        """Wait for what it started: process 1 of a container inherits that, and would collect its remains."""
+        late = time.monotonic() + REAPING
+        with contextlib.suppress(ChildProcessError):
+            while time.monotonic() < late:
+                if os.waitid(os.P_PGID, self.pid, os.WEXITED | os.WNOHANG) is None:
+                    time.sleep(_LOOK)
 
     def exited(self) -> bool:
         """Whether it has ended; it is left there to be waited for. From any thread."""

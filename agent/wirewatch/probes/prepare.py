@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probing.order import Order
@@ -23,8 +23,11 @@ class Wanted:
 
     `links`: how many NVLink links a GPU must have, by the operator's word. `owner` holds the GPUs and asks:
     they count as idle. `force`: beside whoever is there. `within`: seconds from now until the worker must be
-    gone; None for no more than `options.kill_after`.
+    gone; None for no more than `options.kill_after`. `live`: whether who asks watches a machine, and not a
+    recording.
     """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
     options: ProbeOptions
     by: Literal["daemon", "command"]
@@ -32,6 +35,7 @@ class Wanted:
     owner: str | None = None
     force: bool = False
     within: float | None = None
+    live: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from wirewatch.probes.values import Memory, Reading
 T = TypeVar("T")
 MOST = 10
 """Complete probes that are folded: each takes milliseconds, and a job waits."""
+HURRY = 1.0
+"""Seconds for a prober's word on what it would measure; without it no unseen probe of others counts."""
 PATIENCE = 0.3
 """Seconds to wait for those who write."""
 
@@ -63,7 +65,7 @@ def recall(
     clock = hardware.clock
     if path is None or not path.exists():
         return Component(NAME, Memory(), Ok(None, clock.now(), clock.mono()))
-    own = own_of(hardware, options, expect, boot_id(hardware), prober)
+    own = own_of(hardware, options, expect, boot_id(hardware), prober, HURRY)
     memory = remember(Recorded(path, clock), clock, policy, None if isinstance(own, Absent) else own)
     now, mono = clock.now(), clock.mono()
     if memory.tried is None:

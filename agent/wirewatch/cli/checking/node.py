@@ -58,7 +58,7 @@ class Node:
         else:
             self._hardware, self._nvml = live(self._config, state=self._state)
         self._expect = expectations(self._config)
-        self._prober = None if which.replay else elsewhere(self._config, self._hardware)
+        self._prober = elsewhere(self._config, self._hardware)
 
     def look(self) -> Look:
         """A look that can begin. What the daemon remembered is read only: it may still run."""

@@ -1,0 +1,133 @@
+"""The prober as a real process; and as a program: one over a recording, with real workers that misbehave."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+from tests.probes import workers
+from wirewatch import __version__
+from wirewatch.cli import hardware, run
+from wirewatch.hw.local import NoAnswer, request
+from wirewatch.probes import crossing
+from wirewatch.probes.prober import Around, Prober
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = "demo-dgx-h200"
+SOON = 60.0
+COMMAND = (sys.executable, "-m", "wirewatch", "prober")
+WORKING = (sys.executable, "-m", "tests.daemon.proberprocess")
+
+
+class ProberProcess:
+    """A prober, started and listening; killed at the end of the block.
+
+    Args:
+        settings: values to put in the place of constants of the code, by `module.NAME`; of WORKING alone.
+    """
+
+    def __init__(
+        self, folder: Path, arguments: Sequence[str] = (), command: Sequence[str] = COMMAND, worker: str = "",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.socket = str(folder / "prober.sock")
+        self.pid_file = folder / "worker.pid"
+        self._log = folder / "prober.log"
+        environment = {
+            **os.environ, workers.WHICH: worker, workers.PID_FILE: str(self.pid_file),
+            "OUR_SETTINGS": json.dumps(settings or {}),
+        }  # fmt: skip
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--socket", self.socket, *arguments], stderr=log, env=environment, cwd=ROOT
+            )
+        self._wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text("utf-8")
+
+    def _wait(self) -> None:
+        end = time.monotonic() + SOON
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                # No question of ours: any answer will do.
+                request(self.socket, "GET", "/", None, 5.0)
+            except NoAnswer:
+                time.sleep(0.02)
+            else:
+                return
+        self.process.kill()
+        self.process.wait()
+        raise AssertionError(f"the prober did not start: {self.log}")
+
+    def ask(
+        self, target: str, body: bytes, version: str = __version__, deadline: float = SOON
+    ) -> tuple[int, Any]:
+        headers = ((crossing.VERSION, version),)
+        status, answer = request(self.socket, "POST", target, body, deadline, headers=headers)
+        return status, json.loads(answer)
+
+    def worker(self) -> int:
+        """The process id of the newest worker, once there is one."""
+        end = time.monotonic() + SOON
+        while not self.pid_file.exists():
+            assert time.monotonic() < end, f"no worker: {self.log}"
+            time.sleep(0.01)
+        return int(self.pid_file.read_text("utf-8"))
+
+    def terminate(self) -> tuple[int, float]:
+        """SIGTERM; the exit status and the seconds until it."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(SOON)
+        return status, time.monotonic() - began
+
+
+def working(folder: Path, worker: str, *arguments: str, **settings: Any) -> ProberProcess:
+    """A prober of the demo node's GPUs, whose workers are real: one of tests.probes.workers, or a module."""
+    told = {name.replace("__", "."): value for name, value in settings.items()}
+    return ProberProcess(folder, ("--replay", DEMO, *arguments), WORKING, worker, told)
+
+
+class Real(Prober):
+    """Real workers, for GPUs that are recorded."""
+
+    def engine(self, wanted: str) -> str:
+        return "nccl" if wanted == "auto" else wanted
+
+
+def main() -> None:
+    """`wirewatch prober`, whose recorded GPUs are probed by real workers."""
+    for name, value in json.loads(os.environ["OUR_SETTINGS"]).items():
+        module, _, constant = name.rpartition(".")
+        setattr(import_module(f"wirewatch.{module}"), constant, value)
+    made, worker = hardware.replayed, os.environ[workers.WHICH]
+    command = ("-m", worker) if "." in worker else workers.COMMAND
+
+    def replayed(*arguments: Any, **options: Any) -> Any:
+        node, nvml = made(*arguments, **options)
+        around = Around(nvml, node.sysfs, node.clock)
+        return replace(node, probe=Real(around, None, command=command)), nvml
+
+    hardware.replayed = replayed
+    sys.exit(run(["prober", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()
