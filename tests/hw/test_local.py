@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,72 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.hw.listening import Behaviour, Listen, drain, listening, says
 from wirewatch.hw.local import STRANGE, NoAnswer, request
 
 GOOD = b'HTTP/1.1 503 Service Unavailable\r\ncontent-length: 11\r\nX: y\r\n\r\n{"ok": "no"}'[:-1]
 SHORT = 0.3
 SOON = 10.0
-Behaviour = Callable[[socket.socket], None]
-Listen = Callable[[Behaviour], str]
-
-
-def more(client: socket.socket) -> bytes:
-    """Raises ConnectionError when no more comes."""
-    data = client.recv(65536)
-    if not data:
-        raise ConnectionError
-    return data
-
-
-def drain(client: socket.socket) -> bytes:
-    """What was asked, head and body."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        data += more(client)
-    head, _, body = data.partition(b"\r\n\r\n")
-    lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.startswith(b"Content-Length:")]
-    while lengths and len(body) < int(lengths[0]):
-        body += more(client)
-    return head + b"\r\n\r\n" + body
 
 
 @pytest.fixture
 def listen(tmp_path: Path) -> Iterator[Listen]:
-    """Listens, and treats everybody who comes in some way."""
-    servers: list[socket.socket] = []
-
-    def start(behave: Behaviour) -> str:
-        path = tmp_path / f"{len(servers)}.sock"
-        server = socket.socket(socket.AF_UNIX)
-        server.bind(str(path))
-        server.listen(8)
-        servers.append(server)
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    client, _ = server.accept()
-                    with client, suppress(OSError):
-                        behave(client)
-
-        threading.Thread(target=serve, daemon=True).start()
-        return str(path)
-
-    yield start
-    for server in servers:
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
-
-
-def says(answer: bytes, *, piece: int = 1 << 20, pause: float = 0.0, stays: float = 0.0) -> Behaviour:
-    def behave(client: socket.socket) -> None:
-        drain(client)
-        for start in range(0, len(answer), piece):
-            client.sendall(answer[start : start + piece])
-            time.sleep(pause)
-        time.sleep(stays)
-
-    return behave
+    with listening(tmp_path) as start:
+        yield start
 
 
 def refused(path: str, deadline: float = SOON) -> str:
