@@ -67,3 +67,30 @@ def test_an_interrupted_command_ends_it_and_leaves_nothing(tmp_path: Path, worke
         assert process.wait(5) == -signal.SIGINT
         assert dies(pid, 0.0)
         assert list((tmp_path / "temporary").iterdir()) == []
+
+
+HEIR = """
+import ctypes, os, sys, tempfile
+from pathlib import Path
+from tests.probes.rig import Rig
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+folder = Path(sys.argv[1])
+rig = Rig(folder)
+for name in ("parent", "fallen_parent", "good"):
+    rig.run(name)
+    try:
+        print(name, os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+    except ChildProcessError:
+        print(name, "no child is left")
+"""
+
+
+def test_process_1_of_a_container_collects_no_remains_of_workers(tmp_path: Path) -> None:
+    """Who inherits orphans stands for it: what a worker leaves behind is killed, and waited for."""
+    done = subprocess.run(
+        [sys.executable, "-c", HEIR, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        f"{name} no child is left" for name in ("parent", "fallen_parent", "good")
+    ]
