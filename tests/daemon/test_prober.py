@@ -1,11 +1,14 @@
 """An agent and its prober, processes of their own with real workers, and all that can come between them."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,11 +198,11 @@ def test_one_that_hangs_costs_a_probe_and_nothing_else(tmp_path: Path) -> None:
         prober.process.send_signal(signal.SIGSTOP)
         reply = running.wait(PROBES, "prober_away")
         assert "no answer within" in reply.text
+        running.wait("/metrics", 'wirewatch_probe_skips_total{reason="prober_away"} 1')
         began = time.monotonic()
         no_finding(running)
         assert time.monotonic() - began < STOP
         prober.process.send_signal(signal.SIGCONT)
-        running.wait("/metrics", 'wirewatch_probe_skips_total{reason="prober_away"} 1')
         running.wait(PROBES, '"open":true')
         prober.process.send_signal(signal.SIGSTOP)
         status, seconds = running.terminate()
@@ -250,6 +253,39 @@ def test_release_reaches_the_prober_in_the_middle_of_a_probe(tmp_path: Path) -> 
         prober.pid_file.unlink()
         assert request(control, "POST", "/resume", b"{}", STOP)[0] == 200
         assert prober.worker() != worker
+
+
+def test_a_release_outlives_the_agent_in_the_prober_and_can_be_ended_by_the_next(tmp_path: Path) -> None:
+    control = str(tmp_path / "control.sock")
+    with working(tmp_path, "good") as prober:
+        with agent(tmp_path) as running:
+            running.wait(PROBES, '"outcome":"ok"')
+            assert request(control, "POST", "/release", b'{"seconds": 600}', STOP)[0] == 200
+            running.process.kill()
+            running.process.wait(STOP)
+        with agent(tmp_path) as running:
+            running.wait(PROBES, "the prober lists no GPUs: released: released until")
+            assert probes(running)["gate"]["reason"] == "locked"
+            assert b"nothing was released" in request(control, "POST", "/resume", b"{}", STOP)[1]
+            running.wait(PROBES, '"outcome":"ok"')
+            no_finding(running)
+        assert "GPUs are watched again" in prober.log
+
+
+def test_a_check_for_an_owner_asks_the_prober(tmp_path: Path) -> None:
+    def why() -> str:
+        file = tmp_path / "wirewatch.toml"
+        file.write_text(config(tmp_path), "utf-8")
+        command = [sys.executable, "-m", "wirewatch", "check", "--replay", DEMO, "--config", str(file)]
+        done = subprocess.run(
+            [*command, "--owner", "slurm:7", "--deadline", "40s", "--json"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return str(json.loads(done.stdout)["why"])
+
+    assert "no such socket; does the prober run?" in why()
+    with working(tmp_path, "good"):
+        assert "slurm:7 holds no GPU here" in why()
 
 
 def test_whether_a_prober_that_hangs_has_let_go_is_not_known_and_told(tmp_path: Path) -> None:
@@ -361,21 +397,25 @@ def test_a_storm_of_callers_is_told_to_come_back(nonsense: ProberProcess) -> Non
     until(lambda: not isinstance(elsewhere(nonsense).look("auto", SystemClock().mono() + 10), Refusal))
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may walk to, which none of pytest's is."""
+    with tempfile.TemporaryDirectory(prefix="wirewatch-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @ROOT
-def test_only_the_sockets_user_and_group_may_ask(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents:
-        if folder.name.startswith(("pytest-", "popen-")):
-            folder.chmod(0o755)
+def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
     look = "there.look('auto', soon)"
-    with working(tmp_path, "good") as prober:
+    with working(open_folder, "good") as prober:
         place = Path(prober.socket)
         assert place.stat().st_mode & 0o777 == 0o660
         assert "not allowed; ask as the user that the prober runs as" in as_nobody(prober, look)
         place.chmod(0o666)
         assert f"uid {NOBODY}" in as_nobody(prober, look)
         assert "may not ask here" in as_nobody(prober, look)
-    with working(tmp_path, "good", "--group", str(NOBODY)) as prober:
+    with working(open_folder, "good", "--group", str(NOBODY)) as prober:
         assert Path(prober.socket).stat().st_gid == NOBODY
         assert as_nobody(prober, look) == ""
         assert "is for root alone" in as_nobody(prober, "there.attempt(forced, soon)")

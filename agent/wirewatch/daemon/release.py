@@ -57,6 +57,10 @@ class Handles:
         self.nvml.resume()
         if self.prober is not None:
             self.prober.resume()
+        self.open_elsewhere()
+
+    def open_elsewhere(self) -> None:
+        """The prober may hold GPUs again. Blocks, but not for long."""
         if self.elsewhere is not None:
             self.elsewhere.resume()
 
@@ -113,6 +117,8 @@ class Release:
         began = self._clock.mono()
         async with self._order:
             if not self._until:
+                # But a prober may be, by the word of an agent that ended since.
+                await self._do(self._handles.open_elsewhere)
                 return self._document(0.0, LetGo(), "nothing was released")
             await self._take_back(f"asked by {printable(by)}")
             return self._document(self._clock.mono() - began, LetGo(), "taken back")

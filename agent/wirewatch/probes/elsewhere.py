@@ -79,7 +79,8 @@ class Elsewhere:
         body = crossing.WANTED.dump_json(replace(wanted, live=self._live))
         came = self._ask(crossing.PROBE, body, crossing.CAME, until)
         if isinstance(came, Came) and came.probed is not None and (wrong := unsound(came.probed)):
-            return Vanished(f"{self._path}: what it measured does not fit together: {wrong}", 0.0)
+            why = f"{self._path}: what it measured does not fit together: {wrong}"
+            return Vanished(why, came.probed.held_seconds)
         return came
 
     def own(self, options: ProbeOptions, expect: Expect, within: float = LOOK) -> Own | Absent:
