@@ -383,6 +383,7 @@ def test_nobody_talks_for_long_nor_much(nonsense: ProberProcess) -> None:
             assert b"200" not in client.recv(1000)
             assert time.monotonic() - began < STOP
     assert nonsense.ask(crossing.LOOK, b'{"engine": "auto", "live": false}')[0] == 200
+    assert "Traceback" not in nonsense.log
 
 
 def test_a_storm_of_callers_is_told_to_come_back(nonsense: ProberProcess) -> None:

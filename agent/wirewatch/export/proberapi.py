@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
 
 from wirewatch import __version__
 from wirewatch.core.types import Absent
@@ -136,6 +137,8 @@ async def _told(request: Request, adapter: TypeAdapter[T], probing: Probing) -> 
         )
     try:
         return adapter.validate_json(await request.body())
+    except ClientDisconnect as error:
+        raise _Refused(UNUSABLE, "half a question") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "order"
