@@ -29,10 +29,16 @@ class _Section(BaseModel):
 
 
 class Listen(_Section):
-    """`address` is HOST:PORT for HTTP; `socket` a path for local callers, "" for none."""
+    """`address` is HOST:PORT for HTTP; `socket` a path for local callers, "" for none.
+
+    `web_config`: the file that says who may ask at the address and how, "" for anybody. `hosts`: names by
+    which the address may be asked; on a loopback address beside its own, elsewhere any when there are none.
+    """
 
     address: str = "127.0.0.1:9410"
     socket: str | None = None
+    web_config: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 class StateSection(_Section):

@@ -32,7 +32,7 @@ interval = 0.3
 """
 SOON = 60.0
 """Seconds in which anything that shall happen has happened, also on a machine with much else to do."""
-_URL = re.compile(r"(http://\S+)/metrics")
+_URL = re.compile(r"(https?://\S+)/metrics")
 
 
 @dataclass(frozen=True)

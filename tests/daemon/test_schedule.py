@@ -166,7 +166,5 @@ def test_a_daemon_whose_verdict_breaks_ends_and_does_not_go_on_with_an_old_one()
     hardware, nvml = replayed("h200x8", (), loop=False)
     topologies = Topologies(Desk(None, SystemClock()), SystemClock())
     with tcp("127.0.0.1", 0) as server, pytest.raises(ExceptionGroup) as error:
-        serve(
-            [broken], hardware, Expect(), Sockets([server]), Handles(nvml), topologies, Remembered(nonsense)
-        )
+        serve([broken], hardware, Expect(), Sockets(server), Handles(nvml), topologies, Remembered(nonsense))
     assert error.group_contains(TypeError)

@@ -1,7 +1,6 @@
 """`wirewatch serve`: the daemon."""
 
 import logging
-import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.hw.nvml.client import NvmlClient
 
 if TYPE_CHECKING:
+    from wirewatch.cli.port import Port
     from wirewatch.daemon.drift import Topologies
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
@@ -34,6 +34,9 @@ _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 @click.command()
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
 @click.option("--listen", help="HOST:PORT for HTTP, instead of the configuration's.")
+@click.option(
+    "--web-config", help="File with TLS, users and tokens for HTTP, instead of the configuration's."
+)
 @click.option("--replay", help="Play a recording: a folder, or the name of a bundled one.")
 @click.option(
     "--overlay", "overlays", multiple=True,
@@ -42,10 +45,11 @@ _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 @click.option("--loop", is_flag=True, help="Play the recording again and again, its counters continued.")
 @click.option("--demo", is_flag=True, help="The GPUs found here, else a bundled recording, looped.")
 def serve(
-    *, config_file: Path | None, listen: str | None, replay: str | None, overlays: Sequence[str], loop: bool,
-    demo: bool,
+    *, config_file: Path | None, listen: str | None, web_config: str | None, replay: str | None,
+    overlays: Sequence[str], loop: bool, demo: bool,
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
+    from wirewatch.cli.port import announce, guard
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
     from wirewatch.daemon.service import serve as run_daemon
@@ -61,10 +65,10 @@ def serve(
             address(listen)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
-    host, port = address(listen or config.listen.address)
     with ExitStack() as stack:
         state = _state(config, replay, stack)
-        sockets = _sockets(host, port, _socket_path(config, replay), stack)
+        web = guard(config.listen, listen, web_config, stack)
+        sockets = _sockets(web, _socket_path(config, replay), stack)
         hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
         stack.callback(nvml.stop)
         hints = Hints()
@@ -72,7 +76,7 @@ def serve(
         prober = _elsewhere(config, hardware)
         probing = _probing(config, hardware, state, prober, stack, hints)
         components = (*map(hints.heard, collectors), *probing, *drifting)
-        _announce(hardware, sockets.questions[0])
+        announce(hardware, *web)
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
             _remembered(config, hardware, state), _place(config, hardware),
@@ -182,15 +186,13 @@ def _socket_path(config: Config, replay: str | None) -> str:
     return "" if replay else default_path()
 
 
-def _sockets(host: str, port: int, path: str, stack: ExitStack) -> "Sockets":
+def _sockets(port: "Port", path: str, stack: ExitStack) -> "Sockets":
     from wirewatch.daemon.service import Sockets
-    from wirewatch.daemon.sockets import control, local, tcp
+    from wirewatch.daemon.sockets import control, local
 
-    questions = [stack.enter_context(tcp(host, port))]
     if not path:
-        return Sockets(questions)
-    questions.append(stack.enter_context(local(path)))
-    return Sockets(questions, stack.enter_context(control(path)))
+        return Sockets(*port)
+    return Sockets(*port, stack.enter_context(local(path)), stack.enter_context(control(path)))
 
 
 def _elsewhere(config: Config, hardware: Hardware) -> "Elsewhere | None":
@@ -206,11 +208,3 @@ def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -
     from wirewatch.probes.prober import Prober
 
     return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None, prober)
-
-
-def _announce(hardware: Hardware, server: socket.socket) -> None:
-    host, port = server.getsockname()[:2]
-    base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    log.info("%s: reading %s", hardware.source, hardware.about)
-    for path in ("/", "/metrics", "/health", "/api/v1/state"):
-        log.info("%s%s", base, path)

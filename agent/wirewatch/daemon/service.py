@@ -14,6 +14,7 @@ from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board
+from wirewatch.daemon.door import LOCAL, Doors
 from wirewatch.daemon.drift import Topologies
 from wirewatch.daemon.keeper import Keeper
 from wirewatch.daemon.orders import Orders
@@ -23,6 +24,7 @@ from wirewatch.daemon.server import Server, server
 from wirewatch.export.control import Control, control_application
 from wirewatch.export.http import Status, application
 from wirewatch.export.page.told import NO_PLACE, Place
+from wirewatch.export.web.guard import Application, Web, guarded
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.policy import VerdictPolicy
 
@@ -40,9 +42,11 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Listening sockets: those for questions, and the one for orders where there is one."""
+    """Listening sockets: the port, which `web` guards, and local ones for questions and orders, if any."""
 
-    questions: Sequence[socket.socket]
+    port: socket.socket
+    web: Web = field(default_factory=Web)
+    questions: socket.socket | None = None
     orders: socket.socket | None = None
 
 
@@ -73,23 +77,33 @@ async def _serve(
     status = Status(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,
+        web=sockets.web.counts,
     )  # fmt: skip
-    servers = [(server(application(status)), list(sockets.questions))]
+    servers = _questions(application(status), sockets)
     if sockets.orders is not None:
         orders = Orders(board, hardware.clock)
         control = Control(release.begin, release.end, orders.of_finding, topologies.accept)
-        servers.append((server(control_application(control)), [sockets.orders]))
+        servers.append((server(control_application(control)), sockets.orders))
     await _until_told(schedule, servers)
 
 
-async def _until_told(schedule: Schedule, servers: Sequence[tuple[Server, Sequence[socket.socket]]]) -> None:
+def _questions(app: Application, sockets: Sockets) -> list[tuple[Server, socket.socket]]:
+    """The same interface at the port, guarded, and at the local socket, whose file says who may."""
+    web = sockets.web
+    servers = [(server(guarded(app, web), **Doors(web.counts, web).options()), sockets.port)]
+    if sockets.questions is not None:
+        servers.append((server(app, **Doors(web.counts, bounds=LOCAL).options()), sockets.questions))
+    return servers
+
+
+async def _until_told(schedule: Schedule, servers: Sequence[tuple[Server, socket.socket]]) -> None:
     """Poll and serve until a signal; a daemon that polls no more ends, for whoever starts it again."""
     loop = asyncio.get_running_loop()
 
     def stop(why: str) -> None:
         log.info("%s: stopping", why)
-        for one, _ in servers:
-            one.stop()
+        for running, _ in servers:
+            running.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
@@ -98,7 +112,7 @@ async def _until_told(schedule: Schedule, servers: Sequence[tuple[Server, Sequen
     gc.freeze()
     polling = asyncio.create_task(schedule.run())
     polling.add_done_callback(lambda _: stop("polling has ended"))
-    await asyncio.gather(*(one.serve(sockets=list(listening)) for one, listening in servers))
+    await asyncio.gather(*(running.serve(sockets=[listening]) for running, listening in servers))
     polling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await polling

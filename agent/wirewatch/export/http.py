@@ -13,6 +13,7 @@ from wirewatch.export.evidence import evidence
 from wirewatch.export.page.route import About, Pages, add_page
 from wirewatch.export.page.told import Place
 from wirewatch.export.prometheus import Exposition
+from wirewatch.export.web.counts import Counts
 from wirewatch.verdict.node import Judged
 from wirewatch.verdict.orders import OrderError
 from wirewatch.verdict.policy import VerdictPolicy
@@ -33,6 +34,7 @@ class Status:
     released_until: Callable[[], float] = lambda: 0.0
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     place: Place = field(default_factory=Place)
+    web: Counts = field(default_factory=Counts)
 
     def daemon(self) -> documents.Daemon:
         """What the daemon says of itself now."""
@@ -53,7 +55,8 @@ def application(status: Status) -> FastAPI:
     @app.get("/metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
-        text, content_type = exposition.render(status.node(), request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        text, content_type = exposition.render(status.node(), accept, status.web.told)
         return Response(text, headers={"content-type": content_type})
 
     @app.get("/livez")

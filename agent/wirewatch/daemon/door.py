@@ -1,0 +1,234 @@
+"""The first moments of a connection, and what it may take of us: how many, TLS, how long."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from wirewatch.export.web.counts import Counts
+from wirewatch.export.web.guard import CERTIFICATE, Web
+from wirewatch.export.web.settings import Settings
+from wirewatch.export.web.throttle import origin
+
+HANDSHAKE = 10.0
+"""Seconds for a TLS handshake."""
+HEAD = 16 << 10
+"""Bytes of a request's line and headers."""
+GOODBYE = 2.0
+"""Seconds for the end of a TLS connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many connections there may be, in all and from one address, and how long each may take.
+
+    `patience`: seconds until it must have been answered, from its beginning and from the end of each answer.
+    Slow heads, slow bodies and slow readers are one to that.
+    """
+
+    connections: int = 64
+    of_one: int = 16
+    patience: float = 30.0
+
+
+LOCAL = Bounds(connections=128, of_one=64)
+"""Of the local socket, where every job's start may ask."""
+
+
+@dataclass(slots=True)
+class Doors:
+    """All connections of one listener; `web` is None for a listener without TLS.
+
+    Who connects over a unix socket is told apart by user, else by address.
+    """
+
+    counts: Counts
+    web: Web | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+    _inside: Counter[str] = field(default_factory=Counter)
+
+    def enter(self, who: str) -> bool:
+        """Count one in, if there is room."""
+        if self._inside.total() >= self.bounds.connections or self._inside[who] >= self.bounds.of_one:
+            self.counts.refuse("connections", who)
+            return False
+        self._inside[who] += 1
+        return True
+
+    def leave(self, who: str) -> None:
+        self._inside[who] -= 1
+        if not self._inside[who]:
+            del self._inside[who]
+
+    def options(self) -> dict[str, Any]:
+        """What uvicorn must know of them. It warns of each request that is none; those are counted instead."""
+        return {"http": self.protocol(), "h11_max_incomplete_event_size": HEAD, "log_level": "error"}
+
+    def protocol(self) -> type[asyncio.Protocol]:
+        """What uvicorn makes of each connection to this listener."""
+        doors = self
+
+        class OfTheseDoors(Door):
+            def __init__(
+                self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any],
+                _loop: asyncio.AbstractEventLoop | None = None,
+            ) -> None:  # fmt: skip
+                super().__init__(doors, _Made(config, server_state, app_state))
+
+        return OfTheseDoors
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What uvicorn gives to a protocol of its own."""
+
+    config: uvicorn.Config
+    state: ServerState
+    app_state: dict[str, Any]
+
+
+class Door(asyncio.Protocol):
+    """Lets a connection in, after a TLS handshake where there is TLS, and hands it to uvicorn's protocol.
+
+    The handshake is ours and not the listener's, so that each takes the certificate that holds then.
+    """
+
+    def __init__(self, doors: Doors, made: _Made) -> None:
+        self._doors = doors
+        self._made = made
+        self._who = ""
+        self._shaking: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams have no other
+        self._who = _who(transport)
+        if not self._doors.enter(self._who):
+            transport.abort()
+            return
+        settings = self._doors.web.look() if self._doors.web else None
+        if settings is None or settings.tls is None:
+            self._admit(transport, b"", certificate=False)
+            return
+        # Nothing may be read before the handshake reads it.
+        transport.pause_reading()
+        self._shaking = asyncio.get_running_loop().create_task(
+            self._shake_hands(transport, settings, settings.tls)
+        )
+
+    async def _shake_hands(self, raw: asyncio.Transport, settings: Settings, tls: ssl.SSLContext) -> None:
+        early = _Early()
+        admitted = False
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                raw,
+                early,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE,
+                ssl_shutdown_timeout=GOODBYE,
+            )
+            # It is None where the other end has gone meanwhile.
+            if transport is not None and not early.lost:
+                admitted = self._admit_named(transport, bytes(early.data), settings)
+        except OSError as error:
+            self._doors.counts.refuse("tls", self._who, _why(error))
+        finally:
+            if not admitted:
+                self._doors.leave(self._who)
+
+    def _admit_named(self, transport: asyncio.Transport, early: bytes, settings: Settings) -> bool:
+        """Whether the certificate has a name that is allowed, where there are such."""
+        certificate = transport.get_extra_info("peercert")
+        if certificate and not settings.admits(certificate):
+            self._doors.counts.refuse("certificate_name", self._who)
+            transport.abort()
+            return False
+        self._admit(transport, early, certificate=bool(certificate))
+        return True
+
+    def _admit(self, transport: asyncio.Transport, early: bytes, *, certificate: bool) -> None:
+        made = self._made
+        inner = _Bounded(made, self._doors, self._who, {CERTIFICATE: certificate})
+        transport.set_protocol(inner)
+        inner.connection_made(transport)
+        if early:
+            inner.data_received(early)
+
+
+class _Early(asyncio.Protocol):
+    """Keeps what arrives with the last bytes of a handshake, until somebody takes the connection over."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.lost = True
+
+
+class _Bounded(H11Protocol):
+    """uvicorn's protocol, with an end to its patience for who asks nothing or does not read the answer."""
+
+    def __init__(self, made: _Made, doors: Doors, who: str, state: dict[str, Any]) -> None:
+        super().__init__(made.config, made.state, {**made.app_state, **state})
+        self._doors = doors
+        self._who = who
+        self._overdue: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._doors.counts.refuse("malformed", self._who)
+        super().send_400_response(msg)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+        self._doors.leave(self._who)
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+        self._overdue = self.loop.call_later(self._doors.bounds.patience, self._too_late)
+
+    def _too_late(self) -> None:
+        self._doors.counts.refuse("slow", self._who)
+        self.transport.abort()
+
+
+def _why(error: OSError) -> str:
+    """What OpenSSL says, in its own words and without what the other end sent."""
+    told = getattr(error, "verify_message", "") or getattr(error, "reason", "")
+    return str(told or error.strerror or type(error).__name__)
+
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+def _who(transport: asyncio.Transport) -> str:
+    """The user at the other end of a unix socket, else the address."""
+    end = transport.get_extra_info("socket")
+    if end.family == socket.AF_UNIX:
+        told = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return f"user {_CREDENTIALS.unpack(told)[1]}"
+    with contextlib.suppress(IndexError, TypeError):
+        return origin(transport.get_extra_info("peername")[0])
+    return ""

@@ -1,0 +1,156 @@
+"""Between the port and the interface: who asks, by which name, and whether he may."""
+
+import binascii
+import hashlib
+import hmac
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from wirewatch.export.web.counts import Counts
+from wirewatch.export.web.hosts import Hosts
+from wirewatch.export.web.settings import Settings
+from wirewatch.export.web.throttle import PAUSE, Word, origin
+
+if TYPE_CHECKING:
+    # They load YAML and bcrypt, which a port without a web configuration does without.
+    from wirewatch.export.web.current import Current
+    from wirewatch.export.web.passwords import Passwords
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CERTIFICATE = "wirewatch.certificate"
+"""Where the scope's state says that a verified client certificate was given."""
+_BODY = {401: b"who are you?\n", 421: b"not by that name\n", 429: b"later\n"}
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why not, as a reason to be counted and as an answer."""
+
+    reason: str
+    status: int
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """What guards a port; `current` and `passwords` are None without a web configuration."""
+
+    counts: Counts = field(default_factory=Counts)
+    hosts: Hosts = field(default_factory=Hosts)
+    current: "Current | None" = None
+    passwords: "Passwords | None" = None
+
+    def look(self) -> Settings:
+        """What holds now."""
+        return self.current.look() if self.current is not None else _PLAIN
+
+
+_PLAIN = Settings()
+
+
+def guarded(application: Application, web: Web) -> Application:
+    """The application, for those who may."""
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        settings = web.look()
+        send = _with_headers(send, settings.headers)
+        refusal = await _refusal(scope, settings, web)
+        if refusal is None:
+            await application(scope, receive, send)
+            return
+        web.counts.refuse(refusal.reason, _address(scope))
+        await _answer(send, refusal)
+
+    return guard
+
+
+async def _refusal(scope: Scope, settings: Settings, web: Web) -> Refusal | None:
+    headers = dict(scope["headers"])
+    if not web.hosts.answers(headers.get(b"host")):
+        return Refusal("host", 421)
+    if scope["path"] in settings.excluded:
+        return None
+    if settings.certificate and not scope["state"].get(CERTIFICATE):
+        return Refusal("certificate_missing", 401)
+    if not settings.asks:
+        return None
+    return await _who(headers.get(b"authorization", b""), settings, web.passwords, _address(scope))
+
+
+async def _who(
+    header: bytes, settings: Settings, passwords: "Passwords | None", address: str
+) -> Refusal | None:
+    scheme, _, given = header.partition(b" ")
+    word = Word.WRONG
+    if not header:
+        return Refusal("credentials_missing", 401, _challenges(settings))
+    if scheme.lower() == b"bearer" and settings.tokens:
+        word = Word.RIGHT if _token(settings.tokens, given.strip()) else Word.WRONG
+    elif scheme.lower() == b"basic" and settings.users and passwords is not None:
+        user, password = _basic(given)
+        if user is not None:
+            word = await passwords.check(settings.users, user, password, origin(address))
+    if word is Word.BUSY:
+        return Refusal("throttled", 429, ((b"retry-after", b"%d" % PAUSE),))
+    return None if word is Word.RIGHT else Refusal("credentials_wrong", 401, _challenges(settings))
+
+
+def _token(tokens: Mapping[str, bytes], given: bytes) -> bool:
+    """Whether it is one of them; all are compared, whatever the first ones are."""
+    digest = hashlib.sha256(given).digest()
+    return sum(hmac.compare_digest(digest, known) for known in tokens.values()) > 0
+
+
+def _basic(given: bytes) -> tuple[str | None, bytes]:
+    """User and password; None for what is neither."""
+    try:
+        user, colon, password = b64decode(given.strip(), validate=True).partition(b":")
+        return (user.decode() if colon else None), password
+    except (binascii.Error, UnicodeDecodeError):
+        return None, b""
+
+
+def _challenges(settings: Settings) -> Headers:
+    known = (
+        (settings.users, b'Basic realm="wirewatch", charset="UTF-8"'),
+        (settings.tokens, b'Bearer realm="wirewatch"'),
+    )
+    return tuple((b"www-authenticate", told) for have, told in known if have)
+
+
+def _address(scope: Scope) -> str:
+    return str(scope["client"][0]) if scope["client"] else ""
+
+
+def _with_headers(send: Send, wanted: Headers) -> Send:
+    """Sends with headers of the configuration, which take the place of the interface's own."""
+    if not wanted:
+        return send
+    names = {name for name, _ in wanted}
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+            message["headers"] = [*own, *wanted]
+        await send(message)
+
+    return sending
+
+
+async def _answer(send: Send, refusal: Refusal) -> None:
+    body = _BODY[refusal.status]
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        *refusal.headers,
+    ]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,124 @@
+"""The web configuration file: what it means, and one clear line for what it cannot mean."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wirewatch.export.web.file import WebConfigError, parse
+
+FILE = Path("web.yml")
+HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
+TLS = "tls_server_config:\n  cert_file: a.crt\n  key_file: a.key\n"
+
+
+def refused(text: str) -> str:
+    with pytest.raises(WebConfigError) as caught:
+        parse(text, FILE)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("web.yml: ")
+    return line
+
+
+def test_everything_that_can_be_said() -> None:
+    file = parse(
+        f"""
+        tls_server_config:
+          cert_file: tls.crt
+          key_file: tls.key
+          client_auth_type: RequireAndVerifyClientCert
+          client_ca_file: ca.crt
+          client_allowed_sans: [prometheus.monitoring.svc]
+          min_version: TLS13
+          max_version: TLS13
+          cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]
+          prefer_server_cipher_suites: false
+        http_server_config:
+          http2: false
+          headers:
+            X-Frame-Options: deny
+            Strict-Transport-Security: ""
+        basic_auth_users:
+          prometheus: {HASH}
+        bearer_tokens:
+          grafana: sha256:{"0f" * 32}
+        bearer_token_files:
+          other: token
+        auth_excluded_paths: [/livez]
+        """,
+        FILE,
+    )
+    tls = file.tls_server_config
+    assert tls is not None
+    assert (tls.requires, tls.verifies, tls.client_allowed_sans) == (
+        True,
+        True,
+        ("prometheus.monitoring.svc",),
+    )
+    assert file.http_server_config.headers.pairs() == ((b"x-frame-options", b"deny"),)
+    assert (file.basic_auth_users, file.auth_excluded_paths) == ({"prometheus": HASH}, ("/livez",))
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "basic_auth_users:\ntls_server_config:\n", "{}"])
+def test_nothing_said_is_plain_http_for_everybody(text: str) -> None:
+    file = parse(text, FILE)
+    assert (file.tls_server_config, file.basic_auth_users) == (None, {})
+    assert file.auth_excluded_paths == ("/livez", "/readyz")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tls_server_confg: {}", "unknown key 'tls_server_confg'"),
+        (TLS + "  cert: x", "unknown key 'tls_server_config.cert'"),
+        (TLS + "  curve_preferences: [X25519]", "unknown key 'tls_server_config.curve_preferences'"),
+        ("rate_limit: {burst: 1}", "unknown key 'rate_limit'"),
+        ("tls_server_config: {cert_file: a}", "tls_server_config.key_file: Field required"),
+        ("tls_server_config: {cert_file: '', key_file: b}", "tls_server_config.cert_file"),
+        (TLS + "  min_version: TLS11", "tls_server_config.min_version: Input should be 'TLS12' or 'TLS13'"),
+        (TLS + "  min_version: TLS13\n  max_version: TLS12", "min_version is above max_version"),
+        (TLS + "  client_auth_type: RequireAnyClientCert", "nobody verifies"),
+        (TLS + "  client_auth_type: RequireAndVerifyClientCert", "belong together"),
+        (TLS + "  client_ca_file: ca.crt", "belong together"),
+        (TLS + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: a\n  client_allowed_sans: [b]",
+         "client_allowed_sans needs"),
+        (TLS + "  prefer_server_cipher_suites: 'yes'", "prefer_server_cipher_suites"),
+        ("http_server_config: {http2: true}", "HTTP/1.1 alone"),
+        ("http_server_config: {headers: {X-Other: a}}", "unknown key 'http_server_config.headers.X-Other'"),
+        ("http_server_config: {headers: {X-Frame-Options: ALLOWALL}}", "X-Frame-Options"),
+        ('http_server_config: {headers: {X-XSS-Protection: "1\\r\\nA: b"}}', "X-XSS-Protection"),
+        ("basic_auth_users: {a: secret}", "basic_auth_users.a: is no bcrypt hash"),
+        (f"basic_auth_users: {{a: {HASH.replace('$10$', '$15$')}}}", "cost of 4 to 14"),
+        (f"basic_auth_users: {{'a:b': {HASH}}}", "basic_auth_users.a:b"),
+        (f"basic_auth_users: {{1: {HASH}}}\nbearer_tokens: {{2: 2000-01-01}}", "dates mean nothing"),
+        ("basic_auth_users: [a]", "basic_auth_users"),
+        ("bearer_tokens: {a: secret}", "is no sha256:"),
+        ("auth_excluded_paths: [livez]", "auth_excluded_paths.0"),
+        ("a: 1\na: 2", "line 2: key 'a' stands there twice"),
+        (f"basic_auth_users:\n  a: {HASH}\n  a: {HASH}", "line 3: key 'a' stands there twice"),
+        ("[", "line 1"),
+        ("a: !!python/object/apply:os.system ['true']", "could not determine a constructor"),
+        ("a: &a [*a]", "no YAML"),
+        ("{[a]: b}", "line 1"),
+        ("word", "the file"),
+        ("- a", "the file"),
+        ("\x00", "no YAML"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant(text: str, told: str) -> None:
+    assert told in refused(text)
+
+
+@given(st.text("0123456789!#%~äöü", min_size=12, max_size=40))
+def test_no_message_repeats_what_may_be_a_secret(secret: str) -> None:
+    for file in (
+        {"basic_auth_users": {"prometheus": secret}},
+        {"bearer_tokens": {"prometheus": secret}},
+        {"bearer_tokens": {"prometheus": f"sha256:{secret}"}},
+        {"tls_server_config": secret},
+        {"basic_auth_users": [secret]},
+    ):
+        assert secret not in refused(yaml.safe_dump(file))
+    assert secret not in refused(f"basic_auth_users:\n  a: '{secret}\n  b: [\n")
