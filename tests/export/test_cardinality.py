@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tests.support import Node
 from wirewatch.core.component import NodeState
 from wirewatch.export.prometheus import Exposition
+from wirewatch.export.web.counts import Told
 from wirewatch.verdict.node import judged
 
 BUDGET, HOPPER_DETAIL, BLACKWELL_DETAIL = 1200, 2200, 3500
@@ -30,7 +31,7 @@ def eight_of_each(also: Sequence[str] = ()) -> Node:
 
 
 def count(state: NodeState) -> int:
-    text, _ = Exposition("replay").render(judged(state), "")
+    text, _ = Exposition("replay").render(judged(state), "", Told(reloaded=True))
     lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series twice"
     return len(lines)

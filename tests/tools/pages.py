@@ -19,6 +19,7 @@ from wirewatch.export import (
     node,
     probedocuments,
 )
+from wirewatch.export.web import counts
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.probes.components import components
 from wirewatch.probes.gate import MEANING
@@ -35,6 +36,7 @@ def page() -> str:
         ("<!-- rdma -->", _rdma()),
         ("<!-- xids -->", _xids()),
         ("<!-- reasons -->", _reasons()),
+        ("<!-- refusals -->", _refusals()),
     ):
         head, _, tail = text.partition(mark)
         text = head + "\n".join(rows) + tail
@@ -69,10 +71,19 @@ def _reasons() -> Iterator[str]:
     yield ""
 
 
+def _refusals() -> Iterator[str]:
+    yield "| `reason` | because |"
+    yield "|---|---|"
+    for reason, meaning in counts.REASONS.items():
+        yield f"| `{reason}` | {meaning} |"
+    yield ""
+
+
 def _tables() -> Iterator[str]:
     yield from _table(
         "The daemon itself", "verdict, findings, and how the collectors are doing", node.METRICS
     )
+    yield from _table("The port", "who was refused, and how the web configuration fares", counts.METRICS)
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"

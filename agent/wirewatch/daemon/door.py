@@ -18,8 +18,6 @@ from wirewatch.export.web.guard import CERTIFICATE, Web
 from wirewatch.export.web.settings import Settings
 from wirewatch.export.web.throttle import origin
 
-HANDSHAKE = 10.0
-"""Seconds for a TLS handshake."""
 HEAD = 16 << 10
 """Bytes of a request's line and headers."""
 GOODBYE = 2.0
@@ -31,12 +29,13 @@ class Bounds:
     """How many connections there may be, in all and from one address, and how long each may take.
 
     `patience`: seconds until it must have been answered, from its beginning and from the end of each answer.
-    Slow heads, slow bodies and slow readers are one to that.
+    Slow heads, slow bodies and slow readers are one to that. `handshake`: seconds for that of TLS.
     """
 
     connections: int = 64
     of_one: int = 16
     patience: float = 30.0
+    handshake: float = 10.0
 
 
 LOCAL = Bounds(connections=128, of_one=64)
@@ -132,7 +131,7 @@ class Door(asyncio.Protocol):
                 early,
                 tls,
                 server_side=True,
-                ssl_handshake_timeout=HANDSHAKE,
+                ssl_handshake_timeout=self._doors.bounds.handshake,
                 ssl_shutdown_timeout=GOODBYE,
             )
             # It is None where the other end has gone meanwhile.

@@ -28,7 +28,7 @@ REFUSED = Metric(
     "web_refused_total",
     Kind.COUNTER,
     ("reason",),
-    "Connections and requests refused at the port and the local socket: " + ", ".join(REASONS) + ".",
+    "Connections and requests refused at the port and at the local socket.",
 )
 RELOADED = Metric(
     "web_config_last_reload_success",
