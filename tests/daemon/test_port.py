@@ -182,7 +182,7 @@ def test_another_s_name_is_refused(place: Place) -> None:
     assert place.get("/livez", {"Host": "evil.example"}).status == 421
 
 
-def test_new_connections_get_the_new_certificate_and_old_ones_go_on(fresh: Place) -> None:
+def test_new_connections_get_the_new_certificate_and_old_ones_are_answered_once_more(fresh: Place) -> None:
     """As the kubelet rotates a Secret, and then to one that has expired, which the client refuses."""
     with Client(fresh.daemon.url, fresh.authority.file) as old:
         first = old.get("/livez").serial
@@ -190,7 +190,11 @@ def test_new_connections_get_the_new_certificate_and_old_ones_go_on(fresh: Place
         new = fresh.authority.pair("here").serial
         soon(lambda: fresh.get("/livez").serial == new)
         assert new != first
-        assert old.get("/livez").serial == first
+        last = old.get("/livez")
+        assert (last.status, last.serial, last.headers["connection"]) == (200, first, "close")
+        # The client begins a new one by itself.
+        again = old.get("/livez")
+        assert (again.status, again.serial, again.headers.get("connection")) == (200, new, None)
     fresh.authority.pair("here", valid=timedelta(days=-1))
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):  # noqa: PT012 - until it is shown
         for _ in range(100):

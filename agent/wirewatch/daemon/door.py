@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from wirewatch.export.web.counts import Counts
-from wirewatch.export.web.guard import CERTIFICATE, Web
+from wirewatch.export.web.guard import CERTIFICATE, TLS, Web
 from wirewatch.export.web.settings import Settings
 from wirewatch.export.web.throttle import origin
 
@@ -114,7 +114,7 @@ class Door(asyncio.Protocol):
             return
         settings = self._doors.web.look() if self._doors.web else None
         if settings is None or settings.tls is None:
-            self._admit(transport, b"", certificate=False)
+            self._admit(transport, b"", {})
             return
         # Nothing may be read before the handshake reads it.
         transport.pause_reading()
@@ -150,12 +150,11 @@ class Door(asyncio.Protocol):
             self._doors.counts.refuse("certificate_name", self._who)
             transport.abort()
             return False
-        self._admit(transport, early, certificate=bool(certificate))
+        self._admit(transport, early, {CERTIFICATE: bool(certificate), TLS: settings.tls})
         return True
 
-    def _admit(self, transport: asyncio.Transport, early: bytes, *, certificate: bool) -> None:
-        made = self._made
-        inner = _Bounded(made, self._doors, self._who, {CERTIFICATE: certificate})
+    def _admit(self, transport: asyncio.Transport, early: bytes, state: dict[str, Any]) -> None:
+        inner = _Bounded(self._made, self._doors, self._who, state)
         transport.set_protocol(inner)
         inner.connection_made(transport)
         if early:

@@ -26,6 +26,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CERTIFICATE = "wirewatch.certificate"
 """Where the scope's state says that a verified client certificate was given."""
+TLS = "wirewatch.tls"
+"""Where it has what the connection began with; None for plain HTTP."""
 _BODY = {401: b"who are you?\n", 421: b"not by that name\n", 429: b"later\n"}
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -61,7 +63,7 @@ def guarded(application: Application, web: Web) -> Application:
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         settings = web.look()
-        send = _with_headers(send, settings.headers)
+        send = _with_headers(send, (*settings.headers, *_ending(scope, settings)))
         refusal = await _refusal(scope, settings, web)
         if refusal is None:
             await application(scope, receive, send)
@@ -70,6 +72,14 @@ def guarded(application: Application, web: Web) -> Application:
         await _answer(send, refusal)
 
     return guard
+
+
+def _ending(scope: Scope, settings: Settings) -> Headers:
+    """A connection from before a rotation gets its answer and is then begun anew, with all that holds now.
+
+    A client that asks often enough would else keep a certificate for ever that has long been replaced.
+    """
+    return () if scope["state"].get(TLS) is settings.tls else ((b"connection", b"close"),)
 
 
 async def _refusal(scope: Scope, settings: Settings, web: Web) -> Refusal | None:
