@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check test-system bench docs rules simulation pictures goldens hardware clean
+.PHONY: run test check check-ship test-system bench docs rules simulation pictures goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +44,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Before something is shipped: bandit, semgrep with our rules, SBOM, hadolint, checkov. See CONTRIBUTING.md.
+check-ship: $(VENV)/.dev
+	tests/ship/check
 
 # Tests against real components of Debian. A missing one is a failure here.
 test-system: $(VENV)/.dev $(VENV)/.browser
@@ -84,4 +88,4 @@ hardware:
 	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m tests.hardware $(PARTS) --out $(OUT) $(if $(NCCL_TESTS),--nccl-tests $(NCCL_TESTS))
 
 clean:
-	rm -rf $(VENV) .venv-torch build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch .venv-ship build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -68,7 +68,7 @@ def _load_chain(made: ssl.SSLContext, certificate: Path, key: Path) -> None:
         readable(path)
     try:
         # A password is never asked for: nobody sits at a daemon's terminal.
-        made.load_cert_chain(certificate, key, password="")
+        made.load_cert_chain(certificate, key, password="")  # nosec B106
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise WebConfigError(f"{key}: not the key of the certificate in {certificate}") from error

@@ -1,0 +1,43 @@
+"""That the look at a bill of materials sees what is not in it."""
+
+from typing import Any
+
+import pytest
+
+from tests.ship.sbom import canonical, missing, required, wanted
+
+NEEDED = {"click": "8.1", "pydantic-core": "2.9"}
+
+
+def bill(*parts: tuple[str, str], of: str = "wirewatch") -> dict[str, Any]:
+    components = [{"name": name, "version": version} for name, version in parts]
+    return {"metadata": {"component": {"name": of}}, "components": components}
+
+
+def test_a_whole_bill_lacks_nothing() -> None:
+    assert missing(bill(("click", "8.1"), ("pydantic_core", "2.9"), ("more", "1")), NEEDED) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "lacking"),
+    [
+        (bill(("click", "8.1")), ["pydantic-core 2.9"]),
+        (bill(("click", "8.0"), ("pydantic-core", "2.9")), ["click 8.1"]),
+        (bill(("click", "8.1"), ("pydantic-core", "2.9"), of="other"), ["it is of other, not of wirewatch"]),
+        ({}, ["it is of None, not of wirewatch", "click 8.1", "pydantic-core 2.9"]),
+    ],
+)
+def test_what_is_not_there_is_named(told: dict[str, Any], lacking: list[str]) -> None:
+    assert missing(told, NEEDED) == lacking
+
+
+def test_everything_that_runs_is_needed_and_nothing_that_only_tests() -> None:
+    needed = required("wirewatch")
+    assert {"bcrypt", "fastapi", "starlette", "pydantic-core", "pyyaml", "uvicorn"} <= set(needed)
+    assert not {"pytest", "mypy", "torch", "wirewatch"} & set(needed)
+
+
+def test_extras_and_other_systems_are_left_out() -> None:
+    lines = ["click>=8", 'pytest>=8; extra == "dev"', 'colorama; platform_system == "Windows" and extra == "x"']
+    assert wanted([*lines, 'never-there-at-all; sys_platform == "win32"', "h11"]) == ["click", "h11"]
+    assert canonical("PyYAML_x.y") == "pyyaml-x-y"
