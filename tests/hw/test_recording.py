@@ -15,6 +15,7 @@ from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.recording import (
+    LONGEST,
     Key,
     RecordingError,
     bundled_names,
@@ -229,3 +230,19 @@ def test_a_recording_with_a_damaged_byte_is_refused_and_never_crashes(
         load_recording(str(folder))
     except RecordingError as error:
         assert "\n" not in str(error)  # noqa: PT017 - it may also load
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f'{{"port": "nvml", "question": "Name()", "moment": 0, "answer": "{"x" * LONGEST}", "us": 1}}'],
+        ["[" * 200_000],
+        [json.dumps({"port": "x", "question": "x" * 4096, "moment": 0, "answer": 0, "us": 1})] * 70_000,
+    ],
+    ids=["a line without end", "a pit", "a bomb"],
+)
+def test_one_that_would_take_our_memory_is_refused(tmp_path: Path, lines: list[str]) -> None:
+    folder = _small(tmp_path / "r")
+    _lines(folder, *lines)
+    assert (folder / "moments.jsonl.gz").stat().st_size < 1 << 20
+    assert "damaged recording" in _refusal(folder)

@@ -1,4 +1,4 @@
-"""Whether a bill of materials names all that is installed, with its version: `python -m tests.ship.sbom FILE`.
+"""Whether a bill of materials names all that is installed, and in its version: `-m tests.ship.sbom FILE`.
 
 Runs in the environment that the bill is of, and knows nothing but the standard library.
 """

@@ -38,6 +38,10 @@ def test_everything_that_runs_is_needed_and_nothing_that_only_tests() -> None:
 
 
 def test_extras_and_other_systems_are_left_out() -> None:
-    lines = ["click>=8", 'pytest>=8; extra == "dev"', 'colorama; platform_system == "Windows" and extra == "x"']
+    lines = [
+        "click>=8",
+        'pytest>=8; extra == "dev"',
+        'colorama; platform_system == "Windows" and extra == "x"',
+    ]
     assert wanted([*lines, 'never-there-at-all; sys_platform == "win32"', "h11"]) == ["click", "h11"]
     assert canonical("PyYAML_x.y") == "pyyaml-x-y"

@@ -11,6 +11,7 @@ import click
 
 from wirewatch.cli.durations import Duration
 from wirewatch.cli.orders import ask, control_socket, order, user
+from wirewatch.cli.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ def list_(context: click.Context, *, config: Path | None, socket: str | None, as
     from wirewatch.core.types import Health
 
     document = ask(place(socket, config).socket, "GET", "/api/v1/findings", None)
-    click.echo(json.dumps(document, indent=1) if as_json else "\n".join(_text(document)))
+    click.echo(json.dumps(document, indent=1) if as_json else shown(_text(document)))
     context.exit(EXIT[Health[document["health"].upper()]])
 
 
@@ -70,7 +71,7 @@ def show(
 
     _must_be_id(finding)
     document = ask(place(socket, config).socket, "GET", f"/api/v1/findings/{finding}", None)
-    click.echo(json.dumps(document, indent=1) if as_json else ticket(document))
+    click.echo(json.dumps(document, indent=1) if as_json else shown(ticket(document).split("\n")))
     context.exit(EXIT[Health[document["health"].upper()]])
 
 
@@ -117,7 +118,7 @@ def _order(
     _must_be_id(finding)
     path = control_socket(socket, config)
     document = order(path, f"/findings/{finding}", {**said, "order": what, "by": by or user()})
-    click.echo("\n".join(_text(document)))
+    click.echo(shown(_text(document)))
 
 
 def _must_be_id(finding: str) -> None:

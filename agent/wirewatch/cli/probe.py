@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch.cli.owners import owner as an_owner
+from wirewatch.cli.shown import shown
 from wirewatch.core.probing.plan import ENGINES, OPS
 
 if TYPE_CHECKING:
@@ -101,4 +102,7 @@ def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
         told = refused(asked.refusal, asked.at)
     else:
         told = document(asked.probed, asked.findings, asked.named)
-    click.echo(PROBE.dump_json(told, indent=1).decode() if as_json else probe_tables(told, explain=explain))
+    if as_json:
+        click.echo(PROBE.dump_json(told, indent=1).decode())
+    else:
+        click.echo(shown(probe_tables(told, explain=explain).split("\n")))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.shown import shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -36,7 +38,7 @@ def show(*, replay: str | None, form: str | None, config: Path | None, socket: s
     from wirewatch.cli.topologies import of_recording, of_this_node
 
     told = of_recording(replay) if replay else of_this_node(config, socket)
-    click.echo(_shown(told, form or "text").rstrip("\n"))
+    click.echo(shown(_shown(told, form or "text").rstrip("\n").split("\n")))
 
 
 def _shown(told: "Told", form: str) -> str:
@@ -80,7 +82,7 @@ def diff(
     one = of_name(before)
     other = of_name(after) if after else of_this_node(config, socket)
     document = difference((one.of, one.topology), (other.of, other.topology), time.time())
-    click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else "\n".join(changes(document)))
+    click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else shown(changes(document)))
     context.exit(EXIT[Health[document.health.upper()]])
 
 
@@ -92,7 +94,7 @@ def _against_baseline(
     from wirewatch.core.types import Health
 
     told = _drift(config, socket)
-    click.echo(json.dumps(told, indent=1) if as_json else "\n".join(drift(told)))
+    click.echo(json.dumps(told, indent=1) if as_json else shown(drift(told)))
     context.exit(EXIT[Health[told["health"].upper()]])
 
 
@@ -111,7 +113,7 @@ def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
     from wirewatch.cli.graphs import baseline as text
 
     told = _drift(config, socket)
-    click.echo(json.dumps(told, indent=1) if as_json else "\n".join(text(told)))
+    click.echo(json.dumps(told, indent=1) if as_json else shown(text(told)))
 
 
 @topology.command()
@@ -125,4 +127,4 @@ def accept(*, change: str | None, why: str, by: str | None, config: Path | None,
     from wirewatch.cli.orders import control_socket, order, user
 
     said = {"by": by or user(), "why": why, "change": change or ""}
-    click.echo("\n".join(text(order(control_socket(socket, config), "/topology", said))))
+    click.echo(shown(text(order(control_socket(socket, config), "/topology", said))))

@@ -8,7 +8,7 @@ import gzip
 import json
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,7 +24,10 @@ from wirewatch.hw.sysfs import absent_errno
 
 SCHEMA = "wirewatch.recording/1"
 BUNDLED = Path(__file__).parent.parent / "recordings"
-_ERRORS = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError)
+LONGEST, WHOLE = 16 << 20, 256 << 20
+"""Bytes of a line and of all lines, unpacked; the longest of ours has 30 kB, the largest recording 2 MB. One
+that unpacks to more shall not have our memory for it."""
+_ERRORS = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError, RecursionError)
 
 
 class RecordingError(Unusable):
@@ -109,8 +112,8 @@ def load_recording(name: str) -> Recording:
         if manifest["schema"] != SCHEMA:
             raise RecordingError(f"{folder}: schema {manifest['schema']!r}, this version plays {SCHEMA!r}")
         times = tuple(float(m["seconds"]) for m in manifest["moments"])
-        with gzip.open(folder / "moments.jsonl.gz", "rt", encoding="utf-8") as lines:
-            answers = _answers(lines)
+        with gzip.open(folder / "moments.jsonl.gz", "rb") as packed:
+            answers = _answers(_lines(packed))
     except _ERRORS as error:
         raise RecordingError(f"{folder}: damaged recording ({error.__class__.__name__}: {error})") from error
     if not times or list(times) != sorted(times):
@@ -118,7 +121,17 @@ def load_recording(name: str) -> Recording:
     return Recording(folder.name, manifest, times, answers)
 
 
-def _answers(lines: Iterable[str]) -> dict[Key, tuple[tuple[int, Answer], ...]]:
+def _lines(packed: gzip.GzipFile) -> Iterator[bytes]:
+    """The lines, as far as they are of a size that a recording has; raises ValueError beyond."""
+    whole = 0
+    while line := packed.readline(LONGEST + 1):
+        whole += len(line)
+        if len(line) > LONGEST or whole > WHOLE:
+            raise ValueError(f"a line of more than {LONGEST} bytes, or more than {WHOLE} in all")
+        yield line
+
+
+def _answers(lines: Iterable[bytes]) -> dict[Key, tuple[tuple[int, Answer], ...]]:
     found: dict[Key, list[tuple[int, Answer]]] = {}
     for line in lines:
         row = json.loads(line)
