@@ -1,6 +1,7 @@
 """`wirewatch serve`: the daemon."""
 
 import logging
+import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
