@@ -1,0 +1,46 @@
+"""docs/security.md: its file can be used, and its numbers are those of the code."""
+
+import re
+from pathlib import Path
+
+from tests.tools.pages import DOCS
+from wirewatch.daemon.door import HEAD, LOCAL, Bounds
+from wirewatch.export.web.file import parse
+from wirewatch.export.web.passwords import WAITING
+from wirewatch.export.web.throttle import AT_ONCE, PAUSE
+from wirewatch.hw.recording import LONGEST, WHOLE
+
+HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
+PAGE = (DOCS / "security.md").read_text("utf-8")
+
+
+def test_the_example_is_a_web_configuration() -> None:
+    example = PAGE.partition("    tls_server_config:")
+    lines = "".join(example[1:]).split("\n\nA user")[0]
+    text = re.sub(r"^    ", "", lines, flags=re.MULTILINE)
+    text = text.replace("$2y$10$...", HASH).replace("sha256:...", f"sha256:{'0' * 64}")
+    file = parse(text, Path("security.md"))
+    assert file.tls_server_config is not None
+    assert file.tls_server_config.requires
+    assert all((file.basic_auth_users, file.bearer_tokens, file.bearer_token_files))
+    assert file.auth_excluded_paths == parse("", Path("nothing")).auth_excluded_paths
+
+
+def test_the_bounds_are_those_of_the_code() -> None:
+    port = Bounds()
+    for told in (
+        f"{AT_ONCE:.0f} wrong ones of an address at once, then one each {PAUSE:.0f} s",
+        f"{WAITING + 1} wait at most",
+        f"{port.connections}, {port.of_one} of one address",
+        f"{LOCAL.connections}, {LOCAL.of_one} of one user",
+        f"{port.handshake:.0f} s for a handshake; {port.patience:.0f} s until",
+        f"{HEAD >> 10} KiB; a body",
+        f"at most {WHOLE >> 20} MiB unpacked, {LONGEST >> 20} MiB a line",
+    ):
+        assert told in PAGE, told
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (DOCS / "security.md", DOCS.parent / "SECURITY.md"):
+        for path in re.findall(r"\]\((?!https?:)([^)#]*)\)", page.read_text("utf-8")):
+            assert (page.parent / path).exists(), path
