@@ -13,6 +13,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY = timedelta(days=1)
 HERE = ("localhost", "127.0.0.1")
+SIGNS = x509.KeyUsage(
+    key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False,
+    key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+    decipher_only=False,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,12 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        made = self._build(self._name, self._key.public_key(), DAY).add_extension(
-            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        public = self._key.public_key()
+        made = (
+            self._build(self._name, public, DAY)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(SIGNS, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         )
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
@@ -48,6 +57,9 @@ class Authority:
                 x509.SubjectAlternativeName([_alternative(text) for text in names]), critical=False
             )
             .add_extension(usages, critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
             .sign(self._key, hashes.SHA256())
         )
         pair = Pair(self._folder / f"{name}.crt", self._folder / f"{name}.key", made.serial_number)
