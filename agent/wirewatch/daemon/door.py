@@ -68,7 +68,7 @@ class Doors:
             del self._inside[who]
 
     def options(self) -> dict[str, Any]:
-        """What uvicorn must know of them. It warns of each request that is none; those are counted instead."""
+        """What uvicorn must know of them; its warnings of requests that are none are counted instead."""
         return {"http": self.protocol(), "h11_max_incomplete_event_size": HEAD, "log_level": "error"}
 
     def protocol(self) -> type[asyncio.Protocol]:
