@@ -55,7 +55,7 @@ class SlurmSection(_Section):
 
 
 class KubernetesSection(_Section):
-    """`socket`: of the kubelet's pod-resources; `node_condition`: whether the API server is told of this node.
+    """`socket`: of the kubelet's pod-resources; `node_condition`: whether Kubernetes is told of this node.
 
     `node`: this node's name, "" for NODE_NAME; `api_server`: HOST:PORT, "" for what a pod is told;
     `credentials`: the folder with `token` and `ca.crt`. In seconds: `condition_heartbeat` between two writes

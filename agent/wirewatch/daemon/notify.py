@@ -38,7 +38,6 @@ class Notifier:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._every = OFTEN if watchdog is None else min(OFTEN, watchdog / PARTS)
         self._watched = watchdog is not None
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     @classmethod
     def of_environment(cls, environ: MutableMapping[str, str]) -> "Notifier | None":
@@ -54,7 +53,8 @@ class Notifier:
     def tell(self, *lines: str) -> bool:
         """Whether it was sent. A manager that is too busy is told the next time, never waited for."""
         try:
-            self._socket.sendto("\n".join(lines).encode(errors="replace"), self._address)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
+                manager.sendto("\n".join(lines).encode(errors="replace"), self._address)
         except OSError as error:
             log.debug("not told to systemd: %s", error)
             return False

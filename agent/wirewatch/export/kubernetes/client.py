@@ -23,6 +23,7 @@ PATCH_TYPE = "application/strategic-merge-patch+json"
 LONGEST = 3600.0
 """Seconds; the most that a server can make us wait."""
 _PIECE = 1 << 16
+_EARLY = "the connection ended before the answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,10 @@ async def _answer(client: h11.Connection, reader: asyncio.StreamReader) -> Answe
     while True:
         event = client.next_event()
         if event is h11.NEED_DATA:
-            client.receive_data(await reader.read(_PIECE))
+            data = await reader.read(_PIECE)
+            if not data and not status:
+                raise ConnectionResetError(_EARLY)
+            client.receive_data(data)
         elif isinstance(event, h11.Response):
             status, wait = event.status_code, retry_after(event.headers.raw_items(), time.time())
         elif isinstance(event, h11.Data):
@@ -97,7 +101,7 @@ async def _answer(client: h11.Connection, reader: asyncio.StreamReader) -> Answe
         elif isinstance(event, h11.EndOfMessage):
             return Answer(status, bytes(whole), wait)
         elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
-            raise ConnectionResetError("the connection ended before the answer")
+            raise ConnectionResetError(_EARLY)
 
 
 def retry_after(headers: Sequence[tuple[bytes, bytes]], now: float) -> float | None:

@@ -69,8 +69,8 @@ class Condition:
 class Memory:
     """The condition so far, None before the first, and since when (monotonic seconds) each verdict holds.
 
-    A time is None while it does not hold; `seen`: the last view. Until it is `known` what the API server has
-    from before a restart, nothing is decided.
+    A time is None while it does not hold; `seen`: the last view, `released`: the last one during a release.
+    Until it is `known` what the API server has from before a restart, nothing is decided.
     """
 
     condition: Condition | None = None
@@ -80,6 +80,7 @@ class Memory:
     ready: float | None = None
     not_ready: float | None = None
     seen: float | None = None
+    released: float | None = None
 
 
 def watch(memory: Memory, view: View, holds: Holds) -> Memory:
@@ -106,7 +107,7 @@ def learned(memory: Memory, told: Condition | None) -> Memory:
 def _held(memory: Memory, view: View) -> Memory:
     """Since when each of the verdicts holds."""
     if memory.seen is not None and not 0 <= view.mono - memory.seen <= GAP:
-        memory = Memory(memory.condition, memory.known)
+        memory = Memory(memory.condition, memory.known, released=memory.released)
     failed, ready = view.health is Health.FAILED, view.health in JOB_READY
 
     def since(holds: bool, before: float | None) -> float | None:  # noqa: FBT001
@@ -117,6 +118,7 @@ def _held(memory: Memory, view: View) -> Memory:
     return Memory(
         memory.condition, memory.known, since(failed, memory.failed), since(not failed, memory.not_failed),
         since(ready, memory.ready), since(not ready, memory.not_ready), view.mono,
+        view.mono if view.reason == RELEASED else memory.released,
     )  # fmt: skip
 
 
@@ -130,11 +132,16 @@ def _next(memory: Memory, view: View, holds: Holds) -> Status | None:
     if now is Status.FALSE:
         return now if held(memory.failed, holds.failed) else None
     if now is Status.TRUE:
-        # Nothing was wrong before a release, and of a node without a condition nothing bad is known.
-        soon = before is None or before.reason == RELEASED
+        soon = before is None or (before.status is Status.UNKNOWN and _after_release(memory, holds))
         return now if held(memory.ready, holds.failed if soon else holds.recovered) else None
     if view.reason == RELEASED:
         # No flicker, but somebody's word.
         return now
     bad = memory.not_failed if before is not None and before.status is Status.FALSE else memory.not_ready
     return now if held(bad, holds.unknown) else None
+
+
+def _after_release(memory: Memory, holds: Holds) -> bool:
+    """Whether the node was ready again soon after a release: that it was not known was somebody's word."""
+    ready, released = memory.ready, memory.released
+    return ready is not None and released is not None and 0 <= ready - released <= holds.failed

@@ -11,7 +11,7 @@ STATUS = Metric(
     "node_condition_status",
     Kind.GAUGE,
     ("status",),
-    "1 for the status of the node condition that this agent tells, or wants to; all 0 while there is none yet.",
+    "1 for the status of the node condition that the agent tells, or wants to; all 0 while there is none.",
 )
 TRANSITION = Metric(
     "node_condition_last_transition_timestamp_seconds",

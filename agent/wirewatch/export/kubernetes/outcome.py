@@ -29,7 +29,7 @@ MEANING: Mapping[Result, str] = {
     Result.NO_CREDENTIALS: "token or CA cannot be read, or the name of the API server is not known",
     Result.UNREACHABLE: "nobody answered in time, the connection broke, or TLS failed",
     Result.UNAUTHORIZED: "401: the token is not or no longer valid; it is read anew for each request",
-    Result.FORBIDDEN: "403: the ServiceAccount lacks `patch` on `nodes/status`, or an admission policy says no",
+    Result.FORBIDDEN: "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it",
     Result.NOT_FOUND: "404: there is no node of that name",
     Result.CONFLICT: "409: the node changed meanwhile, again and again",
     Result.THROTTLED: "429: the API server asks for patience, and gets it",

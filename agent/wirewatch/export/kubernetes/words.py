@@ -42,7 +42,7 @@ def _told(judged: Judged, *, turning: bool) -> tuple[Health, str, str]:
         return health, HEALTHY, "nothing wrong is seen on NVLink, PCIe and the network ports of this node"
     if judged.released_until and health is Health.UNKNOWN:
         return health, RELEASED, (
-            "the GPUs were released by `wirewatch release` for a reset or driver upgrade, and nobody watches; "
+            "GPUs were released by `wirewatch release` for a reset or driver upgrade and are not watched; "
             "they are watched again by themselves"
         )  # fmt: skip
     if not findings:
