@@ -1,4 +1,4 @@
-"""As much of an API server as a node condition needs: HTTPS, tokens, RBAC, strategic merge; and its bad days."""
+"""As much of an API server as a node condition needs: HTTPS, tokens, strategic merge; and its bad days."""
 
 import json
 import ssl
@@ -24,7 +24,7 @@ Day = Callable[["Handler"], bool]
 
 
 def certify(folder: Path, *, days: int = 1, host: str = "127.0.0.1", of: str = "ours") -> Path:
-    """A CA in `ca.crt` as old clusters have it, and a server's certificate with its key; returns the latter."""
+    """A CA in `ca.crt` as old clusters have it; returns a server's certificate with its key."""
     now = datetime.now(UTC)
 
     def build(name: str, key: ec.EllipticCurvePrivateKey, until: datetime) -> x509.CertificateBuilder:
@@ -75,7 +75,7 @@ class ApiServer:
     """Listens on 127.0.0.1 while its block runs. `days` are bad ones, each for one request, then `always`."""
 
     folder: Path
-    token: str = "first"
+    token: str = "first"  # noqa: S105
     nodes: dict[str, list[dict[str, str]]] = field(default_factory=lambda: {NODE: [{"type": "Ready"}]})
     days: list[Day] = field(default_factory=list)
     always: Day | None = None
@@ -89,12 +89,8 @@ class ApiServer:
         if not certificate.exists():
             certify(self.folder)
         self.give()
-        server = self
-
-        class Ours(Handler):
-            api = server
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), Ours)
+        handler = type("Ours", (Handler,), {"api": self})
+        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
         self._http.daemon_threads = True
         self._http.block_on_close = False
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

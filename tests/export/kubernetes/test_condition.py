@@ -1,10 +1,13 @@
 """The condition as a fold over what is judged: held, never flickering, the same after a restart."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.kubernetes.views import EPOCH, HOLDS, changes, knowing, seen, view
+from tests.export.kubernetes.views import HOLDS, changes, knowing, seen, view
+from tests.support import EPOCH
 from wirewatch.core.types import Health
 from wirewatch.export.kubernetes.condition import (
     GAP,
@@ -153,12 +156,12 @@ def test_it_never_changes_faster_than_its_holds(
     spans: list[tuple[Health, float]], before: Condition | None
 ) -> None:
     found = changes(seen(spans, knowing(before)))
-    for (first, _), (second, status) in zip(found, found[1:], strict=False):
+    for (first, _), (second, status) in pairwise(found):
         hold = {"False": HOLDS.failed, "True": HOLDS.recovered, "Unknown": HOLDS.unknown}[status]
         assert second - first >= hold if status != "Unknown" else second - first >= HOLDS.failed
     # There and back: a node that is drained is not drained again sooner than this.
     bad = [at for at, status in found if status == "False"]
-    assert all(later - at >= HOLDS.failed + HOLDS.unknown for at, later in zip(bad, bad[1:], strict=False))
+    assert all(later - at >= HOLDS.failed + HOLDS.unknown for at, later in pairwise(bad))
 
 
 @given(SPANS, BEFORE)

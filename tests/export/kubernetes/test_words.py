@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.kubernetes.views import EPOCH, FAILED, LINK, OK, UNKNOWN, judged
+from tests.export.kubernetes.views import FAILED, LINK, OK, UNKNOWN, judged
+from tests.support import EPOCH
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.export.kubernetes.words import LIMIT, reason_of, shortened, view_of
 from wirewatch.verdict.node import Judged
 
 REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,127}")
 RUNBOOK = (Path(__file__).parents[3] / "docs" / "runbook.md").read_text("utf-8")
-RULES = re.findall(r"`([a-z0-9]+\.[a-z0-9_]+)`", "\n".join(re.findall(r"^###? .*$", RUNBOOK, re.M)))
+RULES = re.findall(r"`([a-z0-9]+\.[a-z0-9_]+)`", "\n".join(re.findall(r"^###? .*$", RUNBOOK, re.MULTILINE)))
 
 
 def told(node: Judged, **how: bool) -> tuple[str, str]:
@@ -23,10 +24,11 @@ def told(node: Judged, **how: bool) -> tuple[str, str]:
 
 
 def test_a_failed_node_names_rule_gpu_link_numbers_and_action() -> None:
-    assert told(FAILED) == (
-        "NvlinkLinkDown",
-        "nvlink.link_down GPU 2 link 7 (GPU-00000000-0000-4000-8000-000000000002): inactive; 17 of 18 links up. "
-        "Action: drain; reset the GPU, then reseat it.",
+    reason, message = told(FAILED)
+    assert reason == "NvlinkLinkDown"
+    assert message == (
+        "nvlink.link_down GPU 2 link 7 (GPU-00000000-0000-4000-8000-000000000002): "
+        "inactive; 17 of 18 links up. Action: drain; reset the GPU, then reseat it."
     )
 
 

@@ -34,11 +34,11 @@ def view(health: Health, seconds: float, reason: str = "") -> View:
 
 
 def seen(
-    spans: Iterable[tuple[Health | str, float]], memory: Memory = NEW, holds: Holds = HOLDS, every: float = 5.0,
-    begin: float = 0.0,
+    spans: Iterable[tuple[Health | str, float]], memory: Memory = NEW, holds: Holds = HOLDS,
+    every: float = 5.0,
 ) -> list[tuple[float, Condition | None]]:  # fmt: skip
     """The condition after each look, with its second; a health that is a word is UNKNOWN for that reason."""
-    at, found = begin, []
+    at, found = 0.0, []
     for health, seconds in spans:
         end = at + seconds
         while at < end:

@@ -58,7 +58,7 @@ def place(server: str, folder: str, node: str, environ: Mapping[str, str]) -> Pl
     host, _, port = server.rpartition(":")
     if not server:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host:
+    if not (server or host):
         raise PlaceError(
             "kubernetes.node_condition: no API server: KUBERNETES_SERVICE_HOST is not set; outside a pod "
             "give `api_server` and `credentials`"
@@ -66,7 +66,9 @@ def place(server: str, folder: str, node: str, environ: Mapping[str, str]) -> Pl
     host = host.strip("[]")
     right = port.isascii() and port.isdigit() and 0 < int(port) <= 65535  # noqa: PLR2004
     if not right or not _HOST.fullmatch(host):
-        raise PlaceError(f"kubernetes.node_condition: not HOST:PORT of an API server: {host}:{port}")
+        raise PlaceError(
+            f"kubernetes.node_condition: not HOST:PORT of an API server: {server or f'{host}:{port}'!r}"
+        )
     return Place(host, int(port), Path(folder), name)
 
 
