@@ -1,5 +1,6 @@
 """`wirewatch serve`: the daemon."""
 
+import faulthandler
 import logging
 import os
 import socket
@@ -54,6 +55,8 @@ def serve(
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probes.hinted import Hints
 
+    # A watchdog's SIGABRT leaves the stack of each thread in the log.
+    faulthandler.enable()
     # Before there are children.
     notifier = Notifier.of_environment(os.environ)
     if demo and not replay and not any(path.exists() for path in _DRIVER):
