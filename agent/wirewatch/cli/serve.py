@@ -17,10 +17,12 @@ from wirewatch.core.ports import Hardware
 from wirewatch.hw.nvml.client import NvmlClient
 
 if TYPE_CHECKING:
+    from wirewatch.cli.port import Port
     from wirewatch.daemon.drift import Topologies
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.export.page.told import Place
+    from wirewatch.probes.elsewhere import Elsewhere
     from wirewatch.probes.hinted import Hints
     from wirewatch.probes.state import State
 
@@ -35,6 +37,9 @@ _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 @click.command()
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
 @click.option("--listen", help="HOST:PORT for HTTP, instead of the configuration's.")
+@click.option(
+    "--web-config", help="File with TLS, users and tokens for HTTP, instead of the configuration's."
+)
 @click.option("--replay", help="Play a recording: a folder, or the name of a bundled one.")
 @click.option(
     "--overlay", "overlays", multiple=True,
@@ -43,11 +48,12 @@ _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 @click.option("--loop", is_flag=True, help="Play the recording again and again, its counters continued.")
 @click.option("--demo", is_flag=True, help="The GPUs found here, else a bundled recording, looped.")
 def serve(
-    *, config_file: Path | None, listen: str | None, replay: str | None, overlays: Sequence[str], loop: bool,
-    demo: bool,
+    *, config_file: Path | None, listen: str | None, web_config: str | None, replay: str | None,
+    overlays: Sequence[str], loop: bool, demo: bool,
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
     from wirewatch.cli.condition import teller
+    from wirewatch.cli.port import announce, guard
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
     from wirewatch.daemon.notify import Notifier
@@ -69,20 +75,20 @@ def serve(
             address(listen)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
-    host, port = address(listen or config.listen.address)
     with ExitStack() as stack:
         state = _state(config, replay, stack)
-        sockets = _sockets(host, port, _socket_path(config, replay), stack)
+        web = guard(config.listen, listen, web_config, stack)
+        sockets = _sockets(web, _socket_path(config, replay), stack)
         hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
         stack.callback(nvml.stop)
         hints = Hints()
         topologies, drifting = _drifting(config, hardware, state, stack)
-        components = (
-            *map(hints.heard, collectors), *_probing(config, hardware, state, stack, hints), *drifting,
-        )  # fmt: skip
-        _announce(hardware, sockets.questions[0])
+        prober = _elsewhere(config, hardware)
+        probing = _probing(config, hardware, state, prober, stack, hints)
+        components = (*map(hints.heard, collectors), *probing, *drifting)
+        announce(hardware, *web)
         run_daemon(
-            components, hardware, expectations(config), sockets, _handles(hardware, nvml), topologies,
+            components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
             _remembered(config, hardware, state), _place(config, hardware),
             Outward(notifier, teller(config, hardware)),
         )  # fmt: skip
@@ -118,8 +124,9 @@ def _hardware(
 
 
 def _probing(
-    config: Config, hardware: Hardware, state: "State | None", stack: ExitStack, hints: "Hints"
-) -> Sequence[AnyCollector]:
+    config: Config, hardware: Hardware, state: "State | None", prober: "Elsewhere | None", stack: ExitStack,
+    hints: "Hints",
+) -> Sequence[AnyCollector]:  # fmt: skip
     """The probe, with the history of the state folder where there is one; nothing when it is switched off."""
     from wirewatch.probes.collector import probe_component
     from wirewatch.probes.history import History
@@ -129,14 +136,15 @@ def _probing(
     if not options.enabled:
         return ()
     if state is None:
-        return (hints.hastening(probe_component(options, policy, expectations(config))),)
+        return (hints.hastening(probe_component(options, policy, expectations(config), prober=prober)),)
     history = History.open(state.history, hardware.clock)
     stack.callback(history.close)
     if history.set_aside is not None:
         log.warning("%s", history.set_aside)
     expect = expectations(config)
-    component = probe_component(options, policy, expect, remember(history, hardware.clock, policy))
-    return (hints.hastening(keeping(component, history, boot_id(hardware), expect)),)
+    start = remember(history, hardware.clock, policy)
+    component = probe_component(options, policy, expect, start, prober)
+    return (hints.hastening(keeping(component, history, boot_id(hardware), expect, prober)),)
 
 
 def _drifting(
@@ -189,28 +197,25 @@ def _socket_path(config: Config, replay: str | None) -> str:
     return "" if replay else default_path()
 
 
-def _sockets(host: str, port: int, path: str, stack: ExitStack) -> "Sockets":
+def _sockets(port: "Port", path: str, stack: ExitStack) -> "Sockets":
     from wirewatch.daemon.service import Sockets
-    from wirewatch.daemon.sockets import control, local, tcp
+    from wirewatch.daemon.sockets import control, local
 
-    questions = [stack.enter_context(tcp(host, port))]
     if not path:
-        return Sockets(questions)
-    questions.append(stack.enter_context(local(path)))
-    return Sockets(questions, stack.enter_context(control(path)))
+        return Sockets(*port)
+    return Sockets(*port, stack.enter_context(local(path)), stack.enter_context(control(path)))
 
 
-def _handles(hardware: Hardware, nvml: NvmlClient) -> "Handles":
+def _elsewhere(config: Config, hardware: Hardware) -> "Elsewhere | None":
+    """The prober in another container, where there is one and probing is switched on."""
+    from wirewatch.cli.hardware import elsewhere
+
+    return elsewhere(config, hardware) if config.probe.enabled else None
+
+
+def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -> "Handles":
     """Whoever may hold a GPU; the probe of a recording holds none."""
     from wirewatch.daemon.release import Handles
     from wirewatch.probes.prober import Prober
 
-    return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None)
-
-
-def _announce(hardware: Hardware, server: socket.socket) -> None:
-    host, port = server.getsockname()[:2]
-    base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    log.info("%s: reading %s", hardware.source, hardware.about)
-    for path in ("/", "/metrics", "/health", "/api/v1/state"):
-        log.info("%s%s", base, path)
+    return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None, prober)

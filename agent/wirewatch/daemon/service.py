@@ -6,17 +6,15 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import uvicorn
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board
+from wirewatch.daemon.door import LOCAL, Doors
 from wirewatch.daemon.drift import Topologies
 from wirewatch.daemon.eyes import Eyes
 from wirewatch.daemon.keeper import Keeper
@@ -24,40 +22,15 @@ from wirewatch.daemon.orders import Orders
 from wirewatch.daemon.outward import NOBODY, Outward
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
+from wirewatch.daemon.server import Server, server
 from wirewatch.export.control import Control, control_application
 from wirewatch.export.http import Status, application
 from wirewatch.export.page.told import NO_PLACE, Place
+from wirewatch.export.web.guard import Application, Web, guarded
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.policy import VerdictPolicy
 
 log = logging.getLogger(__name__)
-
-GRACE = 2
-"""Seconds that open requests may take once we are told to stop."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, without what costs an idle daemon or fights with it.
-
-    Its own main loop wakes ten times a second to look at the clock, which costs more than all our polls; and
-    its signal handling would end the process by the signal once more after a clean stop.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stop.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self._stop.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +44,11 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Listening sockets: those for questions, and the one for orders where there is one."""
+    """Listening sockets: the port, which `web` guards, and local ones for questions and orders, if any."""
 
-    questions: Sequence[socket.socket]
+    port: socket.socket
+    web: Web = field(default_factory=Web)
+    questions: socket.socket | None = None
     orders: socket.socket | None = None
 
 
@@ -90,7 +65,8 @@ def serve(
 
 async def _serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: Topologies, remembered: Remembered, place: Place, outward: Outward,
+    handles: Handles, topologies: Topologies, remembered: Remembered, place: Place,
+    outward: Outward,
 ) -> None:  # fmt: skip
     def look_again() -> None:
         schedule.kick()
@@ -107,21 +83,28 @@ async def _serve(
     status = Status(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,
-        condition=outward.condition,
+        web=sockets.web.counts, condition=outward.condition,
     )  # fmt: skip
-    servers = [(_server(application(status)), list(sockets.questions))]
+    servers = _questions(application(status), sockets)
     if sockets.orders is not None:
         orders = Orders(board, hardware.clock)
         control = Control(release.begin, release.end, orders.of_finding, topologies.accept)
-        servers.append((_server(control_application(control)), [sockets.orders]))
+        servers.append((server(control_application(control)), sockets.orders))
     with outward.telling(Eyes(lambda: board.node, board.first_polls_done, schedule.turning)):
         await _until_told(schedule, servers, outward.stopping)
 
 
+def _questions(app: Application, sockets: Sockets) -> list[tuple[Server, socket.socket]]:
+    """The same interface at the port, guarded, and at the local socket, whose file says who may."""
+    web = sockets.web
+    servers = [(server(guarded(app, web), **Doors(web.counts, web).options()), sockets.port)]
+    if sockets.questions is not None:
+        servers.append((server(app, **Doors(web.counts, bounds=LOCAL).options()), sockets.questions))
+    return servers
+
+
 async def _until_told(
-    schedule: Schedule,
-    servers: Sequence[tuple[_Server, Sequence[socket.socket]]],
-    stopping: Callable[[], None],
+    schedule: Schedule, servers: Sequence[tuple[Server, socket.socket]], stopping: Callable[[], None]
 ) -> None:
     """Poll and serve until a signal; a daemon that polls no more ends, for whoever starts it again."""
     loop = asyncio.get_running_loop()
@@ -129,8 +112,8 @@ async def _until_told(
     def stop(why: str) -> None:
         log.info("%s: stopping", why)
         stopping()
-        for server, _ in servers:
-            server.stop()
+        for running, _ in servers:
+            running.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
@@ -139,15 +122,7 @@ async def _until_told(
     gc.freeze()
     polling = asyncio.create_task(schedule.run())
     polling.add_done_callback(lambda _: stop("polling has ended"))
-    await asyncio.gather(*(server.serve(sockets=list(listening)) for server, listening in servers))
+    await asyncio.gather(*(running.serve(sockets=[listening]) for running, listening in servers))
     polling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await polling
-
-
-def _server(app: Callable[..., Any]) -> _Server:
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", loop="asyncio", http="h11", ws="none",
-        date_header=False, server_header=False, timeout_graceful_shutdown=GRACE,
-    )  # fmt: skip
-    return _Server(config)

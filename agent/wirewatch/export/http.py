@@ -14,6 +14,7 @@ from wirewatch.export.kubernetes.counts import Told
 from wirewatch.export.page.route import About, Pages, add_page
 from wirewatch.export.page.told import Place
 from wirewatch.export.prometheus import Exposition
+from wirewatch.export.web.counts import Counts
 from wirewatch.verdict.node import Judged
 from wirewatch.verdict.orders import OrderError
 from wirewatch.verdict.policy import VerdictPolicy
@@ -34,6 +35,7 @@ class Status:
     released_until: Callable[[], float] = lambda: 0.0
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     place: Place = field(default_factory=Place)
+    web: Counts = field(default_factory=Counts)
     condition: Callable[[], Told | None] = lambda: None
 
     def daemon(self) -> documents.Daemon:
@@ -56,7 +58,8 @@ def application(status: Status) -> FastAPI:
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
         accept = request.headers.get("accept", "")
-        text, content_type = exposition.render(status.node(), accept, status.condition())
+        told = (status.web.told, status.condition())
+        text, content_type = exposition.render(status.node(), accept, *told)
         return Response(text, headers={"content-type": content_type})
 
     @app.get("/livez")
