@@ -55,9 +55,23 @@ class SlurmSection(_Section):
 
 
 class KubernetesSection(_Section):
-    """`socket`: of the kubelet's pod-resources."""
+    """`socket`: of the kubelet's pod-resources; `node_condition`: whether Kubernetes is told of this node.
+
+    `node`: this node's name, "" for NODE_NAME; `api_server`: HOST:PORT, "" for what a pod is told;
+    `credentials`: the folder with `token` and `ca.crt`. In seconds: `condition_heartbeat` between two writes
+    when nothing changes; `condition_failed_after`, `condition_unknown_after` and `condition_recovered_after`
+    for which a verdict must hold until the condition follows it.
+    """
 
     socket: str = SOCKET
+    node_condition: bool = False
+    node: str = ""
+    api_server: str = ""
+    credentials: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    condition_heartbeat: float = Field(default=300.0, ge=60, le=3600)
+    condition_failed_after: float = Field(default=60.0, ge=1, le=3600)
+    condition_unknown_after: float = Field(default=300.0, ge=1, le=86400)
+    condition_recovered_after: float = Field(default=300.0, ge=1, le=86400)
 
 
 class PageSection(_Section):

@@ -1,6 +1,8 @@
 """`wirewatch serve`: the daemon."""
 
+import faulthandler
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -50,12 +52,19 @@ def serve(
     overlays: Sequence[str], loop: bool, demo: bool,
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
+    from wirewatch.cli.condition import teller
     from wirewatch.cli.port import announce, guard
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
+    from wirewatch.daemon.notify import Notifier
+    from wirewatch.daemon.outward import Outward
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probes.hinted import Hints
 
+    # A watchdog's SIGABRT leaves the stack of each thread in the log.
+    faulthandler.enable()
+    # Before there are children.
+    notifier = Notifier.of_environment(os.environ)
     if demo and not replay and not any(path.exists() for path in _DRIVER):
         replay, loop = DEMO, True
     if (overlays or loop) and not replay:
@@ -81,6 +90,7 @@ def serve(
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
             _remembered(config, hardware, state), _place(config, hardware),
+            Outward(notifier, teller(config, hardware)),
         )  # fmt: skip
 
 

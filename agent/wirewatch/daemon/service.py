@@ -6,7 +6,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +16,10 @@ from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.door import LOCAL, Doors
 from wirewatch.daemon.drift import Topologies
+from wirewatch.daemon.eyes import Eyes
 from wirewatch.daemon.keeper import Keeper
 from wirewatch.daemon.orders import Orders
+from wirewatch.daemon.outward import NOBODY, Outward
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.daemon.server import Server, server
@@ -53,14 +55,18 @@ class Sockets:
 def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
     handles: Handles, topologies: Topologies, remembered: Remembered = Remembered(), place: Place = NO_PLACE,
+    outward: Outward = NOBODY,
 ) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
-    asyncio.run(_serve(collectors, hardware, expect, sockets, handles, topologies, remembered, place))
+    asyncio.run(
+        _serve(collectors, hardware, expect, sockets, handles, topologies, remembered, place, outward)
+    )
 
 
 async def _serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
     handles: Handles, topologies: Topologies, remembered: Remembered, place: Place,
+    outward: Outward,
 ) -> None:  # fmt: skip
     def look_again() -> None:
         schedule.kick()
@@ -77,14 +83,15 @@ async def _serve(
     status = Status(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,
-        web=sockets.web.counts,
+        web=sockets.web.counts, condition=outward.condition,
     )  # fmt: skip
     servers = _questions(application(status), sockets)
     if sockets.orders is not None:
         orders = Orders(board, hardware.clock)
         control = Control(release.begin, release.end, orders.of_finding, topologies.accept)
         servers.append((server(control_application(control)), sockets.orders))
-    await _until_told(schedule, servers)
+    with outward.telling(Eyes(lambda: board.node, board.first_polls_done, schedule.turning)):
+        await _until_told(schedule, servers, outward.stopping)
 
 
 def _questions(app: Application, sockets: Sockets) -> list[tuple[Server, socket.socket]]:
@@ -96,12 +103,15 @@ def _questions(app: Application, sockets: Sockets) -> list[tuple[Server, socket.
     return servers
 
 
-async def _until_told(schedule: Schedule, servers: Sequence[tuple[Server, socket.socket]]) -> None:
+async def _until_told(
+    schedule: Schedule, servers: Sequence[tuple[Server, socket.socket]], stopping: Callable[[], None]
+) -> None:
     """Poll and serve until a signal; a daemon that polls no more ends, for whoever starts it again."""
     loop = asyncio.get_running_loop()
 
     def stop(why: str) -> None:
         log.info("%s: stopping", why)
+        stopping()
         for running, _ in servers:
             running.stop()
 

@@ -10,6 +10,7 @@ from wirewatch import __version__
 from wirewatch.export import documents, driftdocuments, evidencedocuments, probedocuments, probing
 from wirewatch.export.drifting import drift_of_state
 from wirewatch.export.evidence import evidence
+from wirewatch.export.kubernetes.counts import Told
 from wirewatch.export.page.route import About, Pages, add_page
 from wirewatch.export.page.told import Place
 from wirewatch.export.prometheus import Exposition
@@ -35,6 +36,7 @@ class Status:
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     place: Place = field(default_factory=Place)
     web: Counts = field(default_factory=Counts)
+    condition: Callable[[], Told | None] = lambda: None
 
     def daemon(self) -> documents.Daemon:
         """What the daemon says of itself now."""
@@ -56,7 +58,8 @@ def application(status: Status) -> FastAPI:
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
         accept = request.headers.get("accept", "")
-        text, content_type = exposition.render(status.node(), accept, status.web.told)
+        told = (status.web.told, status.condition())
+        text, content_type = exposition.render(status.node(), accept, *told)
         return Response(text, headers={"content-type": content_type})
 
     @app.get("/livez")

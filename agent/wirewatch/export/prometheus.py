@@ -9,6 +9,8 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from wirewatch.core.types import Kind, Sample
 from wirewatch.export import node
+from wirewatch.export.kubernetes import counts as condition
+from wirewatch.export.kubernetes.counts import Told as Condition
 from wirewatch.export.web import counts
 from wirewatch.export.web.counts import Told
 from wirewatch.verdict.node import Judged
@@ -76,7 +78,9 @@ class Exposition:
         self._source = source
         self._formats: dict[str, _Texts] = {}
 
-    def render(self, judged: Judged, accept: str, web: Told | None = None) -> tuple[bytes, str]:
+    def render(
+        self, judged: Judged, accept: str, web: Told | None = None, told: Condition | None = None
+    ) -> tuple[bytes, str]:
         """The text and its content type, chosen by the Accept header of the request."""
         encode, content_type = choose_encoder(accept)
         texts = self._formats.setdefault(content_type, _Texts(encode))
@@ -84,6 +88,8 @@ class Exposition:
         if web is not None:
             # A name that no component has.
             parts.append(texts.part("/web", web, partial(counts.samples, web)))
+        if told is not None:
+            parts.append(texts.part("/condition", told, partial(condition.samples, told)))
         parts += [
             texts.part(c.name, c.samples, partial(tuple, c.samples)) for c in judged.state.components.values()
         ]

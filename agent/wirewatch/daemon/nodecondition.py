@@ -1,0 +1,193 @@
+"""Tells Kubernetes the node condition: looks at the verdict, writes when there is news or a heartbeat is due.
+
+Nothing is queued: what is written is what holds when the API server answers again, with the time since when.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import random
+
+from wirewatch.core.ports import Clock
+from wirewatch.daemon.eyes import Eyes
+from wirewatch.daemon.lane import Lane
+from wirewatch.export.kubernetes import documents
+from wirewatch.export.kubernetes.client import Answer, patch_status
+from wirewatch.export.kubernetes.condition import Condition, Holds, Memory, learned, watch
+from wirewatch.export.kubernetes.counts import Told
+from wirewatch.export.kubernetes.credentials import Credentials, Place, read
+from wirewatch.export.kubernetes.outcome import (
+    MEANING,
+    Outcome,
+    Result,
+    begin,
+    changed,
+    failed,
+    outcome_of,
+    succeeded,
+)
+from wirewatch.export.kubernetes.words import view_of
+from wirewatch.verdict.node import Judged
+
+log = logging.getLogger(__name__)
+
+TICK = 5.0
+"""Seconds between two looks at the verdict, which cost nothing."""
+
+_SAYS = ("verify_message", "reason", "strerror")
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How it is told: `heartbeat`, `deadline` of a request in seconds; `recording`: whose verdict it is."""
+
+    holds: Holds = field(default_factory=Holds)
+    heartbeat: float = 300.0
+    deadline: float = 10.0
+    recording: str = ""
+
+    @property
+    def tick(self) -> float:
+        return min(TICK, self.holds.failed / 2)
+
+
+class Teller:
+    """Of the event loop alone; only reading files and looking up names has a thread, since both may hang.
+
+    Args:
+        chance: numbers in [0, 1), so that nodes do not all ask at once.
+    """
+
+    def __init__(
+        self, where: Place, manner: Manner, clock: Clock, chance: Callable[[], float] = random
+    ) -> None:
+        self._where, self._manner, self._clock, self._chance = where, manner, clock, chance
+        self._lane = Lane("kubernetes")
+        self._reading = False
+        self._memory = Memory()
+        self._noticed: Condition | None = None
+        self._pace = begin(clock.mono(), chance())
+        self._last = Result.OK
+        self.told = Told()
+
+    async def run(self, eyes: Eyes) -> None:
+        """Until cancelled."""
+        while True:
+            # Before the first polls nothing is known, which must not look like something that broke.
+            if eyes.ready():
+                self.look(eyes.node(), turning=eyes.turning())
+                await self.write()
+            await asyncio.sleep(self._manner.tick)
+
+    def look(self, judged: Judged, *, turning: bool) -> None:
+        """One view of the verdict."""
+        now, mono = self._clock.now(), self._clock.mono()
+        view = view_of(judged, now, mono, turning=turning, recording=self._manner.recording)
+        self._memory = watch(self._memory, view, self._manner.holds)
+        self._news()
+
+    async def write(self) -> None:
+        """A request if one is due."""
+        mono = self._clock.mono()
+        if mono < self._pace.latest:
+            return
+        if not self._memory.known:
+            self._settle(await self._request(documents.NOTHING))
+            if not self._memory.known:
+                return
+        mine = self._memory.condition
+        if mine is None:
+            # There is nothing to tell yet; the first condition is news.
+            self._pace = replace(self._pace, latest=float("inf"))
+            return
+        outcome = await self._request(documents.patch(mine, self._clock.now()))
+        self._settle(outcome)
+        if outcome.result is Result.OK:
+            self.told = replace(self.told, updated_at=self._clock.now())
+
+    def _news(self) -> None:
+        """Bring the next request forward when there is something new."""
+        mine, before = self._memory.condition, self._noticed
+        self.told = replace(self.told, condition=mine)
+        if mine is None or (
+            before is not None and (mine.status, mine.reason) == (before.status, before.reason)
+        ):
+            return
+        new = before is None or mine.status is not before.status
+        if new:
+            log.info("node condition: %s %s: %s", mine.status.value, mine.reason, mine.message)
+        self._noticed = mine
+        self._pace = changed(self._pace, self._clock.mono(), self._chance(), status=new)
+
+    async def _request(self, body: bytes) -> Outcome:
+        """One request within the deadline; whatever goes wrong is an outcome."""
+        try:
+            async with asyncio.timeout(self._manner.deadline):
+                who = await self._credentials()
+                if isinstance(who, str):
+                    return Outcome(Result.NO_CREDENTIALS, who)
+                answer = await patch_status(self._where, who, body)
+            outcome = outcome_of(answer)
+            if outcome.result is Result.OK:
+                self._learn(answer)
+        except TimeoutError:
+            return Outcome(Result.UNREACHABLE, f"no answer within {self._manner.deadline:g} s")
+        except documents.Strange as error:
+            return Outcome(Result.STRANGE, str(error))
+        except OSError as error:
+            return Outcome(Result.UNREACHABLE, _why(error))
+        return outcome
+
+    async def _credentials(self) -> Credentials | str:
+        """Read in a thread; in words why not."""
+        if self._reading:
+            return "the files of the ServiceAccount, or the name of the API server, are still being read"
+        self._reading = True
+
+        def work() -> Credentials | str:
+            try:
+                return read(self._where)
+            except (OSError, ValueError) as error:
+                return _why(error)
+            finally:
+                self._reading = False
+
+        return await self._lane.submit(work)
+
+    def _learn(self, answer: Answer) -> None:
+        """What the node has; before our first write that is from before a restart."""
+        found = documents.condition_in(answer.body, self._where.node, self._clock.now())
+        if not self._memory.known:
+            self._memory = learned(self._memory, found)
+            self._noticed = self._memory.condition
+            self.told = replace(self.told, condition=self._memory.condition)
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Count it, say it once, and set when the next request is due."""
+        result, mono = outcome.result, self._clock.mono()
+        self.told = replace(self.told, updates={**self.told.updates, result: self.told.updates[result] + 1})
+        if result is Result.OK:
+            self._pace = succeeded(self._pace, mono, self._manner.heartbeat, self._chance())
+        else:
+            self._pace = failed(self._pace, mono, outcome, self._chance())
+        if result is not self._last:
+            self._say(outcome)
+        self._last = result
+
+    def _say(self, outcome: Outcome) -> None:
+        if outcome.result is Result.OK:
+            log.info("node condition: the API server takes it again")
+            return
+        detail = f" ({outcome.detail})" if outcome.detail else ""
+        log.warning(
+            "node condition of %s is not written, and tried again: %s%s",
+            self._where.node, MEANING[outcome.result], detail,
+        )  # fmt: skip
+
+
+def _why(error: OSError | ValueError) -> str:
+    """What the system or OpenSSL says, without what the other end sent."""
+    told = next(filter(None, (getattr(error, name, "") for name in _SAYS)), "")
+    name = getattr(error, "filename", None)
+    return f"{f'{name}: ' if name else ''}{told or str(error) or type(error).__name__}"

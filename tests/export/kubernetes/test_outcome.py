@@ -1,0 +1,118 @@
+"""When the next request is due: no hot loop, no stampede, no news lost."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wirewatch.export.kubernetes.client import LONGEST as PATIENCE
+from wirewatch.export.kubernetes.client import Answer, retry_after
+from wirewatch.export.kubernetes.outcome import (
+    BETWEEN,
+    LONGEST,
+    LONGEST_FOR_PEOPLE,
+    MEANING,
+    SPREAD,
+    Outcome,
+    Pace,
+    Result,
+    begin,
+    changed,
+    failed,
+    outcome_of,
+    succeeded,
+)
+
+CHANCE = st.floats(0, 1, exclude_max=True)
+BAD = st.sampled_from([result for result in Result if result is not Result.OK])
+
+
+@pytest.mark.parametrize(
+    ("status", "result"),
+    [(200, "ok"), (201, "ok"), (301, "strange"), (307, "strange"), (400, "rejected"), (401, "unauthorized"),
+     (403, "forbidden"), (404, "not_found"), (409, "conflict"), (415, "rejected"), (422, "rejected"),
+     (429, "throttled"), (500, "server_error"), (503, "server_error"), (504, "server_error"), (0, "strange")],
+)  # fmt: skip
+def test_each_status_has_its_result(status: int, result: str) -> None:
+    assert outcome_of(Answer(status, b"")).result.value == result
+
+
+def test_what_the_server_says_is_told() -> None:
+    outcome = outcome_of(Answer(403, b'{"message": "nodes \\"gpu-1\\" is forbidden"}', 7.0))
+    assert outcome == Outcome(Result.FORBIDDEN, '403: nodes "gpu-1" is forbidden', 7.0)
+    assert set(MEANING) == set(Result)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [(b"30", 30.0), (b" 1.5 ", 1.5), (b"-5", 0.0), (b"1e9", PATIENCE), (b"nan", None), (b"inf", None),
+     (b"soon", None), (b"", None), (b"Sat, 21 Nov 2026 01:05:00 GMT", 10.0), (b"\xff", None),
+     (b"Sat, 21 Nov 2026 01:00:00 GMT", 0.0)],
+)  # fmt: skip
+def test_retry_after_is_seconds_or_a_date_within_an_hour(text: bytes, seconds: float | None) -> None:
+    assert retry_after([(b"Date", b"x"), (b"Retry-After", text)], 1_795_223_090.0) == seconds
+
+
+def test_without_the_header_the_server_says_nothing() -> None:
+    assert retry_after([], 0.0) is None
+
+
+def test_a_server_that_is_away_for_an_hour_is_asked_less_and_less() -> None:
+    pace, times = begin(0.0, 0.5), list[float]()
+    while pace.latest < 3600:
+        times.append(pace.latest)
+        pace = failed(pace, pace.latest, Outcome(Result.UNREACHABLE), 0.5)
+    waits = [later - one for one, later in pairwise(times)]
+    assert waits[:6] == [1.5, 3, 6, 12, 24, 45]
+    assert set(waits[6:]) == {45}
+    assert len(times) < 90
+
+
+@given(st.lists(st.tuples(BAD, CHANCE, st.none() | st.floats(0, PATIENCE)), min_size=1, max_size=40))
+def test_a_failure_waits_and_never_for_ever_and_never_less_than_asked(
+    failures: list[tuple[Result, float, float | None]],
+) -> None:
+    pace = begin(0.0, 0.0)
+    for result, chance, asked in failures:
+        now = pace.latest
+        pace = failed(pace, now, Outcome(result, "", asked), chance)
+        wait = pace.latest - now
+        assert wait >= 1.0
+        assert wait >= (asked or 0.0) - 1e-6
+        assert wait <= max(LONGEST_FOR_PEOPLE, (asked or 0.0) + SPREAD)
+        # News does not bring forward what has to wait.
+        assert changed(pace, now, 0.0, status=True).latest == pace.latest
+
+
+def test_what_people_must_repair_is_asked_for_less_often() -> None:
+    pace = Pace(0, 0, failures=50)
+    assert failed(pace, 0, Outcome(Result.FORBIDDEN), 1.0).latest == LONGEST_FOR_PEOPLE
+    assert failed(pace, 0, Outcome(Result.SERVER_ERROR), 1.0).latest == LONGEST
+
+
+@given(CHANCE)
+def test_a_heartbeat_comes_in_its_time_give_or_take_a_tenth(chance: float) -> None:
+    pace = succeeded(failed(begin(0, 0), 0, Outcome(Result.CONFLICT), 0), 100.0, 300.0, chance)
+    assert 100 + 270 <= pace.latest <= 100 + 330
+    assert pace.failures == 0
+
+
+@given(CHANCE)
+def test_a_new_status_goes_out_within_seconds_and_words_at_most_once_a_minute(chance: float) -> None:
+    pace = succeeded(begin(0, 0), 100.0, 300.0, 0.5)
+    assert 105 <= changed(pace, 105.0, chance, status=True).latest <= 105 + SPREAD
+    words = changed(pace, 105.0, chance, status=False).latest
+    assert 100 + BETWEEN <= words <= 105 + BETWEEN
+
+
+def test_five_thousand_nodes_that_start_or_come_back_at_once_are_spread() -> None:
+    draws = [number / 5000 for number in range(5000)]
+    starts = [begin(0.0, chance).latest for chance in draws]
+    assert max(starts[n + 600] - starts[n] for n in range(4400)) > 1  # at most 600 a second
+    away = Pace(0, 0, failures=10)
+    back = [failed(away, 0, Outcome(Result.UNREACHABLE), chance).latest for chance in draws]
+    assert min(back) >= LONGEST / 2
+    assert sum(30 <= at < 31 for at in back) < 200
+    beats = [succeeded(away, 0, 300.0, chance).latest for chance in draws]
+    assert sum(300 <= at < 301 for at in beats) < 100
