@@ -52,11 +52,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.nodeCondition.enabled (not .Values.replay) -}}true{{ end -}}
 {{- end }}
 
-{{- /* Sockets of the agent: beside the prober's, or where other pods can reach them. */}}
-{{- define "wirewatch.sockets" -}}
-{{- if .Values.gate.hostPath -}}/run/wirewatch-host{{- else -}}/run/wirewatch{{- end -}}
-{{- end }}
-
 {{- /* What the chart knows goes over what was given. */}}
 {{- define "wirewatch.config" -}}
 {{- $listen := dict "address" (printf "%s:%v" .Values.listen.address .Values.listen.port) -}}
@@ -72,7 +67,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $ours "state" (dict "directory" "/var/lib/wirewatch") -}}
 {{- end -}}
 {{- if include "wirewatch.condition" . -}}
-{{- $_ := set $ours "kubernetes" (dict "condition" true) -}}
+{{- $_ := set $ours "kubernetes" (dict "node_condition" true) -}}
 {{- end -}}
 {{- include "wirewatch.toml" (dict "path" "" "table" (mergeOverwrite (deepCopy .Values.config) $ours)) -}}
 {{- end }}

@@ -14,10 +14,13 @@ from wirewatch.config import model
 
 Json = dict[str, Any]
 DRAFT = "http://json-schema.org/draft-07/schema#"
-OURS = {"listen": ("address", "socket", "web_config"), "probe": ("enabled", "prober")}
+OURS = {
+    "listen": ("address", "socket", "web_config"),
+    "state": ("directory",),
+    "probe": ("enabled", "prober"),
+    "kubernetes": ("socket", "node_condition", "node", "api_server", "credentials"),
+}
 """Keys of the configuration that follow from other values."""
-WHOLE = ("state", "kubernetes")
-"""Sections that do."""
 _NOISE = ("title", "default", "description")
 
 
@@ -25,8 +28,6 @@ def schema() -> Json:
     """The schema of the chart's values."""
     values, config = _of(Values), _of(model(discover()))
     defs = {f"config.{name}": part for name, part in config.pop("$defs").items()}
-    for section in WHOLE:
-        del config["properties"][section]
     for section, keys in OURS.items():
         part = defs[config["properties"][section]["$ref"].removeprefix("#/$defs/")]
         for key in keys:
