@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 Document = dict[str, Any]
+TOML = "wirewatch.toml"
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
@@ -47,3 +48,9 @@ def containers(pod: Document) -> Iterator[Document]:
 def container(pod: Document, name: str) -> Document:
     (found,) = (one for one in containers(pod) if one["name"] == name)
     return found
+
+
+def configuration(given: Sequence[Document]) -> str:
+    """wirewatch.toml."""
+    (found,) = (one["data"][TOML] for one in of_kind(given, "ConfigMap") if TOML in one["data"])
+    return str(found)

@@ -6,7 +6,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.chart.documents import Document, containers, of_kind, pod_of, the
+from tests.chart.documents import Document, configuration, containers, of_kind, pod_of, the
 
 Rule = Callable[[Sequence[Document]], Iterator[str]]
 WRITABLE = {"run", "state", "tmp", "shm"}
@@ -115,7 +115,7 @@ def selectors_match(given: Sequence[Document]) -> Iterator[str]:
 def least_rights(given: Sequence[Document]) -> Iterator[str]:
     pod, roles = pod_of(given), of_kind(given, "ClusterRole")
     yield from (f"{role['metadata']['name']}: too much" for role in roles if role["rules"] != LEAST)
-    told = any("node_condition" in text for text in the(given, "ConfigMap")["data"].values())
+    told = "node_condition" in configuration(given)
     if bool(roles) is not told or len(roles) != len(of_kind(given, "ClusterRoleBinding")):
         yield "rights without need, or none where they are needed"
     for binding in of_kind(given, "ClusterRoleBinding"):

@@ -12,6 +12,7 @@ from tests.chart.documents import (
     KUBERNETES,
     MANIFESTS,
     ROOT,
+    configuration,
     container,
     of_kind,
     pod_of,
@@ -45,7 +46,7 @@ def test_no_rule_is_broken(path: Path) -> None:
 @named(MANIFESTS)
 def test_the_configuration_is_one_that_the_agent_takes(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "wirewatch.toml"
-    file.write_text(the(read(path), "ConfigMap")["data"]["wirewatch.toml"], "utf-8")
+    file.write_text(configuration(read(path)), "utf-8")
     config, _ = load(file, discover())
     probing = any(one["name"] == "prober" for one in pod_of(read(path))["containers"])
     assert config.listen.address == "0.0.0.0:9410"

@@ -24,7 +24,7 @@ def rendered(values: Mapping[str, Any], chart: Path = CHART) -> dict[str, str]:
         Refused: the schema or a template does not take the values.
     """
     try:
-        with (helm_python.Chart.load_archive if chart.is_file() else helm_python.Chart.load)(str(chart)) as one:
+        with _loaded(chart) as one:
             one.validate_schema(dict(values))
             made = one.render(dict(values), name=NAME, namespace=NAME)
     except helm_python.HelmError as error:
@@ -36,6 +36,12 @@ def manifest(values: Mapping[str, Any], chart: Path = CHART) -> str:
     """What `helm template` prints, without the notes."""
     texts = [text.strip("\n") for name, text in rendered(values, chart).items() if name != NOTES]
     return "---\n" + "\n---\n".join(text.removeprefix("---\n") for text in texts) + "\n"
+
+
+def _loaded(chart: Path) -> Any:
+    if chart.is_file():
+        return helm_python.Chart.load_archive(chart.read_bytes())
+    return helm_python.Chart.load(str(chart))
 
 
 def complaints(values: Mapping[str, Any], chart: Path = CHART) -> list[str]:
