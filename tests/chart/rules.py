@@ -12,8 +12,8 @@ Rule = Callable[[Sequence[Document]], Iterator[str]]
 WRITABLE = {"run", "state", "tmp", "shm"}
 """Volumes that somebody writes to."""
 HOST = {
-    "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup", "/var/log/pods", "/var/lib/kubelet/pod-resources",
-    "/var/lib/wirewatch", "/run/wirewatch", "/etc/nccl.conf", "/dev/null",
+    "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup", "/var/log/pods", "/dev/null",
+    "/var/lib/kubelet/pod-resources", "/var/lib/wirewatch", "/run/wirewatch", "/etc/nccl.conf",
 }  # fmt: skip
 """Paths of the host that may be mounted."""
 LEAST = [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
@@ -133,10 +133,10 @@ def least_rights(given: Sequence[Document]) -> Iterator[str]:
 def probes_ask_no_verdict(given: Sequence[Document]) -> Iterator[str]:
     """A sick GPU restarts no pod."""
     for one in pod_of(given)["containers"]:
-        asked = {kind: one.get(kind, {}).get("httpGet", {}).get("path") for kind in _PROBES}
-        wanted = _PROBES if one["name"] == "agent" else dict.fromkeys(_PROBES)
-        if asked != wanted:
-            yield f"{one['name']}: {asked}"
+        for kind, path in _PROBES.items():
+            asked = one.get(kind, {}).get("httpGet", {}).get("path")
+            if asked != (path if one["name"] == "agent" else None):
+                yield f"{one['name']}: {kind} asks {asked}"
         if "livenessProbe" not in one:
             yield f"{one['name']}: nobody asks whether it lives"
 

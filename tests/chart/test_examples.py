@@ -31,12 +31,12 @@ def example(name: str) -> tuple[Document, ...]:
 
 
 def refusals(
-    after: Document, before: Document = NODE, *, token: str | None = "gpu-1", operation: str = "UPDATE",
+    after: Document, before: Document = NODE, *, of_node: str | None = "gpu-1", operation: str = "UPDATE",
     part: str = "status",
 ) -> list[str]:  # fmt: skip
     """What the policy says to a change by the agent; evaluated by a CEL of its own, not the API server's."""
     spec = the(POLICY, "ValidatingAdmissionPolicy")["spec"]
-    extra = {} if token is None else {"authentication.kubernetes.io/node-name": [token]}
+    extra = {} if of_node is None else {"authentication.kubernetes.io/node-name": [of_node]}
     request = {
         "name": before["metadata"]["name"], "operation": operation, "subResource": part,
         "userInfo": {"username": "system:serviceaccount:wirewatch:wirewatch", "extra": extra},
@@ -45,7 +45,9 @@ def refusals(
     (match,) = spec["matchConditions"]
     assert cel.evaluate(match["expression"], about) is True
     about["variables"] = {one["name"]: cel.evaluate(one["expression"], about) for one in spec["variables"]}
-    return [one["message"] for one in spec["validations"] if cel.evaluate(one["expression"], about) is not True]
+    return [
+        one["message"] for one in spec["validations"] if cel.evaluate(one["expression"], about) is not True
+    ]
 
 
 def changed(*path: str | int, to: object) -> Document:
@@ -67,8 +69,8 @@ def test_the_agent_may_write_its_condition_and_add_it_where_there_is_none() -> N
 @pytest.mark.parametrize(
     ("after", "how", "told"),
     [
-        (NODE, {"token": "gpu-2"}, "its own node alone"),
-        (NODE, {"token": None}, "its own node alone"),
+        (NODE, {"of_node": "gpu-2"}, "its own node alone"),
+        (NODE, {"of_node": None}, "its own node alone"),
         (NODE, {"part": ""}, "nothing of a node but its status"),
         (NODE, {"operation": "DELETE"}, "nothing of a node but its status"),
         (changed("status", "conditions", 0, "status", to="False"), {}, f"the condition {CONDITION} alone"),
@@ -78,7 +80,11 @@ def test_the_agent_may_write_its_condition_and_add_it_where_there_is_none() -> N
         (changed("metadata", "finalizers", to=["x"]), {}, "no label"),
         (changed("status", "capacity", "nvidia.com/gpu", to="0"), {}, "nothing else of a node's status"),
         (changed("status", "allocatable", to={"cpu": "1"}), {}, "nothing else of a node's status"),
-        (changed("status", "addresses", to=[{"type": "Hostname", "address": "x"}]), {}, "nothing else of a node's"),
+        (
+            changed("status", "addresses", to=[{"type": "Hostname", "address": "x"}]),
+            {},
+            "nothing else of a node's",
+        ),
         (changed("status", "nodeInfo", "kubeletVersion", to="v9"), {}, "nothing else of a node's status"),
     ],
 )
@@ -95,13 +101,19 @@ def test_the_policy_denies_and_is_about_the_account_of_the_manifests() -> None:
     assert name in policy["spec"]["matchConditions"][0]["expression"]
 
 
-@pytest.mark.parametrize("job", of_kind(example("gate-init-container"), "Job"), ids=lambda job: job["metadata"]["name"])
+@pytest.mark.parametrize(
+    "job", of_kind(example("gate-init-container"), "Job"), ids=lambda job: job["metadata"]["name"]
+)
 def test_the_gate_asks_where_the_agent_listens(job: Document) -> None:
     pod = job["spec"]["template"]["spec"]
     (gate,) = pod["initContainers"]
     name, *rest = gate["args"]
     told = check.make_context(name, list(rest)).params
-    host = next(v["hostPath"]["path"] for v in pod_of(read(KUBERNETES / "operators.yaml"))["volumes"] if v["name"] == "run")
+    host = next(
+        v["hostPath"]["path"]
+        for v in pod_of(read(KUBERNETES / "operators.yaml"))["volumes"]
+        if v["name"] == "run"
+    )
     assert pod["volumes"][0]["hostPath"] == {"path": host}
     assert told["socket"] == "/run/wirewatch/wirewatch.sock"
     assert gate["volumeMounts"][0] == {"name": "wirewatch", "mountPath": "/run/wirewatch", "readOnly": True}

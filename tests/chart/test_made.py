@@ -49,7 +49,9 @@ def test_every_value_is_explained() -> None:
     assert [name for name, _, about in rows if not about] == []
 
 
-def objects(part: dict[str, Any], whole: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def objects(
+    part: dict[str, Any], whole: dict[str, Any], path: str = ""
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every object that the schema speaks of, with its path in the values."""
     if "$ref" in part:
         part = whole["$defs"][part["$ref"].rpartition("/")[2]]
@@ -67,7 +69,9 @@ def objects(part: dict[str, Any], whole: dict[str, Any], path: str = "") -> Iter
 def test_no_object_of_the_schema_takes_unknown_keys() -> None:
     given = schema()
     found = dict(objects(given, given))
-    assert {"", "/prober", "/config/collectors/nvlink", "/affinity/nodeAffinity", "/tolerations[]"} <= set(found)
+    assert {"", "/prober", "/config/collectors/nvlink", "/affinity/nodeAffinity", "/tolerations[]"} <= set(
+        found
+    )
     for path, part in found.items():
         texts = part.get("additionalProperties") == {"type": "string"}
         limits = "error_limits" in path or path in FREE

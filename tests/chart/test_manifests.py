@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -29,8 +28,7 @@ from wirewatch.config import load
 COMMANDS: dict[str, click.Command] = {"agent": serve, "prober": prober}
 
 
-def named(paths: list[Path]) -> Any:
-    return pytest.mark.parametrize("path", paths, ids=lambda path: path.stem)
+each = pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 
 
 def test_there_is_one_for_each_set_of_values_and_one_for_none() -> None:
@@ -38,12 +36,12 @@ def test_there_is_one_for_each_set_of_values_and_one_for_none() -> None:
     assert {path.name for path in MANIFESTS} == sets | {"default.yaml"}
 
 
-@named(MANIFESTS)
+@each
 def test_no_rule_is_broken(path: Path) -> None:
     assert broken(read(path)) == []
 
 
-@named(MANIFESTS)
+@each
 def test_the_configuration_is_one_that_the_agent_takes(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text(configuration(read(path)), "utf-8")
@@ -54,7 +52,7 @@ def test_the_configuration_is_one_that_the_agent_takes(path: Path, tmp_path: Pat
     assert config.kubernetes.node_condition is (path.stem != "demo")
 
 
-@named(MANIFESTS)
+@each
 def test_the_command_line_takes_the_arguments(path: Path) -> None:
     for one in pod_of(read(path))["containers"]:
         name, *rest = one["args"]
@@ -62,7 +60,7 @@ def test_the_command_line_takes_the_arguments(path: Path) -> None:
         COMMANDS[one["name"]].make_context(name, rest)
 
 
-@named(MANIFESTS)
+@each
 def test_the_prober_listens_where_the_agent_asks(path: Path) -> None:
     pod = pod_of(read(path))
     for one in pod["containers"]:
@@ -70,7 +68,9 @@ def test_the_prober_listens_where_the_agent_asks(path: Path) -> None:
             socket = "/run/wirewatch/prober.sock"
             assert f"--socket={socket}" in one["args"]
             assert f'connect("{socket}")' in one["livenessProbe"]["exec"]["command"][-1]
-            shared = [m for m in container(pod, "agent")["volumeMounts"] if m["mountPath"] == "/run/wirewatch"]
+            shared = [
+                m for m in container(pod, "agent")["volumeMounts"] if m["mountPath"] == "/run/wirewatch"
+            ]
             assert shared == [m for m in one["volumeMounts"] if m["mountPath"] == "/run/wirewatch"]
 
 
@@ -88,14 +88,20 @@ def test_what_the_port_serves_is_asked_by_its_scheme() -> None:
 
 def test_targets_have_the_labels_that_the_rules_go_by() -> None:
     """What the example for pods relabels by hand."""
-    (job,) = yaml.safe_load((ROOT / "deploy/prometheus/prometheus-kubernetes.yml").read_text("utf-8"))["scrape_configs"]
+    (job,) = yaml.safe_load((ROOT / "deploy/prometheus/prometheus-kubernetes.yml").read_text("utf-8"))[
+        "scrape_configs"
+    ]
     wanted = {
-        (one["target_label"], *one.get("source_labels", [])) for one in job["relabel_configs"] if "target_label" in one
+        (one["target_label"], *one.get("source_labels", []))
+        for one in job["relabel_configs"]
+        if "target_label" in one
     }
     (endpoint,) = the(read(KUBERNETES / "operators.yaml"), "ServiceMonitor")["spec"]["endpoints"]
     made = {(one["targetLabel"], *one.get("sourceLabels", [])) for one in endpoint["relabelings"]}
     assert made == wanted | {("job",)}
-    fixed = {one["targetLabel"]: one["replacement"] for one in endpoint["relabelings"] if "replacement" in one}
+    fixed = {
+        one["targetLabel"]: one["replacement"] for one in endpoint["relabelings"] if "replacement" in one
+    }
     assert fixed == {"job": job["job_name"], "cluster": "lab"}
 
 
@@ -107,7 +113,7 @@ def test_the_rules_are_those_of_deploy_prometheus() -> None:
         assert rule["spec"] == given
 
 
-@named(MANIFESTS)
+@each
 def test_they_say_where_they_come_from(path: Path) -> None:
     first = path.read_text("utf-8").splitlines()[0]
     assert re.fullmatch(r"# Rendered by `make manifests` from helm/wirewatch with .*: do not edit\.", first)

@@ -34,7 +34,9 @@ TOKEN = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceac
 BREAKS: dict[str, Break] = {
     "no_privileges: prober: privileged": context("prober", privileged=True),
     "no_privileges: agent: may gain privileges": context("agent", allowPrivilegeEscalation=True),
-    "no_privileges: prober: has capabilities": context("prober", capabilities={"drop": ["ALL"], "add": ["KILL"]}),
+    "no_privileges: prober: has capabilities": context(
+        "prober", capabilities={"drop": ["ALL"], "add": ["KILL"]}
+    ),
     "agent_is_not_root: agent: may be root": context("agent", runAsUser=0),
     "roots_are_read_only: folders: writable root": context("folders", readOnlyRootFilesystem=False),
     "mounts_are_read_only: agent: writes to sys-bus": lambda given: [
@@ -45,17 +47,23 @@ BREAKS: dict[str, Break] = {
     ),
     "mounts_are_read_only: volume y is not mounted": added(volumes, {"name": "y", "emptyDir": {}}),
     "little_of_the_host: z: the host's /": added(volumes, {"name": "z", "hostPath": {"path": "/"}}),
-    "little_of_the_host: hostPID without need, or a prober without it": lambda given: pod_of(given).pop("hostPID"),
+    "little_of_the_host: hostPID without need, or a prober without it": lambda given: pod_of(given).pop(
+        "hostPID"
+    ),
     "little_of_the_host: hostNetwork": lambda given: pod_of(given).update(hostNetwork=True),
     "no_gpu_is_taken: agent: nvidia.com/gpu": lambda given: container(pod_of(given), "agent")["resources"][
         "limits"
     ].update({"nvidia.com/gpu": 1}),
-    "no_gpu_is_taken: prober: no memory limit": lambda given: container(pod_of(given), "prober").pop("resources"),
+    "no_gpu_is_taken: prober: no memory limit": lambda given: container(pod_of(given), "prober").pop(
+        "resources"
+    ),
     "images_are_fixed: wirewatch:latest: moves": lambda given: [
         one.update(image="wirewatch:latest")
         for one in (*pod_of(given)["initContainers"], *pod_of(given)["containers"])
     ],
-    "selectors_match: Service: selects no pod": lambda given: the(given, "Service")["spec"].update(selector={"a": "b"}),
+    "selectors_match: Service: selects no pod": lambda given: the(given, "Service")["spec"].update(
+        selector={"a": "b"}
+    ),
     "selectors_match: ServiceMonitor: selects no Service": lambda given: the(given, "ServiceMonitor")["spec"][
         "selector"
     ].update(matchLabels={"a": "b"}),
@@ -63,9 +71,11 @@ BREAKS: dict[str, Break] = {
         "verbs"
     ].append("list"),
     "least_rights: token: ['agent', 'prober']": added(mounts("prober"), TOKEN),
-    "least_rights: a token for every container": lambda given: pod_of(given).pop("automountServiceAccountToken"),
+    "least_rights: a token for every container": lambda given: pod_of(given).pop(
+        "automountServiceAccountToken"
+    ),
     "least_rights: binding: another account": lambda given: pod_of(given).update(serviceAccountName="x"),
-    "probes_ask_no_verdict: agent: {'livenessProbe': '/health', 'readinessProbe': '/readyz', 'startupProbe': None}": (
+    "probes_ask_no_verdict: agent: livenessProbe asks /health": (
         lambda given: container(pod_of(given), "agent")["livenessProbe"]["httpGet"].update(path="/health")
     ),
     "probes_ask_no_verdict: prober: nobody asks whether it lives": lambda given: container(

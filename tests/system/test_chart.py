@@ -1,4 +1,4 @@
-"""The chart in Helm's own engine; what it renders against the schemas of Kubernetes and of the Prometheus operator."""
+"""The chart in Helm's own engine; what it renders against the schemas of Kubernetes and of its operators."""
 
 import json
 import os
@@ -42,7 +42,12 @@ def schema_errors(given: Sequence[Document], version: str) -> list[str]:
 def operator_errors(given: Sequence[Document]) -> list[str | None]:
     """What the operator's schemas say of each document."""
     done = subprocess.run(
-        ["node", "validate.mjs"], cwd=OPERATOR, input=json.dumps(given), capture_output=True, text=True, check=True
+        ["node", "validate.mjs"],
+        cwd=OPERATOR,
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     said: list[str | None] = json.loads(done.stdout)
     return said
@@ -97,9 +102,12 @@ def test_the_schemas_find_what_is_wrong() -> None:
     the(given, "ServiceMonitor")["spec"]["endpoints"][0]["interval"] = "15 seconds"
     of_kind(given, "PrometheusRule")[0]["spec"]["groups"][0]["rules"][0]["expr"] = None
     for version in VERSIONS:
-        assert [told.partition(":")[0] for told in schema_errors(natives(given), version)] == ["DaemonSet", "NetworkPolicy"]
+        assert [told.partition(":")[0] for told in schema_errors(natives(given), version)] == [
+            "DaemonSet",
+            "NetworkPolicy",
+        ]
     operators = [document for document in given if document["kind"] in OPERATORS]
-    assert len([told for told in operator_errors(operators) if told]) == 2  # noqa: PLR2004
+    assert len([told for told in operator_errors(operators) if told]) == 2
 
 
 def test_a_new_configuration_restarts_the_pods_and_nothing_else_does() -> None:
@@ -131,7 +139,7 @@ def test_a_package_is_the_whole_chart(tmp_path: Path) -> None:
     assert "wirewatch/README.md" in held
     assert "wirewatch/README.in.md" not in held
     # A release is kept in a Secret, base64 of this and what was rendered: at most a mebibyte.
-    assert package.stat().st_size < 200_000  # noqa: PLR2004
+    assert package.stat().st_size < 200_000
 
 
 def test_dashboards_are_for_the_sidecar() -> None:
@@ -172,7 +180,13 @@ def test_folders_of_the_node_are_made_the_agents_without_any_capability(tmp_path
     before = Path("/etc/hostname").stat()
     one = container(pod_of(documents(manifest({}))), "folders")
     context, script = one["securityContext"], one["args"][0]
-    bare = ["--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--clear-groups", "--no-new-privs"]
+    bare = [
+        "--inh-caps=-all",
+        "--ambient-caps=-all",
+        "--bounding-set=-all",
+        "--clear-groups",
+        "--no-new-privs",
+    ]
     user = [f"--reuid={context['runAsUser']}", f"--regid={context['runAsGroup']}"]
     for _ in range(2):  # a pod starts more than once
         subprocess.run(["setpriv", *user, *bare, *one["command"], script, "folders", folder], check=True)
@@ -185,4 +199,6 @@ def test_folders_of_the_node_are_made_the_agents_without_any_capability(tmp_path
 def test_yaml_of_the_sets_is_what_helm_is_given() -> None:
     """The library takes objects: what `-f` would read is the same."""
     for path in sorted((CHART.parents[1] / "deploy" / "kubernetes" / "values").glob("*.yaml")):
-        assert helm_python.values_from_yaml(path.read_text("utf-8")) == yaml.safe_load(path.read_text("utf-8"))
+        assert helm_python.values_from_yaml(path.read_text("utf-8")) == yaml.safe_load(
+            path.read_text("utf-8")
+        )

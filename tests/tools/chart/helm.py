@@ -1,4 +1,4 @@
-"""Helm's own engine, from the wheel helm-python-sdk; for tests and for rendering alone (`make .venv/.helm`)."""
+"""Helm's own engine, from the wheel helm-python-sdk, for tests and for rendering (`make .venv/.helm`)."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""Parts of Kubernetes' own types that values of the chart hand on; every key that is not one of theirs is refused.
+"""Parts of Kubernetes' own types that values of the chart hand on; a key that is none of theirs is refused.
 
-Source: the Kubernetes API reference, core/v1 and networking.k8s.io/v1; the Prometheus operator's, monitoring.coreos.com/v1.
+Source: the Kubernetes API reference, core/v1 and networking.k8s.io/v1; the Prometheus operator's,
+monitoring.coreos.com/v1.
 """
 
 from typing import Annotated, Literal
@@ -39,12 +40,12 @@ class Requirement(Keys):
 
 
 class NodeTerm(Keys):
-    matchExpressions: list[Requirement] | None = None  # noqa: N815 - Kubernetes' names
-    matchFields: list[Requirement] | None = None  # noqa: N815
+    matchExpressions: list[Requirement] | None = None
+    matchFields: list[Requirement] | None = None
 
 
 class NodeSelector(Keys):
-    nodeSelectorTerms: list[NodeTerm]  # noqa: N815
+    nodeSelectorTerms: list[NodeTerm]
 
 
 class PreferredNode(Keys):
@@ -53,14 +54,14 @@ class PreferredNode(Keys):
 
 
 class NodeAffinity(Keys):
-    requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None  # noqa: N815
-    preferredDuringSchedulingIgnoredDuringExecution: list[PreferredNode] | None = None  # noqa: N815
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None
+    preferredDuringSchedulingIgnoredDuringExecution: list[PreferredNode] | None = None
 
 
 class Affinity(Keys):
     """Of nodes alone: a DaemonSet has a pod on each."""
 
-    nodeAffinity: NodeAffinity | None = None  # noqa: N815
+    nodeAffinity: NodeAffinity | None = None
 
 
 class Toleration(Keys):
@@ -68,7 +69,7 @@ class Toleration(Keys):
     operator: Literal["Exists", "Equal"] | None = None
     value: str | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    tolerationSeconds: int | None = None  # noqa: N815
+    tolerationSeconds: int | None = None
 
 
 class SeLinux(Keys):
@@ -79,8 +80,8 @@ class SeLinux(Keys):
 
 
 class Labels(Keys):
-    matchLabels: Texts | None = None  # noqa: N815
-    matchExpressions: list[Requirement] | None = None  # noqa: N815
+    matchLabels: Texts | None = None
+    matchExpressions: list[Requirement] | None = None
 
 
 class IpBlock(Keys):
@@ -89,9 +90,9 @@ class IpBlock(Keys):
 
 
 class Peer(Keys):
-    podSelector: Labels | None = None  # noqa: N815
-    namespaceSelector: Labels | None = None  # noqa: N815
-    ipBlock: IpBlock | None = None  # noqa: N815
+    podSelector: Labels | None = None
+    namespaceSelector: Labels | None = None
+    ipBlock: IpBlock | None = None
 
 
 class Named(Keys):
@@ -118,13 +119,13 @@ class Authorization(Keys):
 
 class SecretOrConfigMap(Keys):
     secret: KeyOf | None = None
-    configMap: KeyOf | None = None  # noqa: N815
+    configMap: KeyOf | None = None
 
 
 class TlsConfig(Keys):
     ca: SecretOrConfigMap | None = None
     cert: SecretOrConfigMap | None = None
-    keySecret: KeyOf | None = None  # noqa: N815
-    serverName: str | None = None  # noqa: N815
-    insecureSkipVerify: bool | None = None  # noqa: N815
-    minVersion: Literal["TLS12", "TLS13"] | None = None  # noqa: N815
+    keySecret: KeyOf | None = None
+    serverName: str | None = None
+    insecureSkipVerify: bool | None = None
+    minVersion: Literal["TLS12", "TLS13"] | None = None

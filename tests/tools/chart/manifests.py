@@ -1,4 +1,4 @@
-"""`make manifests`: deploy/kubernetes, rendered by helm's own engine with no values and with each set of values."""
+"""`make manifests`: deploy/kubernetes, rendered by helm's own engine with no values and with each set."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,9 @@ def manifests() -> Mapping[Path, str]:
 
 
 def _text(source: str, values: Mapping[str, object]) -> str:
-    return f"# Rendered by `make manifests` from helm/wirewatch with {source}: do not edit.\n{manifest(values)}"
+    return (
+        f"# Rendered by `make manifests` from helm/wirewatch with {source}: do not edit.\n{manifest(values)}"
+    )
 
 
 if __name__ == "__main__":

@@ -42,9 +42,10 @@ def _rows(node: Any, lines: list[str], kind: type[BaseModel], path: str) -> Iter
 def _kind(kind: type[BaseModel], name: str) -> type[BaseModel] | None:
     """The type of the values below, where they are the chart's own and not Kubernetes'."""
     fields = {field.alias or key: field.annotation for key, field in kind.model_fields.items()}
-    inner = fields[name]
-    ours = isinstance(inner, type) and issubclass(inner, BaseModel) and inner.__module__ == values.__name__
-    return inner if ours else None
+    inner: object = fields[name]
+    if isinstance(inner, type) and issubclass(inner, BaseModel) and inner.__module__ == values.__name__:
+        return inner
+    return None
 
 
 def _shown(default: object) -> str:

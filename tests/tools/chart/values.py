@@ -17,6 +17,7 @@ Tag = Annotated[
     # A tag that moves makes a rollback none.
     Field(json_schema_extra={"not": {"const": "latest"}}),
 ]
+Percentage = Annotated[str, StringConstraints(pattern=r"^([1-9]|[1-9]\d|100)%$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Id = Annotated[int, Field(ge=1, le=2147483647)]
 """Not root."""
@@ -26,7 +27,7 @@ class Image(Keys):
     repository: Annotated[str, StringConstraints(min_length=1)]
     tag: Tag
     digest: Annotated[str, StringConstraints(pattern=r"^(sha256:[0-9a-f]{64})?$")]
-    pullPolicy: Literal["IfNotPresent", "Always", "Never"]  # noqa: N815 - as charts name it
+    pullPolicy: Literal["IfNotPresent", "Always", "Never"]
 
 
 class Listen(Keys):
@@ -44,21 +45,21 @@ class Agent(Keys):
 class Prober(Keys):
     enabled: bool
     resources: kinds.Resources
-    podResources: MaybePath  # noqa: N815
-    endedPods: bool  # noqa: N815
-    ncclConf: MaybePath  # noqa: N815
+    podResources: MaybePath
+    endedPods: bool
+    ncclConf: MaybePath
     shm: kinds.Quantity
     env: Texts
 
 
 class Gpu(Keys):
     via: Literal["runtime", "volumeMounts", "nri", "none"]
-    visibleDevices: Annotated[str, StringConstraints(min_length=1)]  # noqa: N815
-    cdiDevice: Annotated[str, StringConstraints(pattern=r"^[^=\s]+/[^=\s]+=[^=\s]+$")]  # noqa: N815
+    visibleDevices: Annotated[str, StringConstraints(min_length=1)]
+    cdiDevice: Annotated[str, StringConstraints(pattern=r"^[^=\s]+/[^=\s]+=[^=\s]+$")]
 
 
 class Folder(Keys):
-    hostPath: MaybePath  # noqa: N815
+    hostPath: MaybePath
 
 
 class Switch(Keys):
@@ -85,37 +86,37 @@ class Web(Keys):
 class ServiceMonitor(Keys):
     enabled: bool
     interval: kinds.Duration
-    scrapeTimeout: kinds.Duration  # noqa: N815
+    scrapeTimeout: kinds.Duration
     labels: Texts
-    tlsConfig: kinds.TlsConfig  # noqa: N815
-    basicAuth: kinds.BasicAuth  # noqa: N815
+    tlsConfig: kinds.TlsConfig
+    basicAuth: kinds.BasicAuth
     authorization: kinds.Authorization
 
 
 class PrometheusRule(Keys):
     enabled: bool
     labels: Texts
-    runbookBase: Annotated[str, StringConstraints(pattern=r"^(https?://[^\s\"'#{}]+/)?$")]  # noqa: N815
+    runbookBase: Annotated[str, StringConstraints(pattern=r"^(https?://[^\s\"'#{}]+/)?$")]
 
 
 class Dashboards(Keys):
     enabled: bool
     label: Annotated[str, StringConstraints(min_length=1)]
-    labelValue: str  # noqa: N815
+    labelValue: str
     annotations: Texts
 
 
 class NetworkPolicy(Keys):
     enabled: bool
     from_: list[kinds.Peer] = Field(alias="from")
-    apiServerPorts: list[Port]  # noqa: N815
+    apiServerPorts: list[Port]
 
 
 class Values(Keys):
     image: Image
-    imagePullSecrets: list[kinds.Named]  # noqa: N815
-    nameOverride: Name  # noqa: N815
-    fullnameOverride: Name  # noqa: N815
+    imagePullSecrets: list[kinds.Named]
+    nameOverride: Name
+    fullnameOverride: Name
     cluster: Annotated[str, StringConstraints(pattern=r"^[^\s\"'{}]*$")]
     listen: Listen
     config: dict[str, object]
@@ -123,24 +124,24 @@ class Values(Keys):
     agent: Agent
     prober: Prober
     gpu: Gpu
-    runtimeClassName: Name  # noqa: N815
+    runtimeClassName: Name
     state: Folder
     gate: Folder
-    nodeCondition: Switch  # noqa: N815
-    serviceAccount: ServiceAccount  # noqa: N815
-    runAs: RunAs  # noqa: N815
-    supplementalGroups: list[int]  # noqa: N815
-    seLinuxOptions: kinds.SeLinux  # noqa: N815
-    maxUnavailable: Annotated[int, Field(ge=1)] | Annotated[str, StringConstraints(pattern=r"^([1-9]|[1-9]\d|100)%$")]  # noqa: N815
-    priorityClassName: Name  # noqa: N815
-    terminationGracePeriodSeconds: Annotated[int, Field(ge=6)]  # noqa: N815
+    nodeCondition: Switch
+    serviceAccount: ServiceAccount
+    runAs: RunAs
+    supplementalGroups: list[int]
+    seLinuxOptions: kinds.SeLinux
+    maxUnavailable: Annotated[int, Field(ge=1)] | Percentage
+    priorityClassName: Name
+    terminationGracePeriodSeconds: Annotated[int, Field(ge=6)]
     tolerations: list[kinds.Toleration]
-    nodeSelector: Texts  # noqa: N815
+    nodeSelector: Texts
     affinity: kinds.Affinity | None = None
-    podLabels: Texts  # noqa: N815
-    podAnnotations: Texts  # noqa: N815
+    podLabels: Texts
+    podAnnotations: Texts
     web: Web
-    serviceMonitor: ServiceMonitor  # noqa: N815
-    prometheusRule: PrometheusRule  # noqa: N815
+    serviceMonitor: ServiceMonitor
+    prometheusRule: PrometheusRule
     dashboards: Dashboards
-    networkPolicy: NetworkPolicy  # noqa: N815
+    networkPolicy: NetworkPolicy
