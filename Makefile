@@ -7,8 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check check-ship test-system bench docs rules simulation pictures goldens hardware clean
-.PHONY: run test check test-system bench docs rules chart manifests simulation pictures goldens hardware clean
+.PHONY: run test check check-ship test-system bench docs rules chart manifests simulation pictures goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
