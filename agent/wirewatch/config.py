@@ -105,8 +105,8 @@ class Config(_Section):
     policy: Any = None
 
 
-def _model(collectors: Sequence[AnyCollector]) -> type[Config]:
-    """The model with a section for each collector, of its own options and policy."""
+def model(collectors: Sequence[AnyCollector]) -> type[Config]:
+    """The model of a file: with a section for each collector, of its own options and policy."""
     options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
     policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
     policies["probe"] = (ProbePolicy, ProbePolicy())
@@ -137,7 +137,7 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     try:
         # By way of JSON, where strict models take objects for dataclasses and arrays for tuples.
-        config = _model(collectors).model_validate_json(json.dumps(data))
+        config = model(collectors).model_validate_json(json.dumps(data))
     except TypeError as error:
         raise ConfigError(f"{path}: dates and times mean nothing here ({error})") from error
     except ValidationError as error:

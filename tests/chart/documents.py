@@ -1,0 +1,56 @@
+"""Rendered manifests as documents."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Document = dict[str, Any]
+TOML = "wirewatch.toml"
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
+EXAMPLES = sorted((KUBERNETES / "examples").glob("*.yaml"))
+
+
+def documents(text: str) -> tuple[Document, ...]:
+    """The documents of a text, empty ones left out."""
+    return tuple(document for document in yaml.safe_load_all(text) if document)
+
+
+def read(path: Path) -> tuple[Document, ...]:
+    return documents(path.read_text("utf-8"))
+
+
+def of_kind(given: Sequence[Document], kind: str) -> list[Document]:
+    return [document for document in given if document["kind"] == kind]
+
+
+def the(given: Sequence[Document], kind: str) -> Document:
+    """The only one of its kind."""
+    (found,) = of_kind(given, kind)
+    return found
+
+
+def pod_of(given: Sequence[Document]) -> Document:
+    """The pod's specification in the DaemonSet."""
+    spec: Document = the(given, "DaemonSet")["spec"]["template"]["spec"]
+    return spec
+
+
+def containers(pod: Document) -> Iterator[Document]:
+    """All, those before it starts too."""
+    yield from pod.get("initContainers", [])
+    yield from pod["containers"]
+
+
+def container(pod: Document, name: str) -> Document:
+    (found,) = (one for one in containers(pod) if one["name"] == name)
+    return found
+
+
+def configuration(given: Sequence[Document]) -> str:
+    """wirewatch.toml."""
+    (found,) = (one["data"][TOML] for one in of_kind(given, "ConfigMap") if TOML in one["data"])
+    return str(found)

@@ -1,0 +1,160 @@
+"""What must hold of whatever the chart renders, as rules that tell what is wrong; each takes the documents.
+
+`PRIVILEGED` is what `agent.privileged` breaks, and nothing else does.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.chart.documents import Document, configuration, containers, of_kind, pod_of, the
+
+Rule = Callable[[Sequence[Document]], Iterator[str]]
+WRITABLE = {"run", "state", "tmp", "shm"}
+"""Volumes that somebody writes to."""
+HOST = {
+    "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup", "/var/log/pods", "/dev/null",
+    "/var/lib/kubelet/pod-resources", "/var/lib/wirewatch", "/run/wirewatch", "/etc/nccl.conf",
+}  # fmt: skip
+"""Paths of the host that may be mounted."""
+LEAST = [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
+
+
+def no_privileges(given: Sequence[Document]) -> Iterator[str]:
+    for one in containers(pod_of(given)):
+        context = one.get("securityContext", {})
+        if context.get("privileged"):
+            yield f"{one['name']}: privileged"
+        if context.get("allowPrivilegeEscalation") is not False:
+            yield f"{one['name']}: may gain privileges"
+        if context.get("capabilities") != {"drop": ["ALL"]}:
+            yield f"{one['name']}: has capabilities"
+
+
+def agent_is_not_root(given: Sequence[Document]) -> Iterator[str]:
+    pod = pod_of(given)
+    for one in containers(pod):
+        context = one.get("securityContext", {})
+        if one["name"] == "agent" and not (context.get("runAsNonRoot") and context.get("runAsUser")):
+            yield "agent: may be root"
+        if one["name"] not in {"agent", "prober", "folders"}:
+            yield f"{one['name']}: unknown"
+
+
+def roots_are_read_only(given: Sequence[Document]) -> Iterator[str]:
+    for one in containers(pod_of(given)):
+        if not one.get("securityContext", {}).get("readOnlyRootFilesystem"):
+            yield f"{one['name']}: writable root"
+
+
+def mounts_are_read_only(given: Sequence[Document]) -> Iterator[str]:
+    pod = pod_of(given)
+    volumes = [volume["name"] for volume in pod["volumes"]]
+    mounted = set()
+    for one in containers(pod):
+        for mount in one.get("volumeMounts", []):
+            mounted.add(mount["name"])
+            if mount["name"] not in volumes:
+                yield f"{one['name']}: no volume {mount['name']}"
+            if not mount.get("readOnly") and mount["name"] not in WRITABLE:
+                yield f"{one['name']}: writes to {mount['name']}"
+    yield from (f"volume {name} is not mounted" for name in volumes if name not in mounted)
+    yield from (f"volume {name} twice" for name in set(volumes) if volumes.count(name) > 1)
+
+
+def little_of_the_host(given: Sequence[Document]) -> Iterator[str]:
+    pod = pod_of(given)
+    for volume in pod["volumes"]:
+        path = volume.get("hostPath", {}).get("path")
+        if path is not None and path not in HOST:
+            yield f"{volume['name']}: the host's {path}"
+    probes = any(one["name"] == "prober" for one in pod["containers"])
+    if pod.get("hostPID", False) is not probes:
+        yield "hostPID without need, or a prober without it"
+    yield from (key for key in ("hostNetwork", "hostIPC", "shareProcessNamespace") if pod.get(key))
+
+
+def no_gpu_is_taken(given: Sequence[Document]) -> Iterator[str]:
+    for one in containers(pod_of(given)):
+        resources = one.get("resources", {})
+        for amounts in (resources.get("requests", {}), resources.get("limits", {})):
+            yield from (f"{one['name']}: {name}" for name in amounts if name not in {"cpu", "memory"})
+        if "memory" not in resources.get("limits", {}):
+            yield f"{one['name']}: no memory limit"
+        if "cpu" in resources.get("limits", {}):
+            yield f"{one['name']}: throttled"
+
+
+def images_are_fixed(given: Sequence[Document]) -> Iterator[str]:
+    images = {one["image"] for one in containers(pod_of(given))}
+    if len(images) != 1:
+        yield f"not one image: {images}"
+    for image in images:
+        _, _, tag = image.rpartition("/")[2].partition(":")
+        if not tag or tag == "latest":
+            yield f"{image}: moves"
+
+
+def selectors_match(given: Sequence[Document]) -> Iterator[str]:
+    daemonset = the(given, "DaemonSet")
+    labels = daemonset["spec"]["template"]["metadata"]["labels"]
+    selectors: dict[str, Mapping[str, str]] = {
+        "DaemonSet": daemonset["spec"]["selector"]["matchLabels"],
+        "Service": the(given, "Service")["spec"]["selector"],
+    }
+    for policy in of_kind(given, "NetworkPolicy"):
+        selectors["NetworkPolicy"] = policy["spec"]["podSelector"]["matchLabels"]
+    for name, selector in selectors.items():
+        if not selector or not selector.items() <= labels.items():
+            yield f"{name}: selects no pod"
+    for monitor in of_kind(given, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        if not wanted or not wanted.items() <= the(given, "Service")["metadata"]["labels"].items():
+            yield "ServiceMonitor: selects no Service"
+
+
+def least_rights(given: Sequence[Document]) -> Iterator[str]:
+    pod, roles = pod_of(given), of_kind(given, "ClusterRole")
+    yield from (f"{role['metadata']['name']}: too much" for role in roles if role["rules"] != LEAST)
+    told = "node_condition" in configuration(given)
+    if bool(roles) is not told or len(roles) != len(of_kind(given, "ClusterRoleBinding")):
+        yield "rights without need, or none where they are needed"
+    for binding in of_kind(given, "ClusterRoleBinding"):
+        if binding["roleRef"]["name"] not in {role["metadata"]["name"] for role in roles}:
+            yield "binding: another role"
+        if binding["subjects"][0]["name"] != pod["serviceAccountName"]:
+            yield "binding: another account"
+    if pod.get("automountServiceAccountToken") is not False:
+        yield "a token for every container"
+    holders = [one["name"] for one in containers(pod) if _has_token(one)]
+    if holders != (["agent"] if told else []):
+        yield f"token: {holders}"
+
+
+def probes_ask_no_verdict(given: Sequence[Document]) -> Iterator[str]:
+    """A sick GPU restarts no pod."""
+    for one in pod_of(given)["containers"]:
+        for kind, path in _PROBES.items():
+            asked = one.get(kind, {}).get("httpGet", {}).get("path")
+            if asked != (path if one["name"] == "agent" else None):
+                yield f"{one['name']}: {kind} asks {asked}"
+        if "livenessProbe" not in one:
+            yield f"{one['name']}: nobody asks whether it lives"
+
+
+_PROBES = {"livenessProbe": "/livez", "readinessProbe": "/readyz", "startupProbe": None}
+
+
+def _has_token(one: Mapping[str, Any]) -> bool:
+    return any("serviceaccount" in mount["mountPath"] for mount in one.get("volumeMounts", []))
+
+
+PRIVILEGED: tuple[Rule, ...] = (no_privileges, agent_is_not_root)
+RULES: tuple[Rule, ...] = (
+    *PRIVILEGED, roots_are_read_only, mounts_are_read_only, little_of_the_host, no_gpu_is_taken,
+    images_are_fixed, selectors_match, least_rights, probes_ask_no_verdict,
+)  # fmt: skip
+
+
+def broken(given: Sequence[Document], rules: Sequence[Rule] = RULES) -> list[str]:
+    """All that is wrong."""
+    return [f"{rule.__name__}: {told}" for rule in rules for told in rule(given)]

@@ -1,0 +1,204 @@
+"""The chart in Helm's own engine; what it renders against the schemas of Kubernetes and of its operators."""
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.chart.documents import Document, configuration, container, documents, of_kind, pod_of, the
+from tests.chart.rules import PRIVILEGED, RULES, broken
+from tests.system.matrix import CONFIG, MATRIX, MONITORED, REFUSED
+from tests.tools.chart.helm import NOTES, Refused, complaints, manifest, rendered
+from tests.tools.chart.made import CHART
+from tests.tools.chart.manifests import manifests
+from wirewatch.collectors import discover
+from wirewatch.config import load
+
+pytestmark = pytest.mark.system
+VERSIONS = ("1.29", "1.34")
+OPERATOR = Path(__file__).with_name("operator")
+OPERATORS = {"ServiceMonitor", "PrometheusRule"}
+sets = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
+
+
+def schema_errors(given: Sequence[Document], version: str) -> list[str]:
+    """What Kubernetes' schemas say, unknown keys included; a kind without a schema is an error."""
+    told = []
+    for document in given:
+        try:
+            kubernetes_validate.validate(document, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            told.append(f"{document['kind']}: {error.message}")
+    return told
+
+
+def operator_errors(given: Sequence[Document]) -> list[str | None]:
+    """What the operator's schemas say of each document."""
+    done = subprocess.run(
+        ["node", "validate.mjs"],
+        cwd=OPERATOR,
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said: list[str | None] = json.loads(done.stdout)
+    return said
+
+
+def natives(given: Sequence[Document]) -> list[Document]:
+    return [document for document in given if document["kind"] not in OPERATORS]
+
+
+def test_deploy_kubernetes_is_what_helm_renders() -> None:
+    """Else: `make manifests`."""
+    for path, text in manifests().items():
+        assert path.read_text("utf-8") == text, path
+
+
+@sets
+def test_a_set_of_values_renders_to_what_kubernetes_takes(values: dict[str, Any], tmp_path: Path) -> None:
+    assert complaints(values) == []
+    texts = rendered(values)
+    given = documents(manifest(values))
+    assert broken(given) == []
+    for version in VERSIONS:
+        assert schema_errors(natives(given), version) == []
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(configuration(given), "utf-8")
+    load(file, discover())
+    assert "kubectl" in texts[NOTES]
+    operators = [document for document in given if document["kind"] in OPERATORS]
+    assert operators == [] or operator_errors(operators) == [None] * len(operators)
+
+
+@pytest.mark.parametrize(("values", "told"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_value_is_refused_with_its_path(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(Refused) as caught:
+        rendered(values)
+    assert told in str(caught.value)
+
+
+def test_only_who_asks_for_a_privileged_agent_gets_one() -> None:
+    given = documents(manifest({"agent": {"privileged": True}}))
+    others = [rule for rule in RULES if rule not in PRIVILEGED]
+    assert broken(given, others) == []
+    assert "no_privileges: agent: privileged" in broken(given, PRIVILEGED)
+    assert [told for told in broken(given) if "prober" in told or "folders" in told] == []
+    assert schema_errors(given, VERSIONS[1]) == []
+
+
+def test_the_schemas_find_what_is_wrong() -> None:
+    given = [*documents(manifest({**MONITORED, "networkPolicy": {"enabled": True}}))]
+    pod_of(given)["hostPid"] = True
+    the(given, "NetworkPolicy")["spec"]["ingress"][0]["ports"][0]["port"] = ["metrics"]
+    the(given, "ServiceMonitor")["spec"]["endpoints"][0]["interval"] = "15 seconds"
+    of_kind(given, "PrometheusRule")[0]["spec"]["groups"][0]["rules"][0]["expr"] = None
+    for version in VERSIONS:
+        assert [told.partition(":")[0] for told in schema_errors(natives(given), version)] == [
+            "DaemonSet",
+            "NetworkPolicy",
+        ]
+    operators = [document for document in given if document["kind"] in OPERATORS]
+    assert len([told for told in operator_errors(operators) if told]) == 2
+
+
+def test_a_new_configuration_restarts_the_pods_and_nothing_else_does() -> None:
+    def template(values: dict[str, Any]) -> Any:
+        return the(documents(manifest(values)), "DaemonSet")["spec"]["template"]
+
+    before, after = template({}), template(CONFIG)
+    assert before != after
+    assert before["spec"] == after["spec"]
+    assert template({}) == template({"networkPolicy": {"enabled": True}, **MONITORED}) == before
+
+
+def test_what_is_selected_is_the_same_for_all_values() -> None:
+    """A selector cannot be changed: an upgrade that tries fails."""
+    selectors = {
+        json.dumps(the(documents(manifest(values)), "DaemonSet")["spec"]["selector"])
+        for name, values in MATRIX.items()
+        if name != "names"
+    }
+    assert len(selectors) == 1
+
+
+def test_a_package_is_the_whole_chart(tmp_path: Path) -> None:
+    with helm_python.Chart.load(str(CHART)) as chart:
+        chart.save(str(tmp_path))
+    (package,) = tmp_path.glob("wirewatch-*.tgz")
+    assert rendered(MATRIX["monitored"], package) == rendered(MATRIX["monitored"])
+    held = subprocess.run(["tar", "tzf", package], capture_output=True, text=True, check=True).stdout.split()
+    assert "wirewatch/README.md" in held
+    assert "wirewatch/README.in.md" not in held
+    # A release is kept in a Secret, base64 of this and what was rendered: at most a mebibyte.
+    assert package.stat().st_size < 200_000
+
+
+def test_dashboards_are_for_the_sidecar() -> None:
+    given = documents(manifest(MONITORED))
+    boards = [one for one in of_kind(given, "ConfigMap") if "grafana_dashboard" in one["metadata"]["labels"]]
+    sources = sorted((CHART / "files" / "dashboards").glob("*.json"))
+    assert [next(iter(one["data"])) for one in boards] == [path.name for path in sources]
+    for board, path in zip(boards, sources, strict=True):
+        assert json.loads(board["data"][path.name]) == json.loads(path.read_text("utf-8"))
+
+
+def test_the_runbooks_are_where_they_are_served() -> None:
+    base = "https://git.example.org/wirewatch/blob/main/"
+    given = documents(manifest({"prometheusRule": {"enabled": True, "runbookBase": base}}))
+    urls = [
+        rule["annotations"]["runbook_url"]
+        for one in of_kind(given, "PrometheusRule")
+        for group in one["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    assert urls
+    assert [url for url in urls if not url.startswith(f"{base}docs/runbooks/")] == []
+
+
+def test_folders_of_the_node_are_made_the_agents_without_any_capability(tmp_path: Path) -> None:
+    """With setpriv in place of the runtime; as root, since another user has no folder of root's."""
+    assert os.geteuid() == 0, "the system tests run as root"
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    (folder / "agent.lock").touch(mode=0o600)
+    (folder / "theirs").touch(mode=0o600)
+    os.chown(folder / "theirs", 65532, 65532)
+    (folder / "link").symlink_to("/etc/hostname")
+    before = Path("/etc/hostname").stat()
+    one = container(pod_of(documents(manifest({}))), "folders")
+    context, script = one["securityContext"], one["args"][0]
+    bare = [
+        "--inh-caps=-all",
+        "--ambient-caps=-all",
+        "--bounding-set=-all",
+        "--clear-groups",
+        "--no-new-privs",
+    ]
+    user = [f"--reuid={context['runAsUser']}", f"--regid={context['runAsGroup']}"]
+    for _ in range(2):  # a pod starts more than once
+        subprocess.run(["setpriv", *user, *bare, *one["command"], script, "folders", folder], check=True)
+    agent = ["setpriv", "--reuid=65532", "--regid=65532", *bare]
+    write = 'echo x >> "$0/agent.lock" && echo x > "$0/new" && echo x >> "$0/theirs"'
+    subprocess.run([*agent, "sh", "-c", write, folder], check=True)
+    assert Path("/etc/hostname").stat() == before
+
+
+def test_yaml_of_the_sets_is_what_helm_is_given() -> None:
+    """The library takes objects: what `-f` would read is the same."""
+    for path in sorted((CHART.parents[1] / "deploy" / "kubernetes" / "values").glob("*.yaml")):
+        assert helm_python.values_from_yaml(path.read_text("utf-8")) == yaml.safe_load(
+            path.read_text("utf-8")
+        )

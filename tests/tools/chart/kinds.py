@@ -1,0 +1,131 @@
+"""Parts of Kubernetes' own types that values of the chart hand on; a key that is none of theirs is refused.
+
+Source: the Kubernetes API reference, core/v1 and networking.k8s.io/v1; the Prometheus operator's,
+monitoring.coreos.com/v1.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+
+class Keys(BaseModel):
+    """An object with these keys and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+Quantity = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?$")]
+Amount = Quantity | int | float
+Texts = dict[str, str]
+Duration = Annotated[str, StringConstraints(pattern=r"^(\d+(ms|[smh]))+$")]
+
+
+class Amounts(Keys):
+    """No GPU among them: one that is requested is taken from a job."""
+
+    cpu: Amount | None = None
+    memory: Amount | None = None
+
+
+class Resources(Keys):
+    requests: Amounts | None = None
+    limits: Amounts | None = None
+
+
+class Requirement(Keys):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: list[str] | None = None
+
+
+class NodeTerm(Keys):
+    matchExpressions: list[Requirement] | None = None
+    matchFields: list[Requirement] | None = None
+
+
+class NodeSelector(Keys):
+    nodeSelectorTerms: list[NodeTerm]
+
+
+class PreferredNode(Keys):
+    weight: int
+    preference: NodeTerm
+
+
+class NodeAffinity(Keys):
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None
+    preferredDuringSchedulingIgnoredDuringExecution: list[PreferredNode] | None = None
+
+
+class Affinity(Keys):
+    """Of nodes alone: a DaemonSet has a pod on each."""
+
+    nodeAffinity: NodeAffinity | None = None
+
+
+class Toleration(Keys):
+    key: str | None = None
+    operator: Literal["Exists", "Equal"] | None = None
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    tolerationSeconds: int | None = None
+
+
+class SeLinux(Keys):
+    level: str | None = None
+    role: str | None = None
+    type: str | None = None
+    user: str | None = None
+
+
+class Labels(Keys):
+    matchLabels: Texts | None = None
+    matchExpressions: list[Requirement] | None = None
+
+
+class IpBlock(Keys):
+    cidr: str
+    except_: list[str] | None = Field(default=None, alias="except")
+
+
+class Peer(Keys):
+    podSelector: Labels | None = None
+    namespaceSelector: Labels | None = None
+    ipBlock: IpBlock | None = None
+
+
+class Named(Keys):
+    name: str
+
+
+class KeyOf(Keys):
+    """A key of a Secret or a ConfigMap."""
+
+    name: str
+    key: str
+    optional: bool | None = None
+
+
+class BasicAuth(Keys):
+    username: KeyOf | None = None
+    password: KeyOf | None = None
+
+
+class Authorization(Keys):
+    type: str | None = None
+    credentials: KeyOf | None = None
+
+
+class SecretOrConfigMap(Keys):
+    secret: KeyOf | None = None
+    configMap: KeyOf | None = None
+
+
+class TlsConfig(Keys):
+    ca: SecretOrConfigMap | None = None
+    cert: SecretOrConfigMap | None = None
+    keySecret: KeyOf | None = None
+    serverName: str | None = None
+    insecureSkipVerify: bool | None = None
+    minVersion: Literal["TLS12", "TLS13"] | None = None
