@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from wirewatch.core.types import Kind, Sample
-from wirewatch.export import node
+from wirewatch.export import node, nodeinfo
 from wirewatch.verdict.node import Judged
 
 PREFIX = "wirewatch_"
@@ -80,7 +80,8 @@ class Exposition:
         texts = self._formats.setdefault(content_type, _Texts(encode))
         parts = [texts.part("", judged, partial(node.samples, judged, self._source))]
         parts += [
-            texts.part(c.name, c.samples, partial(tuple, c.samples)) for c in judged.state.components.values()
+            texts.part(c.name, c.samples, partial(nodeinfo.without, c.samples))
+            for c in judged.state.components.values()
         ]
         text = b"".join(parts)
         return (text + _EOF if "openmetrics" in content_type else text), content_type
