@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check check-ship test-system bench docs rules chart manifests simulation pictures goldens hardware clean
+.PHONY: run test check check-ship test-system bench docs rules dashboards chart manifests simulation pictures screenshots \
+	goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -74,6 +75,16 @@ docs: $(VENV)/.dev
 rules: $(VENV)/.dev
 	$(BIN)/python -m tests.tools.alerting
 
+# dashboards/json from dashboards/*.py.
+dashboards: $(VENV)/.dev
+	$(BIN)/python -m dashboards
+
+# The dashboards drawn with Grafana's own components, into docs/dashboards. Half a gigabyte of npm packages, Debian's
+# chromium, prometheus, nodejs and npm; six minutes.
+screenshots: $(VENV)/.dev $(VENV)/.browser
+	cd tests/grafana && npm ci --no-audit --no-fund --ignore-scripts && npm run build
+	$(BIN)/python -m tests.grafana
+
 # The chart's schema and README, and the rules and dashboards in it.
 chart: $(VENV)/.dev
 	$(BIN)/python -m tests.tools.chart
@@ -101,4 +112,5 @@ hardware:
 	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m tests.hardware $(PARTS) --out $(OUT) $(if $(NCCL_TESTS),--nccl-tests $(NCCL_TESTS))
 
 clean:
-	rm -rf $(VENV) .venv-torch .venv-ship build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch .venv-ship build tests/grafana/node_modules tests/grafana/build .coverage* .mypy_cache .ruff_cache \
+		.pytest_cache .hypothesis
