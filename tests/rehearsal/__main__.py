@@ -12,7 +12,7 @@ from tests.rehearsal.fleet import STARTING, fleet, make_past, shipped_rules
 from tests.rehearsal.pace import here, waits_of
 from tests.rehearsal.table import TABLE
 
-SLOTS = 30
+SLOTS = 20
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from tests.rehearsal.expected import Ending, Row
@@ -12,6 +13,7 @@ from tests.rehearsal.node import Node
 from tests.rehearsal.overlays import Span, bundled, ending, lasting
 from tests.rehearsal.pace import Pace
 from tests.rehearsal.squeeze import squeezed
+from wirewatch.verdict.drift.component import DriftOptions
 
 LEAD = 10.0
 """Seconds for which a node is well and watched before its fault begins."""
@@ -23,6 +25,8 @@ QUIET = squeezed(7 * 86400.0)
 """Seconds for which a node that must raise nothing is watched: a week."""
 LINGER = 8.0
 """Seconds for which is watched what else comes when all is over: what an alert kept quiet may speak up."""
+TOPOLOGY, AFTER_LOOK = squeezed(DriftOptions().interval), 3.0
+"""Seconds between two looks at the topology, of which the first is the daemon's first second."""
 REBOOTED = ({"port": "host", "match": "BootId()", "set": "00000000-0000-4000-8000-00000000b007"},)
 SCRAPED = 0.9
 """Part of the time for which a node must have been scraped well, or nothing that was not told means anything."""
@@ -45,8 +49,13 @@ def limits(row: Row, pace: Pace) -> Limits:
 
 
 def span_of(name: str, row: Row, most: Limits) -> Span:
-    """When the fault begins and ends, in seconds of play."""
+    """When the fault begins and ends, in seconds of play.
+
+    It ends just after a look at the topology, which still tells of it for longest then.
+    """
     holds = max((LEAST, *(most.fires[str(alert)] for alert in row.alerts))) if row.alerts else QUIET
+    looks = ceil((LEAD + holds - AFTER_LOOK) / TOPOLOGY)
+    holds = looks * TOPOLOGY + AFTER_LOOK - LEAD
     return lasting(bundled(name), LEAD, holds, from_start=row.at_start)
 
 
