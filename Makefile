@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check test-system bench docs simulation goldens hardware clean
+.PHONY: run test check test-system bench docs rules simulation goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,10 @@ bench: $(VENV)/.run
 # docs/METRICS.md, docs/captures.md and docs/schemas from the code.
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.tools.pages
+
+# Grafana's alerts and the index of the runbooks from deploy/prometheus.
+rules: $(VENV)/.dev
+	$(BIN)/python -m tests.tools.alerting
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
 simulation: $(VENV)/.simulation

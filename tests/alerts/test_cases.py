@@ -1,0 +1,44 @@
+"""The unit tests of deploy/prometheus/tests, which promtool runs in the system tests, leave out no alert."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.tools.alerting import PROMETHEUS, Alert, alerts, groups
+
+FILES = sorted((PROMETHEUS / "tests").glob("*.yml"))
+CASES: list[dict[str, Any]] = [
+    test for path in FILES for test in yaml.safe_load(path.read_text("utf-8"))["tests"]
+]
+
+
+def severities(test: dict[str, Any], name: str) -> list[list[str]]:
+    """Which severities of this alert a test expects, time by time."""
+    return [
+        [alert["exp_labels"]["severity"] for alert in case["exp_alerts"]]
+        for case in test["alert_rule_test"]
+        if case["alertname"] == name
+    ]
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
+def test_an_alert_fires_and_is_quiet_in_one_and_the_same_test(alert: Alert) -> None:
+    for test in CASES:
+        told = severities(test, alert.name)
+        quiet = [alert.severity not in one for one in told]
+        if any(quiet) and not all(quiet):
+            return
+    pytest.fail(f"no test in which {alert.name} ({alert.severity}) fires at one time and not at another")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_groups_run_in_the_order_in_which_they_lean_on_each_other(path: Path) -> None:
+    """promtool takes them in any order otherwise, and a test is right or wrong by chance."""
+    assert yaml.safe_load(path.read_text("utf-8"))["group_eval_order"] == groups()
+
+
+def test_each_file_has_a_name_for_each_test() -> None:
+    names = [test["name"] for test in CASES]
+    assert len(names) == len(set(names))

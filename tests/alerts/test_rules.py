@@ -1,0 +1,161 @@
+"""The rules ask for what exists, group by cluster and node alone, and tell of everything that the agent finds."""
+
+import re
+from itertools import product
+
+import pytest
+
+from tests.alerts.told import HELD, REST, heard, hearers, known_rules, levels_of
+from tests.tools import alerting, promql
+from tests.tools.alerting import SEVERITIES, Alert, alerts, records
+from wirewatch.core import xids
+from wirewatch.core.xids import XIDS, Severity
+
+SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
+LEFT_TO_THE_REST = {"infiniband.ibstat_disagrees"}
+"""Rules that no alert of their own is worth: `WirewatchFinding` tells of them, as of what is newer than the alerts."""
+BY_ACTION = {
+    "WirewatchXidReboot": {xids.REBOOT},
+    "WirewatchXidReset": {xids.RESET, f"{xids.RESET}; {xids.SUPPORT}"},
+    "WirewatchXidNVLink": {xids.NVLINK, xids.NVLINK5},
+    "WirewatchXidResetLater": {xids.CONVENIENCE},
+    "WirewatchXidRestart": {
+        xids.RESTART, "restart the application that was hit", "restart the virtual machine",
+    },
+    "WirewatchXidSupport": {xids.SUPPORT, xids.UNLISTED.action},
+}  # fmt: skip
+
+each_alert = pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
+
+
+def test_there_are_rules() -> None:
+    assert len(alerts()) > 50
+    assert len(records()) > 15
+
+
+@each_alert
+def test_an_alert_asks_for_what_exists_and_is_known_by_cluster_and_node(alert: Alert) -> None:
+    labels = promql.labels_of(alert.expr, SERIES)
+    assert "instance" not in labels
+    assert "instance" not in alert.expr
+    assert labels & {"cluster", "node"} or "absent(" in alert.expr
+    asked = set(re.findall(r"\$labels\.(\w+)", " ".join(alert.annotations.values())))
+    assert asked <= labels, "its text names a label that it does not have"
+
+
+@pytest.mark.parametrize("record", records(), ids=lambda one: one.name)
+def test_a_recording_rule_groups_by_no_address(record: alerting.Record) -> None:
+    assert not SERIES[record.name] & {"instance", "job"}
+    assert re.fullmatch(r"[a-z_]+:wirewatch_[a-z_]+:[a-z0-9_]+|wirewatch:[a-z_]+:[a-z_]+", record.name)
+    assert "instance" not in record.expr
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "wirewatch_no_such_metric",
+        'wirewatch_health{color="red"}',
+        "sum by (colour) (wirewatch_health)",
+        "max by (cluster) (wirewatch_health) and on (cluster, node) max by (cluster, node) (up)",
+        "max by (cluster) (wirewatch_job_ready) / max by (node) (wirewatch_job_ready)",
+        "up * on (node) group_left (driver) max by (node) (wirewatch_node_info)",
+        'label_replace(up, "a", "$1", "b", "(.*)")',
+        "rate(wirewatch_gone_total[5m])",
+    ],
+)
+def test_a_query_about_nothing_is_told(query: str) -> None:
+    with pytest.raises(promql.BadQueryError):
+        promql.labels_of(query, SERIES)
+
+
+def test_a_rule_that_makes_other_labels_than_it_reads_of_itself_is_told() -> None:
+    query = "max by (cluster, node) (up) or max by (cluster) (a:b:c)"
+    promql.recorded([("a:b:c", query, ())])
+    with pytest.raises(promql.BadQueryError):
+        promql.recorded([("a:b:c", query, ("more",))])
+
+
+@each_alert
+def test_an_alert_is_whole(alert: Alert) -> None:
+    assert re.fullmatch(r"Wirewatch[A-Z]\w+", alert.name)
+    assert alert.labels == {"severity": alert.severity}
+    assert alert.severity in SEVERITIES
+    assert set(alert.annotations) == {"summary", "description", "runbook_url"}
+    assert alert.annotations["runbook_url"] == f"docs/runbooks/{alert.name}.md"
+    assert not re.search(r"rate\(|increase\(|changes\(|delta\(", alert.expr) or alert.name == "WirewatchThrottled"
+
+
+@each_alert
+def test_a_summary_says_which_node(alert: Alert) -> None:
+    labels = promql.labels_of(alert.expr, SERIES)
+    assert ("$labels.node" in alert.annotations["summary"]) == ("node" in labels)
+    assert "$labels.cluster" in alert.annotations["summary"]
+
+
+def test_one_name_is_one_alert_of_each_severity() -> None:
+    told = [(one.name, one.severity) for one in alerts()]
+    assert len(told) == len(set(told))
+
+
+@pytest.mark.parametrize("rule", sorted(known_rules()))
+def test_one_alert_tells_of_each_rule_at_each_severity_it_can_have(rule: str) -> None:
+    for level in levels_of(rule):
+        told = hearers(rule, level)
+        assert len(told) == 1, [one.name for one in told]
+        assert (told[0].name == REST) == (rule in LEFT_TO_THE_REST)
+        assert told[0].severity == ("critical" if level == 2 else "ticket")
+
+
+@pytest.mark.parametrize(
+    ("rule", "level"), list(product(("fans.off", "nvlink.new", "xidlike.1", "gpu.new"), (1, 2)))
+)
+def test_the_rest_hears_what_nobody_knows(rule: str, level: int) -> None:
+    assert [one.name for one in hearers(rule, level)] == [REST]
+
+
+def test_rules_without_severity_are_those_that_are_unknown() -> None:
+    silent = {rule for rule in known_rules() if not levels_of(rule)}
+    assert {rule for rule in silent if not rule.endswith(".blind")} == {
+        "agent.nvml_stuck", "probe.failed", "topology.baseline", "verdict.latches",
+    }  # fmt: skip
+    (unknown,) = [one for one in alerts() if one.name == "WirewatchNodeUnknown"]
+    assert 'health="unknown"' in unknown.expr
+
+
+@each_alert
+def test_each_part_of_a_pattern_is_a_rule_that_there_is(alert: Alert) -> None:
+    listens = heard(alert)
+    if listens is None or alert.name == REST:
+        return
+    for matcher in listens.matchers:
+        for part in _parts(matcher.value):
+            assert any(re.fullmatch(part, rule) for rule in known_rules()), part
+
+
+def _parts(pattern: str) -> list[str]:
+    """`a\\.(b|c)|d` as `a\\.b`, `a\\.c`, `d`."""
+    grouped = re.findall(r"(?:[^|()]|\([^)]*\))+", pattern)
+    parts = []
+    for one in grouped:
+        head, bracket, rest = one.partition("(")
+        inner, _, tail = rest.partition(")")
+        parts += [f"{head}{name}{tail}" for name in inner.split("|")] if bracket else [one]
+    return parts
+
+
+@pytest.mark.parametrize("number", [n for n, x in XIDS.items() if x.severity is not Severity.NOTED])
+def test_an_xid_is_told_by_what_it_asks_for(number: int) -> None:
+    xid = XIDS[number]
+    for level in levels_of(f"xid.{number}"):
+        (alert,) = hearers(f"xid.{number}", level)
+        if xid.severity is Severity.APPLICATION:
+            assert alert.name == "WirewatchXidApplication"
+        else:
+            assert xid.action in BY_ACTION[alert.name]
+
+
+def test_what_a_number_becomes_says_what_it_is() -> None:
+    """A value below 0 is the severity itself, and only where a text asks for it."""
+    for alert in alerts():
+        negative = f"-({HELD}" in alert.expr.replace("\n", "")
+        assert negative == ("ge $value 0.0" in alert.annotations["summary"])
