@@ -66,7 +66,7 @@ def judge(row: Row, notices: Sequence[Notice], times: Times, limits: Limits) -> 
         alert: [life for life in every if alert.is_told_by(life[0])] for alert in row.every
     }
     known = [life for found in of.values() for life in found]
-    strange = [f"{_named(life[0])} fired, and should not" for life in every if life not in known]
+    strange = [f"{named(life[0])} fired, and should not" for life in every if life not in known]
     told, troubles = [], strange
     for alert, found in of.items():
         since = times.over if alert in row.later else times.began
@@ -90,7 +90,7 @@ def _wrong(
         yield f"{alert} never fired"
         return
     if len(found) > 1:
-        yield f"{alert} fired {len(found)} times over: {', '.join(_named(life[0]) for life in found)}"
+        yield f"{alert} fired {len(found)} times over: {', '.join(named(life[0]) for life in found)}"
     for life in found:
         yield from _of_life(alert, life, since, times, limits)
 
@@ -119,7 +119,8 @@ def _of_life(alert: Alert, life: Life, since: float, times: Times, limits: Limit
         yield f"{alert} was cleared {ends[0] - times.acted:.1f} s after that, {late:.1f} s too late"
 
 
-def _named(notice: Notice) -> str:
+def named(notice: Notice) -> str:
+    """An alert in words."""
     shown = ("rule", "gpu", "link", "device", "port", "collector")
     place = ", ".join(f"{key} {notice.labels[key]}" for key in shown if notice.labels.get(key))
     return f"{notice.name} {notice.labels.get('severity', '')}{f' ({place})' if place else ''}"

@@ -10,7 +10,7 @@ import math
 FACTOR = 15.0
 """A poll of 15 s is one of 1 s."""
 KNEE = 900.0
-DECADE = 30.0
+DECADE = 45.0
 
 
 def squeezed(seconds: float) -> float:
