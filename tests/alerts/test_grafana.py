@@ -11,9 +11,7 @@ from tests.tools import alerting
 from tests.tools.alerting import GRAFANA, Alert, alerts
 
 RULES = [
-    (group, rule)
-    for group in yaml.safe_load(GRAFANA.read_text("utf-8"))["groups"]
-    for rule in group["rules"]
+    (group, rule) for group in yaml.safe_load(GRAFANA.read_text("utf-8"))["groups"] for rule in group["rules"]
 ]
 BESIDE = {"keepFiringFor", "missing_series_evals_to_resolve"}
 """Keys of provisioning files that the library's model, which is that of the API, does not have."""

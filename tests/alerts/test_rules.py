@@ -1,4 +1,4 @@
-"""The rules ask for what exists, group by cluster and node alone, and tell of everything that the agent finds."""
+"""The rules ask for what exists, group by cluster and node, and tell of everything that the agent finds."""
 
 import re
 from itertools import product
@@ -13,7 +13,7 @@ from wirewatch.core.xids import XIDS, Severity
 
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
 LEFT_TO_THE_REST = {"infiniband.ibstat_disagrees"}
-"""Rules that no alert of their own is worth: `WirewatchFinding` tells of them, as of what is newer than the alerts."""
+"""Rules that are worth no alert of their own: `WirewatchFinding` tells of them, as of any new rule."""
 BY_ACTION = {
     "WirewatchXidReboot": {xids.REBOOT},
     "WirewatchXidReset": {xids.RESET, f"{xids.RESET}; {xids.SUPPORT}"},
@@ -82,7 +82,10 @@ def test_an_alert_is_whole(alert: Alert) -> None:
     assert alert.severity in SEVERITIES
     assert set(alert.annotations) == {"summary", "description", "runbook_url"}
     assert alert.annotations["runbook_url"] == f"docs/runbooks/{alert.name}.md"
-    assert not re.search(r"rate\(|increase\(|changes\(|delta\(", alert.expr) or alert.name == "WirewatchThrottled"
+    assert (
+        not re.search(r"rate\(|increase\(|changes\(|delta\(", alert.expr)
+        or alert.name == "WirewatchThrottled"
+    )
 
 
 @each_alert

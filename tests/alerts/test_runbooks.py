@@ -80,7 +80,9 @@ def test_the_pages_that_the_alerts_name_are_there() -> None:
             assert (alerting.ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("page", [*PAGES, INDEX, alerting.PROMETHEUS / "README.md"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "page", [*PAGES, INDEX, alerting.PROMETHEUS / "README.md"], ids=lambda path: path.stem
+)
 def test_links_lead_somewhere(page: Path) -> None:
     for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text("utf-8")):
         if path.startswith("http"):

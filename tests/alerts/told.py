@@ -9,7 +9,7 @@ import promql_parser as ast
 
 from tests.tools import promql
 from tests.tools.alerting import Alert, alerts
-from tests.tools.runbook import entry_of, entries
+from tests.tools.runbook import entries, entry_of
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, lookup
 
 HELD = "wirewatch:finding_severity:held"
@@ -28,7 +28,7 @@ _LEVEL = re.compile(rf"{HELD}\{{[^}}]+\}}\s*(==|>)\s*(\d)")
 
 @dataclass(frozen=True)
 class Heard:
-    """The severities (1 DEGRADED, 2 FAILED) at which an alert tells of a finding, and the matchers on its rule."""
+    """At which severities (1 DEGRADED, 2 FAILED) an alert tells of a finding; what its rule must match."""
 
     levels: frozenset[int]
     matchers: tuple[ast.Matcher, ...]

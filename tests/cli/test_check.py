@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from tests.cli import telling
-from tests.cli.checks import check, overlay
+from tests.cli.checks import Checked, check, overlay
 from tests.cli.schemas import complaints
 from tests.cli.telling import finding, health, reply, saying, server
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
+from tests.verdict.drift.test_recordings import recorded
+from wirewatch.daemon.baselines import save
+from wirewatch.verdict.drift.baseline import Baseline
+from wirewatch.verdict.ledger import Word
 
+WORD = Word("ada", "as delivered", 1e9)
 NO_DRIVER = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="about a machine without GPUs")
 LINK_DOWN = ("nvml", "gpu2/Field(165,7)", "set = 0")
 DEMO = ("--replay", "demo-dgx-h200", "--deadline", "20s")
@@ -180,6 +185,33 @@ def test_what_was_latched_counts_in_a_look_of_our_own(tmp_path: Path) -> None:
     assert (done.code, [f["rule"] for f in done.document["findings"]]) == (3, ["verdict.latches"])
     # Somebody else's: nothing is repaired or put out of the way.
     assert {path.name for path in tmp_path.iterdir()} == {"wirewatch.toml", "latches.json", "probes.sqlite"}
+
+
+def drifting(folder: Path, *words: str) -> Checked:
+    """A look with the baseline of the demo node, where nobody but drift tells of links."""
+    assert save(folder / "baseline.json", Baseline(recorded(DEMO[1]), WORD, "learned"), WORD.at) == ""
+    config = folder / "wirewatch.toml"
+    config.write_text(f'[state]\ndirectory = "{folder}"\n[collectors.nvlink]\nenabled = false\n', "utf-8")
+    return check(*DEMO, *words, "--config", str(config), "--json", "--fail-on", "failed,unknown")
+
+
+def test_a_look_of_our_own_compares_with_the_baseline(tmp_path: Path) -> None:
+    assert drifting(tmp_path).code == 0
+    done = drifting(tmp_path, *overlay(tmp_path, LINK_DOWN))
+    (found,) = done.document["findings"]
+    assert (done.code, found["rule"], found["health"]) == (2, "topology.nvlink_lost", "failed")
+    assert "link 7 down" in found["evidence"]
+    assert {one.name for one in tmp_path.iterdir()} == {"baseline.json", "overlay.toml", "wirewatch.toml"}
+
+
+def test_a_baseline_that_cannot_be_used_is_told_and_left_where_it_is(tmp_path: Path) -> None:
+    config, path = tmp_path / "wirewatch.toml", tmp_path / "baseline.json"
+    config.write_text(f'[state]\ndirectory = "{tmp_path}"\n', "utf-8")
+    path.write_text("no JSON", "utf-8")
+    done = check(*DEMO, "--config", str(config), "--json", "--fail-on", "unknown")
+    assert (done.code, [f["rule"] for f in done.document["findings"]]) == (3, ["topology.baseline"])
+    assert path.read_text("utf-8") == "no JSON"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(

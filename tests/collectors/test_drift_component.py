@@ -6,9 +6,12 @@ from tests.support import Node
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import Change, load_overlay
+from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.component import Around, DriftOptions, State, Unkept, drift_component
 from wirewatch.verdict.drift.policy import DriftPolicy
+from wirewatch.verdict.drift.watch import accept_one, name_of
+from wirewatch.verdict.ledger import Word
 
 DEMO = "demo-dgx-h200"
 PHYSFN = "/sys/bus/pci/devices/0000:29:00.0/physfn"
@@ -54,11 +57,36 @@ def test_a_daemon_that_starts_again_looks_twice_at_once() -> None:
     state = learned().state.components["drift"].memory
     assert isinstance(state, State)
     assert state.baseline is not None
-    kept.put(state.baseline)
+    assert kept.put(state.baseline, None)
     node = Node(DEMO, load_overlay("nvlink-link-down").changes)
     node.clock.seconds = 40.0
     node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), Around(kept))
     node.poll("drift")
+    assert rules(node) == {"topology.nvlink_lost": Health.FAILED}
+
+
+def test_what_was_accepted_and_is_over_is_told_when_it_happens_again() -> None:
+    kept, down = Unkept(), Change("nvml", "gpu2/Field(165,7)", "set", 0)
+    node = Node(DEMO)
+    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), Around(kept))
+    node.poll("drift", times=4, every=1.0)
+    assert kept.baseline is not None
+    node.changes.append(down)
+    node.poll("drift", times=2, every=1.0)
+    state = node.state.components["drift"].memory
+    assert isinstance(state, State)
+    baseline = accept_one(
+        kept.baseline, state.watch, name_of(state.watch.changes[0]), Word("eve", "meant", 1e9)
+    )
+    assert isinstance(baseline, Baseline)
+    assert kept.put(baseline, kept.baseline)
+    node.poll("drift", times=3, every=1.0)
+    assert (rules(node), kept.baseline) == ({}, baseline)
+    node.changes.clear()
+    node.poll("drift", times=3, every=1.0)
+    assert kept.baseline.accepted == ()
+    node.changes.append(down)
+    node.poll("drift", times=2, every=1.0)
     assert rules(node) == {"topology.nvlink_lost": Health.FAILED}
 
 

@@ -246,7 +246,7 @@ def test_when_all_names_are_taken_the_file_is_left(path: Path, monkeypatch: pyte
     assert path.read_bytes() == b"last"
     clock = Counting()
     desk = Desk(path, clock, load(path, AT))
-    desk.put(BASELINE)
+    put(desk, BASELINE)
     assert until(lambda: clock.asked > 3)
     assert path.read_bytes() == b"last"
     path.with_name(f"baseline.json.corrupt-{int(AT)}").unlink()
@@ -472,14 +472,25 @@ def held(desk: Desk) -> tuple[Baseline | None, str]:
     return desk.baseline, desk.trouble
 
 
+def put(desk: Desk, baseline: Baseline) -> None:
+    """In the place of whatever holds."""
+    assert desk.put(baseline, desk.baseline)
+
+
+def reject(desk: Desk, trouble: str) -> None:
+    """Whatever holds."""
+    if desk.baseline is not None:
+        desk.reject(desk.baseline, trouble)
+
+
 def test_what_is_put_holds_and_is_written(path: Path) -> None:
     desk = Desk(path, StillClock())
     assert held(desk) == (None, "")
-    desk.put(BASELINE)
+    put(desk, BASELINE)
     assert desk.baseline is BASELINE
     assert desk.flush(10.0)
     assert load(path, AT).baseline == BASELINE
-    desk.put(OTHER)
+    put(desk, OTHER)
     assert desk.flush(10.0)
     assert load(path, AT).baseline == OTHER
     assert list(path.parent.iterdir()) == [path]
@@ -499,7 +510,7 @@ def test_trouble_stands_until_something_is_put(path: Path) -> None:
     desk = Desk(path, StillClock(), load(path, AT))
     assert (desk.baseline, "garbage" in desk.trouble) == (None, False)
     assert desk.trouble.startswith(f"{path}: Invalid JSON")
-    desk.put(BASELINE)
+    put(desk, BASELINE)
     assert held(desk) == (BASELINE, "")
     assert desk.flush(10.0)
     assert load(path, AT).baseline == BASELINE
@@ -509,7 +520,7 @@ def test_trouble_stands_until_something_is_put(path: Path) -> None:
 def test_what_could_not_be_moved_at_first_is_not_overwritten(path: Path) -> None:
     path.write_bytes(b"garbage")
     desk = Desk(path, StillClock(), Loaded(None, "the file could not be moved"))
-    desk.put(BASELINE)
+    put(desk, BASELINE)
     assert desk.flush(10.0)
     assert aside(path)[0].read_bytes() == b"garbage"
     assert load(path, AT).baseline == BASELINE
@@ -520,7 +531,7 @@ def test_another_nodes_file_is_put_aside(path: Path, caplog: pytest.LogCaptureFi
     save(path, BASELINE, AT)
     content = path.read_bytes()
     desk = Desk(path, StillClock(), load(path, AT))
-    desk.reject("it is another node's")
+    reject(desk, "it is another node's")
     assert desk.baseline is None
     assert desk.flush(10.0)
     (kept,) = path.parent.iterdir()
@@ -528,10 +539,10 @@ def test_another_nodes_file_is_put_aside(path: Path, caplog: pytest.LogCaptureFi
     assert kept.read_bytes() == content
     assert desk.trouble == f"it is another node's; kept as {kept}"
     assert f"{path}: it is another node's; kept as {kept}" in caplog.text
-    desk.reject("it is another node's")
+    reject(desk, "it is another node's")
     assert desk.flush(10.0)
     assert desk.trouble == f"it is another node's; kept as {kept}"
-    desk.put(OTHER)
+    put(desk, OTHER)
     assert desk.flush(10.0)
     assert (desk.trouble, load(path, AT).baseline) == ("", OTHER)
     assert kept.read_bytes() == content
@@ -542,8 +553,8 @@ def test_what_is_put_at_once_after_a_rejection_is_written_beside_it(path: Path) 
         save(path, BASELINE, AT)
         content = path.read_bytes()
         desk = Desk(path, StillClock(), load(path, AT))
-        desk.reject("it is another node's")
-        desk.put(OTHER)
+        reject(desk, "it is another node's")
+        put(desk, OTHER)
         assert held(desk) == (OTHER, "")
         assert desk.flush(10.0)
         assert load(path, AT).baseline == OTHER
@@ -552,9 +563,9 @@ def test_what_is_put_at_once_after_a_rejection_is_written_beside_it(path: Path) 
 
 def test_a_node_without_state_writes_nothing(tmp_path: Path) -> None:
     desk = Desk(None, StillClock(), Loaded(BASELINE))
-    desk.put(OTHER)
+    put(desk, OTHER)
     assert desk.baseline is OTHER
-    desk.reject("it is another node's")
+    reject(desk, "it is another node's")
     assert held(desk) == (None, "it is another node's")
     assert desk.flush(0.0)
     assert list(tmp_path.iterdir()) == []
@@ -568,8 +579,8 @@ def test_a_failure_is_logged_once_and_so_is_its_end(
     path = tmp_path / "late" / "baseline.json"
     clock = Counting()
     desk = Desk(path, clock)
-    desk.put(OTHER)
-    desk.put(BASELINE)
+    put(desk, OTHER)
+    put(desk, BASELINE)
     assert until(lambda: clock.asked > 5)
     assert not desk.flush(0.0)
     assert [record.getMessage() for record in caplog.records] == [
@@ -579,7 +590,7 @@ def test_a_failure_is_logged_once_and_so_is_its_end(
     assert desk.flush(10.0)
     assert [record.getMessage() for record in caplog.records][1:] == [f"{path} is written again"]
     assert load(path, AT).baseline == BASELINE
-    desk.put(OTHER)
+    put(desk, OTHER)
     assert desk.flush(10.0)
     assert len(caplog.records) == 2
 
@@ -597,10 +608,10 @@ class Counting(StillClock):
 def test_after_a_failure_what_is_new_is_written_at_once(tmp_path: Path) -> None:
     path = tmp_path / "late" / "baseline.json"
     desk = Desk(path, StillClock())
-    desk.put(OTHER)
+    put(desk, OTHER)
     assert until(lambda: desk._wrong != "")  # noqa: SLF001
     path.parent.mkdir()
-    desk.put(BASELINE)
+    put(desk, BASELINE)
     assert desk.flush(10.0)
     assert load(path, AT).baseline == BASELINE
 
@@ -612,9 +623,9 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path) -> None:
     desk = Desk(path, StillClock())
     began = time.monotonic()
     for number in range(100):
-        desk.put(replace(OTHER, said=Word("ann", str(number), AT)))
-    desk.reject("it is another node's")
-    desk.put(BASELINE)
+        put(desk, replace(OTHER, said=Word("ann", str(number), AT)))
+    reject(desk, "it is another node's")
+    put(desk, BASELINE)
     assert held(desk) == (BASELINE, "")
     assert time.monotonic() - began < 5.0
     assert not desk.flush(0.05)
@@ -623,7 +634,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path) -> None:
     with pipe.open("rb") as end:
         assert until(lambda: not pipe.exists())
         assert b'"version": 1' in end.read()
-    desk.put(BASELINE)
+    put(desk, BASELINE)
     assert desk.flush(10.0)
     assert load(path, AT).baseline == BASELINE
 
@@ -632,15 +643,16 @@ def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
     desk = Desk(path, StillClock())
     seen: list[Baseline] = []
 
-    def put(thread: int) -> None:
+    def write(thread: int) -> None:
         for number in range(30):
             one = replace(OTHER, said=Word(str(thread), str(number), AT))
-            desk.put(one)
+            while not desk.put(one, desk.baseline):
+                pass
             held = desk.baseline
             if held is not None:
                 seen.append(held)
 
-    threads = [threading.Thread(target=put, args=(number,)) for number in range(6)]
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -651,10 +663,35 @@ def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
     assert aside(path) == []
 
 
+def test_what_somebody_else_put_meanwhile_is_not_overwritten_nor_rejected(path: Path) -> None:
+    save(path, BASELINE, AT)
+    desk = Desk(path, StillClock(), load(path, AT))
+    read = desk.baseline
+    assert read is not None
+    assert desk.put(OTHER, read)
+    assert not desk.put(BASELINE, read)
+    desk.reject(read, "it is another node's")
+    assert held(desk) == (OTHER, "")
+    assert desk.flush(10.0)
+    assert load(path, AT).baseline == OTHER
+    assert aside(path) == []
+
+
+def test_what_is_accepted_no_more_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    desk = Desk(path, StillClock())
+    put(desk, replace(BASELINE, accepted=(CHANGE,)))
+    put(desk, replace(BASELINE, accepted=()))
+    assert desk.flush(10.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"not accepted any more, since it is as before: {CHANGE.text}"
+    ]
+
+
 def test_no_thread_is_left_when_nothing_is_to_be_written(path: Path) -> None:
     before = set(threading.enumerate())
     desk = Desk(path, StillClock())
-    desk.put(BASELINE)
+    put(desk, BASELINE)
     assert desk.flush(10.0)
     assert until(lambda: not set(threading.enumerate()) - before)
 
@@ -670,11 +707,11 @@ def test_whatever_is_done_the_file_is_what_holds(folder: Path, steps: list[str])
     desk = Desk(path, StillClock())
     for step in steps:
         if step == "put":
-            desk.put(BASELINE)
+            put(desk, BASELINE)
         elif step == "other":
-            desk.put(OTHER)
+            put(desk, OTHER)
         elif step == "reject":
-            desk.reject("it is another node's")
+            reject(desk, "it is another node's")
         else:
             assert desk.flush(10.0)
     assert desk.flush(10.0)

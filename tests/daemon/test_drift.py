@@ -17,22 +17,24 @@ OK, DEGRADED, FAILED, USAGE, CONFIG = 0, 1, 2, 64, 78
 DRIFT = "/api/v1/topology/drift"
 
 
-def config(folder: Path, drift: str = "", state: bool = True) -> str:  # noqa: FBT001, FBT002
+def config(folder: Path, drift: str, *, state: bool, every: float) -> str:
     """The NVLink collector is off, so that drift alone tells of a link."""
     text = FAST.replace('socket = ""', f'socket = "{folder}/w.sock"')
     text = text.replace("[collectors.nvlink]\n", "[collectors.nvlink]\nenabled = false\n")
     kept = f'[state]\ndirectory = "{folder}/state"\n' if state else ""
     return (
-        f"{text}\n{kept}[drift]\ninterval = 0.3\n{drift}[probe]\nenabled = false\n"
+        f"{text}\n{kept}[drift]\ninterval = {every}\n{drift}[probe]\nenabled = false\n"
         "[policy.verdict]\nsettle = 0.5\n"
     )
 
 
-def daemon(folder: Path, overlay: str = "", drift: str = "", *, state: bool = True) -> Daemon:
+def daemon(
+    folder: Path, overlay: str = "", drift: str = "", *, state: bool = True, every: float = 0.3
+) -> Daemon:
     file = folder / "fault.toml"
     file.write_text(f'about = "a fault"\n{overlay}', "utf-8")
     change = ("--overlay", str(file)) if overlay else ()
-    return Daemon((*DEMO, *change), folder, config(folder, drift, state))
+    return Daemon((*DEMO, *change), folder, config(folder, drift, state=state, every=every))
 
 
 def told(folder: Path, *words: str) -> tuple[int, str, str]:
@@ -137,8 +139,25 @@ def test_another_nodes_baseline_is_put_aside(tmp_path: Path) -> None:
     with daemon(tmp_path, DOWN) as running:
         running.wait("/api/v1/findings", '"topology.baseline"')
         running.wait(DRIFT, '"baseline":null')
-        end = [one for one in path.parent.glob("baseline.json.corrupt-*") if one.read_bytes() == foreign]
-        assert len(end) == 1
+        until(lambda: any(path.parent.glob("baseline.json.corrupt-*")))
+        (aside,) = path.parent.glob("baseline.json.corrupt-*")
+        assert aside.read_bytes() == foreign
+
+
+def test_what_takes_the_place_of_another_nodes_baseline_loses_nothing(tmp_path: Path) -> None:
+    """Accepted in the moment in which the other's file is still there."""
+    learned(tmp_path)
+    path = tmp_path / "state" / "baseline.json"
+    path.write_text(
+        path.read_text("utf-8").replace("GPU-00000000-0000-4000-8000-", "GPU-00000000-0000-4000-9000-")
+    )
+    foreign = path.read_bytes()
+    with daemon(tmp_path, every=600.0) as running:
+        running.wait("/api/v1/findings", '"topology.baseline"')
+        assert told(tmp_path, "accept", "--why", "looked at it")[0] == OK
+        running.wait(DRIFT, '"origin":"accepted"')
+        until(path.exists)
+    assert foreign in [one.read_bytes() for one in path.parent.glob("baseline.json.corrupt-*")]
 
 
 def test_without_a_state_folder_it_is_learned_anew_each_time(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The rules in deploy/prometheus as values, and what is made of them: `make rules`.
 
-Grafana's alerts (deploy/grafana/provisioning/alerting/wirewatch.yml) and the index of the runbooks (docs/runbooks/README.md).
+Grafana's alerts (deploy/grafana/provisioning/alerting/wirewatch.yml), and the index of the runbooks
+(docs/runbooks/README.md).
 """
 
 import re

@@ -85,10 +85,8 @@ def selectors(query: str) -> list[ast.VectorSelector]:
 
 def _labels(expr: ast.Expr, series: Mapping[str, Labels]) -> Labels:
     match expr:
-        case ast.VectorSelector():
-            return _selected(expr, series)
-        case ast.MatrixSelector():
-            return _selected(expr.vector_selector, series)
+        case ast.VectorSelector() | ast.MatrixSelector():
+            return _selected(expr if isinstance(expr, ast.VectorSelector) else expr.vector_selector, series)
         case ast.ParenExpr() | ast.UnaryExpr() | ast.SubqueryExpr():
             return _labels(expr.expr, series)
         case ast.AggregateExpr():

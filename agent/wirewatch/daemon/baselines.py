@@ -64,19 +64,28 @@ class Desk:
         held = self._held
         return f"{held.trouble}; {held.kept}" if held.kept else held.trouble
 
-    def put(self, baseline: Baseline) -> None:
-        """This holds from now on; of several in a row the file may get the last alone."""
+    def put(self, baseline: Baseline, over: Baseline | None) -> bool:
+        """This holds from now on, if `over` is what holds; whether it is.
+
+        Of several in a row the file may get the last alone.
+        """
         with self._turn:
+            if self._held.baseline is not over:
+                return False
             self._held = _Held(baseline, "")
             self._wake()
+        if over is not None and (over.graph, over.said) == (baseline.graph, baseline.said):
+            for one in set(over.accepted) - set(baseline.accepted):
+                log.info("not accepted any more, since it is as before: %s", one.text)
+        return True
 
-    def reject(self, trouble: str) -> None:
-        """What holds is another node's: there is none from now on, and the file is put aside.
+    def reject(self, baseline: Baseline, trouble: str) -> None:
+        """This one is another node's: if it holds, there is none from now on, and the file is put aside.
 
         Once it is, `trouble` ends with the name that it is kept under.
         """
         with self._turn:
-            if self._held.baseline is None and self._held.trouble == trouble:
+            if self._held.baseline is not baseline:
                 return
             self._held = _Held(None, trouble)
             self._in_the_way = True

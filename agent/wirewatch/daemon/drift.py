@@ -53,6 +53,9 @@ class Topologies:
         state = component.memory if component is not None else None
         if not isinstance(state, State):
             raise OrderError("the topology is not compared with anything here: [drift] is switched off")
+        if state.foreign and state.read is not None:
+            # Its file is put aside before anything takes its place.
+            self._desk.reject(state.read, state.foreign)
         word, kept = Word(order.by, order.why, self._clock.now()), self._desk.baseline
         if not order.change:
             made = accept_all(state.watch, word)
@@ -62,7 +65,8 @@ class Topologies:
             made = accept_one(kept, state.watch, order.change, word)
         if isinstance(made, str):
             raise OrderError(made)
-        self._desk.put(made)
+        if not self._desk.put(made, kept):
+            raise OrderError("the baseline changed at this very moment: look at it again")
         log.info("%s accepted %s: %s", order.by, order.change or "the topology as it is", order.why)
         self._look()
         return drift_of(state.watch, made, self._clock.now())

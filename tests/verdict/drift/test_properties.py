@@ -66,11 +66,8 @@ def without(make: Make, omissions: set[tuple[str, int]]) -> Topology:
 
 
 def facts(changes: tuple[Change, ...]) -> Counter[tuple[Kind, str, str, str]]:
-    """All but the words, and addresses of places."""
-    told_places = Kind.PCIE_PLACE
-    return Counter(
-        (c.kind, c.part, *(("", "") if c.kind is told_places else (c.before, c.after))) for c in changes
-    )
+    """All but the words."""
+    return Counter((c.kind, c.part, c.before, c.after) for c in changes)
 
 
 @given(edited(), SEEDS)

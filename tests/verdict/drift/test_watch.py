@@ -14,19 +14,30 @@ from tests.verdict.drift.edits import (
     nic_firmware,
     nic_lost,
     nic_moved,
+    nic_ports,
 )
 from tests.verdict.drift.omissions import OF_GPUS
-from tests.verdict.drift.watching import POLICY, SAID, STEP, accepted, compared, drawn, rules, told
+from tests.verdict.drift.watching import (
+    POLICY,
+    SAID,
+    STEP,
+    WORD,
+    accepted,
+    all_accepted,
+    compared,
+    drawn,
+    followed,
+    rules,
+    told,
+)
 from wirewatch.core.types import Expect
-from wirewatch.verdict.drift.baseline import Baseline
+from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import Change, Kind
 from wirewatch.verdict.drift.policy import DriftPolicy
 from wirewatch.verdict.drift.watch import Memory, accept_all, accept_one, counts, name_of, see
-from wirewatch.verdict.ledger import Word
 
 BASE = accepted()
-WORD = Word("eve", "meant", 1e9)
 GPU_3 = "GPU-00000000-0000-4000-8000-000000000003"
 
 
@@ -242,3 +253,37 @@ def test_the_bridge_of_a_pair_that_cannot_be_read_any_more_stays_lost() -> None:
     assert counts(memory)[Kind.ISLAND] == 1
     blind = drawn(fell_off, lambda box: box.unread.add(1), make=bridged)
     assert counts(compared(base, [blind] * 3, memory))[Kind.ISLAND] == 1
+
+
+def test_what_was_accepted_and_is_over_is_told_when_it_happens_again() -> None:
+    good, bad = drawn(), drawn(link_lost)
+    baseline = all_accepted(BASE, compared(BASE, [bad] * 2))
+    memory, still = followed(baseline, [bad, good, bad, good])
+    assert still is baseline
+    memory, over = followed(still, [good], memory)
+    assert over == BASE
+    assert rules(told(compared(over, [bad, bad], memory), over)) == {("topology.nvlink_lost", GPU_3, "")}
+
+
+def test_what_cannot_be_seen_ends_no_acceptance() -> None:
+    baseline = all_accepted(BASE, compared(BASE, [drawn(link_lost)] * 2))
+    blind = drawn(lambda box: box.unread.add(3))
+    gone, other = drawn(gpu_lost), drawn(nic_lost)
+    for hiding in (blind, gone, other):
+        assert followed(baseline, [hiding] * 5)[1] is baseline
+    memory, still = followed(baseline, [drawn(), *[blind] * 5])
+    assert still is baseline
+    assert followed(still, [drawn()], memory)[1] == BASE
+
+
+def test_a_nic_that_somebody_was_given_ends_no_acceptance() -> None:
+    baseline = all_accepted(BASE, compared(BASE, [drawn(nic_ports)] * 2))
+    (nic,) = {one.part for one in baseline.accepted}
+    assert followed(baseline, [drawn()] * 5, away={nic})[1] is baseline
+    assert followed(baseline, [drawn()] * 2)[1] == BASE
+
+
+def test_an_acceptance_of_a_later_agent_is_kept() -> None:
+    later = Accepted("cable_colour", "mlx5_4", "red", "blue", "mlx5_4: red -> blue", WORD)
+    baseline = replace(BASE, accepted=(later,))
+    assert followed(baseline, [drawn()] * 5)[1] is baseline

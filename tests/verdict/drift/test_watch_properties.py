@@ -10,7 +10,7 @@ from tests.verdict.drift import edits as told
 from tests.verdict.drift.drawn import Box, Edit, bridged, meshed, renumbered, switched
 from tests.verdict.drift.edits import Make
 from tests.verdict.drift.omissions import OF_GPUS, OF_NICS
-from tests.verdict.drift.watching import SAID, accepted, compared, rules
+from tests.verdict.drift.watching import SAID, WORD, accepted, all_accepted, compared, followed, rules
 from tests.verdict.drift.watching import told as findings_of
 from wirewatch.core.types import Health, worst
 from wirewatch.verdict.drift.baseline import Baseline
@@ -18,15 +18,13 @@ from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import Kind
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.watch import Memory, accept_all, accept_one, counts, name_of
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.drift.watch import Memory, accept_all, counts
 
-WORD = Word("eve", "meant", 1e9)
 EDITS: dict[Make, tuple[Edit, ...]] = {
     switched: (
         told.gpu_lost, told.gpu_new, told.gpu_product, told.link_new, told.link_lost, told.nic_lost,
         told.nic_new, told.nic_replaced, told.nic_firmware, told.nic_ports, told.gpu_moved, told.clustering,
-        told.driver, lambda box: box.gpu(6, uuid="GPU-new"),
+        told.driver, told.retimer, lambda box: box.gpu(6, uuid="GPU-new"),
     ),
     bridged: (
         told.bridge_lost, told.nic_lost, told.driver, told.nic_moved, lambda box: box.cut(2, 5),
@@ -132,16 +130,26 @@ def test_after_all_is_accepted_there_is_no_change(story: Story, seed: int) -> No
 def test_what_is_accepted_one_by_one_stays_accepted_however_parts_are_numbered(
     story: Story, seed: int
 ) -> None:
-    base = baseline = accepted(make=story.make)
+    base = accepted(make=story.make)
     memory = compared(base, [story.made()] * 2)
-    for change in memory.changes:
-        new = accept_one(baseline, memory, name_of(change), WORD)
-        assert isinstance(new, Baseline)
-        assert len(new.accepted) == len(baseline.accepted) + 1
-        baseline = new
+    baseline = all_accepted(base, memory)
     after = compared(baseline, [story.made(seed=seed)] * 2, memory)
-    assert {change.kind for change in after.changes} <= {Kind.PCIE_PLACE}
+    assert after.changes == ()
     assert compared(baseline, [story.made()], memory).changes == ()
+    lost = without({(what, 3) for what in (*OF_GPUS, *OF_NICS)})
+    assert followed(baseline, [story.made(lost)] * 4, memory)[1] is baseline
+
+
+@given(stories())
+def test_what_was_accepted_and_is_over_is_told_when_it_happens_again(story: Story) -> None:
+    base = accepted(make=story.make)
+    memory = compared(base, [story.made()] * 2)
+    before, after = [story.made()] * 2, [graph_of(story.make().build())] * 2
+    over, baseline = followed(all_accepted(base, memory), [*before, *after], memory)
+    assert baseline == base
+    again = compared(baseline, before, over)
+    assert again.changes == memory.changes
+    assert findings_of(again, baseline) == findings_of(compared(base, before), base)
 
 
 def losing(sort: str, number: int) -> Edit:

@@ -1,6 +1,7 @@
 """Readings of drawn nodes, one after the other."""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from tests.verdict.drift.drawn import Edit, switched
 from tests.verdict.drift.edits import Make
@@ -10,11 +11,12 @@ from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.findings import findings
 from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.drift.watch import Memory, see
+from wirewatch.verdict.drift.watch import Memory, accept_one, name_of, see
 from wirewatch.verdict.ledger import Word
 
 POLICY = DriftPolicy()
 SAID = Word("ada", "as delivered", 86400.0)
+WORD = Word("eve", "meant", 1e9)
 STEP = 300.0
 
 
@@ -34,13 +36,35 @@ def compared(
     baseline: Baseline, graphs: Iterable[Graph], memory: Memory | None = None, policy: DriftPolicy = POLICY
 ) -> Memory:
     """After these readings, `STEP` apart."""
+    memory, now = followed(baseline, graphs, memory, policy)
+    assert now is baseline
+    return memory
+
+
+def followed(
+    baseline: Baseline, graphs: Iterable[Graph], memory: Memory | None = None, policy: DriftPolicy = POLICY,
+    away: AbstractSet[str] = frozenset(),
+) -> tuple[Memory, Baseline]:  # fmt: skip
+    """The same, with what the baseline is then."""
     memory = memory or Memory()
     for graph in graphs:
         at = (memory.since[-1] if memory.since else SAID.at) + STEP
-        memory, learned = see(memory, baseline, graph, at, ("nvlink.link_down",), Expect(gpus=99), policy)
-        assert learned is None
+        wrong = ("nvlink.link_down",)
+        memory, new = see(memory, baseline, graph, at, wrong, Expect(gpus=99), policy, away)
+        assert new is None or (new.graph, new.said) == (baseline.graph, baseline.said)
         assert (memory.same, memory.learning) == (0, "")
-    return memory
+        baseline = new or baseline
+    return memory, baseline
+
+
+def all_accepted(baseline: Baseline, memory: Memory) -> Baseline:
+    """Each change by itself."""
+    for change in memory.changes:
+        new = accept_one(baseline, memory, name_of(change), WORD)
+        assert isinstance(new, Baseline)
+        assert len(new.accepted) == len(baseline.accepted) + 1
+        baseline = new
+    return baseline
 
 
 def rules(found: Iterable[Finding]) -> set[tuple[str, str, str]]:

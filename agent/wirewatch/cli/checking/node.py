@@ -10,16 +10,22 @@ from pathlib import Path
 
 from wirewatch.cli.checking.look import Look
 from wirewatch.cli.hardware import live, replayed
+from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
+from wirewatch.core.collector import AnyCollector
 from wirewatch.core.component import Component
 from wirewatch.core.types import Finding
+from wirewatch.daemon.baselinefile import Loaded
+from wirewatch.daemon.baselinefile import read as read_baseline
+from wirewatch.daemon.baselines import foreign
 from wirewatch.daemon.latches import read
 from wirewatch.probes.ask import Asked, Wish, ask
 from wirewatch.probes.keeping import boot_id
 from wirewatch.probes.recall import recall
 from wirewatch.probes.state import State, StateError, open_state, state_directory
 from wirewatch.probes.told import ProbeTold, told
+from wirewatch.verdict.drift.component import Around, Unkept, drift_component
 from wirewatch.verdict.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -60,7 +66,18 @@ class Node:
         ledger = read(self._state.latches, boot, clock.now()).ledger if self._state else Ledger(boot)
         recalls = self._recall if config.probe.enabled else None
         policy = config.policy.verdict
-        return Look(self._collectors, self._hardware, self._expect, policy, ledger, recalls)
+        collectors = (*self._collectors, *self._drift())
+        return Look(collectors, self._hardware, self._expect, policy, ledger, recalls)
+
+    def _drift(self) -> Sequence[AnyCollector]:
+        """The topology against its baseline, where there is one; it is neither learned nor written here."""
+        options = self._config.drift
+        loaded = read_baseline(self._state.baseline) if self._state else Loaded(None)
+        if not options.enabled or (loaded == Loaded(None) and not options.baseline):
+            return ()
+        given = given_graph(options.baseline) if options.baseline else None
+        around = Around(Unkept(loaded.baseline, loaded.trouble), given, foreign=foreign)
+        return (drift_component(options, self._config.policy.drift, around),)
 
     def _recall(self) -> Component:
         config, history = self._config, self._state.history if self._state else None

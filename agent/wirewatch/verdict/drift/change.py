@@ -33,8 +33,8 @@ class Change:
     """One cause.
 
     `part`: key of the GPU or NIC as it is called now (as it was, if lost), name of the version, empty for
-    the node. `before` and `after` are for machines and, but for `pcie_place`, the same however the parts are
-    numbered; `text` is for people. `worse`: whether the node has less than it had; False for information.
+    the node. `before` and `after` are for machines and the same however the parts are numbered; `text` is for
+    people. `worse`: whether the node has less than it had; False for information.
     """
 
     kind: Kind

@@ -59,25 +59,30 @@ class Keeps(Protocol):
     @property
     def trouble(self) -> str: ...
 
-    def put(self, baseline: Baseline) -> None: ...
+    def put(self, baseline: Baseline, over: Baseline | None) -> bool:
+        """This holds from now on, if `over` is what holds; whether it is."""
+        ...
 
-    def reject(self, trouble: str) -> None:
-        """What is kept is no baseline of this node."""
+    def reject(self, baseline: Baseline, trouble: str) -> None:
+        """This one is no baseline of this node; nothing happens if another holds by now."""
         ...
 
 
 class Unkept:
-    """Keeps it as long as this process lives."""
+    """Keeps it as long as this process lives; begins with what somebody else keeps."""
 
-    def __init__(self) -> None:
-        self.baseline: Baseline | None = None
-        self.trouble = ""
+    def __init__(self, baseline: Baseline | None = None, trouble: str = "") -> None:
+        self.baseline, self.trouble = baseline, trouble
 
-    def put(self, baseline: Baseline) -> None:
+    def put(self, baseline: Baseline, over: Baseline | None) -> bool:
+        if self.baseline is not over:
+            return False
         self.baseline, self.trouble = baseline, ""
+        return True
 
-    def reject(self, trouble: str) -> None:
-        self.baseline, self.trouble = None, trouble
+    def reject(self, baseline: Baseline, trouble: str) -> None:
+        if self.baseline is baseline:
+            self.baseline, self.trouble = None, trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +114,15 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`learned`, `foreign`: for the next reading to keep and to reject; `baseline` was compared with."""
+    """`baseline`: what holds after the reading.
+
+    `read`: what held before it. The next reading puts `baseline` in its place, or rejects it for what
+    `foreign` says.
+    """
 
     watch: Memory = field(default_factory=Memory)
     baseline: Baseline | None = None
-    learned: Baseline | None = None
+    read: Baseline | None = None
     foreign: str = ""
 
 
@@ -124,10 +133,7 @@ def drift_component(
 
     def read(hardware: Hardware, state: State, _options: DriftOptions) -> Reading | Absent:
         keeps = around.keeps
-        if state.foreign and state.baseline is keeps.baseline:
-            keeps.reject(state.foreign)
-        if state.learned is not None and keeps.baseline is None:
-            keeps.put(state.learned)
+        _keep(keeps, state)
         baseline, sysfs = keeps.baseline, hardware.sysfs
         looks = [topology.read(hardware, None, Options())]
         if state.watch.graph is None and baseline is not None:
@@ -167,22 +173,30 @@ def _judge(
     graphs = [_graph(told, reading) for told in (reading.before, reading.topology) if told is not None]
     graph = graphs[-1]
     foreign = "" if baseline is None else around.foreign(baseline, graph)
-    compared, watch, learned = None if foreign else baseline, state.watch, None
+    compared, watch, new = None if foreign else baseline, state.watch, None
     for one in graphs:
-        watch, learned = see(watch, compared, one, ok.at, reading.troubles, expect, policy)
-    compared = compared or learned
+        watch, new = see(watch, compared, one, ok.at, reading.troubles, expect, policy, reading.away)
+    compared = compared or new
     found = list(findings(watch, compared, policy, ok.at)) if compared is not None else []
     if around.given is not None:
         found += against_given(around.given, graph, reading.lent)
     trouble = foreign or reading.trouble
-    if trouble and learned is None:
+    if trouble and new is None:
         found.append(
             Finding(
                 BASELINE, Health.UNKNOWN, Subject(), trouble,
                 "look at the file named here; `wirewatch topology accept` takes what is there now for right",
             )
         )  # fmt: skip
-    return State(watch, baseline if foreign else compared, learned, foreign), tuple(found)
+    return State(watch, new or compared, baseline, foreign), tuple(found)
+
+
+def _keep(keeps: Keeps, state: State) -> None:
+    """What the last reading found out about the baseline that it was compared with."""
+    if state.foreign and state.read is not None:
+        keeps.reject(state.read, state.foreign)
+    if state.baseline is not None and state.baseline is not state.read:
+        keeps.put(state.baseline, None if state.foreign else state.read)
 
 
 def _graph(told: Topology, reading: Reading) -> Graph:

@@ -56,7 +56,7 @@ class Renaming:
         top = self._same(one[0], other[0]) or (one[0] == other[0] and self._free(one[0], other[0]))
         below = zip((*one[1:], before.address), (*other[1:], after.address), strict=True)
         return top and all(
-            self._same(x, y) or (self._free(x, y) and _number(x) == _number(y)) for x, y in below
+            self._same(x, y) or (self._free(x, y) and device_number(x) == device_number(y)) for x, y in below
         )
 
     def same_address(self, before: Spot, after: Spot) -> bool:
@@ -69,7 +69,7 @@ class Renaming:
         return before not in self.names and after not in self.names.values()
 
 
-def _number(address: str) -> str:
+def device_number(address: str) -> str:
     """Device and function, which do not change with the number of the bus."""
     return address.rpartition(":")[2]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from wirewatch.core.pci import Path
 from wirewatch.verdict.drift.change import Change, Kind
 from wirewatch.verdict.drift.graph import GpuNode, Graph, NicNode, Node, Spot
-from wirewatch.verdict.drift.matching import Matched, Renaming
+from wirewatch.verdict.drift.matching import Matched, Renaming, device_number
 from wirewatch.verdict.drift.words import part_name, several
 
 Pair = tuple[str, str]
@@ -57,7 +57,8 @@ def place_changes(
         paths = _without(paths, mine)
     for key, then in moved.items():
         if key not in told:
-            yield _place_change(then.spot, parts[key])
+            lasting = _lasting(before, then), _lasting(after, parts[key])
+            yield _place_change(then.spot, parts[key], lasting)
 
 
 def _moved(before: Spot, after: Spot, renaming: Renaming, *, renumbered: bool) -> bool:
@@ -114,12 +115,20 @@ def _path_change(key: str, pairs: Sequence[Pair], paths: Paths, parts: Mapping[s
     return Change(Kind.PCIE_PATH, key, before, after, text, worse)
 
 
-def _place_change(before: Spot, part: Node) -> Change:
+def _lasting(graph: Graph, part: Node) -> str:
+    """Where a part hangs, without the numbers of buses: what else is below its root, then device numbers."""
+    spot = part.spot
+    beside = (one.name for one in graph.parts if one.spot.root == spot.root and one.key != part.key)
+    root = min(filter(None, beside), default="nothing else")
+    return " > ".join((f"root of {root}", *map(device_number, spot.bridges)))
+
+
+def _place_change(before: Spot, part: Node, lasting: tuple[str, str]) -> Change:
     after = part.spot
     told = [" > ".join(spot.chain) for spot in (before, after)]
     nodes = [f"NUMA node {spot.numa}" for spot in (before, after)]
     known = None not in {before.numa, after.numa} and before.numa != after.numa
-    both = [f"{chain}, {node}" for chain, node in zip(told, nodes, strict=True)] if known else told
-    words = nodes if before.chain == after.chain else both
+    ends = [f", {node}" if known else "" for node in nodes]
+    words = nodes if before.chain == after.chain else [told[0] + ends[0], told[1] + ends[1]]
     text = f"{part_name(part)} moved from {words[0]} to {words[1]}"
-    return Change(Kind.PCIE_PLACE, part.key, both[0], both[1], text, worse=True)
+    return Change(Kind.PCIE_PLACE, part.key, lasting[0] + ends[0], lasting[1] + ends[1], text, worse=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from wirewatch.core.types import Expect
@@ -11,6 +12,7 @@ from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.hidden import is_hidden
 from wirewatch.verdict.drift.learning import listed, unread, why_not
+from wirewatch.verdict.drift.over import Back, back, without
 from wirewatch.verdict.drift.policy import DriftPolicy
 from wirewatch.verdict.ledger import Word
 
@@ -26,6 +28,7 @@ class Memory:
     cannot be seen now stay. Beside each in `streaks` how many readings in a row showed its kind at its part,
     in `since` when the first of them was (Unix seconds). `same`: readings in a row that were alike and well;
     `learning`: why nothing is learned yet. `against`: graph and word of the baseline that these are against.
+    `back`: accepted changes that are not seen any more.
     """
 
     graph: Graph | None = None
@@ -35,6 +38,7 @@ class Memory:
     same: int = 0
     learning: str = ""
     against: tuple[Graph, Word] | None = None
+    back: Back = ()
 
     def seen(self) -> Iterator["Seen"]:
         return map(Seen, self.changes, self.streaks, self.since)
@@ -62,6 +66,7 @@ def see(
     troubles: Sequence[str],
     expect: Expect,
     policy: DriftPolicy,
+    away: AbstractSet[str] = frozenset(),
 ) -> tuple[Memory, Baseline | None]:
     """One more reading.
 
@@ -73,12 +78,16 @@ def see(
         troubles: rules of all findings that hold on the node now; while there are any, nothing is learned.
         expect: what the operator says the node must have to be learned.
         policy: how many readings it takes.
+        away: keys of NICs in `graph` that somebody was given: only thought to be as they were.
 
     Returns:
-        The new memory, and the baseline that was learned just now.
+        The new memory, and what is the baseline from now on, where that is another one: learned just now, or
+        without accepted changes that are over, so that the same is told when it happens again.
     """
     if baseline is not None:
-        return _compared(memory, baseline, graph, at, policy), None
+        new = _compared(memory, baseline, graph, at, policy, away)
+        kept = without(baseline, new.back, policy.confirm)
+        return new, None if kept == baseline else kept
     reasons = why_not(graph, troubles, expect)
     alike = memory.same + 1 if memory.same and memory.graph == graph else 1
     same = 0 if reasons else alike
@@ -89,12 +98,14 @@ def see(
     return Memory(graph, against=(graph, said)), Baseline(graph, said, "learned")
 
 
-def _compared(memory: Memory, baseline: Baseline, graph: Graph, at: float, policy: DriftPolicy) -> Memory:
+def _compared(
+    memory: Memory, baseline: Baseline, graph: Graph, at: float, policy: DriftPolicy, away: AbstractSet[str]
+) -> Memory:
     past = list(standing(memory, baseline))
     streaks = {one.key: one.streak for one in past}
     firsts = {one.key: one.since for one in past}
-    now = []
-    for change in diff(baseline.graph, graph):
+    now, changes = [], diff(baseline.graph, graph)
+    for change in changes:
         key = (change.kind, change.part)
         if not is_accepted(baseline, change):
             now.append(Seen(change, streaks.get(key, 0) + 1, firsts.get(key, at)))
@@ -107,10 +118,11 @@ def _compared(memory: Memory, baseline: Baseline, graph: Graph, at: float, polic
         if one.key not in here
         and ((unsure and one.streak >= policy.confirm) or is_hidden(one.change, baseline.graph, graph))
     ]
-    return _memory(graph, baseline, now)
+    known = memory.back if _is_against(memory, baseline) else ()
+    return _memory(graph, baseline, now, back(known, baseline, changes, graph, away))
 
 
-def _memory(graph: Graph | None, baseline: Baseline, seen: Iterable[Seen]) -> Memory:
+def _memory(graph: Graph | None, baseline: Baseline, seen: Iterable[Seen], gone: Back) -> Memory:
     order = list(Kind)
     told = sorted(seen, key=lambda one: order.index(one.change.kind))
     return Memory(
@@ -119,12 +131,17 @@ def _memory(graph: Graph | None, baseline: Baseline, seen: Iterable[Seen]) -> Me
         tuple(one.streak for one in told),
         tuple(one.since for one in told),
         against=(baseline.graph, baseline.said),
+        back=gone,
     )
+
+
+def _is_against(memory: Memory, baseline: Baseline) -> bool:
+    return memory.against == (baseline.graph, baseline.said)
 
 
 def standing(memory: Memory, baseline: Baseline) -> Iterator[Seen]:
     """Changes that were seen against this baseline and are not accepted in it."""
-    if memory.against == (baseline.graph, baseline.said):
+    if _is_against(memory, baseline):
         yield from (one for one in memory.seen() if not is_accepted(baseline, one.change))
 
 
