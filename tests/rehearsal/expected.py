@@ -1,10 +1,14 @@
 """What a row of the table says: an overlay, the alerts that it must raise, and how its fault ends."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from tests.rehearsal.receiver import Notice
 
+Change = Mapping[str, Any]
+"""One change of an overlay, as its file has it."""
 CRITICAL, TICKET = "critical", "ticket"
 
 
@@ -12,11 +16,11 @@ class Ending(Enum):
     """How the fault ends, and what an operator has to do then."""
 
     ITSELF = "by itself"
-    ACK = "repaired, `findings ack`"
-    LATCHED = "`findings ack`, latched"
+    ACK = "repaired, then `findings ack`"
+    LATCHED = "`findings ack`"
     REBOOT = "reboot, then `findings ack`"
-    RELEASE = "reset under `release`, then `findings ack`"
-    PROBATION = "repaired, nobody says so"
+    RELEASE = "`release`, then `findings ack`"
+    PROBATION = "repaired, and nobody says so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,9 @@ class Row:
     `looks` of `collector` show it; `again`: looks of the probe that come a minute later, at most.
     `told`: seconds in service for which it is told after it has ended. `real`: seconds that are the same in
     service and here, since nothing squeezes them. `at_start`: the fault is older than the agent.
-    `later`: alerts that come only once the fault is over, and go as well.
+    `later`: alerts that come only once the fault is over, and go as well. `changes`: of a fault that is not
+    bundled; `kills`: the agent is killed, and started again when the fault is over.
+    `about`: the fault in words, where no overlay has them.
     """
 
     alerts: tuple[Alert, ...]
@@ -55,7 +61,9 @@ class Row:
     real: float = 0.0
     at_start: bool = False
     later: tuple[Alert, ...] = ()
-    why: str = ""
+    changes: Sequence[Change] = ()
+    kills: bool = False
+    about: str = ""
 
     @property
     def every(self) -> tuple[Alert, ...]:

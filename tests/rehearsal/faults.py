@@ -1,14 +1,16 @@
-"""One fault through everything: a node begins well, breaks, is told of, is put right, and is told of as well."""
+"""One fault through everything: a node begins well, breaks, is told of, is put right, and told of again."""
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from tests.rehearsal.expected import Ending, Row
+from tests.rehearsal.expected import Change, Ending, Row
 from tests.rehearsal.fleet import Fleet
-from tests.rehearsal.judge import Judged, Limits, Times, judge, lives
+from tests.rehearsal.judge import Judged, Limits, Times, judge, lives, named
 from tests.rehearsal.node import Node
 from tests.rehearsal.overlays import Span, bundled, ending, lasting
 from tests.rehearsal.pace import Pace
@@ -20,7 +22,7 @@ LEAD = 10.0
 SLACK = 10.0
 """Seconds that a busy machine may take more than it should."""
 LEAST = squeezed(900.0) + 10.0
-"""Seconds for which each fault stays at least: a ticket takes a quarter of an hour, and a wrong one would show."""
+"""Seconds for which a fault stays at least: a ticket takes a quarter of an hour, also a wrong one."""
 QUIET = squeezed(7 * 86400.0)
 """Seconds for which a node that must raise nothing is watched: a week."""
 LINGER = 8.0
@@ -29,7 +31,7 @@ TOPOLOGY, AFTER_LOOK = squeezed(DriftOptions().interval), 3.0
 """Seconds between two looks at the topology, of which the first is the daemon's first second."""
 REBOOTED = ({"port": "host", "match": "BootId()", "set": "00000000-0000-4000-8000-00000000b007"},)
 SCRAPED = 0.9
-"""Part of the time for which a node must have been scraped well, or nothing that was not told means anything."""
+"""Part of the time for which a node must have been scraped well, or that nothing was told means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,13 @@ def span_of(name: str, row: Row, most: Limits) -> Span:
     holds = max((LEAST, *(most.fires[str(alert)] for alert in row.alerts))) if row.alerts else QUIET
     looks = ceil((LEAD + holds - AFTER_LOOK) / TOPOLOGY)
     holds = looks * TOPOLOGY + AFTER_LOOK - LEAD
-    return lasting(bundled(name), LEAD, holds, from_start=row.at_start)
+    return lasting(changes_of(name, row), LEAD, holds, from_start=row.at_start)
+
+
+def changes_of(name: str, row: Row) -> Sequence[Change]:
+    if row.kills:
+        return ()
+    return row.changes or bundled(name)
 
 
 def lasts(name: str, row: Row, pace: Pace) -> float:
@@ -70,7 +78,9 @@ def play(fleet: Fleet, name: str, row: Row, pace: Pace) -> Played:
     try:
         return Played(name, row, _play(fleet, name, row, pace))
     except Exception as error:  # noqa: BLE001 - told, and the others go on
-        return Played(name, row, Judged((), (f"the rehearsal itself failed: {type(error).__name__}: {error}",)))
+        return Played(
+            name, row, Judged((), (f"the rehearsal itself failed: {type(error).__name__}: {error}",))
+        )
 
 
 def _play(fleet: Fleet, name: str, row: Row, pace: Pace) -> Judged:
@@ -78,19 +88,47 @@ def _play(fleet: Fleet, name: str, row: Row, pace: Pace) -> Judged:
     span = span_of(name, row, most)
     with fleet.node(name) as node:
         with fleet.starting:
-            node.start(list(ending(bundled(name), span)))
+            node.start(list(ending(changes_of(name, row), span)))
             node.daemon.ready()
         fleet.prometheus.add(name, node.address)
         began, over = node.began + span.begin, node.began + span.end
+        if row.kills:
+            _sleep_until(began)
+            address = node.address
+            node.kill()
         _sleep_until(over)
+        if row.kills:
+            node.start(listen=address)
         acted = END[row.ending](node, over, most)
         fleet.receiver.wait(name, lambda told: _all_over(row, told), acted + _longest(most) - time.time())
         time.sleep(LINGER)
-        missed = _missed(fleet, name, time.time() - node.began)
+        missed = () if row.kills else _missed(fleet, name, time.time() - node.began)
         fleet.prometheus.remove(name)
         node.stop()
     judged = judge(row, fleet.receiver.of(name), Times(began, over, acted), most)
     return Judged(judged.told, (*judged.troubles, *missed))
+
+
+WELL = ("well-1", "well-2", "well-3")
+"""Nodes without a fault, all the time: what is wrong with one node is not told of others."""
+
+
+def play_well(fleet: Fleet, over: threading.Event) -> tuple[str, ...]:
+    """What is told of nodes that are well until all is over."""
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(fleet.node(name)) for name in WELL]
+        for node in nodes:
+            with fleet.starting:
+                node.start()
+                node.daemon.ready()
+            fleet.prometheus.add(node.name, node.address)
+        over.wait()
+        missed = [m for node in nodes for m in _missed(fleet, node.name, time.time() - node.began)]
+    told = [named(life[0]) for name in WELL for life in lives(fleet.receiver.of(name))]
+    return (
+        *(f"a node that is well: {one}" for one in missed),
+        *(f"{one} fired on a well node" for one in told),
+    )
 
 
 def _sleep_until(at: float) -> None:

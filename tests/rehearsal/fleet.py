@@ -1,4 +1,4 @@
-"""The fleet: Prometheus and Alertmanager with the shipped rules on a squeezed clock, and nodes that come and go."""
+"""The fleet: Prometheus and Alertmanager with the shipped rules, squeezed, and nodes that come and go."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ PAST = 240.0
 def shipped_rules() -> list[Rules]:
     """The recording and alerting rules, as they are."""
     files = sorted(SHIPPED.glob("wirewatch-*.yml"))
-    assert len(files) >= 2, files  # noqa: PLR2004
+    assert len(files) >= 2, files
     return [Rules.read(file.read_text("utf-8")) for file in files]
 
 
@@ -62,7 +62,7 @@ def fleet(folder: Path, past: Path | None, starting: threading.Semaphore) -> Ite
 
 
 def make_past(folder: Path) -> Path:
-    """The state folder of a healthy node with a learned baseline and a history of probes, made by its daemon."""
+    """The state folder of a healthy node: a learned baseline and a history of probes, made by its daemon."""
     node = Node("past", folder)
     soon = {"drift": {"interval": 1.0}, "probe": {"interval": 0.5, "every": 1.0, "settle": 0.5}}
     with node:
@@ -76,6 +76,9 @@ def make_past(folder: Path) -> Path:
 
 
 def _has_past(node: Node) -> bool:
-    told = {(name, *sorted(labels)): value for (name, labels), value in node.daemon.get("/metrics").series().items()}
+    told = {
+        (name, *sorted(labels)): value
+        for (name, labels), value in node.daemon.get("/metrics").series().items()
+    }
     probes = told.get(("wirewatch_probe_runs_total", ("result", "ok")), 0)
     return bool(told.get(("wirewatch_topology_baseline_timestamp_seconds",))) and probes >= PROBES

@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One alert that was expected: seconds from the fault until it fired, from its end until it was cleared."""
+    """An alert that was expected: seconds from the fault until it fired, from its end until it was over."""
 
     alert: str
     fired: float | None
@@ -107,7 +107,7 @@ def _of_life(alert: Alert, life: Life, since: float, times: Times, limits: Limit
         yield f"{alert} fired {since - first.at:.1f} s before its fault"
     elif late > 0:
         yield f"{alert} fired {first.at - since:.1f} s after its fault, {late:.1f} s too late"
-    if len(life) > 2:  # noqa: PLR2004
+    if len(life) > 2:
         yield f"{alert} came and went {len(life)} times"
     if not ends:
         yield f"{alert} was never cleared"

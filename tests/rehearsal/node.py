@@ -97,4 +97,6 @@ class Node:
 
     def told(self) -> str:
         """What the node says of itself now, for a report."""
-        return json.dumps([{key: one[key] for key in ("id", "rule", "health", "stage")} for one in self.findings()])
+        return json.dumps(
+            [{key: one[key] for key in ("id", "rule", "health", "stage")} for one in self.findings()]
+        )

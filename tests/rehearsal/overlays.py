@@ -2,14 +2,15 @@
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.rehearsal.expected import Change
 from tests.rehearsal.squeeze import FACTOR, squeezed
 from wirewatch.hw.overlay import BUNDLED
 
-Change = Mapping[str, Any]
+__all__ = ["Change", "Span", "as_toml", "bundled", "ending", "lasting"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How long an alert may take, from the fault to the web hook: by the agent's intervals and the rules' own times.
+"""How long an alert may take from fault to web hook, by the agent's intervals and the rules' own times.
 
 The same sum on two clocks: that of service, and that of a rehearsal.
 """
@@ -14,6 +14,7 @@ from wirewatch.collectors.gpudirect.values import GpudirectOptions
 from wirewatch.collectors.infiniband.values import InfinibandOptions
 from wirewatch.probes.collector import AGAIN
 from wirewatch.probes.policy import ProbeOptions
+from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.policy import VerdictPolicy
 
 SCRAPE = 15.0
@@ -27,6 +28,7 @@ HELD = "wirewatch:finding_severity:held"
 _probe, _verdict = ProbeOptions(), VerdictPolicy()
 INTERVALS: Mapping[str, float] = {
     **{collector.name: collector.options.interval for collector in discover()},
+    "drift": DriftOptions().interval,
     "ibstat": InfinibandOptions().ibstat_interval,
     "acs": GpudirectOptions().acs_interval,
     "probe": _probe.every * (1 + _probe.jitter) + _probe.interval,
@@ -36,7 +38,7 @@ INTERVALS: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Seconds in service of one alerting rule: until it fires, how long it goes on, and between evaluations."""
+    """Seconds in service of an alerting rule: until it fires, how long it goes on, between evaluations."""
 
     holds: float
     keeps: float
@@ -88,14 +90,16 @@ class Pace:
         waits = self.waits[alert.name, alert.severity]
         over = self._over(row)
         if alert in row.later:
-            over += max(self.clock(_verdict.probation), _verdict.clean_probes * (self._every("probe") + PROBING))
+            over += max(
+                self.clock(_verdict.probation), _verdict.clean_probes * (self._every("probe") + PROBING)
+            )
         return over + self._told(waits) + self.clock(waits.keeps) + self.notify_again
 
     def _every(self, collector: str) -> float:
         return self.clock(INTERVALS[collector])
 
     def _seen(self, row: Row) -> float:
-        """Until the agent says so. The look after a probe that found something new is not squeezed below 60 s."""
+        """Until the agent says so. A second probe a minute later is not squeezed: that is no setting."""
         looks = row.looks * self._every(row.collector)
         again = row.again * (min(AGAIN, self._every("probe")) + self.clock(_probe.interval))
         return looks + again + (row.looks + row.again) * self._probing(row) + row.real

@@ -35,7 +35,9 @@ def notices(body: bytes, at: float) -> list[Notice]:
     if told["version"] != "4":
         raise ValueError(f"not version 4 of Alertmanager's webhook: {told['version']!r}")
     return [
-        Notice(at, _firing(one["status"]), str(told["receiver"]), dict(one["labels"]), dict(one["annotations"]))
+        Notice(
+            at, _firing(one["status"]), str(told["receiver"]), dict(one["labels"]), dict(one["annotations"])
+        )
         for one in told["alerts"]
     ]
 
@@ -47,7 +49,7 @@ def _firing(status: str) -> bool:
 
 
 class Receiver:
-    """The web hook, on a port of its own; ends with the block. What is no notification is kept as a trouble."""
+    """The web hook, on a port of its own; ends with the block. What is no notification is a trouble."""
 
     def __init__(self) -> None:
         self._kept: list[Notice] = []
@@ -75,7 +77,9 @@ class Receiver:
         self._thread.start()
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -23,7 +23,9 @@ _TOKEN = re.compile(
     |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)""",
     re.VERBOSE,
 )
-_LIMIT = re.compile(r"(?:[<>=!]=|[<>])\s*(?:bool\b\s*)?(?P<limit>\d[\d.]*(?:[eE]\d+)?(?:\s*\*\s*\d[\d.]*)*)(?![\w.])")
+_LIMIT = re.compile(
+    r"(?:[<>=!]=|[<>])\s*(?:bool\b\s*)?(?P<limit>\d[\d.]*(?:[eE]\d+)?(?:\s*\*\s*\d[\d.]*)*)(?![\w.])"
+)
 """A comparison with a number, or with a product of some."""
 MARK = 987654321.125
 Document = dict[str, Any]
@@ -102,7 +104,7 @@ def expression(text: str, ages: frozenset[str] = frozenset()) -> str:
     for place in reversed(limits):
         younger = f"{squeezed(_number(promql.parse(place['limit']))):.3f}"
         text = text[: place.start("limit")] + younger + text[place.end("limit") :]
-    told = _TOKEN.sub(lambda token: _token(token), text)
+    told = _TOKEN.sub(_token, text)
     promql.parse(told)
     return told
 
@@ -143,7 +145,9 @@ def _is_age(node: promql.Expr, ages: frozenset[str]) -> bool:
         return False
     op = str(node.op)
     if op == "-":
-        return any(isinstance(side, promql.Call) and side.func.name == "time" for side in (node.lhs, node.rhs))
+        return any(
+            isinstance(side, promql.Call) and side.func.name == "time" for side in (node.lhs, node.rhs)
+        )
     return op in {*COMPARISONS, "unless", "and", "or"} and _is_age(node.lhs, ages)
 
 

@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager as real processes on ports of their own, with nothing that outlives the block."""
+"""Prometheus and Alertmanager as real processes on ports of their own; nothing outlives the block."""
 
 import json
 import shutil
@@ -96,12 +96,14 @@ class Service:
             raise
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None
+    ) -> None:
         self.stop()
 
 
 class Alertmanager(Service):
-    """With the routes and inhibitions that are shipped, but each alert by itself and at once to the web hook."""
+    """With the routes and inhibitions that are shipped, but each alert by itself and at once."""
 
     def __init__(self, folder: Path, hook: str, shipped: Path) -> None:
         super().__init__("prometheus-alertmanager", folder)

@@ -52,7 +52,9 @@ def _times(values: Any) -> Section:
 
 
 def _limits() -> dict[str, Section]:
-    judged: dict[str, ErrorLimit] = {f"nvlink.error_limits.{kind}": limit for kind, limit in DEFAULT_LIMITS.items()}
+    judged: dict[str, ErrorLimit] = {
+        f"nvlink.error_limits.{kind}": limit for kind, limit in DEFAULT_LIMITS.items()
+    }
     for kind, counter in {"link_downed": LINK_DOWNED, **ERRORS}.items():
         if counter.limit is not None:
             judged[f"infiniband.error_limits.{kind}"] = counter.limit

@@ -1,4 +1,4 @@
-"""Time, squeezed: what takes minutes in service takes seconds here, by one function for all that is rehearsed.
+"""Time, squeezed: what takes minutes in service takes seconds here, by one function for everything.
 
 Up to a quarter of an hour everything is `FACTOR` times as fast: polls, scrapes, confirmations, `for`. What is
 longer is squeezed more and more, so that an hour, a day and a week still come one after another, in that
