@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tools.alerting import PROMETHEUS, Alert, alerts, groups
+from tests.tools import promql
+from tests.tools.alerting import PROMETHEUS, Alert, alerts, groups, records
 
 FILES = sorted((PROMETHEUS / "tests").glob("*.yml"))
 CASES: list[dict[str, Any]] = [
@@ -42,3 +43,15 @@ def test_groups_run_in_the_order_in_which_they_lean_on_each_other(path: Path) ->
 def test_each_file_has_a_name_for_each_test() -> None:
     names = [test["name"] for test in CASES]
     assert len(names) == len(set(names))
+
+
+def test_every_recorded_series_is_tested_by_name_or_by_an_alert() -> None:
+    asked = [case["expr"] for test in CASES for case in test.get("promql_expr_test", ())]
+    asked += [alert.expr for alert in alerts()]
+    used: set[str] = set()
+    fresh = {one.name for query in asked for one in promql.selectors(query) if one.name}
+    while fresh - used:
+        used |= fresh
+        made = [record.expr for record in records() if record.name in used]
+        fresh = {one.name for query in made for one in promql.selectors(query) if one.name}
+    assert {record.name for record in records()} <= used

@@ -162,3 +162,13 @@ def test_what_a_number_becomes_says_what_it_is() -> None:
     for alert in alerts():
         negative = f"-({HELD}" in alert.expr.replace("\n", "")
         assert negative == ("ge $value 0.0" in alert.annotations["summary"])
+
+
+def test_the_routes_name_alerts_that_there_are() -> None:
+    text = (alerting.PROMETHEUS / "alertmanager.yml").read_text("utf-8")
+    patterns = set(re.findall(r'alertname!?=~?"([^"]+)"', text))
+    assert len(patterns) > 5
+    for pattern in patterns:
+        for part in _parts(pattern):
+            assert any(re.fullmatch(part, one.name) for one in alerts()), part
+    assert set(re.findall(r'severity=~?"([^"]+)"', text)) <= {*SEVERITIES, "ticket|info"}

@@ -1,0 +1,110 @@
+"""Debian's Alertmanager with the example's inhibition: what is kept quiet by what."""
+
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.tools.alerting import PROMETHEUS
+
+pytestmark = pytest.mark.system
+
+Labels = Mapping[str, str]
+NODE = {"cluster": "lab", "node": "gpu-17"}
+GPU = {**NODE, "gpu": "2", "uuid": "GPU-2"}
+
+
+@contextmanager
+def alertmanager(folder: Path) -> Iterator[str]:
+    """The address of one that runs on the example's configuration."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{found.getsockname()[1]}"
+    words = [
+        "prometheus-alertmanager", f"--config.file={PROMETHEUS / 'alertmanager.yml'}", "--log.level=error",
+        f"--storage.path={folder}", f"--web.listen-address={address}", "--cluster.listen-address=",
+    ]  # fmt: skip
+    with subprocess.Popen(words) as process:
+        try:
+            wait_for(f"http://{address}/-/ready")
+            yield f"http://{address}/api/v2/alerts"
+        finally:
+            process.terminate()
+
+
+def wait_for(url: str) -> None:
+    end = time.monotonic() + 20
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+        except (urllib.error.URLError, OSError):
+            assert time.monotonic() < end, "Alertmanager does not answer"
+            time.sleep(0.1)
+        else:
+            return
+
+
+def told(url: str, alerts: Sequence[Labels]) -> set[str]:
+    """Names of the alerts that are not kept quiet, once all of these are there."""
+    body = json.dumps([{"labels": dict(one)} for one in alerts]).encode()
+    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(asked, timeout=5).close()
+    end = time.monotonic() + 20
+    while True:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            known = json.load(answer)
+        # One that was not looked at yet is "unprocessed".
+        if len(known) == len(alerts) and all(one["status"]["state"] != "unprocessed" for one in known):
+            return {one["labels"]["alertname"] for one in known if not one["status"]["inhibitedBy"]}
+        assert time.monotonic() < end, known
+        time.sleep(0.1)
+
+
+def alert(name: str, severity: str, where: Labels) -> Labels:
+    return {"alertname": name, "severity": severity, **where}
+
+
+@pytest.mark.parametrize(
+    ("alerts", "heard"),
+    [
+        (
+            [
+                alert("WirewatchNVLinkDown", "critical", {**GPU, "link": "7"}),
+                alert("WirewatchTopologyDrift", "critical", GPU),
+                alert("WirewatchNVLinkErrors", "ticket", GPU),
+                alert("WirewatchPortErrors", "ticket", {**NODE, "node": "gpu-18"}),
+                alert("SomebodyElses", "ticket", NODE),
+            ],
+            {"WirewatchNVLinkDown", "WirewatchPortErrors", "SomebodyElses"},
+        ),
+        (
+            [
+                alert("WirewatchXidReboot", "critical", GPU),
+                alert("WirewatchGPULost", "critical", {**GPU, "uuid": "GPU-3"}),
+                alert("WirewatchXidRecovery", "critical", GPU),
+            ],
+            {"WirewatchXidReboot", "WirewatchGPULost"},
+        ),
+        (
+            [
+                alert("WirewatchCollectorFailing", "ticket", {**NODE, "collector": "gpu"}),
+                alert("WirewatchNodeUnknown", "ticket", NODE),
+                alert("WirewatchFleetBlind", "critical", {"cluster": "lab"}),
+                alert("WirewatchAgentDown", "ticket", {**NODE, "node": "gpu-18"}),
+                alert("WirewatchProbeStale", "ticket", {**NODE, "node": "gpu-18"}),
+            ],
+            {"WirewatchCollectorFailing", "WirewatchFleetBlind", "WirewatchProbeStale"},
+        ),
+        ([alert("WirewatchTopologyDrift", "critical", NODE)], {"WirewatchTopologyDrift"}),
+    ],
+)
+def test_one_cause_is_told_once(alerts: Sequence[Labels], heard: set[str], tmp_path: Path) -> None:
+    with alertmanager(tmp_path) as url:
+        assert told(url, alerts) == heard
