@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check test-system bench docs rules simulation goldens hardware clean
+.PHONY: run test check test-system bench docs rules simulation rehearsal goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +45,12 @@ check: $(VENV)/.dev
 test-system: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m pytest -m system
+
+# Every bundled fault and a healthy day through the daemon, Prometheus and Alertmanager, in some eight minutes. NAMES for
+# some faults alone, WRITE=--write for docs/rehearsal.md.
+rehearsal: $(VENV)/.dev
+	tests/system/packages
+	$(BIN)/python -m tests.rehearsal $(WRITE) $(if $(NAMES),--no-day $(NAMES))
 
 # Cost of a poll and of a scrape on the recorded 8-GPU node, and how long `check` takes: medians and spread.
 bench: $(VENV)/.run

@@ -6,13 +6,16 @@ With names, these faults alone. Exit status 1 if anything did not come as it sho
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from tests.rehearsal.day import Lived, live
 from tests.rehearsal.faults import Played, lasts, play, play_well
@@ -24,19 +27,21 @@ from tests.rehearsal.table import ALL
 from tests.tools.pages import DOCS
 
 OUT = Path("build/rehearsal")
-SLOTS = 16
-"""Nodes at the same time for each processor; each takes 2 % of one, and a second to start."""
+SLOTS = 12
+"""Nodes at the same time for each processor; each takes 3 % of one, and two seconds of it to start."""
 
 
 def main() -> int:
     wanted = _wanted()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end_all)
     began = time.monotonic()
     # Short: the path of a socket may have 108 characters.
     folder = Path(tempfile.mkdtemp(prefix="rehearsal-"))
     starting = threading.Semaphore(STARTING)
     with ThreadPoolExecutor(1) as apart:
         day = apart.submit(live, folder / "day", starting) if wanted.day else None
-        played, troubles = _faults(folder, wanted.names, starting)
+        played, troubles = _faults(folder, wanted, starting)
         results = Results(played, day.result() if day else Lived((), ()), troubles, time.monotonic() - began)
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "results.json").write_text(as_json(results), "utf-8")
@@ -46,10 +51,19 @@ def main() -> int:
     return _end(results, folder)
 
 
+def _end_all(number: int, _frame: object) -> None:
+    """Told to stop: nobody whom we started stays, and the threads that wait for them need not."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    os._exit(128 + number)
+
+
 def _wanted() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*ALL, []], default=[], metavar="NAME")
     parser.add_argument("--write", action="store_true", help="docs/rehearsal.md from what came of it")
+    parser.add_argument("--slots", type=int, default=SLOTS * (os.cpu_count() or 1), help="nodes at a time")
     parser.add_argument("--no-day", dest="day", action="store_false", help="without the healthy day")
     wanted = parser.parse_args()
     if wanted.write and (wanted.names or not wanted.day):
@@ -58,16 +72,16 @@ def _wanted() -> argparse.Namespace:
 
 
 def _faults(
-    folder: Path, names: Sequence[str], starting: threading.Semaphore
+    folder: Path, wanted: argparse.Namespace, starting: threading.Semaphore
 ) -> tuple[tuple[Played, ...], tuple[str, ...]]:
     pace = here(waits_of(shipped_rules()))
-    order = sorted(names or ALL, key=lambda name: -lasts(name, ALL[name], pace))
+    order = sorted(wanted.names or ALL, key=lambda name: -lasts(name, ALL[name], pace))
     past = make_past(folder / "past")
     over = threading.Event()
     with (
         fleet(folder / "faults", past, starting) as watched,
         ThreadPoolExecutor(1) as beside,
-        ThreadPoolExecutor(SLOTS * (os.cpu_count() or 1)) as pool,
+        ThreadPoolExecutor(wanted.slots) as pool,
     ):
         well = beside.submit(play_well, watched, over)
         try:

@@ -18,7 +18,7 @@ EPOCH = 1e9
 """Seconds from which on a number that is compared with a time is a date and no age."""
 _TOKEN = re.compile(
     r"""(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)
-    |(?P<name>[a-zA-Z_:][\w:]*)
+    |(?P<name>(?:[a-zA-Z_]|:(?!\d))[\w:]*)
     |(?P<duration>(?:\d+(?:ms|[smhdwy]))+(?!\w))
     |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)""",
     re.VERBOSE,
