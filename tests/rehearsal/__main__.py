@@ -101,6 +101,8 @@ def _tell(played: Played) -> Played:
     print(
         f"{'FAILED' if played.judged.troubles else 'ok':6} {played.name}: {seconds or 'nothing'}", flush=True
     )
+    for trouble in played.judged.troubles:
+        print(f"       {trouble}", flush=True)
     return played
 
 

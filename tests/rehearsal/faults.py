@@ -17,8 +17,8 @@ from tests.rehearsal.pace import Pace
 from tests.rehearsal.squeeze import squeezed
 from wirewatch.verdict.drift.component import DriftOptions
 
-LEAD = 10.0
-"""Seconds for which a node is well and watched before its fault begins."""
+LEAD = 20.0
+"""Seconds for which a node is well and watched before its fault begins: its first probe is complete then."""
 SLACK = 10.0
 """Seconds that a busy machine may take more than it should."""
 LEAST = squeezed(900.0) + 10.0

@@ -45,6 +45,8 @@ class Judged:
     troubles: tuple[str, ...]
 
 
+UNSURE = 2.0
+"""Seconds within which it is not known when a play began: as long as a recording takes to load."""
 RECEIVERS = {CRITICAL: "page", TICKET: "ticket"}
 """Who is told, by deploy/prometheus/alertmanager.yml."""
 Life = Sequence[Notice]
@@ -103,7 +105,7 @@ def _of_life(alert: Alert, life: Life, since: float, times: Times, limits: Limit
     if not first.firing:
         yield f"{alert} was cleared without having fired"
         return
-    if first.at < since:
+    if first.at < since - UNSURE:
         yield f"{alert} fired {since - first.at:.1f} s before its fault"
     elif late > 0:
         yield f"{alert} fired {first.at - since:.1f} s after its fault, {late:.1f} s too late"

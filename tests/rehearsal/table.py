@@ -153,7 +153,7 @@ PROBE: Mapping[str, Row] = {
     "straggler-pair": slow("pair", "6"),
 }
 HARMLESS: Mapping[str, Row] = {
-    name: Row((), at_start=name != "nic-moved")
+    name: Row((), at_start=name in {"gpu-mig", "peermem-unloaded"})
     for name in ("gpu-busy", "gpu-mig", "nic-moved", "peermem-unloaded")
 }
 TABLE: Mapping[str, Row] = {**NVLINK, **GPU, **PCIE, **RDMA, **KERNEL, **PROBE, **HARMLESS}

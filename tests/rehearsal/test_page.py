@@ -48,7 +48,9 @@ def test_the_page_that_is_kept_is_of_this_table(name: str) -> None:
 
 def test_the_page_that_is_kept_is_of_a_rehearsal_that_passed() -> None:
     assert "what did not come as it should: none" in COMMITTED
-    assert "never" not in COMMITTED.partition("## Faults")[2].partition("## Faults without")[0].replace(" never ", "")
+    assert "never" not in COMMITTED.partition("## Faults")[2].partition("## Faults without")[0].replace(
+        " never ", ""
+    )
 
 
 def test_alerts_that_nothing_here_raises_are_told() -> None:
@@ -59,7 +61,11 @@ def test_alerts_that_nothing_here_raises_are_told() -> None:
 
 def test_the_document_says_whether_it_passed_and_what_came() -> None:
     document = json.loads(as_json(results()))
-    assert (document["passed"], document["schema"], len(document["faults"])) == (True, "wirewatch.rehearsal/1", len(ALL))
+    assert (document["passed"], document["schema"], len(document["faults"])) == (
+        True,
+        "wirewatch.rehearsal/1",
+        len(ALL),
+    )
     fault = next(one for one in document["faults"] if one["name"] == "xid-79")
     (alert,) = fault["alerts"]
     assert (alert["fired_seconds"], alert["cleared_seconds"]) == (12.3, 45.6)
