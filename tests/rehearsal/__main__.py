@@ -27,7 +27,7 @@ from tests.rehearsal.table import ALL
 from tests.tools.pages import DOCS
 
 OUT = Path("build/rehearsal")
-SLOTS = 12
+SLOTS = 16
 """Nodes at the same time for each processor; each takes 3 % of one, and two seconds of it to start."""
 
 

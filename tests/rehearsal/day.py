@@ -37,8 +37,8 @@ DOWN = squeezed(6 * MINUTE)
 """A node that reboots; an agent that is down for ten minutes is a ticket."""
 LENT = squeezed(10 * MINUTE)
 JOB = Span(BUSY_FROM, BUSY_FROM + WEEK)
-SOON = 2.0
-"""Seconds from an order until what it was given for begins."""
+SOON = 6.0
+"""Seconds from an order until what it was given for begins, and from its end until the order is taken back."""
 NEW_DRIVER = "580.173.02"
 SPARE, LATEST = 10.0, 60.0
 """Seconds for which the lost link waits for a busy machine, and in which it has to be told of then."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from tests.rehearsal.expected import Change, Ending, Row
+from tests.rehearsal.expected import CRITICAL, Change, Ending, Row
 from tests.rehearsal.fleet import Fleet
 from tests.rehearsal.judge import Judged, Limits, Times, judge, lives, named
 from tests.rehearsal.node import Node
@@ -21,11 +21,11 @@ LEAD = 20.0
 """Seconds for which a node is well and watched before its fault begins: its first probe is complete then."""
 SLACK = 10.0
 """Seconds that a busy machine may take more than it should."""
-LEAST = squeezed(900.0) + 10.0
+LEAST = squeezed(900.0) + 8.0
 """Seconds for which a fault stays at least: a ticket takes a quarter of an hour, also a wrong one."""
 QUIET = squeezed(7 * 86400.0)
 """Seconds for which a node that must raise nothing is watched: a week."""
-LINGER = 8.0
+LINGER = 6.0
 """Seconds for which is watched what else comes when all is over: what an alert kept quiet may speak up."""
 TOPOLOGY, AFTER_LOOK = squeezed(DriftOptions().interval), 3.0
 """Seconds between two looks at the topology, of which the first is the daemon's first second."""
@@ -53,11 +53,12 @@ def limits(row: Row, pace: Pace) -> Limits:
 def span_of(name: str, row: Row, most: Limits) -> Span:
     """When the fault begins and ends, in seconds of play.
 
-    It ends just after a look at the topology, which still tells of it for longest then.
+    A page ends just after a look at the topology, which still tells of the fault for longest then.
     """
     holds = max((LEAST, *(most.fires[str(alert)] for alert in row.alerts))) if row.alerts else QUIET
-    looks = ceil((LEAD + holds - AFTER_LOOK) / TOPOLOGY)
-    holds = looks * TOPOLOGY + AFTER_LOOK - LEAD
+    if any(alert.severity == CRITICAL for alert in row.alerts):
+        looks = ceil((LEAD + holds - AFTER_LOOK) / TOPOLOGY)
+        holds = looks * TOPOLOGY + AFTER_LOOK - LEAD
     return lasting(changes_of(name, row), LEAD, holds, from_start=row.at_start)
 
 

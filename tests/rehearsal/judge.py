@@ -45,7 +45,7 @@ class Judged:
     troubles: tuple[str, ...]
 
 
-UNSURE = 2.0
+UNSURE = 3.0
 """Seconds within which it is not known when a play began: as long as a recording takes to load."""
 RECEIVERS = {CRITICAL: "page", TICKET: "ticket"}
 """Who is told, by deploy/prometheus/alertmanager.yml."""
@@ -114,7 +114,7 @@ def _of_life(alert: Alert, life: Life, since: float, times: Times, limits: Limit
     if not ends:
         yield f"{alert} was never cleared"
         return
-    if ends[0] < times.over:
+    if ends[0] < times.over - UNSURE:
         yield f"{alert} was cleared {times.over - ends[0]:.1f} s before its fault was over"
     late = ends[0] - times.acted - limits.clears[str(alert)]
     if late > 0:

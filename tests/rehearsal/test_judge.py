@@ -53,7 +53,7 @@ def test_alertmanager_may_say_the_same_again() -> None:
         (of((112.0, FIRING)), "was never cleared"),
         (of((131.0, FIRING), (206.0, OVER)), "11.0 s too late"),
         (of((112.0, FIRING), (231.0, OVER)), "1.0 s too late"),
-        (of((97.0, FIRING), (206.0, OVER)), "3.0 s before its fault"),
+        (of((96.0, FIRING), (206.0, OVER)), "4.0 s before its fault"),
         (of((112.0, FIRING), (190.0, OVER)), "10.0 s before its fault was over"),
         (of((112.0, FIRING), (150.0, OVER), (151.0, FIRING), (206.0, OVER)), "came and went 4 times"),
         (of((206.0, OVER)), "cleared without having fired"),

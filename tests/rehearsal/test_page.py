@@ -8,8 +8,8 @@ from tests.rehearsal.day import Lived, Step
 from tests.rehearsal.faults import Played
 from tests.rehearsal.fleet import shipped_rules
 from tests.rehearsal.judge import Judged, Told
-from tests.rehearsal.page import page, spoken, unheard
 from tests.rehearsal.pace import in_service, waits_of
+from tests.rehearsal.page import page, spoken, unheard
 from tests.rehearsal.results import Results, as_json
 from tests.rehearsal.table import ALL, HARMLESS
 from tests.tools.pages import DOCS
@@ -32,8 +32,8 @@ def test_the_page_has_each_fault_with_its_seconds() -> None:
     line = next(line for line in told.splitlines() if line.startswith("| `nvlink-link-slow`"))
     assert line == (
         "| `nvlink-link-slow`: NVLink 7 of GPU 2 trains at a fraction of its rate |"
-        " WirewatchNVLinkSlow critical (gpu 2, link 7) | 12 s | 5.5 min | repaired, then `findings ack` | 46 s |"
-        " 9.25 min |"
+        " WirewatchNVLinkSlow critical (gpu 2, link 7) | 12 s | 5.5 min | repaired, then `findings ack` |"
+        " 46 s | 9.25 min |"
     )
     assert "This run: 420 s" in told
     assert "| boot | 7 |" in told
