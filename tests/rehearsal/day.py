@@ -38,7 +38,7 @@ DOWN = squeezed(6 * MINUTE)
 LENT = squeezed(10 * MINUTE)
 JOB = Span(BUSY_FROM, BUSY_FROM + WEEK)
 SOON = 6.0
-"""Seconds from an order until what it was given for begins, and from its end until the order is taken back."""
+"""Seconds from an order until what it was given for begins, and from its end until it is taken back."""
 NEW_DRIVER = "580.173.02"
 SPARE, LATEST = 10.0, 60.0
 """Seconds for which the lost link waits for a busy machine, and in which it has to be told of then."""
