@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
 .PHONY: run test check check-ship test-system bench docs rules dashboards chart manifests simulation pictures screenshots \
-	goldens hardware clean
+	rehearsal goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,12 @@ check-ship: $(VENV)/.dev
 test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 	tests/system/packages
 	$(BIN)/python -m pytest -m system
+
+# Every bundled fault and a healthy day through the daemon, Prometheus and Alertmanager, in some eight minutes. NAMES for
+# some faults alone, WRITE=--write for docs/rehearsal.md.
+rehearsal: $(VENV)/.dev
+	tests/system/packages
+	$(BIN)/python -m tests.rehearsal $(WRITE) $(if $(NAMES),--no-day $(NAMES))
 
 # Cost of a poll, of a scrape and of the status page on the recorded 8-GPU node, and how long `check` takes: medians and
 # spread.

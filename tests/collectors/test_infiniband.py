@@ -336,6 +336,15 @@ def test_ibstat_that_fails_half_way_names_the_device_that_it_misses() -> None:
     assert "mlx5_1' failed" in node.component.findings[0].evidence
 
 
+def test_ibstat_that_lists_nothing_is_one_trouble_and_not_one_of_each_card() -> None:
+    node = watched(4)
+    node.programs.printed = Output(255, "", "ibpanic: can't open UMAD port ((null):0)")
+    node.poll(25)
+    assert node.rules() == {("infiniband.ibstat_disagrees", "node"): DEGRADED}
+    told = "ibstat (exit status 255) lists none of 4 devices: ibpanic: can't open UMAD port ((null):0)"
+    assert node.component.findings[0].evidence == told
+
+
 def test_ibstat_that_hangs_is_told_and_one_that_is_not_installed_is_not() -> None:
     node = watched(2)
     assert node.poll(2) == ()

@@ -41,17 +41,25 @@ def compare(before: Check, reading: Reading, mono: float) -> Check:
 def _differences(parsed: Ibstat, told: Output, reading: Reading) -> Iterator[tuple[PortKey, str]]:
     for name in sorted(set(parsed.devices) - set(reading.devices)):
         yield (name, ""), "ibstat lists it, sysfs does not"
-    for name in reading.devices:
-        identity = reading.identities[name]
-        if name not in parsed.devices and identity.model.startswith(LISTED):
-            said = f": {told.err.strip().splitlines()[-1]}" if told.err.strip() else ""
-            yield (name, ""), f"ibstat (exit status {told.status}) does not list it{said}"
+    yield from _unlisted(parsed, told, reading)
     for key, facts in parsed.ports.items():
         port = reading.ports.get(key)
         if port is not None:
             words = "; ".join(_differing(facts, port))
             if words:
                 yield key, words
+
+
+def _unlisted(parsed: Ibstat, told: Output, reading: Reading) -> Iterator[tuple[PortKey, str]]:
+    """Devices that ibstat should list and does not; where it lists none, that is one trouble of its own."""
+    should = [name for name in reading.devices if reading.identities[name].model.startswith(LISTED)]
+    said = f": {told.err.strip().splitlines()[-1]}" if told.err.strip() else ""
+    if should and not parsed.devices:
+        yield ("", ""), f"ibstat (exit status {told.status}) lists none of {len(should)} devices{said}"
+        return
+    for name in should:
+        if name not in parsed.devices:
+            yield (name, ""), f"ibstat (exit status {told.status}) does not list it{said}"
 
 
 def _differing(facts: PortFacts, port: Port) -> Iterator[str]:
