@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
 .PHONY: run test check check-ship test-system bench docs rules dashboards chart manifests simulation pictures screenshots \
-	rehearsal goldens hardware clean
+	rehearsal goldens e2e-systemd hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -110,6 +110,11 @@ pictures: $(VENV)/.dev $(VENV)/.browser
 # The golden /metrics files, after a change that was meant.
 goldens: $(VENV)/.dev
 	WIREWATCH_GOLDENS=write $(BIN)/python -m pytest -q tests/goldens tests/export/page/test_states.py
+
+# The unit of deploy/systemd under a real systemd in a container: root, and Debian's podman, buildah, runc and mmdebstrap.
+# Two minutes, five the first time; writes docs/e2e-systemd.md.
+e2e-systemd: $(VENV)/.dev
+	$(BIN)/python -m tests.systemd
 
 # Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose; NCCL_TESTS for `probe`.
 PARTS ?= parity wires recover record interference cost

@@ -68,7 +68,7 @@ class KubernetesSection(_Section):
     node: str = ""
     api_server: str = ""
     credentials: str = "/var/run/secrets/kubernetes.io/serviceaccount"
-    condition_heartbeat: float = Field(default=300.0, ge=60, le=3600)
+    condition_heartbeat: float = Field(default=300.0, ge=60, le=600)
     condition_failed_after: float = Field(default=60.0, ge=1, le=3600)
     condition_unknown_after: float = Field(default=300.0, ge=1, le=86400)
     condition_recovered_after: float = Field(default=300.0, ge=1, le=86400)

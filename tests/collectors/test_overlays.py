@@ -13,7 +13,7 @@ DEMO = "demo-dgx-h200"
 ROUNDS, EVERY, RARELY = 20, 15.0, 60.0
 """Rounds of so many seconds; the faults begin after 20 s, the last has shown itself after 4 minutes.
 
-Collectors run in them as in service, but for those of five minutes, which run each minute, and so does ibstat.
+Collectors run in them as in service; those of five minutes, and ibstat, run each minute.
 """
 OF_THE_DRIVER = frozenset({"gpu-hang", "gpu-slow", "driver-crash"})
 """These need a process that hangs or dies: tests/daemon/test_faults_of_the_driver.py."""

@@ -87,12 +87,6 @@ def test_no_right_and_no_server_are_no_finding_and_the_daemon_ends_as_fast(tmp_p
         api.__enter__()
 
 
-def test_a_daemon_that_is_not_asked_to_has_no_such_series_and_asks_nobody(tmp_path: Path) -> None:
-    with Daemon(("--replay", "demo-dgx-h200"), tmp_path) as daemon:
-        daemon.ready()
-        assert "node_condition" not in daemon.get("/metrics").text
-
-
 def test_a_node_that_is_not_told_ends_the_start_with_one_line(tmp_path: Path) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text('[listen]\nsocket = ""\n[kubernetes]\nnode_condition = true\n', "utf-8")

@@ -2,6 +2,7 @@
 
 from tests.tools import pages
 from wirewatch.export import node
+from wirewatch.export.kubernetes import counts as condition
 from wirewatch.export.web import counts
 from wirewatch.probes.components import components
 
@@ -21,5 +22,6 @@ def test_the_schemas_are_those_of_the_code() -> None:
 
 def test_the_page_names_every_metric_once() -> None:
     page = pages.page()
-    for metric in (*node.METRICS, *counts.METRICS, *(m for c in components() for m in c.metrics)):
+    own = (*node.METRICS, *condition.METRICS, *counts.METRICS)
+    for metric in (*own, *(m for c in components() for m in c.metrics)):
         assert page.count(f"| `wirewatch_{metric.name}` |") == 1

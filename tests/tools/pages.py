@@ -19,6 +19,8 @@ from wirewatch.export import (
     node,
     probedocuments,
 )
+from wirewatch.export.kubernetes import counts as condition
+from wirewatch.export.kubernetes.outcome import MEANING as RESULTS
 from wirewatch.export.web import counts
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.probes.components import components
@@ -37,6 +39,7 @@ def page() -> str:
         ("<!-- xids -->", _xids()),
         ("<!-- reasons -->", _reasons()),
         ("<!-- refusals -->", _refusals()),
+        ("<!-- results -->", _results()),
     ):
         head, _, tail = text.partition(mark)
         text = head + "\n".join(rows) + tail
@@ -79,10 +82,20 @@ def _refusals() -> Iterator[str]:
     yield ""
 
 
+def _results() -> Iterator[str]:
+    yield "| `result` | because |"
+    yield "|---|---|"
+    for result, meaning in RESULTS.items():
+        yield f"| `{result.value}` | {meaning} |"
+    yield ""
+
+
 def _tables() -> Iterator[str]:
     yield from _table(
         "The daemon itself", "verdict, findings, and how the collectors are doing", node.METRICS
     )
+    about = "what Kubernetes is told of this node; only with `[kubernetes] node_condition = true`"
+    yield from _table("The node condition", about, condition.METRICS)
     yield from _table("The port", "who was refused, and how the web configuration fares", counts.METRICS)
     for collector in components():
         options = collector.options

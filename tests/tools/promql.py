@@ -9,6 +9,7 @@ from itertools import chain
 import promql_parser as ast
 
 from wirewatch.export import node
+from wirewatch.export.kubernetes import counts as condition
 from wirewatch.probes.components import components
 
 Labels = frozenset[str]
@@ -24,7 +25,7 @@ class BadQueryError(Exception):
 
 def exported() -> dict[str, Labels]:
     """Every series that the daemon exports, as it is scraped, with its labels."""
-    metrics = chain(node.METRICS, *(one.metrics for one in components()))
+    metrics = chain(node.METRICS, condition.METRICS, *(one.metrics for one in components()))
     return {f"wirewatch_{metric.name}": frozenset(metric.labels) | TARGET for metric in metrics}
 
 
