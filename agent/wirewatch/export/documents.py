@@ -10,6 +10,7 @@ from wirewatch.core import types
 from wirewatch.core.component import NodeState
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Failed
+from wirewatch.export import nodeinfo
 from wirewatch.probes.collector import NAME
 from wirewatch.probes.told import told
 from wirewatch.verdict import ledger, node
@@ -195,7 +196,7 @@ def _probe(state: NodeState, daemon: Daemon) -> Probe | None:
 
 def state(judged: Judged, at: float, source: str) -> StateDocument:
     verdict = judged.verdict
-    collectors = [_collector(c) for c in judged.state.components.values()]
+    collectors = [_collector(c, judged.state) for c in judged.state.components.values()]
     return StateDocument(
         "wirewatch.state/1", at, health_name(verdict.health), verdict.job_ready, source, collectors
     )
@@ -249,7 +250,7 @@ def _said(word: ledger.Word | None) -> Said | None:
     return None if word is None else Said(word.by, word.why, word.at)
 
 
-def _collector(component: core.Component) -> Collector:
+def _collector(component: core.Component, state: NodeState) -> Collector:
     failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
     return Collector(
         collector=component.name,
@@ -262,7 +263,7 @@ def _collector(component: core.Component) -> Collector:
         duration_seconds=component.duration,
         failures=component.failures,
         findings=[finding(f) for f in component.findings],
-        samples=[_series(s) for s in component.samples],
+        samples=[_series(s) for s in nodeinfo.completed(component.samples, state)],
     )
 
 

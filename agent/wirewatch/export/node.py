@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from wirewatch import __version__
 from wirewatch.core.component import Component
 from wirewatch.core.types import Finding, Health, Kind, Metric, Sample
+from wirewatch.export import nodeinfo
 from wirewatch.verdict.node import STAGES, Judged
 
 SUBJECT = ("rule", "gpu", "uuid", "link", "device", "port")
@@ -71,6 +72,7 @@ _SEVERITY = {Health.DEGRADED: 1, Health.FAILED: 2}
 def samples(judged: Judged, source: str) -> Iterable[Sample]:
     verdict = judged.verdict
     yield BUILD.sample(1, __version__, source)
+    yield from nodeinfo.series(judged.state)
     for health in Health:
         yield HEALTH.sample(verdict.health is health, health.name.lower())
     yield JOB_READY.sample(verdict.job_ready)

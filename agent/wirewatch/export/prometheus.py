@@ -8,7 +8,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from wirewatch.core.types import Kind, Sample
-from wirewatch.export import node
+from wirewatch.export import node, nodeinfo
 from wirewatch.export.kubernetes import counts as condition
 from wirewatch.export.kubernetes.counts import Told as Condition
 from wirewatch.export.web import counts
@@ -91,7 +91,8 @@ class Exposition:
         if told is not None:
             parts.append(texts.part("/condition", told, partial(condition.samples, told)))
         parts += [
-            texts.part(c.name, c.samples, partial(tuple, c.samples)) for c in judged.state.components.values()
+            texts.part(c.name, c.samples, partial(nodeinfo.without, c.samples))
+            for c in judged.state.components.values()
         ]
         text = b"".join(parts)
         return (text + _EOF if "openmetrics" in content_type else text), content_type

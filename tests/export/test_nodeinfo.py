@@ -1,0 +1,39 @@
+"""What the node's `_info` series says before and after a probe and a baseline."""
+
+from tests.support import Node
+from wirewatch.core.types import Absent
+from wirewatch.export import documents, nodeinfo
+from wirewatch.export.prometheus import Exposition
+from wirewatch.verdict.drift.fingerprint import fingerprint
+from wirewatch.verdict.node import judged
+
+
+def told(node: Node) -> list[dict[str, str]]:
+    return [dict(zip(s.metric.labels, s.labels, strict=True)) for s in nodeinfo.series(node.state)]
+
+
+def test_it_is_empty_of_what_nobody_has_told_yet() -> None:
+    node = Node("demo-dgx-h200")
+    node.poll(times=1)
+    (labels,) = told(node)
+    assert labels == {
+        "product": "NVIDIA H200", "gpus": "8", "driver": "580.159.04", "nccl": "", "fingerprint": "",
+    }  # fmt: skip
+
+
+def test_the_probe_tells_nccl_and_the_baseline_the_shape() -> None:
+    node = Node("demo-dgx-h200")
+    node.options("probe", settle=0.0)
+    node.poll(times=4)
+    (labels,) = told(node)
+    shape = fingerprint(node.state.components["drift"].memory.baseline.graph)
+    assert not isinstance(shape, Absent)
+    assert (labels["nccl"], labels["fingerprint"]) == ("2.28.9", shape)
+    text, _ = Exposition("replay").render(judged(node.state), "")
+    assert text.decode().count("\nwirewatch_node_info{") == 1
+    assert f'fingerprint="{shape}",gpus="8",nccl="2.28.9"' in text.decode()
+    (inventory,) = [
+        c for c in documents.state(judged(node.state), 0.0, "replay").collectors if c.collector == "inventory"
+    ]
+    (series,) = [s for s in inventory.samples if s.name == "wirewatch_node_info"]
+    assert series.labels == labels
