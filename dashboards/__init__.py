@@ -1,0 +1,1 @@
+"""Grafana dashboards as code: `make dashboards` writes dashboards/json. What one is made of: parts.py."""

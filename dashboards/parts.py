@@ -1,0 +1,247 @@
+"""What a dashboard is made of, as plain values; build.py makes Grafana's JSON of them.
+
+In queries `HERE` stands for the selection of clusters and nodes, `GPUS` for that with GPUs. Every query sums
+up by labels that it names, so that no label of the scrape (pod, instance, job) gets into a panel and a node
+that two servers scrape counts once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+HERE = 'cluster=~"$cluster",node=~"$node"'
+GPUS = HERE + ',gpu=~"$gpu"'
+
+
+class Blank(Enum):
+    """Why a panel may show nothing while all is well with it; part of its description.
+
+    tests/system/test_dashboards.py has for each a node on which such panels have data.
+    """
+
+    FINDING = "Empty while nothing is wrong."
+    REFUSALS = "Empty while no probe was refused."
+    VERSIONS = "Empty while all nodes of a product run the same versions."
+    DRIFT = "Empty while no node differs from its baseline."
+    STRAGGLER = "Empty while nobody is believed to be slow."
+    SILENT = "Empty while every agent answers."
+    XID = "Empty while the kernel log has no XID."
+    ERRORS = "Empty while no error was counted."
+    PORTS = "Empty while no port counts errors."
+    GPUDIRECT = "Empty while no check fails."
+    COLLECTOR = "Empty while every collector succeeds."
+    LINK_DETAIL = "Empty without `[collectors.nvlink] link_detail = true`."
+    LOCKSTEP = "Empty without `[collectors.lockstep] enabled = true` and a job on several GPUs."
+    NVLINK5 = "Empty before NVLink 5 (Blackwell): older GPUs do not tell."
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Colours from a value on, the base first; `line` draws them into the graph too."""
+
+    base: str
+    steps: tuple[tuple[float, str], ...] = ()
+    line: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NoLimit:
+    """No value of it is good or bad in itself; says why."""
+
+    why: str
+
+
+Limit = Limits | NoLimit
+
+AT_MOST_NONE = Limits("green", ((1, "red"),))
+SOME_IS_ODD = Limits("green", ((1, "orange"),))
+RATIO = Limits("red", ((0.7, "orange"), (0.9, "green")))
+"""Of what is expected: below 0.7 is a fault (ADR 0008), below 0.9 is worth a look."""
+
+Words = Mapping[str, tuple[str, str]]
+"""Texts and colours (empty for none) by value; a `*` in a value is a pattern."""
+
+SEVERITY: Words = {"1": ("DEGRADED", "orange"), "2": ("FAILED", "red")}
+HEALTH: Words = {
+    "0": ("OK", "green"), "1": ("DEGRADED", "orange"), "2": ("UNKNOWN", "purple"), "3": ("FAILED", "red"),
+}  # fmt: skip
+YES_NO: Words = {"0": ("no", "red"), "1": ("yes", "green")}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    expr: str
+    legend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One number."""
+
+    title: str
+    about: str
+    expr: str
+    unit: str
+    limits: Limit
+    words: Words = field(default_factory=dict)
+    width: int = 3
+    height: int = 4
+    decimals: int | None = None
+    blank: Blank | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Lines over time. `colours` by legend; `dashed`: the legends (a pattern) drawn as what is expected."""
+
+    title: str
+    about: str
+    queries: tuple[Query, ...]
+    unit: str
+    limits: Limit
+    width: int = 12
+    height: int = 8
+    stacked: bool = False
+    lowest: float | None = 0
+    highest: float | None = None
+    colours: Mapping[str, str] = field(default_factory=dict)
+    dashed: str = ""
+    legend: str = "bottom"
+    blank: Blank | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A column of a label; `goes` is the address that its cells lead to, `words` what they read as."""
+
+    name: str
+    width: int = 0
+    header: str = ""
+    words: Words = field(default_factory=dict)
+    goes: str = ""
+    leads: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.header or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A column of a query's values; one without a header is left out, and only its labels are shown.
+
+    `of`: the labels by which it keeps to the rows of the table's first query, where others would add theirs.
+    """
+
+    header: str
+    expr: str
+    unit: str
+    limits: Limit
+    width: int = 0
+    words: Words = field(default_factory=dict)
+    decimals: int | None = None
+    of: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.header
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of the newest values, in `order` of columns; `numbers` are the labels to be read as such."""
+
+    title: str
+    about: str
+    columns: tuple[Label | Value, ...]
+    width: int = 12
+    height: int = 8
+    order: tuple[tuple[str, bool], ...] = ()
+    numbers: tuple[str, ...] = ()
+    blank: Blank | None = None
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return tuple(c for c in self.columns if isinstance(c, Value))
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A table of a query's values by two of its labels; `shows` is a third label to show instead."""
+
+    title: str
+    about: str
+    expr: str
+    row: str
+    column: str
+    unit: str
+    limits: Limit
+    shows: str = ""
+    words: Words = field(default_factory=dict)
+    width: int = 8
+    height: int = 9
+    decimals: int | None = None
+    cell: int = 0
+    blank: Blank | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    title: str
+    about: str
+    text: str
+    width: int = 24
+    height: int = 3
+
+
+Panel = Stat | Series | Table | Matrix
+"""What has queries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    title: str
+    panels: tuple[Panel | Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Marks in every graph. `at`: the value is the moment (milliseconds); else while the series is there."""
+
+    name: str
+    expr: str
+    title: str
+    colour: str
+    at: bool = True
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """`many`: variables of which several may be chosen at once; the others take one."""
+
+    uid: str
+    title: str
+    about: str
+    rows: tuple[Row, ...]
+    events: tuple[Event, ...]
+    variables: tuple[str, ...] = ("cluster", "node")
+    many: tuple[str, ...] = ("cluster", "node")
+    since: str = "now-6h"
+
+
+def queries(panel: Panel) -> tuple[str, ...]:
+    """What a panel asks, `HERE` and `GPUS` replaced."""
+    match panel:
+        case Series():
+            asked = tuple(query.expr for query in panel.queries)
+        case Table():
+            first = panel.values[0].expr
+            asked = tuple(f"({v.expr}) and on ({v.of}) ({first})" if v.of else v.expr for v in panel.values)
+        case Stat() | Matrix():
+            asked = (panel.expr,)
+    return tuple(selected(one) for one in asked)
+
+
+def selected(expr: str) -> str:
+    return expr.replace("GPUS", GPUS).replace("HERE", HERE)

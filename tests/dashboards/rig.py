@@ -1,0 +1,152 @@
+"""Two small clusters of demo nodes under a real Prometheus: `calm`, where nothing is wrong, and `storm`.
+
+Each Blank of dashboards/parts.py has its cause somewhere in `storm`.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.daemon.process import Daemon
+from tests.dashboards.promserver import Prometheus, scraping, serving
+
+CALM, STORM = "calm", "storm"
+_EVERY = 2.0
+_QUICK = "agent", "gpu", "gpudirect", "infiniband", "inventory", "nvlink", "pcie", "topology", "xid"
+_HEAD = '[listen]\nsocket = ""\n'
+QUICK = _HEAD + "".join(f"[collectors.{name}]\ninterval = {_EVERY}\n" for name in _QUICK) + f"""
+[drift]
+interval = {_EVERY}
+[probe]
+interval = 1.0
+settle = 0.0
+every = 5.0
+budget = 1.0
+"""
+DETAIL = QUICK.replace(
+    "[collectors.nvlink]\n", "[collectors.nvlink]\nlink_detail = true\nlink_detail_interval = 2.0\n"
+)
+LOCKSTEP = _HEAD + """
+[collectors.lockstep]
+enabled = true
+[policy.lockstep]
+settle = 1.0
+[collectors.inventory]
+interval = 2.0
+[collectors.topology]
+interval = 2.0
+[drift]
+interval = 2.0
+"""
+"""Usual intervals for who shares the GPUs with it, as the configuration demands."""
+
+_JOB = """
+[[change]]
+port = "nvml"
+match = "gpu*/ComputeRunningProcesses()"
+set = [{ pid = 4711 }]
+[[change]]
+port = "nvml"
+match = "gpu*/GpmSupported()"
+set = true
+[[change]]
+port = "nvml"
+match = "gpu*/GpmSince(*)"
+set = { seconds = 7.5, metrics = { 1 = 99.0, 2 = 55.0, 10 = 30.0, 5 = 40.0, 60 = 90000.0, 61 = 90000.0 } }
+[[change]]
+port = "nvml"
+match = "gpu5/GpmSince(*)"
+at = "metrics/2"
+set = 92.0
+[[change]]
+port = "nvml"
+match = "gpu*/ClockInfo(1)"
+set = 1980
+[[change]]
+port = "nvml"
+match = "SystemGetDriverVersion()"
+set = "575.57.08"
+[[change]]
+port = "sysfs"
+match = "read /sys/class/infiniband/mlx5_3/fw_ver"
+from = 25
+set = "28.39.1002"
+"""
+"""A job in lockstep in which GPU 5 never waits, on a node with another driver than the others, whose NIC gets other firmware."""
+
+_NO_SYSFS = """
+[[change]]
+port = "sysfs"
+match = "list /sys/class/infiniband"
+from = 20
+errno = "EIO"
+"""
+
+_NVLINK5 = """
+[[change]]
+port = "nvml"
+match = "gpu*/Field(220,all)"
+set = 240
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One node. `overlays` by name or as TOML; `stops`: its agent is ended once it has been seen."""
+
+    cluster: str
+    node: str
+    overlays: tuple[str, ...] = ()
+    config: str = QUICK
+    stops: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+MACHINES = (
+    Machine(CALM, "calm-1"),
+    Machine(CALM, "calm-2"),
+    Machine(STORM, "storm-1", (
+        "nvlink-link-down", "nvlink-crc", "straggler-memory", "straggler-pair", "probe-slow", "acs-on",
+        "ib-symbol-errors", "xid-94", "gpu-throttle-thermal", _NVLINK5,
+    ), DETAIL),
+    Machine(STORM, "storm-2", (_JOB,), LOCKSTEP),
+    Machine(STORM, "storm-3", ("ib-unreadable", "pcie-x8"), stops=True),
+    Machine(STORM, "storm-4", (_NO_SYSFS,)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rig:
+    prometheus: Prometheus
+    daemons: dict[str, Daemon]
+    began: float
+
+
+@contextmanager
+def running(folder: Path, machines: Sequence[Machine] = MACHINES) -> Iterator[Rig]:
+    """All of them, scraped each second; ends with the block."""
+    with ExitStack() as stack:
+        daemons = {one.node: stack.enter_context(_daemon(one, folder)) for one in machines}
+        targets = [
+            (daemons[one.node].url.removeprefix("http://"), {"cluster": one.cluster, "node": one.node, **one.labels})
+            for one in machines
+        ]
+        config = folder / "prometheus.yml"
+        config.write_text(scraping(targets), "utf-8")
+        yield Rig(stack.enter_context(serving(folder, config)), daemons, time.time())
+
+
+def _daemon(machine: Machine, folder: Path) -> Daemon:
+    home = folder / machine.node
+    home.mkdir()
+    arguments = ["--replay", "demo-dgx-h200", "--loop"]
+    for number, overlay in enumerate(machine.overlays):
+        told = overlay
+        if "\n" in overlay:
+            file = home / f"overlay-{number}.toml"
+            file.write_text(overlay, "utf-8")
+            told = str(file)
+        arguments += ["--overlay", told]
+    return Daemon(arguments, home, machine.config)
