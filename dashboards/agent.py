@@ -30,15 +30,15 @@ def _spread(expr: str) -> tuple[Query, ...]:
 _SEES = Row("Do the agents see", (
     Stat("Agents", "Agents that answer now.", f"count({_TOLD})", "none", COUNTED),
     Stat("Silent", "Agents that answered within the last day and do not now.", SILENT, "none", SOME_IS_ODD),
-    Stat("Collectors failing", "Collectors whose last run did not end well or in time: what they watch is not known.",
+    Stat("Failing", "Collectors whose last run did not end well or in time: what they watch is not known.",
          f"sum(max by ({_ONE}) (wirewatch_collector_success{{HERE}}) == bool 0)", "none", AT_MOST_NONE),
-    Stat("NVML restarts, last hour", "Times that the process which talks to NVML was started again after it hung or "
+    Stat("NVML restarts", "Times in the last hour that the process which talks to NVML was started again after it hung or "
          "died.", "sum(increase(wirewatch_agent_nvml_restarts_total{HERE}[1h]))", "none", SOME_IS_ODD, decimals=0),
-    Stat("Stuck in the driver", "Processes that hang in the driver and cannot be killed. Only a reboot helps.",
+    Stat("Stuck", "Processes that hang in the driver and cannot be killed. Only a reboot helps.",
          "sum(wirewatch_agent_nvml_stuck_processes{HERE})", "none", AT_MOST_NONE),
     Stat("Released", "Nodes whose GPUs `wirewatch release` has let go of; they are UNKNOWN meanwhile, as is meant.",
          "sum(max by (cluster,node) (wirewatch_released_until_timestamp_seconds{HERE}) > bool 0)", "none", SOME_IS_ODD),
-    Stat("Kernel log missed", "Records of the kernel log that were overwritten unread: an XID may be among them.",
+    Stat("Log missed", "Records of the kernel log that were overwritten unread: an XID may be among them.",
          "sum(wirewatch_kernel_log_missed_total{HERE})", "none", SOME_IS_ODD),
     Stat("Not understood", "Lines of the kernel log, of ibstat and of nccl.conf that were not understood. Please report.",
          "sum(wirewatch_kernel_log_unparsed_total{HERE}) + (sum(wirewatch_rdma_ibstat_lines_unparsed_total{HERE}) or "
@@ -105,7 +105,7 @@ _COST = Row("What watching costs", (
 _PROBES = Row("Probing politely", (
     Series("GPU time held by probes, against the budget", "The part of the GPUs' time for which probes held contexts, "
            "over an hour. The line is the default budget of 1 %; `[probe] budget` changes it, and probes stop there.",
-           _spread(_SHARE), "percentunit", BUDGET, 8),
+           _spread(_SHARE), "percentunit", BUDGET, 8, reach=0.012),
     Series("Why no probe ran", "Times an hour that a probe was due and did not run. `budget`: the hour's share is used "
            "up. `busy`, `allocated`, `settling`: normal work.",
            (Query(f"sum by (reason) (rate(wirewatch_probe_skips_total{{HERE}}{_PER_HOUR}", "{{reason}}"),), "none",

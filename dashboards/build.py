@@ -125,6 +125,8 @@ def _finished(made: dict[str, Any], board: Dashboard) -> dict[str, Any]:
 
 
 def _without_null(value: Any) -> Any:
+    """All but the null of a threshold's first step, which stands for no bound below."""
     if isinstance(value, dict):
-        return {key: _without_null(one) for key, one in value.items() if one is not None}
+        step = set(value) == {"color", "value"}
+        return {key: _without_null(one) for key, one in value.items() if one is not None or step}
     return [_without_null(one) for one in value] if isinstance(value, list) else value

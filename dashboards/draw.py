@@ -5,7 +5,6 @@ from typing import Any
 
 from grafana_foundation_sdk.builders import common, prometheus, stat, table, text, timeseries
 from grafana_foundation_sdk.builders import dashboard as sdk
-from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -17,8 +16,15 @@ from dashboards.parts import (
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 NEUTRAL = "text"
 """The theme's own colour of text: readable on dark and light."""
-Drawn = Builder[model.Panel]
-_Mapping = model.ValueMap | model.RegexMap
+_NARROWEST = 50
+"""Pixels of a cell of a matrix, so that eight GPUs fit in a third of the page; and of a table's column, which has
+more where there is room."""
+_NOTHING = model.SpecialValueMap(
+    model.DashboardSpecialValueMapOptions(
+        model.SpecialValueMatch.NULL, model.ValueMappingResult(text="", color="transparent")
+    )
+)
+"""A GPU has no wire to itself."""
 
 
 def drawn(panel: Panel | Text) -> Any:
@@ -81,6 +87,10 @@ def _series(panel: Series) -> timeseries.Panel:
         )  # fmt: skip
     if panel.stacked:
         made.stacking(common.StackingConfig().mode(looks.StackingMode.NORMAL).group("A"))
+    if panel.stepped:
+        made.line_interpolation(looks.LineInterpolation.STEP_AFTER)
+    if panel.reach is not None:
+        made.axis_soft_max(panel.reach)
     if panel.lowest is not None:
         made.min(panel.lowest)
     if panel.highest is not None:
@@ -102,8 +112,9 @@ def _table(panel: Table) -> table.Panel:
     if several:
         made.with_transformation(model.DataTransformerConfig("merge", options={}))
     made.with_transformation(_organized(panel, several=several))
-    if panel.numbers:
-        wanted = [{"targetField": name, "destinationType": "number"} for name in panel.numbers]
+    numbers = [column.shown for column in panel.columns if isinstance(column, Label) and column.unit]
+    if numbers:
+        wanted = [{"targetField": name, "destinationType": "number"} for name in numbers]
         made.with_transformation(model.DataTransformerConfig("convertFieldType", options={"conversions": wanted}))
     made.sort_by([common.TableSortByFieldState().display_name(by).desc(desc) for by, desc in panel.order])
     for column in panel.columns:
@@ -137,21 +148,25 @@ def _organized(panel: Table, *, several: bool) -> model.DataTransformerConfig:
 
 
 def _matrix(panel: Matrix) -> table.Panel:
-    expr = queries(panel)[0]
+    expr, head = queries(panel)[0], f"{panel.row}\\{panel.column}"
     options = {
         "rowField": panel.row, "columnField": panel.column, "valueField": panel.shows or "Value", "emptyValue": "null",
     }  # fmt: skip
     made = (
         _any_table(panel).with_target(_now("A", expr, PromQueryFormat.TABLE))
         .with_transformation(model.DataTransformerConfig("groupingToMatrix", options=options))
-        .unit(panel.unit).thresholds(_steps(panel.limits)).mappings(_mappings(panel.words))
-        .cell_options(_background()).align(looks.FieldTextAlignment.CENTER)
+        .with_transformation(model.DataTransformerConfig("sortBy", options={"sort": [{"field": head}]}))
+        .unit(panel.unit).thresholds(_steps(panel.limits)).mappings([*_mappings(panel.words), _NOTHING])
+        .align(looks.FieldTextAlignment.CENTER)
     )  # fmt: skip
+    if panel.words or isinstance(panel.limits, Limits):
+        made.cell_options(_background())
     if panel.decimals is not None:
         made.decimals(panel.decimals)
-    plain = looks.TableAutoCellOptions()
-    first = [model.DynamicConfigValue("custom.cellOptions", plain), model.DynamicConfigValue("unit", "none")]
-    return made.override_by_name(f"{panel.row}\\{panel.column}", first)
+    plain: dict[str, object] = {"custom.cellOptions": looks.TableAutoCellOptions(), "unit": "string", "mappings": []}
+    if panel.first:
+        plain["custom.width"] = panel.first
+    return made.override_by_name(head, [model.DynamicConfigValue(name, value) for name, value in plain.items()])
 
 
 def _any_table(panel: Table | Matrix) -> table.Panel:
@@ -159,7 +174,7 @@ def _any_table(panel: Table | Matrix) -> table.Panel:
         table.Panel().title(panel.title).description(about(panel)).datasource(DATASOURCE)
         .show_header(True).cell_height(looks.TableCellHeight.SM).filterable(isinstance(panel, Table))
         .color_scheme(_by_thresholds()).thresholds(_steps(Limits(NEUTRAL)))
-        .footer(common.TableFooterOptions().show(False))
+        .footer(common.TableFooterOptions().show(False)).min_width(_NARROWEST)
     )  # fmt: skip
 
 
@@ -170,6 +185,10 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
     if column.words:
         yield model.DynamicConfigValue("mappings", _mappings(column.words))
     if isinstance(column, Label):
+        if column.unit:
+            yield model.DynamicConfigValue("unit", column.unit)
+        if column.whole:
+            yield model.DynamicConfigValue("custom.inspect", value=True)
         if column.goes:
             link = {"title": column.leads, "url": column.goes, "targetBlank": column.goes.startswith("http")}
             yield model.DynamicConfigValue("links", [link])
@@ -177,9 +196,17 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
     yield model.DynamicConfigValue("unit", column.unit)
     if column.decimals is not None:
         yield model.DynamicConfigValue("decimals", column.decimals)
-    yield model.DynamicConfigValue("thresholds", _steps(column.limits).build())
+    yield model.DynamicConfigValue("thresholds", _steps(_quiet(column.limits)).build())
     if isinstance(column.limits, Limits) or column.words:
         yield model.DynamicConfigValue("custom.cellOptions", _background())
+
+
+def _quiet(limits: Limit) -> Limit:
+    """In a table what is well has no colour: forty green cells hide the red one."""
+    if isinstance(limits, NoLimit):
+        return limits
+    steps = tuple((value, "transparent" if colour == "green" else colour) for value, colour in limits.steps)
+    return Limits("transparent" if limits.base == "green" else limits.base, steps)
 
 
 def _background() -> looks.TableColoredBackgroundCellOptions:

@@ -33,11 +33,11 @@ _START = Row("May the next job start", (
          "healthy. GPUs that `wirewatch release` has let go of are here too.", _health("unknown"), "none",
          Limits("green", ((1, "purple"),))),
     Stat("DEGRADED", "Nodes with something wrong that jobs can live with.", _health("degraded"), "none", SOME_IS_ODD),
-    Stat("Under 70 % of expected", "Nodes whose last probe measured a collective under 70 % of the bus bandwidth that "
+    Stat("Under 70 %", "Nodes whose last probe measured a collective under 70 % of the bus bandwidth that "
          "their topology should give at that size.", f"sum({RATIO_OF} < bool 0.7)", "none", AT_MOST_NONE),
     Stat("Silent agents", "Agents that answered within the last day and do not now; the dashboard Agent names them. "
          "A node that was taken away counts for a day.", SILENT, "none", SOME_IS_ODD),
-    Stat("Minority versions", "Nodes whose driver, NCCL, GPU or NIC firmware differs from most nodes of their product.",
+    Stat("Odd versions", "Nodes whose driver, NCCL, GPU or NIC firmware differs from most nodes of their product.",
          MINORITY_COUNT, "none", SOME_IS_ODD),
     Series("Health of the nodes", "How many nodes have each health.",
            (Query("sum by (health) (max by (cluster,node,health) (wirewatch_health{HERE}))", "{{health}}"),),
@@ -53,14 +53,18 @@ _START = Row("May the next job start", (
 
 _RULES = "count by (rule) (max by (cluster,node,rule) (wirewatch_finding_severity{HERE}))"
 _WRONG = Row("What is wrong", (
+    findings("Findings, worst and newest first", width=24, height=10, nodes=True),
     Table("On how many nodes each rule holds",
           "One rule on many nodes is seldom many broken parts: look for what they share before you drain anything.", (
               Value("nodes", f'label_replace({_RULES}, "do", "$1", "rule", "(.+)")', "none", COUNTED, 70),
               Label("rule", 190),
               Value("worst", "max by (rule) (wirewatch_finding_severity{HERE})", "none", COLOURED, 95, SEVERITY),
-              Label("do", 0, words=what_to_do()),
-          ), 8, 9, order=(("nodes", True),), blank=Blank.FINDING),
-    findings("Findings, worst and newest first", width=16, height=9, nodes=True),
+              Label("do", words=what_to_do(), whole=True),
+          ), order=(("nodes", True),), blank=Blank.FINDING),
+    Series("Findings by what became of them", "Live: seen now. Latched and on probation: not seen any more, and not "
+           "known to be repaired. Acknowledged and suppressed: an operator's word; they take no part.",
+           (Query("sum by (stage) (max by (cluster,node,stage) (wirewatch_findings{HERE}))", "{{stage}}"),), "none",
+           COUNTED, stacked=True),
 ))  # fmt: skip
 
 _WORST = (
@@ -79,21 +83,21 @@ _BUSBW = Row("Bus bandwidth against what the topology should give", (
     Table("Under 70 % of expected, worst first",
           "The worst collective of each node in its last probe: all nodes under 70 %, and the twenty lowest of the "
           "rest. Busy nodes have no fresh probe and are not here; their age is below.", (
-              Value("ratio", f"({_LOWEST} < 0.7) or bottomk(20, {_LOWEST})", "percentunit", RATIO, 75, decimals=1),
-              CLUSTER, NODE, Label("op", 125), Label("size_bytes", 90, "size"), Label("gpus", 80),
+              Value("ratio", f"({_LOWEST} < 0.7) or bottomk(20, {_LOWEST})", "percentunit", RATIO, 70, decimals=1),
+              CLUSTER, NODE, Label("op", 115), Label("size_bytes", 75, "size", "bytes"), Label("gpus", 50),
               Value("busbw", _beside("wirewatch_probe_busbw_bytes_per_second"), "Bps",
-                    NoLimit("it is judged by the ratio"), 95, of=_PLACE),
+                    NoLimit("it is judged by the ratio"), 80, of=_PLACE),
               Value("expected", _beside("wirewatch_probe_expected_busbw_bytes_per_second"), "Bps",
-                    NoLimit("it is what the other is compared with"), 95, of=_PLACE),
-          ), order=(("ratio", False),), numbers=("size",), height=10),
+                    NoLimit("it is what the other is compared with"), 85, of=_PLACE),
+          ), order=(("ratio", False),), height=10),
     Series("Lowest ratio by node: the ten worst now",
            "Measured over expected of each node's worst collective, for the ten nodes that are lowest at the end of "
            "the time shown. Gaps: the result grew old (two hours) because the node was busy.",
-           (Query(_WORST, "{{cluster}} {{node}}"),), "percentunit", RATIO, height=10, legend="lowest"),
+           (Query(_WORST, "{{cluster}} {{node}}"),), "percentunit", RATIO, height=10, reach=1, legend="lowest"),
     Series("Ratio over the fleet", "The lowest, the tenth percentile and the median of the nodes' lowest ratios. All "
            "falling together: look for what the nodes share, such as NCCL settings or a driver.",
            (Query(f"min({RATIO_OF})", "lowest"), Query(f"quantile(0.1, {RATIO_OF})", "10th percentile"),
-            Query(f"quantile(0.5, {RATIO_OF})", "median")), "percentunit", RATIO),
+            Query(f"quantile(0.5, {RATIO_OF})", "median")), "percentunit", RATIO, reach=1),
     Table("GPUs that are believed to be slow", "Stragglers by name: what of them is slow, and by how many standard "
           "deviations of the noise, against their own history or their peers. 50 rows at most.", (
               Value("score", "topk(50, max by (cluster,node,gpu,signal) (wirewatch_straggler_score{HERE}) and on "

@@ -1,7 +1,7 @@
 """Links: NVLink, PCIe and RDMA ports of the GPUs and nodes chosen, the worst of them where they are many."""
 
 from dashboards.parts import (
-    AT_MOST_NONE, SOME_IS_ODD, YES_NO, Blank, Dashboard, Label, Limits, Matrix, NoLimit, Query, Row, Series, Stat,
+    AT_MOST_NONE, IS_UP, SOME_IS_ODD, Blank, Dashboard, Label, Limits, Matrix, NoLimit, Query, Row, Series, Stat,
     Table, Value,
 )  # fmt: skip
 from dashboards.shared import CLUSTER, COLOURED, COUNTED, GPU, NODE, OF_ITS_KIND, events
@@ -34,7 +34,7 @@ def _hour(metric: str, by: str) -> str:
 
 _NOW = Row("Now", (
     Stat("NVLinks missing", "Links that are not up and should be, over all GPUs chosen.", f"sum({_MISSING})", "none",
-         AT_MOST_NONE, width=4),
+         AT_MOST_NONE, IS_UP, width=4),
     Stat("NVLink errors, last hour", "Counted errors of all kinds. The kinds of one generation overlap, so this is a "
          "sign and no number of events.", "sum(increase(wirewatch_nvlink_errors_total{GPUS}[1h]))", "none",
          _GROWS, width=4, decimals=0),
@@ -43,7 +43,7 @@ _NOW = Row("Now", (
          f'count(max by ({_GPU}) (wirewatch_fabric_state{{GPUS,state=~"completed|not_supported"}}) == 0) or '
          f"0 * count(wirewatch_fabric_state{{GPUS}})", "none", AT_MOST_NONE, width=4),
     Stat("PCIe lanes missing", "GPUs with fewer lanes than GPU and slot allow.", f"sum({_NARROW} > bool 0)", "none",
-         AT_MOST_NONE, width=4),
+         AT_MOST_NONE, IS_UP, width=4),
     Stat("Ports not active", "RDMA ports that are not active, also those that never were and are no fault.",
          f"sum({_ACTIVE} == bool 0)", "none", SOME_IS_ODD, width=4),
     Stat("Ports under their rate", "Ports that are slower than they or their siblings have been.",
@@ -52,6 +52,8 @@ _NOW = Row("Now", (
 
 _DETAIL = f"max by ({_GPU},link) (rate(wirewatch_nvlink_link_transmit_bytes_total{{GPUS}}[30m]))"
 _UNEVEN = f"topk(16, max by ({_GPU}) ({_DETAIL}) - min by ({_GPU}) ({_DETAIL}))"
+_TWO_DIGITS = 'label_replace({}, "link", "0$1", "link", "([0-9])")'
+"""So that columns, which are in the order of texts, are in that of links."""
 _WHERE = 'label_join({}, "where", " ", "node", "gpu")'
 _NVLINK = Row("NVLink", (
     Table("NVLinks of GPUs, fewest first", "Links that are up, that should be, and the line rate of the active ones "
@@ -65,10 +67,10 @@ _NVLINK = Row("NVLink", (
            (Query("sum by (kind) (rate(wirewatch_nvlink_errors_total{GPUS}[$__rate_interval])) * 3600", "{{kind}}"),),
            "none", _GROWS, height=9),
     Series("NVLink sent, of the line rate", "The twelve GPUs that sent most in the time shown.",
-           (_busiest("wirewatch_nvlink_transmit_bytes_total{GPUS}", _PEAK, _GPU, "{{node}} GPU {{gpu}}"),),
+           (_busiest("wirewatch_nvlink_transmit_bytes_total{GPUS}", _PEAK, _GPU, "{{cluster}} {{node}} GPU {{gpu}}"),),
            "percentunit", _FULL, legend="highest"),
     Series("NVLink received, of the line rate", "The twelve GPUs that received most in the time shown.",
-           (_busiest("wirewatch_nvlink_receive_bytes_total{GPUS}", _PEAK, _GPU, "{{node}} GPU {{gpu}}"),),
+           (_busiest("wirewatch_nvlink_receive_bytes_total{GPUS}", _PEAK, _GPU, "{{cluster}} {{node}} GPU {{gpu}}"),),
            "percentunit", _FULL, legend="highest"),
     Table("GPUs with NVLink errors in the last day", "Counted since a day ago, most first. 50 rows at most.", (
         Value("errors", f"topk(50, sum by ({_GPU},kind) (increase(wirewatch_nvlink_errors_total{{GPUS}}[1d])) > 0)",
@@ -76,7 +78,7 @@ _NVLINK = Row("NVLink", (
     ), order=(("errors", True),), blank=Blank.ERRORS),
     Table("Single links that are down", "Which link it is. 50 rows at most.", (
         Value("up", f"bottomk(50, max by ({_GPU},link) (wirewatch_nvlink_link_up{{GPUS}}))", "none",
-              Limits("red", ((1, "green"),)), 60, YES_NO), CLUSTER, NODE, GPU, Label("link", 60),
+              Limits("red", ((1, "green"),)), 60, IS_UP), CLUSTER, NODE, GPU, Label("link", 60),
         Value("line rate", f"max by ({_GPU},link) (wirewatch_nvlink_link_speed_bytes_per_second{{GPUS}})", "Bps",
               NoLimit("its product has a rate, in docs/METRICS.md"), 100, of=_LINK),
         Value("errors in a day", f"sum by ({_GPU},link) (increase(wirewatch_nvlink_link_errors_total{{GPUS}}[1d]))",
@@ -84,8 +86,8 @@ _NVLINK = Row("NVLink", (
     ), order=(("up", False),), blank=Blank.LINK_DETAIL),
     Matrix("Sent by single link", "Bytes a second by link over half an hour, of the sixteen GPUs whose links differ "
            "most. A link beside its GPU's others that carries less is slow or down.",
-           _WHERE.format(f"{_DETAIL} and on ({_GPU}) {_UNEVEN}"), "where", "link", "Bps",
-           NoLimit("links of one GPU are compared with each other"), width=24, height=9, decimals=0,
+           _WHERE.format(_TWO_DIGITS.format(f"{_DETAIL} and on ({_GPU}) {_UNEVEN}")), "where", "link", "Bps",
+           NoLimit("links of one GPU are compared with each other"), width=24, height=9, decimals=0, first=130,
            blank=Blank.LINK_DETAIL),
     Table("NVLink peers", "Links that are up, by what is at their other end. On a board with NVSwitches all go to "
           "`switch`. 50 rows at most.", (
@@ -96,7 +98,7 @@ _NVLINK = Row("NVLink", (
            (Query("sum by (state) (max by (cluster,node,gpu,state) (wirewatch_fabric_state{GPUS}))", "{{state}}"),),
            "none", COUNTED, stacked=True),
     Series("Effective bit error rate", "After forward error correction, of the worst GPU.",
-           (Query("max(wirewatch_nvlink_effective_ber{GPUS})", "worst"),), "sci", Limits("green", ((1e-12, "red"),)),
+           (Query("max(wirewatch_nvlink_effective_ber{GPUS})", "worst"),), "sci", Limits("green", ((1e-12, "red"),)), 24, 6,
            blank=Blank.NVLINK5),
 ))  # fmt: skip
 
@@ -104,13 +106,13 @@ _REPLAYS = f"max by ({_GPU}) (increase(wirewatch_pcie_replays_total{{GPUS}}[1h])
 _PCIE = Row("PCIe", (
     Table("PCIe of GPUs, worst first", "Lanes missing, generation, replays and errors. The generation falls when a "
           "GPU is idle, by design. The fifty GPUs with most lanes missing, then most replays.", (
-              Value("replays in an hour", f"topk(50, {_REPLAYS} + 1e6 * ({_NARROW})) - 1e6 * ({_NARROW})", "none", Limits("green", ((100, "orange"),)), 140,
+              Value("replays/h", f"topk(50, {_REPLAYS} + 1e6 * ({_NARROW})) - 1e6 * ({_NARROW})", "none", Limits("green", ((100, "orange"),)), 85,
                     decimals=0), CLUSTER, NODE, GPU,
               Value("lanes missing", _NARROW, "none", AT_MOST_NONE, of=_GPU),
               Value("generation", f"max by ({_GPU}) (wirewatch_pcie_generation{{GPUS}})", "none",
                     NoLimit("it falls when idle, by design"), of=_GPU),
               Value("at most", f"max by ({_GPU}) (wirewatch_pcie_generation_max{{GPUS}})", "none", COUNTED, of=_GPU),
-          ), order=(("lanes missing", True), ("replays in an hour", True))),
+          ), order=(("lanes missing", True), ("replays/h", True))),
     Series("PCIe errors an hour that the kernel counted (AER)", "By severity. Corrected ones are no fault, others are.",
            (Query("sum by (severity) (rate(wirewatch_pcie_errors_total{GPUS}[$__rate_interval])) * 3600",
                   "{{severity}}"),), "none", _GROWS),
@@ -118,7 +120,7 @@ _PCIE = Row("PCIe", (
 
 _RDMA = Row("InfiniBand and RoCE", (
     Table("Ports, worst first", "Whether a port is active and at its rate. The fifty lowest.", (
-        Value("active", f"bottomk(50, {_ACTIVE})", "none", Limits("red", ((1, "green"),)), 75, YES_NO),
+        Value("active", f"bottomk(50, {_ACTIVE})", "none", Limits("red", ((1, "green"),)), 65, IS_UP),
         CLUSTER, NODE, Label("device", 90), Label("port", 50),
         Value("of its rate", f"{_RATE} / {_RATE_EXPECTED}", "percentunit", Limits("red", ((1, "green"),)), 95,
               decimals=0, of=_PORT),
@@ -134,10 +136,10 @@ _RDMA = Row("InfiniBand and RoCE", (
                     _GROWS, 90, decimals=0), CLUSTER, NODE, Label("device", 90), Label("port", 50), Label("kind"),
           ), order=(("errors", True),), blank=Blank.PORTS, height=9),
     Series("Sent, of the port's rate", "The twelve ports that sent most in the time shown.",
-           (_busiest("wirewatch_rdma_port_transmit_bytes_total{HERE}", _RATE, _PORT, "{{node}} {{device}}:{{port}}"),),
+           (_busiest("wirewatch_rdma_port_transmit_bytes_total{HERE}", _RATE, _PORT, "{{cluster}} {{node}} {{device}}:{{port}}"),),
            "percentunit", _FULL, legend="highest"),
     Series("Received, of the port's rate", "The twelve ports that received most in the time shown.",
-           (_busiest("wirewatch_rdma_port_receive_bytes_total{HERE}", _RATE, _PORT, "{{node}} {{device}}:{{port}}"),),
+           (_busiest("wirewatch_rdma_port_receive_bytes_total{HERE}", _RATE, _PORT, "{{cluster}} {{node}} {{device}}:{{port}}"),),
            "percentunit", _FULL, legend="highest"),
     Series("Errors an hour, by kind", "Over all ports chosen. Counts from before the agent started are no fault.",
            (Query("sum by (kind) (rate(wirewatch_rdma_port_errors_total{HERE}[$__rate_interval])) * 3600", "{{kind}}"),),
@@ -161,8 +163,8 @@ _GPUDIRECT = Row("GPUDirect RDMA", (
            "NUMA node, SYS across. Of sixteen GPUs at most.",
            _WHERE.format(f"{_NEAR} and on ({_GPU}) {_FIRST}"), "where", "device", "none", COLOURED, shows="path",
            words={"PIX": ("PIX", "green"), "PXB": ("PXB", "green"), "PHB": ("PHB", "yellow"),
-                  "NODE": ("NODE", "orange"), "SYS": ("SYS", "transparent"), "unknown": ("?", "purple")},
-           width=24, height=10),
+                  "NODE": ("NODE", "transparent"), "SYS": ("SYS", "transparent"), "unknown": ("?", "purple")},
+           width=24, height=10, first=130),
 ))  # fmt: skip
 
 LINKS = Dashboard(

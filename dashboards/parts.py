@@ -66,6 +66,8 @@ HEALTH: Words = {
     "0": ("OK", "green"), "1": ("DEGRADED", "orange"), "2": ("UNKNOWN", "purple"), "3": ("FAILED", "red"),
 }  # fmt: skip
 YES_NO: Words = {"0": ("no", "red"), "1": ("yes", "green")}
+IS_UP: Words = {"0": ("no", "red"), "1": ("yes", "transparent")}
+"""For a cell: what is well has no colour there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,11 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Lines over time. `colours` by legend; `dashed`: the legends (a pattern) drawn as what is expected."""
+    """Lines over time, each named by `legend`, at the `bottom` or in a table with the `highest` or `lowest` first.
+
+    `colours` by legend; `dashed`: the legends (a pattern) drawn as what is expected. The axis goes from
+    `lowest` to `highest` where they are set, and at least to `reach`.
+    """
 
     title: str
     about: str
@@ -106,18 +112,26 @@ class Series:
     highest: float | None = None
     colours: Mapping[str, str] = field(default_factory=dict)
     dashed: str = ""
+    stepped: bool = False
+    reach: float | None = None
     legend: str = "bottom"
     blank: Blank | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A column of a label; `goes` is the address that its cells lead to, `words` what they read as."""
+    """A column of a label; `goes` is the address that its cells lead to, `words` what they read as.
+
+    One with a unit is read as a number. `whole`: a cell's text is often longer than the cell, and is shown
+    whole when somebody asks.
+    """
 
     name: str
     width: int = 0
     header: str = ""
+    unit: str = ""
     words: Words = field(default_factory=dict)
+    whole: bool = False
     goes: str = ""
     leads: str = ""
 
@@ -149,7 +163,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of the newest values, in `order` of columns; `numbers` are the labels to be read as such."""
+    """Rows of the newest values, in `order` of columns."""
 
     title: str
     about: str
@@ -157,7 +171,6 @@ class Table:
     width: int = 12
     height: int = 8
     order: tuple[tuple[str, bool], ...] = ()
-    numbers: tuple[str, ...] = ()
     blank: Blank | None = None
 
     @property
@@ -167,7 +180,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A table of a query's values by two of its labels; `shows` is a third label to show instead."""
+    """A table of a query's values by two of its labels; `shows` is a third label to show instead.
+
+    `first`: width of the column of rows, in pixels.
+    """
 
     title: str
     about: str
@@ -181,7 +197,7 @@ class Matrix:
     width: int = 8
     height: int = 9
     decimals: int | None = None
-    cell: int = 0
+    first: int = 0
     blank: Blank | None = None
 
 

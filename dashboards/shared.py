@@ -6,17 +6,24 @@ from dashboards.parts import SEVERITY, Blank, Event, Label, Limits, NoLimit, Tab
 from tests.tools.runbook import entries
 
 DOCS = "https://github.com/wirewatch/wirewatch/blob/main/docs"
-_LONGEST = 150
+_LONGEST = 120
 
 _KEEP = "var-datasource=${datasource}&${__url_time_range}&var-cluster=${__data.fields.cluster}"
-CLUSTER = Label("cluster", 110)
+CLUSTER = Label("cluster", 80)
 NODE = Label(
-    "node", 130, goes=f"/d/wirewatch-node?{_KEEP}&var-node=${{__data.fields.node}}", leads="This node"
+    "node", 110, goes=f"/d/wirewatch-node?{_KEEP}&var-node=${{__data.fields.node}}", leads="This node"
 )
 GPU = Label(
-    "gpu", 60, leads="Links of this GPU",
+    "gpu", 50, leads="Links of this GPU",
     goes=f"/d/wirewatch-links?{_KEEP}&var-node=${{__data.fields.node}}&var-gpu=${{__data.fields.gpu}}",
 )  # fmt: skip
+
+GPU_HERE = Label(
+    "gpu", 50, leads="Links of this GPU",
+    goes="/d/wirewatch-links?var-datasource=${datasource}&${__url_time_range}&var-cluster=${cluster}&var-node=${node}"
+    "&var-gpu=${__data.fields.gpu}",
+)  # fmt: skip
+"""Where the rows are all of the node that is chosen."""
 
 OF_ITS_KIND = NoLimit("a rate is good or bad only beside what its wire can carry, which the dashboard Links shows")
 COUNTED = NoLimit("a count of what there is")
@@ -40,20 +47,20 @@ def _short(text: str) -> str:
 
 def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
     """What is wrong, worst first and newest first among the same; a hundred rows at most."""
-    by = "cluster,node,rule,gpu,link,device,port"
+    by = "cluster,node,rule,gpu,link,device,port" if nodes else "rule,gpu,link,device,port"
     worst = f"topk(100, max by ({by}) (wirewatch_finding_severity{{HERE}}))"
     severity = f'label_replace({worst}, "do", "$1", "rule", "(.+)")'
     since = f"max by ({by}) (wirewatch_finding_since_timestamp_seconds{{HERE}}) * 1000"
-    rule = Label("rule", 190, goes=f"{DOCS}/runbook.md#:~:text=${{__value.text}}", leads="Runbook: search for this rule")
+    rule = Label("rule", 185, goes=f"{DOCS}/runbook.md#:~:text=${{__value.text}}", leads="Runbook: search for this rule")
     where = (CLUSTER, NODE) if nodes else ()
     return Table(
         title,
         "What is wrong, where, since when and what to do, worst first. The action is the beginning of the runbook's; "
         "the numbers that show it are on the node's status page and in `wirewatch findings list`. 100 rows at most.",
         (
-            Value("severity", severity, "none", COLOURED, 95, SEVERITY), *where, rule, GPU, Label("link", 50),
-            Label("device", 130), Label("port", 50), Value("since", since, "dateTimeFromNow", SINCE, 120, of=by),
-            Label("do", 0, words=what_to_do()),
+            Value("severity", severity, "none", COLOURED, 90, SEVERITY), *where, rule, GPU if nodes else GPU_HERE, Label("link", 45),
+            Label("device", 140), Label("port", 45), Value("since", since, "dateTimeFromNow", SINCE, 130, of=by),
+            Label("do", words=what_to_do(), whole=True),
         ),
         width, height, order=(("severity", True), ("since", True)), blank=Blank.FINDING,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 Variables = Mapping[str, str | Sequence[str]]
 _NAME = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$(\w+)|\[\[(\w+)\]\]")
 _SPECIAL = re.compile(r"[\\^$.*+?()|\[\]{}]")
-BUILT_IN = {"__rate_interval": "10s", "__interval": "2s", "__range": "60s"}
+BUILT_IN = {"__rate_interval": "1m", "__interval": "2s", "__range": "60s"}
 
 
 class UnknownVariableError(Exception):

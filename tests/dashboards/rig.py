@@ -62,6 +62,10 @@ at = "metrics/2"
 set = 92.0
 [[change]]
 port = "nvml"
+match = "gpu*/UtilizationRates()"
+set = { gpu = 100, memory = 40 }
+[[change]]
+port = "nvml"
 match = "gpu*/ClockInfo(1)"
 set = 1980
 [[change]]
@@ -88,7 +92,7 @@ _NVLINK5 = """
 [[change]]
 port = "nvml"
 match = "gpu*/Field(220,all)"
-set = 240
+set = 782
 """
 
 

@@ -1,0 +1,161 @@
+"""The dashboards as files: what is committed is what the code makes, and Grafana's schema knows all of it."""
+
+import json
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard as Schema
+
+from dashboards.__main__ import FOLDER, files
+from dashboards.boards import BOARDS
+from dashboards.build import PAGES, WIDTH, document
+from dashboards.parts import Blank, Dashboard, Label, Limits, NoLimit, Panel, Row, Table, Text
+from dashboards.shared import what_to_do
+from tests.dashboards.grafana import panels
+from tests.tools.rules import patterns, sources
+
+each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+CORE = {"row", "stat", "table", "text", "timeseries"}
+"""Panel types of Grafana itself that tests/grafana can draw."""
+UNITS = {"Bps", "bytes", "celsius", "dateTimeFromNow", "none", "percentunit", "s", "sci", "short", "watt"}
+OF_PROMETHEUS = {"titleFormat", "step", "useValueForTime"}
+"""What an annotation has for its data source, which the schema of all dashboards does not name."""
+register_default_plugins()
+
+
+def told(board: Dashboard) -> list[Panel]:
+    return [panel for row in board.rows for panel in row.panels if not isinstance(panel, Text)]
+
+
+def test_what_is_committed_is_what_the_code_makes() -> None:
+    committed = {path.name: path.read_text("utf-8") for path in FOLDER.iterdir()}
+    assert committed == files(), "`make dashboards`, and read the difference"
+
+
+@each_board
+def test_the_schema_knows_all_of_it(board: Dashboard) -> None:
+    before = document(board)
+    after = json.loads(JSONEncoder().encode(Schema.from_json(before)))
+    strange = {path for path in lost(before, after) if path.rpartition(".")[2] not in OF_PROMETHEUS}
+    assert strange == set()
+
+
+def test_what_the_schema_does_not_know_is_found() -> None:
+    before = document(BOARDS[0]) | {"refrsh": "1m"}
+    after = json.loads(JSONEncoder().encode(Schema.from_json(before)))
+    assert ".refrsh" in set(lost(before, after))
+
+
+def lost(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """Where the second lacks, or has otherwise, what the first has."""
+    if isinstance(before, dict):
+        for key, value in before.items():
+            if isinstance(after, dict) and key in after:
+                yield from lost(value, after[key], f"{path}.{key}")
+            elif value is not None:
+                yield f"{path}.{key}"
+    elif isinstance(before, list):
+        for place, value in enumerate(before):
+            other = after[place] if isinstance(after, list) and place < len(after) else None
+            yield from lost(value, other, f"{path}[{place}]")
+    elif before != after:
+        yield path
+
+
+def test_they_lead_to_each_other() -> None:
+    assert [board.uid for board in BOARDS] == list(PAGES)
+    for board in BOARDS:
+        for link in document(board)["links"]:
+            address = link["url"]
+            assert address == "http://${node}:9410/" or address.removeprefix("/d/") in PAGES
+
+
+@each_board
+def test_ids_and_titles_are_its_own(board: Dashboard) -> None:
+    made = document(board)["panels"]
+    assert len({panel["id"] for panel in made}) == len(made)
+    titles = [panel["title"] for panel in made]
+    assert sorted(titles) == sorted(set(titles))
+
+
+@each_board
+def test_panels_lie_beside_each_other_and_fill_their_lines(board: Dashboard) -> None:
+    made = document(board)["panels"]
+    squares = [
+        {(x, y) for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
+        for p in (panel["gridPos"] for panel in made)
+    ]
+    assert all(not one & other for one, other in combinations(squares, 2))
+    assert all(0 <= x < WIDTH for square in squares for x, _ in square)
+    for row in board.rows:
+        assert sum(panel.width for panel in row.panels) % WIDTH == 0, f"{row.title}: a hole at the end of a line"
+
+
+@each_board
+def test_panels_are_of_grafanas_core_and_ask_the_chosen_data_source(board: Dashboard) -> None:
+    made = document(board)
+    assert {panel["type"] for panel in made["panels"]} <= CORE
+    for asker in [*panels(made), *made["annotations"]["list"], *made["templating"]["list"][1:]]:
+        if asker.get("type") != "text":
+            assert asker["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert made["templating"]["list"][0]["name"] == "datasource"
+
+
+@each_board
+def test_every_panel_says_what_it_means_in_which_unit_and_from_when_on_it_is_bad(board: Dashboard) -> None:
+    for panel, drawn in zip(told(board), [p for p in panels(document(board)) if p["type"] != "text"], strict=True):
+        assert panel.about.endswith("."), panel.title
+        assert drawn["description"].startswith(panel.about)
+        if panel.blank is not None:
+            assert drawn["description"].endswith(panel.blank.value)
+        for part in panel.values if isinstance(panel, Table) else (panel,):
+            assert part.unit in UNITS, panel.title
+            if isinstance(part.limits, NoLimit):
+                assert part.limits.why, panel.title
+            else:
+                assert isinstance(part.limits, Limits)
+                assert part.limits.steps, panel.title
+                values = [value for value, _ in part.limits.steps]
+                assert values == sorted(values)
+        assert drawn["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None
+
+
+@each_board
+def test_a_cell_leads_by_columns_that_its_table_has(board: Dashboard) -> None:
+    for panel in told(board):
+        if isinstance(panel, Table):
+            columns = {column.shown for column in panel.columns}
+            for column in panel.columns:
+                if isinstance(column, Label) and column.goes:
+                    named = {part.split("}")[0] for part in column.goes.split("${__data.fields.")[1:]}
+                    assert named <= columns, (panel.title, named)
+            assert {by for by, _ in panel.order} <= columns, panel.title
+
+
+def test_every_reason_for_an_empty_panel_is_some_panels() -> None:
+    assert {panel.blank for board in BOARDS for panel in told(board)} - {None} == set(Blank)
+
+
+def test_there_is_something_to_do_for_every_rule_that_has_a_series() -> None:
+    actions = what_to_do()
+    for rule in patterns(sources()):
+        if rule.endswith(".blind"):
+            continue  # Not knowing has no severity: wirewatch_health tells it.
+        known = any(fits(rule, name) for name in actions)
+        assert known, f"no action for {rule} in docs/runbook.md"
+    assert all(0 < len(text) <= 180 for text, _ in actions.values())
+
+
+def fits(rule: str, name: str) -> bool:
+    return rule == name or ("*" in name and rule.startswith(name.partition("*")[0])) or (
+        "*" in rule and name.startswith(rule.partition("*")[0])
+    )  # fmt: skip
+
+
+def test_rows_name_what_they_hold() -> None:
+    rows: list[Row] = [row for board in BOARDS for row in board.rows]
+    assert all(row.title and row.panels for row in rows)

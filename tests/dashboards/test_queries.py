@@ -1,0 +1,127 @@
+"""Every query of the dashboards: it parses, and asks for metrics and labels that the agent has."""
+
+import re
+
+import pytest
+
+from dashboards.boards import BOARDS
+from dashboards.build import document
+from dashboards.parts import Dashboard, Label, Matrix, Panel, Series, Table, Text, queries, selected
+from tests.dashboards.grafana import put_in
+from tests.dashboards.labels import QueryError, catalogue, labels_of, metrics_of
+
+NOWHERE = {"cluster": ".*", "node": ".*", "gpu": ".*"}
+_LABEL = re.compile(r"\{\{(\w+)\}\}")
+PANELS = [
+    pytest.param(panel, id=f"{board.uid}: {panel.title}")
+    for board in BOARDS
+    for row in board.rows
+    for panel in row.panels
+    if not isinstance(panel, Text)
+]
+LEFT_OUT = {
+    "wirewatch_rdma_port_physical_state": "the port's state says whether it carries anything; the runbook asks for more",
+    "wirewatch_rdma_device_away_info": "a card that a pod has is no fault; `wirewatch topology show` names it",
+    "wirewatch_gpudirect_check_needs_info": "why a check cannot tell is for whoever sets up the agent",
+    "wirewatch_gpudirect_info": "how NICs reach GPU memory is told by the checks beside it",
+    "wirewatch_ecc_errors_lifetime": "errors since the driver was loaded are what is judged",
+    "wirewatch_fabric_info": "cliques are for racks, which nobody has drawn yet",
+    "wirewatch_fabric_health": "a finding says it in words; the state is drawn",
+    "wirewatch_c2c_links": "Grace only",
+    "wirewatch_c2c_peak_bytes_per_second": "Grace only",
+    "wirewatch_nvlink_link_receive_bytes_total": "what one link sends is drawn; its peer's shows the other way",
+    "wirewatch_topology_parts": "parts that are lost show as drift",
+    "wirewatch_xid_source_info": "which source is a fact of the installation",
+    "wirewatch_sxid_events_total": "each becomes a finding",
+    "wirewatch_kernel_events_total": "each becomes a finding",
+    "wirewatch_probe_expected_known": "where nothing is expected there is no ratio",
+}
+"""Metrics that no dashboard shows, and why."""
+
+
+def given(query: str) -> str:
+    return put_in(query, NOWHERE)
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_a_panel_asks_for_what_there_is(panel: Panel) -> None:
+    asked = queries(panel)
+    assert asked
+    for query in asked:
+        labels_of(given(query))
+        assert "instance" not in query
+    match panel:
+        case Series():
+            for query in panel.queries:
+                has = labels_of(given(selected(query.expr)))
+                assert set(_LABEL.findall(query.legend)) == has, "a line is named by each label that tells it apart"
+        case Table():
+            wanted = {column.name for column in panel.columns if isinstance(column, Label)}
+            has = frozenset[str]().union(*(labels_of(given(query)) for query in asked))
+            assert has == wanted, "each label is a column"
+            first = labels_of(given(asked[0]))
+            for query in asked[1:]:
+                assert labels_of(given(query)) <= wanted
+            assert first
+        case Matrix():
+            has = labels_of(given(asked[0]))
+            assert {panel.row, panel.column} | ({panel.shows} - {""}) <= has
+        case _:
+            assert labels_of(given(asked[0])) == frozenset(), "one number, whatever is chosen"
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_events_ask_for_what_there_is(board: Dashboard) -> None:
+    for event in board.events:
+        has = labels_of(given(selected(event.expr)))
+        assert set(_LABEL.findall(event.title)) <= has
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_variables_ask_for_labels_that_there_are(board: Dashboard) -> None:
+    found = 0
+    for variable in document(board)["templating"]["list"]:
+        if variable["type"] == "query":
+            expr, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr]
+            assert label in labels_of(given(expr))
+            assert label == variable["name"]
+            found += 1
+    assert found == len(board.variables)
+
+
+def test_every_metric_is_shown_or_there_is_a_reason_why_not() -> None:
+    shown = {
+        name
+        for board in BOARDS
+        for query in [
+            *(q for row in board.rows for p in row.panels if not isinstance(p, Text) for q in queries(p)),
+            *(selected(event.expr) for event in board.events),
+        ]
+        for name in metrics_of(given(query))
+    }
+    assert shown | set(LEFT_OUT) == set(catalogue())
+    assert not shown & set(LEFT_OUT)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "wirewatch_no_such_metric",
+        'wirewatch_health{state="ok"}',
+        "sum by (uuid) (wirewatch_health)",
+        "rate(wirewatch_gpu_power_watts[1m])",
+        "deriv(wirewatch_pcie_replays_total[1m])",
+        "wirewatch_health * wirewatch_job_ready",
+        "wirewatch_health * on (gpu) wirewatch_job_ready",
+        "sum without (gpu) (wirewatch_gpu_power_watts)",
+        'label_replace(wirewatch_health, "a", "$1", "b", "(.+)")',
+    ],
+)
+def test_a_query_for_what_is_not_there_is_found(query: str) -> None:
+    with pytest.raises(QueryError):
+        labels_of(query)
+
+
+def test_what_is_no_promql_is_found() -> None:
+    with pytest.raises(ValueError, match="."):
+        labels_of("sum(wirewatch_health")
