@@ -1,4 +1,4 @@
-"""Grafana's JSON of a dashboard, by Grafana's own SDK; the schema is Grafana 11.6's, which later ones migrate."""
+"""Grafana's JSON of a dashboard, by Grafana's own SDK, in the schema of 11.6, which later ones migrate."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -8,8 +8,9 @@ from grafana_foundation_sdk.builders import dashboard as sdk
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.draw import DATASOURCE, drawn
+from dashboards.draw import drawn
 from dashboards.parts import Dashboard, Event, Row, selected
+from dashboards.sdk import DATASOURCE
 
 REFRESH = "1m"
 ALL = ".*"

@@ -94,7 +94,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Lines over time, each named by `legend`, at the `bottom` or in a table with the `highest` or `lowest` first.
+    """Lines over time, named by `legend` at the `bottom`, or in a table, the `highest` or `lowest` first.
 
     `colours` by legend; `dashed`: the legends (a pattern) drawn as what is expected. The axis goes from
     `lowest` to `highest` where they are set, and at least to `reach`.

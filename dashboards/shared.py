@@ -25,7 +25,9 @@ GPU_HERE = Label(
 )  # fmt: skip
 """Where the rows are all of the node that is chosen."""
 
-OF_ITS_KIND = NoLimit("a rate is good or bad only beside what its wire can carry, which the dashboard Links shows")
+OF_ITS_KIND = NoLimit(
+    "a rate is good or bad only beside what its wire can carry, which the dashboard Links shows"
+)
 COUNTED = NoLimit("a count of what there is")
 SINCE = NoLimit("a moment")
 COLOURED = NoLimit("its colours come with its words")
@@ -51,15 +53,24 @@ def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
     worst = f"topk(100, max by ({by}) (wirewatch_finding_severity{{HERE}}))"
     severity = f'label_replace({worst}, "do", "$1", "rule", "(.+)")'
     since = f"max by ({by}) (wirewatch_finding_since_timestamp_seconds{{HERE}}) * 1000"
-    rule = Label("rule", 185, goes=f"{DOCS}/runbook.md#:~:text=${{__value.text}}", leads="Runbook: search for this rule")
+    rule = Label(
+        "rule",
+        185,
+        goes=f"{DOCS}/runbook.md#:~:text=${{__value.text}}",
+        leads="Runbook: search for this rule",
+    )
     where = (CLUSTER, NODE) if nodes else ()
     return Table(
         title,
-        "What is wrong, where, since when and what to do, worst first. The action is the beginning of the runbook's; "
-        "the numbers that show it are on the node's status page and in `wirewatch findings list`. 100 rows at most.",
+        "What is wrong, where, since when and what to do, worst first. The action is the beginning of the "
+        "runbook's; "
+        "the numbers that show it are on the node's status page and in `wirewatch findings list`. 100 rows "
+        "at most.",
         (
-            Value("severity", severity, "none", COLOURED, 90, SEVERITY), *where, rule, GPU if nodes else GPU_HERE, Label("link", 45),
-            Label("device", 140), Label("port", 45), Value("since", since, "dateTimeFromNow", SINCE, 130, of=by),
+            Value("severity", severity, "none", COLOURED, 90, SEVERITY), *where, rule,
+            GPU if nodes else GPU_HERE, Label("link", 45),
+            Label("device", 140), Label("port", 45), Value("since", since, "dateTimeFromNow", SINCE, 130,
+            of=by),
             Label("do", words=what_to_do(), whole=True),
         ),
         width, height, order=(("severity", True), ("since", True)), blank=Blank.FINDING,
@@ -67,7 +78,7 @@ def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
 
 
 def events(*, often: bool) -> tuple[Event, ...]:
-    """What happened, as marks; `often`: whether what happens often is marked until somebody switches it off."""
+    """What happened, as marks; `often`: also what happens often, until somebody switches it off."""
     by = "cluster,node,rule,gpu,link,device,port"
     since = f"max by ({by}) (wirewatch_finding_since_timestamp_seconds{{HERE}})"
     severity = f"max by ({by}) (wirewatch_finding_severity{{HERE}})"
@@ -78,11 +89,14 @@ def events(*, often: bool) -> tuple[Event, ...]:
     released = "max by (cluster,node) (wirewatch_released_until_timestamp_seconds{HERE})"
     return (
         Event("FAILED begins", f"({since} and on ({by}) {severity} == 2) * 1000", what, "red"),
-        Event("DEGRADED begins", f"({since} and on ({by}) {severity} == 1) * 1000", what, "orange", shown=often),
+        Event("DEGRADED begins", f"({since} and on ({by}) {severity} == 1) * 1000", what, "orange",
+        shown=often),
         Event("XID", f"({xid} > 0) * 1000", "XID on {{node}} gpu {{gpu}}", "purple"),
         Event("Probe", f"({probe} > 0) * 1000", "probe on {{node}}", "blue", shown=often),
-        Event("Agent started anew", f"max by (cluster,node) ({cpu}) > 0", "agent on {{node}}", "yellow", at=False),
-        Event("GPUs let go of", f"{released} > 0", "wirewatch release on {{node}}", "super-light-purple", at=False),
+        Event("Agent started anew", f"max by (cluster,node) ({cpu}) > 0", "agent on {{node}}", "yellow",
+        at=False),
+        Event("GPUs let go of", f"{released} > 0", "wirewatch release on {{node}}", "super-light-purple",
+        at=False),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Versions in a cohort: the nodes of one product in one cluster. A minority is whatever is not the commonest."""
+"""Versions in a cohort: the nodes of one product in one cluster. A minority is what is not commonest."""
 
 from dataclasses import dataclass
 
@@ -64,7 +64,8 @@ VERSIONS = Table(
     "How many nodes of a product run each version of driver, NCCL (as the probe found it) and firmware. "
     "Rare ones first; 100 rows at most.",
     (
-        Value("nodes", f"bottomk(100, {' or '.join(one.told(one.nodes) for one in PARTS)})", "none", COUNTED, 70),
+        Value("nodes", f"bottomk(100, {' or '.join(one.told(one.nodes) for one in PARTS)})", "none", COUNTED,
+        70),
         CLUSTER, Label("part", 120), Label("cohort", 0, "product"), Label("release"),
         Value("share", " or ".join(one.told(one.share) for one in PARTS), "percentunit",
               NoLimit("in a rollout every share is right for a while"), 80, decimals=0,
@@ -74,10 +75,12 @@ VERSIONS = Table(
 )  # fmt: skip
 MINORITY = Table(
     "Nodes with a minority version",
-    "Nodes whose version is not the commonest among the nodes of their product; none of them is where two are equally "
+    "Nodes whose version is not the commonest among the nodes of their product; none of them is where two "
+    "are equally "
     "common. Slow nodes that share one here are a lead. 50 rows at most.",
     (
-        Value("nodes alike", f"bottomk(50, {' or '.join(one.told(one.odd, 'node') for one in PARTS)})", "none",
+        Value("nodes alike", f"bottomk(50, {' or '.join(one.told(one.odd, 'node') for one in PARTS)})",
+        "none",
               COUNTED, 100),
         CLUSTER, NODE, Label("part", 120), Label("cohort", 0, "product"), Label("release"),
     ),

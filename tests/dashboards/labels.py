@@ -1,7 +1,7 @@
 """Which labels the series of a query have, from the query alone and the agent's list of metrics.
 
-Strict where Prometheus is silent: a label that a metric does not have, a match between sides that cannot match, a
-rate of what is no counter.
+Strict where Prometheus is silent: a label that a metric does not have, a match between sides that cannot
+match, a rate of what is no counter.
 """
 
 from collections.abc import Mapping
@@ -57,12 +57,8 @@ def metrics_of(query: str) -> set[str]:
 
 def _labels(expr: promql.Expr) -> Labels:
     match expr:
-        case promql.NumberLiteral() | promql.StringLiteral():
-            return frozenset()
-        case promql.VectorSelector():
-            return _selected(expr)
-        case promql.MatrixSelector():
-            return _selected(expr.vector_selector)
+        case promql.VectorSelector() | promql.MatrixSelector():
+            return _selected(expr.vector_selector if isinstance(expr, promql.MatrixSelector) else expr)
         case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
             return _labels(expr.expr)
         case promql.Call():
@@ -71,8 +67,8 @@ def _labels(expr: promql.Expr) -> Labels:
             return _aggregated(expr)
         case promql.BinaryExpr():
             return _joined(expr)
-        case _:
-            raise QueryError(f"not understood: {expr.prettify()}")
+        case _:  # A number or a text.
+            return frozenset()
 
 
 def _selected(expr: promql.VectorSelector) -> Labels:
@@ -120,14 +116,13 @@ def _joined(expr: promql.BinaryExpr) -> Labels:
     if _scalar(expr.lhs) or _scalar(expr.rhs):
         return left | right
     modifier = expr.modifier
-    matching = None if modifier is None else modifier.matching
     if str(expr.op) == "or":
         return left | right
-    if matching is None:
+    if modifier is None or modifier.matching is None:
         if left != right:
             raise QueryError(f"never match, {sorted(left)} and {sorted(right)}: {expr.prettify()}")
         return left
-    on = frozenset(matching.labels)
+    on = frozenset(modifier.matching.labels)
     _known(left, on, expr)
     _known(right, on, expr)
     if str(expr.op) in _SETS:

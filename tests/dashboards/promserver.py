@@ -5,10 +5,10 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
@@ -99,7 +99,9 @@ def _wait_until_ready(server: Prometheus, process: subprocess.Popen[bytes], log:
     raise AssertionError(f"Prometheus did not start: {log.read_text('utf-8')}")
 
 
-def scraping(targets: Sequence[tuple[str, Mapping[str, str]]], interval: float = 1.0, rules: Sequence[str] = ()) -> str:
+def scraping(
+    targets: Sequence[tuple[str, Mapping[str, str]]], interval: float = 1.0, rules: Sequence[str] = ()
+) -> str:
     """A configuration that scrapes these addresses, each with its labels. JSON is YAML."""
     static = [{"targets": [address], "labels": dict(labels)} for address, labels in targets]
     return json.dumps(

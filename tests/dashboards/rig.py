@@ -16,7 +16,10 @@ CALM, STORM = "calm", "storm"
 _EVERY = 2.0
 _QUICK = "agent", "gpu", "gpudirect", "infiniband", "inventory", "nvlink", "pcie", "topology", "xid"
 _HEAD = '[listen]\nsocket = ""\n'
-QUICK = _HEAD + "".join(f"[collectors.{name}]\ninterval = {_EVERY}\n" for name in _QUICK) + f"""
+QUICK = (
+    _HEAD
+    + "".join(f"[collectors.{name}]\ninterval = {_EVERY}\n" for name in _QUICK)
+    + f"""
 [drift]
 interval = {_EVERY}
 [probe]
@@ -25,10 +28,13 @@ settle = 0.0
 every = 5.0
 budget = 1.0
 """
+)
 DETAIL = QUICK.replace(
     "[collectors.nvlink]\n", "[collectors.nvlink]\nlink_detail = true\nlink_detail_interval = 2.0\n"
 )
-LOCKSTEP = _HEAD + """
+LOCKSTEP = (
+    _HEAD
+    + """
 [collectors.lockstep]
 enabled = true
 [policy.lockstep]
@@ -40,6 +46,7 @@ interval = 2.0
 [drift]
 interval = 2.0
 """
+)
 """Usual intervals for who shares the GPUs with it, as the configuration demands."""
 
 _JOB = """
@@ -78,7 +85,7 @@ match = "read /sys/class/infiniband/mlx5_3/fw_ver"
 from = 25
 set = "28.39.1002"
 """
-"""A job in lockstep in which GPU 5 never waits, on a node with another driver than the others, whose NIC gets other firmware."""
+"""A job in lockstep in which GPU 5 never waits; a driver of its own, and a NIC gets new firmware."""
 
 _NO_SYSFS = """
 [[change]]
@@ -134,7 +141,10 @@ def running(folder: Path, machines: Sequence[Machine] = MACHINES) -> Iterator[Ri
     with ExitStack() as stack:
         daemons = {one.node: stack.enter_context(_daemon(one, folder)) for one in machines}
         targets = [
-            (daemons[one.node].url.removeprefix("http://"), {"cluster": one.cluster, "node": one.node, **one.labels})
+            (
+                daemons[one.node].url.removeprefix("http://"),
+                {"cluster": one.cluster, "node": one.node, **one.labels},
+            )
             for one in machines
         ]
         config = folder / "prometheus.yml"

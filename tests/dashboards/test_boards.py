@@ -92,7 +92,9 @@ def test_panels_lie_beside_each_other_and_fill_their_lines(board: Dashboard) -> 
     assert all(not one & other for one, other in combinations(squares, 2))
     assert all(0 <= x < WIDTH for square in squares for x, _ in square)
     for row in board.rows:
-        assert sum(panel.width for panel in row.panels) % WIDTH == 0, f"{row.title}: a hole at the end of a line"
+        assert sum(panel.width for panel in row.panels) % WIDTH == 0, (
+            f"{row.title}: a hole at the end of a line"
+        )
 
 
 @each_board
@@ -107,7 +109,9 @@ def test_panels_are_of_grafanas_core_and_ask_the_chosen_data_source(board: Dashb
 
 @each_board
 def test_every_panel_says_what_it_means_in_which_unit_and_from_when_on_it_is_bad(board: Dashboard) -> None:
-    for panel, drawn in zip(told(board), [p for p in panels(document(board)) if p["type"] != "text"], strict=True):
+    for panel, drawn in zip(
+        told(board), [p for p in panels(document(board)) if p["type"] != "text"], strict=True
+    ):
         assert panel.about.endswith("."), panel.title
         assert drawn["description"].startswith(panel.about)
         if panel.blank is not None:

@@ -20,8 +20,8 @@ PANELS = [
     if not isinstance(panel, Text)
 ]
 LEFT_OUT = {
-    "wirewatch_rdma_port_physical_state": "the port's state says whether it carries anything; the runbook asks for more",
-    "wirewatch_rdma_device_away_info": "a card that a pod has is no fault; `wirewatch topology show` names it",
+    "wirewatch_rdma_port_physical_state": "the port's state says whether it carries anything",
+    "wirewatch_rdma_device_away_info": "a card that a pod has is no fault",
     "wirewatch_gpudirect_check_needs_info": "why a check cannot tell is for whoever sets up the agent",
     "wirewatch_gpudirect_info": "how NICs reach GPU memory is told by the checks beside it",
     "wirewatch_ecc_errors_lifetime": "errors since the driver was loaded are what is judged",
@@ -29,7 +29,7 @@ LEFT_OUT = {
     "wirewatch_fabric_health": "a finding says it in words; the state is drawn",
     "wirewatch_c2c_links": "Grace only",
     "wirewatch_c2c_peak_bytes_per_second": "Grace only",
-    "wirewatch_nvlink_link_receive_bytes_total": "what one link sends is drawn; its peer's shows the other way",
+    "wirewatch_nvlink_link_receive_bytes_total": "what one link sends is drawn",
     "wirewatch_topology_parts": "parts that are lost show as drift",
     "wirewatch_xid_source_info": "which source is a fact of the installation",
     "wirewatch_sxid_events_total": "each becomes a finding",
@@ -52,9 +52,11 @@ def test_a_panel_asks_for_what_there_is(panel: Panel) -> None:
         assert "instance" not in query
     match panel:
         case Series():
-            for query in panel.queries:
-                has = labels_of(given(selected(query.expr)))
-                assert set(_LABEL.findall(query.legend)) == has, "a line is named by each label that tells it apart"
+            for line in panel.queries:
+                has = labels_of(given(selected(line.expr)))
+                assert set(_LABEL.findall(line.legend)) == has, (
+                    "a line is named by each label that tells it apart"
+                )
         case Table():
             wanted = {column.name for column in panel.columns if isinstance(column, Label)}
             has = frozenset[str]().union(*(labels_of(given(query)) for query in asked))
@@ -123,5 +125,5 @@ def test_a_query_for_what_is_not_there_is_found(query: str) -> None:
 
 
 def test_what_is_no_promql_is_found() -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         labels_of("sum(wirewatch_health")

@@ -1,0 +1,140 @@
+"""Tables and matrices as Grafana's SDK builds them."""
+
+from collections.abc import Iterator
+
+from grafana_foundation_sdk.builders import common, table
+from grafana_foundation_sdk.models import common as looks
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from dashboards.parts import Label, Limit, Limits, Matrix, NoLimit, Table, Value, queries
+from dashboards.sdk import DATASOURCE, NEUTRAL, REFS, about, by_thresholds, mappings, now, steps
+
+_NARROWEST = 50
+"""Pixels of a cell of a matrix, so that eight GPUs fit in a third of the page; and of a table's column,
+which has
+more where there is room."""
+_NOTHING = model.SpecialValueMap(
+    model.DashboardSpecialValueMapOptions(
+        model.SpecialValueMatch.NULL, model.ValueMappingResult(text="", color="transparent")
+    )
+)
+"""A GPU has no wire to itself."""
+
+
+def drawn_table(panel: Table) -> table.Panel:
+    made = _any_table(panel)
+    several = len(panel.values) > 1
+    for ref, expr in zip(REFS, queries(panel), strict=False):
+        made.with_target(now(ref, expr, PromQueryFormat.TABLE))
+    if several:
+        made.with_transformation(model.DataTransformerConfig("merge", options={}))
+    made.with_transformation(_organized(panel, several=several))
+    numbers = [column.shown for column in panel.columns if isinstance(column, Label) and column.unit]
+    if numbers:
+        wanted = [{"targetField": name, "destinationType": "number"} for name in numbers]
+        made.with_transformation(
+            model.DataTransformerConfig("convertFieldType", options={"conversions": wanted})
+        )
+    made.sort_by([common.TableSortByFieldState().display_name(by).desc(desc) for by, desc in panel.order])
+    for column in panel.columns:
+        particular = list(_cells(column))
+        if particular and column.shown:
+            made.override_by_name(column.shown, particular)
+    return made
+
+
+def _organized(panel: Table, *, several: bool) -> model.DataTransformerConfig:
+    """The columns in the order in which they are told, by their headers; values without one left out."""
+    refs = iter(REFS)
+    names, headers = [], {}
+    for column in panel.columns:
+        if isinstance(column, Label):
+            names.append(column.name)
+            if column.header:
+                headers[column.name] = column.header
+        else:
+            name = f"Value #{next(refs)}" if several else "Value"
+            names.append(name)
+            headers[name] = column.header
+    hidden = [name for name, header in headers.items() if not header]
+    options = {
+        "excludeByName": {"Time": True} | dict.fromkeys(hidden, True),
+        "includeByName": {},
+        "indexByName": {name: place for place, name in enumerate(names)},
+        "renameByName": {name: header for name, header in headers.items() if header},
+    }
+    return model.DataTransformerConfig("organize", options=options)
+
+
+def drawn_matrix(panel: Matrix) -> table.Panel:
+    expr, head = queries(panel)[0], f"{panel.row}\\{panel.column}"
+    options = {
+        "rowField": panel.row, "columnField": panel.column, "valueField": panel.shows or "Value",
+        "emptyValue": "null",
+    }  # fmt: skip
+    made = (
+        _any_table(panel).with_target(now("A", expr, PromQueryFormat.TABLE))
+        .with_transformation(model.DataTransformerConfig("groupingToMatrix", options=options))
+        .with_transformation(model.DataTransformerConfig("sortBy", options={"sort": [{"field": head}]}))
+        .unit(panel.unit).thresholds(steps(panel.limits)).mappings([*mappings(panel.words), _NOTHING])
+        .align(looks.FieldTextAlignment.CENTER)
+    )  # fmt: skip
+    if panel.words or isinstance(panel.limits, Limits):
+        made.cell_options(_background())
+    if panel.decimals is not None:
+        made.decimals(panel.decimals)
+    plain: dict[str, object] = {
+        "custom.cellOptions": looks.TableAutoCellOptions(),
+        "unit": "string",
+        "mappings": [],
+    }
+    if panel.first:
+        plain["custom.width"] = panel.first
+    return made.override_by_name(
+        head, [model.DynamicConfigValue(name, value) for name, value in plain.items()]
+    )
+
+
+def _any_table(panel: Table | Matrix) -> table.Panel:
+    return (
+        table.Panel().title(panel.title).description(about(panel)).datasource(DATASOURCE)
+        .show_header(True).cell_height(looks.TableCellHeight.SM).filterable(isinstance(panel, Table))
+        .color_scheme(by_thresholds()).thresholds(steps(Limits(NEUTRAL)))
+        .footer(common.TableFooterOptions().show(False)).min_width(_NARROWEST)
+    )  # fmt: skip
+
+
+def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
+    """What is particular to a column."""
+    if column.width:
+        yield model.DynamicConfigValue("custom.width", column.width)
+    if column.words:
+        yield model.DynamicConfigValue("mappings", mappings(column.words))
+    if isinstance(column, Label):
+        if column.unit:
+            yield model.DynamicConfigValue("unit", column.unit)
+        if column.whole:
+            yield model.DynamicConfigValue("custom.inspect", value=True)
+        if column.goes:
+            link = {"title": column.leads, "url": column.goes, "targetBlank": column.goes.startswith("http")}
+            yield model.DynamicConfigValue("links", [link])
+        return
+    yield model.DynamicConfigValue("unit", column.unit)
+    if column.decimals is not None:
+        yield model.DynamicConfigValue("decimals", column.decimals)
+    yield model.DynamicConfigValue("thresholds", steps(_quiet(column.limits)).build())
+    if isinstance(column.limits, Limits) or column.words:
+        yield model.DynamicConfigValue("custom.cellOptions", _background())
+
+
+def _quiet(limits: Limit) -> Limit:
+    """In a table what is well has no colour: forty green cells hide the red one."""
+    if isinstance(limits, NoLimit):
+        return limits
+    steps = tuple((value, "transparent" if colour == "green" else colour) for value, colour in limits.steps)
+    return Limits("transparent" if limits.base == "green" else limits.base, steps)
+
+
+def _background() -> looks.TableColoredBackgroundCellOptions:
+    return looks.TableColoredBackgroundCellOptions(mode=looks.TableCellBackgroundDisplayMode.BASIC)
