@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
 .PHONY: run test check check-ship test-system bench docs rules chart manifests simulation pictures goldens hardware clean
+.PHONY: run test check test-system bench docs rules dashboards simulation pictures screenshots goldens hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -81,6 +82,15 @@ chart: $(VENV)/.dev
 # deploy/kubernetes from the chart.
 manifests: chart $(VENV)/.helm
 	$(BIN)/python -m tests.tools.chart.manifests
+# dashboards/json from dashboards/*.py.
+dashboards: $(VENV)/.dev
+	$(BIN)/python -m dashboards
+
+# The dashboards drawn with Grafana's own components, into docs/dashboards. Half a gigabyte of npm packages, Debian's
+# chromium, prometheus, nodejs and npm; six minutes.
+screenshots: $(VENV)/.dev $(VENV)/.browser
+	cd tests/grafana && npm ci --no-audit --no-fund --ignore-scripts && npm run build
+	$(BIN)/python -m tests.grafana
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
 simulation: $(VENV)/.simulation
@@ -102,3 +112,4 @@ hardware:
 
 clean:
 	rm -rf $(VENV) .venv-torch .venv-ship build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch build tests/grafana/node_modules tests/grafana/build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

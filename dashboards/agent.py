@@ -22,7 +22,8 @@ _NODE = "cluster,node"
 _ONE = "cluster,node,collector"
 _BUILD = f"max by ({_NODE},version,source) (wirewatch_build_info{{HERE}})"
 _FAILING = f"max by ({_ONE}) (wirewatch_collector_success{{HERE}}) == 0"
-_LAST = f"max by ({_ONE}) (wirewatch_collector_last_success_timestamp_seconds{{HERE}})"
+_SUCCEEDED = "wirewatch_collector_last_success_timestamp_seconds"
+_LAST = f"max by ({_ONE}) ({_SUCCEEDED}{{HERE}})"
 _CPU = "sum by (cluster,node) (rate(wirewatch_agent_cpu_seconds_total{HERE}[$__rate_interval]))"
 _MEMORY = "sum by (cluster,node) (wirewatch_agent_resident_memory_bytes{HERE})"
 _NVML = "max by (cluster,node) (rate(wirewatch_agent_nvml_seconds_total{HERE}[$__rate_interval]))"
@@ -61,11 +62,11 @@ _SEES = Row("Do the agents see", (
          "sum(wirewatch_kernel_log_unparsed_total{HERE}) + "
          "(sum(wirewatch_rdma_ibstat_lines_unparsed_total{HERE}) or "
          "vector(0)) + (sum(wirewatch_nccl_conf_lines_unparsed{HERE}) or vector(0))", "none", SOME_IS_ODD),
-    Table("Silent agents", "Answered within the last day and do not now. 50 rows at most.", (
-        Value("last answer", f"bottomk(50, max by ({_NODE}) "
-                             f"(max_over_time(timestamp(wirewatch_build_info{{HERE}})"
-              f"[1d:1m])) unless on ({_NODE}) {_TOLD}) * 1000", "dateTimeFromNow", SINCE, 160), CLUSTER, NODE,
-    ), 8, order=(("last answer", False),), blank=Blank.SILENT),
+    Table("Silent agents", "Answered within the last day and do not now, and when a collector of theirs last "
+          "succeeded. 50 rows at most.", (
+              Value("last seen", f"bottomk(50, max by ({_NODE}) (last_over_time({_SUCCEEDED}{{HERE}}[1d])) unless on "
+                    f"({_NODE}) {_TOLD}) * 1000", "dateTimeFromNow", SINCE, 140), CLUSTER, NODE,
+          ), 8, order=(("last seen", False),), blank=Blank.SILENT),
     Table("Collectors that fail", "What is not known, where, since when. 50 rows at most; why is in "
           "`curl localhost:9410/api/v1/state` on the node.", (
               Value("last success", f"topk(50, ({_LAST} and on ({_ONE}) {_FAILING})) * 1000",

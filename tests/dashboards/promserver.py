@@ -47,6 +47,13 @@ class Prometheus:
         """Series with their `values` over time; raises PromError as `instant` does."""
         return self._ask("query_range", {"query": query, "start": start, "end": end, "step": step})
 
+    def wait(self, query: str, seconds: float) -> None:
+        """Until the query gives a series."""
+        end = time.monotonic() + seconds
+        while not self.instant(query):
+            assert time.monotonic() < end, f"nothing in {seconds:g} s: {query}"
+            time.sleep(0.5)
+
     def _ask(self, path: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
         told = self.get(f"/api/v1/{path}?{urlencode(parameters)}")
         if told["status"] != "success":

@@ -1,0 +1,90 @@
+"""Every query of every dashboard against Debian's Prometheus and demo nodes, well and not."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboards.boards import BOARDS
+from dashboards.parts import Blank, selected
+from tests.dashboards.fleet import CLUSTER, many, page, wait
+from tests.dashboards.grafana import put_in
+from tests.dashboards.rig import CALM, MACHINES, STORM, Rig, running
+from tests.dashboards.watching import answers, chosen
+
+pytestmark = pytest.mark.system
+
+SOON = 150.0
+MANY = 30
+ROWS, LINES = 160, 40
+"""At most, however many nodes there are: a matrix of sixteen GPUs and ten NICs, and what a graph still shows."""
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with running(tmp_path_factory.mktemp("rig")) as made:
+        made.prometheus.wait('count(wirewatch_job_ready{cluster="storm"}) == 4', SOON)
+        for machine in MACHINES:
+            if machine.stops:
+                made.daemons[machine.node].terminate()
+        yield made
+
+
+def test_on_healthy_nodes_every_panel_has_data_or_says_why_not(rig: Rig) -> None:
+    def missing() -> list[str]:
+        told = list(answers(rig.prometheus, CALM, "calm-1"))
+        return [f"{one.board}: {one.panel} {one.series}" for one in told if one.blank is None and not one.full]
+
+    assert until_empty(missing) == []
+
+
+def test_what_may_be_empty_has_data_where_its_reason_does_not_hold(rig: Rig) -> None:
+    storm = [machine.node for machine in MACHINES if machine.cluster == STORM]
+
+    def missing() -> list[str]:
+        full = {(o.board, o.panel) for node in storm for o in answers(rig.prometheus, STORM, node) if o.full}
+        told = answers(rig.prometheus, STORM, storm[0])
+        return [f"{one.board}: {one.panel}" for one in told if (one.board, one.panel) not in full]
+
+    assert until_empty(missing) == []
+
+
+def test_on_healthy_nodes_the_reasons_hold(rig: Rig) -> None:
+    full = [one for one in answers(rig.prometheus, CALM, "calm-1") if one.blank is not None and any(one.series)]
+    # A collector's panel asks for what is beside the failing ones too.
+    assert [one.panel for one in full if one.series[0]] == []
+
+
+def test_each_kind_of_event_happened(rig: Rig) -> None:
+    seen, wanted = set(), set()
+    for board in BOARDS:
+        for event in board.events:
+            wanted.add(event.name)
+            query = put_in(selected(event.expr), chosen(board, ".*", ".*") | {"cluster": ".*", "node": ".*"})
+            if rig.prometheus.between(query, rig.began, time.time(), 5):
+                seen.add(event.name)
+    # Nobody restarts an agent here, nor lets go of GPUs; tests/dashboards/test_queries.py reads their queries.
+    assert wanted - seen == {"Agent started anew", "GPUs let go of"}
+
+
+def test_variables_offer_what_is_scraped(rig: Rig) -> None:
+    for label, wanted in (("cluster", {CALM, STORM}), ("node", {m.node for m in MACHINES})):
+        told = rig.prometheus.get(f"/api/v1/label/{label}/values?match[]=wirewatch_build_info")
+        assert set(told["data"]) == wanted
+
+
+def test_nothing_grows_with_the_number_of_nodes(tmp_path: Path) -> None:
+    with many(tmp_path, page(tmp_path), MANY, 2) as prometheus:
+        wait(prometheus, MANY, 3)
+        told = list(answers(prometheus, CLUSTER, "n000"))
+        assert [(one.board, one.panel, one.series) for one in told if max(one.series) > (ROWS if one.table else LINES)] == []
+        assert {one.blank for one in told if one.full} >= {Blank.FINDING, Blank.STRAGGLER, Blank.GPUDIRECT}
+
+
+def until_empty(missing: Callable[[], list[str]]) -> list[str]:
+    """What is missing in the end; faults take a while to show."""
+    end = time.monotonic() + SOON
+    while (left := missing()) and time.monotonic() < end:
+        time.sleep(3)
+    return left
