@@ -64,15 +64,15 @@ _SEES = Row("Do the agents see", (
          "vector(0)) + (sum(wirewatch_nccl_conf_lines_unparsed{HERE}) or vector(0))", "none", SOME_IS_ODD),
     Table("Silent agents", "Answered within the last day and do not now, and when a collector of theirs last "
           "succeeded. 50 rows at most.", (
-              Value("last seen", f"bottomk(50, max by ({_NODE}) (last_over_time({_SUCCEEDED}{{HERE}}[1d])) unless on "
-                    f"({_NODE}) {_TOLD}) * 1000", "dateTimeFromNow", SINCE, 140), CLUSTER, NODE,
+              Value("last seen", f"bottomk(50, max by ({_NODE}) (last_over_time({_SUCCEEDED}{{HERE}}[1d])) "
+                    f"unless on ({_NODE}) {_TOLD}) * 1000", "dateTimeFromNow", SINCE, 140), CLUSTER, NODE,
           ), 8, order=(("last seen", False),), blank=Blank.SILENT),
     Table("Collectors that fail", "What is not known, where, since when. 50 rows at most; why is in "
           "`curl localhost:9410/api/v1/state` on the node.", (
               Value("last success", f"topk(50, ({_LAST} and on ({_ONE}) {_FAILING})) * 1000",
               "dateTimeFromNow",
-                    SINCE, 150), CLUSTER, NODE, Label("collector"),
-              Value("failures in an hour", f"max by ({_ONE}) "
+                    SINCE, 125), CLUSTER, NODE, Label("collector"),
+              Value("fails/h", f"max by ({_ONE}) "
                                            f"(increase(wirewatch_collector_failures_total{{HERE}}[1h]))",
                     "none", SOME_IS_ODD, decimals=0, of=_ONE),
           ), 8, order=(("last success", False),), blank=Blank.COLLECTOR),

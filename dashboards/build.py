@@ -21,7 +21,10 @@ _ASKED = {
     "node": f'label_values({_KNOWN}{{cluster=~"$cluster"}}, node)',
     "gpu": 'label_values(wirewatch_gpu_info{cluster=~"$cluster",node=~"$node"}, gpu)',
 }
+DOCS = "https://git.example.org/wirewatch/blob/main/docs"
+"""Where docs/ of this repository is served, for links to the runbook; everybody has it elsewhere."""
 _HELP = {
+    "docs": "Where docs/ of this repository is served: findings lead to its runbook.md.",
     "cluster": "The label `cluster` of the scrape.",
     "node": "The label `node` of the scrape.",
     "gpu": "The GPU's index of today.",
@@ -50,6 +53,9 @@ def document(board: Dashboard) -> dict[str, Any]:
     made.with_variable(sdk.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     for name in board.variables:
         made.with_variable(_variable(name, several=name in board.many))
+    made.with_variable(
+        sdk.TextBoxVariable("docs").label("Docs at").default_value(DOCS).description(_HELP["docs"])
+    )
     for uid, title in PAGES.items():
         if uid != board.uid:
             made.link(_page(uid, title))

@@ -15,7 +15,13 @@ from dashboards.tables import drawn_matrix, drawn_table
 
 
 def drawn(panel: Panel | Text) -> Any:
-    """The SDK's builder of a panel, without its id and place."""
+    """The SDK's builder of a panel, without its id and place; one that may be empty says why."""
+    made = _drawn(panel)
+    blank = None if isinstance(panel, Text) else panel.blank
+    return made if blank is None else made.no_value(blank.value.replace("`", ""))
+
+
+def _drawn(panel: Panel | Text) -> Any:
     match panel:
         case Stat():
             return _stat(panel)

@@ -50,7 +50,7 @@ def _hour(metric: str, by: str) -> str:
 _NOW = Row("Now", (
     Stat("NVLinks missing", "Links that are not up and should be, over all GPUs chosen.", f"sum({_MISSING})",
     "none",
-         AT_MOST_NONE, IS_UP, width=4),
+         AT_MOST_NONE, width=4),
     Stat("NVLink errors, last hour", "Counted errors of all kinds. The kinds of one generation overlap, so "
                                      "this is a "
          "sign and no number of events.", "sum(increase(wirewatch_nvlink_errors_total{GPUS}[1h]))", "none",
@@ -62,7 +62,7 @@ _NOW = Row("Now", (
          f"0 * count(wirewatch_fabric_state{{GPUS}})", "none", AT_MOST_NONE, width=4),
     Stat("PCIe lanes missing", "GPUs with fewer lanes than GPU and slot allow.", f"sum({_NARROW} > bool 0)",
     "none",
-         AT_MOST_NONE, IS_UP, width=4),
+         AT_MOST_NONE, width=4),
     Stat("Ports not active", "RDMA ports that are not active, also those that never were and are no fault.",
          f"sum({_ACTIVE} == bool 0)", "none", SOME_IS_ODD, width=4),
     Stat("Ports under their rate", "Ports that are slower than they or their siblings have been.",
@@ -158,7 +158,8 @@ _PCIE = Row("PCIe", (
 ))  # fmt: skip
 
 _RDMA = Row("InfiniBand and RoCE", (
-    Table("Ports, worst first", "Whether a port is active and at its rate. The fifty lowest.", (
+    Table("Ports, worst first", "Whether a port is active and at its rate; flaps, times that it went down in a day, and error counters "
+          "that are blind because they stand at their ceiling. The fifty lowest.", (
         Value("active", f"bottomk(50, {_ACTIVE})", "none", Limits("red", ((1, "green"),)), 65, IS_UP),
         CLUSTER, NODE, Label("device", 90), Label("port", 50),
         Value("of its rate", f"{_RATE} / {_RATE_EXPECTED}", "percentunit", Limits("red", ((1, "green"),)), 95,
@@ -168,7 +169,7 @@ _RDMA = Row("InfiniBand and RoCE", (
         Value("went down", f"max by ({_PORT}) (increase(wirewatch_rdma_port_link_downed_total{{HERE}}[1d]))",
         "none",
               SOME_IS_ODD, 95, decimals=0, of=_PORT),
-        Value("blind counters", f"max by ({_PORT}) (wirewatch_rdma_port_counters_saturated{{HERE}})", "none",
+        Value("blind", f"max by ({_PORT}) (wirewatch_rdma_port_counters_saturated{{HERE}})", "none",
               SOME_IS_ODD, of=_PORT),
     ), order=(("active", False), ("of its rate", False)), height=9),
     Table("Ports with errors in the last hour", "By kind, most first; which kinds are judged is in "

@@ -5,7 +5,6 @@ import re
 from dashboards.parts import SEVERITY, Blank, Event, Label, Limits, NoLimit, Table, Value, Words
 from tests.tools.runbook import entries
 
-DOCS = "https://github.com/wirewatch/wirewatch/blob/main/docs"
 _LONGEST = 120
 
 _KEEP = "var-datasource=${datasource}&${__url_time_range}&var-cluster=${__data.fields.cluster}"
@@ -56,7 +55,7 @@ def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
     rule = Label(
         "rule",
         185,
-        goes=f"{DOCS}/runbook.md#:~:text=${{__value.text}}",
+        goes="${docs:raw}/runbook.md#:~:text=${__value.text}",
         leads="Runbook: search for this rule",
     )
     where = (CLUSTER, NODE) if nodes else ()

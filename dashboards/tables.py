@@ -75,8 +75,9 @@ def drawn_matrix(panel: Matrix) -> table.Panel:
     }  # fmt: skip
     made = (
         _any_table(panel).with_target(now("A", expr, PromQueryFormat.TABLE))
+        .with_transformation(_sorted(panel.column))
         .with_transformation(model.DataTransformerConfig("groupingToMatrix", options=options))
-        .with_transformation(model.DataTransformerConfig("sortBy", options={"sort": [{"field": head}]}))
+        .with_transformation(_sorted(head))
         .unit(panel.unit).thresholds(steps(panel.limits)).mappings([*mappings(panel.words), _NOTHING])
         .align(looks.FieldTextAlignment.CENTER)
     )  # fmt: skip
@@ -94,6 +95,11 @@ def drawn_matrix(panel: Matrix) -> table.Panel:
     return made.override_by_name(
         head, [model.DynamicConfigValue(name, value) for name, value in plain.items()]
     )
+
+
+def _sorted(field: str) -> model.DataTransformerConfig:
+    """Prometheus promises no order, and columns of a matrix come in that in which they are met."""
+    return model.DataTransformerConfig("sortBy", options={"sort": [{"field": field}]})
 
 
 def _any_table(panel: Table | Matrix) -> table.Panel:
@@ -121,6 +127,7 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
             yield model.DynamicConfigValue("links", [link])
         return
     yield model.DynamicConfigValue("unit", column.unit)
+    yield model.DynamicConfigValue("noValue", "")
     if column.decimals is not None:
         yield model.DynamicConfigValue("decimals", column.decimals)
     yield model.DynamicConfigValue("thresholds", steps(_quiet(column.limits)).build())

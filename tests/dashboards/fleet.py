@@ -48,7 +48,8 @@ def many(folder: Path, text: bytes, count: int, interval: float) -> Iterator[Pro
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_port}"
         targets = [
-            (address, {"cluster": CLUSTER, "node": f"n{i:03}", "__metrics_path__": f"/{i}"}) for i in range(count)
+            (address, {"cluster": CLUSTER, "node": f"n{i:03}", "__metrics_path__": f"/{i}"})
+            for i in range(count)
         ]
         config = folder / "many.yml"
         config.write_text(scraping(targets, interval), "utf-8")
@@ -67,7 +68,10 @@ def wait(prometheus: Prometheus, count: int, scrapes: int) -> None:
 
 
 def main(count: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, many(Path(folder), page(Path(folder)), count, 15) as prometheus:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        many(Path(folder), page(Path(folder)), count, 15) as prometheus,
+    ):
         wait(prometheus, count, 3)
         series = prometheus.instant('count({__name__=~"wirewatch_.+"})')[0]["value"][1]
         told = sorted(answers(prometheus, CLUSTER, "n000"), key=lambda one: one.seconds)

@@ -74,18 +74,24 @@ class Prometheus:
 
 
 @contextmanager
-def serving(folder: Path, config: Path | str, *options: str, cwd: Path | None = None) -> Iterator[Prometheus]:
-    """Prometheus with this configuration file, its data in `folder`; ends with the block."""
+def serving(folder: Path, config: Path, hosts: Path | None = None) -> Iterator[Prometheus]:
+    """Prometheus with this configuration file, its data in `folder`; ends with the block.
+
+    `hosts` takes the place of /etc/hosts for it.
+    """
     tool = shutil.which("prometheus")
     assert tool, "prometheus is missing: tests/system/packages installs it"
     port = free_port()
     command = [
         tool, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn", *options,
+        f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
     ]  # fmt: skip
+    if hosts is not None:
+        script = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        command = ["unshare", "--mount", "sh", "-c", script, str(hosts), *command]
     log = folder / "prometheus.log"
     with log.open("wb") as errors:
-        process = subprocess.Popen(command, stderr=errors, cwd=cwd)
+        process = subprocess.Popen(command, stderr=errors)
     try:
         server = Prometheus(f"http://127.0.0.1:{port}")
         _wait_until_ready(server, process, log)

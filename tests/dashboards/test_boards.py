@@ -13,8 +13,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as Schema
 from dashboards.__main__ import FOLDER, files
 from dashboards.boards import BOARDS
 from dashboards.build import PAGES, WIDTH, document
-from dashboards.parts import Blank, Dashboard, Label, Limits, NoLimit, Panel, Row, Table, Text
-from dashboards.shared import what_to_do
+from dashboards.parts import YES_NO, Blank, Dashboard, Label, Limits, NoLimit, Panel, Row, Stat, Table, Text
+from dashboards.shared import COLOURED, what_to_do
 from tests.dashboards.grafana import panels
 from tests.tools.rules import patterns, sources
 
@@ -100,8 +100,9 @@ def test_panels_lie_beside_each_other_and_fill_their_lines(board: Dashboard) -> 
 @each_board
 def test_panels_are_of_grafanas_core_and_ask_the_chosen_data_source(board: Dashboard) -> None:
     made = document(board)
+    variables = [one for one in made["templating"]["list"] if one["type"] == "query"]
     assert {panel["type"] for panel in made["panels"]} <= CORE
-    for asker in [*panels(made), *made["annotations"]["list"], *made["templating"]["list"][1:]]:
+    for asker in [*panels(made), *made["annotations"]["list"], *variables]:
         if asker.get("type") != "text":
             assert asker["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
     assert made["templating"]["list"][0]["name"] == "datasource"
@@ -115,6 +116,7 @@ def test_every_panel_says_what_it_means_in_which_unit_and_from_when_on_it_is_bad
         assert panel.about.endswith("."), panel.title
         assert drawn["description"].startswith(panel.about)
         if panel.blank is not None:
+            assert drawn["fieldConfig"]["defaults"]["noValue"] == panel.blank.value.replace("`", "")
             assert drawn["description"].endswith(panel.blank.value)
         for part in panel.values if isinstance(panel, Table) else (panel,):
             assert part.unit in UNITS, panel.title
@@ -125,6 +127,8 @@ def test_every_panel_says_what_it_means_in_which_unit_and_from_when_on_it_is_bad
                 assert part.limits.steps, panel.title
                 values = [value for value, _ in part.limits.steps]
                 assert values == sorted(values)
+        if isinstance(panel, Stat) and panel.words:
+            assert panel.limits == COLOURED or panel.words == YES_NO or panel.unit != "none", panel.title
         assert drawn["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None
 
 

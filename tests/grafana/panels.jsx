@@ -100,7 +100,7 @@ export function Panel({ panel, page, width, height }) {
     return state.name === 'ok' ? (
       drawn(panel, state.frames, innerWidth, innerHeight, page)
     ) : (
-      <div className="said">{{ nodata: 'No data', loading: '' }[state.name] ?? state.told}</div>
+      <div className="said">{{ nodata: panel.fieldConfig.defaults.noValue ?? 'No data', loading: '' }[state.name] ?? state.told}</div>
     );
   };
   const columns = state.frames?.[0]?.fields.map((field) => field.state?.displayName ?? field.name);

@@ -11,14 +11,15 @@ from dashboards.parts import Blank, selected
 from tests.dashboards.fleet import CLUSTER, many, page, wait
 from tests.dashboards.grafana import put_in
 from tests.dashboards.rig import CALM, MACHINES, STORM, Rig, running
-from tests.dashboards.watching import answers, chosen
+from tests.dashboards.watching import answers
 
 pytestmark = pytest.mark.system
 
 SOON = 150.0
+EVERYTHING = {"cluster": ".*", "node": ".*", "gpu": ".*"}
 MANY = 30
 ROWS, LINES = 160, 40
-"""At most, however many nodes there are: a matrix of sixteen GPUs and ten NICs, and what a graph still shows."""
+"""At most, however many nodes: a matrix of sixteen GPUs and ten NICs, and what a graph still shows."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,9 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 def test_on_healthy_nodes_every_panel_has_data_or_says_why_not(rig: Rig) -> None:
     def missing() -> list[str]:
         told = list(answers(rig.prometheus, CALM, "calm-1"))
-        return [f"{one.board}: {one.panel} {one.series}" for one in told if one.blank is None and not one.full]
+        return [
+            f"{one.board}: {one.panel} {one.series}" for one in told if one.blank is None and not one.full
+        ]
 
     assert until_empty(missing) == []
 
@@ -51,7 +54,9 @@ def test_what_may_be_empty_has_data_where_its_reason_does_not_hold(rig: Rig) -> 
 
 
 def test_on_healthy_nodes_the_reasons_hold(rig: Rig) -> None:
-    full = [one for one in answers(rig.prometheus, CALM, "calm-1") if one.blank is not None and any(one.series)]
+    full = [
+        one for one in answers(rig.prometheus, CALM, "calm-1") if one.blank is not None and any(one.series)
+    ]
     # A collector's panel asks for what is beside the failing ones too.
     assert [one.panel for one in full if one.series[0]] == []
 
@@ -61,10 +66,10 @@ def test_each_kind_of_event_happened(rig: Rig) -> None:
     for board in BOARDS:
         for event in board.events:
             wanted.add(event.name)
-            query = put_in(selected(event.expr), chosen(board, ".*", ".*") | {"cluster": ".*", "node": ".*"})
+            query = put_in(selected(event.expr), EVERYTHING)
             if rig.prometheus.between(query, rig.began, time.time(), 5):
                 seen.add(event.name)
-    # Nobody restarts an agent here, nor lets go of GPUs; tests/dashboards/test_queries.py reads their queries.
+    # Nobody restarts an agent here, nor lets go of GPUs; test_queries.py reads those.
     assert wanted - seen == {"Agent started anew", "GPUs let go of"}
 
 
@@ -78,7 +83,11 @@ def test_nothing_grows_with_the_number_of_nodes(tmp_path: Path) -> None:
     with many(tmp_path, page(tmp_path), MANY, 2) as prometheus:
         wait(prometheus, MANY, 3)
         told = list(answers(prometheus, CLUSTER, "n000"))
-        assert [(one.board, one.panel, one.series) for one in told if max(one.series) > (ROWS if one.table else LINES)] == []
+        assert [
+            (one.board, one.panel, one.series)
+            for one in told
+            if max(one.series) > (ROWS if one.table else LINES)
+        ] == []
         assert {one.blank for one in told if one.full} >= {Blank.FINDING, Blank.STRAGGLER, Blank.GPUDIRECT}
 
 
