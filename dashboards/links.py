@@ -158,8 +158,8 @@ _PCIE = Row("PCIe", (
 ))  # fmt: skip
 
 _RDMA = Row("InfiniBand and RoCE", (
-    Table("Ports, worst first", "Whether a port is active and at its rate; flaps, times that it went down in a day, and error counters "
-          "that are blind because they stand at their ceiling. The fifty lowest.", (
+    Table("Ports, worst first", "Whether a port is active and at its rate; flaps, times it went down in a "
+          "day, and error counters that are blind because they stand at their ceiling. The fifty lowest.", (
         Value("active", f"bottomk(50, {_ACTIVE})", "none", Limits("red", ((1, "green"),)), 65, IS_UP),
         CLUSTER, NODE, Label("device", 90), Label("port", 50),
         Value("of its rate", f"{_RATE} / {_RATE_EXPECTED}", "percentunit", Limits("red", ((1, "green"),)), 95,

@@ -8,7 +8,7 @@ import pytest
 
 from dashboards.boards import BOARDS
 from dashboards.parts import Blank, selected
-from tests.dashboards.fleet import CLUSTER, many, page, wait
+from tests.dashboards.fleet import CLUSTER, many, wait
 from tests.dashboards.grafana import put_in
 from tests.dashboards.rig import CALM, MACHINES, STORM, Rig, running
 from tests.dashboards.watching import answers
@@ -79,8 +79,9 @@ def test_variables_offer_what_is_scraped(rig: Rig) -> None:
         assert set(told["data"]) == wanted
 
 
-def test_nothing_grows_with_the_number_of_nodes(tmp_path: Path) -> None:
-    with many(tmp_path, page(tmp_path), MANY, 2) as prometheus:
+def test_nothing_grows_with_the_number_of_nodes(rig: Rig, tmp_path: Path) -> None:
+    page = rig.daemons["storm-1"].get("/metrics").text.encode()
+    with many(tmp_path, page, MANY, 2) as prometheus:
         wait(prometheus, MANY, 3)
         told = list(answers(prometheus, CLUSTER, "n000"))
         assert [
