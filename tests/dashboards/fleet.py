@@ -74,13 +74,17 @@ def main(count: int) -> None:
     ):
         wait(prometheus, count, 3)
         series = prometheus.instant('count({__name__=~"wirewatch_.+"})')[0]["value"][1]
-        told = sorted(answers(prometheus, CLUSTER, "n000"), key=lambda one: one.seconds)
+        # The best of three: other work of the machine is not what is asked for.
+        times = zip(*(answers(prometheus, CLUSTER, "n000") for _ in range(3)), strict=True)
+        told = sorted(
+            (min(three, key=lambda one: one.seconds) for three in times), key=lambda one: one.seconds
+        )
         print(f"{count} nodes, {series} series, {len(told)} panels")
         print(f"slowest query of a panel: median {told[len(told) // 2].seconds:.3f} s")
         for one in told[:-6:-1]:
-            print(f"{one.seconds:7.3f} s  {one.board}: {one.panel} ({max(one.series)} series)")
-        print(f"most rows of a table: {max(max(one.series) for one in told if one.table)}")
-        print(f"most lines of a graph: {max(max(one.series) for one in told if not one.table)}")
+            print(f"{one.seconds:7.3f} s  {one.board}: {one.panel}")
+        for one in sorted(told, key=lambda one: max(one.series))[:-6:-1]:
+            print(f"{max(one.series):4} {'rows' if one.table else 'lines'}  {one.board}: {one.panel}")
 
 
 if __name__ == "__main__":
