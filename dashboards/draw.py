@@ -17,7 +17,8 @@ from dashboards.tables import drawn_matrix, drawn_table
 def drawn(panel: Panel | Text) -> Any:
     """The SDK's builder of a panel, without its id and place; one that may be empty says why."""
     made = _drawn(panel)
-    blank = None if isinstance(panel, Text) else panel.blank
+    # In the place of one number there is no room for a sentence.
+    blank = None if isinstance(panel, Text | Stat) else panel.blank
     return made if blank is None else made.no_value(blank.value.replace("`", ""))
 
 

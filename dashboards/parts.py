@@ -16,10 +16,12 @@ GPUS = HERE + ',gpu=~"$gpu"'
 class Blank(Enum):
     """Why a panel may show nothing while all is well with it; part of its description.
 
-    tests/system/test_dashboards.py has for each a node on which such panels have data.
+    tests/system/test_dashboards.py has for each a node on which such panels have data. All but PROBE are
+    empty on a healthy node.
     """
 
     FINDING = "Empty while nothing is wrong."
+    PROBE = "Empty without a fresh probe: busy nodes are not probed, and results are withdrawn after 2 h."
     REFUSALS = "Empty while no probe was refused."
     VERSIONS = "Empty while all nodes of a product run the same versions."
     DRIFT = "Empty while no node differs from its baseline."

@@ -112,7 +112,8 @@ def _any_table(panel: Table | Matrix) -> table.Panel:
 
 
 def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
-    """What is particular to a column."""
+    """What is particular to a column. What a panel says when it is empty is not for its empty cells."""
+    yield model.DynamicConfigValue("noValue", "")
     if column.width:
         yield model.DynamicConfigValue("custom.width", column.width)
     if column.words:
@@ -127,7 +128,6 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
             yield model.DynamicConfigValue("links", [link])
         return
     yield model.DynamicConfigValue("unit", column.unit)
-    yield model.DynamicConfigValue("noValue", "")
     if column.decimals is not None:
         yield model.DynamicConfigValue("decimals", column.decimals)
     yield model.DynamicConfigValue("thresholds", steps(_quiet(column.limits)).build())

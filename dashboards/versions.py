@@ -18,7 +18,7 @@ class Versioned:
     @property
     def held(self) -> str:
         """One series for each node and version that is known."""
-        by, known = f"cluster,node,{self.cohort},{self.version}", f'{{HERE,{self.version}!=""}}'
+        by, known = (f"cluster,node,{self.cohort},{self.version}", f'{{HERE,{self.version}!=""}}')
         return f"max by ({by}) ({self.metric}{known})"
 
     @property
@@ -52,37 +52,54 @@ PARTS = (
     Versioned("GPU VBIOS", "wirewatch_gpu_info", "name", "vbios"),
     Versioned("NIC firmware", "wirewatch_rdma_port_info", "model", "firmware"),
 )
-
 MINORITY_COUNT = (
-    f"count(count by (cluster,node) ({' or '.join(one.odd for one in PARTS)})) "
-    "or count(wirewatch_node_info{HERE}) * 0"
+    f"count(count by (cluster,node) ({' or '.join(one.odd for one in PARTS)})) or "
+    f"count(wirewatch_node_info{{HERE}}) * 0"
 )
 """Nodes with any of them; 0 only where nodes are known."""
-
 VERSIONS = Table(
     "Versions by product",
-    "How many nodes of a product run each version of driver, NCCL (as the probe found it) and firmware. "
-    "Rare ones first; 100 rows at most.",
+    "How many nodes of a product run each version of driver, NCCL (as the probe found it) "
+    "and firmware. Rare ones first; 100 rows at most.",
     (
-        Value("nodes", f"bottomk(100, {' or '.join(one.told(one.nodes) for one in PARTS)})", "none", COUNTED,
-        70),
-        CLUSTER, Label("part", 120), Label("cohort", 0, "product"), Label("release"),
-        Value("share", " or ".join(one.told(one.share) for one in PARTS), "percentunit",
-              NoLimit("in a rollout every share is right for a while"), 80, decimals=0,
-              of="cluster,part,cohort,release"),
+        Value(
+            "nodes", f"bottomk(100, {' or '.join(one.told(one.nodes) for one in PARTS)})", "none", COUNTED, 70
+        ),
+        CLUSTER,
+        Label("part", 120),
+        Label("cohort", 0, "product"),
+        Label("release"),
+        Value(
+            "share",
+            " or ".join(one.told(one.share) for one in PARTS),
+            "percentunit",
+            NoLimit("in a rollout every share is right for a while"),
+            80,
+            decimals=0,
+            of="cluster,part,cohort,release",
+        ),
     ),
     order=(("nodes", False), ("part", False)),
-)  # fmt: skip
+)
 MINORITY = Table(
     "Nodes with a minority version",
-    "Nodes whose version is not the commonest among the nodes of their product; none of them is where two "
-    "are equally "
-    "common. Slow nodes that share one here are a lead. 50 rows at most.",
+    "Nodes whose version is not the commonest among the nodes of their product; none of them "
+    "is where two are equally common. Slow nodes that share one here are a lead. 50 rows at "
+    "most.",
     (
-        Value("nodes alike", f"bottomk(50, {' or '.join(one.told(one.odd, 'node') for one in PARTS)})",
-        "none",
-              COUNTED, 100),
-        CLUSTER, NODE, Label("part", 120), Label("cohort", 0, "product"), Label("release"),
+        Value(
+            "nodes alike",
+            f"bottomk(50, {' or '.join(one.told(one.odd, 'node') for one in PARTS)})",
+            "none",
+            COUNTED,
+            100,
+        ),
+        CLUSTER,
+        NODE,
+        Label("part", 120),
+        Label("cohort", 0, "product"),
+        Label("release"),
     ),
-    order=(("nodes alike", False),), blank=Blank.VERSIONS,
-)  # fmt: skip
+    order=(("nodes alike", False),),
+    blank=Blank.VERSIONS,
+)

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -39,7 +39,8 @@ def many(folder: Path, text: bytes, count: int, interval: float) -> Iterator[Pro
             self.send_header("content-type", "text/plain; version=0.0.4")
             self.send_header("content-length", str(len(text)))
             self.end_headers()
-            self.wfile.write(text)
+            with suppress(BrokenPipeError):  # Prometheus ends, or has waited long enough.
+                self.wfile.write(text)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -16,6 +16,7 @@ from tests.dashboards.watching import answers
 pytestmark = pytest.mark.system
 
 SOON = 150.0
+NODE = "wirewatch-node"
 EVERYTHING = {"cluster": ".*", "node": ".*", "gpu": ".*"}
 MANY = 60
 ROWS, LINES = 50, 40
@@ -47,7 +48,9 @@ def test_on_healthy_nodes_every_panel_has_data_or_says_why_not(rig: Rig) -> None
     def missing() -> list[str]:
         told = list(answers(rig.prometheus, CALM, "calm-1"))
         return [
-            f"{one.board}: {one.panel} {one.series}" for one in told if one.blank is None and not one.full
+            f"{one.board}: {one.panel} {one.series}"
+            for one in told
+            if one.blank in (None, Blank.PROBE) and not one.full
         ]
 
     assert until_empty(missing) == []
@@ -66,10 +69,18 @@ def test_what_may_be_empty_has_data_where_its_reason_does_not_hold(rig: Rig) -> 
 
 def test_on_healthy_nodes_the_reasons_hold(rig: Rig) -> None:
     full = [
-        one for one in answers(rig.prometheus, CALM, "calm-1") if one.blank is not None and any(one.series)
+        one
+        for one in answers(rig.prometheus, CALM, "calm-1")
+        if one.blank not in (None, Blank.PROBE) and any(one.series)
     ]
     # A collector's panel asks for what is beside the failing ones too.
     assert [one.panel for one in full if one.series[0]] == []
+
+
+def test_a_busy_node_shows_no_results_of_probes(rig: Rig) -> None:
+    told = [o for o in answers(rig.prometheus, STORM, "storm-2") if (o.board, o.blank) == (NODE, Blank.PROBE)]
+    assert len(told) == 9
+    assert [one.panel for one in told if one.series[0]] == []
 
 
 def test_each_kind_of_event_happened(rig: Rig) -> None:
