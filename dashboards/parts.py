@@ -21,7 +21,7 @@ class Blank(Enum):
     """
 
     FINDING = "Empty while nothing is wrong."
-    PROBE = "Empty without a fresh probe: busy nodes are not probed, and results are withdrawn after 2 h."
+    PROBE = "Empty without a fresh probe: a busy node is not probed."
     REFUSALS = "Empty while no probe was refused."
     VERSIONS = "Empty while all nodes of a product run the same versions."
     DRIFT = "Empty while no node differs from its baseline."

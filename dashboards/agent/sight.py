@@ -108,11 +108,11 @@ SEES = Row(
                     f"topk(50, ({_LAST} and on ({_OF_ONE}) {_FAILING})) * 1000",
                     "dateTimeFromNow",
                     SINCE,
-                    125,
+                    115,
                 ),
                 CLUSTER,
                 NODE,
-                Label("collector"),
+                Label("collector", 90),
                 Value(
                     "fails/h",
                     f"max by ({_OF_ONE}) (increase(wirewatch_collector_failures_total{{HERE}}[1h]))",

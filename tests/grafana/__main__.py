@@ -26,7 +26,7 @@ OUT = Path(__file__).parents[2] / "docs" / "dashboards"
 WARM = 180.0
 """Seconds that the nodes run before they are drawn, for faults to be confirmed and lines to be long."""
 BACK, STEP = 200.0, 2.0
-COLOURS = 128
+COLOURS = 200
 LARGEST = 300_000
 
 
@@ -75,7 +75,7 @@ def main() -> int:
         for board in BOARDS:
             for scene in SCENES[board.uid]:
                 page = drawn[f"{board.uid} {scene.name}"]
-                wrong += [f"{board.uid}, {scene.name}: {one}" for one in _judged(board, scene, page)]
+                wrong += [f"{board.uid}, {scene.name}: {one}" for one in _judged(board, page)]
         wrong += _kept(Path(folder))
     states = Counter(
         one.state for name, page in drawn.items() if name != "broken" for one in page.panels.values()
@@ -110,7 +110,7 @@ def _put_in(board: dict[str, Any], variables: Variables) -> dict[str, Any]:
     return board
 
 
-def _judged(board: Dashboard, scene: Scene, page: Page) -> Iterator[str]:
+def _judged(board: Dashboard, page: Page) -> Iterator[str]:
     """What is not as it should be: complaints of the page, panels not drawn, other columns."""
     yield from page.complaints
     panels = {panel.title: panel for panel in panels_of(board)}
