@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
-.PHONY: run test check check-ship test-system bench docs rules chart manifests simulation pictures goldens hardware clean
-.PHONY: run test check test-system bench docs rules dashboards simulation pictures screenshots goldens hardware clean
+.PHONY: run test check check-ship test-system bench docs rules dashboards chart manifests simulation pictures screenshots goldens
+.PHONY: hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -82,6 +82,7 @@ chart: $(VENV)/.dev
 # deploy/kubernetes from the chart.
 manifests: chart $(VENV)/.helm
 	$(BIN)/python -m tests.tools.chart.manifests
+
 # dashboards/json from dashboards/*.py.
 dashboards: $(VENV)/.dev
 	$(BIN)/python -m dashboards
@@ -111,5 +112,5 @@ hardware:
 	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m tests.hardware $(PARTS) --out $(OUT) $(if $(NCCL_TESTS),--nccl-tests $(NCCL_TESTS))
 
 clean:
-	rm -rf $(VENV) .venv-torch .venv-ship build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf $(VENV) .venv-torch build tests/grafana/node_modules tests/grafana/build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch .venv-ship build tests/grafana/node_modules tests/grafana/build
+	rm -rf .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
