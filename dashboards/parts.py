@@ -31,6 +31,7 @@ class Blank(Enum):
     ERRORS = "Empty while no error was counted."
     PORTS = "Empty while no port counts errors."
     GPUDIRECT = "Empty while no check fails."
+    WEB = "Empty without a web configuration (`[listen] web_config`)."
     COLLECTOR = "Empty while every collector succeeds."
     LINK_DETAIL = "Empty without `[collectors.nvlink] link_detail = true`."
     LOCKSTEP = "Empty without `[collectors.lockstep] enabled = true` and a job on several GPUs."

@@ -1,7 +1,7 @@
 """Agent: whether the agents see, what they cost, and how politely they probe."""
 
 from dashboards.agent.cost import COST, PROBES
-from dashboards.agent.sight import COLLECTORS, SEES
+from dashboards.agent.sight import COLLECTORS, PORT, SEES
 from dashboards.parts import Dashboard
 from dashboards.shared import events
 
@@ -9,6 +9,6 @@ AGENT = Dashboard(
     "wirewatch-agent",
     "wirewatch / Agent",
     "Whether the agents see, what watching and probing cost, and why no probe ran.",
-    (SEES, COLLECTORS, COST, PROBES),
+    (SEES, COLLECTORS, PORT, COST, PROBES),
     events(often=False),
 )

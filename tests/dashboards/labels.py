@@ -11,6 +11,8 @@ import promql_parser as promql
 
 from wirewatch.core.types import Kind, Metric
 from wirewatch.export import node
+from wirewatch.export.kubernetes import counts as condition
+from wirewatch.export.web import counts as web
 from wirewatch.probes.components import components
 
 TARGET = frozenset({"cluster", "node"})
@@ -29,7 +31,10 @@ class QueryError(Exception):
 @cache
 def catalogue() -> Mapping[str, Metric]:
     """All metrics of the agent by their full name."""
-    families = [*node.METRICS, *(metric for one in components() for metric in one.metrics)]
+    families = [
+        *node.METRICS, *web.METRICS, *condition.METRICS,
+        *(metric for one in components() for metric in one.metrics),
+    ]  # fmt: skip
     return {f"wirewatch_{metric.name}": metric for metric in families}
 
 

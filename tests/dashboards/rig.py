@@ -6,7 +6,7 @@ Each Blank of dashboards/parts.py has its cause somewhere in `storm`.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.daemon.process import Daemon
@@ -105,14 +105,16 @@ set = 782
 
 @dataclass(frozen=True)
 class Machine:
-    """One node. `overlays` by name or as TOML; `stops`: its agent is ended once it has been seen."""
+    """One node. `overlays` by name or as TOML; `stops`: its agent is ended once it has been seen; `web`: it has a
+    web configuration.
+    """
 
     cluster: str
     node: str
     overlays: tuple[str, ...] = ()
     config: str = QUICK
     stops: bool = False
-    labels: dict[str, str] = field(default_factory=dict)
+    web: bool = False
 
 
 MACHINES = (
@@ -124,7 +126,7 @@ MACHINES = (
     ), DETAIL),
     Machine(STORM, "storm-2", (_JOB,), LOCKSTEP),
     Machine(STORM, "storm-3", ("ib-unreadable", "pcie-x8"), stops=True),
-    Machine(STORM, "storm-4", (_NO_SYSFS,)),
+    Machine(STORM, "storm-4", (_NO_SYSFS,), web=True),
 )  # fmt: skip
 
 
@@ -143,7 +145,7 @@ def running(folder: Path, machines: Sequence[Machine] = MACHINES) -> Iterator[Ri
         targets = [
             (
                 daemons[one.node].url.removeprefix("http://"),
-                {"cluster": one.cluster, "node": one.node, **one.labels},
+                {"cluster": one.cluster, "node": one.node},
             )
             for one in machines
         ]
@@ -156,6 +158,9 @@ def _daemon(machine: Machine, folder: Path) -> Daemon:
     home = folder / machine.node
     home.mkdir()
     arguments = ["--replay", "demo-dgx-h200", "--loop"]
+    if machine.web:
+        (home / "web.yml").write_text("{}\n", "utf-8")
+        arguments += ["--web-config", str(home / "web.yml")]
     for number, overlay in enumerate(machine.overlays):
         told = overlay
         if "\n" in overlay:

@@ -9,6 +9,7 @@ from dashboards.build import document
 from dashboards.parts import Dashboard, Label, Matrix, Panel, Series, Table, Text, queries, selected
 from tests.dashboards.grafana import put_in
 from tests.dashboards.labels import QueryError, catalogue, labels_of, metrics_of
+from tests.tools.pages import DOCS
 
 NOWHERE = {"cluster": ".*", "node": ".*", "gpu": ".*"}
 _LABEL = re.compile(r"\{\{(\w+)\}\}")
@@ -34,6 +35,11 @@ LEFT_OUT = {
     "wirewatch_xid_source_info": "which source is a fact of the installation",
     "wirewatch_sxid_events_total": "each becomes a finding",
     "wirewatch_kernel_events_total": "each becomes a finding",
+    "wirewatch_web_config_last_reload_success_timestamp_seconds": "files that nobody changes are read once",
+    "wirewatch_node_condition_status": "Kubernetes only, where kube-state-metrics shows node conditions",
+    "wirewatch_node_condition_last_transition_timestamp_seconds": "as above",
+    "wirewatch_node_condition_last_update_timestamp_seconds": "as above",
+    "wirewatch_node_condition_updates_total": "as above",
     "wirewatch_probe_expected_known": "where nothing is expected there is no ratio",
 }
 """Metrics that no dashboard shows, and why."""
@@ -89,6 +95,14 @@ def test_variables_ask_for_labels_that_there_are(board: Dashboard) -> None:
             assert label == variable["name"]
             found += 1
     assert found == len(board.variables)
+
+
+def test_the_list_of_metrics_is_that_of_the_docs() -> None:
+    """Else a metric could be new and known to no dashboard."""
+    told = (DOCS / "METRICS.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(wirewatch_[a-z0-9_]+)` \| (?:gauge|counter|info) \|", told, re.MULTILINE)
+    assert len(rows) > 100
+    assert set(rows) <= set(catalogue())
 
 
 def test_every_metric_is_shown_or_there_is_a_reason_why_not() -> None:
