@@ -45,7 +45,7 @@ def main() -> int:
         results = Results(played, day.result() if day else Lived((), ()), troubles, time.monotonic() - began)
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "results.json").write_text(as_json(results), "utf-8")
-    if wanted.write:
+    if wanted.write and not results.every_trouble():
         waits = waits_of(shipped_rules())
         (DOCS / "rehearsal.md").write_text(page(results, in_service(waits)), "utf-8")
     return _end(results, folder)
@@ -62,7 +62,7 @@ def _end_all(number: int, _frame: object) -> None:
 def _wanted() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*ALL, []], default=[], metavar="NAME")
-    parser.add_argument("--write", action="store_true", help="docs/rehearsal.md from what came of it")
+    parser.add_argument("--write", action="store_true", help="docs/rehearsal.md, if nothing failed")
     parser.add_argument("--slots", type=int, default=SLOTS * (os.cpu_count() or 1), help="nodes at a time")
     parser.add_argument("--no-day", dest="day", action="store_false", help="without the healthy day")
     wanted = parser.parse_args()

@@ -56,8 +56,11 @@ def fleet(folder: Path, past: Path | None, starting: threading.Semaphore) -> Ite
         files[-1].write_text(file.squeezed(ages), "utf-8")
     with Receiver() as receiver:
         alertmanager = Alertmanager(folder / "alertmanager", receiver.url, SHIPPED / "alertmanager.yml")
-        prometheus = Prometheus(folder / "prometheus", files, alertmanager, squeezed(SCRAPE))
-        with alertmanager, prometheus:
+        with (
+            alertmanager,
+            # Made only when it is sure which port Alertmanager has.
+            Prometheus(folder / "prometheus", files, alertmanager, squeezed(SCRAPE)) as prometheus,
+        ):
             yield Fleet(folder, receiver, prometheus, past, starting)
 
 

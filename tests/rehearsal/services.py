@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,10 +16,12 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+import psutil
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 START, STOP = 60.0, 20.0
+TRIES = 3
 CLUSTER = "rehearsal"
 LOST = frozenset(
     {
@@ -45,21 +48,46 @@ class Service:
         self.program = found
         self.folder = folder
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def arguments(self) -> Sequence[str]:
         raise NotImplementedError
 
     def start(self) -> None:
+        """Start it, and wait until it answers; a port that somebody else took meanwhile is changed."""
+        for _ in range(TRIES):
+            self._spawn()
+            if self._answers():
+                return
+            self.stop()
+            self.port = free_port()
+        raise AssertionError(f"{self.program} does not start: {self.log()}")
+
+    def _spawn(self) -> None:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen([self.program, *self.arguments()], stdout=log, stderr=log)
+
+    def _answers(self) -> bool:
+        """Whether it is ready in time; False as soon as it has ended."""
+        assert self._process is not None
         end = time.monotonic() + START
-        while not self._ready():
-            assert self._process.poll() is None, f"{self.program} has ended: {self.log()}"
-            assert time.monotonic() < end, f"{self.program} is not ready after {START:g} s: {self.log()}"
+        while time.monotonic() < end and self._process.poll() is None:
+            # Whoever else has this port may say that he is ready, too.
+            if self._listens(self._process.pid) and self._ready():
+                return True
             time.sleep(0.05)
+        return False
+
+    def _listens(self, pid: int) -> bool:
+        with suppress(psutil.Error):
+            sockets = psutil.Process(pid).net_connections("tcp")
+            return any(s.status == psutil.CONN_LISTEN and s.laddr.port == self.port for s in sockets)
+        return False
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL to whoever does not heed it."""
