@@ -92,5 +92,6 @@ def test_lengths_of_time_are_spoken() -> None:
     ]  # fmt: skip
 
 
+@OWED
 def test_harmless_ones_are_named_as_such() -> None:
     assert all(f"`{name}`" in COMMITTED for name in HARMLESS)
