@@ -145,16 +145,16 @@ PORT = Row(
     (
         Series(
             "Refused an hour",
-            "Connections and requests that were refused at the port, by reason: TLS, host names, users and tokens, "
-            "limits. A scrape that is refused is missing everywhere else.",
+            "Connections and requests that were refused at the port, by reason: TLS, host names, users "
+            "and tokens, limits. A scrape that is refused is missing everywhere else.",
             (Query(per_hour("wirewatch_web_refused_total{HERE}", "reason"), "{{reason}}"),),
             "none",
             Limits("green", ((1, "orange"),)),
         ),
         Series(
             "Web configurations that hold and could be read",
-            "Of the agents that have one. Where it cannot be read what held before still holds, and certificates "
-            "grow old.",
+            "Of the agents that have one. Where it cannot be read what held before still holds, and "
+            "certificates grow old.",
             (
                 Query(
                     "sum(max by (cluster,node) (wirewatch_web_config_last_reload_success{HERE}))",

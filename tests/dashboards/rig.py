@@ -105,8 +105,9 @@ set = 782
 
 @dataclass(frozen=True)
 class Machine:
-    """One node. `overlays` by name or as TOML; `stops`: its agent is ended once it has been seen; `web`: it has a
-    web configuration.
+    """One node. `overlays` by name or as TOML; `web`: it has a web configuration.
+
+    `stops`: its agent is ended once it has been seen.
     """
 
     cluster: str
