@@ -46,7 +46,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             home.mkdir()
             words = arguments(agent, f"{names[agent]}:9410")
             config = source_of(agent, "/etc/wirewatch/wirewatch.toml").read_text("utf-8")
-            running.enter_context(Daemon(words[1:], home, config))
+            # In its container it listens everywhere, where it answers to any name; here it must be told its own.
+            running.enter_context(Daemon(words[1:], home, f'{config}[listen]\nhosts = ["{agent}"]\n'))
         running.enter_context(_alertmanager(folder, names["alertmanager"]))
         prometheus = running.enter_context(_prometheus(folder))
         yield Stack(prometheus, f"http://{names['alertmanager']}:9093/api/v2/alerts")
