@@ -46,7 +46,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             home.mkdir()
             words = arguments(agent, f"{names[agent]}:9410")
             config = source_of(agent, "/etc/wirewatch/wirewatch.toml").read_text("utf-8")
-            # In its container it listens everywhere, where it answers to any name; here it must be told its own.
+            # In its container it listens everywhere, and answers to any name; here it is told its own.
             running.enter_context(Daemon(words[1:], home, f'{config}[listen]\nhosts = ["{agent}"]\n'))
         running.enter_context(_alertmanager(folder, names["alertmanager"]))
         prometheus = running.enter_context(_prometheus(folder))
