@@ -45,9 +45,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             home = folder / agent
             home.mkdir()
             words = arguments(agent, f"{names[agent]}:9410")
-            config = source_of(agent, "/etc/wirewatch/wirewatch.toml").read_text("utf-8")
-            # In its container it listens everywhere, and answers to any name; here it is told its own.
-            running.enter_context(Daemon(words[1:], home, f'{config}[listen]\nhosts = ["{agent}"]\n'))
+            # In its container it listens everywhere and answers to any name; here it must be told its own.
+            place = words.index("--config")
+            _, file = words[place : place + 2]
+            del words[place : place + 2]
+            config = Path(file).read_text("utf-8") + f'[listen]\nhosts = ["{agent}"]\n'
+            running.enter_context(Daemon(words[1:], home, config))
         running.enter_context(_alertmanager(folder, names["alertmanager"]))
         prometheus = running.enter_context(_prometheus(folder))
         yield Stack(prometheus, f"http://{names['alertmanager']}:9093/api/v2/alerts")
