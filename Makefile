@@ -41,7 +41,7 @@ run: $(VENV)/.run
 # All tests that need nothing but Python packages, in a process per processor, four at most. They start some
 # hundreds of processes, so that compiled modules are kept, whatever the environment says.
 test: $(VENV)/.dev
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not system" -n logical --maxprocesses 4 --dist worksteal \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not system" --ignore tests/system -n logical --maxprocesses 4 --dist worksteal \
 		--cov --cov-report=term:skip-covered
 
 # Style, types, layers.
