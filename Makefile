@@ -60,7 +60,7 @@ test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 	tests/system/packages
 	$(BIN)/python -m pytest -m system
 
-# Every bundled fault and a healthy day through the daemon, Prometheus and Alertmanager, in some eight minutes. NAMES for
+# Every bundled fault and a healthy day through the daemon, Prometheus and Alertmanager, in some fourteen minutes. NAMES for
 # some faults alone, WRITE=--write for docs/rehearsal.md.
 rehearsal: $(VENV)/.dev
 	tests/system/packages
