@@ -145,6 +145,8 @@ def _pip() -> tuple[str, ...]:
     for value in told["global"].values():
         for one in value.split():
             place = Path(one.removeprefix("file://"))
+            # An index in the file system has its files beside it.
+            place = place.parent if one.startswith("file://") else place
             if place.is_absolute() and place.exists():
                 words += ["--volume", f"{place}:{place}:ro"]
     file = PLACE / "pip.conf"
