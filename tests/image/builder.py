@@ -94,8 +94,8 @@ def lock_torch_of_this_machine() -> str:
     """The build of torch that pip finds here, as deploy/image/torch.txt has the one of gigabytes."""
     told = json.loads(
         run(
-            sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps",
-            "--report", "-", *_wanted(),
+            sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report",
+            "-", "torch==2.13.0", "numpy",
         )
     )  # fmt: skip
     lines = []
@@ -105,11 +105,6 @@ def lock_torch_of_this_machine() -> str:
         lines.append(f"{about['name']}=={about['version']} --hash={method}:{value}")
     (_folder() / TORCH).write_text("\n".join(lines) + "\n", "utf-8")
     return TORCH
-
-
-def _wanted() -> Sequence[str]:
-    """What the CPU build of torch needs, without what it shares with the agent."""
-    return ("torch==2.13.0", "numpy", "filelock", "fsspec", "networkx", "sympy", "mpmath")
 
 
 def _folder() -> Path:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.containers import wait
 from tests.image.builder import build, lock_torch_of_this_machine, name
@@ -16,12 +17,18 @@ from tests.image.running import NO_CAPABILITY, Container, get, resident
 
 STOP_MOST = 5.0
 MEMORY = 128 << 20
-DEMO = ("--replay", "demo-dgx-h200", "--loop")
-GLOO = """
+PROBER_MEMORY = "4g"
+"""The chart's limit."""
+CONFIG = "/etc/wirewatch.toml"
+SERVE = ("serve", "--config", CONFIG, "--replay", "demo-dgx-h200", "--loop")
+FOLDERS = """
 [listen]
 socket = "/run/wirewatch/wirewatch.sock"
 [state]
 directory = "/var/lib/wirewatch"
+"""
+"""Told, since a recording has neither socket nor state else."""
+GLOO = """
 [probe]
 prober = "/run/wirewatch/prober.sock"
 engine = "gloo"
@@ -36,10 +43,10 @@ bandwidth = [[1048576, 2]]
 
 
 def serves() -> str:
-    with _folders() as mounts:
+    with _folders(FOLDERS) as mounts:
         port = _port()
         little = ("--memory", str(MEMORY), "--memory-swap", str(MEMORY), *mounts)
-        words = ("serve", *DEMO, "--listen", f"127.0.0.1:{port}")
+        words = (*SERVE, "--listen", f"127.0.0.1:{port}")
         with Container(name("nccl"), little, *words) as agent:
             wait(60, lambda: '"health":"ok"' in get(port, "/health")[1], agent.log)
             text = get(port, "/metrics")[1]
@@ -62,11 +69,21 @@ def serves() -> str:
 def probes() -> str:
     """Agent and prober in two containers: a probe on processors, asked through the socket between them."""
     build("torch", "--build-arg", f"TORCH={lock_torch_of_this_machine()}")
-    with _folders(GLOO) as mounts:
+    with _folders(FOLDERS + GLOO) as mounts:
         port = _port()
-        agent_words = ("serve", "--config", "/etc/wirewatch.toml", *DEMO, "--listen", f"127.0.0.1:{port}")
-        root = ("--user", f"0:{OWN}", "--pid", "host", "--shm-size", "256m", "--memory", "1g", *mounts)
-        asking = ("prober", "--config", "/etc/wirewatch.toml", "--group", OWN)
+        agent_words = (*SERVE, "--listen", f"127.0.0.1:{port}")
+        root = (
+            "--user",
+            f"0:{OWN}",
+            "--pid",
+            "host",
+            "--shm-size",
+            "256m",
+            "--memory",
+            PROBER_MEMORY,
+            *mounts,
+        )
+        asking = ("prober", "--config", CONFIG, "--group", OWN)
         with Container(name("torch"), root, *asking) as prober:
             wait(60, lambda: "asked at" in prober.log(), prober.log)
             with Container(name("nccl"), mounts, *agent_words) as agent:
@@ -88,9 +105,9 @@ def probes() -> str:
 
 def reaps() -> str:
     """As process 1, the agent collects what is left to it."""
-    with _folders() as mounts:
+    with _folders(FOLDERS) as mounts:
         port = _port()
-        with Container(name("nccl"), mounts, "serve", *DEMO, "--listen", f"127.0.0.1:{port}") as agent:
+        with Container(name("nccl"), mounts, *SERVE, "--listen", f"127.0.0.1:{port}") as agent:
             wait(60, lambda: '"health":"ok"' in get(port, "/health")[1], agent.log)
             before = agent.processes()
             first = int(agent.state()["Pid"])
@@ -102,7 +119,7 @@ def reaps() -> str:
             wait(30, lambda: len(agent.processes().keys() - before.keys()) >= len(children), agent.log)
             wait(30, lambda: not _dead(agent), agent.log)
             wait(60, lambda: '"health":"ok"' in get(port, "/health")[1], agent.log)
-    return f"process 1: {len(children)} processes of it killed, started again, none left as a zombie"
+    return f"process 1: its {len(children)} other process killed, started again, none left as a zombie"
 
 
 def _dead(container: Container) -> list[int]:
@@ -119,16 +136,16 @@ def _unprivileged(container: Container, user: str) -> None:
         )
 
 
-def _last(port: int) -> dict[str, object]:
+def _last(port: int) -> dict[str, Any]:
     text = get(port, "/api/v1/probes")[1]
     return (json.loads(text).get("last") or {}) if text else {}
 
 
 @contextmanager
-def _folders(config: str = "") -> Iterator[tuple[str, ...]]:
+def _folders(config: str) -> Iterator[tuple[str, ...]]:
     """Words for podman: folders that the image's user may write to, as a volume is, and a configuration."""
     with tempfile.TemporaryDirectory(prefix="wirewatch-image-") as folder:
-        words: list[str] = ["--env", "RUNTIME_DIRECTORY=/run/wirewatch"]
+        words: list[str] = []
         Path(folder).chmod(0o755)
         for place in ("/run/wirewatch", "/var/lib/wirewatch", "/tmp"):
             here = Path(folder) / place.strip("/").replace("/", "-")
@@ -139,7 +156,7 @@ def _folders(config: str = "") -> Iterator[tuple[str, ...]]:
         file = Path(folder) / "wirewatch.toml"
         file.write_text(config, "utf-8")
         file.chmod(0o644)
-        yield (*words, "--volume", f"{file}:/etc/wirewatch.toml:ro")
+        yield (*words, "--volume", f"{file}:{CONFIG}:ro")
 
 
 def _port() -> int:
