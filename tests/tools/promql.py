@@ -10,6 +10,7 @@ import promql_parser as ast
 
 from wirewatch.export import node
 from wirewatch.export.kubernetes import counts as condition
+from wirewatch.export.web import counts as web
 from wirewatch.probes.components import components
 
 Labels = frozenset[str]
@@ -25,7 +26,7 @@ class BadQueryError(Exception):
 
 def exported() -> dict[str, Labels]:
     """Every series that the daemon exports, as it is scraped, with its labels."""
-    metrics = chain(node.METRICS, condition.METRICS, *(one.metrics for one in components()))
+    metrics = chain(node.METRICS, web.METRICS, condition.METRICS, *(one.metrics for one in components()))
     return {f"wirewatch_{metric.name}": frozenset(metric.labels) | TARGET for metric in metrics}
 
 
