@@ -118,9 +118,11 @@ def test_what_was_seen_before_something_hung_counts(tmp_path: Path) -> None:
     config = tmp_path / "wirewatch.toml"
     config.write_text("[policy.nvlink]\nconfirm = 1\n", "utf-8")
     options = ("--replay", "demo-dgx-h200", *overlay(tmp_path, down, hangs), "--config", str(config))
-    done = check(*options, *LATER)
+    # All the rest must be seen before the deadline, on a busy machine too.
+    long = 3 * LONG
+    done = check(*options, "--deadline", f"{long:g}s")
     assert (done.code, done.line.split()[:2]) == (2, ["FAILED", "nvlink.link_down"])
-    assert done.seconds < LONG + SLACK
+    assert done.seconds < long + SLACK
 
 
 def test_one_that_is_stopped_gives_no_verdict_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("often")
 def test_a_new_allocation_ends_the_probe(rig: Rig) -> None:
-    told: Iterator[str | None] = iter([None, None, "pod default/train was given GPUs: GPU-1"])
+    told: Iterator[str | None] = chain([None, None], repeat("pod default/train was given GPUs: GPU-1"))
     began = time.monotonic()
     probed = rig.run("silent", allocations=lambda: next(told))
     assert time.monotonic() - began < 4

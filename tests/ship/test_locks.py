@@ -72,6 +72,13 @@ def test_the_dockerfile_says_the_version_of_the_project() -> None:
     assert f"\nARG VERSION={version}\n" in (ROOT / "Dockerfile").read_text("utf-8")
 
 
+def test_the_base_is_an_argument_with_a_version_that_the_project_knows() -> None:
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    assert re.search(r"^ARG BASE=docker\.io/library/python:3\.1[1-3]-slim-[a-z]+$", text, re.MULTILINE)
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE))
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) <= stages | {"${BASE}"}
+
+
 def test_the_dockerfile_installs_every_lock_and_nothing_else() -> None:
     text = (ROOT / "Dockerfile").read_text("utf-8")
     assert set(re.findall(r"deploy/image/([a-z]+)\.txt", text)) == set(LOCKS)
