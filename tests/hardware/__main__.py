@@ -7,8 +7,10 @@ fails or a part could not be done. A command of 10 minutes holds `cost` alone, o
 or `release`, or `probe faults`, or `preempt`, or `straggler`; these four want several GPUs, and `probe` wants
 nccl-tests. `lockstep` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
+`prober` needs root, and files of ours and of Python that every user may read.
 
-WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover` and `release` try the kit without GPUs.
+WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover`, `release` and `prober` try the kit
+without GPUs; `prober` then probes processors, by engine gloo of torch, and nobody comes to them.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from tests.hardware.kit import Report
 
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
-    "straggler", "lockstep",
+    "straggler", "lockstep", "prober",
 )  # fmt: skip
 
 

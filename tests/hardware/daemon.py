@@ -38,11 +38,15 @@ def every(seconds: float, *, link_detail: bool, probe: str = NO_PROBE) -> str:
 
 
 class Daemon:
-    """One run of `wirewatch serve`; ready when entered, gone when left."""
+    """One run of `wirewatch serve`; ready when entered, gone when left.
 
-    def __init__(self, config: str, *, verbose: bool = False) -> None:
+    `user`: number of the user and group that it runs as, which takes root; None for ours.
+    """
+
+    def __init__(self, config: str, *, verbose: bool = False, user: int | None = None) -> None:
         self._config = config
         self._verbose = verbose
+        self._user = user
         self._folder = tempfile.TemporaryDirectory(prefix="wirewatch-kit-")
         self._log = Path(self._folder.name) / "log"
         self.port = 0
@@ -57,10 +61,13 @@ class Daemon:
         loud = ["-v"] if self._verbose else []
         command = [sys.executable, "-m", "wirewatch", *loud, "serve", "--config", str(file)]
         command += ["--listen", f"127.0.0.1:{self.port}", *shlex.split(os.environ.get(SERVE, ""))]
+        if self._user is not None:
+            os.chown(self._folder.name, self._user, self._user)
         self.started = time.monotonic()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, user=self._user, group=self._user,
+                extra_groups=None if self._user is None else (),
                 env={**os.environ, "STATE_DIRECTORY": f"{self._folder.name}/state"},
             )  # fmt: skip
         try:

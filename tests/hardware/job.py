@@ -24,10 +24,12 @@ class Job:
     """A module of `tests.hardware.jobs`: prints READY, works, and ends when its standard input closes.
 
     It prints to a file: a pipe that nobody empties would stop it in the middle of a measurement.
+    `user`: number of the user and group that it runs as, which takes root; None for ours.
     """
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, user: int | None = None) -> None:
         self._name = module
+        self._user = user
         self._command = [sys.executable, "-m", f"tests.hardware.jobs.{module}", *arguments]
         self._folder = tempfile.TemporaryDirectory(prefix="wirewatch-kit-")
         self._out = Path(self._folder.name) / "out"
@@ -37,8 +39,9 @@ class Job:
     def __enter__(self) -> Self:
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=NO_MULTICAST | os.environ
-            )
+                self._command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=NO_MULTICAST | os.environ,
+                user=self._user, group=self._user, extra_groups=None if self._user is None else (),
+            )  # fmt: skip
         return self
 
     def __exit__(

@@ -159,9 +159,12 @@ def told(probed: Probed) -> dict[str, Any]:
 
 
 def command(
-    *arguments: str, changes: Mapping[str, str] | None = None, within: float = COMMAND_WITHIN
-) -> tuple[int, dict[str, Any], float]:
+    *arguments: str, changes: Mapping[str, str] | None = None, within: float = COMMAND_WITHIN,
+    user: int | None = None,
+) -> tuple[int, dict[str, Any], float]:  # fmt: skip
     """`wirewatch probe --json`: exit status, document, seconds; its state goes to a folder of its own.
+
+    `user`: number of the user and group that it runs as, which takes root; None for ours.
 
     Raises:
         KitError: it took too long or printed something else.
@@ -169,11 +172,14 @@ def command(
     line = [sys.executable, "-m", "wirewatch", "probe", "--json", *arguments]
     with tempfile.TemporaryDirectory(prefix="wirewatch-kit-") as folder:
         around = {**os.environ, "STATE_DIRECTORY": folder, **(changes or {})}
+        if user is not None:
+            os.chown(folder, user, user)
         began = time.monotonic()
         try:
             done = subprocess.run(
-                line, capture_output=True, text=True, timeout=within, check=False, env=around
-            )
+                line, capture_output=True, text=True, timeout=within, check=False, env=around,
+                user=user, group=user, extra_groups=None if user is None else (),
+            )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise KitError(f"{' '.join(line[1:])}: {error}") from error
         seconds = time.monotonic() - began

@@ -65,6 +65,27 @@ def memory(pid: int) -> dict[str, int]:
     return {"pss": kib["Pss"] * 1024, "rss": kib["Rss"] * 1024, "private": private * 1024}
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Who a process is: its parent, user and groups by number, effective capabilities, bytes resident."""
+
+    parent: int
+    user: int
+    groups: frozenset[int]
+    capabilities: int
+    resident: int
+
+
+def standing(pid: int) -> Standing:
+    """Raises OSError when there is no such process."""
+    lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
+    told = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+    groups = frozenset(map(int, [told["Gid"][1], *told["Groups"]]))
+    # A process that has ended and is not waited for has no memory any more.
+    resident = int(told.get("VmRSS", ["0"])[0]) * 1024
+    return Standing(int(told["PPid"][0]), int(told["Uid"][1]), groups, int(told["CapEff"][0], 16), resident)
+
+
 def alive(pid: int) -> bool:
     """Whether it runs; a zombie does not."""
     try:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.simulation.fit import around, fit, likeliest, modelled, scales
-from tests.simulation.healthy import FILE, Run, compact, healthy, runs
+from tests.simulation.healthy import FILE, Run, compact, healthy, runs, unit
 from tests.simulation.noise import (
     FREEDOM,
     RHO,
@@ -33,6 +33,10 @@ from wirewatch.verdict.straggler.signals import Resource, Unit
 REAL = healthy()
 SCALES = scales(fit(REAL))
 SEED = "tests"
+OUTSIDE = 10.0
+"""Spreads from which on a value is outside all that the model draws."""
+NEAR_MISS = 54
+"""The probe of the last run that has such a value."""
 
 
 def chance(seed: int = 1) -> Random:
@@ -68,8 +72,8 @@ def test_offsets_are_stable_and_of_each_unit() -> None:
     first, second = islice(probes(chance(), 4, quiet), 2)
     assert list(first.rates) == list(units(4))
     assert len(set(first.rates.values())) == 20
-    for unit, rate in first.rates.items():
-        assert second.rates[unit] == pytest.approx(rate, rel=1e-6)
+    for one, rate in first.rates.items():
+        assert second.rates[one] == pytest.approx(rate, rel=1e-6)
 
 
 def test_a_fault_slows_what_it_is_of() -> None:
@@ -153,10 +157,27 @@ def test_the_real_probes_have_no_finding() -> None:
     assert found == Alarms(sum(len(run.at) for run in REAL), 0, 0, 0)
 
 
-def test_the_models_tail_is_no_lighter_than_what_was_measured() -> None:
-    for one in fit(REAL):
+def test_the_models_tail_is_no_lighter_than_what_was_measured_but_for_one_value() -> None:
+    """The one is a near miss of copies within a GPU, which the model does not draw; the page tells it."""
+    scale = scales(fit(REAL))
+    far = {
+        (one.name, number): value
+        for run in REAL
+        for one in (around(name, rates) for name, rates in run.rates.items())
+        for number, value in enumerate(one.values)
+        if abs(value) > OUTSIDE * scale[unit(one.name).resource]
+    }
+    assert far == {("memory 0", NEAR_MISS): pytest.approx(math.log1p(-0.0589), abs=1e-4)}
+    *others, last = REAL
+    for one in fit([*others, without(last, NEAR_MISS)]):
         assert one.far <= modelled(50_000), one.resource
         assert one.freedom >= FREEDOM, one.resource
+
+
+def without(run: Run, number: int) -> Run:
+    """All probes of a run but that one."""
+    rates = {name: [*told[:number], *told[number + 1 :]] for name, told in run.rates.items()}
+    return Run([*run.at[:number], *run.at[number + 1 :]], rates)
 
 
 def test_the_page_tells_the_noise_and_the_count_of_the_real_probes() -> None:
