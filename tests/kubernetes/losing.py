@@ -1,0 +1,103 @@
+"""The API server goes away for a minute, and the node breaks meanwhile."""
+
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.kubernetes.cluster import Cluster, Pod, settled
+from tests.kubernetes.image import OVERLAY
+from tests.kubernetes.shell import until
+from tests.kubernetes.telling import is_now, seconds
+
+AWAY = 60.0
+FROM = 60
+"""Seconds after the recording began to play at which the fault is there."""
+LATE = f"""
+about = "GPU 5 loses NVLink 3, once somebody has looked away"
+
+[[change]]
+port = "nvml"
+match = "gpu5/Field(165,3)"
+from = {FROM}
+set = 0
+"""
+PLACE = "/run/wirewatch/late.toml"
+"""On the node and in the agent's container: the chart's folder for a gate."""
+MOST_REQUESTS = 8
+"""2 s, twice as long each time, half of it chance, give six in a minute at the least waits; one was due anyway."""
+REFUSED = 'wirewatch_node_condition_updates_total{result="unreachable"}'
+WANTED = 'wirewatch_node_condition_status{status="false"}'
+
+
+@dataclass(frozen=True)
+class Minute:
+    """What was seen while the API server was away: Unix and other seconds."""
+
+    began: float
+    ended: float
+    worst: float
+    asked: int
+    requests: float
+    cpu: float
+
+
+def api_server_away(cluster: Cluster) -> str:
+    with open(PLACE, "w", encoding="utf-8") as file:  # noqa: PTH123 - no folder of ours
+        file.write(LATE)
+    cluster.upgrade(
+        agent={"env": {OVERLAY: PLACE}},
+        config={"collectors": {"nvlink": {"interval": 5}}, "kubernetes": {"condition_failed_after": 15}},
+    )
+    pod = settled(cluster)
+    assert is_now(cluster, "True")
+    started, usual = seconds(pod.started("agent")), _usual_cpu(pod)
+    while time.time() < started + FROM - 10:
+        assert pod.health()["health"] == "ok"
+        time.sleep(0.5)
+    cluster.programs.stop("kube-apiserver", signal.SIGKILL)
+    minute = _look(pod)
+    assert pod.metrics()[WANTED] == 1, "the node broke while nobody could be told"
+    cluster.plane.start_api_server()
+    up = time.time()
+    told = until("the condition is False", lambda: is_now(cluster, "False"), 120)
+    arrived = time.time() - up
+    assert minute.began < seconds(told["lastTransitionTime"]) <= minute.ended, told
+    assert "GPU 5 link 3" in told["message"], told
+    assert 1 <= minute.requests <= MOST_REQUESTS, minute
+    assert minute.cpu < 2 * usual + 1, (minute, usual)
+    after = settled(cluster)
+    assert (after.name, after.restarts()) == (pod.name, 0)
+    log = after.log("agent")
+    assert log.count("is not written, and tried again") == 1, log
+    assert "the API server takes it again" in log
+    return (
+        f"killed for {minute.ended - minute.began:.0f} s: the agent answered all of {minute.asked} questions, the slowest in "
+        f"{1000 * minute.worst:.0f} ms, tried {minute.requests:.0f} times, logged it once, and used {minute.cpu:.1f} s of processor "
+        f"({usual:.1f} s in the minute before); the link that died meanwhile came {arrived:.0f} s after the API server, "
+        "False since when it was so; no restart"
+    )
+
+
+def _usual_cpu(pod: Pod) -> float:
+    """Seconds of processor in a minute, by fifteen of its seconds."""
+    before = pod.cpu_seconds("agent")
+    time.sleep(15)
+    return 4 * (pod.cpu_seconds("agent") - before)
+
+
+def _look(pod: Pod) -> Minute:
+    began, worst, asked = time.time(), 0.0, 0
+    requests, cpu = _refused(pod.metrics()), pod.cpu_seconds("agent")
+    while time.time() < began + AWAY:
+        for path in ("/readyz", "/livez", "/metrics"):
+            once = time.monotonic()
+            assert pod.ask(path)[0] == 200
+            worst, asked = max(worst, time.monotonic() - once), asked + 1
+        time.sleep(1)
+    counted = _refused(pod.metrics()) - requests
+    return Minute(began, time.time(), worst, asked, counted, pod.cpu_seconds("agent") - cpu)
+
+
+def _refused(metrics: Mapping[str, float]) -> float:
+    return metrics[REFUSED]
