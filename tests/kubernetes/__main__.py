@@ -1,4 +1,4 @@
-"""`make e2e-kubernetes`: the chart on a real control plane and a real kubelet; writes docs/e2e-kubernetes.md.
+"""`make e2e-kubernetes`: the chart on a real kubelet; writes docs/e2e-kubernetes.md.
 
 As root. Programs are built and images made first; the rest runs in namespaces of its own (enclosure.py).
 """
@@ -137,15 +137,17 @@ Last result of `make e2e-kubernetes`, {day}: all steps passed, in {seconds:.0f} 
 
 
 ABOUT = """\
-API server, controllers, scheduler and kubelet are Debian's source package, built here; etcd, containerd, runc, the bridge of the pods and
-Prometheus are Debian's. The image is the Dockerfile's target `agent`; in the place of the driver, which is not there, its entry point adds
-the recording demo-dgx-h200 for agent and prober, and nothing else. The chart's values are its defaults but for the image's name, `gpu.via=none`,
-`gate.hostPath`, `cluster`, the ServiceMonitor and the PrometheusRule, and shorter waits in `config`; `condition_failed_after` is the default until
+API server, controllers, scheduler and kubelet are Debian's source package, built here; etcd, containerd, runc,
+the bridge of the pods and Prometheus are Debian's. The image is the Dockerfile's target `agent`; in the place of
+the driver, which is not there, its entry point adds the recording demo-dgx-h200 for agent and prober, and nothing
+else. The chart's values are its defaults but for the image's name, `gpu.via=none`, `gate.hostPath`, `cluster`, the
+ServiceMonitor, the PrometheusRule, and shorter waits in `config`; `condition_failed_after` is the default until
 the API server goes away.
 
-Not shown here: GPUs and NCCL (docs/hardware), more than one node, Kubernetes newer than 1.20, so neither Pod Security levels nor the
-ValidatingAdmissionPolicy, which tests hold against its schema and an implementation of CEL; the operator of Prometheus, whose part
-(from ServiceMonitor to configuration) the test does.
+Not shown here: GPUs and NCCL ([hardware](hardware/README.md)), more than one node, Kubernetes newer than 1.20, so
+neither Pod Security levels nor the ValidatingAdmissionPolicy, which tests hold against its schema and evaluate
+with an implementation of CEL; the operator of Prometheus, whose part (from ServiceMonitor to configuration) the
+test does.
 """
 
 

@@ -202,4 +202,9 @@ def _lines(file: Path) -> list[str]:
 
 def settled(cluster: Cluster) -> Pod:
     """The pod, once it is Ready."""
-    return until("the pod is Ready", lambda: (lambda pod: pod if pod.ready() else None)(cluster.pod()), 90)
+
+    def ready() -> Pod | None:
+        pod = cluster.pod()
+        return pod if pod.ready() else None
+
+    return until("the pod is Ready", ready, 90)

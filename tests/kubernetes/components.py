@@ -45,7 +45,7 @@ def programs() -> Path:
 
 
 def _source(work: Path) -> Path:
-    """Debian's source package `kubernetes`, which is the whole of upstream's tree; apt's own lists are left as they are."""
+    """Debian's source package `kubernetes`, the whole of upstream's tree; apt's own lists stay as they are."""
     (where,) = mirror() or ("http://deb.debian.org/debian",)
     (work / "lists" / "partial").mkdir(parents=True)
     (work / "sources.list").write_text(f"deb-src [signed-by={_KEYS}] {where} {SUITE} main\n", "utf-8")

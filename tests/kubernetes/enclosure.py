@@ -1,7 +1,8 @@
 """A machine of its own as far as the kernel gives one: namespaces of mounts, network and processes.
 
-What a control plane and a kubelet start, mount and configure ends with them, however the run ends. Control groups and the
-kernel's settings are of the whole machine: the first are made below one name and removed, the others put back.
+What a control plane and a kubelet start, mount and configure ends with them, however the run ends. Control
+groups and the kernel's settings are of the whole machine: the first are made below one name and removed, the
+others put back.
 """
 
 import os
@@ -20,7 +21,7 @@ GROUP = "wirewatch-e2e-kubernetes"
 NODE_ADDRESS = "10.201.0.1"
 SERVICES = "10.201.96.0/24"
 API_ADDRESS = "10.201.96.1"
-"""The first of the services' addresses, which pods are told: an address of the node itself, so that no proxy is needed."""
+"""The first of the services' addresses, which pods are told; one of the node itself, so without a proxy."""
 _KERNEL = (
     "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
@@ -36,7 +37,7 @@ def home() -> Path:
 
 
 def enclosed(module: str) -> int:
-    """Run a module as the first process of new namespaces; its exit status. Leaves nothing of it on the machine."""
+    """Run a module as the first process of new namespaces; its exit status. Leaves nothing of it behind."""
     folder = home()
     # Of a run that was killed.
     _remove(folder)

@@ -46,7 +46,7 @@ def gate_shuts(cluster: Cluster) -> str:
 
 
 def _job(name: str) -> Document:
-    """The example's first Job with images that are here, without GPUs that no device plugin gives, and tried once."""
+    """The example's first Job with images that are here, without GPUs, which nobody gives; tried once."""
     job = copy.deepcopy(of_kind(read(KUBERNETES / "examples" / "gate-init-container.yaml"), "Job")[0])
     job["metadata"]["name"] = name
     # Of Kubernetes 1.26: this API server does not know it, and what it would count is not tried.

@@ -1,4 +1,4 @@
-"""The product's image with a recording in the place of the driver, and the image of a pod's first container."""
+"""The product's image with a recording in the place of the driver, and that of a pod's first container."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ OVERLAY = "WIREWATCH_E2E_OVERLAY"
 RECORDING = "demo-dgx-h200"
 _ENTRY = f"""\
 #!/bin/sh
-# These machines have no GPU: agent and prober play a recording. Nothing else is changed, also not what the chart tells them.
+# There is no GPU: agent and prober play a recording. Nothing else of what the chart tells them changes.
 case "$1" in
 serve | prober) set -- "$@" --replay {RECORDING} --loop ${{{OVERLAY}:+--overlay "${OVERLAY}"}} ;;
 esac

@@ -7,9 +7,9 @@ from tests.kubernetes.cluster import Cluster, Pod, settled
 from tests.kubernetes.image import REPOSITORY, TAG
 from tests.kubernetes.node import NAME as NODE
 from tests.kubernetes.shell import until
+from tests.system.matrix import Values
 from tests.tools.chart.helm import NAME
 from tests.tools.chart.made import CHART, ROOT
-from tests.system.matrix import Values
 
 OURS: Values = {
     "image": {"repository": REPOSITORY, "tag": TAG, "pullPolicy": "Never"},
@@ -108,13 +108,13 @@ def unprivileged(cluster: Cluster) -> str:
 
 
 def _mounted(pod: Pod) -> None:
-    """What is there of the node is not to be written to, but for state and sockets; the token is not the prober's."""
+    """What is there of the node cannot be written to, but state and sockets; the token is not the prober's."""
     for place in ("/sys/class", "/sys/bus", "/sys/devices"):
         assert "Read-only file system" in pod.attempt("agent", "touch", f"{place}/x").stderr, place
     for place in ("/var/lib/wirewatch", "/run/wirewatch"):
         pod.do("agent", "sh", "-c", f"touch {place}/x && rm {place}/x")
-    token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    assert pod.attempt("agent", "test", "-s", token).returncode == 0
+    credentials = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert pod.attempt("agent", "test", "-s", credentials).returncode == 0
     assert pod.attempt("prober", "test", "-e", "/var/run/secrets").returncode == 1
     assert pod.attempt("prober", "test", "-w", "/var/log/pods").returncode == 1
 

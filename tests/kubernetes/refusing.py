@@ -1,4 +1,4 @@
-"""What the chart's account may do, and what it may not: with the very token that the agent's container holds."""
+"""What the chart's account may do and what not, with the very token that the agent's container holds."""
 
 import json
 import ssl
@@ -76,12 +76,12 @@ def refused(cluster: Cluster) -> str:
     assert set(got.values()) == {403}, got
     given = {told: asking.status(method, path, body) for told, method, path, body in ALLOWED}
     assert set(given.values()) == {200}, given
-    assert asking.status("GET", f"{_NODE}/{NODE}", None, token="x") == 401
+    assert asking.status("GET", f"{_NODE}/{NODE}", None, bearer="x") == 401
     cluster.kubectl("delete", "node", OTHER)
     assert cluster.get("node", NODE)["spec"].get("unschedulable") is None
     return (
         f"allowed (200): {', '.join(given)}; refused (403): {', '.join(got)}. "
-        "The second is RBAC's limit; the admission policy that confines it needs Kubernetes 1.30, and was not run here"
+        "The second is RBAC's limit; the admission policy that confines it needs Kubernetes 1.30: not run here"
     )
 
 
@@ -92,9 +92,9 @@ class Asking:
         self._token, self._pod = token, pod
         self._tls = ssl.create_default_context(cafile=cluster.plane.ca)
 
-    def status(self, method: str, path: str, body: object, token: str = "") -> int:
+    def status(self, method: str, path: str, body: object, bearer: str = "") -> int:
         """Of the answer; a body that is a name is who is impersonated."""
-        headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {bearer or self._token}", "Content-Type": "application/json"}
         if method == "PATCH":
             headers["Content-Type"] = "application/strategic-merge-patch+json"
         if isinstance(body, str):

@@ -1,4 +1,4 @@
-"""Debian's Prometheus scrapes as the chart's ServiceMonitor says: without the operator, what it would write is written here."""
+"""Debian's Prometheus scrapes as the chart's ServiceMonitor says; what the operator would write is written here."""
 
 import json
 import re
@@ -46,8 +46,8 @@ def scraped(cluster: Cluster) -> str:
     assert query('ALERTS{alertname="WirewatchTargetUnlabelled"}') == []
     groups = sum(len(one["spec"]["groups"]) for one in rules)
     return (
-        f"Prometheus found the pod by the Service, asked {found['instance']}, and by the ServiceMonitor's relabelings "
-        f"labelled it {', '.join(f'{name}={value}' for name, value in LABELS.items())}; "
+        f"Prometheus found the pod by the Service, asked {found['instance']}, and by the ServiceMonitor's "
+        f"relabelings labelled it {', '.join(f'{name}={value}' for name, value in LABELS.items())}; "
         f"it takes the PrometheusRule's {groups} groups"
     )
 
@@ -63,7 +63,7 @@ def query(text: str) -> list[Mapping[str, str]]:
 
 
 def _configuration(cluster: Cluster, monitor: Mapping[str, Any]) -> dict[str, object]:
-    """What the operator makes of a ServiceMonitor: endpoints of services by label and name of the port, then its relabelings."""
+    """What the operator makes of it: endpoints of services by label, the port by name, then its relabelings."""
     (endpoint,) = monitor["spec"]["endpoints"]
     selected = [
         {
