@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
 .PHONY: run test check check-ship test-system bench docs rules dashboards chart manifests simulation pictures screenshots \
-	rehearsal goldens e2e-systemd hardware clean
+	rehearsal goldens locks e2e-image e2e-systemd hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,10 @@ $(VENV)/.browser: pyproject.toml | $(BIN)/python
 
 $(VENV)/.simulation: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[simulation]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.lock: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[lock]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.helm: pyproject.toml tests/system/helm.txt | $(BIN)/python
@@ -110,6 +114,15 @@ pictures: $(VENV)/.dev $(VENV)/.browser
 # The golden /metrics files, after a change that was meant.
 goldens: $(VENV)/.dev
 	WIREWATCH_GOLDENS=write $(BIN)/python -m pytest -q tests/goldens tests/export/page/test_states.py
+
+# deploy/image/*.txt, what the image installs with its hashes: the newest versions that pyproject.toml and constraints.in leave.
+locks: $(VENV)/.lock
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m tests.tools.locks
+
+# The Dockerfile built and its images run: root, and Debian's podman, buildah, runc and mmdebstrap. Two minutes, five the
+# first time; writes docs/e2e-image.md. STEPS for some alone, without the page.
+e2e-image: $(VENV)/.dev $(VENV)/.lock
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m tests.image $(STEPS)
 
 # The unit of deploy/systemd under a real systemd in a container: root, and Debian's podman, buildah, runc and mmdebstrap.
 # Two minutes, five the first time; writes docs/e2e-systemd.md.

@@ -50,14 +50,13 @@ def source_of(service: str, target: str) -> Path:
 
 
 def agents() -> list[str]:
-    return [name for name, service in services().items() if service["image"].startswith("python:")]
+    return [name for name, service in services().items() if "build" in service]
 
 
 def arguments(agent: str, listen: str) -> list[str]:
     """What `wirewatch` is started with there, listening elsewhere; files by their place in the repository."""
-    script: str = services()[agent]["command"][-1]
-    line = script.replace("\\\n", " ").split("exec wirewatch ")[1]
-    words = line.replace("$$FAULTS", services()[agent]["environment"]["FAULTS"]).split()
+    command: list[str] = services()[agent]["command"]
+    words = [word for one in command for word in one.split("=", 1)]
     words[words.index("--listen") + 1] = listen
     words[words.index("--config") + 1] = str(source_of(agent, words[words.index("--config") + 1]))
     return words

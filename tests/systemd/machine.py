@@ -2,13 +2,13 @@
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
+
+from tests.containers import LIMITS, attempt, debian, needs, podman, run, store
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "e2e-systemd"
@@ -30,70 +30,36 @@ systemctl enable wirewatch
 """The page's own steps, but for where the packages come from."""
 
 
-def run(*command: str, seconds: float = 600, **environment: str) -> str:
-    """Standard output of a command that must succeed."""
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def storage() -> tuple[str, ...]:
-    return ("--storage-driver", "overlay", "--root", f"{BUILD}/store", "--runroot", f"{BUILD}/run")
-
-
 def build() -> None:
     """The image, of Debian's packages and this checkout; what does not change is kept between runs."""
-    missing = [tool for tool in NEEDED if shutil.which(tool) is None]
-    assert not missing, f"not installed: {', '.join(missing)}"
-    wheels, base = BUILD / "wheels", BUILD / "base.tar"
+    needs(*NEEDED)
+    wheels = BUILD / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     for old in wheels.glob("wirewatch-*.whl"):
         old.unlink()
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(wheels), str(ROOT))
-    if not base.exists():
-        packages = "systemd,systemd-sysv,python3,python3-venv"
-        fresh = BUILD / "base.new.tar"
-        run("mmdebstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(fresh), *mirror())
-        fresh.rename(base)
-    container = run("buildah", *storage(), "from", "scratch").strip()
+    base = debian(BUILD, "systemd", "systemd-sysv", "python3", "python3-venv")
+    container = run("buildah", *store(BUILD), "from", "scratch").strip()
     try:
         for what, where in ((base, "/"), (wheels, "/wheels"), (ROOT / "deploy/systemd", "/deploy")):
-            run("buildah", *storage(), "add", "--quiet", container, str(what), where)
+            run("buildah", *store(BUILD), "add", "--quiet", container, str(what), where)
         chroot = ("run", "--isolation", "chroot", container, "--", "sh", "-c", INSTALL)
-        run("buildah", *storage(), *chroot)
-        run("buildah", *storage(), "config", "--cmd", "/sbin/init", container)
-        run("buildah", *storage(), "commit", "--quiet", container, IMAGE)
+        run("buildah", *store(BUILD), *chroot)
+        run("buildah", *store(BUILD), "config", "--cmd", "/sbin/init", container)
+        run("buildah", *store(BUILD), "commit", "--quiet", container, IMAGE)
     finally:
-        run("buildah", *storage(), "rm", container)
-
-
-def mirror() -> tuple[str, ...]:
-    """Where this machine has its packages from."""
-    sources = Path("/etc/apt/sources.list.d/debian.sources")
-    if not sources.exists():
-        return ()
-    lines = sources.read_text("utf-8").splitlines()
-    return tuple(line.split()[1] for line in lines if line.startswith("URIs:"))[:1]
+        run("buildah", *store(BUILD), "rm", container)
 
 
 class Machine:
     """Runs while its block does."""
 
     def __enter__(self) -> Self:
-        podman = ("podman", *storage(), "--cgroup-manager", "cgroupfs", "--runtime", "runc")
-        self._podman = podman
+        self._podman = podman(BUILD)
         self._name = f"wirewatch-e2e-{os.getpid()}"
         run(
-            *podman, "run", "--detach", "--name", self._name, "--systemd=always", "--privileged",
-            "--no-healthcheck", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "--network",
-            "none", IMAGE,
+            *self._podman, "run", "--detach", "--name", self._name, "--systemd=always", "--privileged",
+            "--no-healthcheck", *LIMITS, "--network", "none", IMAGE,
         )  # fmt: skip
         return self
 
@@ -105,10 +71,7 @@ class Machine:
 
     def attempt(self, *command: str) -> int:
         """The exit status."""
-        done = subprocess.run(
-            [*self._podman, "exec", self._name, *command], capture_output=True, timeout=120, check=False
-        )
-        return done.returncode
+        return attempt(*self._podman, "exec", self._name, *command, seconds=120).returncode
 
     def write(self, path: str, text: str) -> None:
         self.do("python3", "-c", f"import pathlib as p; p.Path({path!r}).write_text({text!r})")
