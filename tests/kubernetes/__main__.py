@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import helm_python
 
+from tests.containers import run
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.components import cache, programs
 from tests.kubernetes.enclosure import enclosed, home, settle_in
@@ -25,8 +27,8 @@ from tests.kubernetes.keeping import repaired, rolled_back, uninstalled
 from tests.kubernetes.losing import api_server_away
 from tests.kubernetes.refusing import refused
 from tests.kubernetes.scraping import scraped
-from tests.kubernetes.shell import ROOT, run
 from tests.kubernetes.telling import healthy, turns_false
+from tests.tools.chart.made import ROOT
 
 PAGE = ROOT / "docs" / "e2e-kubernetes.md"
 NEEDED = (
@@ -34,14 +36,17 @@ NEEDED = (
     "openssl", "iptables",
 )  # fmt: skip
 STEPS: tuple[Callable[[Cluster], str], ...] = (
-    node_ready, installed, unprivileged, kubelet_asked, answers, scraped, probed, healthy, refused, gate_opens,
-    turns_false, gate_shuts, rolled_back, repaired, api_server_away, uninstalled,
+    node_ready, installed, unprivileged, kubelet_asked, answers, scraped, probed, healthy, refused,
+    gate_opens, turns_false, gate_shuts, rolled_back, repaired, api_server_away, uninstalled,
 )  # fmt: skip
 
 
 def main(words: Sequence[str]) -> int:
     if "--inside" in words:
         return inside()
+    if "--images" in words:
+        archives(images())
+        return 0
     if problem := wrong():
         print(f"e2e-kubernetes: {problem}", file=sys.stderr)
         return 78
@@ -49,7 +54,8 @@ def main(words: Sequence[str]) -> int:
     programs()
     built = time.monotonic()
     print(f"programs: {built - began:.0f} s", flush=True)
-    archives(images())
+    # What buildah mounts ends with it.
+    subprocess.run(["unshare", "--mount", sys.executable, "-m", "tests.kubernetes", "--images"], check=True)
     print(f"images: {time.monotonic() - built:.0f} s", flush=True)
     return enclosed("tests.kubernetes")
 
@@ -137,17 +143,17 @@ Last result of `make e2e-kubernetes`, {day}: all steps passed, in {seconds:.0f} 
 
 
 ABOUT = """\
-API server, controllers, scheduler and kubelet are Debian's source package, built here; etcd, containerd, runc,
-the bridge of the pods and Prometheus are Debian's. The image is the Dockerfile's target `agent`; in the place of
-the driver, which is not there, its entry point adds the recording demo-dgx-h200 for agent and prober, and nothing
-else. The chart's values are its defaults but for the image's name, `gpu.via=none`, `gate.hostPath`, `cluster`, the
-ServiceMonitor, the PrometheusRule, and shorter waits in `config`; `condition_failed_after` is the default until
-the API server goes away.
+API server, controllers, scheduler and kubelet are Debian's source package, built here; etcd, containerd,
+runc, the bridge of the pods and Prometheus are Debian's. The image is the Dockerfile's target `agent`; in the
+place of the driver, which is not there, its entry point adds the recording demo-dgx-h200 for agent and prober
+and the socket's name. The chart's values are its defaults but for the image's name, `gpu.via=none`, `gate.hostPath`,
+`cluster`, the ServiceMonitor, the PrometheusRule, and shorter waits in `config`; `condition_failed_after` is
+the default until the API server goes away.
 
-Not shown here: GPUs and NCCL ([hardware](hardware/README.md)), more than one node, Kubernetes newer than 1.20, so
-neither Pod Security levels nor the ValidatingAdmissionPolicy, which tests hold against its schema and evaluate
-with an implementation of CEL; the operator of Prometheus, whose part (from ServiceMonitor to configuration) the
-test does.
+Not shown here: GPUs and NCCL ([hardware](hardware/README.md)), more than one node, Kubernetes above 1.20,
+so neither Pod Security levels nor the ValidatingAdmissionPolicy, which tests hold against its schema and
+evaluate with an implementation of CEL; the operator of Prometheus, whose part (from ServiceMonitor to
+configuration) is done by the test.
 """
 
 

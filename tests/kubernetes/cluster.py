@@ -14,11 +14,12 @@ from typing import Any
 import helm_python
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.containers import attempt, run
 from tests.kubernetes.node import NAME as NODE
 from tests.kubernetes.node import Node
 from tests.kubernetes.plane import Plane
 from tests.kubernetes.programs import Programs
-from tests.kubernetes.shell import attempt, run, until
+from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
 from tests.tools.chart.made import CHART
 

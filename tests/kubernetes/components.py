@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.kubernetes.shell import ROOT, mirror, run
+from tests.containers import BUILD, mirror, run
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 SUITE = "bookworm"
@@ -17,7 +17,7 @@ _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 def cache() -> Path:
     """Where the built programs are kept: $XDG_CACHE_HOME if set, else below build/."""
     home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) / "wirewatch" if home else ROOT / "build") / "e2e-kubernetes" / "bin"
+    return (Path(home) / "wirewatch" if home else BUILD) / "e2e-kubernetes" / "bin"
 
 
 def programs() -> Path:
@@ -45,7 +45,7 @@ def programs() -> Path:
 
 
 def _source(work: Path) -> Path:
-    """Debian's source package `kubernetes`, the whole of upstream's tree; apt's own lists stay as they are."""
+    """Debian's source package `kubernetes`, upstream's whole tree; apt's own lists stay as they are."""
     (where,) = mirror() or ("http://deb.debian.org/debian",)
     (work / "lists" / "partial").mkdir(parents=True)
     (work / "sources.list").write_text(f"deb-src [signed-by={_KEYS}] {where} {SUITE} main\n", "utf-8")
@@ -81,6 +81,7 @@ def _make(tree: Path) -> Path:
     (tree / "home").mkdir()
     run(
         "make", "-C", str(tree), "WHAT=" + " ".join(f"cmd/{name}" for name in PROGRAMS), seconds=3600,
-        GOPATH=str(home), HOME=str(tree / "home"), PATH=f"{_GO}:{os.environ['PATH']}", CGO_ENABLED="0", GOPROXY="off",
+        GOPATH=str(home), HOME=str(tree / "home"), PATH=f"{_GO}:{os.environ['PATH']}", CGO_ENABLED="0",
+        GOPROXY="off",
     )  # fmt: skip
     return tree / "_output/local/bin/linux/amd64"

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.containers import run
 from tests.kubernetes.components import cache
-from tests.kubernetes.shell import run
 
 GROUP = "wirewatch-e2e-kubernetes"
 NODE_ADDRESS = "10.201.0.1"

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from tests.containers import store
+from tests.containers import run, store
 from tests.image.builder import BASE, PLACE, build, name, prepare
-from tests.kubernetes.shell import run
 
 TARGET = "agent"
 REPOSITORY, TAG = "localhost/wirewatch", "e2e"
@@ -12,12 +11,19 @@ PAUSE = "localhost/wirewatch-pause:e2e"
 OVERLAY = "WIREWATCH_E2E_OVERLAY"
 """The environment variable that names what is wrong with the recorded node; empty for nothing."""
 RECORDING = "demo-dgx-h200"
+_TOML, _SOCKET = "/etc/wirewatch/wirewatch.toml", "/run/wirewatch/wirewatch.sock"
 _ENTRY = f"""\
 #!/bin/sh
-# There is no GPU: agent and prober play a recording. Nothing else of what the chart tells them changes.
+# There is no GPU: agent and prober play a recording. It has no local socket unless the configuration names one,
+# since nothing shall start a job on a demo's word. Nothing else of what the chart tells them changes.
+set -eu
 case "$1" in
 serve | prober) set -- "$@" --replay {RECORDING} --loop ${{{OVERLAY}:+--overlay "${OVERLAY}"}} ;;
 esac
+if [ "$1" = serve ]; then
+    sed 's|^."listen".$|&\nsocket = "{_SOCKET}"|' {_TOML} >/run/wirewatch/e2e.toml
+    set -- "$@" --config=/run/wirewatch/e2e.toml
+fi
 exec wirewatch "$@"
 """
 

@@ -6,7 +6,7 @@ import time
 from tests.kubernetes.cluster import Cluster, Pod, settled
 from tests.kubernetes.image import REPOSITORY, TAG
 from tests.kubernetes.node import NAME as NODE
-from tests.kubernetes.shell import until
+from tests.kubernetes.waiting import until
 from tests.system.matrix import Values
 from tests.tools.chart.helm import NAME
 from tests.tools.chart.made import CHART, ROOT
@@ -19,8 +19,6 @@ OURS: Values = {
     "serviceMonitor": {"enabled": True},
     "prometheusRule": {"enabled": True},
     "config": {
-        # A recording has no socket unless it is told to: nothing shall start a job on a demo's word.
-        "listen": {"socket": "/run/wirewatch/wirewatch.sock"},
         # Sooner than by default, all but what is shown to be the default.
         "probe": {"settle": 10, "interval": 5},
         "drift": {"interval": 5},
@@ -64,7 +62,10 @@ def node_ready(cluster: Cluster) -> str:
     took = time.monotonic() - began
     versions = cluster.get("node", NODE)["status"]["nodeInfo"]
     assert versions["kubeletVersion"].startswith("v1."), versions
-    return f"kubelet {versions['kubeletVersion']} on {versions['containerRuntimeVersion']}, Ready {took:.0f} s after its start"
+    return (
+        f"kubelet {versions['kubeletVersion']} on {versions['containerRuntimeVersion']}, Ready {took:.0f} "
+        f"s after its start"
+    )
 
 
 def installed(cluster: Cluster) -> str:
@@ -86,7 +87,10 @@ def installed(cluster: Cluster) -> str:
     pod = settled(cluster)
     names = [one["name"] for one in pod.document["spec"]["containers"]]
     assert names == ["agent", "prober"], names
-    return f"`helm install --wait` returned after {took:.1f} s; DaemonSet 1 of 1 Ready, containers {' and '.join(names)}"
+    return (
+        f"`helm install --wait` returned after {took:.1f} s; DaemonSet 1 of 1 Ready, containers "
+        f"{' and '.join(names)}"
+    )
 
 
 def unprivileged(cluster: Cluster) -> str:
@@ -102,13 +106,14 @@ def unprivileged(cluster: Cluster) -> str:
         assert "Read-only file system" in pod.attempt(container, "touch", "/usr/x").stderr
     _mounted(pod)
     return (
-        "/proc of the node: agent uid 65532, prober uid 0, every capability set of every process empty, no new "
+        "/proc of the node: agent uid 65532, prober uid 0, every capability set of every process empty, no "
+        "new "
         "privileges, seccomp filter; roots read-only; the token is the agent's alone"
     )
 
 
 def _mounted(pod: Pod) -> None:
-    """What is there of the node cannot be written to, but state and sockets; the token is not the prober's."""
+    """Of the node, state and sockets can be written to, and nothing else; the prober has no token."""
     for place in ("/sys/class", "/sys/bus", "/sys/devices"):
         assert "Read-only file system" in pod.attempt("agent", "touch", f"{place}/x").stderr, place
     for place in ("/var/lib/wirewatch", "/run/wirewatch"):
@@ -133,7 +138,10 @@ def answers(cluster: Cluster) -> str:
     health = until("healthy", lambda: _ok(pod), 60)
     told = pod.do("agent", "wirewatch", "check").strip()
     assert health["job_ready"] is True
-    return f"/livez, /readyz and /health answer 200 at the pod's address; `kubectl exec ... wirewatch check`: {told[:60]!r}"
+    return (
+        f"/livez, /readyz and /health answer 200 at the pod's address; `kubectl exec ... wirewatch check`: "
+        f"{told[:60]!r}"
+    )
 
 
 def probed(cluster: Cluster) -> str:

@@ -9,8 +9,8 @@ from tests.kubernetes.cluster import CONDITION, Cluster, Pod, settled
 from tests.kubernetes.gating import SPACE
 from tests.kubernetes.installing import OURS
 from tests.kubernetes.node import NAME as NODE
-from tests.kubernetes.shell import until
 from tests.kubernetes.telling import is_now
+from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
 
 STATE = Path("/var/lib/wirewatch")
@@ -39,8 +39,10 @@ def rolled_back(cluster: Cluster) -> str:
     assert told["reason"] == "Degraded", told
     assert "not seen" in told["message"], told
     return (
-        f"`helm rollback --wait` in {took:.0f} s, another pod: the fault is known with its first `since`, the probe's history and the "
-        "topology's baseline are those from before, the condition stays False with its lastTransitionTime, then True, Degraded, "
+        f"`helm rollback --wait` in {took:.0f} s, another pod: the fault is known with its first `since`, "
+        f"the probe's history and the "
+        "topology's baseline are those from before, the condition stays False with its lastTransitionTime, "
+        "then True, Degraded, "
         "while the fault is on probation"
     )
 
@@ -70,7 +72,8 @@ def repaired(cluster: Cluster) -> str:
     told = until("the condition says so", lambda: _healthy(cluster), 120)
     _kept(cluster, after)
     return (
-        f"`wirewatch findings ack` ends the probation; a new configuration rolls the pod ({took:.0f} s) and the word "
+        f"`wirewatch findings ack` ends the probation; a new configuration rolls the pod ({took:.0f} s) "
+        f"and the word "
         f"holds: True, {told['reason']}"
     )
 
@@ -88,7 +91,8 @@ def uninstalled(cluster: Cluster) -> str:
     until("no pod is left", lambda: not cluster.get("pods", "--namespace", NAME)["items"] or None, 60)
     left = cluster.kubectl(
         "get", "daemonsets,services,configmaps,secrets,serviceaccounts,clusterroles,clusterrolebindings,"
-        "servicemonitors,prometheusrules", "--all-namespaces", "--selector", "app.kubernetes.io/instance=wirewatch",
+        "servicemonitors,prometheusrules", "--all-namespaces", "--selector",
+        "app.kubernetes.io/instance=wirewatch",
         "--output", "name",
     )  # fmt: skip
     assert left.split() == [], left
@@ -106,6 +110,7 @@ def uninstalled(cluster: Cluster) -> str:
     assert cluster.condition() is None
     cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
     return (
-        f"`helm uninstall` leaves no object; on the node {STATE} with {', '.join(files)}; /run/wirewatch holds "
+        f"`helm uninstall` leaves no object; on the node {STATE} with {', '.join(files)}; /run/wirewatch "
+        f"holds "
         f"{', '.join(sockets) or 'nothing'}; the condition stays until the documented patch deletes it"
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tests.kubernetes.cluster import Cluster, Pod, settled
 from tests.kubernetes.image import OVERLAY
-from tests.kubernetes.shell import until
 from tests.kubernetes.telling import is_now, seconds
+from tests.kubernetes.waiting import until
 
 AWAY = 60.0
 FROM = 60
@@ -25,7 +25,7 @@ set = 0
 PLACE = "/run/wirewatch/late.toml"
 """On the node and in the agent's container: the chart's folder for a gate."""
 MOST_REQUESTS = 8
-"""2 s, twice as long each time, half of it chance, give six in a minute at the least waits; one was due anyway."""
+"""Waits of 2 s, twice as long each time, half of it chance: six in a minute at most; one was due anyway."""
 REFUSED = 'wirewatch_node_condition_updates_total{result="unreachable"}'
 WANTED = 'wirewatch_node_condition_status{status="false"}'
 
@@ -72,9 +72,12 @@ def api_server_away(cluster: Cluster) -> str:
     assert log.count("is not written, and tried again") == 1, log
     assert "the API server takes it again" in log
     return (
-        f"killed for {minute.ended - minute.began:.0f} s: the agent answered all of {minute.asked} questions, the slowest in "
-        f"{1000 * minute.worst:.0f} ms, tried {minute.requests:.0f} times, logged it once, and used {minute.cpu:.1f} s of processor "
-        f"({usual:.1f} s in the minute before); the link that died meanwhile came {arrived:.0f} s after the API server, "
+        f"killed for {minute.ended - minute.began:.0f} s: the agent answered all of {minute.asked} "
+        f"questions, the slowest in "
+        f"{1000 * minute.worst:.0f} ms, tried {minute.requests:.0f} times, logged it once, and used "
+        f"{minute.cpu:.1f} s of processor "
+        f"({usual:.1f} s in the minute before); the link that died meanwhile came {arrived:.0f} s after "
+        f"the API server, "
         "False since when it was so; no restart"
     )
 

@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
+from tests.containers import attempt, run
 from tests.kubernetes.enclosure import GROUP, NODE_ADDRESS
 from tests.kubernetes.image import PAUSE
 from tests.kubernetes.programs import Programs
-from tests.kubernetes.shell import attempt, run, until
+from tests.kubernetes.waiting import until
 
 NAME = "gpu-node-0"
 LABEL = "nvidia.com/gpu.present=true"

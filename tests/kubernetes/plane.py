@@ -5,9 +5,10 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.containers import attempt, run
 from tests.kubernetes.enclosure import API_ADDRESS, NODE_ADDRESS, SERVICES
 from tests.kubernetes.programs import Programs
-from tests.kubernetes.shell import attempt, run, until
+from tests.kubernetes.waiting import until
 
 _ETCD = "http://127.0.0.1:12379"
 _PEER = "http://127.0.0.1:12380"
@@ -47,7 +48,8 @@ class Plane:
             "etcd",
             (
                 "etcd", "--data-dir", str(self._folder / "etcd"), "--listen-client-urls", _ETCD,
-                "--advertise-client-urls", _ETCD, "--listen-peer-urls", _PEER, "--initial-advertise-peer-urls", _PEER,
+                "--advertise-client-urls", _ETCD, "--listen-peer-urls", _PEER,
+                "--initial-advertise-peer-urls", _PEER,
                 "--initial-cluster", f"default={_PEER}",
             ),
         )  # fmt: skip
@@ -70,12 +72,14 @@ class Plane:
             "kube-apiserver",
             (
                 str(self._binaries / "kube-apiserver"), f"--etcd-servers={_ETCD}", "--secure-port=443",
-                "--bind-address=0.0.0.0", f"--advertise-address={NODE_ADDRESS}", f"--cert-dir={folder / 'certs'}",
+                "--bind-address=0.0.0.0", f"--advertise-address={NODE_ADDRESS}",
+                f"--cert-dir={folder / 'certs'}",
                 f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=Node,RBAC",
                 f"--service-cluster-ip-range={SERVICES}", "--service-account-issuer=https://kubernetes.default.svc",
                 f"--service-account-key-file={folder / 'accounts.key'}",
                 f"--service-account-signing-key-file={folder / 'accounts.key'}", "--allow-privileged=true",
-                "--kubelet-preferred-address-types=InternalIP", f"--audit-policy-file={folder / 'audit.yaml'}",
+                "--kubelet-preferred-address-types=InternalIP",
+                f"--audit-policy-file={folder / 'audit.yaml'}",
                 f"--audit-log-path={self._audit}",
             ),
         )  # fmt: skip

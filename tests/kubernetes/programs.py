@@ -37,7 +37,7 @@ class Programs:
     def tail(self, name: str, lines: int = 15) -> str:
         return "\n".join(self.log(name).read_text("utf-8", errors="replace").splitlines()[-lines:])
 
-    def signal(self, name: str, number: signal.Signals) -> None:
+    def send(self, name: str, number: signal.Signals) -> None:
         self._running[name].send_signal(number)
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM, seconds: float = 10) -> None:

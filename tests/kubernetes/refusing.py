@@ -81,7 +81,8 @@ def refused(cluster: Cluster) -> str:
     assert cluster.get("node", NODE)["spec"].get("unschedulable") is None
     return (
         f"allowed (200): {', '.join(given)}; refused (403): {', '.join(got)}. "
-        "The second is RBAC's limit; the admission policy that confines it needs Kubernetes 1.30: not run here"
+        "The second is RBAC's limit; the admission policy that confines it needs Kubernetes 1.30: not run "
+        "here"
     )
 
 

@@ -1,4 +1,4 @@
-"""Debian's Prometheus scrapes as the chart's ServiceMonitor says; what the operator would write is written here."""
+"""Debian's Prometheus scrapes as the chart's ServiceMonitor says; the operator's part is done here."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import yaml
 from tests.kubernetes.cluster import Cluster, settled
 from tests.kubernetes.enclosure import API_ADDRESS
 from tests.kubernetes.node import NAME as NODE
-from tests.kubernetes.shell import until
+from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
 
 ADDRESS = "127.0.0.1:9090"
@@ -63,7 +63,7 @@ def query(text: str) -> list[Mapping[str, str]]:
 
 
 def _configuration(cluster: Cluster, monitor: Mapping[str, Any]) -> dict[str, object]:
-    """What the operator makes of it: endpoints of services by label, the port by name, then its relabelings."""
+    """What the operator makes of it: endpoints of services by label, a port by name, its relabelings."""
     (endpoint,) = monitor["spec"]["endpoints"]
     selected = [
         {

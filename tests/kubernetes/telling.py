@@ -6,7 +6,7 @@ from datetime import datetime
 from tests.kubernetes.cluster import Cluster, Document, Pod, settled
 from tests.kubernetes.image import OVERLAY
 from tests.kubernetes.scraping import query
-from tests.kubernetes.shell import until
+from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
 
 FAULT = "nvlink-link-down"
@@ -25,7 +25,8 @@ def healthy(cluster: Cluster) -> str:
     asked = set(cluster.plane.audited(ACCOUNT, "wirewatch/"))
     assert asked == {("patch", "nodes/status", 200)}, asked
     return (
-        f"True, Healthy, {after:.0f} s after the agent's start; all that its account ever asked of the API server, "
+        f"True, Healthy, {after:.0f} s after the agent's start; all that its account ever asked of the API "
+        f"server, "
         "by the audit log: patch of nodes/status"
     )
 
@@ -49,7 +50,8 @@ def turns_false(cluster: Cluster) -> str:
     assert until("failed is scraped", lambda: query('wirewatch_health{health="failed"} == 1') or None, 60)
     cluster.kept["since"] = pod.findings()[0]["since"]
     return (
-        f"`helm upgrade --wait` to a node with a dead link in {took:.0f} s; False, {told['reason']}, {after:.0f} s after "
+        f"`helm upgrade --wait` to a node with a dead link in {took:.0f} s; False, {told['reason']}, "
+        f"{after:.0f} s after "
         f'FAILED: "{told["message"][:110]}..."'
     )
 
