@@ -42,6 +42,8 @@ STEPS: tuple[Callable[[Cluster], str], ...] = (
 
 
 def main(words: Sequence[str]) -> int:
+    # What is cleaned up at the end is cleaned up then too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if "--inside" in words:
         return inside()
     if "--images" in words:
@@ -74,7 +76,6 @@ def images() -> Path:
 
 def inside() -> int:
     """The first process of the namespaces: whatever it leaves ends with it."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     settle_in()
     cluster = Cluster(home() / "cluster", programs())
     began = time.monotonic()
@@ -145,12 +146,12 @@ Last result of `make e2e-kubernetes`, {day}: all steps passed, in {seconds:.0f} 
 ABOUT = """\
 API server, controllers, scheduler and kubelet are Debian's source package, built here; etcd, containerd,
 runc, the bridge of the pods and Prometheus are Debian's. The image is the Dockerfile's target `agent`; in the
-place of the driver, which is not there, its entry point adds the recording demo-dgx-h200 for agent and prober
-and the socket's name. The chart's values are its defaults but for the image's name, `gpu.via=none`, `gate.hostPath`,
-`cluster`, the ServiceMonitor, the PrometheusRule, and shorter waits in `config`; `condition_failed_after` is
-the default until the API server goes away.
+place of the driver, which is not there, its entry point adds the recording demo-dgx-h200 for agent and prober,
+and the socket's name. The chart's values are its defaults but for the image's name, `gpu.via=none`,
+`gate.hostPath`, `cluster`, the ServiceMonitor, the PrometheusRule, and shorter waits in `config`;
+`condition_failed_after` is the default until the API server goes away.
 
-Not shown here: GPUs and NCCL ([hardware](hardware/README.md)), more than one node, Kubernetes above 1.20,
+Not shown here: GPUs and NCCL ([hardware](hardware/README.md)), several nodes, Kubernetes above 1.20,
 so neither Pod Security levels nor the ValidatingAdmissionPolicy, which tests hold against its schema and
 evaluate with an implementation of CEL; the operator of Prometheus, whose part (from ServiceMonitor to
 configuration) is done by the test.

@@ -14,8 +14,8 @@ RECORDING = "demo-dgx-h200"
 _TOML, _SOCKET = "/etc/wirewatch/wirewatch.toml", "/run/wirewatch/wirewatch.sock"
 _ENTRY = f"""\
 #!/bin/sh
-# There is no GPU: agent and prober play a recording. It has no local socket unless the configuration names one,
-# since nothing shall start a job on a demo's word. Nothing else of what the chart tells them changes.
+# There is no GPU: agent and prober play a recording. It has no local socket unless the configuration names
+# one, since nothing shall start a job on a demo's word. Nothing else of what the chart tells them changes.
 set -eu
 case "$1" in
 serve | prober) set -- "$@" --replay {RECORDING} --loop ${{{OVERLAY}:+--overlay "${OVERLAY}"}} ;;
@@ -37,7 +37,7 @@ def archives(folder: Path) -> tuple[Path, ...]:
     entry.write_text(_ENTRY, "utf-8")
     entry.chmod(0o755)
     _derive(name(TARGET), f"{REPOSITORY}:{TAG}", '["/e2e/wirewatch"]', entry)
-    _derive(BASE, PAUSE, '["sleep", "infinity"]')
+    _derive(BASE, PAUSE, '["/bin/sleep", "infinity"]')
     return tuple(
         _archive(image, folder / f"{number}.tar")
         for number, image in enumerate((f"{REPOSITORY}:{TAG}", PAUSE))

@@ -89,7 +89,7 @@ def refused(cluster: Cluster) -> str:
 class Asking:
     """The API server as who holds a token meets it."""
 
-    def __init__(self, cluster: Cluster, token: str, pod: str) -> None:
+    def __init__(self, cluster: Cluster, token: str, pod: str = "") -> None:
         self._token, self._pod = token, pod
         self._tls = ssl.create_default_context(cafile=cluster.plane.ca)
 
