@@ -19,10 +19,11 @@ import helm_python
 from tests.containers import run
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.components import cache, programs
+from tests.kubernetes.devices import gpus_given
 from tests.kubernetes.enclosure import enclosed, home, settle_in
 from tests.kubernetes.gating import gate_opens, gate_shuts
 from tests.kubernetes.image import archives
-from tests.kubernetes.installing import answers, installed, kubelet_asked, node_ready, probed, unprivileged
+from tests.kubernetes.installing import answers, installed, node_ready, probed, unprivileged
 from tests.kubernetes.keeping import repaired, rolled_back, uninstalled
 from tests.kubernetes.losing import api_server_away
 from tests.kubernetes.refusing import refused
@@ -36,7 +37,7 @@ NEEDED = (
     "openssl", "iptables",
 )  # fmt: skip
 STEPS: tuple[Callable[[Cluster], str], ...] = (
-    node_ready, installed, unprivileged, kubelet_asked, answers, scraped, probed, healthy, refused,
+    node_ready, installed, unprivileged, gpus_given, answers, scraped, probed, healthy, refused,
     gate_opens, turns_false, gate_shuts, rolled_back, repaired, api_server_away, uninstalled,
 )  # fmt: skip
 
@@ -90,6 +91,7 @@ def inside() -> int:
         tell(cluster)
         raise
     finally:
+        cluster.ending.close()
         cluster.programs.stop_all()
     PAGE.write_text(page(rows, about, time.monotonic() - began), "utf-8")
     return 0
@@ -146,15 +148,16 @@ Last result of `make e2e-kubernetes`, {day}: all steps passed, in {seconds:.0f} 
 ABOUT = """\
 API server, controllers, scheduler and kubelet are Debian's source package, built here; etcd, containerd,
 runc, the bridge of the pods and Prometheus are Debian's. The image is the Dockerfile's target `agent`; in the
-place of the driver, which is not there, its entry point adds the recording demo-dgx-h200 for agent and prober,
-and the socket's name. The chart's values are its defaults but for the image's name, `gpu.via=none`,
+place of the driver, which is not there, its entry point adds the recording demo-dgx-h200 for agent and prober
+and the name of the socket. The chart's values are its defaults but for the image's name, `gpu.via=none`,
 `gate.hostPath`, `cluster`, the ServiceMonitor, the PrometheusRule, and shorter waits in `config`;
 `condition_failed_after` is the default until the API server goes away.
 
 Not shown here: GPUs and NCCL ([hardware](hardware/README.md)), several nodes, Kubernetes above 1.20,
 so neither Pod Security levels nor the ValidatingAdmissionPolicy, which tests hold against its schema and
-evaluate with an implementation of CEL; the operator of Prometheus, whose part (from ServiceMonitor to
-configuration) is done by the test.
+evaluate with an implementation of CEL; Prometheus' operator and its discovery, whose parts (from ServiceMonitor
+to configuration, from Endpoints to labelled targets) are done by the test; `wirewatch check --owner`, for which
+GPUs of a real driver must be held.
 """
 
 

@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -38,6 +38,7 @@ class Cluster:
         self.node = Node(folder / "node", binaries / "kubelet", self.programs)
         self.values: Document = {}
         self.kept: dict[str, float] = {}
+        self.ending = ExitStack()
 
     def kubectl(self, *words: str, seconds: float = 90) -> str:
         """Standard output; it must succeed."""

@@ -21,7 +21,7 @@ case "$1" in
 serve | prober) set -- "$@" --replay {RECORDING} --loop ${{{OVERLAY}:+--overlay "${OVERLAY}"}} ;;
 esac
 if [ "$1" = serve ]; then
-    sed 's|^."listen".$|&\nsocket = "{_SOCKET}"|' {_TOML} >/run/wirewatch/e2e.toml
+    sed 's|^."listen".$|&\\nsocket = "{_SOCKET}"|' {_TOML} >/run/wirewatch/e2e.toml
     set -- "$@" --config=/run/wirewatch/e2e.toml
 fi
 exec wirewatch "$@"

@@ -42,12 +42,6 @@ spec:
 ---
 """
 """Names of the Prometheus operator without its schemas, which tests/system holds the documents to."""
-ASK = """
-from wirewatch.hw.kubelet import SystemKubelet
-pods = SystemKubelet().pods()
-assert not hasattr(pods, "why"), pods
-print(len(pods))
-"""
 
 
 def node_ready(cluster: Cluster) -> str:
@@ -122,14 +116,6 @@ def _mounted(pod: Pod) -> None:
     assert pod.attempt("agent", "test", "-s", credentials).returncode == 0
     assert pod.attempt("prober", "test", "-e", "/var/run/secrets").returncode == 1
     assert pod.attempt("prober", "test", "-w", "/var/log/pods").returncode == 1
-
-
-def kubelet_asked(cluster: Cluster) -> str:
-    """The prober itself plays a recording; this is its port to the kubelet, in its container, as it is."""
-    pod = settled(cluster)
-    pods = int(pod.do("prober", "python3", "-c", ASK))
-    assert pods >= 1
-    return f"the prober's container reads the kubelet's pod-resources socket: {pods} pod"
 
 
 def answers(cluster: Cluster) -> str:

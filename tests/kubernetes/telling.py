@@ -5,7 +5,7 @@ from datetime import datetime
 
 from tests.kubernetes.cluster import Cluster, Document, Pod, settled
 from tests.kubernetes.image import OVERLAY
-from tests.kubernetes.scraping import query
+from tests.kubernetes.scraping import discovered, query
 from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
 
@@ -47,6 +47,7 @@ def turns_false(cluster: Cluster) -> str:
     for word in ("nvlink.link_down GPU 2 link 7", "17 of 18 links up", "Action: drain"):
         assert word in told["message"], told
     assert len(told["message"].encode()) <= 1024
+    discovered(cluster)
     assert until("failed is scraped", lambda: query('wirewatch_health{health="failed"} == 1') or None, 60)
     cluster.kept["since"] = pod.findings()[0]["since"]
     return (
