@@ -155,9 +155,9 @@ and the name of the socket. The chart's values are its defaults but for the imag
 
 Not shown here: GPUs and NCCL ([hardware](hardware/README.md)), several nodes, Kubernetes above 1.20,
 so neither Pod Security levels nor the ValidatingAdmissionPolicy, which tests hold against its schema and
-evaluate with an implementation of CEL; Prometheus' operator and its discovery, whose parts (from ServiceMonitor
-to configuration, from Endpoints to labelled targets) are done by the test; `wirewatch check --owner`, for which
-GPUs of a real driver must be held.
+evaluate with an implementation of CEL; Prometheus' operator and its discovery, whose parts (from a
+ServiceMonitor to configuration, from Endpoints to labelled targets) are done by the test; `wirewatch check
+--owner`, for which GPUs of a real driver must be held.
 """
 
 

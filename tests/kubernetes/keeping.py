@@ -38,7 +38,7 @@ def rolled_back(cluster: Cluster) -> str:
     assert (now["status"], now["lastTransitionTime"]) == (before["status"], before["lastTransitionTime"]), now
     told = until("the condition is True again", lambda: is_now(cluster, "True"), 180)
     assert told["reason"] == "Degraded", told
-    assert "not seen" in told["message"], told
+    assert "on probation" in told["message"], told
     return (
         f"`helm rollback --wait` in {took:.0f} s, another pod: the fault is known with its first `since`, "
         f"the probe's history and the "

@@ -9,6 +9,7 @@ from tests.kubernetes.cluster import Cluster, Pod, settled
 from tests.kubernetes.image import OVERLAY
 from tests.kubernetes.telling import is_now, seconds
 from tests.kubernetes.waiting import until
+from wirewatch.export.kubernetes.outcome import MEANING, Result
 
 AWAY = 60.0
 FROM = 60
@@ -66,10 +67,10 @@ def api_server_away(cluster: Cluster) -> str:
     assert "GPU 5 link 3" in told["message"], told
     assert 1 <= minute.requests <= MOST_REQUESTS, minute
     assert minute.cpu < 2 * usual + 1, (minute, usual)
-    after = settled(cluster)
+    after, results = settled(cluster), _results(pod.metrics())
     assert (after.name, after.restarts()) == (pod.name, 0)
     log = after.log("agent")
-    assert log.count("is not written, and tried again") == 1, log
+    assert log.count(MEANING[Result.UNREACHABLE]) == 1, log
     assert "the API server takes it again" in log
     return (
         f"killed for {minute.ended - minute.began:.0f} s: the agent answered all of {minute.asked} "
@@ -78,8 +79,17 @@ def api_server_away(cluster: Cluster) -> str:
         f"{minute.cpu:.1f} s of processor "
         f"({usual:.1f} s in the minute before); the link that died meanwhile came {arrived:.0f} s after "
         f"the API server, "
-        "False since when it was so; no restart"
+        f"False since when it was so; no restart. All requests of the agent until then: {results}"
     )
+
+
+def _results(metrics: Mapping[str, float]) -> str:
+    """Requests by what became of them."""
+    told = {
+        result.value: metrics[f'wirewatch_node_condition_updates_total{{result="{result.value}"}}']
+        for result in Result
+    }
+    return ", ".join(f"{count:.0f} {name}" for name, count in told.items() if count)
 
 
 def _usual_cpu(pod: Pod) -> float:

@@ -49,11 +49,12 @@ def turns_false(cluster: Cluster) -> str:
     assert len(told["message"].encode()) <= 1024
     discovered(cluster)
     assert until("failed is scraped", lambda: query('wirewatch_health{health="failed"} == 1') or None, 60)
+    said = told["message"].partition("not this node: ")[2]
     cluster.kept["since"] = pod.findings()[0]["since"]
     return (
         f"`helm upgrade --wait` to a node with a dead link in {took:.0f} s; False, {told['reason']}, "
         f"{after:.0f} s after "
-        f'FAILED: "{told["message"][:110]}..."'
+        f'FAILED: "{said[:110]}..."'
     )
 
 
