@@ -42,10 +42,10 @@ class Cluster:
 
     def kubectl(self, *words: str, seconds: float = 90) -> str:
         """Standard output; it must succeed."""
-        return run("kubectl", "--kubeconfig", str(self.plane.kubeconfig), *words, seconds=seconds)
+        return run(*self.plane.kubectl, *words, seconds=seconds)
 
     def try_kubectl(self, *words: str) -> "CompletedProcess[str]":
-        return attempt("kubectl", "--kubeconfig", str(self.plane.kubeconfig), *words, seconds=90)
+        return attempt(*self.plane.kubectl, *words, seconds=90)
 
     def apply(self, name: str, text: str) -> None:
         """Documents as YAML. Not checked by kubectl, whose schemas are this API server's."""

@@ -34,6 +34,13 @@ class Plane:
     def __init__(self, folder: Path, binaries: Path, programs: Programs) -> None:
         self._folder, self._binaries, self._programs = folder, binaries, programs
         self.kubeconfig, self.ca = folder / "kubeconfig", folder / "certs" / "apiserver.crt"
+        self.kubectl = (
+            "kubectl",
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--cache-dir",
+            str(folder / "kubectl"),
+        )
         self._audit = folder / "audit.log"
         folder.mkdir()
         self.token = secrets.token_hex(16)
@@ -87,7 +94,7 @@ class Plane:
 
     def _ready(self) -> bool:
         self._programs.alive("kube-apiserver")
-        told = attempt("kubectl", "--kubeconfig", str(self.kubeconfig), "get", "--raw", "/readyz", seconds=20)
+        told = attempt(*self.kubectl, "get", "--raw", "/readyz", seconds=20)
         return told.stdout == "ok"
 
     def audited(self, user: str, program: str) -> Iterator[tuple[str, str, int]]:
