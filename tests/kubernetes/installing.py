@@ -21,8 +21,9 @@ OURS: Values = {
     "config": {
         # Sooner than by default, all but what is shown to be the default.
         "probe": {"settle": 10, "interval": 5},
+        "collectors": {"nvlink": {"interval": 5}},
         "drift": {"interval": 5},
-        "policy": {"verdict": {"settle": 15}},
+        "policy": {"verdict": {"settle": 10}},
         "kubernetes": {"condition_recovered_after": 30, "condition_heartbeat": 60},
     },
 }

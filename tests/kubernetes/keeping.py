@@ -66,7 +66,7 @@ def repaired(cluster: Cluster) -> str:
     (found,) = pod.findings()
     pod.do("agent", "wirewatch", "findings", "ack", found["id"], "--why", "link reseated")
     until("nothing is wrong", lambda: pod.health()["health"] == "ok" or None, 30)
-    took = cluster.upgrade(config={"collectors": {"nvlink": {"interval": 5}}})
+    took = cluster.upgrade(config={"page": {"runbook": "https://docs.example.org/"}})
     after = settled(cluster)
     assert after.name != pod.name, "the configuration's checksum rolls the pod"
     until("healthy", lambda: after.health()["health"] == "ok" or None, 60)

@@ -90,11 +90,12 @@ class Plane:
                 f"--audit-log-path={self._audit}",
             ),
         )  # fmt: skip
-        until("the API server is ready", self._ready, 90)
+        until("the API server is ready", self._ready, 180)
 
     def _ready(self) -> bool:
         self._programs.alive("kube-apiserver")
-        told = attempt(*self.kubectl, "get", "--raw", "/readyz", seconds=20)
+        # A disk that is slow at the moment makes programs of this size slow to start.
+        told = attempt(*self.kubectl, "get", "--raw", "/readyz", "--request-timeout=10s", seconds=120)
         return told.stdout == "ok"
 
     def audited(self, user: str, program: str) -> Iterator[tuple[str, str, int]]:
