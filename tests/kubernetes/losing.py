@@ -71,15 +71,11 @@ def api_server_away(cluster: Cluster) -> str:
     _as_before(settled(cluster), pod)
     return (
         f"killed, and ready again after {away:.0f} s: in the first minute the agent answered all of "
-        f"{minute.asked} "
-        f"questions, the "
-        f"slowest in {1000 * minute.worst:.0f} ms, tried {minute.requests:.0f} times, logged it once, and "
-        f"used "
-        f"{minute.cpu:.1f} s of processor ({usual.cpu * AWAY / 15:.1f} s a minute before, asked as often); "
-        f"the link "
-        f"that died meanwhile came {arrived:.0f} s after the API server was ready again, False since when "
-        f"it was so; "
-        f"no restart. All requests of the agent until then: {_results(pod.metrics())}"
+        f"{minute.asked} questions, the slowest in {1000 * minute.worst:.0f} ms, tried {minute.requests:.0f} "
+        f"times, logged it once, and used {minute.cpu:.1f} s of processor "
+        f"({usual.cpu * AWAY / 15:.1f} s a minute before, asked as often); the link that died meanwhile came "
+        f"{arrived:.0f} s after the API server was ready again, False since when it was so; no restart. "
+        f"All requests of the agent until then: {_results(pod.metrics())}"
     )
 
 
