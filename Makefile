@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 
 .PHONY: run test check check-ship test-system bench docs rules dashboards chart manifests simulation pictures screenshots \
-	rehearsal goldens locks e2e-image e2e-systemd hardware clean
+	rehearsal goldens locks e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -128,6 +128,12 @@ e2e-image: $(VENV)/.dev $(VENV)/.lock
 # Two minutes, five the first time; writes docs/e2e-systemd.md.
 e2e-systemd: $(VENV)/.dev
 	$(BIN)/python -m tests.systemd
+
+# The chart on a real control plane and a real kubelet, in namespaces of its own: root, and Debian packages, of which Kubernetes is
+# built from source the first time (four minutes; kept). Nine minutes; writes docs/e2e-kubernetes.md.
+e2e-kubernetes: $(VENV)/.dev $(VENV)/.helm
+	tests/kubernetes/packages
+	$(BIN)/python -m tests.kubernetes
 
 # Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose; NCCL_TESTS for `probe`.
 PARTS ?= parity wires recover record interference cost

@@ -149,9 +149,21 @@ def _has_token(one: Mapping[str, Any]) -> bool:
 
 
 PRIVILEGED: tuple[Rule, ...] = (no_privileges, agent_is_not_root)
+
+
+def ports_name_their_protocol(given: Sequence[Document]) -> Iterator[str]:
+    """Ports are merged by it: API servers up to 1.20 refuse a server-side apply, Helm 4's way, without."""
+    for one in containers(pod_of(given)):
+        yield from (
+            f"{one['name']}: {port['name']}" for port in one.get("ports", ()) if "protocol" not in port
+        )
+    for service in of_kind(given, "Service"):
+        yield from (f"Service: {port['name']}" for port in service["spec"]["ports"] if "protocol" not in port)
+
+
 RULES: tuple[Rule, ...] = (
     *PRIVILEGED, roots_are_read_only, mounts_are_read_only, little_of_the_host, no_gpu_is_taken,
-    images_are_fixed, selectors_match, least_rights, probes_ask_no_verdict,
+    images_are_fixed, selectors_match, least_rights, probes_ask_no_verdict, ports_name_their_protocol,
 )  # fmt: skip
 
 

@@ -57,6 +57,12 @@ BREAKS: dict[str, Break] = {
     "no_gpu_is_taken: prober: no memory limit": lambda given: container(pod_of(given), "prober").pop(
         "resources"
     ),
+    "ports_name_their_protocol: agent: metrics": lambda given: container(pod_of(given), "agent")["ports"][
+        0
+    ].pop("protocol"),
+    "ports_name_their_protocol: Service: metrics": lambda given: the(given, "Service")["spec"]["ports"][
+        0
+    ].pop("protocol"),
     "images_are_fixed: wirewatch:latest: moves": lambda given: [
         one.update(image="wirewatch:latest")
         for one in (*pod_of(given)["initContainers"], *pod_of(given)["containers"])

@@ -12,7 +12,17 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.chart.documents import Document, configuration, container, documents, of_kind, pod_of, the
+from tests.chart.documents import (
+    KUBERNETES,
+    Document,
+    configuration,
+    container,
+    documents,
+    of_kind,
+    pod_of,
+    read,
+    the,
+)
 from tests.chart.rules import PRIVILEGED, RULES, broken
 from tests.system.matrix import CONFIG, MATRIX, MONITORED, REFUSED
 from tests.tools.chart.helm import NOTES, Refused, complaints, manifest, rendered
@@ -108,6 +118,24 @@ def test_the_schemas_find_what_is_wrong() -> None:
         ]
     operators = [document for document in given if document["kind"] in OPERATORS]
     assert len([told for told in operator_errors(operators) if told]) == 2
+
+
+EXAMPLES = KUBERNETES / "examples"
+
+
+@pytest.mark.parametrize("name", ["admission-policy", "gate-init-container", "namespace"])
+def test_the_examples_of_kubernetes_own_kinds_are_of_its_schemas(name: str) -> None:
+    given = read(EXAMPLES / f"{name}.yaml")
+    assert given
+    assert schema_errors(given, VERSIONS[-1]) == []
+
+
+def test_the_schemas_find_what_is_wrong_in_the_admission_policy() -> None:
+    given = read(EXAMPLES / "admission-policy.yaml")
+    the(given, "ValidatingAdmissionPolicy")["spec"]["validations"][0]["expresion"] = "true"
+    the(given, "ValidatingAdmissionPolicyBinding")["spec"]["validationActions"] = "Deny"
+    kinds = [told.partition(":")[0] for told in schema_errors(given, VERSIONS[-1])]
+    assert kinds == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
 
 
 def test_a_new_configuration_restarts_the_pods_and_nothing_else_does() -> None:
