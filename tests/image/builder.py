@@ -56,8 +56,8 @@ def build(target: str, *more: str) -> str:
 def try_build(target: str, *more: str, tag: str = "") -> subprocess.CompletedProcess[str]:
     revision = attempt("git", "-C", str(ROOT), "rev-parse", "HEAD").stdout.strip() or "unknown"
     return attempt(
-        "buildah", *store(PLACE), "bud", "--layers", "--isolation", "chroot", "--network", "host",
-        "--pull-never", "--format", "docker", *_pip(), "--build-arg", f"BASE={BASE}",
+        "buildah", *store(PLACE), "bud", "--layers", "--force-rm", "--isolation", "chroot",
+        "--network", "host", "--pull-never", "--format", "docker", *_pip(), "--build-arg", f"BASE={BASE}",
         "--build-arg", f"REVISION={revision}", "--target", target, "--tag", tag or name(target), *more,
         str(_folder()),
         seconds=1800,

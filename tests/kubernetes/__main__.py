@@ -127,7 +127,7 @@ def versions(cluster: Cluster) -> str:
             info["containerRuntimeVersion"],
             run("runc", "--version").splitlines()[0],
             f"Helm's engine {helm_python.helm_sdk_version()}",
-            f"kernel {platform.release()}",
+            f"Linux {platform.release().partition('-')[0]}",
         )
     )
 
