@@ -83,6 +83,8 @@ def test_lost_links_are_told_accepted_and_stay_accepted(tmp_path: Path) -> None:
         code, out, _ = told(tmp_path, "accept", change["id"], "--why", "until the board comes")
         assert (code, "night-shift accepted" in out, "no change since then" in out) == (OK, True, True)
         running.wait("/health", '"health":"ok"')
+        # It is killed, and a slow disk may still be writing.
+        until(lambda: "until the board comes" in (tmp_path / "state" / "baseline.json").read_text("utf-8"))
     with daemon(tmp_path, DOWN) as running:
         running.wait(DRIFT, '"why":"until the board comes"')
         running.ready()
