@@ -68,13 +68,6 @@ def name(target: str) -> str:
     return f"localhost/wirewatch:{target}"
 
 
-def archive(target: str, file: Path) -> Path:
-    """An image as a file that a container engine imports."""
-    file.unlink(missing_ok=True)
-    run(*podman(PLACE), "save", "--quiet", "--format", "docker-archive", "--output", str(file), name(target))
-    return file
-
-
 def layers(target: str) -> Sequence[Layer]:
     """First the newest; what added nothing is left out."""
     told: list[dict[str, Any]] = json.loads(
