@@ -6,8 +6,6 @@ Everything lies in a folder below build/, images too; nothing is pulled.
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 BUILD = Path(__file__).parents[1] / "build"
@@ -68,15 +66,3 @@ def mirror() -> tuple[str, ...]:
         return ()
     lines = sources.read_text("utf-8").splitlines()
     return tuple(line.split()[1] for line in lines if line.startswith("URIs:"))[:1]
-
-
-def wait(seconds: float, true: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-    """Until it is so.
-
-    Raises:
-        AssertionError: it is not so in time; with what `otherwise` says then.
-    """
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, otherwise()
-        time.sleep(0.2)

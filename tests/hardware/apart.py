@@ -15,7 +15,7 @@ from typing import Any, Self
 from tests.hardware import processes
 from tests.hardware.holders import replayed
 from tests.hardware.job import NO_MULTICAST
-from tests.hardware.kit import KitError, tail
+from tests.hardware.kit import KitError, end_of
 from tests.hardware.probing import MODULE, command
 from wirewatch.hw.local import NoAnswer, request
 
@@ -54,7 +54,7 @@ class ProberProcess:
         return self._process.pid
 
     def log(self) -> str:
-        return tail(self._log.read_text("utf-8", "replace")) if self._log.exists() else ""
+        return end_of(self._log)
 
     def start(self) -> float:
         """Seconds until it answers; raises KitError when it does not."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.hardware import processes
-from tests.hardware.kit import KitError, tail
+from tests.hardware.kit import KitError, end_of
 from tests.hardware.scrape import Answer, Scrape, get
 
 SERVE = "WIREWATCH_KIT_SERVE"
@@ -90,7 +90,7 @@ class Daemon:
 
     def log(self) -> str:
         """The end of what the daemon wrote."""
-        return tail(self._log.read_text("utf-8", "replace")) if self._log.exists() else ""
+        return end_of(self._log)
 
     def lines(self, word: str) -> list[str]:
         """All lines with a word that the daemon wrote."""

@@ -87,3 +87,8 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 def tail(text: str, characters: int = 2000) -> str:
     return text if len(text) <= characters else "…" + text[-characters:]
+
+
+def end_of(log: Path) -> str:
+    """The end of what a process wrote; empty where there is no such file."""
+    return tail(log.read_text("utf-8", "replace")) if log.exists() else ""

@@ -3,17 +3,17 @@
 import json
 import os
 import signal
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.containers import wait
 from tests.image.builder import build, lock_torch_of_this_machine, name
 from tests.image.built import MB, OWN
 from tests.image.running import NO_CAPABILITY, Container, get, resident
+from tests.rehearsal.services import free_port
+from tests.waiting import until
 
 STOP_MOST = 5.0
 MEMORY = 128 << 20
@@ -44,11 +44,11 @@ bandwidth = [[1048576, 2]]
 
 def serves() -> str:
     with _folders(FOLDERS) as mounts:
-        port = _port()
+        port = free_port()
         little = ("--memory", str(MEMORY), "--memory-swap", str(MEMORY), *mounts)
         words = (*SERVE, "--listen", f"127.0.0.1:{port}")
         with Container(name("nccl"), little, *words) as agent:
-            wait(60, lambda: '"health":"ok"' in get(port, "/health")[1], agent.log)
+            until(agent.log, lambda: '"health":"ok"' in get(port, "/health")[1], 60)
             text = get(port, "/metrics")[1]
             assert 'wirewatch_health{health="ok"} 1.0' in text
             assert get(port, "/")[0] == 200
@@ -70,7 +70,7 @@ def probes() -> str:
     """Agent and prober in two containers: a probe on processors, asked through the socket between them."""
     build("torch", "--build-arg", f"TORCH={lock_torch_of_this_machine()}")
     with _folders(FOLDERS + GLOO) as mounts:
-        port = _port()
+        port = free_port()
         agent_words = (*SERVE, "--listen", f"127.0.0.1:{port}")
         root = (
             "--user",
@@ -85,9 +85,9 @@ def probes() -> str:
         )
         asking = ("prober", "--config", CONFIG, "--group", OWN)
         with Container(name("torch"), root, *asking) as prober:
-            wait(60, lambda: "asked at" in prober.log(), prober.log)
+            until(prober.log, lambda: "asked at" in prober.log(), 60)
             with Container(name("nccl"), mounts, *agent_words) as agent:
-                wait(240, lambda: _last(port).get("outcome") is not None, lambda: agent.log() + prober.log())
+                until(lambda: agent.log() + prober.log(), lambda: _last(port).get("outcome") is not None, 240)
                 last = _last(port)
                 assert last["outcome"] == "ok", last
                 assert (last["engine"], {one["wrong"] for one in last["results"]}) == ("gloo", {0}), last
@@ -106,9 +106,9 @@ def probes() -> str:
 def reaps() -> str:
     """As process 1, the agent collects what is left to it."""
     with _folders(FOLDERS) as mounts:
-        port = _port()
+        port = free_port()
         with Container(name("nccl"), mounts, *SERVE, "--listen", f"127.0.0.1:{port}") as agent:
-            wait(60, lambda: '"health":"ok"' in get(port, "/health")[1], agent.log)
+            until(agent.log, lambda: '"health":"ok"' in get(port, "/health")[1], 60)
             before = agent.processes()
             first = int(agent.state()["Pid"])
             assert before[first]["NSpid"].split()[-1] == "1"
@@ -116,9 +116,9 @@ def reaps() -> str:
             assert children
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
-            wait(30, lambda: len(agent.processes().keys() - before.keys()) >= len(children), agent.log)
-            wait(30, lambda: not _dead(agent), agent.log)
-            wait(60, lambda: '"health":"ok"' in get(port, "/health")[1], agent.log)
+            until(agent.log, lambda: len(agent.processes().keys() - before.keys()) >= len(children), 30)
+            until(agent.log, lambda: not _dead(agent), 30)
+            until(agent.log, lambda: '"health":"ok"' in get(port, "/health")[1], 60)
     return f"process 1: its {len(children)} other process killed, started again, none left as a zombie"
 
 
@@ -157,9 +157,3 @@ def _folders(config: str) -> Iterator[tuple[str, ...]]:
         file.write_text(config, "utf-8")
         file.chmod(0o644)
         yield (*words, "--volume", f"{file}:{CONFIG}:ro")
-
-
-def _port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

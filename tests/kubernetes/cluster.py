@@ -19,9 +19,9 @@ from tests.kubernetes.node import NAME as NODE
 from tests.kubernetes.node import Node
 from tests.kubernetes.plane import Plane
 from tests.kubernetes.programs import Programs
-from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
 from tests.tools.chart.made import CHART
+from tests.waiting import until
 
 Document = dict[str, Any]
 PORT = 9410

@@ -8,7 +8,7 @@ from tests.kubernetes.cluster import Cluster, settled
 from tests.kubernetes.image import REPOSITORY, TAG
 from tests.kubernetes.node import NAME as NODE
 from tests.kubernetes.plugin import GPUS, RESOURCE, Plugin
-from tests.kubernetes.waiting import until
+from tests.waiting import until
 
 ASK = """
 import json

@@ -9,7 +9,7 @@ import yaml
 from tests.chart.documents import KUBERNETES, of_kind, read
 from tests.kubernetes.cluster import Cluster, Document
 from tests.kubernetes.image import REPOSITORY, TAG
-from tests.kubernetes.waiting import until
+from tests.waiting import until
 
 SPACE = "research"
 WORK = "echo the job ran"

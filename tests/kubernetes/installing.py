@@ -6,10 +6,10 @@ import time
 from tests.kubernetes.cluster import Cluster, Pod, settled
 from tests.kubernetes.image import REPOSITORY, TAG
 from tests.kubernetes.node import NAME as NODE
-from tests.kubernetes.waiting import until
 from tests.system.matrix import Values
 from tests.tools.chart.helm import NAME
 from tests.tools.chart.made import CHART, ROOT
+from tests.waiting import until
 
 OURS: Values = {
     "image": {"repository": REPOSITORY, "tag": TAG, "pullPolicy": "Never"},

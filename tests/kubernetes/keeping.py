@@ -11,8 +11,8 @@ from tests.kubernetes.installing import OURS
 from tests.kubernetes.node import NAME as NODE
 from tests.kubernetes.refusing import Asking
 from tests.kubernetes.telling import is_now
-from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
+from tests.waiting import until
 
 STATE = Path("/var/lib/wirewatch")
 """On the node, which is here."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.kubernetes.cluster import Cluster, Pod, settled
 from tests.kubernetes.image import OVERLAY
 from tests.kubernetes.telling import is_now, seconds
-from tests.kubernetes.waiting import until
+from tests.waiting import until
 from wirewatch.export.kubernetes.outcome import MEANING, Result
 
 AWAY = 60.0

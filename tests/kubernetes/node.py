@@ -7,7 +7,7 @@ from tests.containers import attempt, run
 from tests.kubernetes.enclosure import GROUP, NODE_ADDRESS
 from tests.kubernetes.image import PAUSE
 from tests.kubernetes.programs import Programs
-from tests.kubernetes.waiting import until
+from tests.waiting import until
 
 NAME = "gpu-node-0"
 LABEL = "nvidia.com/gpu.present=true"

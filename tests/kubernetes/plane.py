@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.containers import attempt, run
 from tests.kubernetes.enclosure import API_ADDRESS, NODE_ADDRESS, SERVICES
 from tests.kubernetes.programs import Programs
-from tests.kubernetes.waiting import until
+from tests.waiting import until
 
 _ETCD = "http://127.0.0.1:12379"
 _PEER = "http://127.0.0.1:12380"

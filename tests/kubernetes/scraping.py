@@ -14,8 +14,8 @@ import yaml
 
 from tests.kubernetes.cluster import Cluster, Document, settled
 from tests.kubernetes.node import NAME as NODE
-from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
+from tests.waiting import until
 
 ADDRESS = "127.0.0.1:9090"
 LABELS = {"job": "wirewatch", "node": NODE, "cluster": "lab"}

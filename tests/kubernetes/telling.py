@@ -6,8 +6,8 @@ from datetime import datetime
 from tests.kubernetes.cluster import Cluster, Document, Pod, settled
 from tests.kubernetes.image import OVERLAY
 from tests.kubernetes.scraping import discovered, query
-from tests.kubernetes.waiting import until
 from tests.tools.chart.helm import NAME
+from tests.waiting import until
 
 FAULT = "nvlink-link-down"
 ACCOUNT = f"system:serviceaccount:{NAME}:{NAME}"

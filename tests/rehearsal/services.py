@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +40,7 @@ def free_port() -> int:
         return port
 
 
-class Service:
+class Service(ABC):
     """A program that listens, with its log in a file; started by `start`, ended with the block."""
 
     def __init__(self, program: str, folder: Path) -> None:
@@ -55,8 +56,9 @@ class Service:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @abstractmethod
     def arguments(self) -> Sequence[str]:
-        raise NotImplementedError
+        """What the program is started with."""
 
     def start(self) -> None:
         """Start it, and wait until it answers; a port that somebody else took meanwhile is changed."""

@@ -73,5 +73,9 @@ def test_what_does_not_start_is_told_with_its_log(tmp_path: Path, monkeypatch: p
 
 
 def test_a_program_that_is_not_installed_is_a_failure(tmp_path: Path) -> None:
+    class Missing(Service):
+        def arguments(self) -> Sequence[str]:
+            return ()
+
     with pytest.raises(AssertionError, match="tests/system/packages"):
-        Service("no-such-program", tmp_path)
+        Missing("no-such-program", tmp_path)

@@ -7,11 +7,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(what: str, look: Callable[[], T | None], seconds: float = 60, every: float = 0.3) -> T:
+def until(
+    what: str | Callable[[], str], look: Callable[[], T | None], seconds: float = 60, every: float = 0.3
+) -> T:
     """What a look gives, once it gives something other than None and False.
 
     Raises:
-        AssertionError: it does not within so many seconds; with `what` and the look's last own error.
+        AssertionError: it does not within so many seconds; with `what`, such as a log as it is then, and
+            the look's last own error.
     """
     end, last = time.monotonic() + seconds, ""
     while True:
@@ -21,5 +24,7 @@ def until(what: str, look: Callable[[], T | None], seconds: float = 60, every: f
                 return found
         except (LookupError, OSError) as error:
             last = f": {type(error).__name__} {error}"
-        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}{last}"
+        if time.monotonic() >= end:
+            told = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {seconds:.0f} s: {told}{last}")
         time.sleep(every)
