@@ -7,10 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
+
+import psutil
 
 from tests.probes import workers
 from wirewatch import __version__
@@ -54,8 +57,14 @@ class ProberProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.send_signal(signal.SIGCONT)
-        self.process.kill()
+        # A worker that misbehaves outlives it: the real one asks the kernel to die with its parent.
+        with suppress(psutil.NoSuchProcess):
+            left = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            for one in left:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
         self.process.wait()
 
     @property
