@@ -72,22 +72,22 @@ test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 # some faults alone, WRITE=--write for docs/rehearsal.md.
 rehearsal: $(VENV)/.dev
 	tests/system/packages
-	$(BIN)/python -m tests.rehearsal $(WRITE) $(if $(NAMES),--no-day $(NAMES))
+	$(BIN)/python -m proof.rehearsal $(WRITE) $(if $(NAMES),--no-day $(NAMES))
 
 # Cost of a poll, of a scrape and of the status page on the recorded 8-GPU node, and how long `check` takes: medians and
 # spread.
 bench: $(VENV)/.dev
-	$(BIN)/python -m tests.bench
-	$(BIN)/python -m tests.bench.check
-	$(BIN)/python -m tests.bench.page
+	$(BIN)/python -m proof.bench
+	$(BIN)/python -m proof.bench.check
+	$(BIN)/python -m proof.bench.page
 
 # docs/METRICS.md, docs/captures.md and docs/schemas from the code.
 docs: $(VENV)/.dev
-	$(BIN)/python -m tests.tools.pages
+	$(BIN)/python -m tools.pages
 
 # Grafana's alerts and the index of the runbooks from deploy/prometheus.
 rules: $(VENV)/.dev
-	$(BIN)/python -m tests.tools.alerting
+	$(BIN)/python -m tools.alerting
 
 # dashboards/json from dashboards/*.py.
 dashboards: $(VENV)/.dev
@@ -96,24 +96,24 @@ dashboards: $(VENV)/.dev
 # The dashboards drawn with Grafana's own components, into docs/dashboards. Half a gigabyte of npm packages, Debian's
 # chromium, prometheus, nodejs and npm; six minutes.
 screenshots: $(VENV)/.dev $(VENV)/.browser
-	cd tests/grafana && npm ci --no-audit --no-fund --ignore-scripts && npm run build
-	$(BIN)/python -m tests.grafana
+	cd proof/grafana && npm ci --no-audit --no-fund --ignore-scripts && npm run build
+	$(BIN)/python -m proof.grafana
 
 # The chart's schema and README, and the rules and dashboards in it.
 chart: $(VENV)/.dev
-	$(BIN)/python -m tests.tools.chart
+	$(BIN)/python -m tools.chart
 
 # deploy/kubernetes from the chart.
 manifests: chart $(VENV)/.helm
-	$(BIN)/python -m tests.tools.chart.manifests
+	$(BIN)/python -m tools.chart.manifests
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
 simulation: $(VENV)/.simulation
-	$(BIN)/python -m tests.simulation
+	$(BIN)/python -m proof.simulation
 
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser
-	$(BIN)/python -m tests.tools.pictures
+	$(BIN)/python -m tools.pictures
 
 # The golden /metrics files, after a change that was meant.
 goldens: $(VENV)/.dev
@@ -121,30 +121,30 @@ goldens: $(VENV)/.dev
 
 # deploy/image/*.txt, what the image installs with its hashes: the newest versions that pyproject.toml and constraints.in leave.
 locks: $(VENV)/.lock
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m tests.tools.locks
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m tools.locks
 
 # The Dockerfile built and its images run: root, and Debian's podman, buildah, runc and mmdebstrap. Two minutes, five the
 # first time; writes docs/e2e-image.md. STEPS for some alone, without the page.
 e2e-image: $(VENV)/.dev $(VENV)/.lock
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m tests.image $(STEPS)
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m proof.image $(STEPS)
 
 # The unit of deploy/systemd under a real systemd in a container: root, and Debian's podman, buildah, runc and mmdebstrap.
 # Two minutes, five the first time; writes docs/e2e-systemd.md.
 e2e-systemd: $(VENV)/.dev
-	$(BIN)/python -m tests.systemd
+	$(BIN)/python -m proof.systemd
 
 # The chart on a real control plane and a real kubelet, in namespaces of its own: root, and Debian packages, of which Kubernetes is
 # built from source the first time (four minutes; kept). Nine minutes; writes docs/e2e-kubernetes.md.
 e2e-kubernetes: $(VENV)/.dev $(VENV)/.helm
-	tests/kubernetes/packages
-	$(BIN)/python -m tests.kubernetes
+	proof/kubernetes/packages
+	$(BIN)/python -m proof.kubernetes
 
 # Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose; NCCL_TESTS for `probe`.
 PARTS ?= parity wires recover record interference cost
 OUT ?= build/hardware
 hardware:
-	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m tests.hardware $(PARTS) --out $(OUT) $(if $(NCCL_TESTS),--nccl-tests $(NCCL_TESTS))
+	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m proof.hardware $(PARTS) --out $(OUT) $(if $(NCCL_TESTS),--nccl-tests $(NCCL_TESTS))
 
 clean:
-	rm -rf $(VENV) .venv-torch .venv-ship build tests/grafana/node_modules tests/grafana/build .coverage* .mypy_cache .ruff_cache \
+	rm -rf $(VENV) .venv-torch .venv-ship build proof/grafana/node_modules proof/grafana/build .coverage* .mypy_cache .ruff_cache \
 		.pytest_cache .hypothesis

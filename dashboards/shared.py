@@ -3,7 +3,7 @@
 import re
 
 from dashboards.parts import SEVERITY, Blank, Event, Label, Limits, NoLimit, Table, Value, Words
-from tests.tools.runbook import entries
+from dashboards.runbook import entries
 
 _LONGEST = 120
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tools import promql
-from tests.tools.alerting import PROMETHEUS, Alert, alerts, groups, records
+from tools import promql
+from tools.alerting import PROMETHEUS, Alert, alerts, groups, records
 
 FILES = sorted((PROMETHEUS / "tests").glob("*.yml"))
 CASES: list[dict[str, Any]] = [

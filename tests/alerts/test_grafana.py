@@ -7,8 +7,8 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models import alerting as schema
 
-from tests.tools import alerting
-from tests.tools.alerting import GRAFANA, Alert, alerts
+from tools import alerting
+from tools.alerting import GRAFANA, Alert, alerts
 
 RULES = [
     (group, rule) for group in yaml.safe_load(GRAFANA.read_text("utf-8"))["groups"] for rule in group["rules"]

@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 
 from tests.alerts.told import HELD, REST, heard, hearers, known_rules, levels_of
-from tests.tools import alerting, promql
-from tests.tools.alerting import SEVERITIES, Alert, alerts, records
+from tools import alerting, promql
+from tools.alerting import SEVERITIES, Alert, alerts, records
 from wirewatch.core import xids
 from wirewatch.core.xids import XIDS, Severity
 

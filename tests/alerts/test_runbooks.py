@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import pytest
 
+from dashboards.runbook import code, entries
 from tests.alerts.told import EXAMPLES, heard, known_rules, levels_of
-from tests.tools import alerting, promql
-from tests.tools.alerting import HEADINGS, INDEX, RUNBOOKS, alerts, records, sections
-from tests.tools.runbook import code, entries
+from tools import alerting, promql
+from tools.alerting import HEADINGS, INDEX, RUNBOOKS, alerts, records, sections
 from wirewatch.cli import cli
 
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())

@@ -7,9 +7,9 @@ from functools import cache
 
 import promql_parser as ast
 
-from tests.tools import promql
-from tests.tools.alerting import Alert, alerts
-from tests.tools.runbook import entries, entry_of
+from dashboards.runbook import entries, entry_of
+from tools import promql
+from tools.alerting import Alert, alerts
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, lookup
 
 HELD = "wirewatch:finding_severity:held"

@@ -11,10 +11,10 @@ import yaml
 from pydantic import ValidationError
 
 from tests.chart.documents import ROOT
-from tests.tools.chart.made import CHART, made, stray
-from tests.tools.chart.readme import told
-from tests.tools.chart.schema import OURS, schema
-from tests.tools.chart.values import Values
+from tools.chart.made import CHART, made, stray
+from tools.chart.readme import told
+from tools.chart.schema import OURS, schema
+from tools.chart.values import Values
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 FREE = {"/config/probe/pins", "/global"}

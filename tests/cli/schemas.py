@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.tools import pages
+from tools import pages
 
 REMARKS = {"title", "description", "default", "$defs", "minItems", "maxItems"}
 TYPES: Mapping[str, type | tuple[type, ...]] = {

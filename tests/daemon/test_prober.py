@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from proof.hardware.processes import children
 from tests.cli.schemas import complaints
 from tests.daemon.proberprocess import DEMO, ProberProcess, working
 from tests.daemon.process import FAST, Daemon
 from tests.daemon.test_probing import PROBES, probes, value
 from tests.groups import dies
-from tests.hardware.processes import children
 from tests.hw.children import is_dead, until
 from tests.hw.playing import overlay_file
 from wirewatch import __version__

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from proof.hardware.processes import children
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.daemon.process import FAST, Daemon
-from tests.hardware.processes import children
 from tests.hw.children import is_dead, until
 from tests.hw.playing import one_change, overlay_file
 from wirewatch.hw.local import NoAnswer, request

@@ -16,11 +16,11 @@ from dashboards.build import PAGES, WIDTH, document
 from dashboards.parts import YES_NO, Blank, Dashboard, Label, Limits, NoLimit, Panel, Row, Stat, Table, Text
 from dashboards.shared import COLOURED, what_to_do
 from tests.dashboards.grafana import panels
-from tests.tools.rules import patterns, sources
+from tools.rules import patterns, sources
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 CORE = {"row", "stat", "table", "text", "timeseries"}
-"""Panel types of Grafana itself that tests/grafana can draw."""
+"""Panel types of Grafana itself that proof/grafana can draw."""
 UNITS = {"Bps", "bytes", "celsius", "dateTimeFromNow", "none", "percentunit", "s", "sci", "short", "watt"}
 OF_PROMETHEUS = {"titleFormat", "step", "useValueForTime"}
 """What an annotation has for its data source, which the schema of all dashboards does not name."""

@@ -9,7 +9,7 @@ from dashboards.build import document
 from dashboards.parts import Dashboard, Label, Matrix, Panel, Series, Table, Text, queries, selected
 from tests.dashboards.grafana import put_in
 from tests.dashboards.labels import QueryError, catalogue, labels_of, metrics_of
-from tests.tools.pages import DOCS
+from tools.pages import DOCS
 
 NOWHERE = {"cluster": ".*", "node": ".*", "gpu": ".*"}
 _LABEL = re.compile(r"\{\{(\w+)\}\}")

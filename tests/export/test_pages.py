@@ -1,6 +1,6 @@
 """The pages made from the code are those in docs/, and say what is in the code."""
 
-from tests.tools import pages
+from tools import pages
 from wirewatch.export import node
 from wirewatch.export.kubernetes import counts as condition
 from wirewatch.export.web import counts

@@ -10,10 +10,10 @@ from itertools import chain
 import click
 import pytest
 
+from dashboards.runbook import LABELS, PAGE, Entry, code, entries, entry_of, page
 from tests.collectors.test_overlays import AFTER_HALF_AN_HOUR, OF_THE_DRIVER, TABLE
 from tests.support import Node
-from tests.tools import pages, rules
-from tests.tools.runbook import LABELS, PAGE, Entry, code, entries, entry_of, page
+from tools import pages, rules
 from wirewatch.cli import cli
 from wirewatch.collectors.gpudirect.judge import ACTIONS
 from wirewatch.collectors.infiniband.counters import ERRORS, LINK_DOWNED

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.hw.playing import Time, player
-from tests.tools.demo_nics import ETHERNET, INFINIBAND, NICS, Nic
-from tests.tools.demo_pci import GPU_BUSES, address, gpu_address
-from tests.tools.demo_recording import build
+from tools.demo_nics import ETHERNET, INFINIBAND, NICS, Nic
+from tools.demo_pci import GPU_BUSES, address, gpu_address
+from tools.demo_recording import build
 from wirewatch.core.asking import as_str, member
 from wirewatch.core.enumerate import identify
 from wirewatch.core.ibstat import parse_ibstat

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.test_podlife import UIDS, logs, tree
-from tests.tools import podresources
+from tools import podresources
 from wirewatch.core.holdings import Names, pod_holdings
 from wirewatch.core.podlife import read_podlife
 from wirewatch.core.ports import Gpu, Pod
@@ -384,7 +384,7 @@ def test_pods_that_have_ended_hold_nothing_as_the_files_of_the_node_tell(at: Pat
 
 
 def test_the_messages_are_those_of_the_proto_file() -> None:
-    """Otherwise: python -m tests.tools.podresources."""
+    """Otherwise: python -m tools.podresources."""
     written = FileDescriptorProto.FromString(wire.DESCRIPTOR.serialized_pb)
     assert written == podresources.describe(podresources.FOLDER)
     assert {m.name for m in written.message_type} <= set(vars(wire))

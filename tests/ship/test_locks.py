@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.tools.locks import CONSTRAINTS, MADE, PLACE, wanted
+from tools.locks import CONSTRAINTS, MADE, PLACE, wanted
 
 ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^(?P<what>[A-Za-z0-9._-]+==[^ ;\\]+)(?: *; *(?P<marker>[^\\]+?))? \\$")

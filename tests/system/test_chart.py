@@ -25,9 +25,9 @@ from tests.chart.documents import (
 )
 from tests.chart.rules import PRIVILEGED, RULES, broken
 from tests.system.matrix import CONFIG, MATRIX, MONITORED, REFUSED
-from tests.tools.chart.helm import NOTES, Refused, complaints, manifest, rendered
-from tests.tools.chart.made import CHART
-from tests.tools.chart.manifests import manifests
+from tools.chart.helm import NOTES, Refused, complaints, manifest, rendered
+from tools.chart.made import CHART
+from tools.chart.manifests import manifests
 from wirewatch.collectors import discover
 from wirewatch.config import load
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.alerting import PROMETHEUS
+from tools.alerting import PROMETHEUS
 
 pytestmark = pytest.mark.system
 

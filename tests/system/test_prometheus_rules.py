@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tools.alerting import ALERTS, PROMETHEUS, RECORDING, alerts, records
+from tools.alerting import ALERTS, PROMETHEUS, RECORDING, alerts, records
 
 pytestmark = pytest.mark.system
 

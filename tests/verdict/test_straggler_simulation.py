@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from tests.simulation.fit import around, fit, likeliest, modelled, scales
-from tests.simulation.healthy import FILE, Run, compact, healthy, runs, unit
-from tests.simulation.noise import (
+from proof.simulation.fit import around, fit, likeliest, modelled, scales
+from proof.simulation.healthy import FILE, Run, compact, healthy, runs, unit
+from proof.simulation.noise import (
     FREEDOM,
     RHO,
     Fault,
@@ -21,12 +21,12 @@ from tests.simulation.noise import (
     times,
     units,
 )
-from tests.simulation.page import TEXT, of_probes
-from tests.simulation.results import ALONE, ENDS, of_real, quantile, within
-from tests.simulation.simulate import HORIZON, LIFE, POLICY, Alarms, faults, replayed, timed, watch_over, well
-from tests.simulation.tail import begun, bound, counted, false_alarms
-from tests.tools.pages import DOCS
+from proof.simulation.page import TEXT, of_probes
+from proof.simulation.results import ALONE, ENDS, of_real, quantile, within
+from proof.simulation.simulate import HORIZON, LIFE, POLICY, Alarms, faults, replayed, timed, watch_over, well
+from proof.simulation.tail import begun, bound, counted, false_alarms
 from tests.verdict.straggling import gpu
+from tools.pages import DOCS
 from wirewatch.core.robust import spread
 from wirewatch.verdict.straggler.signals import Resource, Unit
 

@@ -1,4 +1,4 @@
-"""Messages of podresources.proto. Written by `python -m tests.tools.podresources`; do not edit."""
+"""Messages of podresources.proto. Written by `python -m tools.podresources`; do not edit."""
 
 from google.protobuf import descriptor_pool, message_factory
 

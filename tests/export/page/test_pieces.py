@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboards.runbook import entries, page
 from tests.core.probing.nodes import H200, node, sockets, uuid
 from tests.export.page.pages import told_of
 from tests.support import EPOCH, Node
-from tests.tools.runbook import entries, page
 from wirewatch.core.topology import Topology
 from wirewatch.export.page.cells import cell, number, table, unknown
 from wirewatch.export.page.drawing import draw

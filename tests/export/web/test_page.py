@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.tools.pages import DOCS
+from tools.pages import DOCS
 from wirewatch.daemon.door import HEAD, LOCAL, Bounds
 from wirewatch.export.web.file import parse
 from wirewatch.export.web.passwords import WAITING

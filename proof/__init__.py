@@ -1,0 +1,1 @@
+"""Proof beyond unit tests: on GPUs, on clusters, in containers, by rehearsal, simulation and benchmark."""

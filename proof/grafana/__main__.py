@@ -1,0 +1,173 @@
+"""Draws the dashboards with Grafana's own components from a real Prometheus: `make screenshots`.
+
+Ends with 1 when a panel did not become what it should; writes the pictures into docs/dashboards.
+"""
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from dashboards.boards import BOARDS
+from dashboards.build import document
+from dashboards.parts import Dashboard, Label, Table
+from proof.grafana.drawing import Job, Page, draw
+from tests.dashboards.grafana import Variables, put_in
+from tests.dashboards.rig import CALM, STORM, Rig, running
+from tests.dashboards.watching import chosen, panels_of
+
+OUT = Path(__file__).parents[2] / "docs" / "dashboards"
+WARM = 180.0
+"""Seconds that the nodes run before they are drawn, for faults to be confirmed and lines to be long."""
+BACK, STEP = 200.0, 2.0
+COLOURS = 200
+LARGEST = 300_000
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is drawn of a dashboard: which node, in which theme; whether the picture is kept."""
+
+    cluster: str
+    node: str
+    mode: str
+    picture: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.node}-{self.mode}"
+
+
+SCENES: Mapping[str, tuple[Scene, ...]] = {
+    "wirewatch-fleet": (Scene(STORM, "storm-1", "dark", picture=True), Scene(CALM, "calm-1", "light")),
+    "wirewatch-node": (
+        Scene(STORM, "storm-1", "dark", picture=True),
+        Scene(STORM, "storm-2", "light", picture=True),
+        Scene(CALM, "calm-1", "light", picture=True),
+    ),
+    "wirewatch-links": (Scene(STORM, "storm-1", "light", picture=True), Scene(CALM, "calm-1", "dark")),
+    "wirewatch-agent": (Scene(STORM, "storm-1", "dark", picture=True), Scene(CALM, "calm-1", "light")),
+}
+BROKEN: tuple[tuple[str, str, dict[str, Any], str], ...] = (
+    ("stat", "wirewatch_no_such_metric", {}, "nodata"),
+    ("stat", "sum(wirewatch_health", {}, "error"),
+    ("gauge", "sum(wirewatch_health)", {}, "unsupported"),
+    ("timeseries", "sum(wirewatch_health)", {"custom": {"lineWdith": 1}}, "error"),
+)
+"""What drawing must notice: type, query, field configuration, and what becomes of it."""
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as rig:
+        time.sleep(WARM / 2)
+        rig.daemons["storm-3"].terminate()
+        time.sleep(WARM / 2)
+        drawn = draw(
+            [*_jobs(rig, Path(folder)), _job(rig, "broken", _broken_board(), Scene(CALM, "calm-1", "dark"))]
+        )
+        wrong = _broken(drawn["broken"])
+        for board in BOARDS:
+            for scene in SCENES[board.uid]:
+                page = drawn[f"{board.uid} {scene.name}"]
+                wrong += [f"{board.uid}, {scene.name}: {one}" for one in _judged(board, page)]
+        wrong += _kept(Path(folder))
+    states = Counter(
+        one.state for name, page in drawn.items() if name != "broken" for one in page.panels.values()
+    )
+    print("\n".join([*wrong, ", ".join(f"{count} {state}" for state, count in sorted(states.items()))]))
+    return 1 if wrong else 0
+
+
+def _jobs(rig: Rig, folder: Path) -> Iterator[Job]:
+    for board in BOARDS:
+        for scene in SCENES[board.uid]:
+            made = _put_in(document(board), chosen(board, scene.cluster, scene.node))
+            yield _job(rig, f"{board.uid} {scene.name}", made, scene, folder / _file(board.uid, scene))
+
+
+def _job(rig: Rig, name: str, board: Mapping[str, Any], scene: Scene, picture: Path | None = None) -> Job:
+    now = time.time()
+    return Job(
+        name, board, rig.prometheus.url, scene.mode, {"cluster": scene.cluster, "node": scene.node},
+        {"from": now - BACK, "to": now, "step": STEP}, picture if scene.picture else None,
+    )  # fmt: skip
+
+
+def _file(uid: str, scene: Scene) -> str:
+    return f"{uid.removeprefix('wirewatch-')}-{scene.name}.png"
+
+
+def _put_in(board: dict[str, Any], variables: Variables) -> dict[str, Any]:
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            target["expr"] = put_in(target["expr"], variables)
+    return board
+
+
+def _judged(board: Dashboard, page: Page) -> Iterator[str]:
+    """What is not as it should be: complaints of the page, panels not drawn, other columns."""
+    yield from page.complaints
+    panels = {panel.title: panel for panel in panels_of(board)}
+    for made in document(board)["panels"]:
+        if made["type"] == "row":
+            continue
+        title, panel, drawn = made["title"], panels.get(made["title"]), page.panels[made["id"]]
+        may_be_empty = panel is not None and panel.blank is not None
+        if drawn.state != "ok" and not (drawn.state == "nodata" and may_be_empty):
+            yield f"{title}: {drawn.state} {drawn.told}"
+        if drawn.state == "ok" and isinstance(panel, Table):
+            # A label that is empty in every row is not there at all.
+            wanted = [
+                c.shown
+                for c in panel.columns
+                if c.shown and (c.shown in drawn.columns or not isinstance(c, Label))
+            ]
+            if wanted != list(drawn.columns):
+                yield f"{title}: columns {drawn.columns} for {wanted}"
+
+
+def _broken_board() -> dict[str, Any]:
+    panels = []
+    for number, (kind, expr, defaults, wanted) in enumerate(BROKEN):
+        place = {"x": 6 * number, "y": 0, "w": 6, "h": 8}
+        target = {"refId": "A", "expr": expr, "instant": kind != "timeseries"}
+        panels.append({
+            "id": number, "title": wanted, "type": kind, "gridPos": place, "options": {}, "targets": [target],
+            "fieldConfig": {"defaults": defaults, "overrides": []},
+        })  # fmt: skip
+    return {"title": "Broken", "links": [], "panels": panels}
+
+
+def _broken(page: Page) -> list[str]:
+    states = [drawn.state for _, drawn in sorted(page.panels.items())]
+    wanted = [state for *_, state in BROKEN]
+    return [] if states == wanted else [f"a broken dashboard: {states} for {wanted}"]
+
+
+def _kept(folder: Path) -> list[str]:
+    """The pictures into docs, in few colours; those that are too large for a repository."""
+    OUT.mkdir(exist_ok=True)
+    for old in OUT.glob("*.png"):
+        old.unlink()
+    wrong = []
+    for uid, scenes in SCENES.items():
+        for scene in scenes:
+            if scene.picture:
+                name = _file(uid, scene)
+                with Image.open(folder / name) as picture:
+                    picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+                        OUT / name, optimize=True
+                    )
+                if (OUT / name).stat().st_size > LARGEST:
+                    wrong.append(f"{name} is larger than {LARGEST} bytes")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Proof on real hardware, part by part.
+
+    PYTHONPATH=agent python3 -m proof.hardware parity cost interference record recover --out DIR
+
+Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
+fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together,
+or `release`, or `probe faults`, or `preempt`, or `straggler`; these four want several GPUs, and `probe` wants
+nccl-tests. `lockstep` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
+`release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
+`prober` needs root, and files of ours and of Python that every user may read.
+
+WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover`, `release` and `prober` try the kit
+without GPUs; `prober` then probes processors, by engine gloo of torch, and nobody comes to them.
+"""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from proof.hardware.kit import Report
+
+PARTS = (
+    "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
+    "straggler", "lockstep", "prober",
+)  # fmt: skip
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m proof.hardware", description="Proof on real hardware.")
+    parser.add_argument("parts", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--out", required=True, type=Path, help="folder for the results")
+    parser.add_argument("--seconds", type=float, default=480.0, help="cost: length of the whole run")
+    parser.add_argument("--pairs", type=int, default=5, help="interference: pairs of windows")
+    parser.add_argument("--window", type=float, default=20.0, help="interference: seconds of a window")
+    parser.add_argument(
+        "--nccl-tests", type=Path, metavar="DIR", help="probe: folder with all_reduce_perf and its like"
+    )
+    parser.add_argument("--trials", type=int, help="preempt, straggler, lockstep: instead of 50, 30, 20")
+    parser.add_argument(
+        "--each", type=float, default=120.0, help="lockstep: seconds of each healthy job, 0: none"
+    )
+    parser.add_argument("--shapes", nargs="+", metavar="SHAPE", help="lockstep: of these jobs only")
+    parser.add_argument("--healthy", type=float, default=0.0, help="straggler: seconds of healthy probes")
+    parser.add_argument("--loads", nargs="+", metavar="KIND", help="straggler: with these loads only")
+    parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
+    return parser.parse_args(arguments)
+
+
+def _run(part: str, options: argparse.Namespace) -> bool:
+    report = Report(part, options.out)
+    began = time.monotonic()
+    print(f"\n=== {part}", flush=True)
+    report.attempt("the part", lambda: import_module(f"proof.hardware.{part}").run(report, options))
+    report.note(seconds=round(time.monotonic() - began, 1))
+    return report.ok
+
+
+def _terminated(_number: int, _frame: object) -> None:
+    """Leave through the context managers, so that no daemon and no job is left running."""
+    sys.exit(1)
+
+
+def main() -> int:
+    options = _options(sys.argv[1:])
+    options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, _terminated)
+    results = {part: _run(part, options) for part in options.parts}
+    print("\n" + "  ".join(f"{part}: {'PASS' if ok else 'FAIL'}" for part, ok in results.items()), flush=True)
+    return 0 if all(results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""Which alerts each bundled overlay must raise: by docs/runbook.md and docs/captures.md, not by what came.
+
+A FAILED finding is a page (critical), a DEGRADED or UNKNOWN one a ticket. What has more than one alert has
+more than one finding in the runbook, and says why here.
+"""
+
+from collections.abc import Mapping
+
+from proof.rehearsal.expected import CRITICAL, TICKET, Alert, Change, Ending, Row
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+FIRST_LEFT_OUT = 10.0
+"""Seconds for which a GPU that hangs is left out at first; it doubles each time (hw/nvml/client.py)."""
+
+
+def page(name: str, **labels: str) -> Alert:
+    return Alert(f"Wirewatch{name}", CRITICAL, tuple(labels.items()))
+
+
+def ticket(name: str, **labels: str) -> Alert:
+    return Alert(f"Wirewatch{name}", TICKET, tuple(labels.items()))
+
+
+def failed(alert: Alert, collector: str, looks: int = 3, ending: Ending = Ending.ACK, **more: float) -> Row:
+    """FAILED after so many looks, on probation when it is over, until somebody says that it was repaired."""
+    return Row((alert,), collector, looks, ending=ending, **more)  # type: ignore[arg-type]
+
+
+def degraded(alert: Alert, collector: str, looks: int = 1, told: float = 0.0, **more: float) -> Row:
+    """DEGRADED, and over when it is not seen, or so long after it was."""
+    return Row((alert,), collector, looks, told=told, **more)  # type: ignore[arg-type]
+
+
+BLIND = ticket("NodeUnknown")
+"""Not knowing has no severity series: the node's health tells of it."""
+NVLINK: Mapping[str, Row] = {
+    # Nobody acknowledges this one: the ticket of its probation comes and goes by itself.
+    "nvlink-link-down": Row(
+        (page("NVLinkDown", gpu="2", link="7"),), "nvlink", 3, ending=Ending.PROBATION,
+        later=(ticket("NVLinkDown", gpu="2", link="7"),),
+    ),
+    "nvlink-all-down": failed(page("NVLinkDown", gpu="2"), "nvlink"),
+    "nvlink-link-slow": failed(page("NVLinkSlow", gpu="2", link="7"), "nvlink"),
+    "nvlink-crc": degraded(ticket("NVLinkErrors", gpu="2", rule="nvlink.crc_errors"), "nvlink", 3, MINUTE),
+    "nvlink-replay": degraded(
+        ticket("NVLinkErrors", gpu="4", rule="nvlink.replay_errors"), "nvlink", told=HOUR
+    ),
+    "nvlink-recovery": degraded(
+        ticket("NVLinkErrors", gpu="6", rule="nvlink.recovery_errors"), "nvlink", 2, HOUR
+    ),
+    "fabric-not-registered": failed(page("Fabric", gpu="1", rule="fabric.state"), "nvlink"),
+}  # fmt: skip
+GPU: Mapping[str, Row] = {
+    "gpu-throttle-thermal": degraded(ticket("Throttled", gpu="3", device="hw_thermal_slowdown"), "gpu", 3),
+    "gpu-power-brake": degraded(ticket("Throttled", gpu="0", device="hw_power_brake"), "gpu", 3),
+    "gpu-ecc-uncorrected": degraded(
+        ticket("GPUMemory", gpu="5", device="dram", rule="gpu.ecc_uncorrected"), "gpu", told=DAY
+    ),
+    "gpu-row-remap-pending": degraded(ticket("GPUMemory", gpu="5", rule="gpu.row_remap_pending"), "gpu"),
+    "gpu-row-remap-failed": failed(page("GPUMemory", gpu="5", rule="gpu.row_remap_failed"), "gpu", 1),
+    "gpu-recovery-action": failed(page("XidRecovery", gpu="7", rule="gpu.recovery_action"), "gpu", 2),
+    # gpu.blind, nvlink.blind and pcie.blind come with it; FAILED is the worse, so no NodeUnknown.
+    "gpu-lost": failed(page("GPULost", gpu="5"), "inventory", 2, Ending.RELEASE),
+    # The process that hangs is killed after 5 s; then the GPU is left out and tried again, ever more seldom.
+    "gpu-hang": Row((BLIND,), "gpu", ending=Ending.RELEASE, real=3 * FIRST_LEFT_OUT),
+    "gpu-slow": Row((BLIND,), "gpu", ending=Ending.RELEASE, real=3 * FIRST_LEFT_OUT),
+    "driver-crash": Row((BLIND,), "gpu", ending=Ending.RELEASE, real=3 * FIRST_LEFT_OUT),
+}  # fmt: skip
+PCIE: Mapping[str, Row] = {
+    "pcie-x8": failed(page("PCIeLink", gpu="1", rule="pcie.width"), "pcie"),
+    "pcie-generation": failed(page("PCIeLink", gpu="1", rule="pcie.generation"), "pcie"),
+    # A slot is asked once a boot: nothing but a reboot changes it.
+    "pcie-slot": Row(
+        (ticket("PCIeLink", gpu="6", rule="pcie.slot"),), "pcie", ending=Ending.REBOOT, at_start=True
+    ),
+    # Replays are counted over a minute of the clock.
+    "pcie-replays": degraded(ticket("PCIeErrors", gpu="4", rule="pcie.replays"), "pcie", 3, real=MINUTE),
+    "pcie-aer": degraded(ticket("PCIeErrors", gpu="4", rule="pcie.aer"), "pcie", told=DAY),
+}  # fmt: skip
+RDMA: Mapping[str, Row] = {
+    "ib-port-down": failed(page("PortDown", device="mlx5_2", port="1"), "infiniband"),
+    "ib-port-init": failed(page("PortDown", device="mlx5_1", port="1"), "infiniband"),
+    "ib-port-polling": Row(
+        (ticket("PortDown", device="mlx5_3", port="1", rule="infiniband.port_inactive"),), "infiniband",
+        at_start=True,
+    ),
+    "ib-device-gone": failed(page("PortDown", device="mlx5_4", rule="infiniband.device_gone"), "infiniband"),
+    "ib-port-slow": failed(page("PortSlow", device="mlx5_6", port="1"), "infiniband"),
+    "nic-pcie-x8": failed(page("PortSlow", device="mlx5_2", rule="infiniband.pcie"), "infiniband"),
+    # It is down for 45 of 60 seconds: first a port that is down, and with the third time one that flaps.
+    "ib-port-flapping": Row(
+        (page("PortFlapping", device="mlx5_5", port="1"), page("PortDown", device="mlx5_5", port="1")),
+        "infiniband", 3, ending=Ending.ACK, told=12 * HOUR,
+    ),
+    "ib-symbol-errors": degraded(
+        # 120 an hour, at one a second.
+        ticket("PortErrors", device="mlx5_0", rule="infiniband.symbol_errors"), "infiniband", 9, HOUR
+    ),
+    "ib-link-downed": degraded(
+        ticket("PortErrors", device="mlx5_4", rule="infiniband.link_downed_errors"), "infiniband", told=HOUR
+    ),
+    # 65,535 errors are errors, and the counter that stands at its ceiling is blind: two things to put right.
+    "ib-counter-saturated": Row(
+        (
+            ticket("PortErrors", device="mlx5_0", rule="infiniband.symbol_errors"),
+            ticket("PortErrors", device="mlx5_0", rule="infiniband.counter_saturated"),
+        ), "infiniband", told=HOUR,
+    ),
+    "ib-unreadable": Row((BLIND,), "infiniband"),
+    "ibstat-disagrees": Row((ticket("Finding", rule="infiniband.ibstat_disagrees"),), "ibstat", 2),
+    "nic-cable-hot": degraded(
+        ticket("PortErrors", device="0000:40:00", rule="kernel.nic_module"), "xid", told=DAY
+    ),
+    "gpudirect-lost": degraded(ticket("GPUDirectLost", rule="gpudirect.peer_memory"), "gpudirect", 2),
+    "acs-on": degraded(ticket("GPUDirectLost", rule="gpudirect.acs", device="0000:17:00.0"), "acs", 1),
+    "iommu-translates": degraded(ticket("GPUDirectLost", rule="gpudirect.iommu"), "gpudirect", 2),
+    "nccl-conf-gdr-off": degraded(ticket("GPUDirectLost", rule="gpudirect.nccl_conf"), "gpudirect", 2),
+}  # fmt: skip
+KERNEL: Mapping[str, Row] = {
+    "xid-74": failed(page("XidNVLink", gpu="6", link="14", rule="xid.74"), "xid", 1, Ending.LATCHED),
+    "xid-79": failed(page("XidReboot", gpu="5", rule="xid.79"), "xid", 1, Ending.REBOOT),
+    "xid-94": Row((ticket("XidRestart", gpu="0", rule="xid.94"),), "xid", ending=Ending.LATCHED),
+    "xid-149": failed(page("XidNVLink", gpu="2", link="9", rule="xid.149"), "xid", 1, Ending.LATCHED),
+    "xid-154": failed(page("XidRecovery", gpu="1", rule="xid.154"), "xid", 1, Ending.REBOOT),
+    "sxid-fatal": failed(page("SwitchError", link="30", device="0000:07:00"), "xid", 1, Ending.REBOOT),
+}  # fmt: skip
+
+
+def slow(signal: str, gpu: str) -> Row:
+    """Two of the last three probes."""
+    return Row((page("Straggler", gpu=gpu, rule=f"straggler.{signal}"),), "probe", 1, 1, Ending.ACK)
+
+
+def rather_slow(signal: str, gpu: str) -> Row:
+    return Row((ticket("Straggler", gpu=gpu, rule=f"straggler.{signal}"),), "probe", 1, 1)
+
+
+PROBE: Mapping[str, Row] = {
+    "probe-slow": Row((page("BusbwLow"),), "probe", 1, 1, Ending.ACK),
+    # That it is slow, and why: the way that NCCL took.
+    "probe-host-memory": Row(
+        (page("BusbwLow"), page("ProbePath", rule="probe.transport")), "probe", 1, 1, Ending.ACK
+    ),
+    "probe-wrong-data": Row((page("WrongData"),), "probe", ending=Ending.LATCHED),
+    "probe-link-errors": Row((ticket("NVLinkErrors", gpu="2", rule="probe.link_errors"),), "probe"),
+    "probe-uneven": Row((ticket("ProbePath", gpu="2", link="7", rule="probe.uneven"),), "probe"),
+    "probe-no-nvls": Row((ticket("ProbePath", rule="probe.nvls"),), "probe"),
+    "probe-fails": Row((BLIND,), "probe", 3),
+    "straggler-compute": slow("compute", "3"),
+    "straggler-memory": rather_slow("memory", "6"),
+    "straggler-source": slow("source", "5"),
+    "straggler-destination": rather_slow("destination", "2"),
+    "straggler-pair": slow("pair", "6"),
+}
+HARMLESS: Mapping[str, Row] = {
+    name: Row((), at_start=name in {"gpu-mig", "peermem-unloaded"})
+    for name in ("gpu-busy", "gpu-mig", "nic-moved", "peermem-unloaded")
+}
+TABLE: Mapping[str, Row] = {**NVLINK, **GPU, **PCIE, **RDMA, **KERNEL, **PROBE, **HARMLESS}
+
+
+def xids(*lines: str) -> tuple[Change, ...]:
+    """The kernel log of the demo node with these XIDs of GPU 0."""
+    records = [
+        f"4,{2000 + number},{864310000000 + number},-;NVRM: Xid (PCI:0000:1b:00): {line}"
+        for number, line in enumerate(lines)
+    ]
+    return ({"port": "kmsg", "match": "Records()", "set": records},)
+
+
+LISTED = [f"mlx5_{number}" for number in range(10) if number != 4]
+NO_IBSTAT: Change = {"port": "command", "match": "ibstat()", "errno": "ENOENT"}
+OTHERS: Mapping[str, Row] = {
+    "agent-killed": Row(
+        (ticket("AgentDown"),), "agent", 0, kills=True, about="the agent is killed, and started again"
+    ),
+    # It was there when the baseline was learned; since the agent was started it was not.
+    "nic-gone-at-boot": Row(
+        (page("TopologyDrift", device="mlx5_4", rule="topology.nic_lost"),), "drift", 2, at_start=True,
+        changes=({"port": "sysfs", "match": "list /sys/class/infiniband", "set": LISTED}, NO_IBSTAT),
+        about="mlx5_4 is not there when the node comes up",
+    ),
+    "xid-13-repeated": Row(
+        (ticket("XidApplication", gpu="0", rule="xid.13"),), "xid", ending=Ending.LATCHED,
+        changes=xids(*("13, pid=4711, name=train, Graphics SM Warp Exception",) * 10),
+        about="an error of applications, ten times on GPU 0 alone",
+    ),
+    "xid-48": Row(
+        (page("XidReset", gpu="0", rule="xid.48"),), "xid", ending=Ending.LATCHED,
+        changes=xids("48, pid=4711, name=train, DBE (double bit error)"), about="a double-bit error of GPU 0",
+    ),
+    "xid-63": Row(
+        (ticket("XidResetLater", gpu="0", rule="xid.63"),), "xid", ending=Ending.LATCHED,
+        changes=xids("63, pid=4711, name=train, Row Remapper: New row marked for remapping"),
+        about="GPU 0 will replace a row with the next reset",
+    ),
+    "xid-92": Row(
+        (ticket("XidSupport", gpu="0", rule="xid.92"),), "xid", ending=Ending.LATCHED,
+        changes=xids("92, pid=4711, name=train, High single-bit ECC error rate"),
+        about="GPU 0 corrects many errors: a matter for the vendor",
+    ),
+}  # fmt: skip
+"""Faults without an overlay of their own, for alerts that no bundled one raises."""
+ALL: Mapping[str, Row] = {**TABLE, **OTHERS}

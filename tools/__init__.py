@@ -1,0 +1,1 @@
+"""Generators: what of the project's files is made from its code."""

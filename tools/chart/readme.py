@@ -1,0 +1,62 @@
+"""The chart's README: its text, and a table of the values with what values.yaml says of each."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from tools.chart import values
+from tools.chart.values import Values
+
+MARK = "<!-- values -->"
+
+
+def readme(text: str, given: Path) -> str:
+    """The text with the table where the mark is; `given` is values.yaml."""
+    rows = ["| value | default | |", "|---|---|---|"]
+    rows += [f"| `{name}` | {default} | {about} |" for name, default, about in told(given)]
+    made = "<!-- Made by `make chart` from README.in.md and values.yaml: do not edit. -->\n"
+    return made + text.replace(MARK, "\n".join(rows))
+
+
+def told(given: Path) -> Iterator[tuple[str, str, str]]:
+    """Each value: its path, its default, and the comment above it."""
+    text = given.read_text("utf-8")
+    yield from _rows(yaml.compose(text, yaml.SafeLoader), text.splitlines(), Values, "")
+
+
+def _rows(node: Any, lines: list[str], kind: type[BaseModel], path: str) -> Iterator[tuple[str, str, str]]:
+    for key, value in node.value:
+        name = f"{path}{key.value}"
+        inner = _kind(kind, key.value)
+        if inner is None:
+            default = yaml.SafeLoader("").construct_document(value)
+            yield name, _shown(default), _comment(lines, key.start_mark.line)
+        else:
+            yield from _rows(value, lines, inner, f"{name}.")
+
+
+def _kind(kind: type[BaseModel], name: str) -> type[BaseModel] | None:
+    """The type of the values below, where they are the chart's own and not Kubernetes'."""
+    fields = {field.alias or key: field.annotation for key, field in kind.model_fields.items()}
+    inner: object = fields[name]
+    if isinstance(inner, type) and issubclass(inner, BaseModel) and inner.__module__ == values.__name__:
+        return inner
+    return None
+
+
+def _shown(default: object) -> str:
+    text = json.dumps(default)
+    return f"`{text}`" if len(text) < 60 else "see values.yaml"
+
+
+def _comment(lines: list[str], line: int) -> str:
+    """The lines of comment right above a line, as one."""
+    found: list[str] = []
+    while line and lines[line - 1].strip().startswith("#"):
+        line -= 1
+        found.insert(0, lines[line].strip().removeprefix("#").strip())
+    return " ".join(found).replace("|", "\\|")

@@ -1,0 +1,137 @@
+"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code, so that they agree: `make docs`.
+
+The text around the tables is in docs/METRICS.in.md and docs/captures.in.md.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from wirewatch.collectors.infiniband.counters import CONGESTION, ERRORS, LINK_DOWNED
+from wirewatch.core.types import Metric
+from wirewatch.core.xids import XIDS
+from wirewatch.export import (
+    checkdocuments,
+    control,
+    documents,
+    driftdocuments,
+    evidencedocuments,
+    node,
+    probedocuments,
+)
+from wirewatch.export.kubernetes import counts as condition
+from wirewatch.export.kubernetes.outcome import MEANING as RESULTS
+from wirewatch.export.web import counts
+from wirewatch.hw.overlay import bundled_overlays, load_overlay
+from wirewatch.probes.components import components
+from wirewatch.probes.gate import MEANING
+
+DOCS = Path(__file__).parents[1] / "docs"
+MARK = "<!-- tables -->"
+
+
+def page() -> str:
+    """The whole page."""
+    text = (DOCS / "METRICS.in.md").read_text("utf-8")
+    for mark, rows in (
+        (MARK, _tables()),
+        ("<!-- rdma -->", _rdma()),
+        ("<!-- xids -->", _xids()),
+        ("<!-- reasons -->", _reasons()),
+        ("<!-- refusals -->", _refusals()),
+        ("<!-- results -->", _results()),
+    ):
+        head, _, tail = text.partition(mark)
+        text = head + "\n".join(rows) + tail
+    return text
+
+
+def _rdma() -> Iterator[str]:
+    yield "| kind | file below the port | stops at | judged |"
+    yield "|---|---|---|---|"
+    for kind, counter in {"link_downed": LINK_DOWNED, **ERRORS}.items():
+        ceiling = f"{(1 << counter.bits) - 1:,}" if counter.bits else ""
+        limit = counter.limit
+        judged = f"{limit.events:,} in {limit.seconds:g} s" if limit else "no"
+        yield f"| `{kind}` | {counter.path} | {ceiling} | {judged} |"
+    for kind, path in CONGESTION.items():
+        yield f"| `{kind}` (congestion) | {path} | | no |"
+
+
+def _xids() -> Iterator[str]:
+    yield "| XID | meaning | told as | what to do |"
+    yield "|---|---|---|---|"
+    for number, xid in XIDS.items():
+        told = f"{xid.severity.value}; by its own word" if xid.by_word else xid.severity.value
+        yield f"| {number} | {xid.meaning} | {told} | {xid.action} |"
+
+
+def _reasons() -> Iterator[str]:
+    yield "| `reason` of a skip | because |"
+    yield "|---|---|"
+    for reason, meaning in MEANING.items():
+        yield f"| `{reason.value}` | {meaning} |"
+    yield ""
+
+
+def _refusals() -> Iterator[str]:
+    yield "| `reason` | because |"
+    yield "|---|---|"
+    for reason, meaning in counts.REASONS.items():
+        yield f"| `{reason}` | {meaning} |"
+    yield ""
+
+
+def _results() -> Iterator[str]:
+    yield "| `result` | because |"
+    yield "|---|---|"
+    for result, meaning in RESULTS.items():
+        yield f"| `{result.value}` | {meaning} |"
+    yield ""
+
+
+def _tables() -> Iterator[str]:
+    yield from _table(
+        "The daemon itself", "verdict, findings, and how the collectors are doing", node.METRICS
+    )
+    about = "what Kubernetes is told of this node; only with `[kubernetes] node_condition = true`"
+    yield from _table("The node condition", about, condition.METRICS)
+    yield from _table("The port", "who was refused, and how the web configuration fares", counts.METRICS)
+    for collector in components():
+        options = collector.options
+        about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"
+        yield from _table(f"Collector `{collector.name}`", about, collector.metrics)
+
+
+def _table(title: str, about: str, metrics: tuple[Metric, ...]) -> Iterator[str]:
+    yield f"## {title}\n\n{about[0].upper()}{about[1:]}.\n"
+    yield "| metric | type | labels | meaning | unproven on hardware |"
+    yield "|---|---|---|---|---|"
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        cells = (f"`wirewatch_{metric.name}`", metric.kind.value, labels, metric.help, metric.unproven)
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def captures() -> str:
+    """The page on recordings, with a table of the bundled faults."""
+    text = (DOCS / "captures.in.md").read_text("utf-8")
+    rows = [f"| `{name}` | {load_overlay(name).about} |" for name in bundled_overlays()]
+    head, _, tail = text.partition("<!-- overlays -->")
+    return head + "\n".join(["| name | what happens |", "|---|---|", *rows]) + tail
+
+
+def schemas() -> dict[str, str]:
+    """File names in docs/schemas, with their JSON Schema."""
+    modules = (documents, probedocuments, control, checkdocuments, evidencedocuments, driftdocuments)
+    adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
+    made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
+    return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}
+
+
+if __name__ == "__main__":
+    for name, text in schemas().items():
+        (DOCS / "schemas" / name).write_text(text, "utf-8")
+    (DOCS / "METRICS.md").write_text(page(), "utf-8")
+    (DOCS / "captures.md").write_text(captures(), "utf-8")
