@@ -1,1 +1,1 @@
-"""Generators: what of the project's files is made from its code."""
+"""Generators of files that are made from the code, and measures of it."""
