@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n logical --maxprocesses 4 --dist worksteal
 
-.PHONY: run test coverage check check-ship test-system bench docs rules dashboards chart manifests simulation pictures screenshots \
+.PHONY: run test coverage check check-ship test-system bench docs architecture measures rules dashboards chart manifests simulation pictures screenshots \
 	rehearsal goldens locks e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
@@ -84,6 +84,14 @@ bench: $(VENV)/.dev
 # docs/METRICS.md, docs/captures.md and docs/schemas from the code.
 docs: $(VENV)/.dev
 	$(BIN)/python -m tools.pages
+
+# docs/architecture.md and its picture from the code's imports and docs/architecture.in.md.
+architecture: $(VENV)/.dev
+	$(BIN)/python -m tools.architecture
+
+# Figures of the code and the files that a value passes, beside those of 0.1.
+measures: $(VENV)/.dev
+	$(BIN)/python -m tools.measures --page
 
 # Grafana's alerts and the index of the runbooks from deploy/prometheus.
 rules: $(VENV)/.dev

@@ -1,0 +1,35 @@
+"""The page on the architecture is that of the code, and names what is there."""
+
+import pytest
+
+from tools.architecture import crossings, files, missing, picture, rooms_in_layers
+from tools.imports import ROOT
+
+
+def test_the_page_and_its_picture_are_those_of_the_code() -> None:
+    for path, text in files().items():
+        assert path.read_text("utf-8") == text, f"{path.relative_to(ROOT)}: run `make architecture`"
+
+
+@pytest.mark.xfail(reason="the prose has the names of the tree that the agent gets", strict=True)
+def test_the_prose_names_files_that_are_there() -> None:
+    assert missing() == []
+
+
+def test_every_room_is_drawn_and_no_import_goes_up() -> None:
+    layers = rooms_in_layers(ROOT)
+    rooms = [name for layer in layers for name in layer]
+    agent = ROOT / "agent" / "wirewatch"
+    there = {path.parent.name for path in agent.glob("*/__init__.py")} | {p.stem for p in agent.glob("*.py")}
+    assert set(rooms) == there - {"__init__"}
+    places = {name: number for number, layer in enumerate(layers) for name in layer}
+    assert all(places[one] < places[other] for one, other in crossings(ROOT))
+
+
+def test_an_import_that_goes_up_is_red() -> None:
+    layers = (("cli",), ("hw", "collectors"), ("core",))
+    down = picture(layers, {("cli", "core"): 3, ("hw", "core"): 12})
+    assert [down.count(f">{text}<") for text in ("cli", "collectors", "3", "12")] == [1, 1, 1, 1]
+    assert "#c0392b" not in down
+    assert "#c0392b" in picture(layers, {("core", "cli"): 1})
+    assert "#c0392b" in picture(layers, {("collectors", "hw"): 1})
