@@ -25,8 +25,8 @@ from wirewatch.export.probing import probe as document_of
 from wirewatch.probes.counters import memory_used
 from wirewatch.probes.counters import processes as compute_processes
 from wirewatch.probes.judge import take
-from wirewatch.probes.keeping import PROBED
 from wirewatch.probes.launch import WORKER
+from wirewatch.probes.persistence import PROBED
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.prepare import plan_of
 from wirewatch.probes.prober import Around, Prober

@@ -15,7 +15,7 @@ from proof.hardware.probing import Probing, command, probing
 from wirewatch.core.probing.result import Probed
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take
-from wirewatch.probes.keeping import accepted, keep
+from wirewatch.probes.persistence import accepted, keep
 from wirewatch.probes.policy import ProbePolicy
 from wirewatch.probes.state import open_state
 from wirewatch.probes.values import Memory

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.checks import Checked, check, overlay
 from tests.cli.telling import finding, health, reply, saying, server
 from tests.probes import recordings
-from tests.probes.histories import opened, read
+from tests.probes.histories import stored
 from tests.probes.recordings import Change, with_probe
 from wirewatch.cli.checking import attempt
 from wirewatch.cli.checking.attempt import Attempt, Wanted
@@ -35,11 +35,7 @@ def owned(folder: Path, *changes: Change, owner: str = "slurm:7", options: tuple
 
 def kept(folder: Path) -> list[str]:
     """Who ran the probes of the history."""
-    history = opened(folder / "state" / "probes.sqlite")
-    try:
-        return [record.by for record in read(history)]
-    finally:
-        history.close()
+    return [record.started_by for record in stored(folder / "state" / "probes.sqlite")]
 
 
 def test_a_probe_is_run_kept_and_then_is_fresh(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
 
 def test_another_version_is_told_clearly_and_does_no_harm(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
-        for target in (crossing.LOOK, crossing.PROBE, crossing.OWN):
+        for target in (crossing.LOOK, crossing.PROBE, crossing.TERMS):
             for other in ("9.9.9", "", "x" * 300):
                 status, told = prober.ask(target, b"{}", other)
                 assert (status, told["detail"].endswith("start both anew, from one image")) == (409, True)
@@ -445,9 +445,9 @@ def test_within_is_counted_from_the_question(tmp_path: Path) -> None:
 
 def test_what_it_would_measure_is_told_where_the_worker_would_run(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
-        own = elsewhere(prober).own(QUICK, Expect())
+        terms = elsewhere(prober).terms(QUICK, Expect())
         came = attempt(prober)
-        assert getattr(own, "plan", None) == came.probed.plan
+        assert getattr(terms, "plan", None) == came.probed.plan
 
 
 def test_a_machine_is_not_judged_by_a_recording(tmp_path: Path) -> None:

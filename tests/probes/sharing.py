@@ -1,12 +1,11 @@
 """A node whose daemon keeps a history, with `wirewatch probe` run beside it by way of that history alone."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.probes.drawn import of_order
+from tests.probes.histories import stored
 from tests.probes.idle import Idle
 from wirewatch.core.component import Component
 from wirewatch.core.probing.order import Order
@@ -14,10 +13,9 @@ from wirewatch.core.probing.result import Outcome, Probed
 from wirewatch.core.types import Absent
 from wirewatch.probes.ask import Asked, Wish, ask
 from wirewatch.probes.collector import probe_component
-from wirewatch.probes.history import History, Limits
-from wirewatch.probes.keeping import keep, keeping, remember
-from wirewatch.probes.own import Own, read_own
-from wirewatch.probes.records import By, Record
+from wirewatch.probes.comparability import ProbeTerms, read_terms
+from wirewatch.probes.history import History, HistoryLimits, ProbeRecord
+from wirewatch.probes.persistence import keep, persistent, remember
 from wirewatch.probes.state import State
 
 BOOT = "boot-1"
@@ -26,22 +24,22 @@ BOOT = "boot-1"
 class Sharing(Idle):
     """`folder` is the state's; the daemon's history is open in `history`, with these limits."""
 
-    def __init__(self, folder: Path, count: int = 2, limits: Limits = Limits(), **options: Any) -> None:  # noqa: B008
+    def __init__(
+        self, folder: Path, count: int = 2, limits: HistoryLimits | None = None, **options: Any
+    ) -> None:
         super().__init__(count, **options)
         # Long after the start of its machine, so that what was yesterday has a time of its own.
         self.clock.seconds = 1e6
-        self.state, self._limits = State(folder), limits
+        self.state, self._limits = State(folder), limits or HistoryLimits()
         self.history: History | None = None
         self.start()
 
     def start(self) -> None:
         """The daemon, perhaps again: all that it knows is in the history."""
-        if self.history is not None:
-            self.history.close()
         self.history = History.open(self.state.history, self.clock, self._limits)
         start = remember(self.history, self.clock, self.rules_used)
         made = probe_component(self.made, self.rules_used, self.expect, start)
-        self.collector = keeping(made, self.history, BOOT, self.expect)
+        self.collector = persistent(made, self.history, BOOT, self.expect)
         self.component = Component(self.collector.name, self.collector.start)
 
     def command(self, **wish: Any) -> Asked:
@@ -50,23 +48,23 @@ class Sharing(Idle):
         assert told.probed is not None, told.refusal
         return told
 
-    def other(self, outcome: Outcome = "ok", by: By = "command", boot_id: str = BOOT, **knobs: Any) -> Probed:
+    def other(
+        self,
+        outcome: Outcome = "ok",
+        by: Literal["daemon", "command"] = "command",
+        boot_id: str = BOOT,
+        **knobs: Any,
+    ) -> Probed:
         """One probe as the daemon would order it, that another process has run and kept just now."""
         began = self.clock.now()
         self.clock.seconds += 1.5
         probed = of_order(self.order("daemon" if by == "daemon" else "command"), began, outcome, **knobs)
-        with self.writing() as history:
-            keep(history, probed, self.clock.now(), boot_id, by)
+        keep(self.writing(), probed, self.clock.now(), boot_id, by)
         return probed
 
-    @contextmanager
-    def writing(self) -> Iterator[History]:
-        """The history as another process has it open."""
-        history = History.open(self.state.history, self.clock, self._limits)
-        try:
-            yield history
-        finally:
-            history.close()
+    def writing(self) -> History:
+        """The history as another process opens it."""
+        return History.open(self.state.history, self.clock, self._limits)
 
     def order(self, by: Any = "command") -> Order:
         """What would be ordered now of all that is here."""
@@ -75,14 +73,11 @@ class Sharing(Idle):
         ask(hardware, self.made, self.rules_used, self.expect, Wish(force=True), None)
         return replace(port.ordered[0], by=by, forced=False)
 
-    def own(self) -> Own:
-        told = read_own(self.hardware, self.made, self.expect, BOOT)
-        assert not isinstance(told, Absent)
-        return told
+    def terms(self) -> ProbeTerms:
+        found = read_terms(self.hardware, self.made, self.expect, BOOT)
+        assert not isinstance(found, Absent)
+        return found
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[ProbeRecord]:
         """All that is kept, oldest first."""
-        with self.writing() as history:
-            told = history.recent(10_000)
-        assert not isinstance(told, Absent), told
-        return list(reversed(told))
+        return stored(self.state.history)

@@ -19,12 +19,12 @@ from wirewatch.hw.clock import SystemClock
 from wirewatch.probes import crossing
 from wirewatch.probes.ask import Wish, ask
 from wirewatch.probes.collector import LATER, probe_component
+from wirewatch.probes.comparability import ProbeTerms, read_terms
 from wirewatch.probes.crossing import Came, Looked, LookOrder
-from wirewatch.probes.elsewhere import Elsewhere, LetGo, Vanished, own_of, vanished
+from wirewatch.probes.elsewhere import Elsewhere, LetGo, Vanished, terms_of, vanished
 from wirewatch.probes.facts import nobody, read_facts
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
-from wirewatch.probes.keeping import PROBED
-from wirewatch.probes.own import Own, read_own
+from wirewatch.probes.persistence import PROBED
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.prepare import Wanted, prepare
 
@@ -57,7 +57,7 @@ def test_everything_comes_out_as_it_went_in() -> None:
     seen = facts(node)
     node = Idle(4)
     wanted = Wanted(ProbeOptions(pins={"all_reduce": 1e9}), "daemon", 18, "pod:1", force=True, within=2.5)
-    own = read_own(node.hardware, wanted.options, Expect(nvlink_links=18), "")
+    terms = read_terms(node.hardware, wanted.options, Expect(nvlink_links=18), "")
     answers: list[tuple[Any, object]] = [
         (crossing.LOOK_ORDER, LookOrder("auto", live=True)),
         (crossing.LOOKED, Looked("nccl", seen, None)),
@@ -65,12 +65,12 @@ def test_everything_comes_out_as_it_went_in() -> None:
         (crossing.WANTED, wanted),
         (crossing.CAME, Came(seen, None, probed(node, wanted))),
         (crossing.CAME, Came(nobody(node.hardware), AWAY, None)),
-        (crossing.OWNED, own),
-        (crossing.OWNED, Absent(Why.LOST, "gone")),
+        (crossing.PROBE_TERMS, terms),
+        (crossing.PROBE_TERMS, Absent(Why.LOST, "gone")),
     ]
     for adapter, value in answers:
         assert adapter.validate_json(adapter.dump_json(value)) == value
-    assert isinstance(own, Own)
+    assert isinstance(terms, ProbeTerms)
     assert len(crossing.WANTED.dump_json(wanted)) < 4096
 
 
@@ -167,7 +167,7 @@ def test_no_answer_holds_us_longer_than_its_time(listen: Listen, behave: Behavio
     assert "no answer within" in refusal.detail
     assert isinstance(gone := attempt(path, SHORT), Vanished)
     assert gone.seconds == pytest.approx(SHORT, abs=1.0)
-    assert there(path).own(OPTIONS, Expect(), SHORT).__class__ is Absent
+    assert there(path).terms(OPTIONS, Expect(), SHORT).__class__ is Absent
     assert time.monotonic() - began < 5.0
 
 
@@ -267,9 +267,9 @@ class Beside(Elsewhere):
             return self.comes(Came(prepared.facts, prepared.order, None))
         return self.comes(Came(prepared.facts, None, self.node.hardware.probe.run(prepared.order)))
 
-    def own(self, options: ProbeOptions, expect: Expect, within: float = SOON) -> Own | Absent:
+    def terms(self, options: ProbeOptions, expect: Expect, within: float = SOON) -> ProbeTerms | Absent:
         assert within > 0
-        return read_own(self.node.hardware, options, expect, "")
+        return read_terms(self.node.hardware, options, expect, "")
 
 
 def blind(node: Idle) -> Idle:
@@ -431,10 +431,10 @@ def test_a_command_is_told_why_there_is_no_probe(comes: Callable[[Came], Any], w
 
 def test_what_the_daemon_would_measure_is_the_prober_s_word_in_this_boot() -> None:
     agent, prober = watched(2)
-    own = own_of(agent.hardware, OPTIONS, Expect(), "boot-7", prober)
-    assert isinstance(own, Own)
-    assert own.boot_id == "boot-7"
-    assert isinstance(own_of(agent.hardware, OPTIONS, Expect(), "boot-7", None), Absent)
+    terms = terms_of(agent.hardware, OPTIONS, Expect(), "boot-7", prober)
+    assert isinstance(terms, ProbeTerms)
+    assert terms.boot_id == "boot-7"
+    assert isinstance(terms_of(agent.hardware, OPTIONS, Expect(), "boot-7", None), Absent)
 
 
 def test_documents_are_json_that_others_can_read() -> None:

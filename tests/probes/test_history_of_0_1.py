@@ -13,7 +13,7 @@ import pytest
 from tests.probes.idle import Idle
 from tests.probes.sharing import Sharing
 from wirewatch.core.types import Health
-from wirewatch.probes.recall import recall
+from wirewatch.probes.persistence import recall
 
 WRITTEN = Path(__file__).with_name("history-0.1.sqlite.gz")
 

@@ -17,7 +17,7 @@ from wirewatch.core.probing.result import Outcome, Probed
 from wirewatch.probes.gate import Facts, Stillness
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take
-from wirewatch.probes.keeping import keep, keeping
+from wirewatch.probes.persistence import keep, persistent
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.values import Memory, Reading
 
@@ -62,7 +62,7 @@ class Played(Sharing):
         super().start()
         assert self.history is not None
         self.collector = replace(self.collector, read=self._read)
-        self.collector = keeping(self.collector, self.history, BOOT, self.expect)
+        self.collector = persistent(self.collector, self.history, BOOT, self.expect)
         self.counted = self.counted[self.begun :]
         self.started = self.folded = max(0, self.folded - self.begun)
         self.begun = 0
@@ -90,11 +90,6 @@ class Played(Sharing):
     def turn(self) -> None:
         self.poll(every=0.0)
         self.folded = len(self.counted)
-
-    def end(self) -> None:
-        self.another.close()
-        assert self.history is not None
-        self.history.close()
 
     def move(self, move: Move) -> None:
         match move.who:
@@ -169,7 +164,6 @@ def test_own_and_others_in_any_order_give_the_memory_of_all_own(moves: Sequence[
         node.turn()
         assert believed(node.memory) == believed(node.expected(0))
         assert node.memory.runs == {}
-        node.end()
 
 
 def test_the_moves_of_that_test_do_what_they_say(tmp_path: Path) -> None:
@@ -178,5 +172,6 @@ def test_the_moves_of_that_test_do_what_they_say(tmp_path: Path) -> None:
         node.move(Move(who, look=1))
     assert node.records() == []
     node.move(Move("between", look=1))
-    assert [record.by for record in node.records()] == ["taken", "daemon"]
+    assert [record.started_by for record in node.records()] == ["command", "daemon"]
+    assert [record.folded for record in node.records()] == [True, True]
     assert len(node.counted) == 8

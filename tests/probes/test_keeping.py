@@ -1,35 +1,27 @@
 """Probes into a real history and back out of it when the daemon starts again."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.probes.drawn import broken, drawn, on_switch
+from tests.probes.histories import stored
 from tests.probes.idle import Idle
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.probes.collector import when
-from wirewatch.probes.history import History
-from wirewatch.probes.keeping import PROBED, REMEMBERED, boot_id, keep, keeping, remember
+from wirewatch.probes.history import History, ProbeRecord
+from wirewatch.probes.persistence import PROBED, REMEMBERED, boot_id, keep, persistent, remember
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.records import Record
 from wirewatch.probes.values import Memory
 
 POLICY, TIMEOUT = ProbePolicy(), Absent(Why.TIMEOUT, "no answer")
 TWO = on_switch(2)
 GOOD, SLOW = drawn(TWO), drawn(TWO, speed=0.5)
 COMMAND = replace(SLOW, by="command")
-
-
-def newest(history: History) -> Record:
-    found = history.last()
-    assert isinstance(found, Record)
-    return found
 
 
 @pytest.fixture
@@ -40,9 +32,17 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-def history(tmp_path: Path, clock: StillClock) -> Iterator[History]:
-    with closing(History.open(tmp_path / "probes.sqlite", clock)) as made:
-        yield made
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "probes.sqlite"
+
+
+@pytest.fixture
+def history(path: Path, clock: StillClock) -> History:
+    return History.open(path, clock)
+
+
+def newest(path: Path) -> ProbeRecord:
+    return stored(path)[-1]
 
 
 def kept(history: History, told: list[Probed], clock: StillClock, every: float = 600.0) -> Memory:
@@ -114,39 +114,40 @@ def test_probes_that_gave_way_do_not_hide_what_was_found(history: History, clock
 
 
 def test_a_record_that_is_not_understood_is_left_out(
-    history: History, clock: StillClock, caplog: pytest.LogCaptureFixture
+    history: History, path: Path, clock: StillClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept(history, [SLOW], clock)
-    history.add(replace(newest(history), document='{"schema": "wirewatch.probed/2"}', at=EPOCH))
+    history.add(replace(newest(path), document='{"schema": "wirewatch.probed/2"}', at=EPOCH))
     memory = remember(history, clock, POLICY)
     assert [finding.rule for finding in memory.held] == ["probe.busbw"]
     assert "a probe of before is not understood" in caplog.text
 
 
-def test_what_is_kept_tells_who_how_and_at_what_cost(history: History) -> None:
+def test_what_is_kept_tells_who_how_and_at_what_cost(history: History, path: Path) -> None:
     keep(history, drawn(TWO, by="command", forced=True, outcome="timeout"), 7.0, "boot-9")
-    record = newest(history)
-    told = (record.at, record.boot_id, record.result, record.forced, record.by, record.engine)
+    record = newest(path)
+    told = (record.at, record.boot_id, record.result, record.forced, record.started_by, record.engine)
     assert told == (7.0, "boot-9", "timeout", True, "command", "nccl")
     assert record.gpu_seconds == pytest.approx(2 * 1.1824)
     keep(history, drawn(TWO, by="recording"), 8.0, "")
-    assert newest(history).by == "daemon"
+    assert newest(path).started_by == "daemon"
     assert boot_id(Idle(2).hardware) == "boot-1"
 
 
-def test_a_component_that_keeps_does_so_for_every_probe_and_nothing_else(history: History) -> None:
+def test_a_component_that_keeps_does_so_for_every_probe_and_nothing_else(
+    history: History, path: Path
+) -> None:
     node = Idle(2)
-    node.collector = keeping(node.collector, history, "boot-1")
+    node.collector = persistent(node.collector, history, "boot-1")
     node.probe(2)
     node.outcome = "timeout"
     node.probe()
     node.gpus.absent = TIMEOUT
     node.poll(3)
-    told = history.recent(10)
-    assert isinstance(told, tuple)
-    assert [one.result for one in told] == ["timeout", "ok", "ok"]
-    assert {one.by for one in told} == {"daemon"}
-    assert PROBED.validate_json(told[0].document) == node.memory.tried
+    records = stored(path)
+    assert [one.result for one in records] == ["ok", "ok", "timeout"]
+    assert {one.started_by for one in records} == {"daemon"}
+    assert PROBED.validate_json(records[-1].document) == node.memory.tried
 
 
 # --- a history that cannot be written
@@ -155,23 +156,23 @@ def test_a_component_that_keeps_does_so_for_every_probe_and_nothing_else(history
 def test_an_unwritable_history_costs_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("no folder")
     node = Idle(2)
-    with closing(History.open(tmp_path / "file" / "probes.sqlite", node.clock)) as history:
-        node.collector = keeping(node.collector, history, "boot-1")
-        with caplog.at_level(logging.WARNING):
-            node.knobs = {"speed": 0.5}
-            node.probe(2)
-            assert remember(history, node.clock, POLICY) == Memory()
+    history = History.open(tmp_path / "file" / "probes.sqlite", node.clock)
+    node.collector = persistent(node.collector, history, "boot-1")
+    with caplog.at_level(logging.WARNING):
+        node.knobs = {"speed": 0.5}
+        node.probe(2)
+        assert remember(history, node.clock, POLICY) == Memory()
     assert node.healths() == {"probe.busbw": Health.FAILED}
     assert caplog.text.count("a probe could not be kept") == 2
     assert "the history of probes cannot be read" in caplog.text
 
 
 def test_a_probe_that_is_no_json_is_not_kept_and_costs_nothing(
-    history: History, caplog: pytest.LogCaptureFixture
+    history: History, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(history, replace(GOOD, why="\udcff"), 1.0, "boot-1")
     assert "a probe could not be kept" in caplog.text
-    assert history.recent(1) == ()
+    assert stored(path) == []
 
 
 def test_a_record_whose_parts_do_not_fit_is_left_out(

@@ -10,8 +10,8 @@ from tests.probes.idle import Idle
 from wirewatch.core.component import Component
 from wirewatch.core.types import Expect, Health
 from wirewatch.probes.ask import Wish, ask
+from wirewatch.probes.persistence import recall
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.recall import recall
 from wirewatch.probes.state import State, open_state
 from wirewatch.probes.told import told
 

@@ -18,11 +18,10 @@ from wirewatch.core.types import Expect, Finding, Health
 from wirewatch.export.probing import probe
 from wirewatch.probes.ask import Wish, ask
 from wirewatch.probes.collector import when
-from wirewatch.probes.history import History
+from wirewatch.probes.history import History, HistoryLimits
 from wirewatch.probes.judge import confirming, take, take_all
-from wirewatch.probes.keeping import SPREAD, accepted, keep, remember
+from wirewatch.probes.persistence import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.recall import Recorded
 from wirewatch.probes.samples import samples
 from wirewatch.probes.state import State
 from wirewatch.probes.values import Memory
@@ -264,8 +263,7 @@ def filled(path: Path, clock: StillClock, probes: Sequence[Probed], every: float
 
 def test_a_daemon_that_starts_again_judges_by_what_was_long_ago(tmp_path: Path, clock: StillClock) -> None:
     probes = [GOOD] * 90 + [slow(compute_1=0.9)] * 60
-    with closing(filled(tmp_path / "probes.sqlite", clock, probes)) as history:
-        memory = remember(history, clock, POLICY)
+    memory = remember(filled(tmp_path / "probes.sqlite", clock, probes), clock, POLICY)
     finding = only(memory)
     assert (finding.rule, finding.subject.gpu) == ("straggler.compute", "1")
     reference = memory.stragglers.references.of(
@@ -277,37 +275,34 @@ def test_a_daemon_that_starts_again_judges_by_what_was_long_ago(tmp_path: Path, 
 
 def test_the_whole_history_is_read_and_not_all_of_it(tmp_path: Path, clock: StillClock) -> None:
     two = drawn(on_switch(2))
-    with closing(filled(tmp_path / "probes.sqlite", clock, [two] * 205)) as history:
-        told = history.spread(SPREAD)
-        assert not isinstance(told, tuple) or SPREAD <= len(told) <= SPREAD * 1.3
-        assert isinstance(told, tuple)
-        times = [record.at for record in told]
+    history = filled(tmp_path / "probes.sqlite", clock, [two] * 205)
+    for count in (SAMPLED, WITHOUT_DAEMON):
+        sample = history.sample(count)
+        assert isinstance(sample, tuple)
+        assert count <= len(sample) <= count * 1.3
+        times = [record.at for record in sample]
         assert times == sorted(times)
-        assert times[-1] - times[0] > 195 * 600.0
-    with closing(Recorded(tmp_path / "probes.sqlite", clock)) as reader:
-        few = reader.spread(SPREAD)
-        assert isinstance(few, tuple)
-        assert len(few) <= 13
+        assert times[-1] - times[0] >= 180 * 600.0
 
 
 def test_only_complete_probes_of_daemons_are_history(tmp_path: Path, clock: StillClock) -> None:
     two = drawn(on_switch(2))
-    with closing(filled(tmp_path / "probes.sqlite", clock, [two] * 3)) as history:
-        keep(history, replace(two, by="command"), clock.now(), "boot", "command")
-        keep(history, replace(two, forced=True), clock.now(), "boot", "daemon")
-        keep(history, drawn(on_switch(2), outcome="timeout"), clock.now(), "boot", "daemon")
-        told = history.spread(SPREAD)
-        assert isinstance(told, tuple)
-        assert len(told) == 3
+    history = filled(tmp_path / "probes.sqlite", clock, [two] * 3)
+    keep(history, replace(two, by="command"), clock.now(), "boot", "command")
+    keep(history, replace(two, forced=True), clock.now(), "boot", "daemon")
+    keep(history, drawn(on_switch(2), outcome="timeout"), clock.now(), "boot", "daemon")
+    sample = history.sample(SAMPLED)
+    assert isinstance(sample, tuple)
+    assert len(sample) == 3
 
 
 def test_an_empty_or_broken_history_accepts_nothing(tmp_path: Path, clock: StillClock) -> None:
-    with closing(History.open(tmp_path / "probes.sqlite", clock)) as history:
-        assert accepted(history, POLICY).values == {}
-    with closing(sqlite3.connect(tmp_path / "probes.sqlite")) as connection:
+    path = tmp_path / "probes.sqlite"
+    assert accepted(History.open(path, clock), POLICY).values == {}
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE probes")
-    with closing(Recorded(tmp_path / "probes.sqlite", clock)) as reader:
-        assert accepted(reader, POLICY).values == {}
+    reader = History(path, clock, HistoryLimits(), read_only=True)
+    assert accepted(reader, POLICY).values == {}
 
 
 def test_the_command_judges_by_the_history_and_looks_twice(tmp_path: Path) -> None:
@@ -316,9 +311,9 @@ def test_the_command_judges_by_the_history_and_looks_twice(tmp_path: Path) -> No
     known = replace(drawn(on_switch(2)), at=EPOCH)
     first = ask(node.hardware, ProbeOptions(), POLICY, Expect(), Wish(), state)
     assert first.probed is not None
-    with closing(History.open(state.history, node.hardware.clock)) as history:
-        for n in range(8):
-            keep(history, replace(first.probed, at=known.at + n, by="daemon"), EPOCH + n, "boot", "daemon")
+    history = History.open(state.history, node.hardware.clock)
+    for n in range(8):
+        keep(history, replace(first.probed, at=known.at + n, by="daemon"), EPOCH + n, "boot", "daemon")
     node.knobs = {"left": {"memory 0": 0.9, "memory 1": 0.9}}
     told = ask(node.hardware, ProbeOptions(), POLICY, Expect(), Wish(), state)
     assert [one.rule for one in told.findings] == ["straggler.node"]

@@ -17,9 +17,11 @@ from wirewatch.core.ports import Hardware, SlurmJob
 from wirewatch.core.probing.result import Outcome
 from wirewatch.core.types import Absent, Expect, Failed, Health, Why
 from wirewatch.probes.collector import when
-from wirewatch.probes.history import Limits
-from wirewatch.probes.keeping import newest, remember
+from wirewatch.probes.comparability import ProbeTerms
+from wirewatch.probes.history import HistoryLimits
+from wirewatch.probes.persistence import remember
 from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probes.told import ProbeTold, of_memory
 from wirewatch.probes.values import Memory, Reading
 
 SLOW: dict[str, Any] = {"speed": 0.5}
@@ -62,7 +64,7 @@ def test_it_is_folded_once_however_often_the_daemon_turns(node: Sharing) -> None
     node.command()
     node.poll(5, every=1.0)
     assert (node.memory.runs, [past.outcome for past in node.memory.past]) == ({"ok": 1}, ["ok"])
-    assert [record.by for record in node.records()] == ["taken"]
+    assert [record.folded for record in node.records()] == [True]
 
 
 def test_what_the_command_confirmed_is_confirmed_here_in_one_turn(node: Sharing) -> None:
@@ -121,7 +123,7 @@ def test_one_that_ends_between_the_look_and_our_own_stands_before_it(node: Shari
     assert added == ["command"]
     assert [(past.ratio or 0.0) < 0.7 for past in node.memory.past] == [True, False]
     assert (node.memory.held, node.memory.clean) == ((), True)
-    assert [record.by for record in node.records()] == ["taken", "daemon"]
+    assert [record.started_by for record in node.records()] == ["command", "daemon"]
     node.poll(3, every=1.0)
     assert node.memory.runs == {"ok": 2}
 
@@ -200,7 +202,7 @@ def test_one_that_looked_at_something_else_clears_nothing_and_is_told_once(
     assert caplog.text.count("does not count here") == caplog.text.count(why) == 1
     assert (node.memory.last, node.memory.held, node.memory.runs) == (before.last, before.held, {"ok": 2})
     assert node.memory.tried_mono == before.tried_mono
-    assert [record.by for record in node.records()] == ["daemon", "daemon", "command"]
+    assert [record.folded for record in node.records()] == [True, True, False]
     node.start()
     node.poll(every=1.0)
     assert node.healths() == {"probe.busbw": Health.FAILED}
@@ -232,8 +234,7 @@ def test_one_that_is_not_understood_is_told_once_and_does_not_hide_the_next(
     node: Sharing, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.other()
-    with node.writing() as history:
-        history.add(replace(node.records()[0], document='{"schema": "wirewatch.probed/2"}'))
+    node.writing().add(replace(node.records()[0], document='{"schema": "wirewatch.probed/2"}'))
     node.other()
     node.poll(3, every=1.0)
     assert node.memory.runs == {"ok": 2}
@@ -272,7 +273,7 @@ def test_a_turn_that_breaks_after_the_look_loses_none(tmp_path: Path, turns: int
 
     node.collector = replace(good, read=breaks)
     node.poll(2, every=1.0)
-    assert [record.by for record in node.records()] == ["taken"]
+    assert [record.folded for record in node.records()] == [True]
     node.collector = good
     node.gpus.addresses = node.gpus.addresses[:3]
     node.poll(2, every=1.0)
@@ -374,7 +375,7 @@ def test_a_history_that_is_found_damaged_is_told_once(
     node.poll(every=1.0)
     node.other(**SLOW)
     with closing(sqlite3.connect(node.state.history)) as file:
-        file.execute("UPDATE probes SET document = 'no' WHERE id = 2")
+        file.execute("UPDATE probes SET at = 'never' WHERE id = 2")
         file.commit()
     node.poll(5, every=1.0)
     assert caplog.text.count("a record is not what was added") == 1
@@ -402,7 +403,7 @@ def test_an_older_copy_put_back_is_not_folded_again(node: Sharing, tmp_path: Pat
 
 
 def test_the_oldest_rows_may_go_while_nobody_looks(tmp_path: Path) -> None:
-    node = Sharing(tmp_path, limits=Limits(max_records=3))
+    node = Sharing(tmp_path, limits=HistoryLimits(max_records=3))
     node.other()
     node.poll(every=1.0)
     for _ in range(3):
@@ -455,7 +456,7 @@ def test_a_history_that_cannot_be_read_costs_a_line_and_no_turn(
 def test_what_cannot_be_marked_at_once_is_marked_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Sharing(tmp_path, limits=Limits(busy=0.05))
+    node = Sharing(tmp_path, limits=HistoryLimits(busy=0.05))
     node.other(**SLOW)
     with closing(sqlite3.connect(node.state.history, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -463,7 +464,7 @@ def test_what_cannot_be_marked_at_once_is_marked_later(
         assert (node.memory.runs, counts(node)) == ({"ok": 1}, [1])
         assert caplog.text.count("which probes were taken over cannot be kept") == 1
     node.poll(2, every=1.0)
-    assert [record.by for record in node.records()] == ["taken"]
+    assert [record.folded for record in node.records()] == [True]
     assert node.memory.runs == {"ok": 1}
 
 
@@ -471,30 +472,28 @@ def test_what_cannot_be_marked_at_once_is_marked_later(
 
 
 def test_without_a_daemon_the_history_tells_of_the_newest_that_is_whole(node: Sharing) -> None:
-    with node.writing() as history:
-        never = newest(history, node.clock, node.rules_used, node.made, node.own())
-        assert (never.at, never.age_seconds, never.fresh) == (0.0, None, False)
+    history, clock, policy, fresh = node.writing(), node.clock, node.rules_used, node.made.fresh
+
+    def newest(terms: ProbeTerms | None) -> ProbeTold:
+        memory = remember(history, clock, policy, terms)
+        until = None if memory.last_mono is None else memory.last_mono + fresh
+        return of_memory(replace(memory, fresh_until=until), clock.mono())
+
+    never = newest(node.terms())
+    assert (never.at, never.age_seconds, never.fresh) == (0.0, None, False)
     node.other(by="daemon")
     began = node.other(**SLOW).at
-    node.clock.seconds += 100.0
+    clock.seconds += 100.0
     node.command(ops=("all_gather",))
     node.command(force=True)
-    with node.writing() as history:
-        alone = newest(history, node.clock, node.rules_used, node.made)
-        whole = newest(history, node.clock, node.rules_used, node.made, node.own())
-        node.clock.seconds += 7200.0
-        old = newest(history, node.clock, node.rules_used, node.made, node.own())
-        memory = remember(history, node.clock, node.rules_used, node.own())
+    alone, whole = newest(None), newest(node.terms())
     assert (alone.at, alone.clean) == (began - 1.5, True)
     assert whole.age_seconds == pytest.approx(103.0)
-    assert (whole.at, whole.clean, whole.fresh, whole.complete, whole.watched) == (
-        began,
-        False,
-        True,
-        0,
-        True,
-    )
+    assert (whole.at, whole.clean, whole.fresh, whole.complete) == (began, False, True, 0)
+    clock.seconds += 7200.0
+    old = newest(node.terms())
     assert (old.at, old.fresh) == (began, False)
+    memory = remember(history, clock, policy, node.terms())
     assert [finding.health for finding in memory.held] == [Health.DEGRADED]
 
 
@@ -502,13 +501,11 @@ def test_what_a_daemon_took_over_and_what_came_after_it_stand_in_their_order(nod
     node.other(**SLOW)
     node.poll(every=1.0)
     node.other(**SLOW)
-    with node.writing() as history:
-        memory = remember(history, node.clock, node.rules_used, node.own())
-        assert [streak.count for streak in memory.streaks.values()] == [2]
-        assert [s.count for s in remember(history, node.clock, node.rules_used).streaks.values()] == [1]
-        closed = history
-    assert newest(closed, node.clock, node.rules_used, node.made, node.own()).at == 0.0
+    history, clock, policy = node.writing(), node.clock, node.rules_used
+    memory = remember(history, clock, policy, node.terms())
+    assert [streak.count for streak in memory.streaks.values()] == [2]
+    assert [streak.count for streak in remember(history, clock, policy).streaks.values()] == [1]
 
 
 def test_the_boot_of_this_machine_is_asked_for_by_whoever_compares(node: Sharing) -> None:
-    assert node.own().boot_id == BOOT
+    assert node.terms().boot_id == BOOT

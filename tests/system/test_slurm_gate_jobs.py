@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.process import FAST
+from tests.probes.histories import stored
 from tests.system.cluster import Cluster
 from tests.system.gate import Gate, Turn, slurm_lines
-from wirewatch.core.types import Absent
-from wirewatch.hw.clock import SystemClock
-from wirewatch.probes.history import History
-from wirewatch.probes.understood import understood
+from wirewatch.probes.persistence import probe_of
 
 pytestmark = pytest.mark.system
 
@@ -109,16 +107,12 @@ def submit(gate: Gate, gpus: int, seconds: float) -> str:
 
 def probes(gate: Gate) -> list[Span]:
     """All probes of the history, in their order."""
-    history = History.open(gate.folder / "kept" / "probes.sqlite", SystemClock())
-    records = history.recent(1000)
-    history.close()
-    assert not isinstance(records, Absent)
     found = []
-    for record in reversed(records):
-        probed = understood(record)
+    for record in stored(gate.folder / "kept" / "probes.sqlite"):
+        probed = probe_of(record)
         assert probed is not None
         assert probed.outcome == "ok"
-        found.append(Span(record.by, probed.at, record.at))
+        found.append(Span(record.started_by, probed.at, record.at))
     return found
 
 

@@ -63,7 +63,7 @@ def _probed(hardware: "Hardware", config: "Config") -> Json:
     from wirewatch.cli.hardware import elsewhere
     from wirewatch.config import expectations
     from wirewatch.probes.ask import Wish, ask
-    from wirewatch.probes.keeping import PROBED
+    from wirewatch.probes.persistence import PROBED
     from wirewatch.probes.policy import ProbePolicy
 
     asked = ask(

@@ -84,7 +84,7 @@ def serve(
         hints = Hints()
         topologies, drifting = _drifting(config, hardware, state, stack)
         prober = _elsewhere(config, hardware)
-        probing = _probing(config, hardware, state, prober, stack, hints)
+        probing = _probing(config, hardware, state, prober, hints)
         components = (*map(hints.heard, collectors), *probing, *drifting)
         announce(hardware, *web)
         run_daemon(
@@ -124,13 +124,12 @@ def _hardware(
 
 
 def _probing(
-    config: Config, hardware: Hardware, state: "State | None", prober: "Elsewhere | None", stack: ExitStack,
-    hints: "Hints",
-) -> Sequence[AnyCollector]:  # fmt: skip
+    config: Config, hardware: Hardware, state: "State | None", prober: "Elsewhere | None", hints: "Hints"
+) -> Sequence[AnyCollector]:
     """The probe, with the history of the state folder where there is one; nothing when it is switched off."""
     from wirewatch.probes.collector import probe_component
     from wirewatch.probes.history import History
-    from wirewatch.probes.keeping import boot_id, keeping, remember
+    from wirewatch.probes.persistence import boot_id, persistent, remember
 
     options, policy = config.probe, config.policy.probe
     if not options.enabled:
@@ -138,13 +137,10 @@ def _probing(
     if state is None:
         return (hints.hastening(probe_component(options, policy, expectations(config), prober=prober)),)
     history = History.open(state.history, hardware.clock)
-    stack.callback(history.close)
-    if history.set_aside is not None:
-        log.warning("%s", history.set_aside)
     expect = expectations(config)
     start = remember(history, hardware.clock, policy)
     component = probe_component(options, policy, expect, start, prober)
-    return (hints.hastening(keeping(component, history, boot_id(hardware), expect, prober)),)
+    return (hints.hastening(persistent(component, history, boot_id(hardware), expect, prober)),)
 
 
 def _drifting(
@@ -171,7 +167,7 @@ def _drifting(
 def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":
     from wirewatch.daemon.latches import load
     from wirewatch.daemon.service import Remembered
-    from wirewatch.probes.keeping import boot_id
+    from wirewatch.probes.persistence import boot_id
     from wirewatch.verdict.ledger import Ledger
 
     boot, policy = boot_id(hardware), config.policy.verdict

@@ -10,10 +10,10 @@ from typing import TypeVar
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.lane import Lane
+from wirewatch.probes.comparability import ProbeTerms, read_terms
 from wirewatch.probes.crossing import Came, Looked, LookOrder
 from wirewatch.probes.facts import nobody, read_facts
 from wirewatch.probes.gate import Reason, Refusal, Stillness, watch_users
-from wirewatch.probes.own import Own, read_own
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import Wanted, prepare
 
@@ -56,11 +56,11 @@ class Desk:
         looked = None if strange else await self._do(lambda: self._look(order.engine))
         return Looked("", None, strange or BUSY) if looked is None else looked
 
-    async def own(self, wanted: Wanted) -> Own | Absent:
-        """What would be measured now, if the gate were open."""
+    async def terms(self, wanted: Wanted) -> ProbeTerms | Absent:
+        """The terms of the probe that would be run now, if the gate were open."""
         options, expect = self._allowed(wanted).options, Expect(nvlink_links=wanted.links)
-        own = await self._do(lambda: read_own(self._hardware, options, expect, ""))
-        return Absent(Why.TIMEOUT, BUSY.detail) if own is None else own
+        terms = await self._do(lambda: read_terms(self._hardware, options, expect, ""))
+        return Absent(Why.TIMEOUT, BUSY.detail) if terms is None else terms
 
     async def attempt(self, wanted: Wanted, gone: Awaitable[object]) -> Came:
         """A probe, unless the gate is shut; it ends at once when `gone` does, since nobody waits for it."""

@@ -44,7 +44,7 @@ async def _serve(
     def may(peer: Peer) -> bool:
         return peer.uid in {0, os.geteuid()} or peer.belongs(group)
 
-    app = prober_application(Probing(desk.look, desk.attempt, desk.own, release.begin, release.end, may))
+    app = prober_application(Probing(desk.look, desk.attempt, desk.terms, release.begin, release.end, may))
     serving = server(
         app, http=Guarded, limit_concurrency=MOST, headers=[("connection", "close"), (VERSION, __version__)]
     )

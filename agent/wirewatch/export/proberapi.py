@@ -16,8 +16,8 @@ from wirewatch.core.types import Absent
 from wirewatch.export.control import RELEASE, ReleaseDocument, ReleaseOrder, ResumeOrder
 from wirewatch.hw.peers import Peer
 from wirewatch.probes import crossing
+from wirewatch.probes.comparability import ProbeTerms
 from wirewatch.probes.crossing import Came, Looked, LookOrder
-from wirewatch.probes.own import Own
 from wirewatch.probes.prepare import Wanted
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Probing:
 
     look: Callable[[LookOrder], Awaitable[Looked]]
     attempt: Callable[[Wanted, Awaitable[object]], Awaitable[Came]]
-    own: Callable[[Wanted], Awaitable[Own | Absent]]
+    terms: Callable[[Wanted], Awaitable[ProbeTerms | Absent]]
     release: Callable[[float, str], Awaitable[ReleaseDocument]]
     resume: Callable[[str], Awaitable[ReleaseDocument]]
     may: Callable[[Peer], bool]
@@ -89,11 +89,11 @@ def prober_application(probing: Probing) -> FastAPI:
         finally:
             gone.cancel()
 
-    @app.post(crossing.OWN)
-    async def own(request: Request) -> Response:
-        """What would be measured now."""
+    @app.post(crossing.TERMS)
+    async def terms(request: Request) -> Response:
+        """The terms of the probe that would be run now."""
         wanted = await _told(request, crossing.WANTED, probing)
-        return _json(crossing.OWNED, await probing.own(wanted))
+        return _json(crossing.PROBE_TERMS, await probing.terms(wanted))
 
     _releasing(app, probing)
     return app

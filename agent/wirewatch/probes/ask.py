@@ -14,7 +14,7 @@ from wirewatch.probes.elsewhere import Elsewhere, Vanished
 from wirewatch.probes.gate import Reason, Refusal, Stillness
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take
-from wirewatch.probes.keeping import accepted, boot_id, keep
+from wirewatch.probes.persistence import accepted, boot_id, keep
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.prepare import Wanted, prepare
 from wirewatch.probes.state import State
@@ -81,8 +81,6 @@ def ask(
         return Asked(hardware.clock.now(), None, (), run)
     with ExitStack() as stack:
         history = History.open(state.history, hardware.clock) if state else None
-        if history is not None:
-            stack.callback(history.close)
         memory = Memory(stragglers=Watch(References() if history is None else accepted(history, policy)))
         other = stack.enter_context(hardware.probe.lock())
         if other is not None:

@@ -11,13 +11,13 @@ from pydantic import TypeAdapter
 
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent
+from wirewatch.probes.comparability import ProbeTerms
 from wirewatch.probes.gate import Facts, Refusal
-from wirewatch.probes.own import Own
 from wirewatch.probes.prepare import Wanted
 
 VERSION = "wirewatch-version"
 """The header."""
-LOOK, PROBE, OWN, RELEASE, RESUME = "/look", "/probe", "/own", "/release", "/resume"
+LOOK, PROBE, TERMS, RELEASE, RESUME = "/look", "/probe", "/terms", "/release", "/resume"
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 
 
@@ -60,4 +60,4 @@ LOOK_ORDER = TypeAdapter(LookOrder)
 LOOKED = TypeAdapter(Looked)
 WANTED = TypeAdapter(Wanted)
 CAME = TypeAdapter(Came)
-OWNED: TypeAdapter[Own | Absent] = TypeAdapter(Own | Absent)
+PROBE_TERMS: TypeAdapter[ProbeTerms | Absent] = TypeAdapter(ProbeTerms | Absent)

@@ -20,9 +20,9 @@ from wirewatch.core.probing.sound import unsound
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.hw.local import NoAnswer, request
 from wirewatch.probes import crossing
+from wirewatch.probes.comparability import ProbeTerms, read_terms
 from wirewatch.probes.crossing import Came, Looked, LookOrder
 from wirewatch.probes.gate import Reason, Refusal
-from wirewatch.probes.own import Own, read_own
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import Wanted
 
@@ -83,13 +83,13 @@ class Elsewhere:
             return Vanished(why, came.probed.held_seconds)
         return came
 
-    def own(self, options: ProbeOptions, expect: Expect, within: float = LOOK) -> Own | Absent:
-        """What would be measured there now, if the gate were open; `within` seconds."""
+    def terms(self, options: ProbeOptions, expect: Expect, within: float = LOOK) -> ProbeTerms | Absent:
+        """The terms of the probe that would be run there now, if the gate were open; `within` seconds."""
         body = crossing.WANTED.dump_json(Wanted(options, "daemon", expect.nvlink_links))
-        own = self._ask(crossing.OWN, body, crossing.OWNED, self._clock.mono() + within)
-        if isinstance(own, Refusal | Vanished):
-            return Absent(Why.LOST, own.detail if isinstance(own, Refusal) else own.why)
-        return own
+        terms = self._ask(crossing.TERMS, body, crossing.PROBE_TERMS, self._clock.mono() + within)
+        if isinstance(terms, Refusal | Vanished):
+            return Absent(Why.LOST, terms.detail if isinstance(terms, Refusal) else terms.why)
+        return terms
 
     def give_way(self, why: str, seconds: float, within: float) -> None:
         """Have every GPU handle closed there for so many seconds, and ask nothing until `resume`.
@@ -174,15 +174,15 @@ def _detail(answer: bytes) -> str:
     return "".join(c for c in str(detail) if c.isprintable())[:500]
 
 
-def own_of(
+def terms_of(
     hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: Elsewhere | None,
     within: float = LOOK,
-) -> Own | Absent:  # fmt: skip
-    """What a probe of the daemon's own would be, by who would run it."""
+) -> ProbeTerms | Absent:  # fmt: skip
+    """The terms of a probe that this daemon would order now, as whoever would run it knows them."""
     if prober is None:
-        return read_own(hardware, options, expect, boot_id)
-    own = prober.own(options, expect, within)
-    return own if isinstance(own, Absent) else replace(own, boot_id=boot_id)
+        return read_terms(hardware, options, expect, boot_id)
+    terms = prober.terms(options, expect, within)
+    return terms if isinstance(terms, Absent) else replace(terms, boot_id=boot_id)
 
 
 def vanished(gone: Vanished, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:

@@ -1,188 +1,346 @@
-"""The history of probes: what each one gave, on disk, the last so many of them.
+"""The history of probes: what each one gave, in one SQLite file that keeps the newest.
 
-Whatever the disk does, nothing here raises: what could not be kept or read is an `Absent` that says why.
+No call raises for what a disk, another process or a strange file does; it returns an `Absent` that says why.
+Each call opens the file anew: one that somebody has moved or replaced meanwhile is never written again.
 """
 
+import logging
+import os
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Absent, Why
-from wirewatch.probes.historyfile import (
-    GARBLED,
-    Busy,
-    Opened,
-    SetAside,
-    code_of,
-    is_damage,
-    open_file,
-    put_aside,
-)
-from wirewatch.probes.news import News, Place, before, mark, since, spread
-from wirewatch.probes.records import MAX_BYTES, MAX_RECORDS, By, Damaged, Record, Row, Wanted, insert, select
 from wirewatch.probes.state import refused
 
-__all__ = ["By", "History", "Limits", "Record", "SetAside"]
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-BUSY = 5.0
-"""Seconds to wait for other processes; each of them writes for milliseconds."""
+VERSION = 2
+"""1 was that of wirewatch 0.1, which is converted."""
+MOST_ASIDE = 16
+"""With so many files set aside, one that cannot be used stays where it is, and nothing is kept."""
+_CREATE = """
+    CREATE TABLE {} (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, boot_id TEXT NOT NULL, result TEXT NOT NULL,
+        forced INTEGER NOT NULL, started_by TEXT NOT NULL, engine TEXT NOT NULL, gpu_seconds REAL NOT NULL,
+        folded INTEGER NOT NULL, document TEXT NOT NULL
+    )
+"""
+# Daemons of 0.1 noted in `started_by` which probes of commands they had folded.
+_OF_0_1 = """
+    SELECT id, at, boot_id, result, forced, replace(started_by, 'taken', 'command') AS started_by, engine,
+        gpu_seconds, started_by <> 'command' AS folded, document FROM main.probes
+"""
+_CONVERT = (
+    _CREATE.format("converted"),
+    f"INSERT INTO converted {_OF_0_1} ORDER BY id",
+    "DROP TABLE probes",
+    "ALTER TABLE converted RENAME TO probes",
+)
+_INSERT = """
+    INSERT INTO probes (at, boot_id, result, forced, started_by, engine, gpu_seconds, folded, document)
+    VALUES (:at, :boot_id, :result, :forced, :started_by, :engine, :gpu_seconds, :folded, :document)
+"""
+_COMPLETE = """
+    SELECT * FROM probes WHERE folded AND NOT forced AND result = 'ok' ORDER BY id DESC LIMIT ?
+"""
+_LATER = "SELECT * FROM probes WHERE folded AND NOT forced AND id > ? ORDER BY id DESC LIMIT ?"
+_ADDED = """
+    SELECT * FROM probes WHERE started_by = 'command' AND NOT forced AND id > ? ORDER BY id DESC LIMIT ?
+"""
+_EVENLY = """
+    WITH counted AS (
+        SELECT id, row_number() OVER (ORDER BY id) AS place, count(*) OVER () AS number FROM probes
+        WHERE folded AND NOT forced AND result = 'ok'
+    )
+    SELECT * FROM probes WHERE id IN (SELECT id FROM counted WHERE place % max(1, number / ?) = 0)
+    ORDER BY id DESC
+"""
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
+_REFUSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL)
 _WHY = {
     sqlite3.SQLITE_BUSY: Why.TIMEOUT,
     sqlite3.SQLITE_LOCKED: Why.TIMEOUT,
-    sqlite3.SQLITE_READONLY: Why.DENIED,
-    sqlite3.SQLITE_PERM: Why.DENIED,
-    sqlite3.SQLITE_CANTOPEN: Why.DENIED,
-    sqlite3.SQLITE_FULL: Why.DENIED,
     sqlite3.SQLITE_IOERR: Why.LOST,
+    **dict.fromkeys(_REFUSED, Why.DENIED),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Records that are kept, bytes of their documents together, seconds to wait for other processes."""
+class HistoryCursor:
+    """The last row that was looked at; its time tells it from one of another file with the same number."""
 
-    max_records: int = MAX_RECORDS
-    max_bytes: int = MAX_BYTES
-    busy: float = BUSY
+    id: int
+    at: float
+
+
+START = HistoryCursor(0, 0.0)
+"""Before all rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRecord:
+    """One probe: when it ended (Unix seconds) and in which boot, GPU-seconds held, its result as JSON.
+
+    `result` is "ok", "failed", "busy" and so on; a `forced` one did not ask the gate. `folded`: a daemon has
+    folded it into what it believes. `id` is its place in the order of adding, given by the history.
+    """
+
+    at: float
+    boot_id: str
+    result: str
+    forced: bool
+    started_by: Literal["daemon", "command"]
+    engine: str
+    gpu_seconds: float
+    document: str
+    folded: bool = False
+    id: int = field(default=0, compare=False)
+
+    @property
+    def cursor(self) -> HistoryCursor:
+        """After this row."""
+        return HistoryCursor(self.id, self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLimits:
+    """Records that are kept, bytes of the file, seconds to wait for other processes."""
+
+    max_records: int = 2000
+    max_bytes: int = 64 << 20
+    busy: float = 5.0
+
+
+class Unusable(Exception):
+    """The file is no history that this version can use; the text says why."""
 
 
 class History:
     """The history in one file; for any thread, and for several processes at once."""
 
-    def __init__(self, path: Path, clock: Clock, limits: Limits) -> None:
-        self._path, self._clock, self._limits = path, clock, limits
-        self._turn = threading.Lock()
-        self._opened: Opened | None = None
-        self._set_aside: SetAside | None = None
-        self._closed = False
+    def __init__(self, path: Path, clock: Clock, limits: HistoryLimits, *, read_only: bool = False) -> None:
+        self._path, self._clock, self._limits, self._read_only = path, clock, limits, read_only
 
     @classmethod
-    def open(cls, path: Path, clock: Clock, limits: Limits = Limits()) -> Self:
-        """The history at `path`; where it cannot be opened now, each later call tries again."""
+    def open(cls, path: Path, clock: Clock, limits: HistoryLimits = HistoryLimits()) -> Self:
+        """The history at `path`, checked; where it cannot be opened now, each later call tries again."""
         history = cls(path, clock, limits)
-        history._do(lambda _: None)
+        history._do(_check)
         return history
 
-    @property
-    def set_aside(self) -> SetAside | None:
-        """The last file that this object found unusable and put out of the way; a new one was begun."""
-        return self._set_aside
-
-    def add(self, record: Record) -> Absent | None:
+    def add(self, record: ProbeRecord) -> Absent | None:
         """Keep a record, and drop the oldest beyond the limits; Absent where it was not kept."""
-        try:
-            row = Row.of(record)
-        except (ValueError, OverflowError) as error:
-            return Absent(Why.MALFORMED, f"not a record that can be kept: {error}")
-        limits = self._limits
-        if row.size > limits.max_bytes:
-            return Absent(Why.MALFORMED, f"a document of {row.size} bytes, of {limits.max_bytes} for all")
-        return self._do(lambda connection: insert(connection, row, limits.max_records, limits.max_bytes))
+        return self._do(lambda connection: _insert(connection, record, self._limits), "BEGIN IMMEDIATE")
 
-    def recent(self, count: int) -> tuple[Record, ...] | Absent:
-        """The last `count` records to be added, newest first."""
-        return self._do(lambda connection: select(connection, count, Wanted()))
+    def folded(self, count: int, *, added: bool = False) -> tuple[ProbeRecord, ...] | Absent:
+        """The last `count` complete probes that daemons folded, and later ones, oldest first; none forced.
 
-    def last(
-        self, *, result: str | None = None, by: By | None = None, forced: bool | None = None
-    ) -> Record | Absent:
-        """The newest record of those with this result, starter and force; MISSING where there is none."""
-        found = self._do(lambda connection: select(connection, 1, Wanted(result, by, forced)))
-        if isinstance(found, Absent):
-            return found
-        return found[0] if found else Absent(Why.MISSING, "no such probe in the history")
+        With `added` also those that commands have added since.
+        """
+        return self._do(lambda connection: _folded(connection, count, added=added))
 
-    def before(self, count: int) -> News | Absent:
-        """The last `count` complete probes that a daemon folded, and those of its after them; none forced."""
-        return self._do(lambda connection: before(connection, count))
-
-    def spread(self, count: int) -> tuple[Record, ...] | Absent:
+    def sample(self, count: int) -> tuple[ProbeRecord, ...] | Absent:
         """About `count` complete probes that daemons folded, evenly over the whole history, oldest first."""
-        return self._do(lambda connection: spread(connection, count))
+        return self._do(lambda connection: _select(connection, _EVENLY, max(1, count)))
 
-    def since(self, seen: Place | None, count: int) -> News | Absent:
-        """The last `count` that others added after `seen`, None for after what a daemon folded."""
-        return self._do(lambda connection: since(connection, seen, count))
+    def added(
+        self, after: HistoryCursor | None, count: int
+    ) -> tuple[tuple[ProbeRecord, ...], HistoryCursor] | Absent:
+        """The last `count` probes that commands added after a row, oldest first, and the newest row.
 
-    def mark(self, places: Sequence[Place]) -> Absent | None:
-        """Note that a daemon has taken these over; Absent where that was not noted."""
-        return self._do(lambda connection: mark(connection, places))
+        `after`: None, or a row that is not there (another file has taken the place of the old one), stands
+        for the newest row that a daemon has folded: daemons have folded or left out all before it.
+        """
+        return self._do(lambda connection: _added(connection, after, count))
 
-    def close(self) -> None:
-        """Close the file; all later calls are Absent."""
-        with self._turn:
-            self._closed = True
-            self._drop()
+    def fold(self, records: Sequence[ProbeRecord]) -> Absent | None:
+        """Note that a daemon has folded these; Absent where that was not noted."""
+        return self._do(lambda connection: _fold(connection, records), "BEGIN IMMEDIATE")
 
-    def _do(self, work: Callable[[sqlite3.Connection], T]) -> T | Absent:
-        with self._turn:
-            if self._closed:
-                return Absent(Why.MISSING, f"{self._path}: closed")
-            try:
-                return self._try(work)
-            except (Damaged, Busy, sqlite3.Error, OSError) as error:
-                absent = _absent(error, self._path)
-                # The next call opens it anew and so checks it; but what waited in vain can still be read.
-                if absent.why is not Why.TIMEOUT:
-                    self._drop()
-                return absent
-
-    def _try(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do it, once more on a new file where the old one turns out damaged."""
-        opened = self._open()
+    def _do(self, work: Callable[[sqlite3.Connection], T], begin: str = "BEGIN") -> T | Absent:
+        """What `work` returns in one transaction; once more where the file turned out damaged or moved."""
         try:
-            return _on(opened, work)
-        except Damaged as damaged:
-            self._opened = None
-            self._note(put_aside(opened, str(damaged), self._limits.busy, self._clock.now()))
-        return _on(self._open(), work)
+            file = _inode(self._path)
+            try:
+                return self._try(work, begin)
+            except (sqlite3.Error, UnicodeDecodeError, Unusable) as error:
+                if self._read_only:
+                    raise
+                if _inode(self._path) == file:
+                    if not _is_damage(error, self._path):
+                        raise
+                    self._set_aside(error)
+            return self._try(work, begin)
+        except (sqlite3.Error, UnicodeError, Unusable, OSError) as error:
+            return _absent(error, self._path)
 
-    def _open(self) -> Opened:
-        if self._opened is not None and not self._opened.is_there():
-            self._drop()
-        if self._opened is None:
-            self._opened = open_file(self._path, self._limits.busy, self._clock.now())
-            self._note(self._opened.set_aside)
-        return self._opened
+    def _try(self, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
+        name = f"{self._path.absolute().as_uri()}?mode={'ro' if self._read_only else 'rwc'}"
+        connection = sqlite3.connect(name, uri=True, timeout=self._limits.busy, isolation_level=None)
+        with closing(connection):
+            _prepare(connection, read_only=self._read_only)
+            connection.execute(begin)
+            result = work(connection)
+            connection.execute("COMMIT")
+            return result
 
-    def _note(self, aside: SetAside | None) -> None:
-        self._set_aside = aside or self._set_aside
+    def _set_aside(self, error: Exception) -> None:
+        reason = " ".join(str(error).split())
+        name = self._path.name
+        if len([*self._path.parent.glob(f"{name}.corrupt-*[0-9]")]) >= MOST_ASIDE:
+            raise Unusable(f"{reason}; {MOST_ASIDE} such files are set aside: look at them and remove them")
+        number = int(self._clock.now())
+        while (aside := self._path.with_name(f"{name}.corrupt-{number}")).exists():
+            number += 1
+        # What SQLite has not yet written back, or a version before this one, belongs to the file.
+        for end in ("-journal", "-wal", "-shm", ""):
+            with suppress(FileNotFoundError):
+                Path(f"{self._path}{end}").rename(f"{aside}{end}")
+        log.warning("%s: %s; set aside as %s, a new history begins", self._path, reason, aside)
 
-    def _drop(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = None
 
-
-def _on(opened: Opened, work: Callable[[sqlite3.Connection], T]) -> T:
-    """What `work` returns.
+def _prepare(connection: sqlite3.Connection, *, read_only: bool) -> None:
+    """Make or convert the table where it is not that of this version.
 
     Raises:
-        Damaged: SQLite found the file to be so.
-        sqlite3.Error: anything else.
+        Unusable: the file is something else.
+        sqlite3.Error: it cannot be used, or not now.
     """
+    connection.row_factory = sqlite3.Row
+    # Text that is none shows when it is read as JSON.
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
-        return work(opened.connection)
-    except sqlite3.Error as error:
-        if is_damage(error):
-            raise Damaged(str(error)) from error
+        version = _version(connection)
+        if version == 1 and read_only:
+            connection.execute(f"CREATE TEMP VIEW probes AS {_OF_0_1}")
+        elif version != VERSION:
+            _convert(connection, version)
+        columns = {row["name"] for row in connection.execute("PRAGMA table_info(probes)")}
+    except sqlite3.OperationalError as error:
+        if _code(error) == sqlite3.SQLITE_ERROR:
+            raise Unusable(f"not a history of probes: {error}") from error
         raise
-    except UnicodeDecodeError as error:
-        raise Damaged(GARBLED) from error
+    if columns != {field.name for field in fields(ProbeRecord)}:
+        raise Unusable("not a history of probes")
+
+
+def _convert(connection: sqlite3.Connection, version: int) -> None:
+    """Make a history of an empty file, or of one that 0.1 wrote, unless another process has just done so."""
+    if version == 1:
+        # Its log goes; while a daemon of 0.1 still runs, this fails and the file stays that daemon's.
+        connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+    connection.execute("BEGIN IMMEDIATE")
+    version = _version(connection)
+    if version == 0 and _one(connection, "SELECT count(*) FROM sqlite_master"):
+        raise Unusable("not a history of probes")
+    if version not in {0, 1, VERSION}:
+        raise Unusable(f"of schema version {version}, this wirewatch knows {VERSION}")
+    for step in {0: (_CREATE.format("probes"),), 1: _CONVERT}.get(version, ()):
+        connection.execute(step)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+    connection.executescript("PRAGMA incremental_vacuum")
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    verdict = _one(connection, "PRAGMA quick_check(1)")
+    if verdict != "ok":
+        raise Unusable(str(verdict))
+
+
+def _insert(connection: sqlite3.Connection, record: ProbeRecord, limits: HistoryLimits) -> None:
+    newest = connection.execute(_INSERT, asdict(record)).lastrowid or 0
+    connection.execute("DELETE FROM probes WHERE id <= ?", (newest - limits.max_records,))
+    oldest = "DELETE FROM probes WHERE id = (SELECT min(id) FROM probes WHERE id < ?)"
+    while _used_bytes(connection) > limits.max_bytes and connection.execute(oldest, (newest,)).rowcount:
+        pass
+
+
+def _used_bytes(connection: sqlite3.Connection) -> int:
+    pages, free, size = (
+        _one(connection, f"PRAGMA {name}") for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def _folded(connection: sqlite3.Connection, count: int, *, added: bool) -> tuple[ProbeRecord, ...]:
+    complete = _select(connection, _COMPLETE, count)
+    later = _select(connection, _LATER, complete[-1].id if complete else 0, count)
+    unfolded = _select(connection, _ADDED, _newest_folded(connection), count) if added else ()
+    return (*complete, *later, *unfolded)
+
+
+def _added(
+    connection: sqlite3.Connection, after: HistoryCursor | None, count: int
+) -> tuple[tuple[ProbeRecord, ...], HistoryCursor]:
+    row = connection.execute("SELECT id, at FROM probes ORDER BY id DESC LIMIT 1").fetchone()
+    newest = START if row is None else HistoryCursor(*row)
+    if newest == after:
+        return (), newest
+    start = after.id if after and _has(connection, after) else _newest_folded(connection)
+    return _select(connection, _ADDED, start, count), newest
+
+
+def _has(connection: sqlite3.Connection, cursor: HistoryCursor) -> bool:
+    row = connection.execute("SELECT at FROM probes WHERE id = ?", (cursor.id,)).fetchone()
+    return cursor == START or (row is not None and row["at"] == cursor.at)
+
+
+def _newest_folded(connection: sqlite3.Connection) -> int:
+    return int(_one(connection, "SELECT ifnull(max(id), 0) FROM probes WHERE folded"))
+
+
+def _fold(connection: sqlite3.Connection, records: Sequence[ProbeRecord]) -> None:
+    rows = [(record.id, record.at) for record in records]
+    connection.executemany("UPDATE probes SET folded = 1 WHERE id = ? AND at = ?", rows)
+
+
+def _select(connection: sqlite3.Connection, query: str, *values: int) -> tuple[ProbeRecord, ...]:
+    """The records of a query that begins with the newest, oldest first."""
+    return tuple(_record(dict(row)) for row in connection.execute(query, values).fetchall()[::-1])
+
+
+def _record(row: dict[str, Any]) -> ProbeRecord:
+    if not isinstance(row["at"], float):
+        raise Unusable("a record is not what was added")
+    return ProbeRecord(**{**row, "forced": bool(row["forced"]), "folded": bool(row["folded"])})
+
+
+def _one(connection: sqlite3.Connection, question: str) -> Any:
+    return connection.execute(question).fetchone()[0]
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(_one(connection, "PRAGMA user_version"))
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _is_damage(error: Exception, path: Path) -> bool:
+    if isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_READONLY:
+        return os.access(path, os.W_OK, effective_ids=True)  # its header forbids it
+    return not isinstance(error, sqlite3.Error) or _code(error) in _DAMAGE
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code, 1 where Python raised the error itself."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & 0xFF
 
 
 def _absent(error: Exception, path: Path) -> Absent:
-    match error:
-        case OSError():
-            return refused(error, path)
-        case sqlite3.Error():
-            code = code_of(error)
-            return Absent(_WHY.get(code, Why.MALFORMED), f"{path}: {error}", code)
-        case Busy():
-            return Absent(Why.TIMEOUT, f"{path}: {error}")
-    return Absent(Why.MALFORMED, f"{path}: {error}")
+    if isinstance(error, OSError):
+        return refused(error, path)
+    code = _code(error) if isinstance(error, sqlite3.Error) else None
+    return Absent(Why.MALFORMED if code is None else _WHY.get(code, Why.MALFORMED), f"{path}: {error}", code)

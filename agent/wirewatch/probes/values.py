@@ -8,7 +8,7 @@ from wirewatch.core.rates import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.probes.budget import Spent
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
-from wirewatch.probes.news import Place
+from wirewatch.probes.history import HistoryCursor
 from wirewatch.verdict.straggler.fold import Watch
 
 Key = tuple[str, Subject, Health]
@@ -32,7 +32,7 @@ class Reading:
     probed: Probed | None = None
     late: bool = False
     others: tuple[tuple[Probed, float], ...] = ()
-    seen: Place | None = None
+    seen: HistoryCursor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Memory:
     fresh_until: float | None = None
     completed: int = 0
     clean: bool = False
-    seen: Place | None = None
+    seen: HistoryCursor | None = None
     past: tuple[Past, ...] = ()
 
     def count(self) -> int:

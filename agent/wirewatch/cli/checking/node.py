@@ -21,8 +21,7 @@ from wirewatch.daemon.baselinefile import read as read_baseline
 from wirewatch.daemon.baselines import foreign
 from wirewatch.daemon.latches import read
 from wirewatch.probes.ask import Asked, Wish, ask
-from wirewatch.probes.keeping import boot_id
-from wirewatch.probes.recall import recall
+from wirewatch.probes.persistence import boot_id, recall
 from wirewatch.probes.state import State, StateError, open_state, state_directory
 from wirewatch.probes.told import ProbeTold, told
 from wirewatch.verdict.drift.component import Around, Unkept, drift_component

@@ -1,4 +1,4 @@
-"""What a probe of the daemon's own would be here, and whether one that another process ran is the same.
+"""What a probe of this daemon would measure, and whether one that another process ran is comparable.
 
 One that measured less must not clear what it never looked at, and one that ran under other settings, or
 against other figures, found something else.
@@ -20,8 +20,11 @@ Given = tuple[tuple[int | None, tuple[tuple[str, float], ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """`slowing`: NCCL's settings that lower bandwidth; `given`: links and pins of the operator, by group."""
+class ProbeTerms:
+    """What decides what a probe finds.
+
+    `slowing`: NCCL's settings that lower bandwidth; `given`: links and pins of the operator, by group.
+    """
 
     plan: Plan
     slowing: tuple[tuple[str, str, str], ...]
@@ -29,13 +32,15 @@ class Own:
     boot_id: str
 
 
-def read_own(hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str) -> Own | Absent:
-    """What would be ordered now, if the gate were open."""
+def read_terms(
+    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str
+) -> ProbeTerms | Absent:
+    """The terms of the probe that would be ordered now, if the gate were open."""
     engine = hardware.probe.engine(options.engine)
     if isinstance(engine, Absent):
         return engine
     if options.engine == "gloo":
-        return Own(plan_of(options, engine, cpu_scene(options.ranks)), (), (), boot_id)
+        return ProbeTerms(plan_of(options, engine, cpu_scene(options.ranks)), (), (), boot_id)
     gpus = hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
@@ -43,25 +48,25 @@ def read_own(hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id:
     if isinstance(scene, Absent):
         return scene
     plan = plan_of(options, engine, scene)
-    return Own(plan, slowing_settings(scene.settings), _given(scene.conditions), boot_id)
+    return ProbeTerms(plan, slowing_settings(scene.settings), _given(scene.conditions), boot_id)
 
 
-def unlike(probed: Probed, boot_id: str, own: Own) -> str:
-    """Why a probe that ran in that boot is not one of the daemon's own, in words; empty where it is."""
-    plan, mine = probed.plan, own.plan
+def difference(probed: Probed, boot_id: str, terms: ProbeTerms) -> str:
+    """Why a probe that ran in that boot is not comparable, in words; empty where it is."""
+    plan, wanted = probed.plan, terms.plan
     slowing = slowing_settings(probed.settings)
-    differ = sorted({name for name, _, _ in {*slowing} ^ {*own.slowing}})
+    differ = sorted({name for name, _, _ in {*slowing} ^ {*terms.slowing}})
     checks = (
-        (boot_id not in {"", own.boot_id}, "before this boot"),
-        (plan.engine != mine.engine, f"with the engine {plan.engine}, not {mine.engine}"),
+        (boot_id not in {"", terms.boot_id}, "before this boot"),
+        (plan.engine != wanted.engine, f"with the engine {plan.engine}, not {wanted.engine}"),
         (
-            plan.gpus != mine.gpus,
-            f"of {len(plan.gpus)} GPUs, which are not the {len(mine.gpus)} watched here",
+            plan.gpus != wanted.gpus,
+            f"of {len(plan.gpus)} GPUs, which are not the {len(wanted.gpus)} watched here",
         ),
-        (plan.groups != mine.groups, "over other groups of GPUs"),
-        (plan != mine, "of other collectives or sizes than are configured here"),
+        (plan.groups != wanted.groups, "over other groups of GPUs"),
+        (plan != wanted, "of other collectives or sizes than are configured here"),
         (bool(differ), f"under other settings of NCCL: {', '.join(differ)}"),
-        (_given(probed.conditions) != own.given, "against other pins or counts of links"),
+        (_given(probed.conditions) != terms.given, "against other pins or counts of links"),
     )
     return next((why for wrong, why in checks if wrong), "")
 

@@ -1,0 +1,239 @@
+"""Probes into the history, and back out of it when a daemon starts or another process has run some."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from wirewatch.core.collector import Collector
+from wirewatch.core.component import Component, after, fold
+from wirewatch.core.ports import Clock, Hardware, Question
+from wirewatch.core.probing.result import Probed
+from wirewatch.core.probing.sound import unsound
+from wirewatch.core.types import Absent, Expect, Ok
+from wirewatch.probes.collector import NAME, probe_component
+from wirewatch.probes.comparability import ProbeTerms, difference
+from wirewatch.probes.elsewhere import Elsewhere, terms_of
+from wirewatch.probes.faults import breaches
+from wirewatch.probes.gate import Facts, Stillness
+from wirewatch.probes.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
+from wirewatch.probes.judge import take, take_all
+from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probes.values import Memory, Reading
+from wirewatch.verdict.straggler.fold import Watch, look
+from wirewatch.verdict.straggler.references import References
+from wirewatch.verdict.straggler.signals import signals
+
+log = logging.getLogger(__name__)
+
+PROBED = TypeAdapter(Probed)
+REMEMBERED = 50
+"""Complete probes that a starting daemon looks back on."""
+SAMPLED = 40
+"""Probes by which GPUs are judged against their own past; each takes milliseconds to read."""
+ADDED = 200
+"""Probes of commands that a daemon folds in one turn, the newest; there are more only after days without."""
+WITHOUT_DAEMON = 10
+"""Of each of these three, where no daemon runs and a job waits."""
+PROBER_SECONDS = 1.0
+"""For a prober to say what it would measure; without that, no probe counts that no daemon has folded."""
+BUSY_SECONDS = 0.3
+"""To wait for those who write, where no daemon runs."""
+ProbeCollector = Collector[Reading, Memory, ProbeOptions, ProbePolicy]
+Ended = tuple[Probed, float]
+"""A probe, and when it ended (monotonic seconds)."""
+
+
+def persistent(
+    component: ProbeCollector, history: History, boot_id: str, expect: Expect | None = None,
+    prober: Elsewhere | None = None,
+) -> ProbeCollector:  # fmt: skip
+    """The component, with every probe that it runs kept, and those that commands have run folded.
+
+    `expect`, `prober`: those of the component, since a probe against other figures is not comparable.
+    """
+    commands = CommandProbes(history, boot_id, expect or Expect(), prober)
+
+    def read(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
+        others, seen = commands.read(hardware, memory.seen, options)
+        # Already now, since a probe that has just been run need not be run again.
+        reading = component.read(hardware, take_all(memory, others, component.policy), options)
+        if isinstance(reading, Absent):
+            return reading
+        if reading.probed is not None:
+            # Those that ended before this one could begin stand before it in the history, too.
+            late, seen = commands.read(hardware, seen, options)
+            others = (*others, *late)
+            keep(history, reading.probed, hardware.clock.now(), boot_id, "daemon")
+        return replace(reading, others=others, seen=seen)
+
+    return replace(component, read=read)
+
+
+def keep(
+    history: History, probed: Probed, at: float, boot_id: str,
+    started_by: Literal["daemon", "command"] | None = None,
+) -> None:  # fmt: skip
+    """Add a probe that ended at `at`, Unix seconds; the log says so where it cannot be kept.
+
+    `started_by`: who ran it, where the probe itself says that it is a recorded one.
+    """
+    try:
+        document = PROBED.dump_json(probed).decode()
+    except ValueError as error:
+        log.warning("a probe could not be kept: %s", error)
+        return
+    by = started_by or ("command" if probed.by == "command" else "daemon")
+    failed = history.add(
+        ProbeRecord(
+            at=at, boot_id=boot_id, result=probed.outcome, forced=probed.forced, started_by=by,
+            engine=probed.plan.engine, gpu_seconds=probed.held_seconds * len(probed.gpus),
+            document=document, folded=by == "daemon",
+        )
+    )  # fmt: skip
+    if failed is not None:
+        log.warning("a probe could not be kept: %s", failed)
+
+
+def probe_of(record: ProbeRecord) -> Probed | None:
+    """The probe of a record; None, and a line in the log, where it cannot be one of ours."""
+    try:
+        probed = PROBED.validate_json(record.document)
+    except ValidationError as error:
+        log.warning("a probe of before is not understood: %s", error.errors()[0]["msg"])
+        return None
+    if wrong := unsound(probed):
+        log.warning("a probe of before does not fit together: %s", wrong)
+        return None
+    return probed
+
+
+def boot_id(hardware: Hardware) -> str:
+    """Which boot of the machine this is; empty where that is not known."""
+    answer = hardware.host.ask(Question("BootId")).value
+    return answer if isinstance(answer, str) else ""
+
+
+def remember(
+    history: History, clock: Clock, policy: ProbePolicy, terms: ProbeTerms | None = None,
+    most: int = REMEMBERED,
+) -> Memory:  # fmt: skip
+    """What the probes amount to that daemons have folded, the last `most`; counters begin at 0 again.
+
+    With `terms` also comparable ones that no daemon has folded yet; a daemon folds those in its turns.
+    """
+    records = history.folded(most, added=terms is not None)
+    if isinstance(records, Absent):
+        log.warning("the history of probes cannot be read: %s", records)
+        return Memory()
+    memory = Memory(stragglers=Watch(accepted(history, policy, min(most, SAMPLED))))
+    for record in records:
+        probed = probe_of(record)
+        if probed is not None and not _difference(record, probed, terms):
+            memory = take(memory, probed, _ended(record, clock), policy)
+    seen = next((record.cursor for record in reversed(records) if record.folded), START)
+    return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
+
+
+def accepted(history: History, policy: ProbePolicy, most: int = SAMPLED) -> References:
+    """What GPUs and pairs gave while all was well, of probes all over the history."""
+    records = history.sample(most)
+    watch = Watch()
+    for record in () if isinstance(records, Absent) else records:
+        probed = probe_of(record)
+        if probed is not None:
+            well = not breaches(probed, policy)
+            watch = look(watch, signals(probed), probed.at, policy.straggler, accepted=well)
+    return watch.references
+
+
+def recall(
+    path: Path | None, hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect,
+    prober: Elsewhere | None = None,
+) -> Component:  # fmt: skip
+    """The probe's component as of a daemon that starts now and runs no probe; the history is only read.
+
+    Without a history it is not known that there is something to probe here: the component takes no part.
+    """
+    clock = hardware.clock
+    if path is None or not path.exists():
+        return Component(NAME, Memory(), Ok(None, clock.now(), clock.mono()))
+    terms = terms_of(hardware, options, expect, boot_id(hardware), prober, PROBER_SECONDS)
+    history = History(path, clock, HistoryLimits(busy=BUSY_SECONDS), read_only=True)
+    memory = remember(history, clock, policy, None if isinstance(terms, Absent) else terms, WITHOUT_DAEMON)
+    now, mono = clock.now(), clock.mono()
+    if memory.tried is None:
+        return Component(NAME, memory, Ok(None, now, mono))
+    nobody = Reading(Facts((), (), None, mono), Stillness(), "", due=False, refusal=None)
+    collector = probe_component(options, policy, expect, memory)
+    return after(Component(NAME, memory), fold(collector, memory, Ok(nobody, now, mono), 0.0, expect))
+
+
+class CommandProbes:
+    """Probes that commands run beside a daemon, as it finds them in the history; for one thread."""
+
+    def __init__(
+        self, history: History, boot_id: str, expect: Expect, prober: Elsewhere | None = None
+    ) -> None:
+        self._history, self._boot_id, self._expect, self._prober = history, boot_id, expect, prober
+        self._warned: dict[str, Absent | None] = {}
+        self._unnoted: tuple[ProbeRecord, ...] = ()
+
+    def read(
+        self, hardware: Hardware, seen: HistoryCursor | None, options: ProbeOptions
+    ) -> tuple[tuple[Ended, ...], HistoryCursor | None]:
+        """Comparable ones that were added after `seen`, in their order, and the last row looked at.
+
+        While it is not known what this daemon would measure nothing is seen: no probe of its own can run
+        either.
+        """
+        added = self._history.added(seen, ADDED)
+        self._warn("the history of probes cannot be read", added if isinstance(added, Absent) else None)
+        if isinstance(added, Absent):
+            return (), seen
+        records, newest = added
+        terms = terms_of(hardware, options, self._expect, self._boot_id, self._prober) if records else None
+        if isinstance(terms, Absent):
+            return (), seen
+        probes = []
+        for record, probed in self._comparable(records, terms):
+            log.info("probe %s taken over from another process", probed.outcome)
+            probes.append((probed, _ended(record, hardware.clock)))
+        return tuple(probes), newest
+
+    def _comparable(
+        self, records: Iterable[ProbeRecord], terms: ProbeTerms | None
+    ) -> list[tuple[ProbeRecord, Probed]]:
+        """Those that count; the history notes that, so that the next daemon need not compare again."""
+        found = []
+        for record in records:
+            probed = probe_of(record)
+            why = "" if probed is None else _difference(record, probed, terms)
+            if why:
+                log.info("a probe that another process ran does not count here: it ran %s", why)
+            elif probed is not None:
+                found.append((record, probed))
+        folded = (*self._unnoted, *(record for record, _ in found))
+        failed = self._history.fold(folded) if folded else None
+        self._unnoted = () if failed is None else folded
+        self._warn("which probes were taken over cannot be kept", failed)
+        return found
+
+    def _warn(self, what: str, failed: Absent | None) -> None:
+        """A line when what is wrong with the history changes."""
+        if failed is not None and failed != self._warned.get(what):
+            log.warning("%s: %s", what, failed)
+        self._warned[what] = failed
+
+
+def _difference(record: ProbeRecord, probed: Probed, terms: ProbeTerms | None) -> str:
+    """Why a probe does not count, in words; one that a daemon has folded does."""
+    return "" if record.folded or terms is None else difference(probed, record.boot_id, terms)
+
+
+def _ended(record: ProbeRecord, clock: Clock) -> float:
+    """When (monotonic seconds) a kept probe ended; Unix time may have been set back since."""
+    return clock.mono() - max(0.0, clock.now() - record.at)
