@@ -6,10 +6,14 @@ job; and a slow one of a command that no daemon has seen.
 """
 
 import gzip
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.probes.histories import stored
 from tests.probes.idle import Idle
 from tests.probes.sharing import Sharing
 from wirewatch.core.types import Health
@@ -48,3 +52,15 @@ def test_a_look_without_a_daemon_reads_it_and_leaves_it_as_it_is(file: Path) -> 
     component = recall(file, node.hardware, node.made, node.rules_used, node.expect)
     assert {finding.rule: finding.health for finding in component.findings} == {"probe.busbw": Health.FAILED}
     assert file.read_bytes() == was
+
+
+def test_what_a_killed_daemon_left_in_its_log_is_there(file: Path, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    with closing(sqlite3.connect(file, isolation_level=None)) as old:
+        old.execute("DELETE FROM probes WHERE forced")
+        for name in ("probes.sqlite", "probes.sqlite-wal"):
+            shutil.copy(tmp_path / name, left)
+    Sharing(left)
+    assert [record.id for record in stored(left / "probes.sqlite")] == [1, 2, 3, 5, 6]
+    assert [path.name for path in left.iterdir()] == ["probes.sqlite"]
