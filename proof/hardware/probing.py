@@ -15,8 +15,7 @@ from proof.hardware import processes
 from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, Report, tail
 from wirewatch.cli.hardware import live
-from wirewatch.core.ports import Gpu, Hardware
-from wirewatch.core.probing.order import Order
+from wirewatch.core.ports import Gpu, Hardware, Order
 from wirewatch.core.probing.plan import MIB, Plan
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect

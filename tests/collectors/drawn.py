@@ -13,13 +13,13 @@ from wirewatch.core.ports import (
     Hardware,
     KernelLog,
     NvmlCost,
+    Order,
     Output,
     Pod,
     ProcessUse,
     Question,
     SlurmJob,
 )
-from wirewatch.core.probing.order import Order
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
 from wirewatch.daemon.run import Job

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from tests.core.probing.nodes import H200, L40S, node, sockets, switched, uuid
 from tests.support import EPOCH
+from wirewatch.core.ports import Order
 from wirewatch.core.probing.document import SCHEMA as WORKER
 from wirewatch.core.probing.document import Copy, Cost, Document, Micro, Timed
 from wirewatch.core.probing.expected import Expectation, choose, expect
 from wirewatch.core.probing.islands import Kind, groups, islands
 from wirewatch.core.probing.ncclcomm import Channels, Comm, Connection, Device
 from wirewatch.core.probing.nccllog import Account, Call, Multicast
-from wirewatch.core.probing.order import Order
 from wirewatch.core.probing.plan import MIB, Plan
 from wirewatch.core.probing.result import (
     SCHEMA,

@@ -7,8 +7,7 @@ from tests.collectors.drawn import Gpus, Watched
 from tests.probes.drawn import LINKS, of_order
 from wirewatch.collectors.nvlink import fields
 from wirewatch.core.component import Component
-from wirewatch.core.ports import Gpu, Question, SlurmJob
-from wirewatch.core.probing.order import Order
+from wirewatch.core.ports import Gpu, Order, Question, SlurmJob
 from wirewatch.core.probing.result import Outcome, Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
 from wirewatch.probes.collector import probe_component

@@ -12,8 +12,7 @@ from typing import Any
 from tests.collectors.drawn import Files, Gpus
 from tests.probes import workers
 from tests.support import StillClock
-from wirewatch.core.ports import Answer, Gpu, Question
-from wirewatch.core.probing.order import Order
+from wirewatch.core.ports import Answer, Gpu, Order, Question
 from wirewatch.core.probing.plan import MIB, Plan
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Json

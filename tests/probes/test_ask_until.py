@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.probes.idle import Idle
-from wirewatch.core.probing.order import Order
+from wirewatch.core.ports import Order
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Expect, Health
 from wirewatch.probes.ask import Asked, Wish, ask

@@ -8,8 +8,7 @@ import pytest
 
 from tests.probes.idle import DENIED, Idle
 from tests.support import EPOCH
-from wirewatch.core.ports import Pod, SlurmJob
-from wirewatch.core.probing.order import Order
+from wirewatch.core.ports import Order, Pod, SlurmJob
 from wirewatch.core.types import Absent, Health, Why
 
 HOUR, DAY = 3600.0, 86_400.0

@@ -4,14 +4,15 @@ A question is a plain value with a canonical text, so that an answer can be reco
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
+from wirewatch.core.probing.plan import Plan
+from wirewatch.core.probing.result import Probed
+from wirewatch.core.probing.wire import Conditions
 from wirewatch.core.types import Absent, Json
-
-if TYPE_CHECKING:
-    from wirewatch.core.probing.order import Probe
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope id of a link-scoped NVML field that means "the sum over all links" (nvml.h, nvmlFieldValue_t)."""
@@ -212,6 +213,46 @@ class Slurm(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to probe, and within what limits.
+
+    `allocations` says who has been given GPUs since the probe began, and is asked about once a second;
+    `withdrawn` says why the probe is not wanted any more, and is asked some fifty times a second; both return
+    None for "nobody" and "still wanted". `deadline`: seconds from the start to the kill.
+    """
+
+    plan: Plan
+    gpus: tuple[Gpu, ...]
+    conditions: tuple[Conditions, ...]
+    settings: Mapping[str, str]
+    allocations: Callable[[], str | None]
+    by: Literal["daemon", "command"]
+    forced: bool = False
+    deadline: float = 60.0
+    withdrawn: Callable[[], str | None] = lambda: None
+
+
+class Probe(Protocol):
+    """Runs probes where their worker would run: in this process's children, or in a prober's."""
+
+    def engine(self, wanted: str) -> str | Absent:
+        """The engine that `auto` or a name resolves to here."""
+        ...
+
+    def settings(self) -> Mapping[str, str]:
+        """NCCL's settings in the environment of the worker."""
+        ...
+
+    def lock(self) -> AbstractContextManager[str | None]:
+        """Keeps others from probing while it is held; yields who holds it instead, or None."""
+        ...
+
+    def run(self, order: Order) -> Probed:
+        """Runs one probe; never raises for what GPUs, driver or worker do."""
+        ...
+
+
 class Clock(Protocol):
     """Unix and monotonic time, in seconds."""
 
@@ -232,7 +273,7 @@ class Hardware:
     kubelet: Kubelet
     slurm: Slurm
     clock: Clock
-    probe: "Probe"
+    probe: Probe
     source: str = "live"
     about: str = "this machine"
 

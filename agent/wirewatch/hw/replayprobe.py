@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.ports import Clock
-from wirewatch.core.probing.order import Order
+from wirewatch.core.ports import Clock, Order
 from wirewatch.core.probing.result import SCHEMA, Outcome, Probed, ProbedGpu
 from wirewatch.core.probing.sound import unsound
 from wirewatch.core.types import Absent, Json, Why

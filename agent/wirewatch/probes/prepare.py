@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from wirewatch.core.ports import Hardware
-from wirewatch.core.probing.order import Order
+from wirewatch.core.ports import Hardware, Order
 from wirewatch.core.probing.plan import MIB, Plan
 from wirewatch.core.types import Absent, Expect
 from wirewatch.probes.facts import new_allocations, nobody, read_facts

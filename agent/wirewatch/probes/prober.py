@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wirewatch.core.ports import Clock, Gpu, Nvml, Sysfs
+from wirewatch.core.ports import Clock, Gpu, Nvml, Order, Sysfs
 from wirewatch.core.probing.nccllog import Account, parse_nccl_log
-from wirewatch.core.probing.order import Order
 from wirewatch.core.probing.plan import Plan
 from wirewatch.core.probing.result import SCHEMA, Clocks, LinkBytes, Outcome, Part, Probed, ProbedGpu
 from wirewatch.core.types import Absent
