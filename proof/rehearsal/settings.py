@@ -8,7 +8,7 @@ from typing import Any
 from proof.rehearsal.squeeze import squeezed
 from wirewatch.collectors import discover
 from wirewatch.collectors.infiniband.counters import ERRORS, LINK_DOWNED
-from wirewatch.collectors.nvlink.policy import DEFAULT_LIMITS
+from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.core.policy import ErrorLimit
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions

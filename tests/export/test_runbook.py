@@ -17,7 +17,7 @@ from tools import pages, rules
 from wirewatch.cli import cli
 from wirewatch.collectors.gpudirect.judge import ACTIONS
 from wirewatch.collectors.infiniband.counters import ERRORS, LINK_DOWNED
-from wirewatch.collectors.nvlink.policy import DEFAULT_LIMITS
+from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.collectors.xid.judge import OTHER_ACTIONS
 from wirewatch.core.bits import fabric_troubles
 from wirewatch.core.component import BLIND_ACTION

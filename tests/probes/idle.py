@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.collectors.drawn import Gpus, Watched
 from tests.probes.drawn import LINKS, of_order
-from wirewatch.collectors.nvlink import fields
+from wirewatch.collectors.nvlink import link_speed
 from wirewatch.core.component import Component
 from wirewatch.core.ports import Gpu, Order, Question, SlurmJob
 from wirewatch.core.probing.result import Outcome, Probed
@@ -36,7 +36,7 @@ def idle_gpus(count: int) -> Gpus:
         for link in range(LINKS):
             told[Question("Field", (165, link))] = 1
             told[Question("NvLinkRemoteDeviceType", (link,))] = 2
-            told[fields.speed(link)] = 26562
+            told[link_speed(link)] = 26562
         gpus.table |= {(f"GPU-{n}", str(question)): value for question, value in told.items()}
     return gpus
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.probes.idle import DENIED, Idle
-from wirewatch.collectors.nvlink import fields
+from wirewatch.collectors.nvlink import link_speed
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Question
 from wirewatch.core.probing.expected import Expectation, expect
@@ -127,8 +127,8 @@ def test_the_operators_links_count_and_pins_are_passed_on() -> None:
 
 def test_the_rate_is_that_of_most_links_and_pcie_that_of_the_slowest_card() -> None:
     node = Idle(3)
-    node.gpus.table["GPU-1", str(fields.speed(4))] = 0
-    node.gpus.table["GPU-1", str(fields.speed(5))] = 10_000
+    node.gpus.table["GPU-1", str(link_speed(4))] = 0
+    node.gpus.table["GPU-1", str(link_speed(5))] = 10_000
     node.answer(2, "MaxPcieLinkWidth", 8)
     node.answer(1, "MaxPcieLinkGeneration", 4)
     (conditions,) = scene(node).conditions
@@ -137,7 +137,7 @@ def test_the_rate_is_that_of_most_links_and_pcie_that_of_the_slowest_card() -> N
     assert isinstance(scene(node).conditions[0].pcie, Absent)
     for n in range(3):
         for link in range(18):
-            node.gpus.table[f"GPU-{n}", str(fields.speed(link))] = DENIED
+            node.gpus.table[f"GPU-{n}", str(link_speed(link))] = DENIED
     assert isinstance(scene(node).conditions[0].link_rate, Absent)
 
 

@@ -8,7 +8,7 @@ from wirewatch.collectors.gpu.samples import RECOVERY
 from wirewatch.collectors.gpudirect.samples import CHECK
 from wirewatch.collectors.infiniband.samples import STATE
 from wirewatch.collectors.inventory import GPU_INFO, NODE
-from wirewatch.collectors.nvlink.samples import LINKS
+from wirewatch.collectors.nvlink.metrics import LINKS
 from wirewatch.collectors.pcie.samples import WIDTH
 from wirewatch.collectors.xid.samples import LAST, SOURCE
 from wirewatch.core.component import Component, NodeState, Step, after, blind_finding, overdue

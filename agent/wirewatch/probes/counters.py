@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.collectors.nvlink import fields
+from wirewatch.collectors.nvlink import ERROR_QUESTIONS, TRAFFIC_FIELDS, error_questions
 from wirewatch.core.asking import Supported, as_int, ask_gpu, member
 from wirewatch.core.links import count_links
 from wirewatch.core.ports import Gpu, Nvml, Question
@@ -44,15 +44,15 @@ class CounterReader:
         return [self._one(gpu) for gpu in self._gpus]
 
     def _one(self, gpu: Gpu) -> Counters | Absent:
-        errors = tuple(q for questions in fields.ERRORS.values() for q in questions if len(q.args) > 1)
-        traffic = tuple(q for t in fields.TRAFFIC for q in t.questions())
+        errors = tuple(q for questions in ERROR_QUESTIONS.values() for q in questions if len(q.args) > 1)
+        traffic = tuple(q for t in TRAFFIC_FIELDS for q in t.questions())
         asked = ask_gpu(self._nvml, gpu.key, (*traffic, *errors), self._supported[gpu.key])
         if isinstance(asked, Absent):
             return asked
         self._supported[gpu.key] = asked.supported
-        kinds = {kind: asked.whole(q) for kind, q in fields.error_questions(asked.supported.skip)}
+        kinds = {kind: asked.whole(q) for kind, q in error_questions(asked.supported.skip)}
         told = {kind: value for kind, value in kinds.items() if not isinstance(value, Absent)}
-        for one in fields.TRAFFIC:
+        for one in TRAFFIC_FIELDS:
             values = [asked.whole(q) for q in one.questions()]
             whole = [v * one.scale for v in values if not isinstance(v, Absent)]
             if len(whole) == len(values):
@@ -80,7 +80,7 @@ def _believed(grown: int, twin: int, proof: int) -> int | None:
 def link_bytes(nvml: Nvml, gpu: Gpu) -> Mapping[int, tuple[int | None, int | None]]:
     """Bytes sent and received so far by each link; a job of some 40 ms."""
     count = count_links(nvml, gpu.key)
-    for one in fields.TRAFFIC:
+    for one in TRAFFIC_FIELDS:
         questions = [Question("Field", (f, n)) for n in range(count) for f in (one.transmit, one.receive)]
         told = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
         values = [None if isinstance(v, Absent) else v * one.scale for v in told]

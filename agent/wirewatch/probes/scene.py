@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.collectors import topology as graph
-from wirewatch.collectors.nvlink import fields
+from wirewatch.collectors.nvlink import link_speed
 from wirewatch.core.asking import as_int
 from wirewatch.core.collector import Options
 from wirewatch.core.links import count_links
@@ -102,7 +102,7 @@ def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
     """Bytes per second of a link each way, as most links that are up show it."""
     seen: Counter[int] = Counter()
     for gpu in gpus:
-        questions = [fields.speed(link) for link in range(count_links(nvml, gpu.key))]
+        questions = [link_speed(link) for link in range(count_links(nvml, gpu.key))]
         speeds = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
         seen.update(s for s in speeds if not isinstance(s, Absent) and s > 0)
     return seen.most_common(1)[0][0] * MBYTES if seen else NOT_TOLD

@@ -1,21 +1,38 @@
 """NVLink: bytes, errors, state and speed of the links, fabric registration, chip-to-chip links."""
 
 from wirewatch.collectors.nvlink.judge import judge
-from wirewatch.collectors.nvlink.policy import NvlinkPolicy
-from wirewatch.collectors.nvlink.reading import read
-from wirewatch.collectors.nvlink.samples import METRICS, samples
-from wirewatch.collectors.nvlink.values import Memory, NvlinkOptions, Reading
+from wirewatch.collectors.nvlink.metrics import LINK_SPEED, LINK_UP, METRICS, samples
+from wirewatch.collectors.nvlink.model import (
+    LINK_STATES,
+    GpuLinks,
+    NvlinkMemory,
+    NvlinkOptions,
+    NvlinkPolicy,
+    NvlinkReading,
+)
+from wirewatch.collectors.nvlink.read import (
+    ERROR_QUESTIONS,
+    TRAFFIC_FIELDS,
+    error_questions,
+    link_speed,
+    read,
+)
 from wirewatch.core.collector import Collector
 from wirewatch.core.pergpu import Memories
 from wirewatch.core.types import Absent
 
+__all__ = [
+    "COLLECTOR", "ERROR_QUESTIONS", "LINK_SPEED", "LINK_STATES", "LINK_UP", "TRAFFIC_FIELDS", "GpuLinks",
+    "error_questions", "link_speed",
+]  # fmt: skip
 
-def applicable(reading: Reading) -> bool:
+
+def applicable(reading: NvlinkReading) -> bool:
     """Some GPU has links and is not split by MIG (which reports its links as down)."""
     return any(not isinstance(i.value, Absent) and i.value.links and not i.value.mig for i in reading)
 
 
-COLLECTOR: Collector[Reading, Memories[Memory], NvlinkOptions, NvlinkPolicy] = Collector(
+COLLECTOR: Collector[NvlinkReading, Memories[NvlinkMemory], NvlinkOptions, NvlinkPolicy] = Collector(
     name="nvlink",
     about="NVLink counters, errors, link state and speed, fabric registration",
     lane="nvml",

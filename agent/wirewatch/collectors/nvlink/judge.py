@@ -1,41 +1,83 @@
 """Judging NVLink: what is expected of each GPU, what is remembered of it, and what is wrong."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import mode
+from typing import NamedTuple
 
-from wirewatch.collectors.nvlink.faults import Case, findings, streaks
-from wirewatch.collectors.nvlink.policy import NvlinkPolicy
-from wirewatch.collectors.nvlink.values import START, Detail, GpuLinks, Link, Memory, Reading
+from wirewatch.collectors.nvlink.model import (
+    LINK_STATES,
+    START,
+    Fabric,
+    GpuLinks,
+    LinkDetail,
+    NvlinkLink,
+    NvlinkMemory,
+    NvlinkPolicy,
+    NvlinkReading,
+)
+from wirewatch.core.bits import FABRIC_STATES, FABRIC_SUMMARIES, fabric_troubles
 from wirewatch.core.links import UP
-from wirewatch.core.pergpu import GpuMemory, Memories, filled, fold_gpus, is_lost, unread
+from wirewatch.core.pergpu import GpuMemory, Memories, filled, fold_gpus, is_lost, subject, unread
 from wirewatch.core.ports import Gpu
 from wirewatch.core.products import NvlinkProduct, nvlink_product
-from wirewatch.core.rates import Window
-from wirewatch.core.types import Absent, Expect, Finding, Ok
+from wirewatch.core.rates import Streak, Window
+from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject
+
+DOWN, LINK_DOWN, LINKS_MISSING = "nvlink.down", "nvlink.link_down", "nvlink.links_missing"
+SLOW, LINK_SLOW = "nvlink.slow", "nvlink.link_slow"
+BER = "nvlink.ber"
+C2C_DOWN = "c2c.link_down"
+FABRIC_STATE, FABRIC_STATUS, FABRIC_SUMMARY = "fabric.state", "fabric.status", "fabric.summary"
+"""The rules that have a name of their own; `errors_rule` and `fabric_rule` name the others."""
+
+LINK_ACTION = (
+    "drain; see `nvidia-smi nvlink -s` and XID 74 or 149 in the kernel log; reset the GPU, then reseat it"
+)
+ERROR_ACTION = (
+    "watch this link under load; drain and reset the GPU if the count goes on, replace if it returns"
+)
+FABRIC_ACTION = "check nvidia-fabricmanager (or IMEX) on this node and its log; reset the GPU once it runs"
 
 
 def judge(
-    memories: Memories[Memory], ok: Ok[Reading], policy: NvlinkPolicy, expect: Expect
-) -> tuple[dict[str, GpuMemory[Memory]], tuple[Finding, ...]]:
+    memories: Memories[NvlinkMemory], ok: Ok[NvlinkReading], policy: NvlinkPolicy, expect: Expect
+) -> tuple[dict[str, GpuMemory[NvlinkMemory]], tuple[Finding, ...]]:
+    """What a reading of every GPU means; pure.
+
+    Returns:
+        The memory of each GPU by its key, and all that is wrong now.
+    """
     rates = _usual_rates(ok.value)
 
-    def one(memory: Memory, gpu: Gpu, value: GpuLinks) -> tuple[Memory, tuple[Finding, ...]]:
+    def one(memory: NvlinkMemory, gpu: Gpu, value: GpuLinks) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
         return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, rates.get(gpu.name))
 
     return fold_gpus("nvlink", memories, ok.value, START, one)
 
 
+def errors_rule(kind: str) -> str:
+    """The rule for more errors of a kind (a key of `ERROR_QUESTIONS`) than its limit."""
+    return f"nvlink.{kind}_errors"
+
+
+def fabric_rule(trouble: str) -> str:
+    """The rule for a trouble of the fabric's health mask, by its name in `core.bits.fabric_troubles`."""
+    return f"fabric.{trouble}"
+
+
 def _judge_gpu(
-    memory: Memory,
+    memory: NvlinkMemory,
     gpu: Gpu,
     value: GpuLinks,
     policy: NvlinkPolicy,
     expect: Expect,
     mono: float,
     peers_rate: float | None,
-) -> tuple[Memory, tuple[Finding, ...]]:
+) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
     if value.mig:
-        return Memory(supported=value.supported), ()
+        return NvlinkMemory(supported=value.supported), ()
     product = nvlink_product(gpu.name)
     seen = memory.seen_active | {link.link for link in value.links if link.state in UP}
     expected = _expected(product if value.links else None, len(seen), expect)
@@ -43,13 +85,12 @@ def _judge_gpu(
     known = _known(value, memory.last)
     new = replace(memory, seen_active=frozenset(seen), expected=expected, last=known)
     new = _remember(new, value, policy, mono)
-    case = Case(gpu, known, new, policy, usual, expected)
-    found = streaks(case, value)
+    case = NvlinkCase(gpu, known, new, policy, usual, expected)
+    found = _streaks(case, value)
     if found != new.streaks:
         new = replace(new, streaks=found)
         case = replace(case, memory=new)
-    wrong = findings(case)
-    return new, (*wrong, *unread("nvlink", gpu, _essential(value)))
+    return new, (*_findings(case), *unread("nvlink", gpu, _essential(value)))
 
 
 def _essential(value: GpuLinks) -> dict[str, object]:
@@ -74,7 +115,7 @@ def _known(value: GpuLinks, last: GpuLinks | None) -> GpuLinks:
     return replace(known, links=_links(value.links, last.links), c2c=_links(value.c2c, last.c2c))
 
 
-def _links(now: tuple[Link, ...], last: tuple[Link, ...]) -> tuple[Link, ...]:
+def _links(now: tuple[NvlinkLink, ...], last: tuple[NvlinkLink, ...]) -> tuple[NvlinkLink, ...]:
     if not any(is_lost(link.state) or is_lost(link.speed) for link in now):
         return now
     before = {link.link: link for link in last}
@@ -90,7 +131,7 @@ def _expected(product: NvlinkProduct | None, most_seen: int, expect: Expect) -> 
     return most_seen or None
 
 
-def _usual_rates(reading: Reading) -> dict[str, float]:
+def _usual_rates(reading: NvlinkReading) -> dict[str, float]:
     """The commonest link rate on this node of each product that is not listed."""
     speeds: dict[str, list[float]] = {}
     for item in reading:
@@ -100,7 +141,7 @@ def _usual_rates(reading: Reading) -> dict[str, float]:
     return {name: mode(found) for name, found in speeds.items() if found}
 
 
-def _remember(memory: Memory, value: GpuLinks, policy: NvlinkPolicy, mono: float) -> Memory:
+def _remember(memory: NvlinkMemory, value: GpuLinks, policy: NvlinkPolicy, mono: float) -> NvlinkMemory:
     windows = dict(memory.errors)
     for kind, count in value.errors.items():
         if not isinstance(count, Absent):
@@ -117,7 +158,7 @@ def _remember(memory: Memory, value: GpuLinks, policy: NvlinkPolicy, mono: float
     )
 
 
-def _merge(old: Detail | None, new: Detail | Absent | None) -> Detail | None:
+def _merge(old: LinkDetail | None, new: LinkDetail | Absent | None) -> LinkDetail | None:
     """The newest reading of single links; a failed one withdraws what was known before."""
     if new is None:
         return old
@@ -126,3 +167,166 @@ def _merge(old: Detail | None, new: Detail | Absent | None) -> Detail | None:
     if old is None or new.transmit:
         return new
     return replace(old, errors={**old.errors, **new.errors})
+
+
+@dataclass(frozen=True)
+class NvlinkCase:
+    """One GPU's reading with all that judging it takes."""
+
+    gpu: Gpu
+    value: GpuLinks
+    memory: NvlinkMemory
+    policy: NvlinkPolicy
+    usual_rate: float | None
+    expected: int | None
+
+    def confirmed(self, fault: str) -> Health:
+        streak = self.memory.streaks.get(fault, Streak())
+        return Health.FAILED if streak.count >= self.policy.confirm else Health.DEGRADED
+
+    def of(self, link: int | None = None) -> Subject:
+        return subject(self.gpu, link)
+
+    @cached_property
+    def down(self) -> list[int]:
+        """Links that should carry traffic and do not; where bridges decide how many, those once active."""
+        links = self.value.links
+        every = self.expected is not None and self.expected >= len(links)
+        bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}
+        faulty = {n for n in range(self.value.count) if f"link:{n}" in self.memory.streaks}
+        gone = (self.memory.seen_active | faulty) - {k.link for k in links}
+        return sorted((bad if every else bad & self.memory.seen_active) | gone)
+
+    @cached_property
+    def slow(self) -> list[NvlinkLink]:
+        """Links that are up and run well under the usual rate."""
+        least = (self.usual_rate or 0.0) * self.policy.slow_ratio
+        known = ((k, k.speed) for k in self.value.links if k.state in UP)
+        return [link for link, speed in known if not isinstance(speed, Absent) and speed < least]
+
+
+def _findings(case: NvlinkCase) -> tuple[Finding, ...]:
+    """All that is wrong with this GPU's links now."""
+    return (*_links_down(case), *_slow(case), *_errors(case), *_ber(case), *_fabric(case), *_c2c(case))
+
+
+def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
+    """Every fault that shows now, with the polls in a row for which it was seen.
+
+    A link that is slow and then goes down, or a fabric with one fault after the other, was faulty all along.
+    What could not be `read` this time counts neither way.
+    """
+    unread = {f"link:{k.link}" for k in read.links if is_lost(k.state) or is_lost(k.speed)}
+    unread |= {f"c2c:{k.link}" for k in read.c2c if is_lost(k.state)}
+    unread |= {"fabric"} if is_lost(read.fabric) else set()
+    present = {f"link:{n}" for n in case.down} | {f"link:{k.link}" for k in case.slow}
+    present |= {f"c2c:{k.link}" for k in case.value.c2c if k.state == 0}
+    present |= {"fabric"} if _fabric_faults(case.value.fabric) else set()
+    present |= {"too_few"} if _too_few(case) else set()
+    before = case.memory.streaks
+    return {f: before.get(f, Streak()).see(present=True, sure=f not in unread) for f in sorted(present)}
+
+
+def _too_few(case: NvlinkCase) -> bool:
+    """Fewer links than expected, those that went down counted as there."""
+    there = {link.link for link in case.value.links} | set(case.down)
+    return case.expected is not None and len(there) < case.expected
+
+
+def _links_down(case: NvlinkCase) -> Iterator[Finding]:
+    down = case.down
+    states = {link.link: link.state for link in case.value.links}
+    if len(down) > 1 and len(down) == len(case.memory.seen_active | set(states)):
+        health = max(case.confirmed(f"link:{n}") for n in down)
+        yield Finding(DOWN, health, case.of(), f"all {len(down)} links are inactive", LINK_ACTION)
+        return
+    for number in down:
+        state = states.get(number)
+        name = LINK_STATES.get(state, f"state {state}") if isinstance(state, int) else "not reported any more"
+        evidence = f"{name}; {len(states) - len(down)} of {case.expected} links up"
+        yield Finding(LINK_DOWN, case.confirmed(f"link:{number}"), case.of(number), evidence, LINK_ACTION)
+    if _too_few(case):
+        evidence = f"{len(states)} links reported, {case.expected} expected"
+        yield Finding(LINKS_MISSING, case.confirmed("too_few"), case.of(), evidence, LINK_ACTION)
+
+
+def _slow(case: NvlinkCase) -> Iterator[Finding]:
+    slow = case.slow
+    usual = f"usual {(case.usual_rate or 0) / 1e9:.3f} GB/s"
+    if len(slow) > 1 and len(slow) == sum(link.state in UP for link in case.value.links):
+        fastest = max(link.speed for link in slow if not isinstance(link.speed, Absent)) / 1e9
+        health = max(case.confirmed(f"link:{link.link}") for link in slow)
+        evidence = f"all {len(slow)} active links at {fastest:.3f} GB/s or less, {usual}"
+        yield Finding(SLOW, health, case.of(), evidence, LINK_ACTION)
+        return
+    for link in slow:
+        speed = 0.0 if isinstance(link.speed, Absent) else link.speed
+        evidence = f"active at {speed / 1e9:.3f} GB/s, {usual}"
+        yield Finding(
+            LINK_SLOW, case.confirmed(f"link:{link.link}"), case.of(link.link), evidence, LINK_ACTION
+        )
+
+
+def _errors(case: NvlinkCase) -> Iterator[Finding]:
+    for kind, window in case.memory.errors.items():
+        limit = case.policy.limit(kind)
+        if limit and window.total() >= limit.events:
+            where = _where(case.memory.detail, kind)
+            evidence = f"{window.total()} in {limit.seconds:g} s, {window.last} since reset{where}"
+            yield Finding(errors_rule(kind), Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
+
+
+def _where(detail: LinkDetail | None, kind: str) -> str:
+    by_link = detail.errors.get(kind, {}) if detail else {}
+    worst = [f"link {link}: {n}" for link, n in sorted(by_link.items(), key=lambda i: -i[1]) if n][:3]
+    return f"; {', '.join(worst)}" if worst else ""
+
+
+def _ber(case: NvlinkCase) -> Iterator[Finding]:
+    value = case.value.effective_ber
+    if not isinstance(value, Absent) and value > case.policy.effective_ber:
+        evidence = f"effective bit error rate {value:.0e}, limit {case.policy.effective_ber:.0e}"
+        yield Finding(BER, Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
+
+
+class FabricFault(NamedTuple):
+    """A fault of the fabric; a `mild` one makes NVLink slower and stops no job."""
+
+    rule: str
+    evidence: str
+    mild: bool = False
+
+
+_MILD_TROUBLES = frozenset({"route_recovery", "access_timeout_recovery", "degraded_bandwidth"})
+_UNHEALTHY, _LIMITED = FABRIC_SUMMARIES.index("unhealthy"), FABRIC_SUMMARIES.index("limited_capacity")
+
+
+def _fabric(case: NvlinkCase) -> Iterator[Finding]:
+    for fault in _fabric_faults(case.value.fabric):
+        health = Health.DEGRADED if fault.mild else case.confirmed("fabric")
+        yield Finding(fault.rule, health, case.of(), fault.evidence, FABRIC_ACTION)
+
+
+def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
+    if isinstance(fabric, Absent):
+        return []
+    mask = f"health mask {fabric.mask:#x}"
+    faults = [
+        FabricFault(fabric_rule(name), mask, name in _MILD_TROUBLES) for name in fabric_troubles(fabric.mask)
+    ]
+    if 0 < fabric.state < len(FABRIC_STATES) - 1:
+        faults.append(FabricFault(FABRIC_STATE, f"registration {FABRIC_STATES[fabric.state]}"))
+    if FABRIC_STATES[min(fabric.state, 3)] == "completed" and fabric.status:
+        faults.append(FabricFault(FABRIC_STATUS, f"registration completed with NVML status {fabric.status}"))
+    if fabric.summary == _UNHEALTHY:
+        faults.append(FabricFault(FABRIC_SUMMARY, "unhealthy"))
+    if fabric.summary == _LIMITED:
+        faults.append(FabricFault(FABRIC_SUMMARY, "limited capacity", mild=True))
+    return faults
+
+
+def _c2c(case: NvlinkCase) -> Iterator[Finding]:
+    for link in case.value.c2c:
+        if link.state == 0:
+            health = case.confirmed(f"c2c:{link.link}")
+            yield Finding(C2C_DOWN, health, case.of(link.link), "inactive", LINK_ACTION)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from wirewatch.collectors.nvlink.samples import STATES
+from wirewatch.collectors.nvlink import LINK_STATES
 from wirewatch.core.links import UP
 from wirewatch.export.documents import Finding, Health
 from wirewatch.export.page.cells import cell, known, table, unknown
@@ -115,7 +115,7 @@ def _board(here: Readings, gpu: GpuName) -> Iterator[Cell]:
 def up_and_expected(here: Readings, gpu: GpuName) -> tuple[int | None, int | None]:
     """NVLinks that are up, and how many should be; None for not known."""
     states = here.by("nvlink_links", gpu.part, "state")
-    up = int(sum(states.get(STATES[code], 0.0) for code in UP)) if states else None
+    up = int(sum(states.get(LINK_STATES[code], 0.0) for code in UP)) if states else None
     expected = here.value("nvlink_links_expected", gpu.part)
     return up, None if expected is None else int(expected)
 

@@ -1,11 +1,13 @@
-"""What is known of NVLink: one GPU's reading, and what a poll leaves for the next."""
+"""NVLink as values: options, policy, what one GPU reports, and what a poll leaves for the next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from wirewatch.core.asking import Supported
 from wirewatch.core.collector import Options
 from wirewatch.core.pergpu import GpuReading
+from wirewatch.core.policy import ErrorLimit
 from wirewatch.core.ports import Question
 from wirewatch.core.rates import Streak, Window
 from wirewatch.core.types import Absent
@@ -19,8 +21,43 @@ class NvlinkOptions(Options):
     link_detail_interval: float = 600.0
 
 
+DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
+    # DCGM's health watch: one replay or recovery is a finding, CRC from 100 a second.
+    "replay": ErrorLimit(1),
+    "recovery": ErrorLimit(1),
+    "crc": ErrorLimit(6000, 60.0),
+    "crc_data": ErrorLimit(6000, 60.0),
+    "ecc_data": ErrorLimit(1),
+    # NVLink 5: recoveries and malformed traffic; symbol errors are normal on PAM4 and judged by BER.
+    "recovery_successful": ErrorLimit(1),
+    "recovery_failed": ErrorLimit(1),
+    "malformed": ErrorLimit(1),
+    "buffer_overrun": ErrorLimit(1),
+    "local_integrity": ErrorLimit(1),
+}
+
+
 @dataclass(frozen=True, slots=True)
-class Link:
+class NvlinkPolicy:
+    """`confirm`: polls in a row before a link or fabric fault is FAILED; `slow_ratio` of the usual rate."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    confirm: int = 3
+    slow_ratio: float = 0.9
+    effective_ber: float = 1e-12
+    error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
+
+    def limit(self, kind: str) -> ErrorLimit | None:
+        """The operator's limit for a kind of error, else ours; None when the kind is not judged."""
+        return self.error_limits.get(kind) or DEFAULT_LIMITS.get(kind)
+
+
+LINK_STATES: Mapping[int, str] = {0: "inactive", 1: "active", 2: "sleep", 3: "traffic_disabled"}
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkLink:
     """`state` as NVML numbers it: 0 inactive, 1 active, 2 sleep, 3 traffic disabled; `speed` in bytes/s."""
 
     link: int
@@ -41,7 +78,7 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
-class Detail:
+class LinkDetail:
     """Counters of single links at one moment: bytes by direction, errors by kind, each by link."""
 
     mono: float
@@ -51,7 +88,7 @@ class Detail:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class NvlinkTraffic:
     """Payload bytes over all links, and the raw readings that the next poll compares with.
 
     `lost` is why a counter could not be read; one that stood still beside its moving twin was read.
@@ -65,22 +102,25 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """What one GPU told about its links; kinds of error that it does not have are left out."""
+    """What one GPU reports about its links; kinds of error that it does not have are left out."""
 
     mig: bool
-    links: tuple[Link, ...]
-    traffic: Traffic
+    links: tuple[NvlinkLink, ...]
+    traffic: NvlinkTraffic
     errors: Mapping[str, int | Absent]
     effective_ber: float | Absent
     fabric: Fabric | Absent
-    c2c: tuple[Link, ...]
-    detail: Detail | Absent | None
+    c2c: tuple[NvlinkLink, ...]
+    detail: LinkDetail | Absent | None
     count: int
     supported: Supported
 
 
+NvlinkReading = tuple[GpuReading[GpuLinks], ...]
+
+
 @dataclass(frozen=True, slots=True)
-class Memory:
+class NvlinkMemory:
     """What a poll leaves for the next one; `links` is how many are asked for.
 
     `last` holds what was last known of each value, for judging what cannot be read now.
@@ -93,9 +133,8 @@ class Memory:
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     seen_active: frozenset[int] = frozenset()
     expected: int | None = None
-    detail: Detail | None = None
+    detail: LinkDetail | None = None
     last: GpuLinks | None = None
 
 
-Reading = tuple[GpuReading[GpuLinks], ...]
-START = Memory()
+START = NvlinkMemory()

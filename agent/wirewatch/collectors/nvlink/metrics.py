@@ -1,8 +1,16 @@
 """NVLink as series."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from wirewatch.collectors.nvlink.values import Detail, Fabric, GpuLinks, Link, Memory, Reading
+from wirewatch.collectors.nvlink.model import (
+    LINK_STATES,
+    Fabric,
+    GpuLinks,
+    LinkDetail,
+    NvlinkLink,
+    NvlinkMemory,
+    NvlinkReading,
+)
 from wirewatch.core.bits import FABRIC_STATES, FABRIC_SUMMARIES
 from wirewatch.core.links import UP
 from wirewatch.core.pergpu import Memories
@@ -11,7 +19,6 @@ from wirewatch.core.types import Absent, Kind, Metric, Sample
 GPU = ("gpu", "uuid")
 LINK = (*GPU, "link")
 BLACKWELL = "kinds of NVLink 5 (Blackwell): field numbers from nvml.h"
-
 TRANSMIT = Metric(
     "nvlink_transmit_bytes_total", Kind.COUNTER, GPU, "Payload bytes sent over all NVLinks of the GPU."
 )
@@ -77,23 +84,21 @@ LINK_UP = Metric("nvlink_link_up", Kind.GAUGE, LINK, "1 when the link is active 
 LINK_SPEED = Metric(
     "nvlink_link_speed_bytes_per_second", Kind.GAUGE, LINK, "Line rate of the link, one direction."
 )
-
 METRICS = (
     TRANSMIT, RECEIVE, ERRORS, BER, LINKS, EXPECTED, PEAK, FABRIC_STATE, FABRIC_HEALTH, FABRIC_INFO,
     C2C_LINKS, C2C_PEAK, LINK_TRANSMIT, LINK_RECEIVE, LINK_ERRORS, LINK_UP, LINK_SPEED,
 )  # fmt: skip
 
-STATES: Mapping[int, str] = {0: "inactive", 1: "active", 2: "sleep", 3: "traffic_disabled"}
 
-
-def samples(reading: Reading, memories: Memories[Memory]) -> Iterable[Sample]:
+def samples(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> Iterable[Sample]:
+    """The series of every GPU that was read; a GPU split by MIG has none."""
     for item in reading:
         if not isinstance(item.value, Absent):
             memory = memories[item.gpu.key].memory
             yield from _gpu(item.value, memory, (str(item.gpu.index), item.gpu.uuid))
 
 
-def _gpu(value: GpuLinks, memory: Memory, labels: tuple[str, str]) -> Iterator[Sample]:
+def _gpu(value: GpuLinks, memory: NvlinkMemory, labels: tuple[str, str]) -> Iterator[Sample]:
     if value.mig:
         return
     for metric, count in ((TRANSMIT, value.traffic.transmit), (RECEIVE, value.traffic.receive)):
@@ -112,25 +117,25 @@ def _gpu(value: GpuLinks, memory: Memory, labels: tuple[str, str]) -> Iterator[S
         yield from _detail(memory.detail, value.links, labels)
 
 
-def _links(links: tuple[Link, ...], memory: Memory, labels: tuple[str, str]) -> Iterator[Sample]:
+def _links(links: tuple[NvlinkLink, ...], memory: NvlinkMemory, labels: tuple[str, str]) -> Iterator[Sample]:
     known = [link.state for link in links if not isinstance(link.state, Absent)]
     if known:
-        for number, name in STATES.items():
+        for number, name in LINK_STATES.items():
             yield LINKS.sample(known.count(number), *labels, name)
-        yield PEAK.sample(rate(links), *labels)
+        yield PEAK.sample(_rate(links), *labels)
     if memory.expected is not None:
         yield EXPECTED.sample(memory.expected, *labels)
 
 
-def _c2c(links: tuple[Link, ...], labels: tuple[str, str]) -> Iterator[Sample]:
+def _c2c(links: tuple[NvlinkLink, ...], labels: tuple[str, str]) -> Iterator[Sample]:
     known = [link.state for link in links if not isinstance(link.state, Absent)]
     if known:
         yield C2C_LINKS.sample(known.count(0), *labels, "inactive")
         yield C2C_LINKS.sample(known.count(1), *labels, "active")
-        yield C2C_PEAK.sample(rate(links), *labels)
+        yield C2C_PEAK.sample(_rate(links), *labels)
 
 
-def rate(links: tuple[Link, ...]) -> float:
+def _rate(links: tuple[NvlinkLink, ...]) -> float:
     """Bytes per second of all links that are up and whose speed is known."""
     return sum(link.speed for link in links if link.state in UP and not isinstance(link.speed, Absent))
 
@@ -146,7 +151,7 @@ def _fabric(fabric: Fabric, labels: tuple[str, str]) -> Iterator[Sample]:
             yield FABRIC_HEALTH.sample(fabric.summary == number, *labels, name)
 
 
-def _detail(detail: Detail, links: tuple[Link, ...], labels: tuple[str, str]) -> Iterator[Sample]:
+def _detail(detail: LinkDetail, links: tuple[NvlinkLink, ...], labels: tuple[str, str]) -> Iterator[Sample]:
     for metric, counts in ((LINK_TRANSMIT, detail.transmit), (LINK_RECEIVE, detail.receive)):
         for number, count in counts.items():
             yield metric.sample(count, *labels, str(number))

@@ -1,0 +1,310 @@
+"""Reading NVLink: one job a GPU, all-links values each poll, single links when due or when errors moved.
+
+Field numbers are those of nvml.h; docs/METRICS.md says what each becomes. A device is asked everything once a
+session and afterwards only what it supports, so its generation need not be known: it is what answers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from wirewatch.collectors.nvlink.model import (
+    START,
+    Fabric,
+    GpuLinks,
+    LinkDetail,
+    NvlinkLink,
+    NvlinkMemory,
+    NvlinkOptions,
+    NvlinkReading,
+    NvlinkTraffic,
+)
+from wirewatch.core.asking import NOT_ASKED, Asked, Supported, as_int, ask_gpu, member
+from wirewatch.core.bits import ber
+from wirewatch.core.links import count_links, old_state, state
+from wirewatch.core.pergpu import Memories, is_lost, read_gpus, remembered
+from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Question
+from wirewatch.core.rates import Window, delta, measured
+from wirewatch.core.types import Absent, Why
+
+KIB = 1024
+
+
+@cache
+def all_links(field: int) -> Question:
+    """The question for the sum of a field over all links of a GPU."""
+    return Question("Field", (field, ALL_LINKS))
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficFields:
+    """A pair of counters and the twin that must move with them; `scale` turns both into bytes."""
+
+    transmit: int
+    receive: int
+    twin_transmit: int
+    twin_receive: int
+    scale: int
+    twin_proof: int
+
+    def questions(self) -> tuple[Question, Question, Question, Question]:
+        """Sent, received, and the twin of each, over all links."""
+        return (
+            all_links(self.transmit),
+            all_links(self.receive),
+            all_links(self.twin_transmit),
+            all_links(self.twin_receive),
+        )
+
+
+TRAFFIC_FIELDS: Sequence[TrafficFields] = (
+    # NVLink 5: true bytes, with packets as the twin; 10 000 packets carry at least 160 kB.
+    TrafficFields(202, 204, 201, 203, scale=1, twin_proof=10_000),
+    # Before: KiB of payload, with KiB including protocol as the twin. Idle links exchange a few KiB of
+    # protocol without payload, so only a growth of 64 MiB proves that payload must have moved.
+    TrafficFields(138, 139, 140, 141, scale=KIB, twin_proof=65_536),
+)
+"""The byte counters of each generation, newest first; a device has one of them."""
+
+ERROR_QUESTIONS: Mapping[str, tuple[Question, ...]] = {
+    "replay": (all_links(161), Question("Field", (52,))),
+    "recovery": (all_links(162), Question("Field", (59,))),
+    "crc": (all_links(163), Question("Field", (38,))),
+    "crc_data": (Question("Field", (45,)),),
+    "ecc_data": (Question("Field", (160,)),),
+    "malformed": (all_links(206),),
+    "buffer_overrun": (all_links(207),),
+    "receive": (all_links(208),),
+    "receive_remote": (all_links(209),),
+    "receive_general": (all_links(210),),
+    "local_integrity": (all_links(211),),
+    "transmit_discards": (all_links(212),),
+    "recovery_successful": (all_links(213),),
+    "recovery_failed": (all_links(214),),
+    "effective": (all_links(219),),
+    "symbol": (all_links(221),),
+}
+"""Kind of error to its all-links question, newest generation first."""
+
+
+@lru_cache(maxsize=64)
+def error_questions(skip: frozenset[Question]) -> tuple[tuple[str, Question], ...]:
+    """Kinds of error that a device has, with the newest question that it supports."""
+    supported = {kind: [q for q in questions if q not in skip] for kind, questions in ERROR_QUESTIONS.items()}
+    return tuple((kind, questions[0]) for kind, questions in supported.items() if questions)
+
+
+@cache
+def link_speed(link: int) -> Question:
+    """The question for the line rate of a link, in MB/s each way."""
+    return Question("Field", (164, link))
+
+
+def read(
+    hardware: Hardware, memories: Memories[NvlinkMemory], options: NvlinkOptions
+) -> NvlinkReading | Absent:
+    """One reading of every GPU; Absent when the GPUs cannot even be enumerated."""
+
+    def one(gpu: Gpu) -> GpuLinks | Absent:
+        return _read_gpu(hardware, gpu, remembered(memories, gpu, START), options)
+
+    return read_gpus(hardware.nvml, one)
+
+
+_MIG_MODE = Question("MigMode")
+_COMMON_SPEED = Question("Field", (90,))
+_FABRIC = Question("GpuFabricInfoV")
+_EFFECTIVE_BER = Question("Field", (220, ALL_LINKS))
+_C2C_COUNT = Question("Field", (170,))
+_LINK_ERRORS: Mapping[str, int] = {
+    kind: int(questions[0].args[0])
+    for kind, questions in ERROR_QUESTIONS.items()
+    if ALL_LINKS in questions[0].args
+}
+"""Kind of error to its field, where a single link can be asked too."""
+
+
+@lru_cache(maxsize=64)
+def _poll_questions(links: int, *, old: bool) -> tuple[Question, ...]:
+    """What a poll asks of a GPU with so many links; `old` also asks in the way from before field 165."""
+    questions = [_MIG_MODE, _FABRIC, _EFFECTIVE_BER, _C2C_COUNT]
+    questions += [q for t in TRAFFIC_FIELDS for q in t.questions()]
+    questions += [q for qs in ERROR_QUESTIONS.values() for q in qs]
+    questions += [ask(link) for link in range(links) for ask in (state, link_speed)]
+    if old:
+        questions += [_COMMON_SPEED, *(old_state(link) for link in range(links))]
+    return tuple(questions)
+
+
+def _c2c_questions(links: int) -> tuple[Question, ...]:
+    return tuple(ask(link) for link in range(links) for ask in (_c2c_status, _c2c_speed))
+
+
+def _detail_questions(
+    links: Sequence[int], traffic: TrafficFields | None, kinds: Sequence[str]
+) -> tuple[Question, ...]:
+    """Bytes and errors link by link."""
+    fields = [_LINK_ERRORS[k] for k in kinds if k in _LINK_ERRORS]
+    if traffic is not None:
+        fields += [traffic.transmit, traffic.receive]
+    return tuple(Question("Field", (field, link)) for field in fields for link in links)
+
+
+def _c2c_status(link: int) -> Question:
+    return Question("Field", (171, link))
+
+
+def _c2c_speed(link: int) -> Question:
+    return Question("Field", (172, link))
+
+
+def _read_gpu(
+    hardware: Hardware, gpu: Gpu, memory: NvlinkMemory, options: NvlinkOptions
+) -> GpuLinks | Absent:
+    fresh = memory.supported.session != hardware.nvml.session()
+    # Asked once a session: a GPU does not grow links.
+    count = count_links(hardware.nvml, gpu.key) if fresh else memory.links
+    old = fresh or state(0) in memory.supported.skip
+    asked = ask_gpu(hardware.nvml, gpu.key, _poll_questions(count, old=old), memory.supported)
+    if isinstance(asked, Absent):
+        return asked
+    links = _links(asked, count)
+    errors = {kind: asked.whole(q) for kind, q in error_questions(asked.supported.skip)}
+    detail = _due_detail(hardware, gpu, memory, options, asked, tuple(e.link for e in links), errors)
+    raw_ber = asked.whole(_EFFECTIVE_BER)
+    return GpuLinks(
+        mig=_mig(asked),
+        links=links,
+        traffic=_traffic(asked, memory.raw),
+        errors=errors,
+        effective_ber=raw_ber if isinstance(raw_ber, Absent) else ber(raw_ber),
+        fabric=_fabric(asked),
+        c2c=_c2c(hardware, gpu, asked, memory.last),
+        detail=detail,
+        count=count,
+        supported=asked.supported,
+    )
+
+
+def _unsupported(value: object) -> bool:
+    return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
+
+
+def _mig(asked: Asked) -> bool:
+    mode = asked.json(_MIG_MODE)
+    return isinstance(mode, list | tuple) and bool(mode) and mode[0] == 1
+
+
+def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
+    links = []
+    for number in range(count):
+        up = asked.whole(state(number))
+        if _unsupported(up):
+            up = asked.whole(old_state(number))
+        if _unsupported(up):
+            continue
+        speed = asked.whole(link_speed(number))
+        if _unsupported(speed):
+            speed = asked.whole(_COMMON_SPEED)
+        links.append(NvlinkLink(number, up, speed if isinstance(speed, Absent) else speed * 1e6))
+    return tuple(links)
+
+
+def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> tuple[NvlinkLink, ...]:
+    count = asked.whole(_C2C_COUNT)
+    if isinstance(count, Absent) and is_lost(count):
+        return tuple(NvlinkLink(known.link, count, count) for known in (last.c2c if last else ()))
+    if isinstance(count, Absent) or count == 0:
+        return ()
+    answers = ask_gpu(hardware.nvml, gpu.key, _c2c_questions(count), Supported())
+    links = []
+    for number in range(count):
+        status = answers if isinstance(answers, Absent) else answers.whole(_c2c_status(number))
+        speed = answers if isinstance(answers, Absent) else answers.whole(_c2c_speed(number))
+        links.append(NvlinkLink(number, status, speed if isinstance(speed, Absent) else speed * 1e6))
+    return tuple(links)
+
+
+def _used_traffic(asked: Asked) -> TrafficFields | None:
+    """The counters that this device has: one of the two directions is enough."""
+    for traffic in TRAFFIC_FIELDS:
+        if not all(_unsupported(asked.whole(q)) for q in traffic.questions()[:2]):
+            return traffic
+    return None
+
+
+def _traffic(asked: Asked, before: Mapping[Question, int]) -> NvlinkTraffic:
+    used = _used_traffic(asked)
+    if used is None:
+        return NvlinkTraffic(NOT_ASKED, NOT_ASKED)
+    raw = {q: v for q in used.questions() if not isinstance(v := asked.whole(q), Absent)}
+
+    def payload(counter: Question, twin: Question) -> int | Absent:
+        growth = delta(before.get(twin), raw[twin]) if twin in raw else 0
+        value = measured(asked.whole(counter), before.get(counter), growth, used.twin_proof)
+        return value if isinstance(value, Absent) else value * used.scale
+
+    transmit, receive, twin_transmit, twin_receive = used.questions()
+    read = (asked.whole(transmit), asked.whole(receive))
+    lost = next((v for v in read if isinstance(v, Absent) and is_lost(v)), None)
+    return NvlinkTraffic(payload(transmit, twin_transmit), payload(receive, twin_receive), lost, raw)
+
+
+def _fabric(asked: Asked) -> Fabric | Absent:
+    info = asked.json(_FABRIC)
+    numbers = {n: as_int(member(info, n)) for n in ("state", "status", "healthMask", "cliqueId")}
+    for value in numbers.values():
+        if isinstance(value, Absent):
+            return value
+    known = {n: v for n, v in numbers.items() if not isinstance(v, Absent)}
+    summary = as_int(member(info, "healthSummary"))
+    uuid = member(info, "clusterUuid")
+    return Fabric(
+        state=known["state"],
+        status=known["status"],
+        mask=known["healthMask"],
+        summary=None if isinstance(summary, Absent) else summary,
+        clique=known["cliqueId"],
+        cluster=uuid if isinstance(uuid, str) else "",
+    )
+
+
+def _due_detail(
+    hardware: Hardware,
+    gpu: Gpu,
+    memory: NvlinkMemory,
+    options: NvlinkOptions,
+    asked: Asked,
+    links: tuple[int, ...],
+    errors: Mapping[str, int | Absent],
+) -> LinkDetail | Absent | None:
+    """Single links, when their time has come or when an all-links error counter moved; else None."""
+    moved = [k for k, v in errors.items() if not isinstance(v, Absent) and _moved(memory.errors.get(k), v)]
+    mono = hardware.clock.mono()
+    stale = memory.detail is None or mono - memory.detail.mono >= options.link_detail_interval
+    wanted = options.link_detail and stale
+    if not links or not (moved or wanted):
+        return None
+    traffic = _used_traffic(asked) if options.link_detail else None
+    kinds = tuple(errors) if options.link_detail else tuple(moved)
+    questions = _detail_questions(links, traffic, kinds)
+    if not questions:
+        return None
+    answers = ask_gpu(hardware.nvml, gpu.key, questions, Supported())
+    if isinstance(answers, Absent):
+        return answers
+
+    def by_link(number: int, scale: int = 1) -> dict[int, int]:
+        counts = {link: answers.whole(Question("Field", (number, link))) for link in links}
+        return {link: v * scale for link, v in counts.items() if not isinstance(v, Absent)}
+
+    return LinkDetail(
+        mono,
+        by_link(traffic.transmit, traffic.scale) if traffic else {},
+        by_link(traffic.receive, traffic.scale) if traffic else {},
+        {k: by_link(_LINK_ERRORS[k]) for k in kinds if k in _LINK_ERRORS},
+    )
+
+
+def _moved(window: Window | None, value: int) -> bool:
+    return window is not None and window.last is not None and value != window.last
