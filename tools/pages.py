@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from wirewatch.collectors.infiniband.counters import CONGESTION, ERRORS, LINK_DOWNED
+from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
 from wirewatch.export import (

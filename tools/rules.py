@@ -10,7 +10,7 @@ from pathlib import Path
 
 import wirewatch
 
-MAKERS = frozenset({"Finding", "Breach", "Entry"})
+MAKERS = frozenset({"Finding", "Breach", "Entry", "FabricFault"})
 """What takes a rule as its first argument."""
 _RULE = re.compile(r"[a-z0-9*]+\.[a-z0-9_*]+")
 
@@ -87,16 +87,21 @@ class _Module:
                     cells = row.elts if isinstance(row, ast.Tuple) else [row]
                     yield str(ast.literal_eval(cells[place]))
 
+    def _nearest(self) -> tuple[ast.Module, ...]:
+        """This module, then all others: the same name may stand for another rule there."""
+        return self._tree, *(tree for tree in self._trees.values() if tree is not self._tree)
+
     def _returned(self, function: str) -> Iterator[str]:
-        for tree in self._trees.values():
+        for tree in self._nearest():
             for found in tree.body:
                 if isinstance(found, ast.FunctionDef) and found.name == function:
                     for inner in ast.walk(found):
                         if isinstance(inner, ast.Return) and inner.value is not None:
                             yield from self._resolved(inner.value)
+                    return
 
     def _constant(self, name: str) -> str | None:
-        for tree in self._trees.values():
+        for tree in self._nearest():
             for found in tree.body:
                 match found:
                     case ast.Assign(targets=[ast.Name(id=target)], value=ast.Constant(value=str(text))):

@@ -11,7 +11,7 @@ from proof.rehearsal.rules import Rule, Rules, seconds
 from proof.rehearsal.squeeze import squeezed
 from wirewatch.collectors import discover
 from wirewatch.collectors.gpudirect.values import GpudirectOptions
-from wirewatch.collectors.infiniband.values import InfinibandOptions
+from wirewatch.collectors.infiniband.model import InfinibandOptions
 from wirewatch.probes.collector import AGAIN
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions

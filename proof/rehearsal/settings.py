@@ -7,7 +7,7 @@ from typing import Any
 
 from proof.rehearsal.squeeze import squeezed
 from wirewatch.collectors import discover
-from wirewatch.collectors.infiniband.counters import ERRORS, LINK_DOWNED
+from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.core.policy import ErrorLimit
 from wirewatch.probes.policy import ProbeOptions

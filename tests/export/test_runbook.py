@@ -16,7 +16,7 @@ from tests.support import Node
 from tools import pages, rules
 from wirewatch.cli import cli
 from wirewatch.collectors.gpudirect.judge import ACTIONS
-from wirewatch.collectors.infiniband.counters import ERRORS, LINK_DOWNED
+from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.collectors.xid.judge import OTHER_ACTIONS
 from wirewatch.core.bits import fabric_troubles

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from wirewatch.collectors.gpu.samples import RECOVERY
 from wirewatch.collectors.gpudirect.samples import CHECK
-from wirewatch.collectors.infiniband.samples import STATE
+from wirewatch.collectors.infiniband.metrics import STATE
 from wirewatch.collectors.inventory import GPU_INFO, NODE
 from wirewatch.collectors.nvlink.metrics import LINKS
 from wirewatch.collectors.pcie.samples import WIDTH

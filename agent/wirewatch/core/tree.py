@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from wirewatch.core.pci import Place, place
 from wirewatch.core.ports import Sysfs
@@ -10,6 +12,11 @@ from wirewatch.core.types import Absent, Why
 DEVICES = "/sys/bus/pci/devices"
 RDMA = "/sys/class/infiniband"
 ONLINE_NODES = "/sys/devices/system/node/online"
+_NETNS_MODE = "/sys/module/ib_core/parameters/netns_mode"
+_PASSED_ON = frozenset({"vfio-pci", "vfio_pci", "mlx5_vfio_pci", "uio_pci_generic"})
+_VENDORS = frozenset({"0x15b3", "0x1d0f"})
+"""Mellanox/NVIDIA and Amazon (EFA)."""
+_INFINIBAND, _ETHERNET = "0x0207", "0x0200"
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
@@ -47,10 +54,81 @@ def rdma_place(sysfs: Sysfs, device: str) -> Place | Absent:
 
 
 def count_nodes(sysfs: Sysfs) -> int | None:
-    """NUMA nodes of the machine, None when not told."""
+    """NUMA nodes of the machine, None when not known."""
     text = sysfs.read(ONLINE_NODES)
     if isinstance(text, Absent):
         return None
     ranges = [_RANGE.fullmatch(part) for part in text.split(",")]
     counts = [int(m[2] or m[1]) - int(m[1]) + 1 if m else 0 for m in ranges]
     return sum(counts) if min(counts) > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a network card is that has no RDMA device now.
+
+    `away`: True when it was given to somebody on purpose, False when it is lost, None when that is not known.
+    """
+
+    away: bool | None
+    reason: str
+
+
+def where_is(sysfs: Sysfs, address: str) -> Whereabouts:
+    """Where the card at a PCI address is, once its RDMA device is not listed any more.
+
+    A card that a pod got into its network namespace, or that a virtual machine got by vfio, is not lost: it
+    is away, which is no fault of it.
+    """
+    if not address:
+        return Whereabouts(None, "not listed any more, and it has no PCI address to look at")
+    there = sysfs.link(f"{DEVICES}/{address}")
+    if isinstance(there, Absent):
+        if there.why in {Why.MISSING, Why.LOST}:
+            return Whereabouts(away=False, reason=f"no PCI device at {address} any more")
+        return Whereabouts(None, str(there))
+    return _by_driver(sysfs, address)
+
+
+def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabouts]:
+    """Network cards of vendors that make RDMA, which no RDMA device claims, by PCI address.
+
+    They count when ports are expected: the agent may have been started while a pod had the card. Virtual
+    functions do not.
+    """
+    addresses = sysfs.entries(DEVICES)
+    if isinstance(addresses, Absent):
+        return {}
+    found = {}
+    for address in addresses:
+        kind = sysfs.read(f"{DEVICES}/{address}/class")
+        if address in claimed or isinstance(kind, Absent) or not kind.startswith((_INFINIBAND, _ETHERNET)):
+            continue
+        ours = sysfs.read(f"{DEVICES}/{address}/vendor") in _VENDORS
+        if ours and isinstance(sysfs.link(f"{DEVICES}/{address}/physfn"), Absent):
+            found[address] = where_is(sysfs, address)
+    return found
+
+
+def _by_driver(sysfs: Sysfs, address: str) -> Whereabouts:
+    bound = sysfs.link(f"{DEVICES}/{address}/driver")
+    if isinstance(bound, Absent):
+        if bound.why is Why.MISSING:
+            return Whereabouts(away=False, reason=f"no driver is bound to {address}")
+        return Whereabouts(None, str(bound))
+    driver = bound.rpartition("/")[2]
+    if driver in _PASSED_ON:
+        return Whereabouts(away=True, reason=f"passed on to a virtual machine or program ({driver})")
+    return _in_namespace(sysfs, address, driver)
+
+
+def _in_namespace(sysfs: Sysfs, address: str, driver: str) -> Whereabouts:
+    """A card with its driver and no RDMA device: in another namespace, if the kernel has those."""
+    shared = sysfs.read(_NETNS_MODE)
+    if not isinstance(shared, Absent):
+        if shared in {"Y", "1"}:
+            return Whereabouts(away=False, reason=f"{driver} is bound to {address} and offers no RDMA device")
+        return Whereabouts(away=True, reason="moved into another network namespace")
+    if shared.why is Why.MISSING:
+        return Whereabouts(away=False, reason="the RDMA core (ib_core) is not loaded any more")
+    return Whereabouts(None, str(shared))

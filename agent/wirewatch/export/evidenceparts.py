@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from wirewatch import __version__
 from wirewatch.collectors import inventory
-from wirewatch.collectors.infiniband import values as infiniband
+from wirewatch.collectors.infiniband.model import InfinibandMemory
 from wirewatch.core.component import NodeState
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.pergpu import GpuMemory
@@ -31,7 +31,7 @@ class Known:
     """What the collectors remember of who is here; parts that have gone since are still in it."""
 
     gpus: inventory.Memory
-    ports: infiniband.Memory
+    ports: InfinibandMemory
     graph: Topology | None
 
 
@@ -40,7 +40,7 @@ def known(state: NodeState) -> Known:
     gpus, ports, graph = (memories.get(name) for name in ("inventory", "infiniband", "topology"))
     return Known(
         gpus if isinstance(gpus, inventory.Memory) else inventory.Memory(),
-        ports if isinstance(ports, infiniband.Memory) else infiniband.Memory(),
+        ports if isinstance(ports, InfinibandMemory) else InfinibandMemory(),
         graph if isinstance(graph, Topology) else None,
     )
 

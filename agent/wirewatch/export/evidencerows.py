@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.collectors.infiniband.values import Memory as Ports
+from wirewatch.collectors.infiniband.model import InfinibandMemory as Ports
 from wirewatch.collectors.nvlink import LINK_SPEED, LINK_UP, GpuLinks
 from wirewatch.core.component import Component
 from wirewatch.core.links import UP

@@ -1,30 +1,79 @@
-"""Judging ports: what is remembered of each, what is expected of it, and which devices have gone."""
+"""Judging RDMA ports: what is expected of each, which devices have gone, and whether ibstat agrees."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from wirewatch.collectors.infiniband import crosscheck, faults
-from wirewatch.collectors.infiniband.counters import ERRORS, LINK_DOWNED
-from wirewatch.collectors.infiniband.values import (
+from wirewatch.collectors.infiniband.model import (
+    ERRORS,
+    LINK_DOWNED,
+    IbstatCheck,
+    InfinibandMemory,
     InfinibandPolicy,
-    Memory,
-    Port,
+    InfinibandReading,
+    PciLink,
     PortKey,
     PortMemory,
-    Reading,
-)  # fmt: skip
+    PortReading,
+)
+from wirewatch.core.component import blind_finding
+from wirewatch.core.ibstat import Ibstat, PortFacts, parse_ibstat
 from wirewatch.core.pergpu import filled, is_lost
+from wirewatch.core.ports import Output
 from wirewatch.core.rates import Streak, Window
-from wirewatch.core.rdma import ACTIVE
-from wirewatch.core.types import Absent, Expect, Finding, Ok
+from wirewatch.core.rdma import ACTIVE, gigabits
+from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 
-JUDGED = {**ERRORS, "link_downed": LINK_DOWNED}
+PORT_DOWN = "infiniband.port_down"
+PORT_SLOW = "infiniband.port_slow"
+PORT_FLAPPING = "infiniband.port_flapping"
+PORT_INACTIVE = "infiniband.port_inactive"
+PORTS_MISSING = "infiniband.ports_missing"
+DEVICE_GONE = "infiniband.device_gone"
+CARD_PCIE = "infiniband.pcie"
+COUNTER_SATURATED = "infiniband.counter_saturated"
+IBSTAT_DISAGREES = "infiniband.ibstat_disagrees"
+"""The rules that have a name of their own; `errors_rule` names the others."""
+
+DOWN_ACTIONS: Mapping[str, str] = {
+    "polling": "no signal from the other end: check the cable, the transceiver and the switch port",
+    "disabled": "the port is switched off: enable it, here or at the switch",
+    "sleep": "wake the port; check its power management",
+    "training": "the link does not train: exchange the cable or transceiver, then the switch port",
+    "recovery": "the link keeps retraining: exchange the cable or transceiver, then the switch port",
+    "link_up": "the wire is up, the port is not: look at the subnet manager",
+}
+DOWN_ACTION = "check cable, transceiver and switch port"
+SLOW_ACTION = (
+    "check that the cable, the transceiver and the switch port are for the full rate, and reseat them"
+)
+FLAP_ACTION = "exchange the cable or transceiver; if it goes on, the switch port and then the card"
+ERROR_ACTION = (
+    "exchange the cable or transceiver of this port if it goes on; compare with the switch's counters"
+)
+END_ACTION = "look at the node at the other end: jobs that died there and full receive queues make these"
+STUCK_ACTION = (
+    "look at the port as for its errors, then reset its counters (`perfquery -R`): they count no more"
+)
+GONE_ACTION = (
+    "look in the kernel log for what became of the card; reload its driver or power the node off and on"
+)
+PCIE_ACTION = "drain, power the node off and reseat the card or its riser"
+MISSING_ACTION = "look at the ports named here, then for cards that are not listed at all (`lspci`)"
+IBSTAT_ACTION = (
+    "run `ibstat` and compare with /sys/class/infiniband; agent and tool may see different mounts or "
+    "network namespaces, or the RDMA libraries do not fit the kernel's modules"
+)
 
 
 def judge(
-    memory: Memory, ok: Ok[Reading], policy: InfinibandPolicy, expect: Expect
-) -> tuple[Memory, tuple[Finding, ...]]:
+    memory: InfinibandMemory, ok: Ok[InfinibandReading], policy: InfinibandPolicy, expect: Expect
+) -> tuple[InfinibandMemory, tuple[Finding, ...]]:
+    """What a reading of all ports means; pure.
+
+    Returns:
+        The memory of ports and devices, and all that is wrong now.
+    """
     reading = ok.value
     usual = _usual_rates(memory, reading)
     ports = _same_ports(memory, reading)
@@ -32,7 +81,7 @@ def judge(
         board = reading.identities[key[0]].board
         known = ports.get(key) or PortMemory(port, board)
         ports[key] = _remember(replace(known, board=board), port, usual, policy, expect, ok.mono)
-    new = Memory(
+    new = InfinibandMemory(
         identities={
             **{n: memory.identities[n] for n in reading.missing if memory.identities[n].pci},
             **reading.identities,
@@ -46,13 +95,28 @@ def judge(
             name: filled(link, memory.links.get(name), "generation", "width", "generation_max", "width_max")
             for name, link in reading.links.items()
         },
-        streaks=faults.device_streaks(memory, reading, ports, expect),
-        check=crosscheck.compare(memory.check, reading, ok.mono),
+        streaks=_device_streaks(memory, reading, ports, expect),
+        check=_compare_ibstat(memory.check, reading, ok.mono),
     )
-    return new, (*faults.findings(new, reading, policy, expect), *crosscheck.findings(new.check))
+    return new, (*_findings(new, reading, policy, expect), *_ibstat_findings(new.check))
 
 
-def _same_ports(memory: Memory, reading: Reading) -> dict[PortKey, PortMemory]:
+def errors_rule(kind: str) -> str:
+    """The rule for more errors of a kind (a key of `ERRORS`, or link_downed) than its limit."""
+    return f"infiniband.{kind}_errors"
+
+
+_JUDGED = {**ERRORS, "link_downed": LINK_DOWNED}
+_SIBLINGS = 3
+"""Active ports of one kind of card from which on they say something about the others."""
+_ENDS = frozenset({"rnr_retry", "ack_timeout", "efa_unresponsive_remote", "efa_impaired_connection"})
+_ROUNDING = 1e9 / 8
+"""Bytes per second; ibstat prints whole Gb/s."""
+_LISTED = "MT"
+"""Models that ibstat lists; others, such as EFA, have no management interface that it could open."""
+
+
+def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[PortKey, PortMemory]:
     """What is remembered of ports that are still the same ones, by the names that they have now.
 
     A device with another name keeps its past; a name with another card behind it has none. A device without
@@ -75,13 +139,13 @@ def _same_ports(memory: Memory, reading: Reading) -> dict[PortKey, PortMemory]:
     return ports
 
 
-def _rate(port: Port) -> float | None:
+def _rate(port: PortReading) -> float | None:
     """The rate of a port that is active; of one that is not it says nothing."""
-    active = not isinstance(port.state, Absent) and port.state in ACTIVE
+    active = _is_active(port)
     return port.rate.bytes_per_second if active and not isinstance(port.rate, Absent) else None
 
 
-def _usual_rates(memory: Memory, reading: Reading) -> Mapping[tuple[str, str], float]:
+def _usual_rates(memory: InfinibandMemory, reading: InfinibandReading) -> Mapping[tuple[str, str], float]:
     """The commonest rate of active ports of one board and link layer, where most of them share it."""
     groups: dict[tuple[str, str], list[float]] = {}
     for key, port in reading.ports.items():
@@ -94,12 +158,12 @@ def _usual_rates(memory: Memory, reading: Reading) -> Mapping[tuple[str, str], f
 
 
 def _remember(
-    known: PortMemory, port: Port, usual: Mapping[tuple[str, str], float], policy: InfinibandPolicy,
+    known: PortMemory, port: PortReading, usual: Mapping[tuple[str, str], float], policy: InfinibandPolicy,
     expect: Expect, mono: float,
 ) -> PortMemory:  # fmt: skip
     last = filled(port, known.last, "state", "physical", "layer", "rate")
     sure = not is_lost(port.state)
-    active = not isinstance(last.state, Absent) and last.state in ACTIVE
+    active = _is_active(last)
     best = max(known.best, _rate(port) or 0.0)
     layer = "" if isinstance(last.layer, Absent) else last.layer
     siblings = usual.get((known.board, layer))
@@ -110,8 +174,8 @@ def _remember(
         expected=pinned or max(best, siblings or 0.0) or None, pinned=pinned is not None,
     )  # fmt: skip
     shown = {
-        "down": faults.is_down(new),
-        "slow": faults.is_slow(new, policy),
+        "down": _is_down(new),
+        "slow": _is_slow(new, policy),
     }
     before = known.streaks
     streaks = {
@@ -135,10 +199,10 @@ def _flapping(
     return replace(known, flaps=flaps, flapped=flapped, down_since=down_since)
 
 
-def _counted(known: PortMemory, port: Port, policy: InfinibandPolicy, mono: float) -> PortMemory:
+def _counted(known: PortMemory, port: PortReading, policy: InfinibandPolicy, mono: float) -> PortMemory:
     windows, ceiling = dict(known.windows), set(known.ceiling)
     stuck = set()
-    for kind, counter in JUDGED.items():
+    for kind, counter in _JUDGED.items():
         value = port.counters.get(counter.path)
         limit = policy.limit(kind)
         if value is None or isinstance(value, Absent):
@@ -154,3 +218,263 @@ def _counted(known: PortMemory, port: Port, policy: InfinibandPolicy, mono: floa
             ceiling.discard(kind)
         windows[kind] = (window or Window()).add(value, mono, limit.seconds if limit else 0.0)
     return replace(known, windows=windows, ceiling=frozenset(ceiling), stuck=frozenset(stuck))
+
+
+def _is_active(port: PortReading) -> bool:
+    return not isinstance(port.state, Absent) and port.state in ACTIVE
+
+
+def _is_down(port: PortMemory) -> bool:
+    """Down where it was or should be up: an empty socket is not a fault, an InfiniBand wire that is up is."""
+    if isinstance(port.last.state, Absent) or _is_active(port.last):
+        return False
+    wired = port.last.physical == "link_up" and port.last.layer == "InfiniBand"
+    return port.was_active or wired
+
+
+def _is_slow(port: PortMemory, policy: InfinibandPolicy) -> bool:
+    """Active below what is expected of it; the rate of a port that is down means nothing."""
+    rate = port.last.rate
+    if not _is_active(port.last) or isinstance(rate, Absent) or port.expected is None:
+        return False
+    return rate.bytes_per_second < policy.slow_ratio * port.expected
+
+
+def _narrow(link: PciLink) -> str:
+    """What is less than both ends of the card's PCIe link can, empty for nothing."""
+    pairs = (("PCIe generation", link.generation, link.generation_max), ("lanes", link.width, link.width_max))
+    less = [
+        f"{now} of {most} {name}" if name == "lanes" else f"{name} {now} of {most}"
+        for name, now, most in pairs
+        if not isinstance(now, Absent) and not isinstance(most, Absent) and now < most
+    ]
+    return ", ".join(less)
+
+
+def _active_ports(reading: InfinibandReading, ports: Mapping[PortKey, PortMemory]) -> int:
+    """Ports that are active, and those of cards that are elsewhere on purpose."""
+    active = sum(_is_active(ports[key].last) for key in reading.ports)
+    away = {name for name, where in reading.missing.items() if where.away}
+    lent = sum(key[0] in away and _is_active(port.last) for key, port in ports.items())
+    return active + lent + sum(bool(where.away) for where in reading.strays.values())
+
+
+def _device_streaks(
+    memory: InfinibandMemory, reading: InfinibandReading, ports: Mapping[PortKey, PortMemory], expect: Expect
+) -> dict[str, Streak]:
+    """Faults of devices and of the node that show now, with the polls in a row for which they were seen."""
+    sure = {f"gone:{name}": True for name, where in reading.missing.items() if where.away is False}
+    sure |= {
+        f"gone:{n}": False
+        for n, w in reading.missing.items()
+        if w.away is None and f"gone:{n}" in memory.streaks
+    }
+    for name, link in reading.links.items():
+        known = memory.links.get(name)
+        lost = is_lost(link.width) or is_lost(link.generation)
+        if _narrow(link) or (lost and known is not None and _narrow(known)):
+            sure[f"pcie:{name}"] = not lost
+    if expect.rdma_ports is not None and _active_ports(reading, ports) < expect.rdma_ports:
+        unread = any(identity.lost for identity in reading.identities.values())
+        sure["missing"] = not unread and not any(is_lost(port.state) for port in reading.ports.values())
+    before = memory.streaks
+    return {fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sorted(sure.items())}
+
+
+def _confirmed(streak: Streak, policy: InfinibandPolicy) -> Health:
+    return Health.FAILED if streak.count >= policy.confirm else Health.DEGRADED
+
+
+def _findings(
+    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy, expect: Expect
+) -> Iterator[Finding]:
+    yield from _ports(memory, reading, policy)
+    yield from _inactive(memory, reading, policy)
+    yield from _devices(memory, reading, policy)
+    if "missing" in memory.streaks:
+        health = _confirmed(memory.streaks["missing"], policy)
+        evidence = _missing(memory, reading, expect)
+        yield Finding(PORTS_MISSING, health, Subject(), evidence, MISSING_ACTION)
+
+
+def _ports(
+    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
+) -> Iterator[Finding]:
+    for key, port in sorted(memory.ports.items()):
+        # A card that has gone away with a fault took it along: going away repairs nothing.
+        yield from _port(key, port, policy)
+        if key[0] not in memory.away:
+            yield from _errors(Subject(device=key[0], port=key[1]), port, policy)
+        yield from _unread(key, reading)
+
+
+def _devices(
+    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
+) -> Iterator[Finding]:
+    for name, identity in reading.identities.items():
+        if identity.lost is not None:
+            yield blind_finding("infiniband", Subject(device=name), identity.lost)
+    for name, where in sorted(reading.missing.items()):
+        subject = Subject(device=name)
+        if where.away is None and name in memory.identities:
+            yield blind_finding("infiniband", subject, Absent(Why.DENIED, where.reason))
+        if f"gone:{name}" in memory.streaks:
+            health = _confirmed(memory.streaks[f"gone:{name}"], policy)
+            yield Finding(DEVICE_GONE, health, subject, where.reason, GONE_ACTION)
+    for name, link in sorted(memory.links.items()):
+        if f"pcie:{name}" in memory.streaks:
+            health = _confirmed(memory.streaks[f"pcie:{name}"], policy)
+            evidence = f"the card's PCIe link runs with {_narrow(link)}"
+            yield Finding(CARD_PCIE, health, Subject(device=name), evidence, PCIE_ACTION)
+
+
+def _missing(memory: InfinibandMemory, reading: InfinibandReading, expect: Expect) -> str:
+    down = [f"{d}/{p}" for (d, p), port in sorted(memory.ports.items()) if not _is_active(port.last)]
+    others = f"; not active: {', '.join(down)}" if down else ""
+    active = _active_ports(reading, memory.ports)
+    return f"{active} of {expect.rdma_ports} expected RDMA ports are active{others}"
+
+
+def _port(key: PortKey, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:
+    subject = Subject(device=key[0], port=key[1])
+    if "down" in port.streaks:
+        past = "was active" if port.was_active else "has been so since the agent started"
+        evidence = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}; {past}"
+        action = DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)
+        yield Finding(PORT_DOWN, _confirmed(port.streaks["down"], policy), subject, evidence, action)
+    if "slow" in port.streaks and port.expected is not None and not isinstance(port.last.rate, Absent):
+        # What siblings have may not be meant for this one; what it had itself, it can.
+        own = port.best * policy.slow_ratio > port.last.rate.bytes_per_second
+        health = _confirmed(port.streaks["slow"], policy) if own or port.pinned else Health.DEGRADED
+        evidence = f"active at {port.last.rate}, expected {gigabits(port.expected)}"
+        yield Finding(PORT_SLOW, health, subject, evidence, SLOW_ACTION)
+    if len(port.flaps) >= policy.flaps:
+        evidence = f"down and up again {len(port.flaps)} times within {policy.flap_window / 3600:g} h"
+        yield Finding(PORT_FLAPPING, Health.FAILED, subject, evidence, FLAP_ACTION)
+
+
+def _said(value: str | Absent) -> str:
+    return "not known" if isinstance(value, Absent) else value
+
+
+def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:
+    for kind, window in port.windows.items():
+        limit = policy.limit(kind)
+        if limit and window.total() >= limit.events:
+            evidence = f"{window.total()} in {limit.seconds:g} s, {window.last} since reset"
+            action = END_ACTION if kind in _ENDS else ERROR_ACTION
+            yield Finding(errors_rule(kind), Health.DEGRADED, subject, evidence, action)
+    if port.stuck:
+        counters = ", ".join(f"{kind} at {port.windows[kind].last}" for kind in sorted(port.stuck))
+        evidence = f"at the ceiling, blind from here on: {counters}"
+        yield Finding(COUNTER_SATURATED, Health.DEGRADED, subject, evidence, STUCK_ACTION)
+
+
+def _unread(key: PortKey, reading: InfinibandReading) -> Iterator[Finding]:
+    """One blind finding for all of a port that should be there and could not be read."""
+    port = reading.ports.get(key)
+    subject = Subject(device=key[0], port=key[1])
+    if port is None:
+        if key[0] in reading.devices:
+            yield blind_finding(
+                "infiniband", subject, Absent(Why.LOST, "was here before, is not listed any more")
+            )
+        return
+    values: dict[str, object] = {"state": port.state, "physical state": port.physical}
+    if _is_active(port):
+        values["rate"] = port.rate
+    judged = {"link_downed": LINK_DOWNED, **ERRORS}
+    values |= {kind: port.counters[c.path] for kind, c in judged.items() if c.path in port.counters}
+    lost = {name: value for name, value in values.items() if isinstance(value, Absent) and is_lost(value)}
+    if lost:
+        first = next(iter(lost.values()))
+        detail = f"{', '.join(lost)}: {first.detail}"
+        yield blind_finding("infiniband", subject, Absent(first.why, detail, first.code))
+
+
+def _inactive(
+    memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
+) -> Iterator[Finding]:
+    """A port that never was active while nearly all others of its kind of card are."""
+    boards: dict[str, list[PortKey]] = {}
+    for key in reading.ports:
+        boards.setdefault(memory.ports[key].board, []).append(key)
+    for board, keys in boards.items():
+        active = [key for key in keys if _is_active(memory.ports[key].last)]
+        if not board or len(active) < _SIBLINGS or len(active) < policy.sibling_ratio * len(keys):
+            continue
+        for key in keys:
+            port = memory.ports[key]
+            if not port.was_active and not isinstance(port.last.state, Absent) and not _is_down(port):
+                subject = Subject(device=key[0], port=key[1])
+                state = f"{port.last.state}, physical state {_said(port.last.physical)}"
+                others = f"{len(active)} of {len(keys)} ports of cards {board} are active"
+                evidence = f"{state}, since the agent started; {others}"
+                action = f"{DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)}; or exclude the device"
+                yield Finding(PORT_INACTIVE, Health.DEGRADED, subject, evidence, action)
+
+
+def _compare_ibstat(before: IbstatCheck, reading: InfinibandReading, mono: float) -> IbstatCheck:
+    """The check after this reading; the same as before when ibstat was not run."""
+    output = reading.ibstat
+    if output is None:
+        return before
+    if isinstance(output, Absent):
+        trouble = {} if output.why in {Why.MISSING, Why.UNSUPPORTED} else {("", ""): str(output)}
+        if not trouble:
+            return IbstatCheck(mono, {}, repeated=False, unparsed=before.unparsed)
+        # It said nothing this time: what it said before stands.
+        stood = before.disagreements if before.repeated else {}
+        again = set(trouble) <= set(before.disagreements)
+        return IbstatCheck(mono, {**stood, **trouble}, bool(stood) or again, before.unparsed)
+    parsed = parse_ibstat(output.out)
+    differs = dict(_differences(parsed, output, reading))
+    # Texts carry numbers that move; the places show whether it is the same disagreement.
+    repeated = bool(differs) and set(differs) == set(before.disagreements)
+    return IbstatCheck(mono, differs, repeated, before.unparsed + len(parsed.unknown))
+
+
+def _differences(parsed: Ibstat, output: Output, reading: InfinibandReading) -> Iterator[tuple[PortKey, str]]:
+    for name in sorted(set(parsed.devices) - set(reading.devices)):
+        yield (name, ""), "ibstat lists it, sysfs does not"
+    yield from _unlisted(parsed, output, reading)
+    for key, facts in parsed.ports.items():
+        port = reading.ports.get(key)
+        if port is not None:
+            words = "; ".join(_differing(facts, port))
+            if words:
+                yield key, words
+
+
+def _unlisted(parsed: Ibstat, output: Output, reading: InfinibandReading) -> Iterator[tuple[PortKey, str]]:
+    """Devices that ibstat should list and does not; where it lists none, that is one trouble of its own."""
+    should = [name for name in reading.devices if reading.identities[name].model.startswith(_LISTED)]
+    said = f": {output.err.strip().splitlines()[-1]}" if output.err.strip() else ""
+    if should and not parsed.devices:
+        yield ("", ""), f"ibstat (exit status {output.status}) lists none of {len(should)} devices{said}"
+        return
+    for name in should:
+        if name not in parsed.devices:
+            yield (name, ""), f"ibstat (exit status {output.status}) does not list it{said}"
+
+
+def _differing(facts: PortFacts, port: PortReading) -> Iterator[str]:
+    """What differs of one port; what either side leaves out cannot differ."""
+    for name, printed, kernel in (
+        ("state", facts.state, port.state),
+        ("physical state", facts.physical, port.physical),
+        ("link layer", facts.link_layer, port.layer),
+    ):
+        if printed and not isinstance(kernel, Absent) and printed != kernel:
+            yield f"{name}: ibstat {printed}, sysfs {kernel}"
+    if facts.rate is not None and not isinstance(port.rate, Absent):
+        kernel_rate = port.rate.bytes_per_second
+        if abs(facts.rate - kernel_rate) >= _ROUNDING:
+            yield f"rate: ibstat {gigabits(facts.rate)}, sysfs {gigabits(kernel_rate)}"
+
+
+def _ibstat_findings(check: IbstatCheck) -> Iterator[Finding]:
+    if check.repeated:
+        for (device, port), words in sorted(check.disagreements.items()):
+            subject = Subject(device=device, port=port)
+            yield Finding(IBSTAT_DISAGREES, Health.DEGRADED, subject, words, IBSTAT_ACTION)

@@ -25,11 +25,16 @@ from wirewatch.core.products import NvlinkProduct, nvlink_product
 from wirewatch.core.rates import Streak, Window
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject
 
-DOWN, LINK_DOWN, LINKS_MISSING = "nvlink.down", "nvlink.link_down", "nvlink.links_missing"
-SLOW, LINK_SLOW = "nvlink.slow", "nvlink.link_slow"
+DOWN = "nvlink.down"
+LINK_DOWN = "nvlink.link_down"
+LINKS_MISSING = "nvlink.links_missing"
+SLOW = "nvlink.slow"
+LINK_SLOW = "nvlink.link_slow"
 BER = "nvlink.ber"
 C2C_DOWN = "c2c.link_down"
-FABRIC_STATE, FABRIC_STATUS, FABRIC_SUMMARY = "fabric.state", "fabric.status", "fabric.summary"
+FABRIC_STATE = "fabric.state"
+FABRIC_STATUS = "fabric.status"
+FABRIC_SUMMARY = "fabric.summary"
 """The rules that have a name of their own; `errors_rule` and `fabric_rule` name the others."""
 
 LINK_ACTION = (

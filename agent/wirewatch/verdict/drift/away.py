@@ -3,10 +3,9 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from wirewatch.collectors.infiniband.missing import find_strays, where_is
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.topology import NicPart, Topology
-from wirewatch.core.tree import DEVICES
+from wirewatch.core.tree import DEVICES, find_strays, where_is
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph

@@ -2,8 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 
-from wirewatch.collectors.infiniband.counters import CONGESTION, EFA_BYTES, ERRORS, LINK_DOWNED, WORDS
-from wirewatch.collectors.infiniband.values import Memory, Port, PortKey, Reading
+from wirewatch.collectors.infiniband.model import (
+    CONGESTION,
+    EFA_BYTES,
+    ERRORS,
+    LINK_DOWNED,
+    WORDS,
+    InfinibandMemory,
+    InfinibandReading,
+    PortKey,
+    PortReading,
+)
 from wirewatch.core.rdma import ACTIVE, WORD
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 
@@ -11,7 +20,6 @@ PORT = ("device", "port")
 UNSEEN = "all of it"
 SHOWN = ("down", "init", "armed", "active")
 SHOWN_PHYSICAL = ("polling", "disabled", "training", "link_up", "recovery")
-
 INFO = Metric(
     "rdma_port_info",
     Kind.INFO,
@@ -100,7 +108,7 @@ METRICS = (
 )  # fmt: skip
 
 
-def samples(reading: Reading, memory: Memory) -> Iterable[Sample]:
+def samples(reading: InfinibandReading, memory: InfinibandMemory) -> Iterable[Sample]:
     for key, port in reading.ports.items():
         yield _info(reading, key, port)
         yield from _states(key, port)
@@ -117,7 +125,7 @@ def samples(reading: Reading, memory: Memory) -> Iterable[Sample]:
         yield UNPARSED.sample(memory.check.unparsed)
 
 
-def _info(reading: Reading, key: PortKey, port: Port) -> Sample:
+def _info(reading: InfinibandReading, key: PortKey, port: PortReading) -> Sample:
     one = reading.identities[key[0]]
     layer = "" if isinstance(port.layer, Absent) else port.layer
     lid = "" if isinstance(port.lid, Absent) else str(port.lid)
@@ -125,7 +133,7 @@ def _info(reading: Reading, key: PortKey, port: Port) -> Sample:
     return INFO.sample(1, *key, layer, one.pci, one.numa, netdev, one.model, one.firmware, one.guid, lid)
 
 
-def _states(key: PortKey, port: Port) -> Iterator[Sample]:
+def _states(key: PortKey, port: PortReading) -> Iterator[Sample]:
     if not isinstance(port.state, Absent):
         state = "active" if port.state in ACTIVE else port.state
         for name in SHOWN:
@@ -138,7 +146,7 @@ def _states(key: PortKey, port: Port) -> Iterator[Sample]:
         yield RATE.sample(port.rate.bytes_per_second, *key)
 
 
-def _counters(key: PortKey, port: Port) -> Iterator[Sample]:
+def _counters(key: PortKey, port: PortReading) -> Iterator[Sample]:
     for metric, words, plain in ((TRANSMIT, WORDS[0], EFA_BYTES[0]), (RECEIVE, WORDS[1], EFA_BYTES[1])):
         value, scale = (
             (port.counters[words], WORD) if words in port.counters else (port.counters.get(plain), 1)

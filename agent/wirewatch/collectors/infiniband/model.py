@@ -1,0 +1,244 @@
+"""RDMA ports as values: options, policy, counters, a reading, and what a poll leaves for the next.
+
+Sources of the counters: the kernel's ABI document sysfs-class-infiniband and drivers/infiniband/core/sysfs.c
+(widths of the classic counters, which stop at their highest value), mlx5's and EFA's hw_counters; limits as
+NVSentinel's nic-health-monitor and EKS' node monitoring agent have them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wirewatch.core.collector import Options
+from wirewatch.core.policy import ErrorLimit
+from wirewatch.core.ports import Output
+from wirewatch.core.rates import Streak, Window
+from wirewatch.core.rdma import Rate
+from wirewatch.core.tree import Whereabouts
+from wirewatch.core.types import Absent
+
+
+@dataclass(frozen=True, slots=True)
+class InfinibandOptions(Options):
+    """`exclude`: patterns of device names that are never opened; ibstat, which opens all, is not run then.
+
+    `ibstat`: whether it is run where it is installed, every `ibstat_interval` seconds. `identity_interval`:
+    seconds between two readings of what hardly changes. `refused_seconds`: how long a counter that the
+    device refused to read is left alone; it doubles up to a day.
+    """
+
+    exclude: tuple[str, ...] = ()
+    ibstat: bool = True
+    ibstat_interval: float = 300.0
+    identity_interval: float = 300.0
+    refused_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounter:
+    """`bits`: width after which a classic counter sticks, 0 for none; `limit` None: not judged."""
+
+    path: str
+    bits: int = 0
+    limit: ErrorLimit | None = None
+
+    def saturated(self, value: int) -> bool:
+        """Whether it stands at its ceiling; firmware that counts further is past it and counts on."""
+        return bool(self.bits) and value == (1 << self.bits) - 1
+
+
+LINK_DOWNED = PortCounter("counters/link_downed", 8, ErrorLimit(1))
+ERRORS: Mapping[str, PortCounter] = {
+    # IBTA's limit for a link is a bit error rate of 1e-12, which is 120 symbol errors an hour.
+    "symbol": PortCounter("counters/symbol_error", 16, ErrorLimit(120)),
+    "link_recovery": PortCounter("counters/link_error_recovery", 8, ErrorLimit(5, 60.0)),
+    "receive": PortCounter("counters/port_rcv_errors", 16, ErrorLimit(600, 60.0)),
+    "receive_remote_physical": PortCounter("counters/port_rcv_remote_physical_errors", 16),
+    "transmit_discards": PortCounter("counters/port_xmit_discards", 16, ErrorLimit(6000, 60.0)),
+    "local_integrity": PortCounter("counters/local_link_integrity_errors", 4, ErrorLimit(1)),
+    "buffer_overrun": PortCounter("counters/excessive_buffer_overrun_errors", 4, ErrorLimit(1)),
+    "rnr_retry": PortCounter("hw_counters/rnr_nak_retry_err", 0, ErrorLimit(1)),
+    # A rank that died elsewhere makes these too.
+    "ack_timeout": PortCounter("hw_counters/local_ack_timeout_err", 0, ErrorLimit(60, 60.0)),
+    "slow_restart": PortCounter("hw_counters/roce_slow_restart", 0, ErrorLimit(600, 60.0)),
+    "efa_receive_drops": PortCounter("hw_counters/rx_drops", 0, ErrorLimit(6000, 60.0)),
+    "efa_rdma_read": PortCounter("hw_counters/rdma_read_wr_err", 0, ErrorLimit(6000, 60.0)),
+    "efa_rdma_write": PortCounter("hw_counters/rdma_write_wr_err", 0, ErrorLimit(6000, 60.0)),
+    "efa_unresponsive_remote": PortCounter(
+        "hw_counters/unresponsive_remote_events", 0, ErrorLimit(6000, 60.0)
+    ),
+    "efa_impaired_connection": PortCounter(
+        "hw_counters/impaired_remote_conn_events", 0, ErrorLimit(6000, 60.0)
+    ),
+    "efa_retransmits": PortCounter("hw_counters/retrans_pkts", 0, ErrorLimit(60000, 60.0)),
+}
+"""Faults of a wire or of who sits at its ends."""
+CONGESTION: Mapping[str, str] = {
+    "wait": "counters/port_xmit_wait",
+    "ecn_marked": "hw_counters/np_ecn_marked_roce_packets",
+    "cnp_sent": "hw_counters/np_cnp_sent",
+    "cnp_handled": "hw_counters/rp_cnp_handled",
+    "out_of_sequence": "hw_counters/out_of_sequence",
+    "adaptive_retransmits": "hw_counters/roce_adp_retrans",
+}
+"""Signs of a full network: no fault of this node, and never judged."""
+WORDS = ("counters/port_xmit_data", "counters/port_rcv_data")
+"""Data sent and received in words of 4 bytes."""
+EFA_BYTES = ("hw_counters/tx_bytes", "hw_counters/rx_bytes")
+"""The same in bytes, where a device has no classic counters."""
+KNOWN = frozenset(
+    {*WORDS, *EFA_BYTES, *CONGESTION.values(), LINK_DOWNED.path, *(c.path for c in ERRORS.values())}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InfinibandPolicy:
+    """What counts as wrong with a port.
+
+    `confirm`: polls in a row before a fault is FAILED; `slow_ratio` of the expected rate; `flaps` times
+    down for `flap_seconds` or longer and up again within `flap_window` seconds (as GPUd has it).
+    `sibling_ratio` of the ports of one model must be active before one that never was is conspicuous.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    confirm: int = 3
+    slow_ratio: float = 0.9
+    flaps: int = 3
+    flap_seconds: float = 25.0
+    flap_window: float = 43200.0
+    sibling_ratio: float = 0.75
+    error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
+
+    def limit(self, kind: str) -> ErrorLimit | None:
+        """The operator's limit for a kind of error, else ours; None when the kind is not judged."""
+        default = LINK_DOWNED if kind == "link_downed" else ERRORS[kind]
+        return self.error_limits.get(kind) or default.limit
+
+
+@dataclass(frozen=True, slots=True)
+class PciLink:
+    """PCIe of a card: generation and lanes now, and the most that card and slot both can."""
+
+    generation: int | Absent
+    width: int | Absent
+    generation_max: int | Absent
+    width_max: int | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaIdentity:
+    """What hardly ever changes of a device; texts are empty where sysfs has none.
+
+    `lost`: why part of it could not be read this time; what was known of that part stands.
+    """
+
+    pci: str
+    numa: str
+    firmware: str
+    model: str
+    board: str
+    guid: str
+    netdevs: tuple[str, ...]
+    ports: Mapping[str, tuple[str, ...]]
+    """Ports, and which of the counters that we know each has."""
+    lost: Absent | None = None
+
+    def same_card(self, other: "RdmaIdentity") -> bool:
+        """Whether both are one card in one place: another card, or another function, starts anew."""
+        return (self.guid, self.pci, self.board) == (other.guid, other.pci, other.board)
+
+
+PortKey = tuple[str, str]
+"""Device and port."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortReading:
+    """One port now; `counters` by path below the port's folder."""
+
+    state: str | Absent
+    physical: str | Absent
+    layer: str | Absent
+    rate: Rate | Absent
+    lid: int | Absent
+    counters: Mapping[str, int | Absent] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRefusal:
+    """A counter that a device refused so many times: not asked before `until` (monotonic seconds)."""
+
+    until: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class InfinibandReading:
+    """One reading of all ports.
+
+    `identities` and `strays` are read now and then and hold meanwhile; `looked` is when that was, in
+    monotonic seconds. `missing`: why a device that was known is not listed. `strays`: network cards that no
+    RDMA device claims, and where they are. `ibstat` None: not its turn.
+    """
+
+    devices: tuple[str, ...]
+    identities: Mapping[str, RdmaIdentity]
+    ports: Mapping[PortKey, PortReading]
+    links: Mapping[str, PciLink]
+    missing: Mapping[str, Whereabouts]
+    strays: Mapping[str, Whereabouts]
+    refused: Mapping[str, CounterRefusal]
+    ibstat: Output | Absent | None
+    looked: float
+
+
+@dataclass(frozen=True, slots=True)
+class PortMemory:
+    """One port's past: monotonic seconds, bytes per second.
+
+    `ceiling`: counters that stood at their ceiling when first seen, so that nothing is known of them;
+    `stuck`: those that reached it since.
+    """
+
+    last: PortReading
+    board: str = ""
+    was_active: bool = False
+    best: float = 0.0
+    expected: float | None = None
+    pinned: bool = False
+    down_since: float | None = None
+    flaps: tuple[float, ...] = ()
+    flapped: int = 0
+    streaks: Mapping[str, Streak] = field(default_factory=dict)
+    windows: Mapping[str, Window] = field(default_factory=dict)
+    ceiling: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class IbstatCheck:
+    """The last comparison with ibstat; `asked` in monotonic seconds.
+
+    `disagreements`: what differs, by port, port "" for a device; `repeated` when a second look said the same.
+    """
+
+    asked: float | None = None
+    disagreements: Mapping[PortKey, str] = field(default_factory=dict)
+    repeated: bool = False
+    unparsed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InfinibandMemory:
+    """What a poll leaves for the next one; `links` and each port's `last` hold what was last known."""
+
+    identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
+    looked: float | None = None
+    away: frozenset[str] = frozenset()
+    strays: Mapping[str, Whereabouts] = field(default_factory=dict)
+    refused: Mapping[str, CounterRefusal] = field(default_factory=dict)
+    ports: Mapping[PortKey, PortMemory] = field(default_factory=dict)
+    links: Mapping[str, PciLink] = field(default_factory=dict)
+    streaks: Mapping[str, Streak] = field(default_factory=dict)
+    check: IbstatCheck = field(default_factory=IbstatCheck)

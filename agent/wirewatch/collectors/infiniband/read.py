@@ -1,0 +1,208 @@
+"""Reading RDMA devices: sysfs alone decides what their state is; ibstat is run beside it, to be compared."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from wirewatch.collectors.infiniband.model import (
+    KNOWN,
+    CounterRefusal,
+    InfinibandMemory,
+    InfinibandOptions,
+    InfinibandReading,
+    PciLink,
+    PortReading,
+    RdmaIdentity,
+)
+from wirewatch.core import pci, rdma
+from wirewatch.core.ports import Hardware, Sysfs
+from wirewatch.core.tree import DEVICES, RDMA, find_strays, rdma_address, rdma_devices, where_is
+from wirewatch.core.types import Absent, Why
+
+
+def read(
+    hardware: Hardware, memory: InfinibandMemory, options: InfinibandOptions
+) -> InfinibandReading | Absent:
+    """One reading of every port; Absent when the RDMA devices cannot even be listed."""
+    sysfs, mono = hardware.sysfs, hardware.clock.mono()
+    names = rdma_devices(sysfs)
+    if isinstance(names, Absent):
+        return names
+    allowed = [n for n in names if not _excluded(n, options)]
+    due = memory.looked is None or mono - memory.looked >= options.identity_interval
+    kept = {n: i for n, i in memory.identities.items() if not due and i.lost is None}
+    found = {name: kept.get(name) or _identify(sysfs, name, memory.identities.get(name)) for name in allowed}
+    identities = {name: identity for name, identity in found.items() if identity is not None}
+    devices = tuple(identities)
+    refused = dict(memory.refused)
+    ports = {
+        (name, port): _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono)
+        for name, identity in identities.items()
+        for port, counters in identity.ports.items()
+    }
+    unlisted = {n: i for n, i in memory.identities.items() if n not in allowed and not _excluded(n, options)}
+    absent = {n: i for n, i in unlisted.items() if not _goes_by_another_name(i, identities)}
+    if due:
+        strays = find_strays(sysfs, {i.pci for i in (*identities.values(), *absent.values())})
+    return InfinibandReading(
+        devices=devices,
+        identities=identities,
+        ports=ports,
+        links={name: _pcie(sysfs, i.pci) for name, i in identities.items() if i.pci},
+        missing={name: where_is(sysfs, identity.pci) for name, identity in absent.items()},
+        strays=strays if due else memory.strays,
+        refused=refused,
+        ibstat=hardware.command.run("ibstat") if _ibstat_due(memory, options, mono) else None,
+        looked=mono if due or memory.looked is None else memory.looked,
+    )
+
+
+_DAY = 86400.0
+_NOT_THERE = frozenset({Why.MISSING, Why.UNSUPPORTED})
+
+
+def _excluded(name: str, options: InfinibandOptions) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in options.exclude)
+
+
+def _ibstat_due(memory: InfinibandMemory, options: InfinibandOptions, mono: float) -> bool:
+    """When its time has come; at once when it disagreed for the first time, since ports change in between."""
+    check = memory.check
+    again = bool(check.disagreements) and not check.repeated
+    due = check.asked is None or again or mono - check.asked >= options.ibstat_interval
+    return options.ibstat and not options.exclude and due
+
+
+def _read_port(
+    sysfs: Sysfs,
+    at: str,
+    counters: Sequence[str],
+    refused: dict[str, CounterRefusal],
+    options: InfinibandOptions,
+    mono: float,
+) -> PortReading:
+    values = {path: _read_counter(sysfs, f"{at}/{path}", refused, options, mono) for path in counters}
+    return PortReading(
+        state=rdma.port_state(_always(sysfs.read(f"{at}/state"))),
+        physical=rdma.physical_state(_always(sysfs.read(f"{at}/phys_state"))),
+        layer=_always(sysfs.read(f"{at}/link_layer")),
+        rate=rdma.port_rate(_always(sysfs.read(f"{at}/rate"))),
+        lid=rdma.number(sysfs.read(f"{at}/lid")),
+        counters=values,
+    )
+
+
+def _always(text: str | Absent) -> str | Absent:
+    """What every port has: one that refuses to be read is not one that lacks it."""
+    if isinstance(text, Absent) and text.why is Why.UNSUPPORTED:
+        return replace(text, why=Why.LOST)
+    return text
+
+
+def _read_counter(
+    sysfs: Sysfs, path: str, refused: dict[str, CounterRefusal], options: InfinibandOptions, mono: float
+) -> int | Absent:
+    """A counter, unless the device refused it a short while ago: each refusal is a line in the kernel log."""
+    known = refused.get(path)
+    if known is not None and mono < known.until:
+        return Absent(Why.UNSUPPORTED, f"{path}: refused by the device {known.times} times, left alone")
+    value = rdma.counter(sysfs.read(path))
+    if isinstance(value, Absent) and value.why is Why.UNSUPPORTED:
+        times = known.times + 1 if known else 1
+        refused[path] = CounterRefusal(mono + min(options.refused_seconds * 2.0 ** (times - 1), _DAY), times)
+    else:
+        refused.pop(path, None)
+    return value
+
+
+def _pcie(sysfs: Sysfs, address: str) -> PciLink:
+    at = f"{DEVICES}/{address}"
+    own = (pci.generation(sysfs.read(f"{at}/max_link_speed")), pci.width(sysfs.read(f"{at}/max_link_width")))
+    resolved = sysfs.link(at)
+    above = "" if isinstance(resolved, Absent) else resolved.rpartition("/")[0].rpartition("/")[2]
+    slot: Mapping[str, int | Absent] = {}
+    if above.count(":") == 2:  # noqa: PLR2004 - a bridge, not the root
+        bridge = f"{DEVICES}/{above}"
+        slot = {
+            "generation": pci.generation(sysfs.read(f"{bridge}/max_link_speed")),
+            "width": pci.width(sysfs.read(f"{bridge}/max_link_width")),
+        }
+    return PciLink(
+        generation=pci.generation(sysfs.read(f"{at}/current_link_speed")),
+        width=pci.width(sysfs.read(f"{at}/current_link_width")),
+        generation_max=_least(own[0], slot.get("generation")),
+        width_max=_least(own[1], slot.get("width")),
+    )
+
+
+def _least(card: int | Absent, slot: int | Absent | None) -> int | Absent:
+    """What both ends can; a slot that reports nothing limits nothing."""
+    if isinstance(card, Absent) or slot is None or isinstance(slot, Absent):
+        return card
+    return min(card, slot)
+
+
+@dataclass
+class _DeviceReader:
+    """Reads files below a device, and remembers the first that should be there and could not be read."""
+
+    sysfs: Sysfs
+    at: str
+    lost: Absent | None = None
+
+    def text(self, file: str, last: str) -> str:
+        text = self.sysfs.read(f"{self.at}/{file}")
+        return last if self._lost(text) else "" if isinstance(text, Absent) else text
+
+    def names(self, folder: str, last: tuple[str, ...]) -> tuple[str, ...]:
+        names = self.sysfs.entries(f"{self.at}/{folder}")
+        return last if self._lost(names) else () if isinstance(names, Absent) else tuple(names)
+
+    def address(self, last: str) -> str:
+        address = rdma_address(self.sysfs, self.at.rpartition("/")[2])
+        return last if self._lost(address) else "" if isinstance(address, Absent) else address
+
+    def _lost(self, value: object) -> bool:
+        if isinstance(value, Absent) and value.why not in _NOT_THERE:
+            self.lost = self.lost or value
+            return True
+        return False
+
+
+def _identify(sysfs: Sysfs, name: str, last: RdmaIdentity | None) -> RdmaIdentity | None:
+    """The device, None for a virtual function: its wire is its card's, and it comes and goes by design."""
+    known = last or RdmaIdentity("", "", "", "", "", "", (), {})
+    reader = _DeviceReader(sysfs, f"{RDMA}/{name}")
+    address = reader.address(known.pci)
+    if address and not isinstance(sysfs.link(f"{DEVICES}/{address}/physfn"), Absent):
+        return None
+    numa = reader.text("device/numa_node", known.numa)
+    ports = reader.names("ports", tuple(known.ports))
+    return RdmaIdentity(
+        pci=address,
+        numa="" if numa == "-1" else numa,
+        firmware=reader.text("fw_ver", known.firmware),
+        model=reader.text("hca_type", known.model),
+        board=reader.text("board_id", known.board),
+        guid=reader.text("node_guid", known.guid),
+        netdevs=reader.names("device/net", known.netdevs),
+        ports={port: _counters(reader, port, known.ports.get(port, ())) for port in ports},
+        lost=reader.lost,
+    )
+
+
+def _counters(reader: _DeviceReader, port: str, last: tuple[str, ...]) -> tuple[str, ...]:
+    found: list[str] = []
+    for folder in ("counters", "hw_counters"):
+        before = tuple(path.partition("/")[2] for path in last if path.startswith(f"{folder}/"))
+        found += [f"{folder}/{name}" for name in reader.names(f"ports/{port}/{folder}", before)]
+    return tuple(path for path in found if path in KNOWN)
+
+
+def _goes_by_another_name(gone: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
+    """Whether a device that is not listed any more is there all the same: renamed, or part of a bond."""
+    card = gone.pci.partition(".")[0]
+    return bool(gone.pci) and any(
+        other.pci == gone.pci or ("bond" in name and other.pci.partition(".")[0] == card)
+        for name, other in listed.items()
+    )
