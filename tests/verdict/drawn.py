@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wirewatch.collectors.gpu.samples import RECOVERY
-from wirewatch.collectors.gpudirect.samples import CHECK
+from wirewatch.collectors.gpudirect.metrics import CHECK
 from wirewatch.collectors.infiniband.metrics import STATE
 from wirewatch.collectors.inventory import GPU_INFO, NODE
 from wirewatch.collectors.nvlink.metrics import LINKS

@@ -1,15 +1,27 @@
-"""Judging GPUDirect RDMA: what has been in the way for more than one look."""
+"""Judging GPUDirect RDMA: each check passes, fails or is unknown; what fails for long enough is a finding."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
 
-from wirewatch.collectors.gpudirect.checks import Check, State, checks, known_acs
-from wirewatch.collectors.gpudirect.paths import all_paths
-from wirewatch.collectors.gpudirect.values import Acs, GpudirectPolicy, Memory, Reading
+from wirewatch.collectors.gpudirect.model import (
+    AcsBits,
+    GpudirectMemory,
+    GpudirectPolicy,
+    GpudirectReading,
+    RdmaSoftware,
+    all_paths,
+    hidden,
+)
 from wirewatch.core.component import blind_finding
+from wirewatch.core.ncclconf import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
 from wirewatch.core.pci import Place
 from wirewatch.core.rates import Streak
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
+
+MISSING = "gpudirect.missing"
+"""The rule for no NIC or no GPU where there should be; the others are `check_rule`."""
 
 ACTIONS = {
     "rdma_stack": "load ib_uverbs, or install the RDMA packages",
@@ -18,35 +30,105 @@ ACTIONS = {
     "iommu": "boot with iommu=pt, so that the IOMMU does not translate for the host's own devices",
     "nccl_conf": "correct /etc/nccl.conf, or remove it: every job on this host reads it",
 }
+KnownAcs = Mapping[str, tuple[str, ...] | Absent]
+"""Redirect bits that were last known to be set, by the bridge's address."""
+
+
+class CheckState(Enum):
+    """The answer to one check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GpudirectCheck:
+    """One check: `evidence` is what was seen, `needs` the privilege that it would take to see it."""
+
+    name: str
+    state: CheckState
+    evidence: str
+    needs: str = ""
 
 
 def judge(
-    memory: Memory, ok: Ok[Reading], policy: GpudirectPolicy, expect: Expect
-) -> tuple[Memory, tuple[Finding, ...]]:
+    memory: GpudirectMemory, ok: Ok[GpudirectReading], policy: GpudirectPolicy, expect: Expect
+) -> tuple[GpudirectMemory, tuple[Finding, ...]]:
+    """What a reading means; pure.
+
+    Returns:
+        The memory, and what has failed for long enough; nothing where there is no GPU or no NIC.
+    """
     reading = ok.value
     if not reading.gpus or not reading.nics:
         return _missing(memory, policy, expect)
     acs = known_acs(memory, reading)
-    told = {check.name: check for check in checks(reading, acs)}
+    found = {check.name: check for check in checks(reading, acs)}
     if not policy.judge_iommu:
-        told.pop("iommu", None)
-    shown = {name for name, check in told.items() if check.state is State.FAILED}
-    held = {n for n, c in told.items() if c.state is State.UNKNOWN and n in memory.streaks}
+        found.pop("iommu", None)
+    shown = {name for name, check in found.items() if check.state is CheckState.FAILED}
+    held = {n for n, c in found.items() if c.state is CheckState.UNKNOWN and n in memory.streaks}
     streaks = {
         name: memory.streaks.get(name, Streak()).see(present=True, sure=name in shown)
         for name in sorted(shown | held)
     }
-    evidence = {**{n: memory.evidence.get(n, "") for n in held}, **{n: told[n].evidence for n in shown}}
-    new = Memory(acs, reading.acs_looked, _places(memory, reading), streaks, evidence)
-    return new, (*_findings(new, reading, policy, expect), *_blind(told, expect))
+    evidence = {**{n: memory.evidence.get(n, "") for n in held}, **{n: found[n].evidence for n in shown}}
+    new = GpudirectMemory(acs, reading.acs_looked, _places(memory, reading), streaks, evidence)
+    return new, (*_findings(new, reading, policy, expect), *_blind(found, expect))
 
 
-def _places(memory: Memory, reading: Reading) -> dict[str, Place]:
+def check_rule(check: str) -> str:
+    """The rule for a check that fails, by its name (a key of `ACTIONS`)."""
+    return f"gpudirect.{check}"
+
+
+def known_acs(memory: GpudirectMemory, reading: GpudirectReading) -> KnownAcs:
+    """What is known of each bridge; one that cannot be read now is as it was."""
+    known: dict[str, tuple[str, ...] | Absent] = {}
+    for bridge, bits in reading.acs.items():
+        last = memory.acs.get(bridge, bits) if isinstance(bits, Absent) else bits
+        known[bridge] = last if isinstance(last, Absent) else tuple(last)
+    return known
+
+
+def checks(reading: GpudirectReading, acs: KnownAcs) -> Iterator[GpudirectCheck]:
+    """All that apply here; a machine that hides its PCI bridges has no checks of them."""
+    yield _stack(reading.software)
+    yield _peer_memory(reading.software)
+    yield _conf(reading)
+    if not hidden(reading.gpus, reading.nics, reading.nodes):
+        yield _acs(acs)
+        if reading.machine == _X86:
+            yield _iommu(reading)
+
+
+def peer_memory(software: RdmaSoftware) -> str:
+    """`peermem`, `dma-buf likely`, `both likely`, `none` or `unknown`."""
+    shared = _dma_buf(software)
+    if not isinstance(software.peermem, Absent) and software.peermem:
+        return "both likely" if shared is True else "peermem"
+    if shared is True:
+        return "dma-buf likely"
+    return "unknown" if isinstance(shared, Absent) or isinstance(software.peermem, Absent) else "none"
+
+
+_NEEDED = frozenset({"rdma_stack", "peer_memory"})
+"""Without these there is no GPUDirect RDMA at all; the others make it slow."""
+_DMA_BUF_KERNEL = (5, 12)
+"""First kernel whose RDMA core takes dma-buf memory."""
+_TRANSLATING = ("DMA", "DMA-FQ")
+_X86 = "x86_64"
+
+
+def _places(memory: GpudirectMemory, reading: GpudirectReading) -> dict[str, Place]:
     now = {**{gpu.pci: place for gpu, place in reading.gpus}, **reading.nics}
     return {**memory.places, **{name: p for name, p in now.items() if not isinstance(p, Absent)}}
 
 
-def _findings(memory: Memory, reading: Reading, policy: GpudirectPolicy, expect: Expect) -> Iterator[Finding]:
+def _findings(
+    memory: GpudirectMemory, reading: GpudirectReading, policy: GpudirectPolicy, expect: Expect
+) -> Iterator[Finding]:
     for name, streak in memory.streaks.items():
         if streak.count < policy.confirm:
             continue
@@ -54,14 +136,10 @@ def _findings(memory: Memory, reading: Reading, policy: GpudirectPolicy, expect:
         if name == "acs":
             yield from _bridges(memory.acs, reading, health)
         else:
-            yield Finding(f"gpudirect.{name}", health, Subject(), memory.evidence[name], ACTIONS[name])
+            yield Finding(check_rule(name), health, Subject(), memory.evidence[name], ACTIONS[name])
 
 
-_NEEDED = frozenset({"rdma_stack", "peer_memory"})
-"""Without these there is no GPUDirect RDMA at all; the others make it slow."""
-
-
-def _bridges(acs: Acs, reading: Reading, health: Health) -> Iterator[Finding]:
+def _bridges(acs: AcsBits, reading: GpudirectReading, health: Health) -> Iterator[Finding]:
     near = [
         (f"GPU {gpu.index} to {device}", gpu.pci, device)
         for gpu, device, path, nearest in all_paths(reading.gpus, reading.nics, reading.nodes)
@@ -73,10 +151,10 @@ def _bridges(acs: Acs, reading: Reading, health: Health) -> Iterator[Finding]:
         evidence = f"{' '.join(bits)} set: peer-to-peer packets go up to the root and back"
         pairs = _passing(bridge, reading, {(pci, device): words for words, pci, device in near})
         evidence += f"; on the way of {', '.join(pairs)}" if pairs else ""
-        yield Finding("gpudirect.acs", health, Subject(device=bridge), evidence, ACTIONS["acs"])
+        yield Finding(check_rule("acs"), health, Subject(device=bridge), evidence, ACTIONS["acs"])
 
 
-def _passing(bridge: str, reading: Reading, near: dict[tuple[str, str], str]) -> list[str]:
+def _passing(bridge: str, reading: GpudirectReading, near: dict[tuple[str, str], str]) -> list[str]:
     places = {gpu.pci: place for gpu, place in reading.gpus}
     found = []
     for (pci, device), words in near.items():
@@ -86,14 +164,16 @@ def _passing(bridge: str, reading: Reading, near: dict[tuple[str, str], str]) ->
     return found
 
 
-def _blind(told: dict[str, Check], expect: Expect) -> Iterator[Finding]:
-    """What cannot be told is a finding only where the operator says that it must work."""
-    unknown = [f"{n}: {told[n].evidence}" for n in sorted(_NEEDED) if told[n].state is State.UNKNOWN]
+def _blind(found: dict[str, GpudirectCheck], expect: Expect) -> Iterator[Finding]:
+    """An unknown check is a finding only where the operator says that GPUDirect RDMA must work."""
+    unknown = [f"{n}: {found[n].evidence}" for n in sorted(_NEEDED) if found[n].state is CheckState.UNKNOWN]
     if expect.gpudirect and unknown:
         yield blind_finding("gpudirect", Subject(), Absent(Why.DENIED, "; ".join(unknown)))
 
 
-def _missing(memory: Memory, policy: GpudirectPolicy, expect: Expect) -> tuple[Memory, tuple[Finding, ...]]:
+def _missing(
+    memory: GpudirectMemory, policy: GpudirectPolicy, expect: Expect
+) -> tuple[GpudirectMemory, tuple[Finding, ...]]:
     """No NIC or no GPU: nothing to watch, unless the operator says that there must be."""
     if not expect.gpudirect:
         return memory, ()
@@ -102,4 +182,112 @@ def _missing(memory: Memory, policy: GpudirectPolicy, expect: Expect) -> tuple[M
     health = Health.FAILED if streak.count >= policy.confirm else Health.DEGRADED
     action = "look for RDMA devices that are missing (`ls /sys/class/infiniband`), or correct [expect]"
     evidence = "GPUDirect RDMA is expected, and there is no RDMA device or no GPU"
-    return new, (Finding("gpudirect.missing", health, Subject(), evidence, action),)
+    return new, (Finding(MISSING, health, Subject(), evidence, action),)
+
+
+def _stack(software: RdmaSoftware) -> GpudirectCheck:
+    if isinstance(software.verbs, Absent):
+        return _unknown("rdma_stack", software.verbs, str(software.verbs))
+    version = software.stack or "the kernel's own"
+    if software.verbs:
+        return GpudirectCheck("rdma_stack", CheckState.PASSED, f"user verbs are there, version {version}")
+    return GpudirectCheck(
+        "rdma_stack", CheckState.FAILED, "ib_uverbs is not loaded: no program can open an RDMA device"
+    )
+
+
+def _peer_memory(software: RdmaSoftware) -> GpudirectCheck:
+    how = peer_memory(software)
+    if how == "unknown":
+        reasons = [a for a in (software.peermem, _dma_buf(software)) if isinstance(a, Absent)]
+        return _unknown("peer_memory", reasons[0], "; ".join(map(str, reasons)))
+    if how == "none":
+        evidence = (
+            f"no peer memory module is loaded, and no dma-buf with the {software.module} kernel module "
+            f"of the driver on Linux {software.kernel}"
+        )
+        return GpudirectCheck("peer_memory", CheckState.FAILED, evidence)
+    return GpudirectCheck("peer_memory", CheckState.PASSED, how)
+
+
+def _dma_buf(software: RdmaSoftware) -> bool | Absent:
+    """Whether the kernel and the driver can share GPU memory as dma-buf; only a job's own log proves it."""
+    if isinstance(software.module, Absent):
+        return software.module
+    if isinstance(software.kernel, Absent):
+        return software.kernel
+    match = re.match(r"(\d+)\.(\d+)", software.kernel)
+    new = bool(match) and (int(match[1]), int(match[2])) >= _DMA_BUF_KERNEL if match else False
+    return software.module == "open" and new
+
+
+def _acs(acs: KnownAcs) -> GpudirectCheck:
+    redirecting = {bridge: bits for bridge, bits in acs.items() if not isinstance(bits, Absent) and bits}
+    if redirecting:
+        evidence = "; ".join(f"{bridge}: {' '.join(bits)}" for bridge, bits in redirecting.items())
+        return GpudirectCheck("acs", CheckState.FAILED, evidence)
+    barred = [bits for bits in acs.values() if isinstance(bits, Absent)]
+    if barred:
+        evidence = f"{len(barred)} of {len(acs)} bridges: {barred[0]}"
+        return _unknown("acs", barred[0], evidence, "CAP_SYS_ADMIN")
+    return GpudirectCheck(
+        "acs", CheckState.PASSED, f"none of {len(acs)} bridges between GPUs and NICs redirects"
+    )
+
+
+def _iommu(reading: GpudirectReading) -> GpudirectCheck:
+    translated = [
+        a for a, kind in reading.iommu.items() if not isinstance(kind, Absent) and kind in _TRANSLATING
+    ]
+    if translated:
+        return GpudirectCheck("iommu", CheckState.FAILED, f"translates for {', '.join(translated)}")
+    barred = [kind for kind in reading.iommu.values() if isinstance(kind, Absent)]
+    if barred:
+        return _unknown("iommu", barred[0], str(barred[0]))
+    kinds = sorted({str(kind) or "off" for kind in reading.iommu.values()}) or ["off"]
+    return GpudirectCheck("iommu", CheckState.PASSED, ", ".join(kinds))
+
+
+def _conf(reading: GpudirectReading) -> GpudirectCheck:
+    conf = reading.software.conf
+    if isinstance(conf, Absent):
+        return _unknown("nccl_conf", conf, str(conf))
+    wrong = [*_settings(conf, reading)]
+    if wrong:
+        return GpudirectCheck("nccl_conf", CheckState.FAILED, "; ".join(wrong))
+    if isinstance(reading.software.topology_file, Absent):
+        return _unknown("nccl_conf", reading.software.topology_file, str(reading.software.topology_file))
+    return GpudirectCheck(
+        "nccl_conf", CheckState.PASSED, ", ".join(f"{k}={v}" for k, v in conf.settings.items()) or "not there"
+    )
+
+
+def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
+    """What the settings of this host take from every job on it."""
+    if conf.settings.get(IB_OFF, "0") not in {"", "0"}:
+        yield f"{IB_OFF}={conf.settings[IB_OFF]} switches InfiniBand and RoCE off"
+    if reading.software.topology_file is False:
+        yield f"{TOPOLOGY}={conf.settings[TOPOLOGY]} does not exist"
+    if GDR_LEVEL not in conf.settings:
+        return
+    value = conf.settings[GDR_LEVEL]
+    known, level = gdr_level(value)
+    if not known:
+        yield f"{GDR_LEVEL}={value} is not a level"
+    elif level is None:
+        yield f"{GDR_LEVEL}={value} switches GPUDirect RDMA off"
+    else:
+        paths = [*all_paths(reading.gpus, reading.nics, reading.nodes)]
+        too_far = [
+            f"GPU {g.index} ({p.name})"
+            for g, _, p, best in paths
+            if best and not isinstance(p, Absent) and p > level
+        ]
+        if too_far:
+            yield f"{GDR_LEVEL}={value} is nearer than the nearest NIC of {', '.join(dict.fromkeys(too_far))}"
+
+
+def _unknown(name: str, why: Absent, evidence: str, privilege: str = "root") -> GpudirectCheck:
+    """The check cannot be made; a privilege is named only where the permission was denied."""
+    needs = privilege if why.why is Why.DENIED else "none"
+    return GpudirectCheck(name, CheckState.UNKNOWN, evidence, needs)

@@ -109,6 +109,7 @@ METRICS = (
 
 
 def samples(reading: InfinibandReading, memory: InfinibandMemory) -> Iterable[Sample]:
+    """The series of every port that was read, and of devices that are away."""
     for key, port in reading.ports.items():
         yield _info(reading, key, port)
         yield from _states(key, port)

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 
-from wirewatch.collectors.gpudirect.checks import State, checks, known_acs, peer_memory
-from wirewatch.collectors.gpudirect.paths import all_paths
-from wirewatch.collectors.gpudirect.values import Memory, Reading
+from wirewatch.collectors.gpudirect.judge import CheckState, checks, known_acs, peer_memory
+from wirewatch.collectors.gpudirect.model import GpudirectMemory, GpudirectReading, all_paths
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 
 UNSEEN = "all of it"
-
 PATH = Metric(
     "gpu_nic_path_info",
     Kind.INFO,
@@ -43,16 +41,17 @@ UNPARSED = Metric(
 METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
 
 
-def samples(reading: Reading, memory: Memory) -> Iterable[Sample]:
+def samples(reading: GpudirectReading, memory: GpudirectMemory) -> Iterable[Sample]:
+    """The series; none where there is no GPU or no NIC."""
     if not reading.nics or not reading.gpus:
         return
     for gpu, device, path, nearest in all_paths(reading.gpus, reading.nics, reading.nodes):
         name = "unknown" if isinstance(path, Absent) else path.name
         yield PATH.sample(1, str(gpu.index), gpu.uuid, device, name, "true" if nearest else "false")
     for check in checks(reading, known_acs(memory, reading)):
-        for state in State:
+        for state in CheckState:
             yield CHECK.sample(check.state is state, check.name, state.value)
-        if check.state is State.UNKNOWN:
+        if check.state is CheckState.UNKNOWN:
             yield NEEDS.sample(1, check.name, check.needs)
     software = reading.software
     module = "unknown" if isinstance(software.module, Absent) else software.module

@@ -3,8 +3,14 @@
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from wirewatch.collectors.gpudirect.paths import near_pairs
-from wirewatch.collectors.gpudirect.values import Acs, GpudirectOptions, Memory, Reading, Software
+from wirewatch.collectors.gpudirect.model import (
+    AcsBits,
+    GpudirectMemory,
+    GpudirectOptions,
+    GpudirectReading,
+    RdmaSoftware,
+    near_pairs,
+)
 from wirewatch.core.asking import as_str
 from wirewatch.core.ncclconf import TOPOLOGY, NcclConf, parse_nccl_conf
 from wirewatch.core.pci import Place, acs_redirects, bridges_between
@@ -18,7 +24,7 @@ PEERMEM: Mapping[str, str] = {
     "/sys/kernel/mm/memory_peers/nv_mem/version": "nv_mem",
     "/sys/kernel/mm/memory_peers/nv_mem_nc/version": "nv_mem_nc",
 }
-"""Where NCCL itself looks for a peer memory module."""
+"""The places where NCCL itself finds a peer memory module."""
 DRIVER = "/proc/driver/nvidia/version"
 KERNEL = "/proc/sys/kernel/osrelease"
 VERBS = "/sys/class/infiniband_verbs"
@@ -26,7 +32,8 @@ STACK = "/sys/module/mlx5_core/version"
 CONF = "/etc/nccl.conf"
 
 
-def read(hardware: Hardware, memory: Memory, options: GpudirectOptions) -> Reading | Absent:
+def read(hardware: Hardware, memory: GpudirectMemory, options: GpudirectOptions) -> GpudirectReading | Absent:
+    """One reading; Absent when GPUs or RDMA devices cannot even be listed."""
     gpus = hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
@@ -42,7 +49,7 @@ def read(hardware: Hardware, memory: Memory, options: GpudirectOptions) -> Readi
     due = memory.acs_looked is None or mono - memory.acs_looked >= options.acs_interval
     due = due or not set(bridges) <= set(memory.acs)
     machine = as_str(hardware.host.ask(Question("Machine")).value)
-    return Reading(
+    return GpudirectReading(
         gpus=places,
         nics=nics,
         nodes=nodes,
@@ -59,7 +66,9 @@ def _known(place: Place | Absent, last: Place | None) -> Place | Absent:
     return last if isinstance(place, Absent) and is_lost(place) and last is not None else place
 
 
-def _nics(sysfs: Sysfs, options: GpudirectOptions, memory: Memory) -> Mapping[str, Place | Absent] | Absent:
+def _nics(
+    sysfs: Sysfs, options: GpudirectOptions, memory: GpudirectMemory
+) -> Mapping[str, Place | Absent] | Absent:
     names = rdma_devices(sysfs)
     if isinstance(names, Absent):
         return names
@@ -70,9 +79,11 @@ def _nics(sysfs: Sysfs, options: GpudirectOptions, memory: Memory) -> Mapping[st
     return found
 
 
-def _acs(sysfs: Sysfs, bridges: list[str]) -> Acs:
-    told = {bridge: sysfs.data(f"{DEVICES}/{bridge}/config") for bridge in bridges}
-    return {b: config if isinstance(config, Absent) else acs_redirects(config) for b, config in told.items()}
+def _acs(sysfs: Sysfs, bridges: list[str]) -> AcsBits:
+    configs = {bridge: sysfs.data(f"{DEVICES}/{bridge}/config") for bridge in bridges}
+    return {
+        b: config if isinstance(config, Absent) else acs_redirects(config) for b, config in configs.items()
+    }
 
 
 def _iommu(sysfs: Sysfs, address: str) -> str | Absent:
@@ -82,10 +93,10 @@ def _iommu(sysfs: Sysfs, address: str) -> str | Absent:
     return sysfs.read(f"/sys/kernel/iommu_groups/{group.rpartition('/')[2]}/type")
 
 
-def _software(sysfs: Sysfs) -> Software:
+def _software(sysfs: Sysfs) -> RdmaSoftware:
     conf = _conf(sysfs)
     stack = sysfs.read(STACK)
-    return Software(
+    return RdmaSoftware(
         peermem=_peermem(sysfs),
         module=_module(sysfs.read(DRIVER)),
         kernel=sysfs.read(KERNEL),
@@ -104,11 +115,11 @@ def _verbs(names: Sequence[str] | Absent) -> bool | Absent:
 
 
 def _peermem(sysfs: Sysfs) -> str | Absent:
-    told = {name: sysfs.read(path) for path, name in PEERMEM.items()}
-    loaded = [name for name, version in told.items() if not isinstance(version, Absent)]
+    versions = {name: sysfs.read(path) for path, name in PEERMEM.items()}
+    loaded = [name for name, version in versions.items() if not isinstance(version, Absent)]
     if loaded:
         return loaded[0]
-    barred = [v for v in told.values() if isinstance(v, Absent) and v.why is not Why.MISSING]
+    barred = [v for v in versions.values() if isinstance(v, Absent) and v.why is not Why.MISSING]
     return barred[0] if barred else ""
 
 

@@ -1,0 +1,117 @@
+"""GPUDirect RDMA as values: options, policy, paths from GPUs to NICs, a reading, and what is remembered."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from wirewatch.core.collector import Options
+from wirewatch.core.ncclconf import NcclConf
+from wirewatch.core.pci import Path, Place, path_between
+from wirewatch.core.ports import Gpu
+from wirewatch.core.rates import Streak
+from wirewatch.core.types import Absent
+
+
+@dataclass(frozen=True, slots=True)
+class GpudirectOptions(Options):
+    """`exclude`: patterns of RDMA devices that GPUs do not use; ACS is read every `acs_interval` seconds."""
+
+    interval: float = 60.0
+    exclude: tuple[str, ...] = ()
+    acs_interval: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpudirectPolicy:
+    """`confirm`: polls in a row in which a check fails before that is a finding.
+
+    `judge_iommu`: whether an IOMMU that translates is a finding; some machines need one.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    confirm: int = 2
+    judge_iommu: bool = True
+
+
+GpuPlaces = Sequence[tuple[Gpu, Place | Absent]]
+AcsBits = Mapping[str, Sequence[str] | Absent]
+"""Redirect bits that are set, by the bridge's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaSoftware:
+    """Drivers and settings; `peermem` names the module that is loaded, empty for none."""
+
+    peermem: str | Absent
+    module: str | Absent
+    kernel: str | Absent
+    verbs: bool | Absent
+    stack: str
+    conf: NcclConf | Absent
+    topology_file: bool | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class GpudirectReading:
+    """GPUs and NICs with their places, what lies between them, and the software.
+
+    `iommu`: by PCI address, the type of its group; empty where there is no IOMMU.
+    """
+
+    gpus: tuple[tuple[Gpu, Place | Absent], ...]
+    nics: Mapping[str, Place | Absent]
+    nodes: int | None
+    machine: str
+    acs: AcsBits
+    acs_looked: float
+    iommu: Mapping[str, str | Absent]
+    software: RdmaSoftware
+
+
+@dataclass(frozen=True, slots=True)
+class GpudirectMemory:
+    """`acs` holds what was last known of each bridge, `acs_looked` when, in monotonic seconds.
+
+    `places`: where each GPU and NIC was last seen, by PCI address or device.
+    """
+
+    acs: AcsBits = field(default_factory=dict)
+    acs_looked: float | None = None
+    places: Mapping[str, Place] = field(default_factory=dict)
+    streaks: Mapping[str, Streak] = field(default_factory=dict)
+    evidence: Mapping[str, str] = field(default_factory=dict)
+
+
+NEAR = frozenset({Path.PIX, Path.PXB})
+"""Paths that do not cross the root: NCCL uses GPUDirect over these by default."""
+
+
+def near_pairs(
+    gpus: GpuPlaces, nics: Mapping[str, Place | Absent], nodes: int | None
+) -> tuple[tuple[Place, Place], ...]:
+    """GPU and NIC that talk below the root."""
+    return tuple(
+        (gpu, nic)
+        for _, gpu in gpus
+        for nic in nics.values()
+        if not isinstance(gpu, Absent)
+        and not isinstance(nic, Absent)
+        and path_between(gpu, nic, nodes=nodes) in NEAR
+    )
+
+
+def all_paths(
+    gpus: GpuPlaces, nics: Mapping[str, Place | Absent], nodes: int | None
+) -> Iterator[tuple[Gpu, str, Path | Absent, bool]]:
+    """GPU, NIC, path, and whether it is among the nearest of that GPU."""
+    for gpu, place in gpus:
+        paths = {name: path_between(place, nic, nodes=nodes) for name, nic in nics.items()}
+        best = min((p for p in paths.values() if not isinstance(p, Absent)), default=None)
+        for name, one in paths.items():
+            yield gpu, name, one, not isinstance(one, Absent) and one is best
+
+
+def hidden(gpus: GpuPlaces, nics: Mapping[str, Place | Absent], nodes: int | None) -> bool:
+    """Whether no path is known, as in a virtual machine with a flat PCI bus."""
+    return all(isinstance(one, Absent) for _, _, one, _ in all_paths(gpus, nics, nodes))
