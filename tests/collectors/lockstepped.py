@@ -9,8 +9,13 @@ from typing import Any
 
 from tests.support import EPOCH
 from wirewatch.collectors.lockstep.judge import judge
-from wirewatch.collectors.lockstep.policy import LockstepPolicy
-from wirewatch.collectors.lockstep.values import Memory, Reading, Use, Window
+from wirewatch.collectors.lockstep.model import (
+    GpuUse,
+    GpuWindow,
+    LockstepMemory,
+    LockstepPolicy,
+    LockstepReading,
+)
 from wirewatch.core.pergpu import GpuReading
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Expect, Ok, Why
@@ -23,7 +28,7 @@ OTHERS = ("pipeline", "experts", "checkpoints", "stalls", "bursts")
 NOT_ASKED = Absent(Why.MISSING, "not asked: there is no job to look at")
 LOST = Absent(Why.LOST, "GPU has fallen off the bus")
 
-Row = tuple[Window, ...]
+Row = tuple[GpuWindow, ...]
 """One window of each GPU."""
 
 
@@ -44,9 +49,9 @@ def measured(shape: str, how: str = "healthy", gpu: int | None = None) -> list[R
     return [tuple(window(told) for told in gpus) for gpus in found]
 
 
-def window(told: Mapping[str, float]) -> Window:
+def window(told: Mapping[str, float]) -> GpuWindow:
     math = {unit: told[unit] for unit in ("tensor", "fp64", "fp32", "fp16")}
-    return Window(
+    return GpuWindow(
         SECONDS, told["graphics"], told["sm"], told["dram"], told["received"], told["sent"], math,
         told["clock"],
     )  # fmt: skip
@@ -58,11 +63,11 @@ def processes_of(shape: str, how: str, gpu: int) -> list[list[int]]:
     return [[told["processes"] for told in row["gpus"]] for row in rows]
 
 
-def use(window: Window | Absent, *processes: int) -> Use:
-    return Use(offers=True, mig=False, processes=frozenset(processes), window=window)
+def use(window: GpuWindow | Absent, *processes: int) -> GpuUse:
+    return GpuUse(offers=True, mig=False, processes=frozenset(processes), window=window)
 
 
-def reading(uses: Sequence[Use | Absent]) -> Reading:
+def reading(uses: Sequence[GpuUse | Absent]) -> LockstepReading:
     return tuple(GpuReading(Gpu(i, f"GPU-{i}"), one) for i, one in enumerate(uses))
 
 
@@ -71,7 +76,7 @@ class Story:
 
     def __init__(self, gpus: int = 2, policy: LockstepPolicy | None = None) -> None:
         self.gpus, self.policy = gpus, policy or LockstepPolicy()
-        self.memory = Memory()
+        self.memory = LockstepMemory()
         self.mono = 1000.0
 
     def begin(self) -> "Story":
@@ -89,7 +94,7 @@ class Story:
             self.read([use(one, 100 + i) for i, one in enumerate(row)])
         return self
 
-    def read(self, uses: Sequence[Use | Absent], after: float = EVERY) -> "Story":
+    def read(self, uses: Sequence[GpuUse | Absent], after: float = EVERY) -> "Story":
         """One reading; the next comes `after` so many seconds."""
         ok = Ok(reading(uses), EPOCH + self.mono, self.mono)
         self.memory, findings = judge(self.memory, ok, self.policy, Expect())

@@ -21,11 +21,11 @@ from tests.collectors.lockstepped import (
     use,
 )
 from tests.support import EPOCH
-from wirewatch.collectors.lockstep.values import Memory, Reason, hint_of, last_hint_of
+from wirewatch.collectors.lockstep.model import LockstepMemory, WindowReason, hint_of, last_hint_of
 from wirewatch.core.types import Absent, Why
 
 
-def reasons(story: Story, rows: list[Row]) -> list[Reason]:
+def reasons(story: Story, rows: list[Row]) -> list[WindowReason]:
     told = []
     for row in rows:
         told.append(story.see(row).memory.reason)
@@ -43,7 +43,7 @@ def slow_rows(shape: str, gpu: int) -> list[Row]:
 def test_a_healthy_job_names_nobody_however_long_it_runs(shape: str) -> None:
     story = Story().begin()
     told = reasons(story, measured(shape) * 9)
-    assert set(told) == {Reason.NOBODY}
+    assert set(told) == {WindowReason.NOBODY}
     assert story.hint() is None
     assert story.memory.last_hint is None
 
@@ -82,18 +82,18 @@ def test_a_hint_ends_with_the_first_window_in_which_all_wait_alike(shape: str) -
 
 
 UNEVEN = [
-    *((shape, how, 1, {Reason.UNEVEN}) for shape in LOCKSTEP[:3] for how in ("more", "memory")),
-    ("memory_bound", "more", 1, {Reason.UNEVEN}),
-    ("memory_bound", "memory", 1, {Reason.UNEVEN}),
-    ("pipeline", "healthy", None, {Reason.UNEVEN}),
-    ("experts", "healthy", None, {Reason.UNEVEN}),
-    ("stalls", "healthy", None, {Reason.HOST}),
+    *((shape, how, 1, {WindowReason.UNEVEN}) for shape in LOCKSTEP[:3] for how in ("more", "memory")),
+    ("memory_bound", "more", 1, {WindowReason.UNEVEN}),
+    ("memory_bound", "memory", 1, {WindowReason.UNEVEN}),
+    ("pipeline", "healthy", None, {WindowReason.UNEVEN}),
+    ("experts", "healthy", None, {WindowReason.UNEVEN}),
+    ("stalls", "healthy", None, {WindowReason.HOST}),
 ]
 
 
 @pytest.mark.parametrize(("shape", "how", "gpu", "expected"), UNEVEN)
 def test_a_job_that_is_not_even_names_nobody_and_says_why(
-    shape: str, how: str, gpu: int | None, expected: set[Reason]
+    shape: str, how: str, gpu: int | None, expected: set[WindowReason]
 ) -> None:
     for known in ([], measured(shape) if gpu is not None else []):
         story = Story().begin().see(*known)
@@ -118,9 +118,9 @@ def test_what_is_uneven_is_told_of_the_gpu_and_in_numbers() -> None:
 def test_checkpoints_name_nobody_while_one_writes_and_the_others_wait() -> None:
     story = Story().begin()
     told = reasons(story, measured("checkpoints"))
-    assert told[:3] == [Reason.NOBODY] * 3
-    assert set(told[3:6]) <= {Reason.NO_LOCKSTEP, Reason.HOST}
-    assert told[6:] == [Reason.NOBODY] * 2
+    assert told[:3] == [WindowReason.NOBODY] * 3
+    assert set(told[3:6]) <= {WindowReason.NO_LOCKSTEP, WindowReason.HOST}
+    assert told[6:] == [WindowReason.NOBODY] * 2
     assert story.hint() is None
 
 
@@ -131,7 +131,7 @@ def test_a_gpu_that_somebody_else_uses_too_is_shared_and_named_by_nobody(how: st
     for row in measured("data_parallel", how, gpu) * 2:
         strangers = [[999] if i == gpu else [] for i in range(2)]
         story.read([use(one, 100 + i, *strangers[i]) for i, one in enumerate(row)])
-        assert story.memory.reason is Reason.SHARED
+        assert story.memory.reason is WindowReason.SHARED
         assert story.memory.why == f"a GPU is shared: GPU {gpu}: 2 processes"
     assert story.hint() is None
     # Their job goes on when the stranger has gone, with what was known of it.
@@ -143,7 +143,7 @@ def test_two_processes_on_a_gpu_from_the_start_are_no_job() -> None:
     story = Story()
     for _ in range(9):
         story.read([use(NOT_ASKED, 100), use(NOT_ASKED, 101, 102)])
-        assert story.memory.reason is Reason.SHARED
+        assert story.memory.reason is WindowReason.SHARED
         assert story.memory.job is None
         assert not story.memory.settled
 
@@ -163,16 +163,16 @@ def test_a_job_that_has_just_begun_is_not_looked_at() -> None:
     story = Story()
     row = slow_rows("memory_bound", 0)[1]
     told = [story.see(row).memory.reason for _ in range(8)]
-    assert told[:5] == [Reason.SETTLING] * 5
+    assert told[:5] == [WindowReason.SETTLING] * 5
     # The look that its first window begins with must be one of when it had settled.
-    assert told[5:] == [Reason.NAMED] * 3
+    assert told[5:] == [WindowReason.NAMED] * 3
     assert story.hint() == "0"
 
 
 def test_a_window_that_reaches_to_before_the_job_tells_of_something_else() -> None:
     story = Story().begin()
     row = tuple(replace(one, seconds=20.0) for one in slow_rows("memory_bound", 0)[1])
-    assert story.see(row).memory.reason is Reason.WINDOW
+    assert story.see(row).memory.reason is WindowReason.WINDOW
     assert "reach to before the job" in story.memory.why
     assert story.memory.busy == {}
 
@@ -185,7 +185,7 @@ def test_windows_that_are_not_alike_tell_nothing(seconds: tuple[float, float]) -
     story.mono += 100
     row = slow_rows("memory_bound", 0)[1]
     story.see(tuple(replace(one, seconds=s) for one, s in zip(row, seconds, strict=True)))
-    assert story.memory.reason is Reason.WINDOW
+    assert story.memory.reason is WindowReason.WINDOW
     assert story.memory.busy == {}
 
 
@@ -194,7 +194,7 @@ def test_other_processes_are_another_job_and_nothing_of_the_old_one_is_kept() ->
     assert story.hint() == "1"
     row = slow_rows("data_parallel", 1)[1]
     story.read([use(row[0], 100), use(row[1], 777)])
-    assert story.memory.reason is Reason.SETTLING
+    assert story.memory.reason is WindowReason.SETTLING
     assert story.hint() is None
     assert story.memory.last_hint is not None
     assert story.memory.job is not None
@@ -209,7 +209,7 @@ def test_a_job_that_ends_takes_its_hint_along_but_not_when_it_was() -> None:
     story = Story().begin().see(*measured("sharded")).see(*slow_rows("sharded", 0))
     last = story.memory.last_hint_at
     story.read([use(NOT_ASKED), use(NOT_ASKED)])
-    assert (story.memory.reason, story.hint()) == (Reason.NO_JOB, None)
+    assert (story.memory.reason, story.hint()) == (WindowReason.NO_JOB, None)
     assert story.memory.last_hint_at == last
     assert last is not None
     assert last.mono == story.mono - 2 * EVERY
@@ -219,14 +219,14 @@ def test_one_process_on_one_gpu_is_no_job_that_could_be_compared() -> None:
     story = Story()
     for _ in range(9):
         story.read([use(NOT_ASKED, 100), use(NOT_ASKED)])
-    assert (story.memory.reason, story.memory.job) == (Reason.NO_JOB, None)
+    assert (story.memory.reason, story.memory.job) == (WindowReason.NO_JOB, None)
 
 
 def test_another_gpu_that_gets_a_process_makes_another_job() -> None:
     story = Story().begin().see(*measured("data_parallel"))
     row = measured("data_parallel")[0]
     story.read([use(row[0], 100), use(row[1], 101), use(NOT_ASKED, 500)])
-    assert story.memory.reason is Reason.SETTLING
+    assert story.memory.reason is WindowReason.SETTLING
     assert story.memory.job is not None
     assert set(story.memory.job.processes) == {"GPU-0", "GPU-1", "GPU-2"}
 
@@ -262,7 +262,7 @@ def test_one_reading_that_tells_nothing_neither_confirms_nor_clears(
     row = slow_rows("memory_bound", 0)[1]
     story = Story().begin().see(row, row)
     blind(story, row)
-    assert story.memory.reason in {Reason.UNREAD, Reason.HOST}
+    assert story.memory.reason in {WindowReason.UNREAD, WindowReason.HOST}
     assert story.hint() is None
     assert story.see(row).hint() == "0"
     hint = story.memory.hint
@@ -296,7 +296,7 @@ def test_the_named_gpu_must_be_the_same_in_every_window() -> None:
 def test_any_number_of_gpus(shape: str, gpus: int) -> None:
     story = Story(gpus).begin()
     story.see(*(spread_over(row, gpus) for row in measured(shape)))
-    assert story.memory.reason is Reason.NOBODY
+    assert story.memory.reason is WindowReason.NOBODY
     story.see(*(spread_over(row, gpus, gpus - 1) for row in slow_rows(shape, 1)))
     assert story.hint() == str(gpus - 1)
 
@@ -304,7 +304,7 @@ def test_any_number_of_gpus(shape: str, gpus: int) -> None:
 def test_two_slow_gpus_of_many_are_not_one() -> None:
     row = slow_rows("tensor_parallel", 0)[1]
     story = Story(8).begin().see(*[tuple(row[0] if i < 2 else row[1] for i in range(8))] * 5)
-    assert story.memory.reason is Reason.SCATTERED
+    assert story.memory.reason is WindowReason.SCATTERED
     assert story.memory.why.startswith("the other GPUs differ among themselves: their SMs are busy 72.1% to")
     assert story.hint() is None
 
@@ -312,7 +312,7 @@ def test_two_slow_gpus_of_many_are_not_one() -> None:
 def test_two_jobs_on_one_node_are_not_in_lockstep() -> None:
     one, other = measured("data_parallel")[0], measured("sharded")[0]
     story = Story(4).begin().see((*one, *other))
-    assert story.memory.reason is Reason.NO_LOCKSTEP
+    assert story.memory.reason is WindowReason.NO_LOCKSTEP
     assert "over NVLink" in story.memory.why
 
 
@@ -324,23 +324,23 @@ def test_a_lower_clock_is_more_time_for_the_same_work_and_not_more_work() -> Non
     story = Story().begin().see(healthy, healthy, healthy)
     told = reasons(story, [(throttled, other)] * 6)
     # The clock is the median of three looks.
-    assert told == [Reason.UNEVEN, *[Reason.NAMED] * 5]
+    assert told == [WindowReason.UNEVEN, *[WindowReason.NAMED] * 5]
     assert story.hint() == "0"
 
 
 def test_math_is_not_compared_without_the_clocks() -> None:
     unknown = Absent(Why.TIMEOUT, "the driver timed out")
     row = tuple(replace(one, clock=unknown) for one in slow_rows("memory_bound", 0)[1])
-    assert Story().begin().see(row).memory.reason is Reason.UNREAD
+    assert Story().begin().see(row).memory.reason is WindowReason.UNREAD
     # A job of copies alone has none that would have to be.
     idle = tuple(replace(one, math={}) for one in row)
-    assert Story().begin().see(idle).memory.reason is Reason.NAMED
+    assert Story().begin().see(idle).memory.reason is WindowReason.NAMED
 
 
 def test_the_memory_of_another_component_holds_no_hint() -> None:
     assert hint_of({}) is None
     assert last_hint_of(object()) is None
-    assert Memory().last_hint_at is None
+    assert LockstepMemory().last_hint_at is None
 
 
 def test_no_shape_of_the_measurement_is_left_out_here() -> None:

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collectors.lockstepped import LOCKSTEP, LOST, Row, Story, measured, spread_over, use
-from wirewatch.collectors.lockstep.policy import LockstepPolicy
-from wirewatch.collectors.lockstep.values import Reason, Window
+from wirewatch.collectors.lockstep.model import GpuWindow, LockstepPolicy, WindowReason
 
 SIZES = st.sampled_from([2, 4, 8])
 NOISE = st.floats(0.995, 1.005)
@@ -31,7 +30,7 @@ def jobs(draw: st.DrawFn) -> list[Row]:
     return [noisy(row, draw(st.lists(NOISE, min_size=gpus, max_size=gpus))) for row in rows]
 
 
-def told(rows: list[Row]) -> list[tuple[Reason, str | None]]:
+def told(rows: list[Row]) -> list[tuple[WindowReason, str | None]]:
     story = Story(len(rows[0])).begin()
     said = []
     for row in rows:
@@ -53,7 +52,7 @@ def test_gpus_in_another_order_get_the_same_answer(rows: list[Row], data: st.Dat
 def test_a_faster_machine_gets_the_same_answer(
     rows: list[Row], wires: float, memory: float, clock: float, busy: float
 ) -> None:
-    def faster(one: Window) -> Window:
+    def faster(one: GpuWindow) -> GpuWindow:
         assert isinstance(one.clock, float | int)
         return replace(
             one, received=one.received * wires, sent=one.sent * wires, dram=one.dram / memory,

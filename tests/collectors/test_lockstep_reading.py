@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.collectors.drawn import Gpus, Watched
 from tests.collectors.lockstepped import EVERY, SECONDS, Row, measured
 from wirewatch.collectors.lockstep import COLLECTOR, hint_of
-from wirewatch.collectors.lockstep.reading import BYTES, MATH, METRICS, MIB, RATIOS, SINCE, window_of
-from wirewatch.collectors.lockstep.values import Memory, Reason, Window
+from wirewatch.collectors.lockstep.model import GpuWindow, LockstepMemory, WindowReason
+from wirewatch.collectors.lockstep.read import BYTES, MATH, METRICS, MIB, RATIOS, SINCE, window_of
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Health, Json, Why
 from wirewatch.hw.nvml.codes import absent_code
@@ -36,7 +36,7 @@ class Listening(Gpus):
         return sum(question.call == "GpmSince" for _, question in self.asked)
 
 
-def told(window: Window) -> Json:
+def told(window: GpuWindow) -> Json:
     """A window as NVML tells it: per cent and MiB/s."""
     shares = {RATIOS["graphics"]: window.graphics, RATIOS["sm"]: window.sm, RATIOS["dram"]: window.dram}
     shares |= {number: window.math[unit] for unit, number in MATH.items()}
@@ -67,10 +67,10 @@ class Machine:
             self.set(f"GPU-{i}", str(SINCE), told(window))
             self.set(f"GPU-{i}", CLOCK, window.clock / 1e6)
 
-    def poll(self, times: int = 1) -> Memory:
+    def poll(self, times: int = 1) -> LockstepMemory:
         self.node.poll(times, EVERY)
         memory = self.node.component.memory
-        assert isinstance(memory, Memory)
+        assert isinstance(memory, LockstepMemory)
         assert self.node.component.findings == ()
         return memory
 
@@ -85,7 +85,7 @@ SLOW = measured("memory_bound", "same", 0)[1]
 
 
 def test_an_idle_node_is_watched_without_a_single_sample(machine: Machine) -> None:
-    assert machine.poll(20).reason is Reason.NO_JOB
+    assert machine.poll(20).reason is WindowReason.NO_JOB
     assert machine.gpus.looks() == 0
     assert machine.node.component.health is Health.OK
     assert machine.node.component.samples == ()
@@ -93,19 +93,19 @@ def test_an_idle_node_is_watched_without_a_single_sample(machine: Machine) -> No
 
 def test_a_job_is_looked_at_once_its_processes_have_stayed(machine: Machine) -> None:
     machine.run(HEALTHY)
-    assert machine.poll(4).reason is Reason.SETTLING
+    assert machine.poll(4).reason is WindowReason.SETTLING
     assert machine.node.component.samples == ()
     # 30 s after the first sight it has settled; the next turn is the first look.
-    assert machine.poll().reason is Reason.SETTLING
+    assert machine.poll().reason is WindowReason.SETTLING
     assert machine.gpus.looks() == 0
     for gpu in ("GPU-0", "GPU-1"):
         machine.set(gpu, str(SINCE), absent_code(NOT_FOUND))
-    assert machine.poll().reason is Reason.WINDOW
+    assert machine.poll().reason is WindowReason.WINDOW
     assert machine.gpus.looks() == 2
     assert machine.node.series("straggler_hint") == [0, 0]
     assert machine.node.series("gpu_sm_busy_ratio") == []
     machine.run(HEALTHY)
-    assert machine.poll().reason is Reason.NOBODY
+    assert machine.poll().reason is WindowReason.NOBODY
     assert machine.node.series("gpu_sm_busy_ratio") == pytest.approx([one.sm for one in HEALTHY])
 
 
@@ -151,11 +151,11 @@ def test_a_gpu_that_is_lost_in_between_has_no_series_and_its_job_goes_on(machine
     kept = dict(machine.gpus.table)
     machine.gpus.table |= {key: absent_code(15) for key in kept if key[0] == "GPU-0"}
     memory = machine.poll()
-    assert (memory.reason, hint_of(memory) is not None) == (Reason.UNREAD, True)
+    assert (memory.reason, hint_of(memory) is not None) == (WindowReason.UNREAD, True)
     assert machine.node.series("straggler_hint") == [0]
     assert machine.node.series("gpu_sm_busy_ratio") == []
     machine.gpus.table = kept
-    assert machine.poll().reason is Reason.NAMED
+    assert machine.poll().reason is WindowReason.NAMED
     assert machine.node.series("straggler_hint") == [1, 0]
 
 
@@ -168,8 +168,8 @@ def test_gpus_before_hopper_are_not_applicable_and_that_is_said_once(
         machine.set(gpu, OFFERS, answer)
     machine.run(SLOW)
     memory = machine.poll(9)
-    why = "nothing here that could tell: no GPM: before Hopper, or a driver that does not know it"
-    assert (memory.reason, memory.why) == (Reason.NOT_HERE, why)
+    why = "no GPU here offers what is read: no GPM: before Hopper, or a driver that does not know it"
+    assert (memory.reason, memory.why) == (WindowReason.NOT_HERE, why)
     assert machine.node.component.applicable is False
     assert machine.node.component.health is None
     assert machine.node.component.samples == ()
@@ -183,7 +183,7 @@ def test_a_gpu_that_is_split_is_not_watched(machine: Machine) -> None:
     machine.set("GPU-1", MIG, [1, 1])
     machine.run(SLOW)
     memory = machine.poll(9)
-    assert memory.why == "nothing here that could tell: split by MIG"
+    assert memory.why == "no GPU here offers what is read: split by MIG"
     assert machine.node.component.applicable is False
     assert machine.gpus.looks() == 0
 
@@ -191,7 +191,7 @@ def test_a_gpu_that_is_split_is_not_watched(machine: Machine) -> None:
 def test_whether_a_gpu_offers_it_is_not_known(machine: Machine) -> None:
     for gpu in ("GPU-0", "GPU-1"):
         machine.set(gpu, OFFERS, absent_code(UNKNOWN))
-    assert machine.poll().why == "nothing here that could tell: malformed: unknown error (NVML error 999)"
+    assert machine.poll().why == "no GPU here offers what is read: malformed: unknown error (NVML error 999)"
     assert machine.node.component.applicable is False
     # It is asked again, unlike what is not supported.
     for gpu in ("GPU-0", "GPU-1"):
@@ -207,8 +207,8 @@ def test_a_gpu_without_nvlink_is_told_as_such(machine: Machine) -> None:
         assert isinstance(answer, dict)
         metrics = {k: v for k, v in answer["metrics"].items() if k not in {"60", "61"}}
         machine.set(gpu, str(SINCE), {**answer, "metrics": metrics})
-    assert machine.poll(9).reason is Reason.NOT_HERE
-    assert "GPM does not tell of received here" in machine.node.component.memory.why
+    assert machine.poll(9).reason is WindowReason.NOT_HERE
+    assert "GPM does not report received here" in machine.node.component.memory.why
 
 
 def test_nvml_that_cannot_be_asked_is_a_reading_that_failed(machine: Machine) -> None:
@@ -230,7 +230,7 @@ def test_it_is_off_unless_it_is_switched_on_and_keeps_away_from_nvlink() -> None
 
 def test_a_window_is_in_ratios_and_bytes() -> None:
     read = window_of(told(HEALTHY[0]), HEALTHY[0].clock)
-    assert isinstance(read, Window)
+    assert isinstance(read, GpuWindow)
     assert read.seconds == SECONDS
     assert (read.sm, read.sent, read.clock) == pytest.approx((HEALTHY[0].sm, HEALTHY[0].sent, 1.98e9))
     assert read.math == pytest.approx(HEALTHY[0].math)
@@ -239,7 +239,7 @@ def test_a_window_is_in_ratios_and_bytes() -> None:
 def test_arithmetic_that_a_gpu_does_not_tell_of_is_left_out() -> None:
     metrics = {str(number): 1 for name, number in METRICS.items() if name not in MATH}
     read = window_of({"seconds": 3, "metrics": metrics}, 1e9)
-    assert isinstance(read, Window)
+    assert isinstance(read, GpuWindow)
     assert read.math == {}
     assert read.received == MIB
 
@@ -256,7 +256,7 @@ JSON: st.SearchStrategy[Json] = st.recursive(
 
 @given(JSON)
 def test_any_answer_is_a_window_or_a_reason(answer: Json) -> None:
-    assert isinstance(window_of(answer, 1e9), Window | Absent)
+    assert isinstance(window_of(answer, 1e9), GpuWindow | Absent)
 
 
 @given(JSON, JSON, JSON)

@@ -6,15 +6,15 @@ import pytest
 
 from tests.probes.idle import Idle
 from tests.support import EPOCH
-from wirewatch.collectors.lockstep import COLLECTOR, Hint, Moment
-from wirewatch.collectors.lockstep.values import Memory as Seen
+from wirewatch.collectors.lockstep import COLLECTOR, Hint, HintTime
+from wirewatch.collectors.lockstep.model import LockstepMemory as Seen
 from wirewatch.core.types import Absent, Expect, Ok, Why
 from wirewatch.probes.hinted import Hints
 
 
 def hinted(mono: float) -> Seen:
     none = Absent(Why.MISSING, "too few windows before")
-    moment = Moment(EPOCH + mono, mono)
+    moment = HintTime(EPOCH + mono, mono)
     return Seen(last_hint=Hint("1", "GPU-1", EPOCH, moment, "GPU 1 never waits", 0.93, 0.85, 0.09, none, 3))
 
 

@@ -1,20 +1,19 @@
-"""Following a job from window to window: a hint is what several windows in a row say. Never a finding."""
+"""Judging the windows of a job: several in a row that name the same GPU are a hint. Never a finding."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from wirewatch.collectors.lockstep.compare import Seen, compare, others
-from wirewatch.collectors.lockstep.policy import LockstepPolicy
-from wirewatch.collectors.lockstep.values import (
+from wirewatch.collectors.lockstep.model import (
+    GpuUse,
+    GpuWindow,
     Hint,
-    Job,
-    Memory,
-    Moment,
-    Reading,
-    Reason,
+    HintTime,
+    LockstepJob,
+    LockstepMemory,
+    LockstepPolicy,
+    LockstepReading,
     Suspect,
-    Use,
-    Window,
+    WindowReason,
     goes_on,
 )
 from wirewatch.core.pergpu import is_lost
@@ -22,18 +21,16 @@ from wirewatch.core.ports import Gpu
 from wirewatch.core.robust import high_median, low_median
 from wirewatch.core.types import Absent, Expect, Finding, Ok, Why
 
-TWO, GB = 2, 1e9
-_REASONS = {Why.MISSING: Reason.WINDOW, Why.UNSUPPORTED: Reason.NOT_HERE}
-"""MISSING: the first look at this job has none before it."""
-FEW = Absent(Why.MISSING, "too few windows before")
-
-Uses = Mapping[str, Use | Absent]
-
 
 def judge(
-    memory: Memory, ok: Ok[Reading], policy: LockstepPolicy, _expect: Expect
-) -> tuple[Memory, tuple[Finding, ...]]:
-    uses: Uses = {item.gpu.key: item.value for item in ok.value}
+    memory: LockstepMemory, ok: Ok[LockstepReading], policy: LockstepPolicy, _expect: Expect
+) -> tuple[LockstepMemory, tuple[Finding, ...]]:
+    """What a reading of the GPUs of a job means; pure.
+
+    Returns:
+        The memory with the newest window's result and the hint; there never is a finding.
+    """
+    uses: GpuUses = {item.gpu.key: item.value for item in ok.value}
     known = {key: use.supported for key, use in uses.items() if not isinstance(use, Absent)}
     memory = replace(memory, supported={**memory.supported, **known}, busy={})
     job, idle = _job(memory.job, uses, ok.mono)
@@ -41,37 +38,64 @@ def judge(
         memory = replace(memory, settled=False, suspect=Suspect(), hint=None)
     memory = replace(memory, job=job)
     if job is None:
-        return _told(memory, idle, ok.value), ()
+        return _with_result(memory, idle, ok.value), ()
     if not memory.settled:
         settled = ok.mono - job.since >= policy.settle
-        return _told(replace(memory, settled=settled), Seen(Reason.SETTLING), ok.value), ()
+        return _with_result(
+            replace(memory, settled=settled), WindowResult(WindowReason.SETTLING), ok.value
+        ), ()
     return _follow(memory, job, ok, policy), ()
 
 
-def watches(reading: Reading) -> bool:
-    """Whether there is a GPU here that could tell."""
+def watches(reading: LockstepReading) -> bool:
+    """Whether there is a GPU here that offers what is read."""
     return any(not isinstance(item.value, Absent) and item.value.watched for item in reading)
 
 
-def _job(known: Job | None, uses: Uses, mono: float) -> tuple[Job | None, Seen]:
+_TWO, _GB = 2, 1e9
+_REASONS = {Why.MISSING: WindowReason.WINDOW, Why.UNSUPPORTED: WindowReason.NOT_HERE}
+"""MISSING: the first reading of a job has no window, which begins at the reading before."""
+_FEW = Absent(Why.MISSING, "too few windows before")
+GpuUses = Mapping[str, GpuUse | Absent]
+GpuWindows = Mapping[str, GpuWindow]
+"""By GPU (`Gpu.key`), two at least."""
+_MB = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class WindowResult:
+    """What one window shows; `text` has the numbers that decided, of `gpu` where it is about one.
+
+    `gaps`: how much busier each GPU's SMs were than those of the others; empty unless they can be compared.
+    """
+
+    reason: WindowReason
+    gpu: str = ""
+    text: str = ""
+    gaps: Mapping[str, float] = field(default_factory=dict)
+
+
+def _job(known: LockstepJob | None, uses: GpuUses, mono: float) -> tuple[LockstepJob | None, WindowResult]:
     """The job of before, or a new one: two GPUs or more with one process each; else why there is none."""
     if known is not None and goes_on(known, uses):
-        return known, Seen(Reason.NO_JOB)
+        return known, WindowResult(WindowReason.NO_JOB)
     watched = {key: use for key, use in uses.items() if not isinstance(use, Absent) and use.watched}
     if not watched:
-        return None, Seen(Reason.NOT_HERE, text=_why_not(uses))
+        return None, WindowResult(WindowReason.NOT_HERE, text=_why_not(uses))
     busy = {key: use.processes for key, use in watched.items() if not isinstance(use.processes, Absent)}
     busy = {key: processes for key, processes in busy.items() if processes}
     shared = next((key for key, processes in busy.items() if len(processes) > 1), None)
-    if len(busy) < TWO:
-        return None, Seen(Reason.NO_JOB)
+    if len(busy) < _TWO:
+        return None, WindowResult(WindowReason.NO_JOB)
     if shared is not None:
-        return None, Seen(Reason.SHARED, shared, f"{len(busy[shared])} processes")
-    return Job({key: min(processes) for key, processes in busy.items()}, mono), Seen(Reason.NO_JOB)
+        return None, WindowResult(WindowReason.SHARED, shared, f"{len(busy[shared])} processes")
+    return LockstepJob({key: min(processes) for key, processes in busy.items()}, mono), WindowResult(
+        WindowReason.NO_JOB
+    )
 
 
-def _why_not(uses: Uses) -> str:
-    """Why no GPU here could tell, in words."""
+def _why_not(uses: GpuUses) -> str:
+    """Why no GPU here offers what is read, in words."""
     words: dict[str, str] = {}
     for use in uses.values():
         if isinstance(use, Absent):
@@ -85,49 +109,60 @@ def _why_not(uses: Uses) -> str:
     return "; ".join(words.values()) or "no GPU"
 
 
-def _follow(memory: Memory, job: Job, ok: Ok[Reading], policy: LockstepPolicy) -> Memory:
+def _follow(
+    memory: LockstepMemory, job: LockstepJob, ok: Ok[LockstepReading], policy: LockstepPolicy
+) -> LockstepMemory:
     """One more window of a job that has settled."""
-    uses: Uses = {item.gpu.key: item.value for item in ok.value}
+    """What a reading of the GPUs of a job means; pure.
+
+    Returns:
+        The memory with the newest window's result and the hint; there never is a finding.
+    """
+    uses: GpuUses = {item.gpu.key: item.value for item in ok.value}
     seen, windows = _windows(job, uses, ok.mono, policy)
-    before = references(job, policy)
+    before = _references(job, policy)
     if windows:
         job = _with_clocks(job, windows, policy)
-        seen = compare(windows, _clocks(job), before, policy)
-    if windows and seen.reason is not Reason.WINDOW:
+        seen = _compare(windows, _clocks(job), before, policy)
+    if windows and seen.reason is not WindowReason.WINDOW:
         memory = replace(memory, busy={key: window.sm for key, window in windows.items()})
-    if seen.reason is Reason.NOBODY and len(job.gaps) < policy.most_references:
+    if seen.reason is WindowReason.NOBODY and len(job.gaps) < policy.most_references:
         job = replace(job, gaps=(*job.gaps, seen.gaps))
     suspect = _suspect(memory.suspect, seen, policy)
     memory = replace(memory, job=job, suspect=suspect)
     if suspect.count < policy.confirm:
         memory = replace(memory, hint=None)
-    elif seen.reason is Reason.NAMED:
+    elif seen.reason is WindowReason.NAMED:
         hint = _hint(memory, ok, windows, seen, before)
         memory = replace(memory, hint=hint, last_hint=hint)
-    return _told(memory, seen, ok.value)
+    return _with_result(memory, seen, ok.value)
 
 
-def _windows(job: Job, uses: Uses, mono: float, policy: LockstepPolicy) -> tuple[Seen, dict[str, Window]]:
+def _windows(
+    job: LockstepJob, uses: GpuUses, mono: float, policy: LockstepPolicy
+) -> tuple[WindowResult, dict[str, GpuWindow]]:
     """The windows of all GPUs of a job; none, and why, when one is not good for that."""
-    windows: dict[str, Window] = {}
+    windows: dict[str, GpuWindow] = {}
     for key in job.processes:
         use = uses.get(key, Absent(Why.LOST, "not listed any more"))
         if isinstance(use, Absent):
-            return Seen(Reason.UNREAD, key, str(use)), {}
+            return WindowResult(WindowReason.UNREAD, key, str(use)), {}
         if isinstance(use.processes, Absent):
-            return Seen(Reason.UNREAD, key, str(use.processes)), {}
+            return WindowResult(WindowReason.UNREAD, key, str(use.processes)), {}
         if len(use.processes) > 1:
-            return Seen(Reason.SHARED, key, f"{len(use.processes)} processes"), {}
+            return WindowResult(WindowReason.SHARED, key, f"{len(use.processes)} processes"), {}
         if isinstance(use.window, Absent):
-            return Seen(_REASONS.get(use.window.why, Reason.UNREAD), key, str(use.window)), {}
-        # A look from before this job had settled would tell of what was there before.
+            return WindowResult(_REASONS.get(use.window.why, WindowReason.UNREAD), key, str(use.window)), {}
+        # A window that begins before this job had settled is of what ran there before.
         if use.window.seconds > mono - job.since - policy.settle:
-            return Seen(Reason.WINDOW, key, f"{use.window.seconds:.1f} s reach to before the job"), {}
+            return WindowResult(
+                WindowReason.WINDOW, key, f"{use.window.seconds:.1f} s reach to before the job"
+            ), {}
         windows[key] = use.window
-    return Seen(Reason.NOBODY), windows
+    return WindowResult(WindowReason.NOBODY), windows
 
 
-def _with_clocks(job: Job, windows: Mapping[str, Window], policy: LockstepPolicy) -> Job:
+def _with_clocks(job: LockstepJob, windows: Mapping[str, GpuWindow], policy: LockstepPolicy) -> LockstepJob:
     clocks = dict(job.clocks)
     for key, window in windows.items():
         if not isinstance(window.clock, Absent):
@@ -135,42 +170,46 @@ def _with_clocks(job: Job, windows: Mapping[str, Window], policy: LockstepPolicy
     return replace(job, clocks=clocks)
 
 
-def _clocks(job: Job) -> dict[str, float]:
-    """One look at a clock under a power cap is up to 10 % off now and then."""
+def _clocks(job: LockstepJob) -> dict[str, float]:
+    """The median of the last clocks: a single reading under a power cap is up to 10 % off now and then."""
     return {key: low_median(clocks) for key, clocks in job.clocks.items()}
 
 
-def references(job: Job, policy: LockstepPolicy) -> dict[str, float]:
+def _references(job: LockstepJob, policy: LockstepPolicy) -> dict[str, float]:
     """How much busier than the others each GPU was in the first windows; empty while there are too few."""
     if len(job.gaps) < policy.references:
         return {}
     return {key: high_median(gaps[key] for gaps in job.gaps) for key in job.processes}
 
 
-def _suspect(known: Suspect, seen: Seen, policy: LockstepPolicy) -> Suspect:
-    """A window that tells nothing neither confirms nor clears; several in a row clear."""
-    if seen.reason is Reason.NAMED:
+def _suspect(known: Suspect, seen: WindowResult, policy: LockstepPolicy) -> Suspect:
+    """A window without a result neither confirms nor clears; several in a row clear."""
+    if seen.reason is WindowReason.NAMED:
         return Suspect(seen.gpu, known.count + 1 if known.gpu == seen.gpu else 1)
-    if seen.reason is Reason.NOBODY or known.misses + 1 >= policy.misses:
+    if seen.reason is WindowReason.NOBODY or known.misses + 1 >= policy.misses:
         return Suspect()
     return replace(known, misses=known.misses + 1)
 
 
 def _hint(
-    memory: Memory, ok: Ok[Reading], windows: Mapping[str, Window], seen: Seen, before: Mapping[str, float]
+    memory: LockstepMemory,
+    ok: Ok[LockstepReading],
+    windows: Mapping[str, GpuWindow],
+    seen: WindowResult,
+    before: Mapping[str, float],
 ) -> Hint:
-    gpu, now = _gpu(ok.value, seen.gpu), Moment(ok.at, ok.mono)
+    gpu, now = _gpu(ok.value, seen.gpu), HintTime(ok.at, ok.mono)
     old = memory.hint if memory.hint is not None and memory.hint.uuid == gpu.uuid else None
-    own, rest = windows[seen.gpu], others({key: w.sm for key, w in windows.items()}, seen.gpu)
-    reference = before.get(seen.gpu, FEW)
-    told = reference.detail if isinstance(reference, Absent) else f"{reference:+.1%} in its first windows"
-    sent = low_median(others({key: w.sent for key, w in windows.items()}, seen.gpu))
-    dram = low_median(others({key: w.dram for key, w in windows.items()}, seen.gpu))
+    own, rest = windows[seen.gpu], _others({key: w.sm for key, w in windows.items()}, seen.gpu)
+    reference = before.get(seen.gpu, _FEW)
+    usual = reference.detail if isinstance(reference, Absent) else f"{reference:+.1%} in its first windows"
+    sent = low_median(_others({key: w.sent for key, w in windows.items()}, seen.gpu))
+    dram = low_median(_others({key: w.dram for key, w in windows.items()}, seen.gpu))
     count = memory.suspect.count
     text = (
         f"GPU {gpu.index} never waits: SM busy {own.sm:.1%} against {high_median(rest):.1%} of the others, "
-        f"gap {seen.gaps[seen.gpu]:+.1%} ({told}); use of memory {own.dram:.1%} against {dram:.1%}, "
-        f"NVLink {own.sent / GB:.2f} against {sent / GB:.2f} GB/s; {count} windows, the last of "
+        f"gap {seen.gaps[seen.gpu]:+.1%} ({usual}); use of memory {own.dram:.1%} against {dram:.1%}, "
+        f"NVLink {own.sent / _GB:.2f} against {sent / _GB:.2f} GB/s; {count} windows, the last of "
         f"{own.seconds:.1f} s"
     )
     return Hint(
@@ -179,13 +218,104 @@ def _hint(
     )  # fmt: skip
 
 
-def _told(memory: Memory, seen: Seen, reading: Reading) -> Memory:
-    """The memory with the newest window's word on it."""
+def _compare(
+    windows: GpuWindows, clocks: Mapping[str, float], references: Mapping[str, float], policy: LockstepPolicy
+) -> WindowResult:
+    """Judge one window.
+
+    `clocks` are of each GPU in Hz, those that are known; `references` what `gaps` was for each GPU in the
+    first windows of the job, empty when that is not known.
+    """
+    for doubt in (_unlike_windows, _no_lockstep, _host):
+        if seen := doubt(windows, policy):
+            return seen
+    return _uneven(windows, clocks, policy) or _busiest(windows, references, policy)
+
+
+def _unlike_windows(windows: GpuWindows, policy: LockstepPolicy) -> WindowResult | None:
+    seconds = [w.seconds for w in windows.values()]
+    low, high = min(seconds), max(seconds)
+    if policy.shortest <= low and high <= policy.longest and high - low <= policy.together:
+        return None
+    return WindowResult(WindowReason.WINDOW, text=f"windows of {low:.1f} to {high:.1f} s")
+
+
+def _no_lockstep(windows: GpuWindows, policy: LockstepPolicy) -> WindowResult | None:
+    for name, bytes_ in (
+        ("received", [w.received for w in windows.values()]),
+        ("sent", [w.sent for w in windows.values()]),
+    ):
+        low, high = min(bytes_), max(bytes_)
+        if low < policy.least_bytes or high - low > policy.same_bytes * high:
+            return WindowResult(
+                WindowReason.NO_LOCKSTEP, text=f"{low / _MB:.0f} to {high / _MB:.0f} MB/s {name} over NVLink"
+            )
+    return None
+
+
+def _host(windows: GpuWindows, policy: LockstepPolicy) -> WindowResult | None:
+    shares = {key: w.graphics for key, w in windows.items()}
+    idlest = min(shares, key=lambda key: shares[key])
+    if max(shares.values()) - shares[idlest] <= policy.same_time:
+        return None
+    text = f"something runs there {shares[idlest]:.0%} of the time, elsewhere {max(shares.values()):.0%}"
+    return WindowResult(WindowReason.HOST, idlest, text)
+
+
+def _uneven(windows: GpuWindows, clocks: Mapping[str, float], policy: LockstepPolicy) -> WindowResult | None:
+    for name, amounts, tolerance in _work(windows, clocks, policy):
+        if len(amounts) < len(windows):
+            return WindowResult(WindowReason.UNREAD, text=f"{name} cannot be compared without every clock")
+        for key, amount in amounts.items():
+            usual = low_median(_others(amounts, key))
+            if abs(amount - usual) > tolerance * usual:
+                part = f"{amount / usual - 1:+.0%} against" if usual else "more than none on"
+                return WindowResult(WindowReason.UNEVEN, key, f"{name} is {part} the others")
+    return None
+
+
+def _work(
+    windows: GpuWindows, clocks: Mapping[str, float], policy: LockstepPolicy
+) -> Iterator[tuple[str, dict[str, float], float]]:
+    """How much of each kind of work every GPU did, and how far it may be from that of the others."""
+    yield "use of memory", {key: w.dram for key, w in windows.items()}, policy.same_memory
+    for unit in sorted({unit for w in windows.values() for unit in w.math}):
+        shares = {key: w.math.get(unit, 0.0) for key, w in windows.items()}
+        if max(shares.values()) > policy.math_from:
+            # A share of cycles: a GPU with a lower clock is busy for longer with the same work.
+            done = {key: share * clocks[key] for key, share in shares.items() if key in clocks}
+            yield f"{unit} work", done, policy.same_math
+
+
+def _busiest(windows: GpuWindows, references: Mapping[str, float], policy: LockstepPolicy) -> WindowResult:
+    busy = {key: w.sm for key, w in windows.items()}
+    usual = {key: high_median(_others(busy, key)) for key in busy}
+    gaps = {key: busy[key] / usual[key] - 1 if usual[key] > 0 else 0.0 for key in busy}
+    first = max(gaps, key=lambda key: gaps[key])
+    rest = _others(busy, first)
+    if max(rest) - min(rest) > policy.same_others * max(rest):
+        return WindowResult(
+            WindowReason.SCATTERED, text=f"their SMs are busy {min(rest):.1%} to {max(rest):.1%}"
+        )
+    gap, before = gaps[first], references.get(first)
+    text = f"SM busy {busy[first]:.1%} against {usual[first]:.1%}"
+    shifted = before is not None and gap >= policy.least_gap and gap - before >= policy.shift
+    return WindowResult(
+        WindowReason.NAMED if gap >= policy.gap or shifted else WindowReason.NOBODY, first, text, gaps
+    )
+
+
+def _others(values: Mapping[str, float], key: str) -> list[float]:
+    return [value for other, value in values.items() if other != key]
+
+
+def _with_result(memory: LockstepMemory, seen: WindowResult, reading: LockstepReading) -> LockstepMemory:
+    """The memory with the newest window's result, and why, in words."""
     who = f"GPU {_gpu(reading, seen.gpu).index}: " if seen.gpu else ""
     return replace(
         memory, reason=seen.reason, why=": ".join(p for p in (seen.reason.value, who + seen.text) if p)
     )
 
 
-def _gpu(reading: Reading, key: str) -> Gpu:
+def _gpu(reading: LockstepReading, key: str) -> Gpu:
     return next((item.gpu for item in reading if item.gpu.key == key), Gpu(-1, key))

@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from wirewatch.collectors.lockstep.values import LockstepOptions, Memory, Reading, Use, Window, goes_on
+from wirewatch.collectors.lockstep.model import (
+    GpuUse,
+    GpuWindow,
+    LockstepMemory,
+    LockstepOptions,
+    LockstepReading,
+    goes_on,
+)
 from wirewatch.core.asking import Supported, as_float, as_int, ask_gpu, member
 from wirewatch.core.pergpu import GpuReading, read_gpus
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
@@ -24,7 +31,8 @@ NO_JOB = Absent(Why.MISSING, "not asked: there is no job to look at")
 MIB = 1 << 20
 
 
-def read(hardware: Hardware, memory: Memory, _options: LockstepOptions) -> Reading | Absent:
+def read(hardware: Hardware, memory: LockstepMemory, _options: LockstepOptions) -> LockstepReading | Absent:
+    """One reading of every GPU; with a window only of those of a job that has settled."""
     nvml = hardware.nvml
     reading = read_gpus(nvml, lambda gpu: _use(nvml, gpu, memory.supported.get(gpu.key, Supported())))
     job = memory.job
@@ -36,42 +44,13 @@ def read(hardware: Hardware, memory: Memory, _options: LockstepOptions) -> Readi
     return tuple(_looked_at(nvml, item) if item.gpu.key in job.processes else item for item in reading)
 
 
-def _use(nvml: Nvml, gpu: Gpu, known: Supported) -> Use | Absent:
-    asked = ask_gpu(nvml, gpu.key, (PROCESSES, MIG), known, (OFFERS,))
-    if isinstance(asked, Absent):
-        return asked
-    mode, offers = asked.json(MIG), asked.json(OFFERS)
-    mig = isinstance(mode, list | tuple) and bool(mode) and mode[0] == 1
-    if not isinstance(offers, bool | Absent):
-        offers = Absent(Why.MALFORMED, f"neither yes nor no: {offers!r}")
-    return Use(offers, mig, _processes(asked.json(PROCESSES)), NO_JOB, asked.supported)
+def window_of(answer: Json | Absent, clock: float | Absent) -> GpuWindow | Absent:
+    """A window out of NVML's answer since the reading before; `clock` in Hz.
 
-
-def _processes(told: Json | Absent) -> frozenset[int] | Absent:
-    if isinstance(told, Absent):
-        return told
-    if not isinstance(told, list | tuple):
-        return Absent(Why.MALFORMED, f"not a list of processes: {told!r}")
-    found = [as_int(member(one, "pid")) for one in told]
-    odd = next((pid for pid in found if isinstance(pid, Absent)), None)
-    return odd or frozenset(pid for pid in found if not isinstance(pid, Absent))
-
-
-def _looked_at(nvml: Nvml, item: GpuReading[Use]) -> GpuReading[Use]:
-    use = item.value
-    if isinstance(use, Absent):
-        return item
-    asked = ask_gpu(nvml, item.gpu.key, (SINCE, CLOCK), use.supported)
-    if isinstance(asked, Absent):
-        return GpuReading(item.gpu, replace(use, window=asked))
-    clock = asked.number(CLOCK)
-    window = window_of(asked.json(SINCE), clock if isinstance(clock, Absent) else clock * 1e6)
-    return GpuReading(item.gpu, replace(use, window=window, supported=asked.supported))
-
-
-def window_of(told: Json | Absent, clock: float | Absent) -> Window | Absent:
-    """A window out of what the GPU told since the look before; `clock` in Hz."""
-    seconds, metrics = as_float(member(told, "seconds")), member(told, "metrics")
+    Returns:
+        Absent where a number that every GPU with GPM has is missing; arithmetic units may be.
+    """
+    seconds, metrics = as_float(member(answer, "seconds")), member(answer, "metrics")
     if isinstance(seconds, Absent):
         return seconds
     if isinstance(metrics, Absent):
@@ -82,6 +61,39 @@ def window_of(told: Json | Absent, clock: float | Absent) -> Window | Absent:
         if not isinstance(value, Absent):
             values[name] = value * (MIB if name in BYTES else 0.01)
         elif name not in MATH:
-            return Absent(Why.UNSUPPORTED, f"GPM does not tell of {name} here")
+            return Absent(Why.UNSUPPORTED, f"GPM does not report {name} here")
     math = {name: values.pop(name) for name in MATH if name in values}
-    return Window(seconds, math=math, clock=clock, **values)
+    return GpuWindow(seconds, math=math, clock=clock, **values)
+
+
+def _use(nvml: Nvml, gpu: Gpu, known: Supported) -> GpuUse | Absent:
+    asked = ask_gpu(nvml, gpu.key, (PROCESSES, MIG), known, (OFFERS,))
+    if isinstance(asked, Absent):
+        return asked
+    mode, offers = asked.json(MIG), asked.json(OFFERS)
+    mig = isinstance(mode, list | tuple) and bool(mode) and mode[0] == 1
+    if not isinstance(offers, bool | Absent):
+        offers = Absent(Why.MALFORMED, f"neither yes nor no: {offers!r}")
+    return GpuUse(offers, mig, _processes(asked.json(PROCESSES)), NO_JOB, asked.supported)
+
+
+def _processes(answer: Json | Absent) -> frozenset[int] | Absent:
+    if isinstance(answer, Absent):
+        return answer
+    if not isinstance(answer, list | tuple):
+        return Absent(Why.MALFORMED, f"not a list of processes: {answer!r}")
+    found = [as_int(member(one, "pid")) for one in answer]
+    odd = next((pid for pid in found if isinstance(pid, Absent)), None)
+    return odd or frozenset(pid for pid in found if not isinstance(pid, Absent))
+
+
+def _looked_at(nvml: Nvml, item: GpuReading[GpuUse]) -> GpuReading[GpuUse]:
+    use = item.value
+    if isinstance(use, Absent):
+        return item
+    asked = ask_gpu(nvml, item.gpu.key, (SINCE, CLOCK), use.supported)
+    if isinstance(asked, Absent):
+        return GpuReading(item.gpu, replace(use, window=asked))
+    clock = asked.number(CLOCK)
+    window = window_of(asked.json(SINCE), clock if isinstance(clock, Absent) else clock * 1e6)
+    return GpuReading(item.gpu, replace(use, window=window, supported=asked.supported))

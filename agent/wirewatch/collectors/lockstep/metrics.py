@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from wirewatch.collectors.lockstep.values import Memory, Reading
+from wirewatch.collectors.lockstep.model import LockstepMemory, LockstepReading
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 
 GPU = ("gpu", "uuid")
-
 HINT = Metric(
     "straggler_hint",
     Kind.GAUGE,
@@ -23,7 +22,8 @@ BUSY = Metric(
 METRICS = (HINT, BUSY)
 
 
-def samples(reading: Reading, memory: Memory) -> Iterable[Sample]:
+def samples(reading: LockstepReading, memory: LockstepMemory) -> Iterable[Sample]:
+    """The series of the GPUs of the job that is watched; none while there is no such job."""
     if memory.job is None or not memory.settled:
         return
     for item in reading:

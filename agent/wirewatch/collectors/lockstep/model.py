@@ -1,0 +1,245 @@
+"""A job in lockstep as values: options, policy, a reading of its GPUs, and what is remembered of it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar, NamedTuple
+
+from wirewatch.core.asking import Supported
+from wirewatch.core.collector import Options
+from wirewatch.core.pergpu import GpuReading
+from wirewatch.core.types import Absent
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepOptions(Options):
+    """How it runs; off unless it is switched on. `interval` is the length of a window; both in seconds."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    enabled: bool = False
+    interval: float = 7.5
+    deadline: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepPolicy:
+    """What a window must be like, and how far one GPU must stand out. Ratios are of 0 to 1.
+
+    `settle`: seconds for which a job's processes must have been the same before it is judged. A window is
+    `shortest` to `longest` seconds long, on all GPUs within `together`.
+    `same_bytes`: how far the GPUs' NVLink bytes may be from each other, and `least_bytes` a second of them.
+    `same_time`: the same for the time in which anything runs on a GPU. `same_memory` and `same_math`: how far
+    a GPU's use of its memory and its arithmetic may be from that of the others; arithmetic counts from
+    `math_from` on, times the median of the last `clocks` clocks.
+    `same_others`: how far the others may be from each other in how busy their SMs are.
+    `gap`: how much busier than the others' a GPU's SMs must be; or `least_gap`, and `shift` more than in the
+    first windows of the same job, of which there must be `references` and are `most_references` at most.
+    `confirm`: windows in a row that must name the same GPU; `misses` in a row without a result end it.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    settle: float = 30.0
+    shortest: float = 2.0
+    longest: float = 60.0
+    together: float = 0.5
+    same_bytes: float = 0.05
+    least_bytes: float = 100e6
+    same_time: float = 0.03
+    same_memory: float = 0.06
+    same_math: float = 0.10
+    math_from: float = 0.10
+    clocks: int = 3
+    same_others: float = 0.04
+    gap: float = 0.08
+    least_gap: float = 0.03
+    shift: float = 0.04
+    references: int = 3
+    most_references: int = 20
+    confirm: int = 3
+    misses: int = 2
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        seconds = {
+            "settle": self.settle, "shortest": self.shortest, "longest": self.longest,
+            "together": self.together, "least_bytes": self.least_bytes,
+        }  # fmt: skip
+        ratios = {
+            "same_bytes": self.same_bytes, "same_time": self.same_time, "same_memory": self.same_memory,
+            "same_math": self.same_math, "math_from": self.math_from, "same_others": self.same_others,
+            "gap": self.gap, "least_gap": self.least_gap, "shift": self.shift,
+        }  # fmt: skip
+        counts = {
+            "clocks": self.clocks, "references": self.references, "confirm": self.confirm,
+            "misses": self.misses,
+        }  # fmt: skip
+        checks = (
+            ([n for n, v in seconds.items() if not 0 <= v < math.inf], "must not be below 0"),
+            ([n for n, v in ratios.items() if not 0 < v <= 1], "must be above 0 and at most 1"),
+            ([n for n, v in counts.items() if v < 1], "must be above 0"),
+            ([] if self.shortest <= self.longest else ["longest"], "must not be below shortest"),
+            (
+                [] if self.references <= self.most_references else ["most_references"],
+                "must not be below references",
+            ),
+        )
+        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWindow:
+    """What one GPU did between two readings, `seconds` apart.
+
+    `graphics` is the share of that time in which anything ran, `sm` that of the SMs' time in which they had
+    work, `dram` the used share of the memory's bandwidth; `received` and `sent` NVLink bytes per second of
+    all links; `math` the busy shares of the arithmetic units that the GPU reports; `clock` of the SMs, in
+    Hz, at the end.
+    """
+
+    seconds: float
+    graphics: float
+    sm: float
+    dram: float
+    received: float
+    sent: float
+    math: Mapping[str, float] = field(default_factory=dict)
+    clock: float | Absent = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """One GPU now: whether it offers GPM, whether it is split by MIG, the processes that compute on it.
+
+    `window` is Absent while there is no job to judge.
+    """
+
+    offers: bool | Absent
+    mig: bool
+    processes: frozenset[int] | Absent
+    window: GpuWindow | Absent
+    supported: Supported = field(default_factory=Supported)
+
+    @property
+    def watched(self) -> bool:
+        return self.offers is True and not self.mig
+
+
+LockstepReading = tuple[GpuReading[GpuUse], ...]
+
+
+class WindowReason(Enum):
+    """What one window shows, and if nothing, why."""
+
+    NAMED = "one GPU never waits"
+    NOBODY = "all wait alike"
+    NOT_HERE = "no GPU here offers what is read"
+    NO_JOB = "no job on several GPUs"
+    SHARED = "a GPU is shared"
+    SETTLING = "the job has just begun"
+    UNREAD = "a GPU could not be read"
+    WINDOW = "no good window"
+    NO_LOCKSTEP = "the GPUs do not run in lockstep"
+    HOST = "the host keeps a GPU waiting"
+    UNEVEN = "the work is uneven"
+    SCATTERED = "the other GPUs differ among themselves"
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepJob:
+    """Processes by GPU (`Gpu.key`), one each, first seen at `since` (monotonic seconds).
+
+    `gaps`: of each reference window, how much busier each GPU was than the others. `clocks`: of each GPU,
+    the last ones, in Hz.
+    """
+
+    processes: Mapping[str, int]
+    since: float
+    gaps: tuple[Mapping[str, float], ...] = ()
+    clocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """The GPU that so many windows in a row have named, and how many in a row since had no result."""
+
+    gpu: str = ""
+    count: int = 0
+    misses: int = 0
+
+
+class HintTime(NamedTuple):
+    """Unix and monotonic seconds."""
+
+    at: float
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A GPU (`gpu` its index) that never waits, since when (Unix seconds), and what shows it, in words.
+
+    `last`: when a window last named it. `sm` and `others`: how busy its SMs were then, and the others'.
+    `gap` is their relation less 1, `reference` what it was in the first windows of the job, Absent when there
+    were too few. `windows` named it so far.
+    """
+
+    gpu: str
+    uuid: str
+    since: float
+    last: HintTime
+    text: str
+    sm: float
+    others: float
+    gap: float
+    reference: float | Absent
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class LockstepMemory:
+    """What a window leaves for the next one.
+
+    `settled`: the job is judged from now on. `reason` and `why`, in words, are the newest window's. `busy`:
+    the SMs' busy share by GPU, of that window alone. `last_hint` stays when the hint is over.
+    """
+
+    supported: Mapping[str, Supported] = field(default_factory=dict)
+    job: LockstepJob | None = None
+    settled: bool = False
+    suspect: Suspect = Suspect()
+    reason: WindowReason = WindowReason.NO_JOB
+    why: str = ""
+    busy: Mapping[str, float] = field(default_factory=dict)
+    hint: Hint | None = None
+    last_hint: Hint | None = None
+
+    @property
+    def last_hint_at(self) -> HintTime | None:
+        """When a window last confirmed a hint, also one that is over."""
+        return None if self.last_hint is None else self.last_hint.last
+
+
+def hint_of(memory: object) -> Hint | None:
+    """The hint that a component's memory holds now; None for the memory of any other."""
+    return memory.hint if isinstance(memory, LockstepMemory) else None
+
+
+def last_hint_of(memory: object) -> Hint | None:
+    """The newest hint, also one that is over; None for the memory of any other component."""
+    return memory.last_hint if isinstance(memory, LockstepMemory) else None
+
+
+def goes_on(job: LockstepJob, uses: Mapping[str, GpuUse | Absent]) -> bool:
+    """Whether these are still the GPUs and processes of a job; a GPU that cannot be read proves nothing."""
+    for key, use in uses.items():
+        if isinstance(use, Absent) or isinstance(use.processes, Absent):
+            continue
+        if key in job.processes:
+            if job.processes[key] not in use.processes:
+                return False
+        elif use.watched and use.processes:
+            return False
+    return True
