@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import Node
-from wirewatch.collectors.gpu.judge import THROTTLE_ACTIONS
+from wirewatch.collectors.gpu import THROTTLE_ACTIONS
 from wirewatch.core.bits import CLOCK_REASONS
 from wirewatch.core.types import Health
 

@@ -18,7 +18,7 @@ from wirewatch.cli import cli
 from wirewatch.collectors.gpudirect.judge import ACTIONS
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
-from wirewatch.collectors.xid.judge import OTHER_ACTIONS
+from wirewatch.collectors.xid import OTHER_ACTIONS
 from wirewatch.core.bits import fabric_troubles
 from wirewatch.core.component import BLIND_ACTION
 from wirewatch.core.types import Expect, Health

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from wirewatch.collectors.gpu.samples import RECOVERY
+from wirewatch.collectors.gpu import RECOVERY
 from wirewatch.collectors.gpudirect.metrics import CHECK
 from wirewatch.collectors.infiniband.metrics import STATE
 from wirewatch.collectors.inventory import GPU_INFO, NODE
 from wirewatch.collectors.nvlink.metrics import LINKS
-from wirewatch.collectors.pcie.samples import WIDTH
-from wirewatch.collectors.xid.samples import LAST, SOURCE
+from wirewatch.collectors.pcie import WIDTH
+from wirewatch.collectors.xid import LAST, SOURCE
 from wirewatch.core.component import Component, NodeState, Step, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
 from wirewatch.daemon.latches import load, save

@@ -1,0 +1,441 @@
+"""The GPU itself: clock event reasons, memory errors, recovery action, temperature, power, use."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from wirewatch.core import xids
+from wirewatch.core.asking import Asked, Supported, as_int, as_ints, ask_gpu, member
+from wirewatch.core.bits import CLOCK_REASONS, RECOVERY_ACTIONS
+from wirewatch.core.collector import Collector, Options
+from wirewatch.core.pergpu import (
+    GpuMemory,
+    GpuReading,
+    Memories,
+    filled,
+    fold_gpus,
+    is_lost,
+    read_gpus,
+    remembered,
+    subject,
+    unread,
+)
+from wirewatch.core.ports import Gpu, Hardware, Question
+from wirewatch.core.rates import Streak, Window
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
+
+GPU = ("gpu", "uuid")
+REASON = Metric(
+    "clocks_event_active", Kind.GAUGE, (*GPU, "reason"), "1 while this reason holds the GPU's clocks down."
+)
+REASON_SECONDS = Metric(
+    "clocks_event_seconds_total",
+    Kind.COUNTER,
+    (*GPU, "reason"),
+    "Time that this reason held the GPU's clocks down, since the driver was loaded.",
+)
+TEMPERATURE = Metric("gpu_temperature_celsius", Kind.GAUGE, (*GPU, "sensor"), "Temperature of the GPU.")
+POWER = Metric("gpu_power_watts", Kind.GAUGE, GPU, "Power draw of the GPU, averaged by the driver.")
+UTILIZATION = Metric(
+    "gpu_utilization_ratio",
+    Kind.GAUGE,
+    GPU,
+    "Share of time in which some kernel ran; reads 1 in a job that waits for one slow GPU.",
+)
+PROCESSES = Metric("gpu_compute_processes", Kind.GAUGE, GPU, "Processes with a compute context on the GPU.")
+RECOVERY = Metric(
+    "gpu_recovery_action",
+    Kind.GAUGE,
+    (*GPU, "action"),
+    "1 for the action that the driver asks for; `none` when all is well.",
+    "every action but none",
+)
+ECC = Metric(
+    "ecc_errors_total",
+    Kind.COUNTER,
+    (*GPU, "kind", "location"),
+    "Memory errors since the driver was loaded.",
+    "values other than 0",
+)
+ECC_LIFETIME = Metric(
+    "ecc_errors_lifetime", Kind.GAUGE, (*GPU, "kind", "location"), "Memory errors in the life of the GPU."
+)
+PENDING = Metric("row_remap_pending", Kind.GAUGE, GPU, "1 when a row remapping waits for a reset.")
+FAILED = Metric("row_remap_failed", Kind.GAUGE, GPU, "1 when a row remapping has failed.")
+REMAPPED = Metric("rows_remapped", Kind.GAUGE, (*GPU, "kind"), "Memory rows remapped in the life of the GPU.")
+METRICS = (
+    REASON, REASON_SECONDS, TEMPERATURE, POWER, UTILIZATION, PROCESSES, RECOVERY, ECC, ECC_LIFETIME, PENDING,
+    FAILED, REMAPPED,
+)  # fmt: skip
+THROTTLE = "gpu.throttle"
+ECC_UNCORRECTED = "gpu.ecc_uncorrected"
+ROW_REMAP_FAILED = "gpu.row_remap_failed"
+ROW_REMAP_PENDING = "gpu.row_remap_pending"
+RECOVERY_ACTION = "gpu.recovery_action"
+"""The rules."""
+
+THROTTLE_ACTIONS: Mapping[str, str] = {
+    "hw_thermal_slowdown": "check fans, airflow and inlet temperature; reseat the heat sink if one GPU only",
+    "hw_power_brake": "check power supplies and rack power; the board is told from outside to slow down",
+    "hw_slowdown": "check cooling and power of this node; see the other clock event reasons",
+    "sw_thermal_slowdown": "check airflow and inlet temperature; the driver slows down to stay in limits",
+}
+"""Reasons that are faults. Idle, power cap, application clocks and sync boost are normal work."""
+RECOVERY_HEALTH: Mapping[str, Health] = {"recover_imex_domain": Health.DEGRADED}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPolicy:
+    """`confirm`: polls in a row before a fault is believed; `throttled_ratio` of the time between polls."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    confirm: int = 3
+    throttled_ratio: float = 0.1
+    uncorrected_window: float = 86400.0
+
+
+EccKey = tuple[str, str]
+"""Kind and location; location `all` where the GPU counts all its memories together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remapped:
+    """Rows remapped after memory errors, Ampere and later."""
+
+    corrected: int
+    uncorrected: int
+    pending: bool
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """One GPU; seconds, watts, degrees Celsius, ratios of 0 to 1."""
+
+    reasons: int | Absent
+    supported_reasons: int | Absent
+    reason_seconds: Mapping[str, float]
+    temperatures: Mapping[str, int | Absent]
+    power: float | Absent
+    recovery_action: int | Absent
+    ecc_volatile: Mapping[EccKey, int | Absent]
+    ecc_lifetime: Mapping[EccKey, int | Absent]
+    remapped: Remapped | Absent
+    utilization: float | Absent
+    processes: int | Absent
+    supported: Supported
+
+
+GpuStateReading = tuple[GpuReading[GpuState], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStateMemory:
+    """What a poll leaves for the next one; `last` holds what was last known of each value."""
+
+    supported: Supported = field(default_factory=Supported)
+    last: GpuState | None = None
+    streaks: Mapping[str, Streak] = field(default_factory=dict)
+    uncorrected: Mapping[EccKey, Window] = field(default_factory=dict)
+    reason_seconds: Mapping[str, float] = field(default_factory=dict)
+    mono: float = 0.0
+
+
+def read(
+    hardware: Hardware, memories: Memories[GpuStateMemory], _options: Options
+) -> GpuStateReading | Absent:
+    """One reading of every GPU; Absent when the GPUs cannot even be enumerated."""
+    return read_gpus(hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, _START)))
+
+
+def samples(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> Iterable[Sample]:
+    """The series of every GPU that was read; none for what it does not support."""
+    for item in reading:
+        if not isinstance(item.value, Absent):
+            yield from _gpu_samples(item.value, (str(item.gpu.index), item.gpu.uuid))
+
+
+def judge(
+    memories: Memories[GpuStateMemory], ok: Ok[GpuStateReading], policy: GpuPolicy, _expect: Expect
+) -> tuple[dict[str, GpuMemory[GpuStateMemory]], tuple[Finding, ...]]:
+    """What a reading of every GPU means; pure.
+
+    Returns:
+        The memory of each GPU by its key, and all that is wrong now.
+    """
+
+    def one(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> tuple[GpuStateMemory, tuple[Finding, ...]]:
+        known = filled(value, memory.last, "reasons", "recovery_action", "remapped")
+        new = replace(_remember(memory, value, known, policy, ok.mono), last=known)
+        findings = (
+            *_throttle_findings(new, gpu, known, policy),
+            *_memory_findings(new, gpu, known),
+            *_recovery_findings(new, gpu, known),
+        )
+        return new, (*findings, *unread("gpu", gpu, _essential(value)))
+
+    return fold_gpus("gpu", memories, ok.value, _START, one)
+
+
+COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPolicy] = Collector(
+    name="gpu",
+    about="clock event reasons, memory errors, recovery action, temperature, power, processes",
+    lane="nvml",
+    options=Options(),
+    policy=GpuPolicy(),
+    metrics=METRICS,
+    start={},
+    read=read,
+    samples=samples,
+    judge=judge,
+    applicable=bool,
+)
+_START = GpuStateMemory()
+_CLOCK_REASONS = Question("CurrentClocksEventReasons")
+_SUPPORTED_REASONS = Question("SupportedClocksEventReasons")
+_REASON_FIELDS: Mapping[str, int] = {
+    "sw_power_cap": 74,
+    "sync_boost": 76,
+    "sw_thermal_slowdown": 269,
+    "hw_thermal_slowdown": 270,
+    "hw_power_brake": 271,
+}
+_CORE_TEMPERATURE = Question("Temperature", (0,))
+_MEMORY_TEMPERATURE = Question("Field", (82,))
+_POWER_USAGE = Question("PowerUsage")
+_RECOVERY_ACTION = Question("Field", (230,))
+_REMAPPED_ROWS = Question("RemappedRows")
+_UTILIZATION_RATES = Question("UtilizationRates")
+_COMPUTE_PROCESSES = Question("ComputeRunningProcesses")
+_ECC_KINDS: Mapping[str, int] = {"corrected": 0, "uncorrected": 1}
+_ECC_LOCATIONS: Mapping[str, int] = {"dram": 2, "sram": 7}
+_VOLATILE, _LIFETIME = 0, 1
+
+
+def _read_gpu(hardware: Hardware, gpu: Gpu, memory: GpuStateMemory) -> GpuState | Absent:
+    known = memory.supported
+    needed = known.session != hardware.nvml.session() or any(q in known.skip for q in _BY_LOCATION)
+    asked = ask_gpu(hardware.nvml, gpu.key, _WITH_TOTALS if needed else _QUESTIONS, known, _ONCE)
+    if isinstance(asked, Absent):
+        return asked
+    reasons = {name: asked.whole(Question("Field", (f,))) for name, f in _REASON_FIELDS.items()}
+    power = asked.number(_POWER_USAGE)
+    utilization = as_int(member(asked.json(_UTILIZATION_RATES), "gpu"))
+    processes = asked.json(_COMPUTE_PROCESSES)
+    return GpuState(
+        reasons=asked.whole(_CLOCK_REASONS),
+        supported_reasons=asked.whole(_SUPPORTED_REASONS),
+        reason_seconds={name: ns * 1e-9 for name, ns in reasons.items() if not isinstance(ns, Absent)},
+        temperatures={"core": asked.whole(_CORE_TEMPERATURE), "memory": asked.whole(_MEMORY_TEMPERATURE)},
+        power=power if isinstance(power, Absent) else power * 1e-3,
+        recovery_action=asked.whole(_RECOVERY_ACTION),
+        ecc_volatile=_counters(asked, _VOLATILE),
+        ecc_lifetime=_counters(asked, _LIFETIME),
+        remapped=_remapped(asked),
+        utilization=utilization if isinstance(utilization, Absent) else utilization / 100,
+        processes=_count(processes),
+        supported=asked.supported,
+    )
+
+
+def _counters(asked: Asked, counter: int) -> dict[EccKey, int | Absent]:
+    """By location where the GPU counts so, else the totals: never both, they would be summed twice."""
+    by_location = {
+        (kind, location): asked.whole(_ecc_question(kind, counter, location))
+        for kind in _ECC_KINDS
+        for location in _ECC_LOCATIONS
+    }
+    supported = {k: v for k, v in by_location.items() if not _unsupported(v)}
+    if supported:
+        return supported
+    totals = {(kind, "all"): asked.whole(_ecc_question(kind, counter, "all")) for kind in _ECC_KINDS}
+    return {k: v for k, v in totals.items() if not _unsupported(v)}
+
+
+def _remapped(asked: Asked) -> Remapped | Absent:
+    rows = as_ints(asked.json(_REMAPPED_ROWS), 4)
+    if isinstance(rows, Absent):
+        return rows
+    corrected, uncorrected, pending, failed = rows
+    return Remapped(corrected, uncorrected, pending=bool(pending), failed=bool(failed))
+
+
+def _count(processes: object) -> int | Absent:
+    if isinstance(processes, Absent):
+        return processes
+    if isinstance(processes, list | tuple):
+        return len(processes)
+    return Absent(Why.MALFORMED, f"not a list of processes: {processes!r}")
+
+
+def _unsupported(value: int | Absent) -> bool:
+    return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
+
+
+def _ecc_question(kind: str, counter: int, location: str) -> Question:
+    if location == "all":
+        return Question("TotalEccErrors", (_ECC_KINDS[kind], counter))
+    return Question("MemoryErrorCounter", (_ECC_KINDS[kind], counter, _ECC_LOCATIONS[location]))
+
+
+def _ecc_questions(locations: Iterable[str]) -> tuple[Question, ...]:
+    counters = (_VOLATILE, _LIFETIME)
+    return tuple(
+        _ecc_question(kind, c, where) for kind in _ECC_KINDS for c in counters for where in locations
+    )
+
+
+_BY_LOCATION = _ecc_questions(_ECC_LOCATIONS)
+_TOTALS = _ecc_questions(["all"])
+_QUESTIONS = (
+    _CLOCK_REASONS, _CORE_TEMPERATURE, _MEMORY_TEMPERATURE, _POWER_USAGE, _RECOVERY_ACTION, _REMAPPED_ROWS,
+    _UTILIZATION_RATES, _COMPUTE_PROCESSES, *(Question("Field", (f,)) for f in _REASON_FIELDS.values()),
+    *_BY_LOCATION,
+)  # fmt: skip
+_WITH_TOTALS = _QUESTIONS + _TOTALS
+_ONCE = (_SUPPORTED_REASONS,)
+
+
+def _gpu_samples(value: GpuState, labels: tuple[str, str]) -> Iterator[Sample]:
+    yield from _reason_samples(value, labels)
+    for sensor, degrees in value.temperatures.items():
+        if not isinstance(degrees, Absent):
+            yield TEMPERATURE.sample(degrees, *labels, sensor)
+    for metric, number in (
+        (POWER, value.power), (UTILIZATION, value.utilization), (PROCESSES, value.processes),
+    ):  # fmt: skip
+        if not isinstance(number, Absent):
+            yield metric.sample(number, *labels)
+    if not isinstance(value.recovery_action, Absent):
+        for number, name in enumerate(RECOVERY_ACTIONS):
+            yield RECOVERY.sample(value.recovery_action == number, *labels, name)
+    yield from _ecc_samples(ECC, value.ecc_volatile, labels)
+    yield from _ecc_samples(ECC_LIFETIME, value.ecc_lifetime, labels)
+    if not isinstance(value.remapped, Absent):
+        yield from _row_samples(value.remapped, labels)
+
+
+def _reason_samples(value: GpuState, labels: tuple[str, str]) -> Iterator[Sample]:
+    if not isinstance(value.reasons, Absent):
+        supported = -1 if isinstance(value.supported_reasons, Absent) else value.supported_reasons
+        for name, bit in CLOCK_REASONS.items():
+            if supported & bit:
+                yield REASON.sample(bool(value.reasons & bit), *labels, name)
+    for name, seconds in value.reason_seconds.items():
+        yield REASON_SECONDS.sample(seconds, *labels, name)
+
+
+def _ecc_samples(
+    metric: Metric, counts: Mapping[EccKey, int | Absent], labels: tuple[str, str]
+) -> Iterator[Sample]:
+    for (kind, location), count in counts.items():
+        if not isinstance(count, Absent):
+            yield metric.sample(count, *labels, kind, location)
+
+
+def _row_samples(rows: Remapped, labels: tuple[str, str]) -> Iterator[Sample]:
+    yield PENDING.sample(rows.pending, *labels)
+    yield FAILED.sample(rows.failed, *labels)
+    yield REMAPPED.sample(rows.corrected, *labels, "corrected")
+    yield REMAPPED.sample(rows.uncorrected, *labels, "uncorrected")
+
+
+def _essential(value: GpuState) -> dict[str, object]:
+    essential: dict[str, object] = {
+        "clock event reasons": value.reasons,
+        "temperature": value.temperatures["core"],
+        "recovery action": value.recovery_action,
+        "remapped rows": value.remapped,
+    }
+    counters = {f"{kind} {where} errors": v for (kind, where), v in value.ecc_volatile.items()}
+    return essential | counters
+
+
+def _remember(
+    memory: GpuStateMemory, value: GpuState, known: GpuState, policy: GpuPolicy, mono: float
+) -> GpuStateMemory:
+    sure = {
+        f"throttle:{name}": not is_lost(value.reasons) for name in _throttled(memory, known, policy, mono)
+    }
+    if not isinstance(known.recovery_action, Absent) and known.recovery_action != 0:
+        sure["recovery"] = not is_lost(value.recovery_action)
+    before = memory.streaks
+    windows = dict(memory.uncorrected)
+    for key, count in value.ecc_volatile.items():
+        if key[0] == "uncorrected" and not isinstance(count, Absent):
+            windows[key] = _from_zero(windows.get(key)).add(count, mono, policy.uncorrected_window)
+    return replace(
+        memory,
+        supported=value.supported,
+        streaks={fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sure.items()},
+        uncorrected=windows,
+        reason_seconds=value.reason_seconds,
+        mono=mono,
+    )
+
+
+def _from_zero(window: Window | None) -> Window:
+    """Volatile counts are since the driver was loaded: what they show at first has happened and counts."""
+    return Window(last=0) if window is None else window
+
+
+def _throttled(memory: GpuStateMemory, value: GpuState, policy: GpuPolicy, mono: float) -> Iterator[str]:
+    """Fault reasons that hold now, or held for a good part of the time since the last poll."""
+    elapsed = mono - memory.mono
+    for name in THROTTLE_ACTIONS:
+        active = not isinstance(value.reasons, Absent) and bool(value.reasons & CLOCK_REASONS[name])
+        now, before = value.reason_seconds.get(name), memory.reason_seconds.get(name)
+        grown = now - before if now is not None and before is not None and now > before else 0.0
+        if active or (elapsed > 0 and grown / elapsed >= policy.throttled_ratio):
+            yield name
+
+
+def _throttle_findings(
+    memory: GpuStateMemory, gpu: Gpu, value: GpuState, policy: GpuPolicy
+) -> Iterator[Finding]:
+    held = [
+        n for n in THROTTLE_ACTIONS if memory.streaks.get(f"throttle:{n}", Streak()).count >= policy.confirm
+    ]
+    exact = [n for n in held if n != "hw_slowdown"]
+    for name in exact or held:
+        polls = memory.streaks[f"throttle:{name}"].count
+        seconds = value.reason_seconds.get(name)
+        total = "" if seconds is None else f", {seconds:.1f} s since the driver was loaded"
+        evidence = f"{name} for {polls} polls in a row{total}"
+        yield Finding(THROTTLE, Health.DEGRADED, _with(gpu, name), evidence, THROTTLE_ACTIONS[name])
+
+
+def _memory_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
+    for (_, location), window in memory.uncorrected.items():
+        if window.total():
+            recent, ever = window.total(), window.last
+            evidence = f"{recent} uncorrected {location} errors within a day, {ever} since driver load"
+            action = "drain, then reset the GPU; replace it if they return"
+            yield Finding(ECC_UNCORRECTED, Health.DEGRADED, _with(gpu, location), evidence, action)
+    if isinstance(value.remapped, Absent):
+        return
+    rows = f"{value.remapped.corrected} corrected, {value.remapped.uncorrected} uncorrected rows remapped"
+    if value.remapped.failed:
+        yield Finding(ROW_REMAP_FAILED, Health.FAILED, subject(gpu), rows, "drain and replace the GPU")
+    if value.remapped.pending:
+        action = "reset the GPU when its jobs have ended; they are not affected until then"
+        yield Finding(ROW_REMAP_PENDING, Health.DEGRADED, subject(gpu), rows, action)
+
+
+def _recovery_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
+    number = value.recovery_action
+    if isinstance(number, Absent) or number == 0:
+        return
+    known = number < len(RECOVERY_ACTIONS)
+    name = RECOVERY_ACTIONS[number] if known else f"action {number}"
+    words = name.replace("_", " ")
+    believed = memory.streaks["recovery"].count > 1
+    health = RECOVERY_HEALTH.get(name, Health.FAILED if known else Health.DEGRADED)
+    evidence = f"the driver asks for {words}"
+    action = f"{xids.RECOVERY.get(words, f'drain, then {words}')}; XID 154 in the kernel log tells the cause"
+    yield Finding(RECOVERY_ACTION, health if believed else Health.DEGRADED, subject(gpu), evidence, action)
+
+
+def _with(gpu: Gpu, what: str) -> Subject:
+    return replace(subject(gpu), device=what)

@@ -1,0 +1,343 @@
+"""PCIe of each GPU: generation, width, replays, and the errors that the kernel counts (AER).
+
+Width is judged always, generation only while the GPU works, replays by their rate.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import ClassVar
+
+from wirewatch.core.asking import Supported, as_int, ask_gpu, member
+from wirewatch.core.collector import Collector, Options
+from wirewatch.core.pci import aer_total
+from wirewatch.core.pergpu import (
+    GpuMemory,
+    GpuReading,
+    Memories,
+    filled,
+    fold_gpus,
+    is_lost,
+    read_gpus,
+    remembered,
+    subject,
+    unread,
+)
+from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
+from wirewatch.core.rates import Streak, Window
+from wirewatch.core.tree import DEVICES
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
+
+GPU = ("gpu", "uuid")
+GENERATION = Metric(
+    "pcie_generation", Kind.GAUGE, GPU, "PCIe generation of the GPU's link now; falls when idle, by design."
+)
+GENERATION_MAX = Metric("pcie_generation_max", Kind.GAUGE, GPU, "Highest PCIe generation of GPU and slot.")
+WIDTH = Metric("pcie_width", Kind.GAUGE, GPU, "PCIe lanes of the GPU's link now.")
+WIDTH_MAX = Metric("pcie_width_max", Kind.GAUGE, GPU, "Most PCIe lanes of GPU and slot.")
+REPLAYS = Metric(
+    "pcie_replays_total", Kind.COUNTER, GPU, "PCIe packets sent again, since reset.", "values above 0"
+)
+ERRORS = Metric(
+    "pcie_errors_total",
+    Kind.COUNTER,
+    (*GPU, "severity"),
+    "PCIe errors that the kernel counted for the GPU (AER): correctable, nonfatal, fatal.",
+    "all of it",
+)
+METRICS = (GENERATION, GENERATION_MAX, WIDTH, WIDTH_MAX, REPLAYS, ERRORS)
+WIDTH_RULE = "pcie.width"
+GENERATION_RULE = "pcie.generation"
+REPLAYS_RULE = "pcie.replays"
+SLOT_RULE = "pcie.slot"
+AER_RULE = "pcie.aer"
+"""The rules."""
+
+RESEAT = "drain, power the node off and reseat the GPU or its riser"
+
+
+@dataclass(frozen=True, slots=True)
+class PciePolicy:
+    """`confirm`: polls in a row before a narrow or slow link is FAILED, or a replay rate is a finding.
+
+    `replay_factor` times the limit of the generation; `aer_window`: seconds for which an error that was not
+    corrected is a finding.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    confirm: int = 3
+    replay_factor: float = 1.0
+    aer_window: float = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPcie:
+    """One GPU's link; `most_` is what GPU and slot both can.
+
+    `busy`: it works at full clocks right now; None where its generation leaves nothing to ask. `aer` is empty
+    where the kernel does not count.
+    """
+
+    generation: int | Absent
+    most_generation: int | Absent
+    width: int | Absent
+    most_width: int | Absent
+    replays: int | Absent
+    busy: bool | Absent | None
+    aer: Mapping[str, int | Absent]
+    supported: Supported
+
+
+PcieReading = tuple[GpuReading[GpuPcie], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PcieMemory:
+    """What a poll leaves for the next one; `last` holds what was last known of each value."""
+
+    supported: Supported = field(default_factory=Supported)
+    last: GpuPcie | None = None
+    streaks: Mapping[str, Streak] = field(default_factory=dict)
+    slow: str = ""
+    replays: Window = field(default_factory=Window)
+    aer: Mapping[str, Window] = field(default_factory=dict)
+
+
+def read(hardware: Hardware, memories: Memories[PcieMemory], _options: Options) -> PcieReading | Absent:
+    """One reading of every GPU; Absent when the GPUs cannot even be enumerated."""
+    return read_gpus(hardware.nvml, lambda gpu: _read_gpu(hardware, gpu, remembered(memories, gpu, _START)))
+
+
+def samples(reading: PcieReading, _memories: Memories[PcieMemory]) -> Iterable[Sample]:
+    """The series of every GPU that was read."""
+    for item in reading:
+        if isinstance(item.value, Absent):
+            continue
+        value, labels = item.value, (str(item.gpu.index), item.gpu.uuid)
+        for metric, number in (
+            (GENERATION, value.generation),
+            (GENERATION_MAX, value.most_generation),
+            (WIDTH, value.width),
+            (WIDTH_MAX, value.most_width),
+            (REPLAYS, value.replays),
+        ):
+            if not isinstance(number, Absent):
+                yield metric.sample(number, *labels)
+        for severity, count in value.aer.items():
+            if not isinstance(count, Absent):
+                yield ERRORS.sample(count, *labels, severity)
+
+
+def judge(
+    memories: Memories[PcieMemory], ok: Ok[PcieReading], policy: PciePolicy, _expect: Expect
+) -> tuple[dict[str, GpuMemory[PcieMemory]], tuple[Finding, ...]]:
+    """What a reading of every GPU means; pure.
+
+    Returns:
+        The memory of each GPU by its key, and all that is wrong now.
+    """
+    slots = _usual_slots(ok.value)
+
+    def one(memory: PcieMemory, gpu: Gpu, value: GpuPcie) -> tuple[PcieMemory, tuple[Finding, ...]]:
+        new = _remember(memory, value, policy, ok.mono)
+        return new, (
+            *_findings(new, gpu, policy, slots.get(gpu.name)),
+            *unread("pcie", gpu, _essential(value)),
+        )
+
+    return fold_gpus("pcie", memories, ok.value, _START, one)
+
+
+COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = Collector(
+    name="pcie",
+    about="PCIe generation, width, replays and errors of each GPU",
+    lane="nvml",
+    options=Options(interval=30.0),
+    policy=PciePolicy(),
+    metrics=METRICS,
+    start={},
+    read=read,
+    samples=samples,
+    judge=judge,
+    applicable=bool,
+)
+_START = PcieMemory()
+_LINK_GENERATION = Question("CurrPcieLinkGeneration")
+_MAX_LINK_GENERATION = Question("MaxPcieLinkGeneration")
+_LINK_WIDTH = Question("CurrPcieLinkWidth")
+_MAX_LINK_WIDTH = Question("MaxPcieLinkWidth")
+_REPLAY_COUNTER = Question("PcieReplayCounter")
+_PERFORMANCE_STATE = Question("PerformanceState")
+_UTILIZATION_RATES = Question("UtilizationRates")
+_POLLED = (_LINK_GENERATION, _LINK_WIDTH, _REPLAY_COUNTER)
+_ONCE = (_MAX_LINK_GENERATION, _MAX_LINK_WIDTH)
+_AER_FILES = {"correctable": "aer_dev_correctable", "nonfatal": "aer_dev_nonfatal", "fatal": "aer_dev_fatal"}
+_NOT_COUNTED = frozenset({Why.MISSING, Why.UNSUPPORTED})
+_FULL_SPEED = 0
+"""Performance state in which a GPU works; in the others it may let its link sleep."""
+_REPLAYS_A_LANE: Mapping[int, float] = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
+"""Replays a minute and lane that a bit error rate of 1e-12 makes at each generation (DCGM's limit)."""
+_MINUTE = 60.0
+
+
+def _read_gpu(hardware: Hardware, gpu: Gpu, memory: PcieMemory) -> GpuPcie | Absent:
+    asked = ask_gpu(hardware.nvml, gpu.key, _POLLED, memory.supported, _ONCE)
+    if isinstance(asked, Absent):
+        return asked
+    generation, most = asked.whole(_LINK_GENERATION), asked.whole(_MAX_LINK_GENERATION)
+    return GpuPcie(
+        generation=generation,
+        most_generation=most,
+        width=asked.whole(_LINK_WIDTH),
+        most_width=asked.whole(_MAX_LINK_WIDTH),
+        replays=asked.whole(_REPLAY_COUNTER),
+        busy=_busy(hardware, gpu) if _lower(generation, most) else None,
+        aer=_read_aer(hardware.sysfs, gpu, memory.last if memory.supported == asked.supported else None),
+        supported=asked.supported,
+    )
+
+
+def _lower(now: int | Absent, most: int | Absent) -> bool:
+    return not isinstance(now, Absent) and not isinstance(most, Absent) and now < most
+
+
+def _busy(hardware: Hardware, gpu: Gpu) -> bool | Absent:
+    asked = ask_gpu(hardware.nvml, gpu.key, (_PERFORMANCE_STATE, _UTILIZATION_RATES), Supported())
+    if isinstance(asked, Absent):
+        return asked
+    state, use = asked.whole(_PERFORMANCE_STATE), as_int(member(asked.json(_UTILIZATION_RATES), "gpu"))
+    if isinstance(state, Absent):
+        return state
+    return use if isinstance(use, Absent) else state == _FULL_SPEED and use > 0
+
+
+def _read_aer(sysfs: Sysfs, gpu: Gpu, last: GpuPcie | None) -> Mapping[str, int | Absent]:
+    """Errors as the kernel counts them, by severity; where it counts none it is not asked again."""
+    if not gpu.pci:
+        return dict.fromkeys(_AER_FILES, Absent(Why.UNSUPPORTED, "the GPU's PCI address is not known"))
+    if last is not None and not last.aer:
+        return last.aer
+    counts = {
+        severity: aer_total(sysfs.read(f"{DEVICES}/{gpu.pci}/{file}"))
+        for severity, file in _AER_FILES.items()
+    }
+    counted = not all(isinstance(n, Absent) and n.why in _NOT_COUNTED for n in counts.values())
+    return counts if counted else {}
+
+
+def _essential(value: GpuPcie) -> dict[str, object]:
+    essential: dict[str, object] = {
+        "pcie_generation": value.generation,
+        "pcie_generation_max": value.most_generation,
+        "pcie_width": value.width,
+        "pcie_width_max": value.most_width,
+        "pcie_replays_total": value.replays,
+        "performance state": value.busy,
+    }
+    return essential | {f"{severity} PCIe errors": count for severity, count in value.aer.items()}
+
+
+def _usual_slots(reading: PcieReading) -> dict[str, int]:
+    """The commonest best generation of each product here: one slot below it is the wrong slot."""
+    slots: dict[str, list[int]] = {}
+    for item in reading:
+        if not isinstance(item.value, Absent) and not isinstance(item.value.most_generation, Absent):
+            slots.setdefault(item.gpu.name, []).append(item.value.most_generation)
+    common = {name: Counter(numbers).most_common(1)[0] for name, numbers in slots.items()}
+    return {name: number for name, (number, count) in common.items() if 2 * count > len(slots[name]) > 1}
+
+
+def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: float) -> PcieMemory:
+    known = filled(value, memory.last, "generation", "most_generation", "width", "most_width")
+    # An idle link sleeps, by design: a low generation means something only while the GPU works.
+    full = not is_lost(value.generation) and not is_lost(value.most_generation) and value.busy is None
+    working = value.busy is True
+    slow = working or (not full and "generation" in memory.streaks)
+    shown = {"width": _lower(known.width, known.most_width), "generation": slow}
+    replays = memory.replays
+    if not isinstance(value.replays, Absent):
+        replays = replays.add(value.replays, mono, _MINUTE)
+        limit = _limit(known, policy)
+        shown["replays"] = limit is not None and replays.total() > limit
+    elif "replays" in memory.streaks:
+        shown["replays"] = True
+    sure = {
+        "width": not is_lost(value.width) and not is_lost(value.most_width),
+        "generation": working or full,
+        "replays": not isinstance(value.replays, Absent),
+    }
+    words = f"generation {value.generation} of {known.most_generation}" if slow and working else memory.slow
+    return replace(
+        memory,
+        supported=value.supported,
+        last=known,
+        streaks={
+            fault: memory.streaks.get(fault, Streak()).see(present=True, sure=sure[fault])
+            for fault, present in shown.items()
+            if present
+        },
+        slow=words,
+        replays=replays,
+        aer=_aer_windows(memory, value, policy, mono),
+    )
+
+
+def _aer_windows(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: float) -> dict[str, Window]:
+    windows = dict(memory.aer)
+    for severity, count in value.aer.items():
+        if not isinstance(count, Absent):
+            windows[severity] = windows.get(severity, Window()).add(count, mono, policy.aer_window)
+    return windows
+
+
+def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:
+    """Replays a minute that this link may have, None when its generation or width is not known.
+
+    By the generation that it works at: an idle link shows a lower one, and the replays were made before.
+    """
+    if isinstance(value.most_generation, Absent) or isinstance(value.width, Absent):
+        return None
+    lane = _REPLAYS_A_LANE.get(value.most_generation)
+    return None if lane is None else ceil(policy.replay_factor * lane * value.width)
+
+
+def _findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy, usual: int | None) -> Iterator[Finding]:
+    value = memory.last
+    if value is None:
+        return
+    yield from _narrow_or_slow(memory, value, gpu, policy)
+    if memory.streaks.get("replays", Streak()).count >= policy.confirm:
+        rate = f"{memory.replays.total()} replays in a minute, limit {_limit(value, policy)}"
+        action = f"{RESEAT} if it goes on; compare with the other GPUs of the same switch"
+        evidence = f"{rate}; {memory.replays.last} since reset"
+        yield Finding(REPLAYS_RULE, Health.DEGRADED, subject(gpu), evidence, action)
+    if usual is not None and not isinstance(value.most_generation, Absent) and value.most_generation < usual:
+        evidence = f"GPU and slot can generation {value.most_generation}, the other GPUs here {usual}"
+        action = "look whether this GPU sits in the slot that it should, and at the slot's BIOS setting"
+        yield Finding(SLOT_RULE, Health.DEGRADED, subject(gpu), evidence, action)
+    yield from _aer_findings(memory, gpu)
+
+
+def _narrow_or_slow(memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePolicy) -> Iterator[Finding]:
+    lanes = f"x{value.width} of x{value.most_width} lanes"
+    slow = f"{memory.slow} while the GPU works"
+    for fault, rule, evidence, action in (
+        ("width", WIDTH_RULE, lanes, f"{RESEAT}; a width does not change by itself"),
+        ("generation", GENERATION_RULE, slow, f"{RESEAT}; look for a slot that is not fit"),
+    ):
+        streak = memory.streaks.get(fault, Streak())
+        if streak.count:
+            health = Health.FAILED if streak.count >= policy.confirm else Health.DEGRADED
+            yield Finding(rule, health, subject(gpu), evidence, action)
+
+
+def _aer_findings(memory: PcieMemory, gpu: Gpu) -> Iterator[Finding]:
+    """Errors that were not corrected: each is one too many."""
+    counts = {s: memory.aer[s].total() for s in ("fatal", "nonfatal") if s in memory.aer}
+    errors = [f"{count} {severity}" for severity, count in counts.items() if count]
+    if errors:
+        evidence = f"{', '.join(errors)} PCIe errors within a day"
+        action = f"look for pcieport and AER lines in the kernel log; {RESEAT} if they return"
+        yield Finding(AER_RULE, Health.DEGRADED, subject(gpu), evidence, action)

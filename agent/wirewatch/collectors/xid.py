@@ -1,0 +1,482 @@
+"""XIDs, SXids and other messages of the kernel about wires, from its log or else from NVML's events.
+
+Some stand until a reset, others for a day; the driver's last word on what the GPU needs counts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import ClassVar, NamedTuple, TypeVar
+
+from wirewatch.core import xids
+from wirewatch.core.asking import as_float, as_int, as_str, member
+from wirewatch.core.collector import Collector, Options
+from wirewatch.core.kernel import parse_record
+from wirewatch.core.kernelevents import (
+    OFF_BUS,
+    OTHERS,
+    SXID,
+    UNKNOWN,
+    XID,
+    Event,
+    parse_events,
+    recovery_word,
+)
+from wirewatch.core.pergpu import subject
+from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
+from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Kind, Metric, Ok, Sample, Subject, Why
+from wirewatch.core.xids import Severity
+
+GPU = ("gpu", "uuid")
+UNSEEN = "any XID"
+SOURCE = Metric(
+    "xid_source_info", Kind.INFO, ("source",), "Where XIDs are read: kmsg (the kernel log) or nvml."
+)
+EVENTS = Metric(
+    "xid_events_total",
+    Kind.COUNTER,
+    (*GPU, "xid"),
+    "XIDs since the machine was started, as far as the kernel log reaches; gpu is empty for a GPU not known.",
+    UNSEEN,
+)
+LAST = Metric(
+    "xid_last_event_timestamp_seconds", Kind.GAUGE, GPU, "When the GPU's last XID was; 0 for never.", UNSEEN
+)
+SXIDS = Metric(
+    "sxid_events_total",
+    Kind.COUNTER,
+    ("device", "sxid"),
+    "Errors of NVLink switches, by PCI address and SXid.",
+    "all of it",
+)
+OTHER = Metric(
+    "kernel_events_total",
+    Kind.COUNTER,
+    ("kind",),
+    "Other messages of the kernel about wires, since the machine was started.",
+    "values above 0",
+)
+MISSED = Metric(
+    "kernel_log_missed_total", Kind.COUNTER, (), "Records of the kernel log that were overwritten unread."
+)
+UNPARSED = Metric(
+    "kernel_log_unparsed_total", Kind.COUNTER, (), "Records that speak of an XID and were not understood."
+)
+METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
+SXID_ACTION = (
+    "drain all GPUs of this NVLink domain; look at the link named here from both ends, restart the fabric "
+    "manager after a reset, and have the switch board replaced if it returns"
+)
+OTHER_ACTIONS = {
+    "nvlink_training": "look at the GPU's NVLink links; reset the GPU if one is not up",
+    "peermem_context": "a job lost its GPU memory registration; reload nvidia_peermem if it repeats",
+    "nic_power": "the slot gives the card too little power: check riser, cabling and the BIOS setting",
+    "nic_module": "replace or cool the cable or transceiver of this card's port",
+}
+"""Messages that are findings; a kind without an action here is counted only."""
+
+
+@dataclass(frozen=True, slots=True)
+class XidPolicy:
+    """`serious_seconds`: how long an event that asks for no reset is a finding.
+
+    `repeats` of an application's XID within that time on one GPU, and on no other, point to the GPU.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    serious_seconds: float = 86400.0
+    repeats: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class XidReading:
+    """What is new since the last reading, from the kernel log or else from NVML.
+
+    `started` is when the machine was, in Unix seconds. `missed` is how many records of the log were
+    overwritten unread since the agent started, `unparsed` how many new ones were not of the kernel's form,
+    `odd` how many of NVML's events are not understood.
+    """
+
+    source: str
+    boot: str
+    started: float | Absent
+    gpus: tuple[Gpu, ...]
+    session: int
+    events: tuple[Event, ...]
+    after: int
+    about: str = ""
+    missed: int = 0
+    unparsed: int = 0
+    odd: int = 0
+
+
+class EventTime(NamedTuple):
+    """When something was: Unix seconds for people, monotonic ones for counting.
+
+    A clock that is set while the agent runs makes no event older.
+    """
+
+    at: float
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
+class StandingEvent:
+    """Events of one kind at one place; `first` and `last` in Unix seconds, `mono` the last in monotonic ones.
+
+    `ended`: the driver has reported that it is over.
+    """
+
+    severity: Severity
+    count: int
+    first: float
+    last: float
+    message: str
+    mono: float = 0.0
+    ended: bool = False
+
+
+EventPlace = tuple[str, str, str]
+"""Rule, PCI address without the function, link."""
+Counts = Mapping[tuple[str, int], int]
+"""By PCI address without the function, and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class XidMemory:
+    """Everything since the machine was started, as far as the log reached back.
+
+    `after` is the last sequence number that was seen, of the log or of NVML's events in `session`.
+    """
+
+    boot: str = ""
+    started: float | Absent = 0.0
+    source: str = ""
+    after: int = -1
+    about: str = ""
+    session: int = -1
+    gpus: Mapping[str, Gpu] = field(default_factory=dict)
+    xids: Counts = field(default_factory=dict)
+    sxids: Counts = field(default_factory=dict)
+    others: Mapping[str, int] = field(default_factory=dict)
+    last: Mapping[str, float] = field(default_factory=dict)
+    standing: Mapping[EventPlace, StandingEvent] = field(default_factory=dict)
+    repeats: Mapping[tuple[int, str], tuple[EventTime, ...]] = field(default_factory=dict)
+    recovery: Mapping[str, str] = field(default_factory=dict)
+    unparsed: int = 0
+    odd: int = 0
+
+
+def read(hardware: Hardware, memory: XidMemory, _options: Options) -> XidReading | Absent:
+    """What is new; a machine that offers neither source has nothing to watch."""
+    boot, started = _boot(hardware, memory)
+    gpus = _gpus(hardware, memory)
+    same = memory.boot == boot
+    log: KernelLog | Absent = _LEFT_OUT
+    if memory.source != _NVML:
+        log = hardware.kmsg.records(memory.after if same and memory.source == _KMSG else -1)
+    session = hardware.nvml.session()
+    if not isinstance(log, Absent):
+        return _from_log(log, memory, boot, started, gpus, session)
+    if memory.source == _KMSG:
+        # What it held is not with _NVML; changing over and back would count everything again.
+        return log
+    answer = hardware.nvml.ask(None, [_NVML_EVENTS])[0].value
+    if isinstance(answer, Absent):
+        if answer.why is log.why is Why.UNSUPPORTED:
+            return XidReading(_NEITHER, boot, started, (), session, (), -1)
+        return Absent(answer.why, f"neither the kernel log ({log}) nor NVML events ({answer}) can be read")
+    session = hardware.nvml.session()
+    gpus = gpus or _gpus(hardware, memory)
+    seen = memory.after if memory.source == _NVML and memory.session == session else 0
+    events, after, odd = _from_nvml(answer, seen, {g.uuid: g.pci for g in gpus})
+    return XidReading(_NVML, boot, started, gpus, session, events, after, odd=odd)
+
+
+def samples(reading: XidReading, memory: XidMemory) -> Iterable[Sample]:
+    """The series: counts since the machine was started, by GPU or switch."""
+    yield SOURCE.sample(1, reading.source)
+    unknown: dict[str, int] = {}
+    for (card, number), count in sorted(memory.xids.items()):
+        gpu = memory.gpus.get(card)
+        if gpu is None:
+            unknown[str(number)] = unknown.get(str(number), 0) + count
+        else:
+            yield EVENTS.sample(count, str(gpu.index), gpu.uuid, str(number))
+    for xid, count in unknown.items():
+        yield EVENTS.sample(count, "", "", xid)
+    for card, gpu in sorted(memory.gpus.items()):
+        yield LAST.sample(memory.last.get(card, 0.0), str(gpu.index), gpu.uuid)
+    for (card, number), count in sorted(memory.sxids.items()):
+        yield SXIDS.sample(count, card, str(number))
+    if reading.source == _KMSG:
+        for kind in (OFF_BUS, *OTHERS):
+            yield OTHER.sample(memory.others.get(kind, 0), kind)
+        yield MISSED.sample(reading.missed)
+    yield UNPARSED.sample(memory.unparsed)
+
+
+def judge(
+    memory: XidMemory, ok: Ok[XidReading], policy: XidPolicy, _expect: Expect
+) -> tuple[XidMemory, tuple[Finding, ...]]:
+    """What the new events mean; pure.
+
+    Returns:
+        Everything since the machine was started, and what stands of it now: fatal events until the next
+        start, others for a day.
+    """
+    reading = ok.value
+    known = memory if memory.boot in {"", reading.boot} else XidMemory()
+    gpus = _named(known.gpus, reading.gpus)
+    new = replace(
+        known, boot=reading.boot, started=reading.started, source=reading.source, after=reading.after,
+        about=reading.about, session=reading.session, gpus=gpus, odd=reading.odd,
+        unparsed=known.unparsed + reading.unparsed + max(0, reading.odd - known.odd),
+    )  # fmt: skip
+    first = memory.boot == ""
+    for event in reading.events:
+        at = _when(reading, event, ok.at) if first else ok.at
+        new = _fold(new, event, EventTime(at, ok.mono - (ok.at - at)))
+    new = replace(new, standing=_still(new, policy, ok.mono), repeats=_recent(new, policy, ok.mono))
+    return new, (*_standing_findings(new), *_repeated_findings(new, policy))
+
+
+COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
+    name="xid",
+    about="XID errors from the kernel log, or as NVML events where the log cannot be read",
+    lane="kernel",
+    options=Options(interval=5.0, deadline=5.0),
+    policy=XidPolicy(),
+    metrics=METRICS,
+    start=XidMemory(),
+    read=read,
+    samples=samples,
+    judge=judge,
+    applicable=lambda reading: bool(reading.gpus),
+)
+K = TypeVar("K")
+_KMSG, _NVML, _NEITHER = "kmsg", "nvml", "none"
+_NVML_EVENTS = Question("Events")
+_LEFT_OUT = Absent(Why.DENIED, "could not be read when the agent started")
+"""Of the log, once _NVML's events are counted: what both know would be counted twice."""
+_BOOT_ID, _BOOT_TIME = Question("BootId"), Question("BootTime")
+
+
+def _boot(hardware: Hardware, memory: XidMemory) -> tuple[str, float | Absent]:
+    """Which start of the machine this is, and when it was: asked once, for what the log holds from before."""
+    if memory.boot:
+        return memory.boot, memory.started
+    boot = as_str(hardware.host.ask(_BOOT_ID).value)
+    return "unknown" if isinstance(boot, Absent) else boot, as_float(hardware.host.ask(_BOOT_TIME).value)
+
+
+def _gpus(hardware: Hardware, memory: XidMemory) -> tuple[Gpu, ...]:
+    """The GPUs as enumerated; asked only when _NVML was initialised anew or one has no name yet.
+
+    Asking waits while _NVML hangs, which is when the kernel has most to say.
+    """
+    known = tuple(memory.gpus.values())
+    session = hardware.nvml.session()
+    unnamed = any(card not in memory.gpus for card, _ in memory.xids)
+    if not session or (known and memory.session == session and not unnamed):
+        return known
+    gpus = hardware.nvml.gpus()
+    return known if isinstance(gpus, Absent) else tuple(gpus)
+
+
+def _from_log(
+    log: KernelLog, memory: XidMemory, boot: str, started: float | Absent, gpus: Sequence[Gpu], session: int
+) -> XidReading:
+    parsed = [parse_record(raw) for raw in log.records]
+    records = [r for r in parsed if r is not None]
+    events, about = parse_events(records, memory.about if memory.boot == boot else "")
+    after = max((r.sequence for r in records), default=memory.after if memory.source == _KMSG else -1)
+    return XidReading(
+        _KMSG, boot, started, tuple(gpus), session, events, after, about, log.missed,
+        len(parsed) - len(records),
+    )  # fmt: skip
+
+
+def _from_nvml(answer: Json, seen: int, addresses: dict[str, str]) -> tuple[tuple[Event, ...], int, int]:
+    """Events with a number above `seen`, the highest number, and how many are not understood."""
+    events = []
+    after, odd = seen, 0
+    for item in answer if isinstance(answer, list | tuple) else (answer,):
+        number, xid = as_int(member(item, "number")), as_int(member(item, "xid"))
+        uuid = as_str(member(item, "uuid"))
+        if isinstance(number, Absent) or isinstance(xid, Absent) or isinstance(uuid, Absent):
+            odd += 1
+        elif number > seen:
+            after = max(after, number)
+            events.append(Event(XID, xid, addresses.get(uuid, ""), "", "", 0.0))
+    return tuple(events), after, odd
+
+
+def _named(known: Mapping[str, Gpu], now: Sequence[Gpu]) -> dict[str, Gpu]:
+    """GPUs by card; one that is not enumerated any more keeps its name until another has its number."""
+    here = {_card(gpu.pci): gpu for gpu in now if gpu.pci}
+    taken = {gpu.index for gpu in here.values()}
+    return {**{card: gpu for card, gpu in known.items() if gpu.index not in taken}, **here}
+
+
+def _card(pci: str) -> str:
+    return pci.partition(".")[0]
+
+
+def _when(reading: XidReading, event: Event, now: float) -> float:
+    """When an event was: one from before the agent started by the log's own clock, any other is of now."""
+    if reading.source == _NVML or isinstance(reading.started, Absent):
+        return now
+    return min(now, reading.started + event.seconds)
+
+
+def _fold(memory: XidMemory, event: Event, at: EventTime) -> XidMemory:
+    card = _card(event.pci)
+    counted = _count(memory, event, card, at)
+    if event.kind == XID and event.number == xids.RECOVERY_CHANGED:
+        return _recover(counted, card, event, at)
+    severity = _severity(event)
+    if severity is Severity.APPLICATION:
+        key = (event.number, card)
+        return replace(counted, repeats={**counted.repeats, key: (*counted.repeats.get(key, ()), at)})
+    if severity is Severity.NOTED:
+        return counted
+    return _stand(counted, (_rule(event), card, event.link), severity, event, at)
+
+
+def _count(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemory:
+    if event.kind == UNKNOWN:
+        return replace(memory, unparsed=memory.unparsed + 1)
+    if event.kind == XID:
+        counts = _more(memory.xids, (card, event.number))
+        return replace(memory, xids=counts, last={**memory.last, card: at.at})
+    if event.kind == SXID:
+        return replace(memory, sxids=_more(memory.sxids, (card, event.number)))
+    return replace(memory, others=_more(memory.others, event.kind))
+
+
+def _severity(event: Event) -> Severity:
+    if event.kind == XID:
+        return xids.severity_of(event.number, event.message)
+    if event.kind == SXID:
+        return xids.by_word(event.message, Severity.SERIOUS)
+    if event.kind == OFF_BUS:
+        return Severity.FATAL
+    return Severity.SERIOUS if event.kind in OTHER_ACTIONS else Severity.NOTED
+
+
+def _rule(event: Event) -> str:
+    if event.kind in {XID, SXID}:
+        return f"{event.kind}.{event.number}"
+    return f"xid.{xids.FELL_OFF}" if event.kind == OFF_BUS else f"kernel.{event.kind}"
+
+
+def _more(counts: Mapping[K, int], key: K) -> dict[K, int]:
+    return {**counts, key: counts.get(key, 0) + 1}
+
+
+def _stand(
+    memory: XidMemory, place: EventPlace, severity: Severity, event: Event, at: EventTime
+) -> XidMemory:
+    known = memory.standing.get(place) or StandingEvent(severity, 0, at.at, at.at, "")
+    worse = Severity.FATAL if Severity.FATAL in {severity, known.severity} else severity
+    now = StandingEvent(worse, known.count + 1, known.first, at.at, event.message or known.message, at.mono)
+    return replace(memory, standing={**memory.standing, place: now})
+
+
+def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMemory:
+    """The driver's word on what the GPU needs; the last one holds, and `None` ends what stood before.
+
+    _NVML's event has no words: what the driver asks for is then with the recovery action of the GPU.
+    """
+    word = recovery_word(event.message)
+    if not event.message:
+        return memory
+    place: EventPlace = (f"xid.{xids.RECOVERY_CHANGED}", card, "")
+    if word == "none":
+        over = {p: replace(s, ended=True) if p[1] == card else s for p, s in memory.standing.items()}
+        over.pop(place, None)
+        return replace(memory, standing=over, recovery={**memory.recovery, card: ""})
+    severity = Severity.SERIOUS if word == "drain p2p" else Severity.FATAL
+    recovery = {**memory.recovery, card: word} if word else memory.recovery
+    stood = {p: s for p, s in memory.standing.items() if p != place}
+    return _stand(replace(memory, recovery=recovery, standing=stood), place, severity, event, at)
+
+
+def _still(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[EventPlace, StandingEvent]:
+    """A fatal event stands until the machine is started anew; what is over stays a finding for a day."""
+    return {
+        place: one
+        for place, one in memory.standing.items()
+        if (one.severity is Severity.FATAL and not one.ended) or mono - one.mono < policy.serious_seconds
+    }
+
+
+def _recent(
+    memory: XidMemory, policy: XidPolicy, mono: float
+) -> dict[tuple[int, str], tuple[EventTime, ...]]:
+    kept = {
+        key: tuple(t for t in times if mono - t.mono < policy.serious_seconds)[-policy.repeats :]
+        for key, times in memory.repeats.items()
+    }
+    return {key: times for key, times in kept.items() if times}
+
+
+def _standing_findings(memory: XidMemory) -> Iterator[Finding]:
+    for (rule, card, link), one in sorted(memory.standing.items()):
+        health = Health.DEGRADED if one.ended else xids.HEALTH[one.severity]
+        evidence = f"{_what(rule)}{_times(one.count, one.last)}"
+        evidence += f": {one.message}" if one.message else ""
+        evidence += "; over, says the driver (XID 154: None)" if one.ended else ""
+        yield Finding(
+            rule, health, _subject(memory, card, link), evidence, _action(memory, rule, card), one.first,
+            one.last,
+        )  # fmt: skip
+
+
+def _what(rule: str) -> str:
+    kind, _, name = rule.partition(".")
+    if kind == "xid":
+        known = xids.lookup(int(name))
+        decoded = ", registers not decoded" if known.by_word else ""
+        return f"{known.meaning}{decoded}; "
+    return ""
+
+
+def _times(count: int, last: float) -> str:
+    when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
+
+
+def _action(memory: XidMemory, rule: str, card: str) -> str:
+    kind, _, name = rule.partition(".")
+    if kind == "sxid":
+        return SXID_ACTION
+    if kind == "kernel":
+        return OTHER_ACTIONS[name]
+    word = memory.recovery.get(card, "")
+    if word:
+        return f"{xids.RECOVERY.get(word, f'drain; {word}')} (the driver's last word, XID 154: {word})"
+    return xids.lookup(int(name)).action
+
+
+def _subject(memory: XidMemory, card: str, link: str) -> Subject:
+    gpu = memory.gpus.get(card)
+    return replace(subject(gpu), link=link) if gpu else Subject(device=card, link=link)
+
+
+def _repeated_findings(memory: XidMemory, policy: XidPolicy) -> Iterator[Finding]:
+    """An application's XID again and again on one GPU only is not the application's."""
+    for (number, card), times in sorted(memory.repeats.items()):
+        elsewhere = any(n == number and c != card for n, c in memory.repeats)
+        if len(times) >= policy.repeats and not elsewhere:
+            known = xids.lookup(number)
+            evidence = (
+                f"{known.meaning}; at least {len(times)} times within a day on this GPU and on no other"
+            )
+            action = "run the vendor's diagnostics on this GPU; exchange it with another node's to be sure"
+            yield Finding(
+                f"xid.{number}", Health.DEGRADED, _subject(memory, card, ""), evidence, action, times[0].at,
+                times[-1].at,
+            )  # fmt: skip
