@@ -15,7 +15,7 @@ def told(**fabric: Any) -> set[str | None]:
     answer = {"cliqueId": 3, "clusterUuid": CLUSTER, "state": 3, "status": 0, "healthMask": 0} | fabric
     node.change("gpu*/GpuFabricInfoV()", "set", answer)
     node.poll("topology")
-    graph = node.state.components["topology"].memory
+    graph = node.state.components["topology"].facts
     assert isinstance(graph, Topology)
     return {gpu.clique for gpu in graph.gpus}
 
@@ -41,6 +41,6 @@ def test_what_cannot_be_asked_is_none_and_what_cannot_be_read_is_not_known(
     node = Node("h200x4-idle")
     node.change("gpu*/GpuFabricInfoV()", "code", code)
     node.poll("topology")
-    graph = node.state.components["topology"].memory
+    graph = node.state.components["topology"].facts
     assert isinstance(graph, Topology)
     assert {gpu.clique for gpu in graph.gpus} == {clique}

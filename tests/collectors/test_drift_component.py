@@ -106,7 +106,7 @@ def test_a_product_s_baseline_misses_no_nic_that_a_pod_was_given(
 ) -> None:
     whole = Node(DEMO)
     whole.poll("topology")
-    topology = whole.state.components["topology"].memory
+    topology = whole.state.components["topology"].facts
     assert isinstance(topology, Topology)
     around = Around(given=graph_of(topology))
     node = Node(DEMO, load_overlay(overlay).changes)

@@ -1,12 +1,15 @@
 """What holds for every collector, today's and the next one's."""
 
+import ast
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wirewatch
 from tests.support import Node
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.types import Health, Kind
@@ -77,6 +80,29 @@ def test_samples_are_of_declared_metrics_and_no_series_comes_twice() -> None:
         assert {s.metric for s in component.samples} <= declared
         series = [(s.metric.name, s.labels) for s in component.samples]
         assert len(series) == len(set(series)), name
+
+
+def test_facts_are_frozen_and_of_a_type_that_no_other_collector_offers() -> None:
+    node = Node("demo-dgx-h200")
+    node.poll()
+    facts = [one.facts for one in node.state.components.values() if one.facts is not None]
+    assert len({type(one) for one in facts}) == len(facts)
+    for one in facts:
+        assert one.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+
+def test_no_other_room_imports_a_collectors_memory_or_a_private_name() -> None:
+    package = Path(wirewatch.__file__).parent
+    rooms = [path for path in package.rglob("*.py") if (package / "collectors") not in path.parents]
+    taken = [
+        f"{path.relative_to(package)}: {alias.name}"
+        for path in rooms
+        for found in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(found, ast.ImportFrom) and (found.module or "").startswith("wirewatch.collectors")
+        for alias in found.names
+        if alias.name.startswith("_") or alias.name.endswith(("Memory", "Reading"))
+    ]
+    assert taken == []
 
 
 @settings(max_examples=60)

@@ -21,7 +21,7 @@ from tests.collectors.lockstepped import (
     use,
 )
 from tests.support import EPOCH
-from wirewatch.collectors.lockstep.model import LockstepMemory, WindowReason, hint_of, last_hint_of
+from wirewatch.collectors.lockstep.model import WindowReason
 from wirewatch.core.types import Absent, Why
 
 
@@ -59,7 +59,7 @@ def test_a_gpu_that_becomes_slow_is_named_with_the_numbers_that_show_it(shape: s
     assert named in {2, 3}
     assert set(hints[:named]) == {None}
     assert set(hints[named:]) == {str(gpu)}
-    hint = hint_of(story.memory)
+    hint = story.memory.hint
     assert hint is not None
     assert (hint.uuid, hint.sm) == (f"GPU-{gpu}", rows[-1][gpu].sm)
     assert hint.others == rows[-1][1 - gpu].sm
@@ -75,9 +75,9 @@ def test_a_hint_ends_with_the_first_window_in_which_all_wait_alike(shape: str) -
     hint = story.memory.hint
     assert hint is not None
     story.see(measured(shape)[0])
-    assert hint_of(story.memory) is None
-    assert last_hint_of(story.memory) == hint
-    assert story.memory.last_hint_at == hint.last == (EPOCH + story.mono - 2 * EVERY, story.mono - 2 * EVERY)
+    assert story.memory.hint is None
+    assert story.memory.last_hint == hint
+    assert hint.last == (EPOCH + story.mono - 2 * EVERY, story.mono - 2 * EVERY)
     assert hint.since == hint.last.at - (hint.windows - 3) * EVERY
 
 
@@ -207,12 +207,12 @@ def test_other_processes_are_another_job_and_nothing_of_the_old_one_is_kept() ->
 
 def test_a_job_that_ends_takes_its_hint_along_but_not_when_it_was() -> None:
     story = Story().begin().see(*measured("sharded")).see(*slow_rows("sharded", 0))
-    last = story.memory.last_hint_at
+    last = story.memory.last_hint
     story.read([use(NOT_ASKED), use(NOT_ASKED)])
     assert (story.memory.reason, story.hint()) == (WindowReason.NO_JOB, None)
-    assert story.memory.last_hint_at == last
+    assert story.memory.last_hint == last
     assert last is not None
-    assert last.mono == story.mono - 2 * EVERY
+    assert last.last.mono == story.mono - 2 * EVERY
 
 
 def test_one_process_on_one_gpu_is_no_job_that_could_be_compared() -> None:
@@ -335,12 +335,6 @@ def test_math_is_not_compared_without_the_clocks() -> None:
     # A job of copies alone has none that would have to be.
     idle = tuple(replace(one, math={}) for one in row)
     assert Story().begin().see(idle).memory.reason is WindowReason.NAMED
-
-
-def test_the_memory_of_another_component_holds_no_hint() -> None:
-    assert hint_of({}) is None
-    assert last_hint_of(object()) is None
-    assert LockstepMemory().last_hint_at is None
 
 
 def test_no_shape_of_the_measurement_is_left_out_here() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.collectors.drawn import Gpus, Watched
 from tests.collectors.lockstepped import EVERY, SECONDS, Row, measured
-from wirewatch.collectors.lockstep import COLLECTOR, hint_of
+from wirewatch.collectors.lockstep import COLLECTOR
 from wirewatch.collectors.lockstep.model import GpuWindow, LockstepMemory, WindowReason
 from wirewatch.collectors.lockstep.read import BYTES, MATH, METRICS, MIB, RATIOS, SINCE, window_of
 from wirewatch.core.ports import Answer, Question
@@ -116,7 +116,7 @@ def test_a_hint_is_a_series_and_two_lines_in_the_log_and_never_a_finding(
     machine.run(HEALTHY)
     machine.poll(9)
     machine.run(SLOW)
-    hint = hint_of(machine.poll(3))
+    hint = machine.poll(3).hint
     assert hint is not None
     assert machine.node.series("straggler_hint", gpu="0", uuid="GPU-0") == [1]
     assert machine.node.series("straggler_hint", gpu="1", uuid="GPU-1") == [0]
@@ -127,7 +127,7 @@ def test_a_hint_is_a_series_and_two_lines_in_the_log_and_never_a_finding(
     assert "use of memory 54.4% against 54.4%, NVLink 3.69 against 3.69 GB/s" in began
     machine.poll(2)
     machine.run(HEALTHY)
-    assert hint_of(machine.poll()) is None
+    assert machine.poll().hint is None
     assert machine.node.series("straggler_hint") == [0, 0]
     last = machine.node.component.memory.last_hint
     why = "all wait alike: GPU 0: SM busy 93.4% against 93.1%"
@@ -147,11 +147,11 @@ def test_asked_for_more_the_log_has_what_each_window_says(
 
 def test_a_gpu_that_is_lost_in_between_has_no_series_and_its_job_goes_on(machine: Machine) -> None:
     machine.run(SLOW)
-    assert hint_of(machine.poll(8)) is not None
+    assert machine.poll(8).hint is not None
     kept = dict(machine.gpus.table)
     machine.gpus.table |= {key: absent_code(15) for key in kept if key[0] == "GPU-0"}
     memory = machine.poll()
-    assert (memory.reason, hint_of(memory) is not None) == (WindowReason.UNREAD, True)
+    assert (memory.reason, memory.hint is not None) == (WindowReason.UNREAD, True)
     assert machine.node.series("straggler_hint") == [0]
     assert machine.node.series("gpu_sm_busy_ratio") == []
     machine.gpus.table = kept
@@ -213,13 +213,13 @@ def test_a_gpu_without_nvlink_is_told_as_such(machine: Machine) -> None:
 
 def test_nvml_that_cannot_be_asked_is_a_reading_that_failed(machine: Machine) -> None:
     machine.run(SLOW)
-    assert hint_of(machine.poll(8)) is not None
+    assert machine.poll(8).hint is not None
     machine.gpus.absent = Absent(Why.MISSING, "the NVIDIA driver is not loaded")
     machine.node.poll(1, EVERY)
     assert machine.node.component.samples == ()
     assert machine.node.component.health is Health.UNKNOWN
     machine.gpus.absent = None
-    assert hint_of(machine.poll()) is not None
+    assert machine.poll().hint is not None
 
 
 def test_it_is_off_unless_it_is_switched_on_and_keeps_away_from_nvlink() -> None:

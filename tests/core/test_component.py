@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.watching import NEW, POLLS, TIMEOUT, Seen, bad, poll, step, told
+from tests.core.watching import NEW, POLLS, TIMEOUT, LinkFacts, Seen, bad, poll, step, told
 from wirewatch.core.component import BLIND_ACTION, Component, NodeState, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Health, Ok, Subject, Why
 
@@ -229,3 +229,12 @@ def test_a_node_state_is_replaced_and_never_changed() -> None:
     second = first.with_component(poll(NEW, bad(), 100.0))
     assert first.components == {"links": NEW}
     assert second.components["links"].health is Health.FAILED
+
+
+def test_facts_are_those_of_the_last_reading_and_are_found_by_their_type() -> None:
+    state = NodeState({"links": NEW, "other": Component("other", 0)})
+    assert state.facts(LinkFacts) is None
+    read = poll(poll(NEW, FINE, 100.0), FINE, 115.0)
+    lost = overdue(poll(read, TIMEOUT, 130.0), 145.0, 10.0)
+    for component in (read, lost):
+        assert state.with_component(component).facts(LinkFacts) == LinkFacts(2, here=True)

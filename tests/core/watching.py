@@ -32,6 +32,14 @@ class Seen:
     here: bool = True
 
 
+@dataclass(frozen=True)
+class LinkFacts:
+    """What others may know: how many polls were judged, and whether there was anything to watch."""
+
+    polls: int
+    here: bool
+
+
 def _judge(polls: int, ok: Ok[Seen], _policy: NoPolicy, _expect: Expect) -> tuple[int, tuple[Finding, ...]]:
     found = (
         Finding("links.down", health, Subject(gpu=gpu), "evidence", "action")
@@ -60,6 +68,7 @@ LINKS: Collector[Seen, int, Options, NoPolicy] = Collector(
     samples=_samples,
     judge=_judge,
     applicable=lambda seen: seen.here,
+    facts=lambda seen, polls: LinkFacts(polls, seen.here),
 )
 
 NEW = Component("links", 0)

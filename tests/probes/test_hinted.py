@@ -6,22 +6,24 @@ import pytest
 
 from tests.probes.idle import Idle
 from tests.support import EPOCH
-from wirewatch.collectors.lockstep import COLLECTOR, Hint, HintTime
-from wirewatch.collectors.lockstep.model import LockstepMemory as Seen
-from wirewatch.core.types import Absent, Expect, Ok, Why
+from wirewatch.collectors.lockstep import COLLECTOR, Hint, HintTime, LockstepFacts
+from wirewatch.core.types import Absent, Why
 from wirewatch.probes.hinted import Hints
 
+NOTHING = LockstepFacts(None, None)
 
-def hinted(mono: float) -> Seen:
+
+def hinted(mono: float) -> LockstepFacts:
     none = Absent(Why.MISSING, "too few windows before")
     moment = HintTime(EPOCH + mono, mono)
-    return Seen(last_hint=Hint("1", "GPU-1", EPOCH, moment, "GPU 1 never waits", 0.93, 0.85, 0.09, none, 3))
+    hint = Hint("1", "GPU-1", EPOCH, moment, "GPU 1 never waits", 0.93, 0.85, 0.09, none, 3)
+    return LockstepFacts(None, hint)
 
 
-def told(hints: Hints, memory: Seen) -> None:
-    """The collector has looked, and remembers this."""
-    quiet = replace(COLLECTOR, judge=lambda _memory, _ok, _policy, _expect: (memory, ()))
-    hints.heard(quiet).judge(Seen(), Ok((), EPOCH, 0.0), COLLECTOR.policy, Expect())
+def told(hints: Hints, facts: LockstepFacts) -> None:
+    """The collector has read, and knows this."""
+    quiet = replace(COLLECTOR, facts=lambda _reading, _memory: facts)
+    hints.heard(quiet).facts((), COLLECTOR.start)
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def probes(node: Idle, seconds: float) -> int:
 
 def test_without_a_hint_the_clock_decides(hints: Hints) -> None:
     node = probed_node(hints)
-    told(hints, Seen())
+    told(hints, NOTHING)
     assert probes(node, 300.0) == 1
     assert probes(node, 360.0) == 2
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from wirewatch.cli.checking.daemon import place
-from wirewatch.collectors import topology as graph
-from wirewatch.core.collector import Options
+from wirewatch.collectors.topology import read_topology
 from wirewatch.core.errors import Unusable
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
@@ -90,7 +89,7 @@ def of_recording(name: str) -> Told:
 
 
 def _read(hardware: Hardware, of: str) -> Told:
-    told = graph.read(hardware, None, Options())
+    told = read_topology(hardware)
     if isinstance(told, Absent):
         raise Unusable(f"the topology of {of} cannot be read: {told}")
     return Told(told, of, hardware.clock.now())

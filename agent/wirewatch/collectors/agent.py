@@ -27,23 +27,29 @@ STUCK = Metric(
     "Killed processes that hang in the driver and cannot die.",
     "a process in state D",
 )
+NVML_STUCK = "agent.nvml_stuck"
+"""The rule."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class AgentReading:
+    """CPU and memory of each process by its role, and what talking to NVML has cost."""
+
     processes: Mapping[str, ProcessUse | Absent]
     nvml: NvmlCost
 
 
-def read(hardware: Hardware, _memory: None, _options: Options) -> Reading | Absent:
+def read(hardware: Hardware, _memory: None, _options: Options) -> AgentReading | Absent:
+    """One reading of this process and of the one that talks to NVML."""
     cost = hardware.nvml.cost()
     processes = {"agent": hardware.host.process(None)}
     if cost.pid is not None:
         processes["nvml"] = hardware.host.process(cost.pid)
-    return Reading(processes, cost)
+    return AgentReading(processes, cost)
 
 
-def samples(reading: Reading, _memory: None) -> Iterable[Sample]:
+def samples(reading: AgentReading, _memory: None) -> Iterable[Sample]:
+    """The series of each process that could be read."""
     for name, use in reading.processes.items():
         if not isinstance(use, Absent):
             yield CPU.sample(use.cpu_seconds, name)
@@ -54,16 +60,17 @@ def samples(reading: Reading, _memory: None) -> Iterable[Sample]:
 
 
 def judge(
-    _memory: None, ok: Ok[Reading], _policy: NoPolicy, _expect: Expect
+    _memory: None, ok: Ok[AgentReading], _policy: NoPolicy, _expect: Expect
 ) -> tuple[None, tuple[Finding, ...]]:
+    """A killed process that cannot leave the driver is the only thing to find."""
     if not ok.value.nvml.stuck:
         return None, ()
     evidence = f"{ok.value.nvml.stuck} killed process(es) cannot leave the NVIDIA driver"
     action = "drain the node and reboot it; nothing else frees a process in state D"
-    return None, (Finding("agent.nvml_stuck", Health.UNKNOWN, Subject(device="nvml"), evidence, action),)
+    return None, (Finding(NVML_STUCK, Health.UNKNOWN, Subject(device="nvml"), evidence, action),)
 
 
-COLLECTOR: Collector[Reading, None, Options, NoPolicy] = Collector(
+COLLECTOR: Collector[AgentReading, None, Options, NoPolicy] = Collector(
     name="agent",
     about="CPU time, memory and NVML time of the agent itself",
     lane="host",

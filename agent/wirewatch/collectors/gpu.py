@@ -15,6 +15,7 @@ from wirewatch.core.pergpu import (
     filled,
     fold_gpus,
     is_lost,
+    is_unsupported,
     read_gpus,
     remembered,
     subject,
@@ -25,6 +26,7 @@ from wirewatch.core.rates import Streak, Window
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
 
 GPU = ("gpu", "uuid")
+
 REASON = Metric(
     "clocks_event_active", Kind.GAUGE, (*GPU, "reason"), "1 while this reason holds the GPU's clocks down."
 )
@@ -63,10 +65,12 @@ ECC_LIFETIME = Metric(
 PENDING = Metric("row_remap_pending", Kind.GAUGE, GPU, "1 when a row remapping waits for a reset.")
 FAILED = Metric("row_remap_failed", Kind.GAUGE, GPU, "1 when a row remapping has failed.")
 REMAPPED = Metric("rows_remapped", Kind.GAUGE, (*GPU, "kind"), "Memory rows remapped in the life of the GPU.")
+
 METRICS = (
     REASON, REASON_SECONDS, TEMPERATURE, POWER, UTILIZATION, PROCESSES, RECOVERY, ECC, ECC_LIFETIME, PENDING,
     FAILED, REMAPPED,
 )  # fmt: skip
+
 THROTTLE = "gpu.throttle"
 ECC_UNCORRECTED = "gpu.ecc_uncorrected"
 ROW_REMAP_FAILED = "gpu.row_remap_failed"
@@ -81,6 +85,7 @@ THROTTLE_ACTIONS: Mapping[str, str] = {
     "sw_thermal_slowdown": "check airflow and inlet temperature; the driver slows down to stay in limits",
 }
 """Reasons that are faults. Idle, power cap, application clocks and sync boost are normal work."""
+
 RECOVERY_HEALTH: Mapping[str, Health] = {"recover_imex_domain": Health.DEGRADED}
 
 
@@ -191,6 +196,7 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
     judge=judge,
     applicable=bool,
 )
+
 _START = GpuStateMemory()
 _CLOCK_REASONS = Question("CurrentClocksEventReasons")
 _SUPPORTED_REASONS = Question("SupportedClocksEventReasons")
@@ -246,11 +252,11 @@ def _counters(asked: Asked, counter: int) -> dict[EccKey, int | Absent]:
         for kind in _ECC_KINDS
         for location in _ECC_LOCATIONS
     }
-    supported = {k: v for k, v in by_location.items() if not _unsupported(v)}
+    supported = {k: v for k, v in by_location.items() if not is_unsupported(v)}
     if supported:
         return supported
     totals = {(kind, "all"): asked.whole(_ecc_question(kind, counter, "all")) for kind in _ECC_KINDS}
-    return {k: v for k, v in totals.items() if not _unsupported(v)}
+    return {k: v for k, v in totals.items() if not is_unsupported(v)}
 
 
 def _remapped(asked: Asked) -> Remapped | Absent:
@@ -267,10 +273,6 @@ def _count(processes: object) -> int | Absent:
     if isinstance(processes, list | tuple):
         return len(processes)
     return Absent(Why.MALFORMED, f"not a list of processes: {processes!r}")
-
-
-def _unsupported(value: int | Absent) -> bool:
-    return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
 
 
 def _ecc_question(kind: str, counter: int, location: str) -> Question:

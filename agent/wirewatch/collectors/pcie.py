@@ -30,6 +30,7 @@ from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
 
 GPU = ("gpu", "uuid")
+
 GENERATION = Metric(
     "pcie_generation", Kind.GAUGE, GPU, "PCIe generation of the GPU's link now; falls when idle, by design."
 )
@@ -46,7 +47,9 @@ ERRORS = Metric(
     "PCIe errors that the kernel counted for the GPU (AER): correctable, nonfatal, fatal.",
     "all of it",
 )
+
 METRICS = (GENERATION, GENERATION_MAX, WIDTH, WIDTH_MAX, REPLAYS, ERRORS)
+
 WIDTH_RULE = "pcie.width"
 GENERATION_RULE = "pcie.generation"
 REPLAYS_RULE = "pcie.replays"
@@ -163,6 +166,7 @@ COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = C
     judge=judge,
     applicable=bool,
 )
+
 _START = PcieMemory()
 _LINK_GENERATION = Question("CurrPcieLinkGeneration")
 _MAX_LINK_GENERATION = Question("MaxPcieLinkGeneration")

@@ -6,6 +6,7 @@ from wirewatch.core.asking import Supported, as_int, as_str, ask_gpu, member
 from wirewatch.core.collector import Collector, NoPolicy, Options
 from wirewatch.core.links import UP, count_links, old_state, state
 from wirewatch.core.pci import Place, normal_pci, path_between
+from wirewatch.core.pergpu import is_unsupported
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
 from wirewatch.core.topology import (
     SWITCH,
@@ -18,18 +19,7 @@ from wirewatch.core.topology import (
     Topology,
 )  # fmt: skip
 from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, read_place
-from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample, Why
-
-DRIVER = Question("SystemGetDriverVersion")
-FABRIC = Question("GpuFabricInfoV")
-NO_FABRIC, REGISTERED = 0, 3
-"""NVML_GPU_FABRIC_STATE_NOT_SUPPORTED and _COMPLETED (nvml.h)."""
-PEER_GPU, PEER_SWITCH = 0, 2
-VERSIONS = {
-    "kernel": "/proc/sys/kernel/osrelease",
-    "mlx5_core": "/sys/module/mlx5_core/version",
-    "nvidia_peermem": "/sys/module/nvidia_peermem/version",
-}
+from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample
 
 PEERS = Metric(
     "nvlink_peer_links",
@@ -43,11 +33,8 @@ PARTS = Metric(
 )
 
 
-Memory = Topology | None
-"""The last graph that was read."""
-
-
-def read(hardware: Hardware, _memory: Memory, _options: Options) -> Topology | Absent:
+def read_topology(hardware: Hardware) -> Topology | Absent:
+    """One reading of the node's graph; Absent when GPUs or RDMA devices cannot even be listed."""
     gpus = hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
@@ -58,19 +45,69 @@ def read(hardware: Hardware, _memory: Memory, _options: Options) -> Topology | A
     nodes = count_nodes(sysfs)
     places = {gpu.key: read_place(sysfs, gpu.pci) for gpu in gpus}
     wires = {gpu.key: _wires(hardware.nvml, gpu, gpus) for gpu in gpus}
-    driver = as_str(hardware.nvml.ask(None, [DRIVER])[0].value)
+    driver = as_str(hardware.nvml.ask(None, [_DRIVER])[0].value)
     return Topology(
         gpus=tuple(
             GpuPart(g.key, g.index, g.name, _pci(places[g.key], g.pci), _clique(hardware.nvml, g))
             for g in gpus
         ),
         nics=tuple(nic for nic, _ in nics),
-        nvlink=tuple(one for told in wires.values() if not isinstance(told, Absent) for one in told),
-        unread=tuple(key for key, told in wires.items() if isinstance(told, Absent)),
+        nvlink=tuple(one for found in wires.values() if not isinstance(found, Absent) for one in found),
+        unread=tuple(key for key, found in wires.items() if isinstance(found, Absent)),
         paths=tuple(_path(gpu, places[gpu.key], nic, place, nodes) for gpu in gpus for nic, place in nics),
         numa_nodes=nodes,
         versions=(("driver", "" if isinstance(driver, Absent) else driver), *_versions(sysfs)),
     )
+
+
+def read(hardware: Hardware, _memory: None, _options: Options) -> Topology | Absent:
+    """`read_topology` as the collector runs it."""
+    return read_topology(hardware)
+
+
+def samples(graph: Topology, _memory: None) -> Iterable[Sample]:
+    """The series of the graph."""
+    indexes = {gpu.uuid: str(gpu.index) for gpu in graph.gpus}
+    for wires in graph.nvlink:
+        yield PEERS.sample(len(wires.links), indexes[wires.uuid], wires.uuid, wires.peer)
+    yield PARTS.sample(len(graph.gpus), "gpu")
+    yield PARTS.sample(len(graph.nics), "nic")
+    yield PARTS.sample(len(graph.bridges()), "bridge")
+    yield PARTS.sample(sum(len(wires.links) for wires in graph.nvlink), "nvlink")
+
+
+def judge(
+    _memory: None, _ok: Ok[Topology], _policy: NoPolicy, _expect: Expect
+) -> tuple[None, tuple[Finding, ...]]:
+    """Nothing: what changed of the graph is judged against a baseline, in `verdict.drift`."""
+    return None, ()
+
+
+COLLECTOR: Collector[Topology, None, Options, NoPolicy] = Collector(
+    name="topology",
+    about="one graph of GPUs, NVLink peers, PCIe tree, NICs and NUMA nodes",
+    lane="nvml",
+    options=Options(interval=300.0),
+    policy=NoPolicy(),
+    metrics=(PEERS, PARTS),
+    start=None,
+    read=read,
+    samples=samples,
+    judge=judge,
+    applicable=lambda graph: bool(graph.gpus),
+    facts=lambda graph, _memory: graph,
+)
+
+_DRIVER = Question("SystemGetDriverVersion")
+_FABRIC = Question("GpuFabricInfoV")
+_NO_FABRIC, _REGISTERED = 0, 3
+"""NVML_GPU_FABRIC_STATE_NOT_SUPPORTED and _COMPLETED (nvml.h)."""
+_PEER_GPU, _PEER_SWITCH = 0, 2
+_VERSIONS = {
+    "kernel": "/proc/sys/kernel/osrelease",
+    "mlx5_core": "/sys/module/mlx5_core/version",
+    "nvidia_peermem": "/sys/module/nvidia_peermem/version",
+}
 
 
 def _pci(place: Place | Absent, address: str = "") -> PciPlace:
@@ -80,22 +117,22 @@ def _pci(place: Place | Absent, address: str = "") -> PciPlace:
 
 
 def _clique(nvml: Nvml, gpu: Gpu) -> str | None:
-    """The fabric clique; boards whose fabric ends at the node tell a cluster of zeros."""
-    told = nvml.ask(gpu.key, [FABRIC])[0].value
-    if isinstance(told, Absent):
-        return "" if told.why is Why.UNSUPPORTED else None
-    state, cluster = as_int(member(told, "state")), as_str(member(told, "clusterUuid"))
-    number = as_int(member(told, "cliqueId"))
+    """The fabric clique; boards whose fabric ends at the node report a cluster of zeros."""
+    info = nvml.ask(gpu.key, [_FABRIC])[0].value
+    if isinstance(info, Absent):
+        return "" if is_unsupported(info) else None
+    state, cluster = as_int(member(info, "state")), as_str(member(info, "clusterUuid"))
+    number = as_int(member(info, "cliqueId"))
     if isinstance(state, Absent) or isinstance(cluster, Absent) or isinstance(number, Absent):
         return None
-    if state == NO_FABRIC:
+    if state == _NO_FABRIC:
         return ""
     registered = f"{cluster}/{number}" if cluster.strip("0-") else ""
-    return registered if state == REGISTERED else None
+    return registered if state == _REGISTERED else None
 
 
 def _versions(sysfs: Sysfs) -> Iterable[tuple[str, str]]:
-    for name, path in VERSIONS.items():
+    for name, path in _VERSIONS.items():
         yield name, _text(sysfs, path)
 
 
@@ -144,14 +181,14 @@ def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu]) -> list[NvlinkWires] | Abs
         return asked
     peers: dict[str, list[int]] = {}
     for link in range(links):
-        told = asked.whole(state(link))
-        if isinstance(told, Absent) and told.why is Why.UNSUPPORTED:
-            told = asked.whole(old_state(link))
-        if isinstance(told, Absent):
-            if told.why is Why.UNSUPPORTED:
+        now = asked.whole(state(link))
+        if is_unsupported(now):
+            now = asked.whole(old_state(link))
+        if isinstance(now, Absent):
+            if is_unsupported(now):
                 continue
-            return told
-        if told in UP:
+            return now
+        if now in UP:
             kind = asked.whole(Question("NvLinkRemoteDeviceType", (link,)))
             address = member(asked.json(Question("NvLinkRemotePciInfo", (link,))), "busId")
             peers.setdefault(_peer(kind, address, gpus), []).append(link)
@@ -166,40 +203,9 @@ def _questions(links: int) -> tuple[Question, ...]:
 
 def _peer(kind: int | Absent, address: Json | Absent, gpus: Sequence[Gpu]) -> str:
     """Who is at the other end; in a virtual machine the address of a switch may be all ones."""
-    if kind == PEER_SWITCH:
+    if kind == _PEER_SWITCH:
         return SWITCH
     text = as_str(address)
-    if kind == PEER_GPU and not isinstance(text, Absent):
+    if kind == _PEER_GPU and not isinstance(text, Absent):
         return next((gpu.key for gpu in gpus if gpu.pci and gpu.pci == normal_pci(text)), UNKNOWN_PEER)
     return UNKNOWN_PEER
-
-
-def samples(graph: Topology, _memory: Memory) -> Iterable[Sample]:
-    indexes = {gpu.uuid: str(gpu.index) for gpu in graph.gpus}
-    for wires in graph.nvlink:
-        yield PEERS.sample(len(wires.links), indexes[wires.uuid], wires.uuid, wires.peer)
-    yield PARTS.sample(len(graph.gpus), "gpu")
-    yield PARTS.sample(len(graph.nics), "nic")
-    yield PARTS.sample(len(graph.bridges()), "bridge")
-    yield PARTS.sample(sum(len(wires.links) for wires in graph.nvlink), "nvlink")
-
-
-def judge(
-    _memory: Memory, ok: Ok[Topology], _policy: NoPolicy, _expect: Expect
-) -> tuple[Memory, tuple[Finding, ...]]:
-    return ok.value, ()
-
-
-COLLECTOR: Collector[Topology, Memory, Options, NoPolicy] = Collector(
-    name="topology",
-    about="one graph of GPUs, NVLink peers, PCIe tree, NICs and NUMA nodes",
-    lane="nvml",
-    options=Options(interval=300.0),
-    policy=NoPolicy(),
-    metrics=(PEERS, PARTS),
-    start=None,
-    read=read,
-    samples=samples,
-    judge=judge,
-    applicable=lambda graph: bool(graph.gpus),
-)

@@ -29,6 +29,7 @@ from wirewatch.core.xids import Severity
 
 GPU = ("gpu", "uuid")
 UNSEEN = "any XID"
+
 SOURCE = Metric(
     "xid_source_info", Kind.INFO, ("source",), "Where XIDs are read: kmsg (the kernel log) or nvml."
 )
@@ -62,7 +63,9 @@ MISSED = Metric(
 UNPARSED = Metric(
     "kernel_log_unparsed_total", Kind.COUNTER, (), "Records that speak of an XID and were not understood."
 )
+
 METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
+
 SXID_ACTION = (
     "drain all GPUs of this NVLink domain; look at the link named here from both ends, restart the fabric "
     "manager after a reset, and have the switch board replaced if it returns"
@@ -255,7 +258,9 @@ COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
     judge=judge,
     applicable=lambda reading: bool(reading.gpus),
 )
+
 K = TypeVar("K")
+
 _KMSG, _NVML, _NEITHER = "kmsg", "nvml", "none"
 _NVML_EVENTS = Question("Events")
 _LEFT_OUT = Absent(Why.DENIED, "could not be read when the agent started")

@@ -37,6 +37,10 @@ class NoPolicy:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
 
+def no_facts(_reading: object, _memory: object) -> None:
+    """For collectors whose samples and findings say all that others need to know."""
+
+
 @dataclass(frozen=True)
 class Collector(Generic[R, M, O, P]):
     """One thing that is watched.
@@ -44,7 +48,9 @@ class Collector(Generic[R, M, O, P]):
     `read` is the only function that touches the world, and only through the ports. It sees the memory, so
     that it can choose what to ask, and returns Absent when nothing at all could be read. `judge` and
     `samples` are pure: `judge` folds a reading into the memory and says what is wrong now, `samples` turns
-    the reading and that new memory into series. `apart` names collectors whose runs this one disturbs: it
+    the reading and that new memory into series. `facts`, pure too, turns them into one frozen value for other
+    rooms, of a type that stands in the collector's public face and in no other collector's: the memory itself
+    is the collector's alone. `apart` names collectors whose runs this one disturbs: it
     runs only in the gaps that they leave, APART seconds from each, and never delays them.
     """
 
@@ -60,6 +66,7 @@ class Collector(Generic[R, M, O, P]):
     judge: Callable[[M, Ok[R], P, Expect], tuple[M, tuple[Finding, ...]]]
     applicable: Callable[[R], bool]
     apart: tuple[str, ...] = ()
+    facts: Callable[[R, M], object] = no_facts
 
 
 AnyCollector = Collector[Any, Any, Any, Any]

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Ok, Sample, Subject, Why, worst
+
+F = TypeVar("F")
 
 BLIND_ACTION: Mapping[Why, str] = {
     Why.MISSING: "install or load what is missing; until then this node cannot be judged",
@@ -29,11 +31,16 @@ class Step:
     samples: tuple[Sample, ...]
     applicable: bool | None
     cpu: float = 0.0
+    facts: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """State of one collector; `applicable` None means "never yet known"."""
+    """State of one collector; `applicable` None means "never yet known".
+
+    `memory` is for the collector's next run alone; what others may know of it are `facts`, `samples` and
+    `findings`. Facts are held while the collector cannot read; None until it has read once.
+    """
 
     name: str
     memory: Any
@@ -46,6 +53,7 @@ class Component:
     duration: float = 0.0
     cpu: float = 0.0
     last_success: float = 0.0
+    facts: object = None
 
     @property
     def succeeding(self) -> bool:
@@ -67,6 +75,10 @@ class NodeState:
 
     components: Mapping[str, Component] = field(default_factory=dict)
 
+    def facts(self, kind: type[F]) -> F | None:
+        """The facts of this type, from whichever collector offers them; None while there are none."""
+        return next((one.facts for one in self.components.values() if isinstance(one.facts, kind)), None)
+
     def with_component(self, component: Component) -> "NodeState":
         return NodeState({**self.components, component.name: component})
 
@@ -85,6 +97,7 @@ def fold(
         findings,
         tuple(collector.samples(outcome.value, new)),
         collector.applicable(outcome.value) or bool(findings),
+        facts=collector.facts(outcome.value, new),
     )
 
 
@@ -113,6 +126,7 @@ def after(component: Component, step: Step) -> Component:
         duration=step.duration,
         cpu=component.cpu + step.cpu,
         last_success=step.outcome.at,
+        facts=step.facts,
     )
 
 

@@ -102,6 +102,11 @@ def is_lost(value: object) -> bool:
     return isinstance(value, Absent) and value.why is not Why.UNSUPPORTED
 
 
+def is_unsupported(value: object) -> bool:
+    """Whether a device does not offer a value at all, which is no loss."""
+    return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
+
+
 _NAMED = 3
 
 

@@ -204,9 +204,7 @@ def state(judged: Judged, at: float, source: str) -> StateDocument:
 
 def topology(state: NodeState, at: float) -> TopologyDocument:
     """The last graph that was read; what could not be read since is in the state, not here."""
-    component = state.components.get("topology")
-    graph = component.memory if component else None
-    return TopologyDocument("wirewatch.topology/1", at, graph if isinstance(graph, Topology) else None)
+    return TopologyDocument("wirewatch.topology/1", at, state.facts(Topology))
 
 
 _NAMES: dict[types.Health, Health] = {

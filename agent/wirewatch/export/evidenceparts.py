@@ -1,14 +1,13 @@
 """Who the part of a finding is and where it sits, and what node this is, for a hardware return. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wirewatch import __version__
-from wirewatch.collectors import inventory
-from wirewatch.collectors.infiniband.model import InfinibandMemory
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core.component import NodeState
 from wirewatch.core.pci import normal_pci
-from wirewatch.core.pergpu import GpuMemory
 from wirewatch.core.topology import GpuPart, NicPart, PciPlace, Topology
 from wirewatch.core.types import Absent, Subject
 from wirewatch.export.evidencedocuments import Fact, Kind
@@ -28,20 +27,19 @@ Facts = dict[str, Fact]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the collectors remember of who is here; parts that have gone since are still in it."""
+    """What the collectors know of who is here; parts that have gone since are still in it."""
 
-    gpus: inventory.Memory
-    ports: InfinibandMemory
+    inventory: InventoryFacts
+    network: InfinibandFacts
     graph: Topology | None
 
 
 def known(state: NodeState) -> Known:
-    memories = {name: component.memory for name, component in state.components.items()}
-    gpus, ports, graph = (memories.get(name) for name in ("inventory", "infiniband", "topology"))
+    """What the published state holds of them; empty for collectors that have read nothing yet."""
     return Known(
-        gpus if isinstance(gpus, inventory.Memory) else inventory.Memory(),
-        ports if isinstance(ports, InfinibandMemory) else InfinibandMemory(),
-        graph if isinstance(graph, Topology) else None,
+        state.facts(InventoryFacts) or InventoryFacts({}, frozenset(), {}),
+        state.facts(InfinibandFacts) or InfinibandFacts({}, {}),
+        state.facts(Topology),
     )
 
 
@@ -59,20 +57,20 @@ def part_of(here: Known, standing: Standing) -> tuple[Kind, Facts]:
 
 
 def _gpu(here: Known, part: Subject) -> Facts:
-    found = here.gpus.identities.get(part.uuid or f"index:{part.gpu}")
-    told = found.memory.told if found else {}
+    found = here.inventory.gpus.get(part.uuid or f"index:{part.gpu}")
+    texts = found.texts if found else {}
     gpu = found.gpu if found else None
     place = next((g.place for g in here.graph.gpus if g.uuid == part.uuid), None) if here.graph else None
     facts = {
         "product": _text(gpu.name if gpu else "", NEVER),
-        "serial": _told(told, "serial"),
+        "serial": _told(texts, "serial"),
         "uuid": _text(part.uuid, "the GPU has not told it since the agent started"),
-        "board_part_number": _told(told, "board_part_number"),
+        "board_part_number": _told(texts, "board_part_number"),
         **_place(here, gpu.pci if gpu else "", place),
-        "module_id": _told(told, "module_id"),
-        "vbios": _told(told, "vbios"),
-        "inforom": _told(told, "inforom"),
-        "gsp_firmware": _told(told, "firmware"),
+        "module_id": _told(texts, "module_id"),
+        "vbios": _told(texts, "vbios"),
+        "inforom": _told(texts, "inforom"),
+        "gsp_firmware": _told(texts, "firmware"),
     }
     if part.link:
         facts |= {"link": _text(part.link, NEVER), "link_goes_to": _far_end(here, part)}
@@ -94,7 +92,7 @@ def _far_end(here: Known, part: Subject) -> Fact:
         return _unknown(NO_GRAPH)
     for wires in here.graph.nvlink:
         if wires.uuid == part.uuid and part.link in {str(link) for link in wires.links}:
-            gpu = here.gpus.identities.get(wires.peer)
+            gpu = here.inventory.gpus.get(wires.peer)
             return _text(f"GPU {gpu.gpu.index} ({wires.peer})" if gpu else wires.peer, NEVER)
     return _unknown("the link was not up when the topology was last read")
 
@@ -115,15 +113,15 @@ def _place(here: Known, address: str, place: PciPlace | None) -> Facts:
 
 def _rdma_name(here: Known, device: str) -> str:
     """The RDMA device of this name, or at this PCI address, with or without function; "" for none."""
-    if device in here.ports.identities:
+    if device in here.network.devices:
         return device
-    at = [n for n, one in here.ports.identities.items() if one.pci and device == one.pci]
-    at += [n for n, one in here.ports.identities.items() if one.pci.partition(".")[0] == device]
+    at = [n for n, one in here.network.devices.items() if one.pci and device == one.pci]
+    at += [n for n, one in here.network.devices.items() if one.pci.partition(".")[0] == device]
     return at[0] if at else ""
 
 
 def _network(here: Known, name: str, port: str) -> Facts:
-    one = here.ports.identities.get(name)
+    one = here.network.devices.get(name)
     nic = next((n for n in here.graph.nics if n.device == name), None) if here.graph else None
     why = "sysfs does not tell it" if one else NEVER
     address = one.pci if one else ""
@@ -174,15 +172,15 @@ def _label(one: GpuPart | NicPart) -> str:
 
 def node_facts(here: Known, source: str) -> Facts:
     """What node this is."""
-    gpus = here.gpus
-    names = sorted({one.gpu.name for one in gpus.identities.values() if one.gpu.name})
+    known = here.inventory
+    names = sorted({one.gpu.name for one in known.gpus.values() if one.gpu.name})
     versions = dict(here.graph.versions) if here.graph else {}
     return {
         "product": _text(", ".join(names), NEVER),
-        "gpus": _text(_counted(gpus.identities.values(), gpus), NEVER),
-        "driver": _told(gpus.versions, "driver"),
-        "nvml": _told(gpus.versions, "nvml"),
-        "cuda_driver": _told(gpus.versions, "cuda_driver"),
+        "gpus": _text(_counted(known), NEVER),
+        "driver": _told(known.versions, "driver"),
+        "nvml": _told(known.versions, "nvml"),
+        "cuda_driver": _told(known.versions, "cuda_driver"),
         "kernel": _text(versions.get("kernel", ""), NO_GRAPH if here.graph is None else "no file tells it"),
         "mlx5_core": _text(
             versions.get("mlx5_core", ""), NO_GRAPH if here.graph is None else "no file tells it"
@@ -192,10 +190,9 @@ def node_facts(here: Known, source: str) -> Facts:
     }
 
 
-def _counted(identities: Iterable[GpuMemory[inventory.Identity]], memory: inventory.Memory) -> str:
-    count = len(list(identities))
-    lost = f", {len(memory.lost)} of them lost" if memory.lost else ""
-    return f"{count}{lost}" if count else ""
+def _counted(known: InventoryFacts) -> str:
+    lost = f", {len(known.lost)} of them lost" if known.lost else ""
+    return f"{len(known.gpus)}{lost}" if known.gpus else ""
 
 
 def _text(value: str, otherwise: str) -> Fact:

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.collectors.infiniband.model import InfinibandMemory as Ports
-from wirewatch.collectors.nvlink import LINK_SPEED, LINK_UP, GpuLinks
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.collectors.nvlink import LINK_SPEED, LINK_UP, NvlinkFacts
 from wirewatch.core.component import Component
 from wirewatch.core.links import UP
-from wirewatch.core.pergpu import GpuReading
 from wirewatch.core.probing.result import Probed
-from wirewatch.core.types import Absent, Kind, Ok, Sample
+from wirewatch.core.types import Absent, Kind, Sample
 from wirewatch.export.evidenceprobe import of_gpu
 from wirewatch.probes.samples import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probes.values import Memory as Probes
@@ -66,14 +65,12 @@ def _row(sample: Sample) -> Row:
 
 def _links(component: Component) -> Iterator[Row]:
     """State and speed of each link, which are read at every poll and are no series by default."""
-    read = component.outcome.value if isinstance(component.outcome, Ok) else ()
+    known = component.facts
     if not component.samples or any(sample.metric is LINK_UP for sample in component.samples):
         return
-    for item in read if isinstance(read, tuple) else ():
-        if not isinstance(item, GpuReading) or not isinstance(item.value, GpuLinks) or item.value.mig:
-            continue
-        for link in item.value.links:
-            labels = (str(item.gpu.index), item.gpu.uuid, str(link.link))
+    for gpu, links in known.links.items() if isinstance(known, NvlinkFacts) else ():
+        for link in links:
+            labels = (str(gpu.index), gpu.uuid, str(link.link))
             if not isinstance(link.state, Absent):
                 yield _row(LINK_UP.sample(link.state in UP, *labels))
             if not isinstance(link.speed, Absent):
@@ -82,8 +79,10 @@ def _links(component: Component) -> Iterator[Row]:
 
 def _cards(component: Component) -> Iterator[Row]:
     """PCIe of the network cards, which has no series."""
-    memory = component.memory
-    for device, link in memory.links.items() if isinstance(memory, Ports) and component.samples else ():
+    known = component.facts
+    for device, link in (
+        known.cards.items() if isinstance(known, InfinibandFacts) and component.samples else ()
+    ):
         told = {
             "pcie_generation": link.generation, "pcie_generation_max": link.generation_max,
             "pcie_width": link.width, "pcie_width_max": link.width_max,

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from wirewatch.collectors.lockstep import NAME, last_hint_of
+from wirewatch.collectors.lockstep import NAME, LockstepFacts
 from wirewatch.core.collector import AnyCollector, Collector
 from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Absent, Expect, Finding, Ok
+from wirewatch.core.types import Absent
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.values import Memory, Reading
 
@@ -28,14 +28,13 @@ class Hints:
         if collector.name != NAME:
             return collector
 
-        def judge(memory: Any, ok: Ok[Any], policy: Any, expect: Expect) -> tuple[Any, tuple[Finding, ...]]:
-            new, findings = collector.judge(memory, ok, policy, expect)
-            hint = last_hint_of(new)
-            if hint is not None:
-                self._mono = hint.last.mono
-            return new, findings
+        def facts(reading: Any, memory: Any) -> object:
+            known = collector.facts(reading, memory)
+            if isinstance(known, LockstepFacts) and known.last_hint is not None:
+                self._mono = known.last_hint.last.mono
+            return known
 
-        return replace(collector, judge=judge)
+        return replace(collector, facts=facts)
 
     def wanted(self, memory: Memory) -> bool:
         """Whether no probe was tried since the newest hint."""

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.collectors import topology as graph
 from wirewatch.collectors.nvlink import link_speed
+from wirewatch.collectors.topology import read_topology
 from wirewatch.core.asking import as_int
-from wirewatch.core.collector import Options
 from wirewatch.core.links import count_links
 from wirewatch.core.ncclconf import parse_nccl_conf
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
@@ -42,7 +41,7 @@ def read_scene(
     pins: Mapping[str, float],
 ) -> Scene | Absent:  # fmt: skip
     """The scene of some of the node's GPUs, in their order."""
-    whole = graph.read(hardware, None, Options())
+    whole = read_topology(hardware)
     if isinstance(whole, Absent):
         return whole
     keys = [gpu.key for gpu in gpus]

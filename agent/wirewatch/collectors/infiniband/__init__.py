@@ -3,6 +3,7 @@
 from wirewatch.collectors.infiniband.judge import judge
 from wirewatch.collectors.infiniband.metrics import METRICS, samples
 from wirewatch.collectors.infiniband.model import (
+    InfinibandFacts,
     InfinibandMemory,
     InfinibandOptions,
     InfinibandPolicy,
@@ -10,6 +11,8 @@ from wirewatch.collectors.infiniband.model import (
 )
 from wirewatch.collectors.infiniband.read import read
 from wirewatch.core.collector import Collector
+
+__all__ = ["COLLECTOR", "InfinibandFacts"]
 
 COLLECTOR: Collector[InfinibandReading, InfinibandMemory, InfinibandOptions, InfinibandPolicy] = Collector(
     name="infiniband",
@@ -23,4 +26,5 @@ COLLECTOR: Collector[InfinibandReading, InfinibandMemory, InfinibandOptions, Inf
     samples=samples,
     judge=judge,
     applicable=lambda reading: bool(reading.ports or reading.missing),
+    facts=lambda _reading, memory: InfinibandFacts(memory.identities, memory.links),
 )

@@ -230,6 +230,14 @@ class IbstatCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class InfinibandFacts:
+    """Every network device seen since the agent started, and the newest PCIe link of each card, by name."""
+
+    devices: Mapping[str, RdmaIdentity]
+    cards: Mapping[str, PciLink]
+
+
+@dataclass(frozen=True, slots=True)
 class InfinibandMemory:
     """What a poll leaves for the next one; `links` and each port's `last` hold what was last known."""
 

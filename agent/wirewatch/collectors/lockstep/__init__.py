@@ -7,19 +7,18 @@ from wirewatch.collectors.lockstep.metrics import METRICS, samples
 from wirewatch.collectors.lockstep.model import (
     Hint,
     HintTime,
+    LockstepFacts,
     LockstepMemory,
     LockstepOptions,
     LockstepPolicy,
     LockstepReading,
     WindowReason,
-    hint_of,
-    last_hint_of,
 )
 from wirewatch.collectors.lockstep.read import read
 from wirewatch.core.collector import Collector
 from wirewatch.core.types import Expect, Finding, Ok
 
-__all__ = ["COLLECTOR", "NAME", "Hint", "HintTime", "hint_of", "last_hint_of"]
+__all__ = ["COLLECTOR", "NAME", "Hint", "HintTime", "LockstepFacts"]
 
 log = logging.getLogger(__name__)
 
@@ -55,4 +54,5 @@ COLLECTOR: Collector[LockstepReading, LockstepMemory, LockstepOptions, LockstepP
     judge=judge_and_log,
     applicable=watches,
     apart=("nvlink", "probe"),
+    facts=lambda _reading, memory: LockstepFacts(memory.hint, memory.last_hint),
 )

@@ -216,20 +216,13 @@ class LockstepMemory:
     hint: Hint | None = None
     last_hint: Hint | None = None
 
-    @property
-    def last_hint_at(self) -> HintTime | None:
-        """When a window last confirmed a hint, also one that is over."""
-        return None if self.last_hint is None else self.last_hint.last
 
+@dataclass(frozen=True, slots=True)
+class LockstepFacts:
+    """The hint that holds now, and the newest one, which stays when it is over."""
 
-def hint_of(memory: object) -> Hint | None:
-    """The hint that a component's memory holds now; None for the memory of any other."""
-    return memory.hint if isinstance(memory, LockstepMemory) else None
-
-
-def last_hint_of(memory: object) -> Hint | None:
-    """The newest hint, also one that is over; None for the memory of any other component."""
-    return memory.last_hint if isinstance(memory, LockstepMemory) else None
+    hint: Hint | None
+    last_hint: Hint | None
 
 
 def goes_on(job: LockstepJob, uses: Mapping[str, GpuUse | Absent]) -> bool:

@@ -8,7 +8,7 @@ from wirewatch.core.asking import Supported
 from wirewatch.core.collector import Options
 from wirewatch.core.pergpu import GpuReading
 from wirewatch.core.policy import ErrorLimit
-from wirewatch.core.ports import Question
+from wirewatch.core.ports import Gpu, Question
 from wirewatch.core.rates import Streak, Window
 from wirewatch.core.types import Absent
 
@@ -114,6 +114,13 @@ class GpuLinks:
     detail: LinkDetail | Absent | None
     count: int
     supported: Supported
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkFacts:
+    """The links of each GPU as last read; GPUs that could not be read or are split by MIG are left out."""
+
+    links: Mapping[Gpu, tuple[NvlinkLink, ...]]
 
 
 NvlinkReading = tuple[GpuReading[GpuLinks], ...]

@@ -22,10 +22,10 @@ from wirewatch.collectors.nvlink.model import (
 from wirewatch.core.asking import NOT_ASKED, Asked, Supported, as_int, ask_gpu, member
 from wirewatch.core.bits import ber
 from wirewatch.core.links import count_links, old_state, state
-from wirewatch.core.pergpu import Memories, is_lost, read_gpus, remembered
+from wirewatch.core.pergpu import Memories, is_lost, is_unsupported, read_gpus, remembered
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Question
 from wirewatch.core.rates import Window, delta, measured
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent
 
 KIB = 1024
 
@@ -186,10 +186,6 @@ def _read_gpu(
     )
 
 
-def _unsupported(value: object) -> bool:
-    return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
-
-
 def _mig(asked: Asked) -> bool:
     mode = asked.json(_MIG_MODE)
     return isinstance(mode, list | tuple) and bool(mode) and mode[0] == 1
@@ -199,12 +195,12 @@ def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
     links = []
     for number in range(count):
         up = asked.whole(state(number))
-        if _unsupported(up):
+        if is_unsupported(up):
             up = asked.whole(old_state(number))
-        if _unsupported(up):
+        if is_unsupported(up):
             continue
         speed = asked.whole(link_speed(number))
-        if _unsupported(speed):
+        if is_unsupported(speed):
             speed = asked.whole(_COMMON_SPEED)
         links.append(NvlinkLink(number, up, speed if isinstance(speed, Absent) else speed * 1e6))
     return tuple(links)
@@ -228,7 +224,7 @@ def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> t
 def _used_traffic(asked: Asked) -> TrafficFields | None:
     """The counters that this device has: one of the two directions is enough."""
     for traffic in TRAFFIC_FIELDS:
-        if not all(_unsupported(asked.whole(q)) for q in traffic.questions()[:2]):
+        if not all(is_unsupported(asked.whole(q)) for q in traffic.questions()[:2]):
             return traffic
     return None
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from wirewatch.collectors import topology
+from wirewatch.collectors.topology import read_topology
 from wirewatch.core.collector import Collector, Options
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
@@ -135,9 +135,9 @@ def drift_component(
         keeps = around.keeps
         _keep(keeps, state)
         baseline, sysfs = keeps.baseline, hardware.sysfs
-        looks = [topology.read(hardware, None, Options())]
+        looks = [read_topology(hardware)]
         if state.watch.graph is None and baseline is not None:
-            looks.append(topology.read(hardware, None, Options()))
+            looks.append(read_topology(hardware))
         good = [physical(sysfs, told) for told in looks if not isinstance(told, Absent)]
         if len(good) < len(looks):
             return next(told for told in looks if isinstance(told, Absent))
