@@ -3,6 +3,7 @@
 import pytest
 
 from tests.collectors.drawn import PCI, Files, Gpus, Watched
+from tests.support import Node
 from wirewatch.core.types import Absent, Health, Json, Why
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
@@ -164,3 +165,22 @@ def test_errors_are_asked_for_again_once_the_place_of_a_gpu_is_known() -> None:
     node.gpus.addresses = ADDRESSES
     node.poll()
     assert node.series("pcie_errors_total", gpu="0", severity="fatal") == [0]
+
+
+def test_a_narrow_pcie_link_is_found() -> None:
+    node = Node()
+    node.change("gpu4/CurrPcieLinkWidth()", "set", 8)
+    node.poll("pcie")
+    assert node.rules() == {("pcie.width", "4", "", Health.DEGRADED)}
+    node.poll("pcie", times=2)
+    assert node.rules() == {("pcie.width", "4", "", Health.FAILED)}
+    assert node.findings()[0].evidence == "x8 of x16 lanes"
+
+
+def test_a_low_generation_is_power_management_and_no_finding() -> None:
+    node = Node()
+    node.change("gpu*/CurrPcieLinkGeneration()", "set", 1)
+    node.poll("pcie", times=5)
+    assert node.findings() == ()
+    assert node.series("pcie_generation") == [1] * 8
+    assert node.series("pcie_generation_max") == [5] * 8

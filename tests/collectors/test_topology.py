@@ -1,10 +1,16 @@
 """The node as one graph."""
 
+from typing import Any
+
+import pytest
+
 from tests.collectors.drawn import Gpus, Watched
 from tests.collectors.test_gpudirect import GPUS, node_files
 from tests.support import Node
 from wirewatch.core.topology import NicPath, NvlinkWires, Topology
 from wirewatch.core.types import Absent, Ok, Why
+
+CLUSTER = "b1f300000000000000000000000000aa"
 
 
 def graph(node: Watched) -> Topology:
@@ -74,3 +80,39 @@ def test_the_demo_node_has_eighteen_links_a_gpu_and_a_near_nic_each() -> None:
     outcome = node.state.components["topology"].outcome
     assert isinstance(outcome, Ok)
     assert [p.device for p in outcome.value.paths if p.path == "PIX"] == [f"mlx5_{n}" for n in range(8)]
+
+
+def cliques(**fabric: Any) -> set[str | None]:
+    node = Node("h200x4-idle")
+    answer = {"cliqueId": 3, "clusterUuid": CLUSTER, "state": 3, "status": 0, "healthMask": 0} | fabric
+    node.change("gpu*/GpuFabricInfoV()", "set", answer)
+    node.poll("topology")
+    graph = node.state.components["topology"].facts
+    assert isinstance(graph, Topology)
+    return {gpu.clique for gpu in graph.gpus}
+
+
+def test_a_board_whose_fabric_ends_at_the_node_has_none() -> None:
+    assert cliques(clusterUuid="0" * 32) == {""}
+    assert cliques(state=0) == {""}
+
+
+def test_in_a_rack_it_is_that_of_the_cluster() -> None:
+    assert cliques() == {f"{CLUSTER}/3"}
+
+
+@pytest.mark.parametrize("state", [1, 2])
+def test_while_it_registers_it_is_not_known(state: int) -> None:
+    assert cliques(state=state) == {None}
+
+
+@pytest.mark.parametrize(("code", "clique"), [(3, ""), (13, ""), (999, None), (15, None)])
+def test_what_cannot_be_asked_is_none_and_what_cannot_be_read_is_not_known(
+    code: int, clique: str | None
+) -> None:
+    node = Node("h200x4-idle")
+    node.change("gpu*/GpuFabricInfoV()", "code", code)
+    node.poll("topology")
+    graph = node.state.components["topology"].facts
+    assert isinstance(graph, Topology)
+    assert {gpu.clique for gpu in graph.gpus} == {clique}

@@ -1,4 +1,4 @@
-"""GPUs that go missing, and PCIe links that got narrow."""
+"""GPUs by name, and those that go missing."""
 
 from tests.support import Node
 from wirewatch.core.types import Expect, Health
@@ -99,25 +99,6 @@ def test_a_node_whose_driver_is_gone_is_unknown_and_every_collector_that_needs_i
     assert rules == {(f"{name}.blind", "") for name in node.collectors if name != "infiniband"}
     assert all("driver is not loaded" in f.evidence for f in node.findings())
     assert not any(c.samples for c in node.state.components.values())
-
-
-def test_a_narrow_pcie_link_is_found() -> None:
-    node = Node()
-    node.change("gpu4/CurrPcieLinkWidth()", "set", 8)
-    node.poll("pcie")
-    assert node.rules() == {("pcie.width", "4", "", Health.DEGRADED)}
-    node.poll("pcie", times=2)
-    assert node.rules() == {("pcie.width", "4", "", Health.FAILED)}
-    assert node.findings()[0].evidence == "x8 of x16 lanes"
-
-
-def test_a_low_generation_is_power_management_and_no_finding() -> None:
-    node = Node()
-    node.change("gpu*/CurrPcieLinkGeneration()", "set", 1)
-    node.poll("pcie", times=5)
-    assert node.findings() == ()
-    assert node.series("pcie_generation") == [1] * 8
-    assert node.series("pcie_generation_max") == [5] * 8
 
 
 def test_a_gpu_that_is_lost_before_it_told_its_name_is_known_by_its_index_until_it_does() -> None:
