@@ -171,7 +171,7 @@ def _path(gpu: Gpu, place: Place | Absent, nic: NicPart, other: Place | Absent, 
 def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu]) -> list[NvlinkWires] | Absent:
     """Where the links go that are up; none for a GPU without NVLink.
 
-    Absent when one could not be read: a count with holes would look like a change.
+    Absent when one could not be read: a count with holes would pass for a change.
     """
     links = count_links(nvml, gpu.key)
     if not links:

@@ -140,7 +140,7 @@ def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[Po
 
 
 def _rate(port: PortReading) -> float | None:
-    """The rate of a port that is active; of one that is not it says nothing."""
+    """The rate of a port that is active; that of any other means nothing."""
     active = _is_active(port)
     return port.rate.bytes_per_second if active and not isinstance(port.rate, Absent) else None
 
@@ -423,7 +423,7 @@ def _compare_ibstat(before: IbstatCheck, reading: InfinibandReading, mono: float
         trouble = {} if output.why in {Why.MISSING, Why.UNSUPPORTED} else {("", ""): str(output)}
         if not trouble:
             return IbstatCheck(mono, {}, repeated=False, unparsed=before.unparsed)
-        # It said nothing this time: what it said before stands.
+        # It could not be run this time: what it printed before stands.
         stood = before.disagreements if before.repeated else {}
         again = set(trouble) <= set(before.disagreements)
         return IbstatCheck(mono, {**stood, **trouble}, bool(stood) or again, before.unparsed)

@@ -220,7 +220,7 @@ class PortMemory:
 class IbstatCheck:
     """The last comparison with ibstat; `asked` in monotonic seconds.
 
-    `disagreements`: what differs, by port, port "" for a device; `repeated` when a second look said the same.
+    `disagreements`: what differs, by port, port "" for a device. `repeated`: the one before found the same.
     """
 
     asked: float | None = None

@@ -151,14 +151,17 @@ class _DeviceReader:
     lost: Absent | None = None
 
     def text(self, file: str, last: str) -> str:
+        """A file's text; the `last` one where it cannot be read, empty where there is none."""
         text = self.sysfs.read(f"{self.at}/{file}")
         return last if self._lost(text) else "" if isinstance(text, Absent) else text
 
     def names(self, folder: str, last: tuple[str, ...]) -> tuple[str, ...]:
+        """The names in a folder; the `last` ones where it cannot be listed."""
         names = self.sysfs.entries(f"{self.at}/{folder}")
         return last if self._lost(names) else () if isinstance(names, Absent) else tuple(names)
 
     def address(self, last: str) -> str:
+        """The device's PCI address; the `last` one where it cannot be read, empty where it has none."""
         address = rdma_address(self.sysfs, self.at.rpartition("/")[2])
         return last if self._lost(address) else "" if isinstance(address, Absent) else address
 

@@ -124,6 +124,7 @@ class GpuUse:
 
     @property
     def watched(self) -> bool:
+        """Whether its windows can be read at all."""
         return self.offers is True and not self.mig
 
 

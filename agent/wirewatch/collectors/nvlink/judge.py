@@ -186,10 +186,12 @@ class NvlinkCase:
     expected: int | None
 
     def confirmed(self, fault: str) -> Health:
+        """FAILED for a fault that was seen for enough polls in a row, else DEGRADED."""
         streak = self.memory.streaks.get(fault, Streak())
         return Health.FAILED if streak.count >= self.policy.confirm else Health.DEGRADED
 
     def of(self, link: int | None = None) -> Subject:
+        """The GPU, or one of its links, as the subject of a finding."""
         return subject(self.gpu, link)
 
     @cached_property
