@@ -23,7 +23,9 @@ def hinted(mono: float) -> LockstepFacts:
 def told(hints: Hints, facts: LockstepFacts) -> None:
     """The collector has read, and knows this."""
     quiet = replace(COLLECTOR, facts=lambda _reading, _memory: facts)
-    hints.heard(quiet).facts((), COLLECTOR.start)
+    offered = hints.heard(quiet).facts
+    assert offered is not None
+    offered((), COLLECTOR.start)
 
 
 @pytest.fixture

@@ -37,21 +37,20 @@ class NoPolicy:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
 
-def no_facts(_reading: object, _memory: object) -> None:
-    """For collectors whose samples and findings say all that others need to know."""
-
-
 @dataclass(frozen=True)
 class Collector(Generic[R, M, O, P]):
     """One thing that is watched.
 
     `read` is the only function that touches the world, and only through the ports. It sees the memory, so
-    that it can choose what to ask, and returns Absent when nothing at all could be read. `judge` and
-    `samples` are pure: `judge` folds a reading into the memory and says what is wrong now, `samples` turns
-    the reading and that new memory into series. `facts`, pure too, turns them into one frozen value for other
-    rooms, of a type that stands in the collector's public face and in no other collector's: the memory itself
-    is the collector's alone. `apart` names collectors whose runs this one disturbs: it
-    runs only in the gaps that they leave, APART seconds from each, and never delays them.
+    that it can choose what to ask, and returns Absent when nothing at all could be read. `judge`, `samples`
+    and `facts` are pure: `judge` folds a reading into the memory and says what is wrong now; `samples` turns
+    the reading and that new memory into series.
+
+    The memory is the collector's alone. `facts` turns it and the reading into one frozen value for other
+    rooms, of a type that no other collector offers; None where samples and findings say it all.
+
+    `apart` names collectors whose runs this one disturbs: it runs only in the gaps that they leave, APART
+    seconds from each, and never delays them.
     """
 
     name: str
@@ -66,7 +65,7 @@ class Collector(Generic[R, M, O, P]):
     judge: Callable[[M, Ok[R], P, Expect], tuple[M, tuple[Finding, ...]]]
     applicable: Callable[[R], bool]
     apart: tuple[str, ...] = ()
-    facts: Callable[[R, M], object] = no_facts
+    facts: Callable[[R, M], object] | None = None
 
 
 AnyCollector = Collector[Any, Any, Any, Any]

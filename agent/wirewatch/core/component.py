@@ -97,7 +97,7 @@ def fold(
         findings,
         tuple(collector.samples(outcome.value, new)),
         collector.applicable(outcome.value) or bool(findings),
-        facts=collector.facts(outcome.value, new),
+        facts=None if collector.facts is None else collector.facts(outcome.value, new),
     )
 
 

@@ -25,11 +25,12 @@ class Hints:
 
     def heard(self, collector: AnyCollector) -> AnyCollector:
         """The collector, which tells of its hints from now on; any other as it is."""
-        if collector.name != NAME:
+        offered = collector.facts
+        if collector.name != NAME or offered is None:
             return collector
 
         def facts(reading: Any, memory: Any) -> object:
-            known = collector.facts(reading, memory)
+            known = offered(reading, memory)
             if isinstance(known, LockstepFacts) and known.last_hint is not None:
                 self._mono = known.last_hint.last.mono
             return known

@@ -62,6 +62,11 @@ def judge(
     return fold_gpus("nvlink", memories, ok.value, START, one)
 
 
+def applicable(reading: NvlinkReading) -> bool:
+    """Some GPU has links and is not split by MIG (which reports its links as down)."""
+    return any(not isinstance(i.value, Absent) and i.value.links and not i.value.mig for i in reading)
+
+
 def errors_rule(kind: str) -> str:
     """The rule for more errors of a kind (a key of `ERROR_QUESTIONS`) than its limit."""
     return f"nvlink.{kind}_errors"

@@ -1,4 +1,4 @@
-"""NVLink as series."""
+"""NVLink as series, and as facts for other rooms."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,6 +7,7 @@ from wirewatch.collectors.nvlink.model import (
     Fabric,
     GpuLinks,
     LinkDetail,
+    NvlinkFacts,
     NvlinkLink,
     NvlinkMemory,
     NvlinkReading,
@@ -96,6 +97,12 @@ def samples(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> Iterabl
         if not isinstance(item.value, Absent):
             memory = memories[item.gpu.key].memory
             yield from _gpu(item.value, memory, (str(item.gpu.index), item.gpu.uuid))
+
+
+def facts(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> NvlinkFacts:
+    """State and speed of every link, for other rooms."""
+    known = {item.gpu: item.value for item in reading if not isinstance(item.value, Absent)}
+    return NvlinkFacts({gpu: value.links for gpu, value in known.items() if not value.mig})
 
 
 def _gpu(value: GpuLinks, memory: NvlinkMemory, labels: tuple[str, str]) -> Iterator[Sample]:
