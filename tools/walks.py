@@ -5,7 +5,7 @@
 Each walk runs alone in a process of its own, over a bundled recording, and is watched with sys.setprofile in
 all threads. A file is counted when one of its functions is entered between the reading and the text. Not
 counted are imports (the bodies of modules and classes, and what they call), what dataclasses generate, and
-the files that play the recording, since they stand where hardware is.
+the files that play the recording with what they call, since they stand where hardware is.
 """
 
 import argparse
@@ -59,6 +59,7 @@ class Watch:
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
         self._importing = threading.local()
+        self._playing = threading.local()
 
     def __enter__(self) -> Self:
         threading.setprofile(self._event)
@@ -75,14 +76,16 @@ class Watch:
         code, depth = frame.f_code, getattr(self._importing, "depth", 0)
         if code.co_name == "_find_and_load" and code.co_filename == "<frozen importlib._bootstrap>":
             self._importing.depth = depth + {"call": 1, "return": -1}.get(event, 0)
-        elif event == "call" and not depth and _counts(code):
+        elif code.co_filename in PLAYING:
+            self._playing.depth = getattr(self._playing, "depth", 0) + {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and not depth and not getattr(self._playing, "depth", 0) and _counts(code):
             self.files.setdefault(code.co_filename.removeprefix(AGENT), code.co_qualname)
 
 
 def _counts(code: CodeType) -> bool:
     # Only functions have locals of the fast kind; bodies of modules and classes do not.
     is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
-    return is_function and code.co_filename.startswith(AGENT) and code.co_filename not in PLAYING
+    return is_function and code.co_filename.startswith(AGENT)
 
 
 def counter_to_text() -> dict[str, str]:

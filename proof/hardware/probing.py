@@ -15,6 +15,7 @@ from proof.hardware import processes
 from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, Report, tail
 from wirewatch.cli.hardware import live
+from wirewatch.core.links import compute_processes
 from wirewatch.core.ports import Gpu, Hardware, Order
 from wirewatch.core.probing.plan import MIB, Plan
 from wirewatch.core.probing.result import Probed
@@ -22,7 +23,6 @@ from wirewatch.core.types import Absent, Expect
 from wirewatch.export.probedocuments import PROBE
 from wirewatch.export.probing import probe as document_of
 from wirewatch.probes.counters import memory_used
-from wirewatch.probes.counters import processes as compute_processes
 from wirewatch.probes.judge import take
 from wirewatch.probes.launch import WORKER
 from wirewatch.probes.persistence import PROBED

@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.collectors.drawn import Gpus, Watched
 from tests.probes.drawn import LINKS, of_order
-from wirewatch.collectors.nvlink import link_speed
 from wirewatch.core.component import Component
+from wirewatch.core.links import link_speed
 from wirewatch.core.ports import Gpu, Order, Question, SlurmJob
 from wirewatch.core.probing.result import Outcome, Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why

@@ -8,9 +8,9 @@ from hypothesis import example, given
 
 from tests.core.strategies import JSON
 from tests.probes.idle import DENIED, Idle, idle_gpus
+from wirewatch.core.links import compute_processes
 from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.probes.counters import processes
 from wirewatch.probes.facts import new_allocations, read_facts
 from wirewatch.probes.gate import Facts, Reason, Rules, Stillness, refuse
 
@@ -74,9 +74,9 @@ def test_clients_of_mps_compute_too_and_ids_may_be_hidden() -> None:
     gpus, gpu = idle_gpus(1), Gpu(0, "GPU-0")
     gpus.table["GPU-0", "ComputeRunningProcesses()"] = [None]
     gpus.table["GPU-0", "MPSComputeRunningProcesses()"] = [{"pid": 9}]
-    assert processes(gpus, gpu) == frozenset({9, None})
+    assert compute_processes(gpus, gpu) == frozenset({9, None})
     gpus.table["GPU-0", "MPSComputeRunningProcesses()"] = DENIED
-    assert processes(gpus, gpu) == DENIED
+    assert compute_processes(gpus, gpu) == DENIED
 
 
 def test_finished_pods_hold_nothing() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.probes.idle import DENIED, Idle
-from wirewatch.collectors.nvlink import link_speed
+from wirewatch.core.links import link_speed
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Question
 from wirewatch.core.probing.expected import Expectation, expect

@@ -8,7 +8,7 @@ from wirewatch.core.asking import Supported, as_int, ask_gpu, member
 from wirewatch.core.links import count_links
 from wirewatch.core.ports import Gpu, Nvml, Question
 from wirewatch.core.probing.result import Clocks, LinkBytes, Moved
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent
 
 SM, MEMORY = 1, 2
 """NVML's numbers of the clock domains."""
@@ -20,7 +20,6 @@ CLOCKS = (
 )
 USED = Question("MemoryInfo")
 UTILIZATION = Question("UtilizationRates")
-PROCESSES = (Question("ComputeRunningProcesses"), Question("MPSComputeRunningProcesses"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +129,3 @@ def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
     told = nvml.ask(gpu.key, [UTILIZATION])[0].value
     busy, memory = as_int(member(told, "gpu")), as_int(member(told, "memory"))
     return None if isinstance(memory, Absent) or busy == 0 else memory / 100
-
-
-def processes(nvml: Nvml, gpu: Gpu) -> frozenset[int | None] | Absent:
-    """Ids of the processes that compute on a GPU; None stands for one whose id is not told."""
-    own, shared = (answer.value for answer in nvml.ask(gpu.key, PROCESSES))
-    if isinstance(shared, Absent) and shared.why in {Why.UNSUPPORTED, Why.MISSING}:
-        shared = ()  # Old drivers cannot tell of clients of MPS, and nobody of those without MPS.
-    found: set[int | None] = set()
-    for told in (own, shared):
-        if isinstance(told, Absent):
-            return told
-        if not isinstance(told, list | tuple):
-            return Absent(Why.MALFORMED, f"not a list of processes: {told!r}")
-        pids = (as_int(member(entry, "pid")) for entry in told)
-        found.update(None if isinstance(pid, Absent) else pid for pid in pids)
-    return frozenset(found)

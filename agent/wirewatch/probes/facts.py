@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from wirewatch.core.asking import as_int, as_ints, member
 from wirewatch.core.holdings import Holding, Names, job_holdings, pod_holdings, read_minors
+from wirewatch.core.links import compute_processes
 from wirewatch.core.podlife import read_podlife
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.probes.counters import processes
 from wirewatch.probes.gate import Facts, Use
 
 MEMORY = Question("MemoryInfo")
@@ -38,7 +38,7 @@ def _use(nvml: Nvml, gpu: Gpu) -> Use:
     memory, mig, mode = (a.value for a in nvml.ask(gpu.key, (MEMORY, *MODES)))
     return Use(
         gpu=gpu,
-        processes=processes(nvml, gpu),
+        processes=compute_processes(nvml, gpu),
         used=as_int(member(memory, "used")),
         free=as_int(member(memory, "free")),
         mig=_mig(mig),

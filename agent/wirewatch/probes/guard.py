@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from wirewatch.core.links import compute_processes
 from wirewatch.core.ports import Gpu, Nvml
 from wirewatch.core.types import Absent
-from wirewatch.probes.counters import processes
 
 Pids = frozenset[int | None]
 SLOW = 1.0
@@ -37,7 +37,7 @@ class Guard:
             return given_up
         mine = self.own()
         for gpu in self.gpus:
-            now = processes(self.nvml, gpu)
+            now = compute_processes(self.nvml, gpu)
             if isinstance(now, Absent):
                 return f"the processes on GPU {gpu.index} cannot be read: {now}"
             others = now - self.before.get(gpu.key, frozenset()) - mine

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from wirewatch.core.links import compute_processes
 from wirewatch.core.ports import Clock, Gpu, Nvml, Order, Sysfs
 from wirewatch.core.probing.nccllog import Account, parse_nccl_log
 from wirewatch.core.probing.plan import Plan
@@ -188,7 +189,7 @@ class _Run:
         return replace(self._order.plan, log=str(folder / "nccl.log"), pauses=True)
 
     def _pids(self, gpu: Gpu) -> Pids:
-        told = counters.processes(self._nvml, gpu)
+        told = compute_processes(self._nvml, gpu)
         return frozenset() if isinstance(told, Absent) else told
 
     def _watch(self, worker: Worker, guard: Guard) -> tuple[Outcome, str]:

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.collectors.nvlink import link_speed
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.asking import as_int
-from wirewatch.core.links import count_links
+from wirewatch.core.links import count_links, link_speed
 from wirewatch.core.ncclconf import parse_nccl_conf
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.probing.islands import groups, islands

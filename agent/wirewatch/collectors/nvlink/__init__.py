@@ -14,7 +14,6 @@ from wirewatch.collectors.nvlink.read import (
     ERROR_QUESTIONS,
     TRAFFIC_FIELDS,
     error_questions,
-    link_speed,
     read,
 )
 from wirewatch.core.collector import Collector
@@ -22,7 +21,7 @@ from wirewatch.core.pergpu import Memories
 
 __all__ = [
     "COLLECTOR", "ERROR_QUESTIONS", "LINK_SPEED", "LINK_STATES", "LINK_UP", "TRAFFIC_FIELDS", "NvlinkFacts",
-    "error_questions", "link_speed",
+    "error_questions",
 ]  # fmt: skip
 
 COLLECTOR: Collector[NvlinkReading, Memories[NvlinkMemory], NvlinkOptions, NvlinkPolicy] = Collector(

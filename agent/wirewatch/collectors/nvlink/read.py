@@ -21,7 +21,7 @@ from wirewatch.collectors.nvlink.model import (
 )
 from wirewatch.core.asking import NOT_ASKED, Asked, Supported, as_int, ask_gpu, member
 from wirewatch.core.bits import ber
-from wirewatch.core.links import count_links, old_state, state
+from wirewatch.core.links import count_links, link_speed, old_state, state
 from wirewatch.core.pergpu import Memories, is_lost, is_unsupported, read_gpus, remembered
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Question
 from wirewatch.core.rates import Window, delta, measured
@@ -92,12 +92,6 @@ def error_questions(skip: frozenset[Question]) -> tuple[tuple[str, Question], ..
     """Kinds of error that a device has, with the newest question that it supports."""
     supported = {kind: [q for q in questions if q not in skip] for kind, questions in ERROR_QUESTIONS.items()}
     return tuple((kind, questions[0]) for kind, questions in supported.items() if questions)
-
-
-@cache
-def link_speed(link: int) -> Question:
-    """The question for the line rate of a link, in MB/s each way."""
-    return Question("Field", (164, link))
 
 
 def read(
