@@ -229,10 +229,9 @@ def health_name(value: types.Health) -> Health:
 
 
 def finding(one: types.Finding) -> Finding:
-    part = one.subject
-    levels = {"gpu": part.gpu, "uuid": part.uuid, "link": part.link, "device": part.device, "port": part.port}
-    subject = {name: value for name, value in levels.items() if value}
-    return Finding(one.rule, health_name(one.health), subject, one.evidence, one.action, one.since)
+    return Finding(
+        one.rule, health_name(one.health), one.subject.levels(), one.evidence, one.action, one.since
+    )
 
 
 def standing(one: node.Standing) -> NodeFinding:

@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from wirewatch.cli.checking.values import Grounds, ProbeAge, Told
-from wirewatch.core.types import Health
+from wirewatch.core.types import LEVELS, Health
 
 SCHEMA = "wirewatch.health/1"
 STALE = 60.0
 """Seconds without a single poll, after which a daemon does not watch; each collector polls more often."""
 _HEALTH = {health.name.lower(): health for health in Health}
-_LEVELS = ("gpu", "uuid", "link", "device", "port")
 
 
 class NotUnderstood(Exception):
@@ -82,7 +81,7 @@ def _finding(value: Any) -> Told:
     subject = _object(one.get("subject"), "'subject'")
     return Told(
         rule=_text(one, "rule"), health=_health(one), evidence=_text(one, "evidence"),
-        subject={name: _text(subject, name) for name in _LEVELS if name in subject},
+        subject={name: _text(subject, name) for name in LEVELS if name in subject},
         action=_text(one, "action"), since=_number(one, "since"),
         id=_text(one, "id") if "id" in one else "", stage=_text(one, "stage") if "stage" in one else "",
     )  # fmt: skip

@@ -31,15 +31,18 @@ class Told:
     @property
     def place(self) -> str:
         """Its subject for people."""
-        levels = {name: self.subject.get(name, "") for name in ("gpu", "uuid", "link", "device", "port")}
-        return str(Subject(**levels))
+        return str(Subject.of(self.subject))
 
 
 def told(finding: Finding) -> Told:
-    part = finding.subject
-    levels = {"gpu": part.gpu, "uuid": part.uuid, "link": part.link, "device": part.device, "port": part.port}
-    subject = {name: value for name, value in levels.items() if value}
-    return Told(finding.rule, finding.health, subject, finding.evidence, finding.action, finding.since)
+    return Told(
+        finding.rule,
+        finding.health,
+        finding.subject.levels(),
+        finding.evidence,
+        finding.action,
+        finding.since,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,7 @@ def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
 
 def subject(one: NodeFinding) -> str:
     """The part in words, as in `findings list`."""
-    levels = {name: one.subject.get(name, "") for name in ("gpu", "link", "device", "port")}
-    words = str(Subject(**levels))
+    words = str(Subject.of(one.subject))
     return "The node" if words == "node" else words
 
 
