@@ -9,7 +9,8 @@ from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, worst
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.core.types import Health as CoreHealth
-from wirewatch.export.documents import finding, health_name
+from wirewatch.export.documents import finding
+from wirewatch.export.healthdocuments import NAMES
 from wirewatch.export.naming import stragglers
 from wirewatch.export.probedocuments import (
     Asymptote,
@@ -70,7 +71,7 @@ def probe(
     cost = document.cost if document else None
     names = {one.group: one.gpus for one in measured}
     return ProbeDocument(
-        schema="wirewatch.probe/1", at=probed.at, health=health_name(health_of(probed, findings)),
+        schema="wirewatch.probe/1", at=probed.at, health=NAMES[health_of(probed, findings)],
         outcome=probed.outcome, why=probed.why, by=probed.by, forced=probed.forced,
         engine=probed.plan.engine, versions=dict(document.versions) if document else {},
         seconds=probed.seconds, held_seconds=probed.held_seconds,

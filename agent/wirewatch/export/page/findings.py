@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from wirewatch.core.types import Subject
-from wirewatch.export.documents import NodeFinding, Said
+from wirewatch.export.healthdocuments import NodeFinding, Said
 from wirewatch.export.page import runbook
 from wirewatch.export.page.ends import BLIND
 from wirewatch.export.page.model import Card, Line, Rule, Verdict
