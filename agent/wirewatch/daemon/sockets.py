@@ -1,7 +1,7 @@
 """The sockets that the daemon listens on, made by ourselves so that a failure is one clear line."""
 
+import grp
 import os
-import shutil
 import socket
 import stat
 from pathlib import Path
@@ -53,7 +53,7 @@ def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.sock
         # Before anybody can connect: nobody listens yet.
         place.chmod(mode)
         if group is not None:
-            shutil.chown(path, group=int(group) if group.isdecimal() else group)
+            os.chown(path, -1, _group(group))
         server.listen(128)
     except OSError as error:
         raise ListenError(f"cannot listen on {path}: {error.strerror or error}") from error
@@ -77,6 +77,14 @@ def control(path: str) -> socket.socket:
 def control_path(path: str) -> str:
     """Where the daemon that answers questions at `path` takes orders; "" where it has no socket at all."""
     return str(Path(path).with_name(CONTROL)) if path else ""
+
+
+def _group(group: str) -> int:
+    """By name or number; not shutil.chown, whose module loads compression, and `check` imports this one."""
+    try:
+        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise LookupError(f"no such group: {group!r}") from None
 
 
 def _remove_stale(place: Path) -> None:
