@@ -152,8 +152,9 @@ def probing(report: Report) -> Iterator[Probing]:
 
 def told(probed: Probed) -> dict[str, Any]:
     """The document of one probe, with what one such probe finds wrong."""
-    findings = take(Memory(), probed, 0.0, ProbePolicy()).held
-    document: dict[str, Any] = PROBE.dump_python(document_of(probed, findings), mode="json")
+    memory = take(Memory(), probed, 0.0, ProbePolicy())
+    made = document_of(probed, memory.measured, memory.held)
+    document: dict[str, Any] = PROBE.dump_python(made, mode="json")
     return document
 
 

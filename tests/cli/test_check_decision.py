@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.cli import telling
 from wirewatch.cli.checking.decide import decide
 from wirewatch.cli.checking.document import STALE, NotUnderstood, Stale, read_health
-from wirewatch.cli.checking.values import Answer, Grounds, ProbeAge, Terms, nothing
+from wirewatch.cli.checking.values import Answer, Grounds, Terms, nothing
 from wirewatch.core.types import Health
+from wirewatch.export.healthdocuments import Probe
 
 OK, DEGRADED, UNKNOWN, FAILED = Health
 NOW = 1_795_000_000.0
@@ -118,7 +119,7 @@ def test_what_a_newer_daemon_tells_beside_it_changes_nothing(document: Any, more
     for place in [(), *places(document)]:
         inner = at(wider, place)
         if isinstance(inner, dict):
-            inner["newly_told"] = more
+            inner["newly_told"] = "a level of it" if place[-1:] == ("subject",) else more
     assert read(wider) == read(document)
 
 
@@ -126,13 +127,16 @@ def test_what_a_newer_daemon_tells_beside_it_changes_nothing(document: Any, more
     ("changes", "told"),
     [
         ({"schema": "wirewatch.health/2"}, "its schema is 'wirewatch.health/2'"),
-        ({"health": "splendid"}, "no such health: 'splendid'"),
+        ({"health": "splendid"}, "'health' is none of ok, degraded, unknown, failed: 'splendid'"),
         ({"polled_at": -1.0}, "'polled_at' is no number of seconds"),
         ({"polled_at": 10**400}, "'polled_at' is no number of seconds"),
         ({"polled_at": True}, "'polled_at' is no number of seconds"),
         ({"turning": 1}, "'turning' is neither true nor false"),
-        ({"probe": {"at": 0.0, "fresh": True, "required": False}}, "'age_seconds' is no number"),
-        ({"findings": [{}]}, "'subject' is no object"),
+        ({"probe": {"at": 0.0, "fresh": True, "required": False}}, "'probe' has no 'age_seconds'"),
+        ({"findings": [{}]}, "one of 'findings' has no 'rule'"),
+        ({"findings": [telling.finding(subject=[])]}, "'subject' is no object"),
+        ({"findings": [telling.finding(subject={"gpu": 3})]}, "'gpu' is no text"),
+        ({"findings": [telling.finding(times=1.5)]}, "'times' is no whole number"),
         ({"findings": None}, "'findings' is no list"),
     ],
 )
@@ -187,7 +191,9 @@ def test_the_exit_code_is_the_health_where_that_is_to_fail(
     assert (given.code, given.may_start) == (code, code == 0)
 
 
-YOUNG, OLD, NEVER = ProbeAge(NOW - 650, 600.0, fresh=True), ProbeAge(NOW - 9000, 8950.0), ProbeAge()
+YOUNG = Probe(NOW - 650, 600.0, fresh=True, required=False)
+OLD = Probe(NOW - 9000, 8950.0, fresh=False, required=False)
+NEVER = Probe(0.0, None, fresh=False, required=False)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +203,7 @@ YOUNG, OLD, NEVER = ProbeAge(NOW - 650, 600.0, fresh=True), ProbeAge(NOW - 9000,
         (OLD, 86400.0, True), (NEVER, 1e9, False), (NEVER, None, False),
     ],
 )  # fmt: skip
-def test_a_probe_is_as_old_as_it_may_be(probe: ProbeAge, max_age: float | None, *, fresh: bool) -> None:
+def test_a_probe_is_as_old_as_it_may_be(probe: Probe, max_age: float | None, *, fresh: bool) -> None:
     """An old one is told; it blocks only where a fresh one is required, by whoever asks or by the policy."""
     grounds = Grounds(OK, "daemon", probe=probe)
     plain = decide(grounds, Terms(max_age=max_age), NOW)
@@ -223,7 +229,7 @@ def test_where_nothing_is_known_of_probes_a_required_one_is_not_there() -> None:
     required=st.booleans(),
 )
 def test_to_ask_for_more_never_starts_a_job(
-    health: Health, wanted: Terms, probe: ProbeAge | None, *, required: bool
+    health: Health, wanted: Terms, probe: Probe | None, *, required: bool
 ) -> None:
     given = decide(Grounds(health, "daemon", probe=probe, required=required), wanted, NOW)
     stricter = decide(Grounds(health, "daemon", probe=probe, required=True), wanted, NOW)

@@ -11,7 +11,7 @@ from tests.collectors.drawn import Watched
 from wirewatch.cli.checking.deadline import Work
 from wirewatch.cli.checking.decide import decide
 from wirewatch.cli.checking.look import PAUSE, Look, looks
-from wirewatch.cli.checking.values import Grounds, Terms
+from wirewatch.cli.checking.values import HEALTHS, Grounds, Terms
 from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
 from wirewatch.core.component import Component
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
@@ -81,7 +81,7 @@ def interrupted(look: Look, seconds: float) -> Grounds:
 
 
 def rules(grounds: Grounds) -> dict[str, Health]:
-    return {finding.rule: finding.health for finding in grounds.findings}
+    return {finding.rule: HEALTHS[finding.health] for finding in grounds.findings}
 
 
 def test_nothing_wrong_is_seen_once() -> None:
@@ -203,7 +203,7 @@ def test_what_is_remembered_of_faults_counts() -> None:
     look = look_at([collector("well", good)], ledger=Ledger().with_entry(entry))
     look.run(time.monotonic() + 5)
     (found,) = look.grounds("").findings
-    assert (found.rule, found.stage, found.health, len(found.id)) == ("xid.79", "latched", Health.FAILED, 8)
+    assert (found.rule, found.stage, found.health, len(found.id)) == ("xid.79", "latched", "failed", 8)
 
 
 def test_who_has_no_policy_is_looked_at_once() -> None:

@@ -14,8 +14,9 @@ from tests.probes.recordings import Change, with_probe
 from wirewatch.cli.checking import attempt
 from wirewatch.cli.checking.attempt import Attempt, Wanted
 from wirewatch.cli.checking.deadline import Work
-from wirewatch.cli.checking.values import Grounds, ProbeAge
+from wirewatch.cli.checking.values import Grounds
 from wirewatch.core.types import Health
+from wirewatch.export.healthdocuments import Probe
 
 NO_DRIVER = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="about a machine without GPUs")
 JOB = ("slurm", "Jobs()", f'set = [{{id = "7", state = "RUNNING", gpus = {list(range(8))}}}]')
@@ -103,7 +104,9 @@ def test_a_probe_that_the_daemon_does_not_know_yet_is_not_made_again(
 ) -> None:
     """Jobs may be shorter than the daemon's turn, and each ends with an epilog."""
     assert owned(tmp_path, recordings.uneven).document["health"] == "degraded"
-    before = Grounds(Health.OK, "daemon", verdict_at=time.time(), probe=ProbeAge(1.0, 9000.0, fresh=False))
+    before = Grounds(
+        Health.OK, "daemon", verdict_at=time.time(), probe=Probe(1.0, 9000.0, fresh=False, required=False)
+    )
     monkeypatch.setattr(Attempt, "_heard", lambda _: before)
 
     def again(max_age: float) -> Grounds:

@@ -1,32 +1,37 @@
 """An answer as the one line that people and Slurm read, and as a document."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tests.cli.schemas import complaints
 from wirewatch.cli.checking.decide import decide
-from wirewatch.cli.checking.values import Grounds, ProbeAge, Terms, Told
+from wirewatch.cli.checking.values import Grounds, Terms
 from wirewatch.cli.checking.words import LIMIT, document, duration, line, plain, shortened
-from wirewatch.core.types import Health
-from wirewatch.export.checkdocuments import CHECK
+from wirewatch.core.types import LEVELS, Health
+from wirewatch.export.healthdocuments import NAMES, CheckDocument, CheckFinding, Probe
 
 NOW = 1_795_000_000.0
-DOWN = Told(
-    "nvlink.link_down", Health.FAILED, {"gpu": "3", "uuid": "GPU-3", "link": "5"}, "down in 3 polls",
-    "reset the GPU", 100.0, "0123abcd", "live",
+CHECK = TypeAdapter(CheckDocument)
+DOWN = CheckFinding(
+    "0123abcd", "live", "nvlink.link_down", "failed", {"gpu": "3", "uuid": "GPU-3", "link": "5"},
+    "down in 3 polls", "reset the GPU", 100.0,
 )  # fmt: skip
-WARM = Told("gpu.throttled", Health.DEGRADED, {"gpu": "1"}, "half of it.", "see the fans", 90.0)
-YOUNG, OLD, NEVER = ProbeAge(NOW - 650, 600.0, fresh=True), ProbeAge(NOW - 9000, 7200.0), ProbeAge()
+WARM = CheckFinding("", "", "gpu.throttled", "degraded", {"gpu": "1"}, "half of it.", "see the fans", 90.0)
+YOUNG = Probe(NOW - 650, 600.0, fresh=True, required=False)
+OLD = Probe(NOW - 9000, 7200.0, fresh=False, required=False)
+NEVER = Probe(0.0, None, fresh=False, required=False)
 texts = st.text() | st.text(alphabet=st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")))
 findings = st.builds(
-    Told,
+    CheckFinding,
     rule=texts,
-    health=st.sampled_from(Health),
-    subject=st.dictionaries(st.sampled_from(("gpu", "uuid", "link", "device", "port")), texts),
+    health=st.sampled_from(tuple(NAMES.values())),
+    subject=st.dictionaries(st.sampled_from(LEVELS), texts),
     evidence=texts,
     action=texts,
     since=st.floats(0, 2e9),
@@ -76,7 +81,7 @@ def test_the_line_has_the_worst_first(told: Grounds, words: str) -> None:
 
 
 def test_what_is_suppressed_is_no_reason() -> None:
-    hidden = Told(**{**{name: getattr(DOWN, name) for name in DOWN.__slots__}, "stage": "suppressed"})
+    hidden = replace(DOWN, stage="suppressed")
     assert said(Grounds(Health.DEGRADED, "daemon", findings=(hidden, WARM))) == (
         "DEGRADED gpu.throttled GPU 1: half of it. see the fans"
     )

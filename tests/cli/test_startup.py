@@ -26,7 +26,7 @@ HEAVY = (
     "logging",
     "wirewatch.hw",
 )
-ASKING = {"wirewatch.hw", "wirewatch.hw.local"}
+ASKING = {"wirewatch.hw", "wirewatch.hw.httpclient"}
 """What the daemon is asked with: a socket and h11."""
 SLOW_CLICK = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
 

@@ -18,7 +18,7 @@ import psutil
 from tests.probes import workers
 from wirewatch import __version__
 from wirewatch.cli import hardware, run
-from wirewatch.hw.local import NoAnswer, request
+from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probes import crossing
 from wirewatch.probes.prober import Around, Prober
 

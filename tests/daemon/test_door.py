@@ -12,7 +12,7 @@ import pytest
 from tests.export.web.authority import Authority
 from wirewatch.daemon.door import HEAD, Bounds, Doors
 from wirewatch.daemon.server import server
-from wirewatch.daemon.sockets import local, tcp
+from wirewatch.daemon.sockets import ListenError, local, tcp
 from wirewatch.export.web.counts import Counts
 from wirewatch.export.web.current import Current
 from wirewatch.export.web.guard import Receive, Scope, Send, Web, guarded
@@ -252,3 +252,8 @@ def test_many_at_once_over_tls_are_all_answered(secured: Callable[[Bounds], Port
             assert await asyncio.gather(*(one(here) for _ in range(20))) == [b"200"] * 20
 
     secured(Bounds(connections=200, of_one=200)).run(scenario)
+
+
+def test_a_socket_for_a_group_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ListenError, match="no such group: 'nobody-has-this-name'"):
+        local(str(tmp_path / "s"), group="nobody-has-this-name")

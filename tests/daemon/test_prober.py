@@ -25,7 +25,7 @@ from tests.hw.playing import overlay_file
 from wirewatch import __version__
 from wirewatch.core.types import Expect
 from wirewatch.hw.clock import SystemClock
-from wirewatch.hw.local import NoAnswer, request
+from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probes import crossing
 from wirewatch.probes.crossing import Came
 from wirewatch.probes.elsewhere import Elsewhere, Vanished

@@ -18,7 +18,7 @@ from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.daemon.process import FAST, Daemon
 from tests.hw.children import is_dead, until
 from tests.hw.playing import one_change, overlay_file
-from wirewatch.hw.local import NoAnswer, request
+from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.nvml.client import GRACE
 
 INTERNAL = 70

@@ -29,6 +29,10 @@ from wirewatch.core.probing.result import (
 )
 from wirewatch.core.probing.wire import Conditions, Pcie
 from wirewatch.core.topology import SWITCH, Topology
+from wirewatch.probes import faults
+from wirewatch.probes.faults import Breach
+from wirewatch.probes.measure import measure
+from wirewatch.probes.policy import ProbePolicy
 
 OFF = {"NCCL_NVLS_ENABLE": "0"}
 SIZES = (64 * MIB, 256 * MIB, 512 * MIB)
@@ -129,6 +133,11 @@ def of_order(order: Order, at: float, outcome: Outcome = "ok", **knobs: Any) -> 
 def broken(probed: Probed, outcome: Outcome) -> Probed:
     """The same probe, ended early."""
     return replace(probed, outcome=outcome, why="as drawn", document=None, account=None, parts=(), links=())
+
+
+def breaches(probed: Probed, policy: ProbePolicy) -> tuple[Breach, ...]:
+    """What is wrong with a probe by what it measured."""
+    return faults.breaches(probed, measure(probed), policy)
 
 
 def gloo(ranks: int = 4) -> Probed:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.probes.drawn import OFF, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.probes.drawn import OFF, breaches, drawn, gloo, on_pcie, on_switch, two_islands
 from wirewatch.core.probing.result import Outcome, Probed
 from wirewatch.core.probing.wire import Conditions
 from wirewatch.core.types import Health, Subject
-from wirewatch.probes.faults import Breach, breaches
+from wirewatch.probes.faults import Breach
 from wirewatch.probes.policy import ProbePolicy
 
 POLICY = ProbePolicy()

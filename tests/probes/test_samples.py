@@ -1,6 +1,6 @@
 """The probe's series: which there are, of what, and that no two are told apart by nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import get_args
 
@@ -11,10 +11,12 @@ from tests.support import EPOCH
 from wirewatch.core.probing.nccllog import Account, Wire
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Sample
+from wirewatch.probes import samples as exposed
 from wirewatch.probes.gate import Facts, Reason, Stillness
 from wirewatch.probes.judge import take
+from wirewatch.probes.measure import measure
 from wirewatch.probes.policy import ProbePolicy
-from wirewatch.probes.samples import METRICS, OUTCOMES, WORST_FIRST, results, samples, transport
+from wirewatch.probes.samples import METRICS, OUTCOMES, WORST_FIRST, samples, transport
 from wirewatch.probes.values import Memory, Reading
 
 LARGE = str(256 << 20)
@@ -39,6 +41,10 @@ def labels(sample: Sample) -> dict[str, str]:
 def series(told: Iterable[Sample], name: str, **wanted: str) -> dict[tuple[str, ...], float]:
     """Values by their labels, of those that carry `wanted`."""
     return {s.labels: s.value for s in told if s.metric.name == name and wanted.items() <= labels(s).items()}
+
+
+def results(probed: Probed) -> Iterator[Sample]:
+    return exposed.results(probed, measure(probed))
 
 
 def exported(memory: Memory) -> list[Sample]:

@@ -184,7 +184,7 @@ def test_nobody_is_named_on_a_healthy_node() -> None:
 def test_a_probe_names_at_once_whom_it_found() -> None:
     memory = folded([GOOD] * 6 + [drawn(EIGHT, left={"pair 1>4": 0.8})])
     assert memory.last is not None
-    document = probe(memory.last, memory.held, memory.stragglers.named)
+    document = probe(memory.last, memory.measured, memory.held, memory.stragglers.named)
     (one,) = document.stragglers
     assert (one.resource, one.gpu, one.peer, one.against, one.probes) == ("pair", 1, 4, "own", 6)
     assert one.lost == pytest.approx(0.2)
@@ -199,7 +199,7 @@ def test_a_slow_node_is_told_as_such() -> None:
     left = {f"memory {n}": 0.8 for n in range(8)}
     memory = folded([GOOD] * 6 + [drawn(EIGHT, left=left)])
     assert memory.last is not None
-    document = probe(memory.last, memory.held, memory.stragglers.named)
+    document = probe(memory.last, memory.measured, memory.held, memory.stragglers.named)
     assert [(one.resource, one.gpu) for one in document.stragglers] == [("memory", None)]
     text = " ".join(probe_tables(document, explain=False).split())
     assert "all GPUs memory 20 % its own history" in text

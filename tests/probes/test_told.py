@@ -1,22 +1,23 @@
 """What people and scripts are told of probes: documents and tables."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from tests.probes.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.probes.drawn import breaches, broken, drawn, gloo, on_pcie, on_switch, two_islands
 from tests.probes.idle import Idle
 from tests.support import EPOCH
 from wirewatch.cli.tables import probe_tables, table
 from wirewatch.core.component import NodeState
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.export.probedocuments import PROBE, PROBES
-from wirewatch.export.probing import gate, probe, probes_of, refused
-from wirewatch.probes.faults import breaches
+from wirewatch.export import probing
+from wirewatch.export.probedocuments import PROBE, PROBES, ProbeDocument
+from wirewatch.export.probing import gate, probes_of, refused
 from wirewatch.probes.gate import MEANING, Reason, Refusal
+from wirewatch.probes.measure import measure
 from wirewatch.probes.policy import ProbePolicy
 
 ALL: Mapping[str, Probed] = {
@@ -35,6 +36,10 @@ ALL: Mapping[str, Probed] = {
 def findings(probed: Probed) -> tuple[Finding, ...]:
     found = breaches(probed, ProbePolicy())
     return tuple(Finding(b.rule, b.worst, b.subject, b.evidence, b.action, EPOCH) for b in found)
+
+
+def probe(probed: Probed, findings: Sequence[Finding]) -> ProbeDocument:
+    return probing.probe(probed, measure(probed), findings)
 
 
 def tables(probed: Probed, *, explain: bool = False) -> str:

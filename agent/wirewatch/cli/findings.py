@@ -137,9 +137,9 @@ def _text(document: Mapping[str, Any]) -> list[str]:
 def _one(one: Mapping[str, Any]) -> list[str]:
     from wirewatch.core.types import Subject
 
-    levels = {name: one["subject"].get(name, "") for name in ("gpu", "link", "device", "port")}
+    part = Subject.of(one["subject"])
     times = f", {one['times']} times" if one["times"] > 1 else ""
-    words = (one["id"], one["health"].upper(), one["rule"], str(Subject(**levels)), f"{one['stage']}{times}")
+    words = (one["id"], one["health"].upper(), one["rule"], str(part), f"{one['stage']}{times}")
     lines = [
         "  ".join((*words, f"since {_time(one['since'])}")),
         f"          {one['evidence']}",

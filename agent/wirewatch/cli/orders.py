@@ -44,7 +44,7 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
         UsageError: it cannot be done; the daemon's own words.
         Exit: nobody answers, which was told.
     """
-    from wirewatch.hw.local import STRANGE, NoAnswer, request
+    from wirewatch.hw.httpclient import STRANGE, NoAnswer, request
 
     try:
         status, answer = request(path, method, target, body, DEADLINE)

@@ -101,7 +101,7 @@ def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
     if asked.probed is None:
         told = refused(asked.refusal, asked.at)
     else:
-        told = document(asked.probed, asked.findings, asked.named)
+        told = document(asked.probed, asked.measured, asked.findings, asked.named)
     if as_json:
         click.echo(PROBE.dump_json(told, indent=1).decode())
     else:

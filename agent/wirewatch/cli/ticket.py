@@ -75,8 +75,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _place(finding: Mapping[str, Any]) -> str:
-    levels = {name: finding["subject"].get(name, "") for name in ("gpu", "link", "device", "port")}
-    return str(Subject(**levels))
+    return str(Subject.of(finding["subject"]))
 
 
 def _index(finding: Mapping[str, Any]) -> str:

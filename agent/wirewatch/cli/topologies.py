@@ -12,7 +12,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
 from wirewatch.export.documents import TOPOLOGY
-from wirewatch.hw.local import NoAnswer, request
+from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.recording import BUNDLED
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph

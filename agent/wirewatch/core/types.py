@@ -4,7 +4,7 @@ Units everywhere: bytes, seconds, bytes per second, watts, degrees Celsius.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
@@ -80,6 +80,19 @@ class Subject:
         parts += [self.device] if self.device else []
         parts += [f"port {self.port}"] if self.port else []
         return " ".join(parts) or "node"
+
+    @classmethod
+    def of(cls, levels: Mapping[str, str]) -> "Subject":
+        """The part that has these levels by name; other names are ignored."""
+        return cls(**{name: levels[name] for name in LEVELS if name in levels})
+
+    def levels(self) -> dict[str, str]:
+        """The levels that apply, by name."""
+        return {name: value for name in LEVELS if (value := getattr(self, name))}
+
+
+LEVELS = tuple(level.name for level in fields(Subject))
+"""The names of a subject's levels, as labels of metrics and in JSON documents."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Nothing is queued: what is written is what holds when the API server answers aga
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import random
@@ -13,10 +14,10 @@ from wirewatch.core.ports import Clock
 from wirewatch.daemon.eyes import Eyes
 from wirewatch.daemon.lane import Lane
 from wirewatch.export.kubernetes import documents
-from wirewatch.export.kubernetes.client import Answer, patch_status
+from wirewatch.export.kubernetes.client import patch_status
 from wirewatch.export.kubernetes.condition import Condition, Holds, Memory, learned, watch
 from wirewatch.export.kubernetes.counts import Told
-from wirewatch.export.kubernetes.credentials import Credentials, Place, read
+from wirewatch.export.kubernetes.credentials import Place, read
 from wirewatch.export.kubernetes.outcome import (
     MEANING,
     Outcome,
@@ -53,7 +54,7 @@ class Manner:
 
 
 class Teller:
-    """Of the event loop alone; only reading files and looking up names has a thread, since both may hang.
+    """Of the event loop alone, but for the requests: to read files, to look a name up and to ask may hang.
 
     Args:
         chance: numbers in [0, 1), so that nodes do not all ask at once.
@@ -121,47 +122,46 @@ class Teller:
         self._pace = changed(self._pace, self._clock.mono(), self._chance(), status=new)
 
     async def _request(self, body: bytes) -> Outcome:
-        """One request within the deadline; whatever goes wrong is an outcome."""
+        """One request within the deadline, in a thread; whatever goes wrong is an outcome."""
+        if self._reading:
+            still = "the files of the ServiceAccount, or the name of the API server, are still being read"
+            return Outcome(Result.NO_CREDENTIALS, still)
+        self._reading = True
+        end = time.monotonic() + self._manner.deadline
         try:
             async with asyncio.timeout(self._manner.deadline):
-                who = await self._credentials()
-                if isinstance(who, str):
-                    return Outcome(Result.NO_CREDENTIALS, who)
-                answer = await patch_status(self._where, who, body)
-            outcome = outcome_of(answer)
-            if outcome.result is Result.OK:
-                self._learn(answer)
+                outcome, found = await self._lane.submit(lambda: self._ask(body, end))
         except TimeoutError:
-            return Outcome(Result.UNREACHABLE, f"no answer within {self._manner.deadline:g} s")
-        except documents.Strange as error:
-            return Outcome(Result.STRANGE, str(error))
-        except OSError as error:
-            return Outcome(Result.UNREACHABLE, _why(error))
-        return outcome
-
-    async def _credentials(self) -> Credentials | str:
-        """Read in a thread; in words why not."""
-        if self._reading:
-            return "the files of the ServiceAccount, or the name of the API server, are still being read"
-        self._reading = True
-
-        def work() -> Credentials | str:
-            try:
-                return read(self._where)
-            except (OSError, ValueError) as error:
-                return _why(error)
-            finally:
-                self._reading = False
-
-        return await self._lane.submit(work)
-
-    def _learn(self, answer: Answer) -> None:
-        """What the node has; before our first write that is from before a restart."""
-        found = documents.condition_in(answer.body, self._where.node, self._clock.now())
-        if not self._memory.known:
+            return self._overdue()
+        if outcome.result is Result.OK and not self._memory.known:
+            # What the node has from before a restart.
             self._memory = learned(self._memory, found)
             self._noticed = self._memory.condition
             self.told = replace(self.told, condition=self._memory.condition)
+        return outcome
+
+    def _ask(self, body: bytes, end: float) -> tuple[Outcome, Condition | None]:
+        """What became of a request, and the condition that the node has then; in the lane's thread."""
+        try:
+            who = read(self._where)
+        except (OSError, ValueError) as error:
+            return Outcome(Result.NO_CREDENTIALS, _why(error)), None
+        finally:
+            self._reading = False
+        try:
+            reply, now = patch_status(self._where, who, body, end), self._clock.now()
+            outcome, node = outcome_of(reply, now), self._where.node
+            good = outcome.result is Result.OK
+            return outcome, documents.condition_in(reply.body, node, now) if good else None
+        except TimeoutError:
+            return self._overdue(), None
+        except documents.Strange as error:
+            return Outcome(Result.STRANGE, str(error)), None
+        except (OSError, ValueError) as error:
+            return Outcome(Result.UNREACHABLE, _why(error)), None
+
+    def _overdue(self) -> Outcome:
+        return Outcome(Result.UNREACHABLE, f"no answer within {self._manner.deadline:g} s")
 
     def _settle(self, outcome: Outcome) -> None:
         """Count it, say it once, and set when the next request is due."""

@@ -1,7 +1,7 @@
 """The sockets that the daemon listens on, made by ourselves so that a failure is one clear line."""
 
+import grp
 import os
-import shutil
 import socket
 import stat
 from pathlib import Path
@@ -48,18 +48,11 @@ def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.sock
     try:
         place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         _remove_stale(place)
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        server.bind(path)
-        # Before anybody can connect: nobody listens yet.
-        place.chmod(mode)
-        if group is not None:
-            shutil.chown(path, group=int(group) if group.isdecimal() else group)
-        server.listen(128)
+        return _listening(path, mode, group)
     except OSError as error:
         raise ListenError(f"cannot listen on {path}: {error.strerror or error}") from error
     except LookupError as error:
         raise ListenError(f"cannot listen on {path}: {error.args[0]}") from error
-    return server
 
 
 def control(path: str) -> socket.socket:
@@ -77,6 +70,29 @@ def control(path: str) -> socket.socket:
 def control_path(path: str) -> str:
     """Where the daemon that answers questions at `path` takes orders; "" where it has no socket at all."""
     return str(Path(path).with_name(CONTROL)) if path else ""
+
+
+def _listening(path: str, mode: int, group: str | None) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        server.bind(path)
+        # Before anybody can connect: nobody listens yet.
+        os.chmod(path, mode)  # noqa: PTH101 - a socket's name
+        if group is not None:
+            os.chown(path, -1, _group(group))
+        server.listen(128)
+    except BaseException:
+        server.close()
+        raise
+    return server
+
+
+def _group(group: str) -> int:
+    """By name or number; not shutil.chown, whose module loads compression, and `check` imports this one."""
+    try:
+        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise LookupError(f"no such group: {group!r}") from None
 
 
 def _remove_stale(place: Path) -> None:

@@ -11,65 +11,20 @@ from wirewatch.core.component import NodeState
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Failed
 from wirewatch.export import nodeinfo
+from wirewatch.export.healthdocuments import (
+    NAMES,
+    Finding,
+    Health,
+    HealthDocument,
+    NodeFinding,
+    Probe,
+    Said,
+    Stage,
+)
 from wirewatch.probes.collector import NAME
 from wirewatch.probes.told import told
 from wirewatch.verdict import ledger, node
 from wirewatch.verdict.node import Judged
-
-Health = Literal["ok", "degraded", "unknown", "failed"]
-Stage = Literal["live", "latched", "probation", "acknowledged", "suppressed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`subject` holds only the levels that apply: gpu, uuid, link, device, port; `since` in Unix seconds."""
-
-    rule: str
-    health: Health
-    subject: dict[str, str]
-    evidence: str
-    action: str
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What an operator said, and when (Unix seconds)."""
-
-    by: str
-    why: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFinding(Finding):
-    """A finding as it counts for the node.
-
-    `id` names it for `wirewatch findings`; `times`: how often it came within days; `last`: when an event was
-    last seen, 0 for what is measured; `suppressed_until` in Unix seconds, 0 for not suppressed.
-    """
-
-    id: str
-    stage: Stage
-    times: int
-    last: float
-    acknowledged: Said | None
-    suppressed: Said | None
-    suppressed_until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """The newest complete probe: when it began (`at`, 0 for never), how long ago it ended (null for never).
-
-    `fresh`: young enough to tell of now, by `[probe] fresh`; `required`: whether a job may start without
-    that, by `[policy.verdict] require_fresh_probe`.
-    """
-
-    at: float
-    age_seconds: float | None
-    fresh: bool
-    required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +49,6 @@ class Collector:
     failures: int
     findings: list[Finding]
     samples: list[Series]
-
-
-@dataclass(frozen=True, slots=True)
-class HealthDocument:
-    """The verdict with its reasons, worst first. Times in Unix seconds, 0 for never and not.
-
-    `polled_at`: the newest poll of any collector; `turning`: all loops turn; `released_until`: the GPUs are
-    let go of for so long (`wirewatch release`); `probe` null: switched off, or nothing here to probe.
-    """
-
-    schema: Literal["wirewatch.health/1"]
-    at: float
-    health: Health
-    job_ready: bool
-    polled_at: float
-    turning: bool
-    released_until: float
-    probe: Probe | None
-    findings: list[NodeFinding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +109,7 @@ class Daemon:
 def health(judged: Judged, daemon: Daemon) -> HealthDocument:
     verdict = judged.verdict
     return HealthDocument(
-        "wirewatch.health/1", daemon.at, health_name(verdict.health), verdict.job_ready, judged.polled_at,
+        "wirewatch.health/1", daemon.at, NAMES[verdict.health], verdict.job_ready, judged.polled_at,
         daemon.turning, daemon.released_until, _probe(judged.state, daemon),
         [standing(s) for s in verdict.standings if s.takes_part],
     )  # fmt: skip
@@ -182,9 +118,7 @@ def health(judged: Judged, daemon: Daemon) -> HealthDocument:
 def findings(judged: Judged, at: float) -> FindingsDocument:
     verdict = judged.verdict
     told_of = [standing(s) for s in verdict.standings]
-    return FindingsDocument(
-        "wirewatch.findings/1", at, health_name(verdict.health), verdict.job_ready, told_of
-    )
+    return FindingsDocument("wirewatch.findings/1", at, NAMES[verdict.health], verdict.job_ready, told_of)
 
 
 def _probe(state: NodeState, daemon: Daemon) -> Probe | None:
@@ -198,7 +132,7 @@ def state(judged: Judged, at: float, source: str) -> StateDocument:
     verdict = judged.verdict
     collectors = [_collector(c, judged.state) for c in judged.state.components.values()]
     return StateDocument(
-        "wirewatch.state/1", at, health_name(verdict.health), verdict.job_ready, source, collectors
+        "wirewatch.state/1", at, NAMES[verdict.health], verdict.job_ready, source, collectors
     )
 
 
@@ -207,15 +141,7 @@ def topology(state: NodeState, at: float) -> TopologyDocument:
     return TopologyDocument("wirewatch.topology/1", at, state.facts(Topology))
 
 
-_NAMES: dict[types.Health, Health] = {
-    types.Health.OK: "ok",
-    types.Health.DEGRADED: "degraded",
-    types.Health.UNKNOWN: "unknown",
-    types.Health.FAILED: "failed",
-}
-
-
-_STAGES: dict[str, Stage] = {
+STAGES: dict[str, Stage] = {
     node.LIVE: "live",
     node.LATCHED: "latched",
     node.PROBATION: "probation",
@@ -224,22 +150,15 @@ _STAGES: dict[str, Stage] = {
 }
 
 
-def health_name(value: types.Health) -> Health:
-    return _NAMES[value]
-
-
 def finding(one: types.Finding) -> Finding:
-    part = one.subject
-    levels = {"gpu": part.gpu, "uuid": part.uuid, "link": part.link, "device": part.device, "port": part.port}
-    subject = {name: value for name, value in levels.items() if value}
-    return Finding(one.rule, health_name(one.health), subject, one.evidence, one.action, one.since)
+    return Finding(one.rule, NAMES[one.health], one.subject.levels(), one.evidence, one.action, one.since)
 
 
 def standing(one: node.Standing) -> NodeFinding:
     plain, suppression = finding(one.finding), one.suppression
     return NodeFinding(
         plain.rule, plain.health, plain.subject, plain.evidence, plain.action, plain.since, one.id,
-        _STAGES[one.stage], one.times, one.finding.last, _said(one.acked),
+        STAGES[one.stage], one.times, one.finding.last, _said(one.acked),
         _said(suppression.said if suppression else None), suppression.until if suppression else 0.0,
     )  # fmt: skip
 
@@ -252,7 +171,7 @@ def _collector(component: core.Component, state: NodeState) -> Collector:
     failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
     return Collector(
         collector=component.name,
-        health=None if component.health is None else health_name(component.health),
+        health=None if component.health is None else NAMES[component.health],
         applicable=component.applicable,
         success=component.succeeding,
         error=None if failed is None else str(failed),

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
-from wirewatch.export.documents import Health
+from wirewatch.export.healthdocuments import Health
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from wirewatch.export.documents import Health, NodeFinding
+from wirewatch.export.healthdocuments import Health, NodeFinding
 
 Kind = Literal["gpu", "network_device", "pci_device", "node"]
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from wirewatch.core.component import Component, NodeState, blind_rule
-from wirewatch.core.types import Failed, Subject
+from wirewatch.core.types import LEVELS, Failed, Subject
 from wirewatch.export.evidencedocuments import Number, Peers
 from wirewatch.export.evidencerows import Row, rows
 from wirewatch.probes.values import Memory as Probes
 from wirewatch.verdict.node import SUPPRESSED, Standing
 
-PLACE = ("gpu", "uuid", "link", "device", "port", "src", "dst")
+PLACE = (*LEVELS, "src", "dst")
 """Labels that say of which part a series is; all others say what it counts."""
 _KINDS = (("link", "links"), ("port", "ports"), ("device", "devices"), ("uuid", "GPUs"))
 """What parts are called by the finest label that they have, finest first."""
@@ -55,8 +55,7 @@ def _of(row: Row, part: Subject) -> bool:
 
 def _number(row: Row, everything: Iterable[Row], part: Subject) -> Number:
     place, what = _split(row)
-    told = {"gpu": part.gpu, "uuid": part.uuid, "link": part.link, "device": part.device, "port": part.port}
-    finer = {k: v for k, v in place.items() if not told.get(k) and k != "gpu"}
+    finer = {k: v for k, v in place.items() if k not in part.levels() and k != "gpu"}
     kind = _kind(place)
     if kind is None:
         none = "it is of the whole node, which has no peers here"

@@ -10,6 +10,7 @@ from wirewatch.core.links import UP
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Kind, Sample
 from wirewatch.export.evidenceprobe import of_gpu
+from wirewatch.probes.measure import Measured
 from wirewatch.probes.samples import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probes.values import Memory as Probes
 
@@ -46,8 +47,9 @@ def rows(component: Component) -> Sequence[Row]:
     """
     told = [_row(sample) for sample in component.samples if sample.metric.kind is not Kind.INFO]
     if isinstance(component.memory, Probes):
-        last = component.memory.last
-        return () if last is None else (*_probed(last), *(row for row in told if "uuid" in row.labels))
+        last, measured = component.memory.last, component.memory.measured
+        of_gpus = (row for row in told if "uuid" in row.labels)
+        return () if last is None else (*_probed(last, measured), *of_gpus)
     return (*told, *_links(component), *_cards(component))
 
 
@@ -92,8 +94,8 @@ def _cards(component: Component) -> Iterator[Row]:
                 yield Row(f"card_{name}", COUNT, {"device": device}, float(value))
 
 
-def _probed(probed: Probed) -> Iterator[Row]:
-    yield from (_row(sample) for sample in results(probed) if sample.metric in COLLECTIVES)
+def _probed(probed: Probed, measured: Sequence[Measured]) -> Iterator[Row]:
+    yield from (_row(sample) for sample in results(probed, measured) if sample.metric in COLLECTIVES)
     for gpu in probed.gpus:
         for one in of_gpu(probed, gpu.uuid):
             if not isinstance(one.value, Absent):

@@ -10,6 +10,7 @@ from wirewatch import __version__
 from wirewatch.export import documents, driftdocuments, evidencedocuments, probedocuments, probing
 from wirewatch.export.drifting import drift_of_state
 from wirewatch.export.evidence import evidence
+from wirewatch.export.healthdocuments import HealthDocument
 from wirewatch.export.kubernetes.counts import Told
 from wirewatch.export.page.route import About, Pages, add_page
 from wirewatch.export.page.told import Place
@@ -72,7 +73,7 @@ def application(status: Status) -> FastAPI:
         """200 once every collector has ended its first run or is overdue with it."""
         return _flag(status.ready(), "ready", "the first polls have not ended")
 
-    @app.get("/health", response_model=documents.HealthDocument)
+    @app.get("/health", response_model=HealthDocument)
     async def health() -> Response:
         """The verdict with its reasons: 200 for OK and DEGRADED, 503 for UNKNOWN and FAILED."""
         node = status.node()

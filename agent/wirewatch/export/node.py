@@ -1,14 +1,15 @@
 """Series that the daemon makes itself: verdict, findings, and how its collectors are doing."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 
 from wirewatch import __version__
 from wirewatch.core.component import Component
-from wirewatch.core.types import Finding, Health, Kind, Metric, Sample
+from wirewatch.core.types import LEVELS, Finding, Health, Kind, Metric, Sample
 from wirewatch.export import nodeinfo
 from wirewatch.verdict.node import STAGES, Judged
 
-SUBJECT = ("rule", "gpu", "uuid", "link", "device", "port")
+SUBJECT = ("rule", *LEVELS)
 
 BUILD = Metric(
     "build_info",
@@ -89,8 +90,7 @@ def samples(judged: Judged, source: str) -> Iterable[Sample]:
 def _finding(finding: Finding) -> Iterator[Sample]:
     severity = _SEVERITY.get(finding.health)
     if severity is not None:
-        part = finding.subject
-        labels = (finding.rule, part.gpu, part.uuid, part.link, part.device, part.port)
+        labels = (finding.rule, *astuple(finding.subject))
         yield SEVERITY.sample(severity, *labels)
         yield SINCE.sample(finding.since, *labels)
 

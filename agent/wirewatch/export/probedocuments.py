@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from wirewatch.export.documents import Finding, Health
+from wirewatch.export.healthdocuments import Finding, Health
 
 
 @dataclass(frozen=True, slots=True)

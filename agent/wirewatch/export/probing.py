@@ -9,7 +9,8 @@ from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, worst
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.core.types import Health as CoreHealth
-from wirewatch.export.documents import finding, health_name
+from wirewatch.export.documents import finding
+from wirewatch.export.healthdocuments import NAMES
 from wirewatch.export.naming import stragglers
 from wirewatch.export.probedocuments import (
     Asymptote,
@@ -25,7 +26,7 @@ from wirewatch.export.probedocuments import (
 from wirewatch.probes import path
 from wirewatch.probes.collector import NAME
 from wirewatch.probes.gate import MEANING, Reason, Refusal
-from wirewatch.probes.measure import Measured, asymptotes, measure
+from wirewatch.probes.measure import Measured, asymptotes
 from wirewatch.probes.samples import transport
 from wirewatch.probes.values import Memory
 from wirewatch.verdict.straggler.naming import Named
@@ -42,7 +43,9 @@ def probes_of(state: NodeState, at: float) -> ProbesDocument:
 
 
 def probes(memory: Memory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:
-    last = None if memory.last is None else probe(memory.last, findings, memory.stragglers.named)
+    last = None
+    if memory.last is not None:
+        last = probe(memory.last, memory.measured, findings, memory.stragglers.named)
     past = [
         PastProbe(p.at, p.outcome, p.why, p.forced, p.engine, p.seconds, p.ratio)
         for p in reversed(memory.past)
@@ -60,14 +63,15 @@ def gate(refusal: Refusal | None, engine: str | None) -> Gate:
     )  # fmt: skip
 
 
-def probe(probed: Probed, findings: Sequence[CoreFinding], named: Named | None = None) -> ProbeDocument:
+def probe(
+    probed: Probed, measured: Sequence[Measured], findings: Sequence[CoreFinding], named: Named | None = None
+) -> ProbeDocument:
     """`named`: who is slow by this probe alone."""
-    measured = measure(probed)
     document = probed.document
     cost = document.cost if document else None
     names = {one.group: one.gpus for one in measured}
     return ProbeDocument(
-        schema="wirewatch.probe/1", at=probed.at, health=health_name(health_of(probed, findings)),
+        schema="wirewatch.probe/1", at=probed.at, health=NAMES[health_of(probed, findings)],
         outcome=probed.outcome, why=probed.why, by=probed.by, forced=probed.forced,
         engine=probed.plan.engine, versions=dict(document.versions) if document else {},
         seconds=probed.seconds, held_seconds=probed.held_seconds,

@@ -14,6 +14,7 @@ from wirewatch.probes.elsewhere import Elsewhere, Vanished
 from wirewatch.probes.gate import Reason, Refusal, Stillness
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take
+from wirewatch.probes.measure import Measured
 from wirewatch.probes.persistence import accepted, boot_id, keep
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.prepare import Wanted, prepare
@@ -44,13 +45,14 @@ class Wish:
 class Asked:
     """What came of it: the last probe with what is believed after all of them, or why none ran.
 
-    `named`: who is slow by the last one alone.
+    `measured`, and who is slow (`named`): by the last one alone.
     """
 
     at: float
     probed: Probed | None
     findings: tuple[Finding, ...]
     refusal: Refusal | None
+    measured: tuple[Measured, ...] = ()
     named: Named = field(default_factory=Named)
 
     @property
@@ -102,7 +104,8 @@ def ask(
             if probed.outcome != "ok" or not (memory.held or memory.unconfirmed):
                 break
     at = hardware.clock.now() if last is None else last.at
-    return Asked(at, last, memory.held, refusal, memory.stragglers.named)
+    measured = memory.measured if last is not None and last.outcome == "ok" else ()
+    return Asked(at, last, memory.held, refusal, measured, memory.stragglers.named)
 
 
 def _here(hardware: Hardware, wanted: Wanted) -> Callable[[float], Probed] | Refusal:

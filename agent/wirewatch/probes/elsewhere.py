@@ -18,7 +18,7 @@ from wirewatch.core.probing.plan import Plan
 from wirewatch.core.probing.result import SCHEMA, Probed, ProbedGpu
 from wirewatch.core.probing.sound import unsound
 from wirewatch.core.types import Absent, Expect, Why
-from wirewatch.hw.local import NoAnswer, request
+from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probes import crossing
 from wirewatch.probes.comparability import ProbeTerms, read_terms
 from wirewatch.probes.crossing import Came, Looked, LookOrder

@@ -11,7 +11,7 @@ from wirewatch.core.probing.ncclsettings import NVLS_ENABLE, slowing_settings
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Absent, Health, Subject
 from wirewatch.probes import path
-from wirewatch.probes.measure import Measured, measure
+from wirewatch.probes.measure import Measured
 from wirewatch.probes.policy import ProbePolicy
 
 GB = 1e9
@@ -30,9 +30,8 @@ class Breach:
     sure: bool = False
 
 
-def breaches(probed: Probed, policy: ProbePolicy) -> tuple[Breach, ...]:
+def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> tuple[Breach, ...]:
     """Everything that a completed probe found wrong, at most one of a rule for a part."""
-    measured = measure(probed)
     return (
         *_wrong(measured),
         *_slow(probed, measured, policy),

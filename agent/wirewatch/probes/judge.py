@@ -10,7 +10,7 @@ from wirewatch.probes import stragglers
 from wirewatch.probes.budget import spend
 from wirewatch.probes.faults import Breach, breaches
 from wirewatch.probes.gate import Reason
-from wirewatch.probes.measure import measure
+from wirewatch.probes.measure import Measured, measure
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.values import Key, Memory, Past, Reading
 from wirewatch.verdict.straggler.fold import Watch, look
@@ -64,6 +64,7 @@ def take_all(memory: Memory, probes: Iterable[tuple[Probed, float]], policy: Pro
 
 def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Memory:
     """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
+    measured = measure(probed)
     held = probed.held_seconds * len(probed.gpus)
     counted = replace(
         memory,
@@ -74,27 +75,28 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
         runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
         gpu_seconds=memory.gpu_seconds + held,
         spent=spend(memory.spent, mono, held),
-        past=(*memory.past[1 - KEPT :], _in_short(probed)),
+        past=(*memory.past[1 - KEPT :], _in_short(probed, measured)),
     )
     if probed.forced:
         return counted
     if probed.outcome != "ok":
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
-    found = breaches(probed, policy)
+    found = breaches(probed, measured, policy)
     streaks, findings = _confirm(memory, found, probed.at, policy)
     watch = look(memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found)
     unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
     nothing = not found and not watch.looks
     return replace(
-        counted, last=probed, last_mono=mono, failures=0, streaks=streaks, stragglers=watch,
+        counted, last=probed, last_mono=mono, measured=measured,
+        failures=0, streaks=streaks, stragglers=watch,
         held=(*findings, *stragglers.findings(watch, probed, policy.straggler)),
         unconfirmed=unconfirmed or watch.unsure(policy.straggler),
         completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
     )  # fmt: skip
 
 
-def _in_short(probed: Probed) -> Past:
-    ratios = [one.ratio for one in measure(probed) if one.ratio is not None]
+def _in_short(probed: Probed, measured: Iterable[Measured]) -> Past:
+    ratios = [one.ratio for one in measured if one.ratio is not None]
     return Past(
         probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
         min(ratios, default=None),

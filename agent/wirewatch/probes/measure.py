@@ -1,5 +1,6 @@
 """From what a probe timed to bus bandwidths, beside what they should be. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from wirewatch.core.probing.busbw import asymptote, busbw
@@ -126,7 +127,7 @@ def gpu_names(probed: Probed, group: int) -> str:
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
-def asymptotes(measured: tuple[Measured, ...]) -> dict[tuple[int, str], float]:
+def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
     """Bus bandwidth that ever larger messages tend to, by group and op, of the line through all sizes."""
     points: dict[tuple[int, str], list[Measured]] = {}
     for one in measured:

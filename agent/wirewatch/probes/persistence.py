@@ -21,6 +21,7 @@ from wirewatch.probes.faults import breaches
 from wirewatch.probes.gate import Facts, Stillness
 from wirewatch.probes.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
 from wirewatch.probes.judge import take, take_all
+from wirewatch.probes.measure import measure
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.values import Memory, Reading
 from wirewatch.verdict.straggler.fold import Watch, look
@@ -145,7 +146,7 @@ def accepted(history: History, policy: ProbePolicy, most: int = SAMPLED) -> Refe
     for record in () if isinstance(records, Absent) else records:
         probed = probe_of(record)
         if probed is not None:
-            well = not breaches(probed, policy)
+            well = not breaches(probed, measure(probed), policy)
             watch = look(watch, signals(probed), probed.at, policy.straggler, accepted=well)
     return watch.references
 

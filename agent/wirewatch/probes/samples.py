@@ -1,13 +1,13 @@
 """The probe's series. Results only while they are fresh: an old busbw says nothing about now."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from wirewatch.core.probing.document import Document
 from wirewatch.core.probing.nccllog import Wire, wire
 from wirewatch.core.probing.result import Probed
 from wirewatch.core.types import Kind, Metric, Sample
 from wirewatch.probes.gate import Reason
-from wirewatch.probes.measure import Measured, measure
+from wirewatch.probes.measure import Measured
 from wirewatch.probes.path import comms_of
 from wirewatch.probes.values import Memory, Reading
 
@@ -96,13 +96,12 @@ def samples(_reading: Reading, memory: Memory) -> Iterator[Sample]:
         yield DURATION.sample(memory.tried.seconds)
     yield from _named(memory)
     if memory.fresh and memory.last is not None:
-        yield from results(memory.last)
+        yield from results(memory.last, memory.measured)
         yield from _scores(memory, memory.last)
 
 
-def results(probed: Probed) -> Iterator[Sample]:
+def results(probed: Probed, measured: Sequence[Measured]) -> Iterator[Sample]:
     """What one complete probe measured."""
-    measured = measure(probed)
     for one in measured:
         if not one.latency:
             yield from _bandwidth(one)

@@ -9,6 +9,7 @@ from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.probes.budget import Spent
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
 from wirewatch.probes.history import HistoryCursor
+from wirewatch.probes.measure import Measured
 from wirewatch.verdict.straggler.fold import Watch
 
 Key = tuple[str, Subject, Health]
@@ -50,7 +51,9 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`last`: the newest probe that came to its end, at `last_mono` seconds; `tried_mono`: the newest at all.
+    """`last`: the newest probe that came to its end, at `last_mono` seconds, and what it measured.
+
+    `tried`: the newest at all, at `tried_mono`.
 
     `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would tell more;
     `failures` those that could not be done.
@@ -66,6 +69,7 @@ class Memory:
     still: Stillness = field(default_factory=Stillness)
     last: Probed | None = None
     last_mono: float | None = None
+    measured: tuple[Measured, ...] = ()
     tried_mono: float | None = None
     tried: Probed | None = None
     runs: Mapping[str, int] = field(default_factory=dict)

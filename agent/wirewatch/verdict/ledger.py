@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 
 from wirewatch.core.types import Finding, Health, Subject
@@ -93,7 +93,7 @@ def key_of_finding(finding: Finding) -> Key:
 def name_of(key: Key) -> str:
     """Eight hexadecimal digits by which a person names a finding."""
     rule, part = key
-    text = "|".join(repr(word) for word in (rule, part.gpu, part.uuid, part.link, part.device, part.port))
+    text = "|".join(repr(word) for word in (rule, *astuple(part)))
     return hashlib.blake2s(text.encode(), digest_size=4).hexdigest()
 
 

@@ -63,15 +63,9 @@ def _may_be(one: Subject, other: Subject) -> bool:
 
     A GPU that does not tell its UUID may be any: indexes change.
     """
-    levels = [
-        (one.uuid, other.uuid),
-        (one.link, other.link),
-        (one.device, other.device),
-        (one.port, other.port),
-    ]
-    if not one.uuid and not other.uuid:
-        levels.append((one.gpu, other.gpu))
-    return all(mine == theirs or not mine or not theirs for mine, theirs in levels)
+    mine, theirs = one.levels(), other.levels()
+    compared = (mine.keys() & theirs.keys()) - ({"gpu"} if one.uuid or other.uuid else set())
+    return all(mine[level] == theirs[level] for level in compared)
 
 
 def _labels(component: Component | None, *names: str) -> set[tuple[str, ...]]:

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.export.kubernetes.client import LONGEST as PATIENCE
-from wirewatch.export.kubernetes.client import Answer, retry_after
 from wirewatch.export.kubernetes.outcome import (
     BETWEEN,
     LONGEST,
     LONGEST_FOR_PEOPLE,
     MEANING,
+    PATIENCE,
     SPREAD,
     Outcome,
     Pace,
@@ -21,8 +20,10 @@ from wirewatch.export.kubernetes.outcome import (
     changed,
     failed,
     outcome_of,
+    retry_after,
     succeeded,
 )
+from wirewatch.hw.httpclient import HttpReply
 
 CHANCE = st.floats(0, 1, exclude_max=True)
 BAD = st.sampled_from([result for result in Result if result is not Result.OK])
@@ -35,27 +36,25 @@ BAD = st.sampled_from([result for result in Result if result is not Result.OK])
      (429, "throttled"), (500, "server_error"), (503, "server_error"), (504, "server_error"), (0, "strange")],
 )  # fmt: skip
 def test_each_status_has_its_result(status: int, result: str) -> None:
-    assert outcome_of(Answer(status, b"")).result.value == result
+    assert outcome_of(HttpReply(status, {}, b""), 0.0).result.value == result
 
 
 def test_what_the_server_says_is_told() -> None:
-    outcome = outcome_of(Answer(403, b'{"message": "nodes \\"gpu-1\\" is forbidden"}', 7.0))
+    outcome = outcome_of(
+        HttpReply(403, {"retry-after": "7"}, b'{"message": "nodes \\"gpu-1\\" is forbidden"}'), 0.0
+    )
     assert outcome == Outcome(Result.FORBIDDEN, '403: nodes "gpu-1" is forbidden', 7.0)
     assert set(MEANING) == set(Result)
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [(b"30", 30.0), (b" 1.5 ", 1.5), (b"-5", 0.0), (b"1e9", PATIENCE), (b"nan", None), (b"inf", None),
-     (b"soon", None), (b"", None), (b"Sat, 21 Nov 2026 01:05:00 GMT", 10.0), (b"\xff", None),
-     (b"Sat, 21 Nov 2026 01:00:00 GMT", 0.0)],
+    [("30", 30.0), (" 1.5 ", 1.5), ("-5", 0.0), ("1e9", PATIENCE), ("nan", None), ("inf", None),
+     ("soon", None), ("", None), ("Sat, 21 Nov 2026 01:05:00 GMT", 10.0), ("\xff", None),
+     ("Sat, 21 Nov 2026 01:00:00 GMT", 0.0)],
 )  # fmt: skip
-def test_retry_after_is_seconds_or_a_date_within_an_hour(text: bytes, seconds: float | None) -> None:
-    assert retry_after([(b"Date", b"x"), (b"Retry-After", text)], 1_795_223_090.0) == seconds
-
-
-def test_without_the_header_the_server_says_nothing() -> None:
-    assert retry_after([], 0.0) is None
+def test_retry_after_is_seconds_or_a_date_within_an_hour(text: str, seconds: float | None) -> None:
+    assert retry_after(text, 1_795_223_090.0) == seconds
 
 
 def test_a_server_that_is_away_for_an_hour_is_asked_less_and_less() -> None:

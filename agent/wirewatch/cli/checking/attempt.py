@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from wirewatch.cli.checking.daemon import ask_daemon, place
 from wirewatch.cli.checking.decide import aged
-from wirewatch.cli.checking.values import Grounds, ProbeAge, nothing, told
+from wirewatch.cli.checking.values import HEALTHS, Grounds, found, nothing
+from wirewatch.core.types import Subject
+from wirewatch.export.healthdocuments import CheckFinding, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,7 +107,7 @@ class Attempt:
         merged = _merged(grounds, asked.findings)
         if asked.probed is None or asked.probed.outcome != "ok":
             return _with(merged, f"no probe: {asked.why}")
-        return replace(merged, probe=ProbeAge(asked.at, 0.0, fresh=True))
+        return replace(merged, probe=Probe(asked.at, 0.0, fresh=True, required=grounds.required))
 
     def _is_old(self, grounds: Grounds) -> bool:
         last = aged(grounds.probe, self._wanted.max_age)
@@ -118,7 +120,10 @@ class Attempt:
         if newest is None or grounds.probe is None or newest.at <= grounds.probe.at:
             return grounds
         merged = _merged(grounds, findings)
-        return replace(merged, probe=ProbeAge(newest.at, newest.age_seconds, newest.fresh))
+        return replace(
+            merged,
+            probe=replace(grounds.probe, at=newest.at, age_seconds=newest.age_seconds, fresh=newest.fresh),
+        )
 
     def tidy(self) -> None:
         """Let go of the hardware, which may take a while."""
@@ -135,11 +140,15 @@ def _with(grounds: Grounds, why: str) -> Grounds:
     return replace(grounds, why=f"{grounds.why}; {why}" if grounds.why else why)
 
 
-def _merged(grounds: Grounds, told_by_probe: "Iterable[Finding]") -> Grounds:
+def _merged(grounds: Grounds, found_by_probe: "Iterable[Finding]") -> Grounds:
     """What a probe has found counts beside what is known; it says the newest of what it finds again."""
-    found = tuple(told(finding) for finding in told_by_probe)
-    again = {finding.key for finding in found}
-    others = (finding for finding in grounds.findings if finding.key not in again)
-    findings = sorted((*found, *others), key=lambda finding: -finding.health)
-    health = max((grounds.health, *(finding.health for finding in found)))
+    newer = tuple(found(finding) for finding in found_by_probe)
+    again = {_key(one) for one in newer}
+    others = (one for one in grounds.findings if _key(one) not in again)
+    findings = sorted((*newer, *others), key=lambda one: -HEALTHS[one.health])
+    health = max((grounds.health, *(HEALTHS[one.health] for one in newer)))
     return replace(grounds, health=health, findings=tuple(findings))
+
+
+def _key(one: CheckFinding) -> tuple[str, Subject]:
+    return one.rule, Subject.of(one.subject)

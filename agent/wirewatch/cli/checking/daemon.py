@@ -10,7 +10,7 @@ from wirewatch.cli.checking.document import NotUnderstood, Stale, read_health
 from wirewatch.cli.checking.values import Grounds
 from wirewatch.core.errors import Unusable
 from wirewatch.daemon.sockets import default_path
-from wirewatch.hw.local import NoAnswer, request
+from wirewatch.hw.httpclient import NoAnswer, request
 
 SYSTEM = "/run/wirewatch/wirewatch.sock"
 """The system's daemon, which answers everybody; a caller who is not root has another default."""

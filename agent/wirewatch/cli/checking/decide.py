@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from wirewatch.cli.checking.values import Answer, Grounds, ProbeAge, Terms
+from wirewatch.cli.checking.values import Answer, Grounds, Terms
 from wirewatch.core.types import Health
+from wirewatch.export.healthdocuments import Probe
 
 
 def decide(grounds: Grounds, terms: Terms, at: float) -> Answer:
@@ -13,13 +14,14 @@ def decide(grounds: Grounds, terms: Terms, at: float) -> Answer:
     """
     probe = aged(grounds.probe, terms.max_age)
     required = terms.require or grounds.required
+    probe = None if probe is None else replace(probe, required=required)
     health, fail_on = grounds.health, terms.fail_on | {Health.FAILED}
     if required and not (probe is not None and probe.fresh):
         health, fail_on = max(health, Health.UNKNOWN), fail_on | {Health.UNKNOWN}
     return Answer(at, health, fail_on, required, replace(grounds, probe=probe))
 
 
-def aged(probe: ProbeAge | None, max_age: float | None) -> ProbeAge | None:
+def aged(probe: Probe | None, max_age: float | None) -> Probe | None:
     """The probe, judged by `max_age` seconds instead of the daemon's own measure."""
     if probe is None or max_age is None:
         return probe

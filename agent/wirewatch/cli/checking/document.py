@@ -1,18 +1,25 @@
-"""The daemon's `/health`: it may tell more than is known here, but what is decided on must be there."""
+"""The daemon's `/health`: it may hold more than is known here, but what is known must be there and right."""
 
 import json
 import math
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, get_args, get_origin
 
-from wirewatch.cli.checking.values import Grounds, ProbeAge, Told
-from wirewatch.core.types import Health
+from wirewatch.cli.checking.values import HEALTHS, Grounds
+from wirewatch.core.types import Health, Subject
+from wirewatch.export.healthdocuments import CheckFinding, HealthDocument, NodeFinding
 
 SCHEMA = "wirewatch.health/1"
 STALE = 60.0
 """Seconds without a single poll, after which a daemon does not watch; each collector polls more often."""
-_HEALTH = {health.name.lower(): health for health in Health}
-_LEVELS = ("gpu", "uuid", "link", "device", "port")
+_WORDS = {
+    dict: "no object",
+    list: "no list",
+    str: "no text",
+    bool: "neither true nor false",
+    int: "no whole number",
+}
 
 
 class NotUnderstood(Exception):
@@ -29,23 +36,30 @@ def read_health(body: bytes, now: float) -> Grounds:
     Raises:
         NotUnderstood, Stale: it is no answer.
     """
-    told = _object(_parsed(body), "the answer")
-    if told.get("schema") != SCHEMA:
-        raise NotUnderstood(f"its schema is {str(told.get('schema'))[:60]!r}, not {SCHEMA!r}")
-    health, polled_at = _health(told), _number(told, "polled_at")
-    released = _number(told, "released_until")
-    turning, probe, required = _flag(told, "turning"), *_probe(told)
-    findings = tuple(_finding(one) for one in _list(told, "findings"))
-    grounds = Grounds(health, "daemon", "", polled_at, findings, probe, required)
-    if released > now:
-        return _released(grounds, released - now)
-    if not turning:
+    value = _plain(dict, _parsed(body), "the answer")
+    if value.get("schema") != SCHEMA:
+        raise NotUnderstood(f"its schema is {str(value.get('schema'))[:60]!r}, not {SCHEMA!r}")
+    told: HealthDocument = _typed(HealthDocument, value, "the answer")
+    probe = told.probe
+    if probe is not None:
+        probe = replace(probe, fresh=probe.fresh and probe.age_seconds is not None)
+    grounds = Grounds(
+        HEALTHS[told.health], "daemon", "", told.polled_at, tuple(map(_finding, told.findings)), probe,
+        required=probe is not None and probe.required,
+    )  # fmt: skip
+    if told.released_until > now:
+        return _released(grounds, told.released_until - now)
+    if not told.turning:
         raise Stale("a loop of the daemon has stopped turning")
-    if not abs(now - polled_at) <= STALE:
-        raise Stale(
-            f"the daemon last polled {now - polled_at:.0f} s ago" if polled_at else "it has not polled yet"
-        )
+    if not abs(now - told.polled_at) <= STALE:
+        ago = f"the daemon last polled {now - told.polled_at:.0f} s ago"
+        raise Stale(ago if told.polled_at else "it has not polled yet")
     return grounds
+
+
+def _finding(one: NodeFinding) -> CheckFinding:
+    subject = Subject.of(one.subject).levels()
+    return CheckFinding(one.id, one.stage, one.rule, one.health, subject, one.evidence, one.action, one.since)
 
 
 def _released(grounds: Grounds, seconds: float) -> Grounds:
@@ -65,70 +79,49 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
 
-def _probe(told: dict[str, Any]) -> tuple[ProbeAge | None, bool]:
-    """The probe, and whether the policy wants a fresh one."""
-    if "probe" not in told:
-        raise NotUnderstood("no 'probe'")
-    if told["probe"] is None:
-        return None, False
-    probe = _object(told["probe"], "'probe'")
-    age = None if probe.get("age_seconds", 0) is None else _number(probe, "age_seconds")
-    fresh = _flag(probe, "fresh") and age is not None
-    return ProbeAge(_number(probe, "at"), age, fresh), _flag(probe, "required")
+def _typed(kind: Any, value: Any, name: str) -> Any:
+    """The value of JSON as one of `kind`, a type of export.healthdocuments; `name` is what it is called.
 
-
-def _finding(value: Any) -> Told:
-    one = _object(value, "a finding")
-    subject = _object(one.get("subject"), "'subject'")
-    return Told(
-        rule=_text(one, "rule"), health=_health(one), evidence=_text(one, "evidence"),
-        subject={name: _text(subject, name) for name in _LEVELS if name in subject},
-        action=_text(one, "action"), since=_number(one, "since"),
-        id=_text(one, "id") if "id" in one else "", stage=_text(one, "stage") if "stage" in one else "",
-    )  # fmt: skip
-
-
-def _health(told: dict[str, Any]) -> Health:
-    health = _HEALTH.get(_text(told, "health"))
-    if health is None:
-        raise NotUnderstood(f"no such health: {told['health'][:60]!r}")
-    return health
-
-
-def _object(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise NotUnderstood(f"{what} is no object")
+    Raises:
+        NotUnderstood: it is none.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is None:
+        return _record(kind, value, name) if is_dataclass(kind) else _plain(kind, value, name)
+    if origin is UnionType:
+        return None if value is None else _typed(inner[0], value, name)
+    if origin is list:
+        return [_typed(inner[0], one, f"one of {name}") for one in _plain(list, value, name)]
+    if origin is dict:
+        return {key: _typed(inner[1], one, repr(key)) for key, one in _plain(dict, value, name).items()}
+    if value not in inner:
+        raise NotUnderstood(f"{name} is none of {', '.join(inner)}: {str(value)[:60]!r}")
     return value
 
 
-def _list(told: dict[str, Any], name: str) -> list[Any]:
-    value = told.get(name)
-    if not isinstance(value, list):
-        raise NotUnderstood(f"{name!r} is no list")
+def _record(kind: Any, value: Any, name: str) -> Any:
+    """A dataclass; what it has no field for is left out."""
+    given = _plain(dict, value, name)
+    missing = [field.name for field in fields(kind) if field.name not in given]
+    if missing:
+        raise NotUnderstood(f"{name} has no {missing[0]!r}")
+    return kind(**{f.name: _typed(f.type, given[f.name], repr(f.name)) for f in fields(kind)})
+
+
+def _plain(kind: Any, value: Any, name: str) -> Any:
+    if kind is float:
+        return _seconds(value, name)
+    if type(value) is not kind:
+        raise NotUnderstood(f"{name} is {_WORDS[kind]}")
     return value
 
 
-def _text(told: dict[str, Any], name: str) -> str:
-    value = told.get(name)
-    if not isinstance(value, str):
-        raise NotUnderstood(f"{name!r} is no text")
-    return value
-
-
-def _flag(told: dict[str, Any], name: str) -> bool:
-    value = told.get(name)
-    if not isinstance(value, bool):
-        raise NotUnderstood(f"{name!r} is neither true nor false")
-    return value
-
-
-def _number(told: dict[str, Any], name: str) -> float:
+def _seconds(value: Any, name: str) -> float:
     """A number 0 or above: seconds, all of them."""
-    value = told.get(name)
     try:
-        number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+        number = float(value) if type(value) in {int, float} else math.nan
     except OverflowError:
         number = math.inf
     if not 0 <= number < math.inf:
-        raise NotUnderstood(f"{name!r} is no number of seconds")
+        raise NotUnderstood(f"{name} is no number of seconds")
     return number

@@ -9,18 +9,20 @@ from itertools import count
 from queue import SimpleQueue
 from threading import Thread
 
-from wirewatch.cli.checking.values import Grounds, ProbeAge, Told, told
+from wirewatch.cli.checking.values import Grounds, found
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.component import Component, NodeState, Step, after, blind_rule
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.run import Job
+from wirewatch.export.documents import STAGES
+from wirewatch.export.healthdocuments import Probe
 from wirewatch.probes.collector import NAME
 from wirewatch.probes.told import told as told_of_probes
 from wirewatch.probes.values import Memory
 from wirewatch.verdict.ledger import Ledger
-from wirewatch.verdict.node import Standing, judge_node
+from wirewatch.verdict.node import judge_node
 from wirewatch.verdict.policy import VerdictPolicy
 from wirewatch.verdict.sight import answering
 
@@ -97,11 +99,11 @@ class Look:
             if component.outcome is None:
                 state = state.with_component(_unread(component, clock.now(), waited))
         verdict = judge_node(state, node.ledger)
-        probe = _probe(state, clock.mono())
+        probe = _probe(state, clock.mono(), required=self._policy.require_fresh_probe)
+        findings = tuple(found(s.finding, s.id, STAGES[s.stage]) for s in verdict.standings if s.takes_part)
         return Grounds(
             health=verdict.health, source="own", why=why, verdict_at=clock.now(), probe=probe,
-            findings=tuple(_told(standing) for standing in verdict.standings if standing.takes_part),
-            required=self._policy.require_fresh_probe and probe is not None,
+            findings=findings, required=probe is not None and probe.required,
         )  # fmt: skip
 
 
@@ -121,14 +123,10 @@ def _unread(component: Component, at: float, waited: float) -> Component:
     return replace(component, findings=(*component.findings, finding))
 
 
-def _probe(state: NodeState, mono: float) -> ProbeAge | None:
+def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
     """None where probing is off, or a single GPU has nobody to send to."""
     probe = told_of_probes(state.components.get(NAME), mono)
     alone = state.components["inventory"].succeeding and len(answering(state)) == 1
     if probe is None or not probe.watched or alone:
         return None
-    return ProbeAge(probe.at, probe.age_seconds, probe.fresh)
-
-
-def _told(standing: Standing) -> Told:
-    return replace(told(standing.finding), id=standing.id, stage=standing.stage)
+    return Probe(probe.at, probe.age_seconds, probe.fresh, required)

@@ -1,54 +1,23 @@
 """What a check rests on, what it was asked for, and what it answers. Imported in milliseconds."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from wirewatch.core.types import Finding, Health, Subject
+from wirewatch.core.types import Finding, Health
+from wirewatch.export.healthdocuments import NAMES, CheckFinding, Probe, Stage
 
+HEALTHS = {name: health for health, name in NAMES.items()}
 EXIT = {Health.OK: 0, Health.DEGRADED: 1, Health.FAILED: 2, Health.UNKNOWN: 3}
 SUPPRESSED = "suppressed"
 Source = Literal["daemon", "own", "none"]
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A finding as it is told; `id` and `stage` are empty where nobody has given it one."""
-
-    rule: str
-    health: Health
-    subject: Mapping[str, str]
-    evidence: str
-    action: str
-    since: float
-    id: str = ""
-    stage: str = ""
-
-    @property
-    def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        return self.rule, tuple(sorted(self.subject.items()))
-
-    @property
-    def place(self) -> str:
-        """Its subject for people."""
-        levels = {name: self.subject.get(name, "") for name in ("gpu", "uuid", "link", "device", "port")}
-        return str(Subject(**levels))
-
-
-def told(finding: Finding) -> Told:
-    part = finding.subject
-    levels = {"gpu": part.gpu, "uuid": part.uuid, "link": part.link, "device": part.device, "port": part.port}
-    subject = {name: value for name, value in levels.items() if value}
-    return Told(finding.rule, finding.health, subject, finding.evidence, finding.action, finding.since)
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeAge:
-    """The newest complete probe: when it began (Unix seconds, 0 for never), seconds since it ended."""
-
-    at: float = 0.0
-    age_seconds: float | None = None
-    fresh: bool = False
+def found(finding: Finding, name: str = "", stage: Stage | Literal[""] = "") -> CheckFinding:
+    """A finding as `check` prints it; without `name` and `stage` where nobody has given it one."""
+    health, subject = NAMES[finding.health], finding.subject.levels()
+    return CheckFinding(
+        name, stage, finding.rule, health, subject, finding.evidence, finding.action, finding.since
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +32,8 @@ class Grounds:
     source: Source
     why: str = ""
     verdict_at: float = 0.0
-    findings: tuple[Told, ...] = ()
-    probe: ProbeAge | None = None
+    findings: tuple[CheckFinding, ...] = ()
+    probe: Probe | None = None
     required: bool = False
     released: bool = False
 

@@ -1,11 +1,13 @@
 """An answer as one line, and as one document. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
-from wirewatch.cli.checking.values import SUPPRESSED, Answer, ProbeAge, Told
+from wirewatch.cli.checking.values import HEALTHS, SUPPRESSED, Answer
+from wirewatch.core.types import Subject
+from wirewatch.export.healthdocuments import NAMES, CheckDocument, CheckFinding, Probe
 
-SCHEMA = "wirewatch.check/1"
 LIMIT = 250
 """Bytes of the line: it is given to drain a node, and what takes a reason cuts it where it likes."""
 CUT = "…"
@@ -15,14 +17,14 @@ _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 def line(answer: Answer) -> str:
     """The worst first, without line breaks; at most LIMIT bytes."""
     findings = [f for f in answer.grounds.findings if f.stage != SUPPRESSED]
-    worst = max(findings, key=lambda f: f.health, default=None)
+    worst = max(findings, key=lambda f: HEALTHS[f.health], default=None)
     head = answer.health.name if worst is None else f"{answer.health.name} {_finding(worst)}"
     return shortened(plain("; ".join((head, *_more(answer, len(findings))))))
 
 
-def _finding(one: Told) -> str:
+def _finding(one: CheckFinding) -> str:
     evidence = one.evidence.rstrip().rstrip(".")
-    return f"{one.rule} {one.place}: {evidence}. {one.action}"
+    return f"{one.rule} {Subject.of(one.subject)}: {evidence}. {one.action}"
 
 
 def _more(answer: Answer, findings: int) -> Iterator[str]:
@@ -36,7 +38,7 @@ def _more(answer: Answer, findings: int) -> Iterator[str]:
         yield f"{findings - 1} more finding{'s' if findings > 2 else ''}"  # noqa: PLR2004
 
 
-def _stale(probe: ProbeAge) -> str:
+def _stale(probe: Probe) -> str:
     if probe.age_seconds is None:
         return "no probe yet"
     return f"the last probe is {duration(probe.age_seconds)} old"
@@ -62,37 +64,24 @@ def shortened(text: str, limit: int = LIMIT) -> str:
 
 
 def document(answer: Answer) -> dict[str, Any]:
-    """As export.checkdocuments has it, which takes too long to be imported for it."""
+    """A `CheckDocument` as JSON has it."""
     grounds = answer.grounds
-    return {
-        "schema": SCHEMA,
-        "at": answer.at,
-        "health": answer.health.name.lower(),
-        "may_start": answer.may_start,
-        "fail_on": [health.name.lower() for health in sorted(answer.fail_on)],
-        "source": grounds.source,
-        "why": _sound(grounds.why),
-        "verdict_at": grounds.verdict_at,
-        "probe": None if grounds.probe is None else _probe(grounds.probe, required=answer.required),
-        "findings": [_row(finding) for finding in grounds.findings],
-    }
+    fail_on = [NAMES[health] for health in sorted(answer.fail_on)]
+    made = CheckDocument(
+        "wirewatch.check/1", answer.at, NAMES[answer.health], answer.may_start, fail_on, grounds.source,
+        grounds.why, grounds.verdict_at, grounds.probe, list(grounds.findings),
+    )  # fmt: skip
+    return {name: _sound(value) for name, value in asdict(made).items()}
 
 
-def _probe(probe: ProbeAge, *, required: bool) -> Mapping[str, Any]:
-    return {
-        "at": probe.at, "age_seconds": probe.age_seconds, "fresh": probe.fresh, "required": required,
-    }  # fmt: skip
-
-
-def _row(one: Told) -> Mapping[str, Any]:
-    return {
-        "id": _sound(one.id), "stage": _sound(one.stage), "rule": _sound(one.rule),
-        "health": one.health.name.lower(),
-        "subject": {name: _sound(value) for name, value in one.subject.items()},
-        "evidence": _sound(one.evidence), "action": _sound(one.action), "since": one.since,
-    }  # fmt: skip
-
-
-def _sound(text: str) -> str:
+def _sound(value: Any) -> Any:
     """Half a character, which JSON can hold and a path too, is none in any other language."""
-    return text.encode("utf-8", "replace").decode()
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [_sound(one) for one in value]
+        case dict():
+            return {name: _sound(one) for name, one in value.items()}
+        case _:
+            return value

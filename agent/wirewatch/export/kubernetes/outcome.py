@@ -1,11 +1,13 @@
 """What became of a request, and when the next one is due: pure, chance comes from outside."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from enum import Enum
 
-from wirewatch.export.kubernetes.client import Answer
 from wirewatch.export.kubernetes.documents import said
+from wirewatch.hw.httpclient import HttpReply
 
 
 class Result(Enum):
@@ -45,6 +47,8 @@ _FOR_PEOPLE = frozenset({Result.FORBIDDEN, Result.NOT_FOUND, Result.REJECTED, Re
 """These are repaired by people, so that it makes no sense to ask again soon."""
 FIRST, LONGEST, LONGEST_FOR_PEOPLE = 2.0, 60.0, 300.0
 """Seconds until a request is tried again: after the first failure, and at most."""
+PATIENCE = 3600.0
+"""Seconds; the most that a server can make us wait."""
 SPREAD = 10.0
 """Seconds over which nodes that learn of the same thing at once spread their requests."""
 BETWEEN = 60.0
@@ -60,16 +64,29 @@ class Outcome:
     retry_after: float | None = None
 
 
-def outcome_of(answer: Answer) -> Outcome:
-    """What an answer means."""
-    if 200 <= answer.status < 300:  # noqa: PLR2004
+def outcome_of(reply: HttpReply, now: float) -> Outcome:
+    """What a reply means that came at `now`, Unix seconds."""
+    if 200 <= reply.status < 300:  # noqa: PLR2004
         return Outcome(Result.OK)
-    result = _BY_STATUS.get(answer.status)
+    result = _BY_STATUS.get(reply.status)
     if result is None:
         by_class = {4: Result.REJECTED, 5: Result.SERVER_ERROR}
-        result = by_class.get(answer.status // 100, Result.STRANGE)
-    told = said(answer.body)
-    return Outcome(result, f"{answer.status}{f': {told}' if told else ''}", answer.retry_after)
+        result = by_class.get(reply.status // 100, Result.STRANGE)
+    text = said(reply.body)
+    wait = retry_after(reply.headers.get("retry-after", ""), now)
+    return Outcome(result, f"{reply.status}{f': {text}' if text else ''}", wait)
+
+
+def retry_after(text: str, now: float) -> float | None:
+    """Seconds that the server wants us to wait, given as such or as a date; None when it does not say."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - now
+        except (ValueError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), PATIENCE) if math.isfinite(seconds) else None
 
 
 @dataclass(frozen=True, slots=True)

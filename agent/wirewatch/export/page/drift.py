@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.export.documents import Health
 from wirewatch.export.driftdocuments import BaselineDocument, DriftDocument, Unaccepted
+from wirewatch.export.healthdocuments import Health
 from wirewatch.export.page.cells import cell, table
 from wirewatch.export.page.gpus import TONES
 from wirewatch.export.page.model import Cell, Details, Head, Line, Point, Section, Table

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from wirewatch.core.types import Subject
-from wirewatch.export.documents import NodeFinding, Said
+from wirewatch.export.healthdocuments import NodeFinding, Said
 from wirewatch.export.page import runbook
 from wirewatch.export.page.ends import BLIND
 from wirewatch.export.page.model import Card, Line, Rule, Verdict
@@ -57,8 +57,7 @@ def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
 
 def subject(one: NodeFinding) -> str:
     """The part in words, as in `findings list`."""
-    levels = {name: one.subject.get(name, "") for name in ("gpu", "link", "device", "port")}
-    words = str(Subject(**levels))
+    words = str(Subject.of(one.subject))
     return "The node" if words == "node" else words
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.collectors.nvlink import LINK_STATES
 from wirewatch.core.links import UP
-from wirewatch.export.documents import Finding, Health
+from wirewatch.export.healthdocuments import Finding, Health
 from wirewatch.export.page.cells import cell, known, table, unknown
 from wirewatch.export.page.findings import APART
 from wirewatch.export.page.model import Cell, Head, Line, Section, Table, Tone

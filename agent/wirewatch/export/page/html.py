@@ -13,7 +13,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from wirewatch.export.documents import Health
+from wirewatch.export.healthdocuments import Health
 from wirewatch.export.page.model import Choice, Page
 
 CHOICES: Mapping[str, str] = {"5": "5 s", "15": "15 s", "60": "1 min", "off": "paused"}

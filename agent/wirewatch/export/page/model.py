@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from wirewatch.export.documents import Health
+from wirewatch.export.healthdocuments import Health
 from wirewatch.export.page.shapes import Drawing
 
 Tone = Literal["", "good", "warn", "unknown", "bad", "quiet", "slow1", "slow2", "slow3", "fast"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, PciPlace, Topology
-from wirewatch.export.documents import Health
+from wirewatch.export.healthdocuments import Health
 from wirewatch.export.page.gpus import blind, up_and_expected
 from wirewatch.export.page.readings import GpuName, Readings
 from wirewatch.export.page.shapes import Look

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.component import blind_rule
-from wirewatch.export.documents import Collector, Finding, Series, StateDocument
+from wirewatch.export.documents import Collector, Series, StateDocument
+from wirewatch.export.healthdocuments import Finding
 from wirewatch.export.page.words import moment
 
 PREFIX = "wirewatch_"

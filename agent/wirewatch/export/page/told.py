@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from wirewatch.core.topology import Topology
 from wirewatch.export import documents
-from wirewatch.export.documents import Daemon, FindingsDocument, HealthDocument, StateDocument
+from wirewatch.export.documents import Daemon, FindingsDocument, StateDocument
 from wirewatch.export.driftdocuments import DriftDocument
 from wirewatch.export.drifting import drift_of_state
+from wirewatch.export.healthdocuments import HealthDocument
 from wirewatch.export.page.ends import endings
 from wirewatch.export.probedocuments import ProbesDocument
 from wirewatch.export.probing import probes_of

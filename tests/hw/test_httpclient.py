@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.hw.listening import Behaviour, Listen, drain, listening, says
-from wirewatch.hw.local import STRANGE, NoAnswer, request
+from wirewatch.hw.httpclient import STRANGE, NoAnswer, request
 
 GOOD = b'HTTP/1.1 503 Service Unavailable\r\ncontent-length: 11\r\nX: y\r\n\r\n{"ok": "no"}'[:-1]
 SHORT = 0.3
@@ -161,3 +161,7 @@ def test_whatever_is_answered_it_is_an_answer_or_none(listen: Listen, answer: by
         assert 0 <= status < 1000
     except NoAnswer:
         pass
+
+
+def test_a_name_that_no_socket_can_have_is_no_answer() -> None:
+    assert "surrogates not allowed" in refused("\ud800")

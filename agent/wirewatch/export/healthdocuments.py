@@ -1,0 +1,127 @@
+"""The JSON documents of `/health` and of `wirewatch check`, which reads the first and writes the second.
+
+Plain dataclasses and the standard library alone: to import pydantic takes longer than the whole answer of
+`check`. What needs it, serving `/health` and making docs/schemas, makes a TypeAdapter of these types.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from wirewatch.core import types
+
+Health = Literal["ok", "degraded", "unknown", "failed"]
+Stage = Literal["live", "latched", "probation", "acknowledged", "suppressed"]
+NAMES: Mapping[types.Health, Health] = {
+    types.Health.OK: "ok",
+    types.Health.DEGRADED: "degraded",
+    types.Health.UNKNOWN: "unknown",
+    types.Health.FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`subject` holds only the levels that apply: gpu, uuid, link, device, port; `since` in Unix seconds."""
+
+    rule: str
+    health: Health
+    subject: dict[str, str]
+    evidence: str
+    action: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an operator said, and when (Unix seconds)."""
+
+    by: str
+    why: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding(Finding):
+    """A finding as it counts for the node.
+
+    `id` names it for `wirewatch findings`; `times`: how often it came within days; `last`: when an event was
+    last seen, 0 for what is measured; `suppressed_until` in Unix seconds, 0 for not suppressed.
+    """
+
+    id: str
+    stage: Stage
+    times: int
+    last: float
+    acknowledged: Said | None
+    suppressed: Said | None
+    suppressed_until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The newest complete probe: when it began (`at`, 0 for never), how long ago it ended (null for never).
+
+    `fresh`: young enough to tell of now, by `[probe] fresh`; `required`: whether a job may start without
+    that, by `[policy.verdict] require_fresh_probe`.
+    """
+
+    at: float
+    age_seconds: float | None
+    fresh: bool
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HealthDocument:
+    """The verdict with its reasons, worst first. Times in Unix seconds, 0 for never and not.
+
+    `polled_at`: the newest poll of any collector; `turning`: all loops turn; `released_until`: the GPUs are
+    let go of for so long (`wirewatch release`); `probe` null: switched off, or nothing here to probe.
+    """
+
+    schema: Literal["wirewatch.health/1"]
+    at: float
+    health: Health
+    job_ready: bool
+    polled_at: float
+    turning: bool
+    released_until: float
+    probe: Probe | None
+    findings: list[NodeFinding]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinding:
+    """A finding that counts; `id` and `stage` are empty where no daemon and no look has given it one."""
+
+    id: str
+    stage: Stage | Literal[""]
+    rule: str
+    health: Health
+    subject: dict[str, str]
+    evidence: str
+    action: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDocument:
+    """Whether a job may start: it may unless `health` is one of `fail_on`, the healths that were asked for.
+
+    `source`: the daemon's word, a look of its own, or none where neither was to be had in time; `why`: why it
+    is not the daemon's, and what else is to be known, in words. `verdict_at`: when the node was last polled
+    for it, Unix seconds, 0 for never. `probe` null: switched off, or nothing here to probe; its `fresh` is by
+    `--max-age` where that was given, its `required` also by `--require-fresh-probe`.
+    """
+
+    schema: Literal["wirewatch.check/1"]
+    at: float
+    health: Health
+    may_start: bool
+    fail_on: list[Health]
+    source: Literal["daemon", "own", "none"]
+    why: str
+    verdict_at: float
+    probe: Probe | None
+    findings: list[CheckFinding]
