@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from wirewatch import __version__
 from wirewatch.core.types import Absent
-from wirewatch.export.control import RELEASE, ReleaseDocument, ReleaseOrder, ResumeOrder
+from wirewatch.export.control import CONFLICT, RELEASE, UNUSABLE, ReleaseDocument, ReleaseOrder, ResumeOrder
 from wirewatch.hw.peers import Peer
 from wirewatch.probes import crossing
 from wirewatch.probes.comparability import ProbeTerms
@@ -23,7 +23,7 @@ from wirewatch.probes.prepare import Wanted
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-DENIED, CONFLICT, UNUSABLE = 403, 409, 422
+DENIED = 403
 ROOT = 0
 UNVERSIONED = frozenset({crossing.RELEASE, crossing.RESUME})
 """Whoever wants the GPUs free is heard, whatever version he is."""
