@@ -6,8 +6,13 @@ from wirewatch.core.types import Finding, Health, Subject
 
 REST = "Finding"
 """The alert that reports every rule that has none of its own."""
-UNKNOWN = "NodeUnknown"
+BLIND = "NodeUnknown"
 """The alert for what is not known, which has no severity of its own."""
+UNKNOWN = (Health.UNKNOWN,)
+DEGRADED = (Health.DEGRADED,)
+CONFIRMED = (Health.DEGRADED, Health.FAILED)
+"""DEGRADED at the first look, or where it is mild; FAILED once it is confirmed, or where it is not."""
+FAILED = (Health.FAILED,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Rule:
         if self.alert:
             return f"Wirewatch{self.alert}"
         if self.worst is Health.UNKNOWN:
-            return f"Wirewatch{UNKNOWN}"
+            return f"Wirewatch{BLIND}"
         return "Wirewatch" + "".join(word.capitalize() for word in self.name.replace(".", "_").split("_"))
 
     def finding(
