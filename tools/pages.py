@@ -1,4 +1,4 @@
-"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code, so that they agree: `make docs`.
+"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code, so that they agree: `make generated`.
 
 The text around the tables is in docs/METRICS.in.md and docs/captures.in.md.
 """
@@ -28,6 +28,8 @@ from wirewatch.probes.gate import MEANING
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- tables -->"
+OF_THE_DAEMON, OF_EACH_COLLECTOR = 30, 6
+"""Series that no collector makes, and those that say how a collector fares."""
 
 
 def page() -> str:
@@ -35,6 +37,7 @@ def page() -> str:
     text = (DOCS / "METRICS.in.md").read_text("utf-8")
     for mark, rows in (
         (MARK, _tables()),
+        ("<!-- series -->", (f"{_series():,}",)),
         ("<!-- rdma -->", _rdma()),
         ("<!-- xids -->", _xids()),
         ("<!-- reasons -->", _reasons()),
@@ -44,6 +47,12 @@ def page() -> str:
         head, _, tail = text.partition(mark)
         text = head + "\n".join(rows) + tail
     return text
+
+
+def _series() -> int:
+    """What a node has at most as it is configured by default, with what is said of each collector."""
+    enabled = [one for one in components() if one.options.enabled]
+    return sum(one.series for one in enabled) + OF_THE_DAEMON + OF_EACH_COLLECTOR * len(enabled)
 
 
 def _rdma() -> Iterator[str]:
@@ -100,6 +109,7 @@ def _tables() -> Iterator[str]:
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"
+        about = f"{about}; at most {collector.series:,} series"
         yield from _table(f"Collector `{collector.name}`", about, collector.metrics)
 
 

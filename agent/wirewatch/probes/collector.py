@@ -185,4 +185,5 @@ def probe_component(
         judge=lambda memory, ok, used, _expect: judge(options, memory, ok, used),
         applicable=applicable,
         rules=RULES,
+        series=188,
     )

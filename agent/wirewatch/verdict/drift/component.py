@@ -165,6 +165,7 @@ def drift_component(
         judge=judge,
         applicable=lambda reading: bool(reading.topology.gpus),
         rules=RULES,
+        series=20,
     )
 
 
