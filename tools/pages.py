@@ -1,4 +1,4 @@
-"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code, so that they agree: `make generated`.
+"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code: `make generated`.
 
 The text around the tables is in docs/METRICS.in.md and docs/captures.in.md.
 """
