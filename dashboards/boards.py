@@ -1,8 +1,17 @@
-"""The four dashboards."""
+"""The four dashboards, and the files that they are."""
+
+from pathlib import Path
 
 from dashboards.agent import AGENT
+from dashboards.build import text
 from dashboards.fleet import FLEET
 from dashboards.links import LINKS
 from dashboards.node import NODE_PAGE
 
+FOLDER = Path(__file__).parent / "json"
 BOARDS = (FLEET, NODE_PAGE, LINKS, AGENT)
+
+
+def files() -> dict[str, str]:
+    """File names in dashboards/json, with what they hold."""
+    return {f"{board.uid}.json": text(board) for board in BOARDS}

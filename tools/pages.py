@@ -138,10 +138,3 @@ def schemas() -> dict[str, str]:
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
     return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}
-
-
-if __name__ == "__main__":
-    for name, text in schemas().items():
-        (DOCS / "schemas" / name).write_text(text, "utf-8")
-    (DOCS / "METRICS.md").write_text(page(), "utf-8")
-    (DOCS / "captures.md").write_text(captures(), "utf-8")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tools import alerting
 from tools.alerting import RUNBOOKS
-from tools.expectations import overlays_of
 from wirewatch.core.rules import Rule
 from wirewatch.core.types import Health
+from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.probes.components import components, rules
 from wirewatch.verdict.policy import VerdictPolicy
 
@@ -78,8 +78,13 @@ def _after(rule: Rule) -> str:
 
 def _rehearse(rule: Rule) -> str:
     """The bundled faults that make it."""
-    known = ", ".join(f"`{name}`" for name in overlays_of(rule.name))
+    faults = (name for name in bundled_overlays() if _makes(name, rule.name))
+    known = ", ".join(f"`{name}`" for name in faults)
     return known or f"no overlay{f'; {rule.rehearse}' if rule.rehearse else ''}"
+
+
+def _makes(fault: str, rule: str) -> bool:
+    return any(one.rule == rule for one in load_overlay(fault).findings)
 
 
 def _alert_page(name: str, of_it: Iterable[Rule]) -> str:

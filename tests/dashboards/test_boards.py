@@ -10,8 +10,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard as Schema
 
-from dashboards.__main__ import FOLDER, files
-from dashboards.boards import BOARDS
+from dashboards.boards import BOARDS, FOLDER, files
 from dashboards.build import PAGES, WIDTH, document
 from dashboards.parts import YES_NO, Blank, Dashboard, Label, Limits, NoLimit, Panel, Row, Stat, Table, Text
 from dashboards.shared import COLOURED, what_to_do
@@ -33,7 +32,7 @@ def told(board: Dashboard) -> list[Panel]:
 
 def test_what_is_committed_is_what_the_code_makes() -> None:
     committed = {path.name: path.read_text("utf-8") for path in FOLDER.iterdir()}
-    assert committed == files(), "`make dashboards`, and read the difference"
+    assert committed == files(), "`make generated`, and read the difference"
 
 
 @each_board

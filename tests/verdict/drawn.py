@@ -30,9 +30,11 @@ COLLECTORS = ("inventory", "nvlink", "gpu", "pcie", "xid", "infiniband", "gpudir
 
 
 def collector_of(rule: str) -> str:
-    """Whose rule it is, by its name where nobody declares it."""
+    """Whose rule it is, or whose are others of its family."""
+    family = rule.partition(".")[0]
     owners = (one.name for one in components() if rule_of(rule, one.rules))
-    return next(owners, rule.partition(".")[0])
+    kin = (one.name for one in components() if any(r.name.startswith(f"{family}.") for r in one.rules))
+    return next(owners, None) or next(kin, family)
 
 
 def reloaded(ledger: Ledger, boot: str) -> Ledger:
