@@ -56,7 +56,7 @@ def _entry(rule: Rule) -> str:
     points = {
         "Means": rule.means,
         "How bad": _worded(rule.healths),
-        "Look at": rule.look,
+        "Look at": rule.look or "the numbers in `wirewatch findings list`",
         "Do": rule.do,
         "After": _after(rule),
         "Rehearse": _rehearse(rule),
@@ -91,10 +91,10 @@ def _alert_page(name: str, of_it: Iterable[Rule]) -> str:
     each = list(of_it)
     meaning = "".join(_filled(_capital(_sentence(rule.means))) for rule in each)
     steps = "".join(_filled(f"{number}. {text}", "   ") for number, text in enumerate(_steps(each), 1))
-    look = "".join(_filled(f"Look at {_sentence(rule.look)}") for rule in each)
+    look = "".join(_filled(f"\nLook at {_sentence(rule.look)}") for rule in each if rule.look)
     lies = "- The agent has measured it: the numbers are in `wirewatch findings list`.\n"
     return (
-        f"# {name}\n\n## Meaning\n\n{meaning}\n## Confirm\n\n    wirewatch findings list\n\n{look}\n"
+        f"# {name}\n\n## Meaning\n\n{meaning}\n## Confirm\n\n    wirewatch findings list\n{look}\n"
         f"## Do\n\n{steps}\n## When it lies\n\n{lies}\n{MADE}"
     )
 

@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from tests.alerts.told import HELD, REST, heard, hearers, known_rules, levels_of
+from tests.alerts.told import REST, heard, hearers, known_rules, levels_of
 from tools import alerting, promql
-from tools.alerting import SEVERITIES, Alert, alerts, records
+from tools.alerting import HELD, SEVERITIES, Alert, alerts, records
 from wirewatch.probes.components import rule_of
 
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())

@@ -6,7 +6,6 @@ After a change that was meant: `make generated`, and read the difference before 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -110,7 +109,5 @@ def shown(fault: str) -> str:
 
 
 def drawn(name: str) -> str:
-    """What the status page says of a state, but for how each collector fares."""
-    page = build.page(state(name))
-    parts = tuple(one for one in page.sections if one.id != "collectors")
-    return "\n".join(lines(replace(page, sections=parts))) + "\n"
+    """What the status page says of a state, line by line."""
+    return "\n".join(lines(build.page(state(name)))) + "\n"

@@ -33,7 +33,7 @@ class Rule:
     healths: tuple[Health, ...]
     alert: str = ""
     means: str = ""
-    look: str = "`wirewatch findings list`, which has the numbers"
+    look: str = ""
     do: str = ""
     rehearse: str = ""
     hold: str = "2m"
