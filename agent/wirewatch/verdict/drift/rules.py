@@ -1,6 +1,6 @@
 """What the topology can differ in from the one that was accepted."""
 
-from wirewatch.core.rules import CONFIRMED, DEGRADED, UNKNOWN, Rule
+from wirewatch.core.rules import DEGRADED, UNKNOWN, Rule
 from wirewatch.core.types import Health
 from wirewatch.verdict.drift.severity import SEVERITY
 
@@ -17,6 +17,6 @@ RULES = (
         for kind, one in SEVERITY.items()
         if one.health is Health.OK and one.probation
     ),
-    Rule("topology.shape", (*UNKNOWN, *CONFIRMED), ALERT),
+    Rule("topology.shape", (Health.DEGRADED, Health.UNKNOWN, Health.FAILED), ALERT),
     Rule("topology.baseline", UNKNOWN),
 )
