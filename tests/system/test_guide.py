@@ -26,7 +26,8 @@ ASLEEP = Metric(
     "nvlink_low_power_links", Kind.GAUGE, ("gpu", "uuid"), "Links of the GPU in their low power state.",
     panel=Panel("NVLink: links asleep"),
 )  # fmt: skip
-QUESTIONS = tuple(Question("Field", (167, link)) for link in range(18))
+# The links that all bundled recordings were asked for.
+QUESTIONS = tuple(Question("Field", (167, link)) for link in (0, 1, 17))
 Reading = tuple[GpuReading[Asked], ...]
 
 
