@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n logical --maxprocesses 4 --dist worksteal
 
-.PHONY: run test coverage check check-ship test-system bench architecture measures generated simulation pictures screenshots \
+.PHONY: run test coverage check check-ship test-system bench measures generated simulation pictures screenshots \
 	rehearsal locks e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
@@ -60,7 +60,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.generated --check
 
-# Whatever is made of something else: docs/METRICS.md, docs/schemas, what follows from the rules of collectors (alerts,
+# Whatever is made of something else: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
 # their tests, runbook), Grafana's alerts, dashboards/json, the chart's schema, README and copies, deploy/kubernetes by Helm's
 # engine where it can be installed, and tests/goldens. Read the difference before committing it.
 generated: $(VENV)/.dev
@@ -88,10 +88,6 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench
 	$(BIN)/python -m proof.bench.check
 	$(BIN)/python -m proof.bench.page
-
-# docs/architecture.md and its picture from the code's imports and docs/architecture.in.md.
-architecture: $(VENV)/.dev
-	$(BIN)/python -m tools.architecture
 
 # Figures of the code and the files that a value passes, beside those of 0.1.
 measures: $(VENV)/.dev

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.goldens import made as golden
-from tools import alerting, pages, runbook
+from tools import alerting, architecture, pages, runbook
 from tools.chart import made as charted
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +67,12 @@ def goldens() -> Files:
     return golden.made()
 
 
-STEPS: tuple[Callable[[], Files], ...] = (docs, rules, alerts, boards, chart, manifests)
+def drawing() -> Files:
+    """docs/architecture.md and its picture, which count who imports whom."""
+    return architecture.files()
+
+
+STEPS: tuple[Callable[[], Files], ...] = (docs, rules, alerts, boards, chart, manifests, drawing)
 """In the order in which one reads what another has written."""
 
 
