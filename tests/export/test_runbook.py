@@ -48,6 +48,7 @@ def errors(family: str, kinds: Iterable[str]) -> set[str]:
 FAMILIES: Mapping[str, set[str]] = {
     "*.*": {"xid.*", "sxid.*"},
     "xid.*": {"xid.*"},
+    "sxid.*": {"sxid.*"},
     "*.blind": {f"{one.name}.blind" for one in components()},
     "nvlink.*_errors": errors("nvlink", DEFAULT_LIMITS),
     "infiniband.*_errors": errors("infiniband", JUDGED),
