@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n logical --maxprocesses 4 --dist worksteal
 
-.PHONY: run test coverage check check-ship test-system bench docs architecture measures rules dashboards chart manifests simulation pictures screenshots \
-	rehearsal goldens locks e2e-image e2e-systemd e2e-kubernetes hardware clean
+.PHONY: run test coverage check check-ship test-system bench measures generated simulation pictures screenshots \
+	rehearsal locks e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -52,12 +52,20 @@ test: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) --cov --cov-report=term:skip-covered
 
-# Style, types, layers.
+# Style, types, layers, and whether what is made is as it is made.
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.generated --check
+
+# Whatever is made of something else: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
+# their tests, runbook), Grafana's alerts, dashboards/json, the chart's schema, README and copies, deploy/kubernetes by Helm's
+# engine where it can be installed, and tests/goldens. Read the difference before committing it.
+generated: $(VENV)/.dev
+	@$(MAKE) --no-print-directory $(VENV)/.helm || true
+	$(BIN)/python -m tools.generated
 
 # Before something is shipped: bandit, semgrep with our rules, SBOM, hadolint, checkov. See CONTRIBUTING.md.
 check-ship: $(VENV)/.dev
@@ -81,39 +89,15 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench.check
 	$(BIN)/python -m proof.bench.page
 
-# docs/METRICS.md, docs/captures.md and docs/schemas from the code.
-docs: $(VENV)/.dev
-	$(BIN)/python -m tools.pages
-
-# docs/architecture.md and its picture from the code's imports and docs/architecture.in.md.
-architecture: $(VENV)/.dev
-	$(BIN)/python -m tools.architecture
-
 # Figures of the code and the files that a value passes, beside those of 0.1.
 measures: $(VENV)/.dev
 	$(BIN)/python -m tools.measures --page
-
-# Grafana's alerts and the index of the runbooks from deploy/prometheus.
-rules: $(VENV)/.dev
-	$(BIN)/python -m tools.alerting
-
-# dashboards/json from dashboards/*.py.
-dashboards: $(VENV)/.dev
-	$(BIN)/python -m dashboards
 
 # The dashboards drawn with Grafana's own components, into docs/dashboards. Half a gigabyte of npm packages, Debian's
 # chromium, prometheus, nodejs and npm; six minutes.
 screenshots: $(VENV)/.dev $(VENV)/.browser
 	cd proof/grafana && npm ci --no-audit --no-fund --ignore-scripts && npm run build
 	$(BIN)/python -m proof.grafana
-
-# The chart's schema and README, and the rules and dashboards in it.
-chart: $(VENV)/.dev
-	$(BIN)/python -m tools.chart
-
-# deploy/kubernetes from the chart.
-manifests: chart $(VENV)/.helm
-	$(BIN)/python -m tools.chart.manifests
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
 simulation: $(VENV)/.simulation
@@ -122,10 +106,6 @@ simulation: $(VENV)/.simulation
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m tools.pictures
-
-# The golden /metrics files, after a change that was meant.
-goldens: $(VENV)/.dev
-	WIREWATCH_GOLDENS=write $(BIN)/python -m pytest -q tests/goldens tests/export/page/test_states.py
 
 # deploy/image/*.txt, what the image installs with its hashes: the newest versions that pyproject.toml and constraints.in leave.
 locks: $(VENV)/.lock

@@ -1,1 +1,1 @@
-"""Grafana dashboards as code: `make dashboards` writes dashboards/json. What one is made of: parts.py."""
+"""Grafana dashboards as code: `make generated` writes dashboards/json. What one is made of: parts.py."""

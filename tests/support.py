@@ -74,19 +74,20 @@ class DirectNvml:
 
 
 class Node:
-    """The collectors that are on by default, and those of `also`, over a recording.
+    """The collectors that are on by default, and those of `also`, over a recording; or `only` some of them.
 
     `changes` may be added to while it runs.
     """
 
     def __init__(
         self, recording: str = "h200x8", changes: Sequence[Change] = (), expect: Expect | None = None,
-        also: Sequence[str] = (),
+        also: Sequence[str] = (), only: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.clock = StillClock()
         self.changes = list(changes)
         self.expect = expect or Expect()
         wanted = {c.name for c in components() if c.options.enabled and c.name != "agent"} | set(also)
+        wanted = wanted & set(only) if only else wanted
         self.collectors: dict[str, AnyCollector] = {c.name: c for c in components() if c.name in wanted}
         self.state = NodeState({c.name: Component(c.name, c.start) for c in self.collectors.values()})
         overlay = Overlay("test", "", self.changes)  # type: ignore[arg-type]

@@ -1,17 +1,22 @@
-"""The rules in deploy/prometheus as values, and what is made of them: `make rules`.
+"""The rules in deploy/prometheus as values, and what is made of them: `make generated`.
 
-Grafana's alerts (deploy/grafana/provisioning/alerting/wirewatch.yml), and the index of the runbooks
-(docs/runbooks/README.md).
+The alerts of rules that none by hand reports, and their test; Grafana's alerts
+(deploy/grafana/provisioning/alerting/wirewatch.yml); the index of the runbooks (docs/runbooks/README.md).
 """
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
+
+from wirewatch.core.rules import Rule
+from wirewatch.core.types import Health
+from wirewatch.probes.components import rules as declared
 
 ROOT = Path(__file__).parents[1]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -23,8 +28,24 @@ MARK = "<!-- alerts -->"
 SEVERITIES = ("critical", "ticket", "info")
 DATASOURCE = "prometheus"
 """The data source's uid in Grafana."""
-_MADE = "# Made by `make rules` from deploy/prometheus/wirewatch-alerts.yml: do not edit.\n"
+_MADE = "# Made by `make generated` from deploy/prometheus/wirewatch-alerts.yml: do not edit.\n"
+_UUID = "GPU-00000000-0000-4000-8000-000000000002"
 _VALUE = re.compile(r"\$value\b")
+HELD = "wirewatch:finding_severity:held"
+CASES = PROMETHEUS / "tests" / "collectors.yml"
+_WHERE = (
+    "{{ $labels.node }}{{ with $labels.cluster }} ({{ . }}){{ end }}:"
+    "{{ if $labels.uuid }} GPU {{ $labels.gpu }} ({{ $labels.uuid }}){{ end }}"
+    "{{ with $labels.link }} link {{ . }}{{ end }}"
+    "{{ with $labels.device }} {{ . }}{{ end }}"
+    "{{ with $labels.port }} port {{ . }}{{ end }}"
+)
+_BEGIN = "      # Made by `make generated` from the rules that the collectors declare: do not edit.\n"
+_XIDS = r"s?xid\\..+"
+_END = "      # End of what is made.\n"
+_BLOCK = re.compile(re.escape(_BEGIN) + "(.*?)" + re.escape(_END), re.DOTALL)
+_REST = re.compile(r'(?<=held\{rule!~")[^"]*(?="\})')
+_RULE = re.compile(rf'{HELD}\{{rule(=~?)"([^"]+)"')
 
 
 @dataclass(frozen=True)
@@ -54,24 +75,147 @@ class Record:
 
 @cache
 def alerts() -> tuple[Alert, ...]:
-    return tuple(_alert(group, rule) for group, rule in _rules(ALERTS))
+    """Every alert, those that are made included."""
+    return tuple(_alert(group, rule) for group, rule in _rules(alerts_text()))
 
 
 @cache
 def records() -> tuple[Record, ...]:
     return tuple(
         Record(rule["record"], group["name"], rule["expr"], rule.get("labels", {}))
-        for group, rule in _rules(RECORDING)
+        for group, rule in _rules(RECORDING.read_text("utf-8"))
     )
 
 
 def groups() -> list[str]:
     """Names of all groups, in the order in which one rule leans on another."""
-    return list(dict.fromkeys(group["name"] for path in (RECORDING, ALERTS) for group, _ in _rules(path)))
+    texts = (RECORDING.read_text("utf-8"), alerts_text())
+    return list(dict.fromkeys(group["name"] for text in texts for group, _ in _rules(text)))
 
 
-def _rules(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
+@cache
+def alerts_text() -> str:
+    """The file of alerts, with those that are made, and with what is left to the alert for the rest."""
+    text = ALERTS.read_text("utf-8")
+    made = "".join(_made(name, of_it) for name, of_it in made_alerts().items())
+    text = _BLOCK.sub(lambda _: f"{_BEGIN}{made}{_END}", text)
+    return _REST.sub(lambda _: "|".join(_heard(text)), text)
+
+
+@cache
+def made_alerts() -> Mapping[str, tuple[Rule, ...]]:
+    """The alerts that nobody wrote by hand, by their names, with the rules that each reports."""
+    by_hand = set(re.findall(r"- alert: (\w+)", _BLOCK.sub("", ALERTS.read_text("utf-8"))))
+    every = [rule for rule in declared() if rule.reported not in by_hand]
+    names = dict.fromkeys(rule.reported for rule in every)
+    return {name: tuple(rule for rule in every if rule.reported == name) for name in names}
+
+
+def _made(name: str, of_it: Sequence[Rule]) -> str:
+    pattern = json.dumps("|".join(expression(rule.name) for rule in of_it))
+    return "".join(
+        f"      - alert: {name}\n"
+        f"        expr: {HELD}{{rule=~{pattern}}} == {2 if one.severity == 'critical' else 1}\n"
+        f"        for: {one.hold}\n"
+        + (f"        keep_firing_for: {one.keep}\n" if one.keep else "")
+        + f"        labels:\n          severity: {one.severity}\n        annotations:\n"
+        f"          summary: {_quoted(f'{_WHERE} {{{{ $labels.rule }}}} is {one.word}')}\n"
+        f"          description: {_quoted(_description(of_it))}\n"
+        f"          runbook_url: docs/runbooks/{name}.md\n\n"
+        for one in _severities(of_it)
+    )
+
+
+class _Severity(NamedTuple):
+    severity: str
+    hold: str
+    keep: str
+    word: str
+
+
+def _severities(of_it: Sequence[Rule]) -> Iterator[_Severity]:
+    """A page for what is FAILED, and a ticket for what is DEGRADED or on probation."""
+    failed = any(rule.worst is Health.FAILED for rule in of_it)
+    if failed:
+        yield _Severity("critical", of_it[0].hold, "", "FAILED")
+    yield _Severity("ticket", "15m", "10m", f"DEGRADED{', or over and on probation' if failed else ''}")
+
+
+def _description(of_it: Sequence[Rule]) -> str:
+    do = dict.fromkeys(f"{rule.do[:1].upper()}{rule.do[1:].rstrip('.')}." for rule in of_it)
+    return f"{' '.join(do)} `wirewatch findings list` has the numbers."
+
+
+def cases() -> str:
+    """The test for promtool of the alerts that are made: quiet before a fault, firing an hour after it."""
+    document = {
+        "rule_files": [f"../{RECORDING.name}", f"../{ALERTS.name}"],
+        "evaluation_interval": "30s",
+        "group_eval_order": groups(),
+        "tests": [
+            _case(name, of_it, one) for name, of_it in made_alerts().items() for one in _severities(of_it)
+        ],
+    }
+    return f"# Made by `make generated`: do not edit.\n{yaml.dump(document, sort_keys=False, width=10_000)}"
+
+
+def _case(name: str, of_it: Sequence[Rule], one: _Severity) -> dict[str, Any]:
+    where = {"cluster": "lab", "node": "gpu-17"}
+    part = {"rule": of_it[0].name.replace("*", "x"), "gpu": "2", "uuid": _UUID}
+    scraped = where | {"instance": "10.0.0.17:9410", "job": "wirewatch"}
+    none = {"link": "", "device": "", "port": ""}
+    fired = {
+        "exp_labels": {"severity": one.severity, **where, **part},
+        "exp_annotations": {
+            "summary": f"gpu-17 (lab): GPU 2 ({_UUID}) {part['rule']} is {one.word}",
+            "description": _description(of_it),
+            "runbook_url": f"docs/runbooks/{name}.md",
+        },
+    }
+    level = 2 if one.severity == "critical" else 1
+    return {
+        "name": f"{name}, {one.severity}",
+        "interval": "30s",
+        "input_series": [
+            {"series": _series("up", scraped), "values": "1x150"},
+            {"series": _series("wirewatch_health", scraped | {"health": "ok"}), "values": "0x150"},
+            {
+                "series": _series("wirewatch_finding_severity", scraped | part | none),
+                "values": f"_ _ {level}x148",
+            },
+        ],
+        "alert_rule_test": [
+            {"eval_time": "0m", "alertname": name, "exp_alerts": []},
+            {"eval_time": "1h", "alertname": name, "exp_alerts": [fired]},
+        ],
+    }
+
+
+def _series(metric: str, labels: Mapping[str, str]) -> str:
+    return f"{metric}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels.items())}}}"
+
+
+def expression(rule: str) -> str:
+    """A rule's name or pattern as a regular expression."""
+    return re.escape(rule).replace(r"\*", ".+")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _heard(text: str) -> Iterator[str]:
+    """What some alert reports, as it stands within quotes: every XID is, by its number or as the rest."""
+    found: dict[str, None] = {}
+    for sign, value in _RULE.findall(text):
+        pattern = value if sign == "=~" else re.escape(value).replace("\\", "\\\\")
+        for part in re.findall(r"(?:[^|()]|\([^)]*\))+", pattern):
+            found[_XIDS if re.match(r"s?xid\\", part) else part] = None
+    return iter(found)
+
+
+def _rules(text: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    for group in yaml.safe_load(text)["groups"]:
         for rule in group["rules"]:
             yield group, rule
 
@@ -101,8 +245,15 @@ def _rows() -> Iterator[str]:
     for name in dict.fromkeys(alert.name for alert in alerts()):
         mine = [alert for alert in alerts() if alert.name == name]
         when = "; ".join(f"{one.severity}, {one.hold or 'at once'}" for one in mine)
-        meaning = " ".join(sections(RUNBOOKS / f"{name}.md")["Meaning"].split())
-        yield f"| [{name}]({name}.md) | {when} | {meaning.partition('. ')[0].rstrip('.')}. |"
+        meaning = " ".join(_meaning(name).split())
+        meaning = f"{meaning[:1].upper()}{meaning[1:]}".partition(". ")[0].rstrip(".")
+        yield f"| [{name}]({name}.md) | {when} | {meaning}. |"
+
+
+def _meaning(name: str) -> str:
+    if name in made_alerts():
+        return made_alerts()[name][0].means
+    return sections(RUNBOOKS / f"{name}.md")["Meaning"]
 
 
 def grafana() -> str:
@@ -167,8 +318,3 @@ def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _block)
-
-if __name__ == "__main__":
-    GRAFANA.parent.mkdir(parents=True, exist_ok=True)
-    GRAFANA.write_text(grafana(), "utf-8")
-    INDEX.write_text(index(), "utf-8")

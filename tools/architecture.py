@@ -1,4 +1,4 @@
-"""Makes docs/architecture.md and its picture from imports, layers and docstrings: `make architecture`.
+"""Makes docs/architecture.md and its picture from imports, layers and docstrings: `make generated`.
 
 The prose is in docs/architecture.in.md. The picture has a box for each room, on a diagonal in the order of
 the layers: right of a box is what the room imports, above it is who imports the room.
@@ -182,8 +182,3 @@ def _legend(rows: int) -> Iterator[str]:
     for number, line in enumerate(reversed(LEGEND)):
         y = bottom - 20 * number
         yield f"<text x='{MARGIN}' y='{y}' {FONT} font-size='13' fill='{INK}'>{escape(line)}</text>"
-
-
-if __name__ == "__main__":
-    for path, text in files().items():
-        path.write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code, so that they agree: `make docs`.
+"""Writes docs/METRICS.md, docs/captures.md and docs/schemas from the code: `make generated`.
 
 The text around the tables is in docs/METRICS.in.md and docs/captures.in.md.
 """
@@ -30,6 +30,8 @@ from wirewatch.probes.gate import MEANING
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- tables -->"
+OF_THE_DAEMON, OF_EACH_COLLECTOR = 30, 6
+"""Series that no collector makes, and those that say how a collector fares."""
 
 
 def page() -> str:
@@ -37,6 +39,7 @@ def page() -> str:
     text = (DOCS / "METRICS.in.md").read_text("utf-8")
     for mark, rows in (
         (MARK, _tables()),
+        ("<!-- series -->", (f"{_series():,}",)),
         ("<!-- rdma -->", _rdma()),
         ("<!-- xids -->", _xids()),
         ("<!-- reasons -->", _reasons()),
@@ -46,6 +49,12 @@ def page() -> str:
         head, _, tail = text.partition(mark)
         text = head + "\n".join(rows) + tail
     return text
+
+
+def _series() -> int:
+    """What a node has at most as it is configured by default, with what is said of each collector."""
+    enabled = [one for one in components() if one.options.enabled]
+    return sum(one.series for one in enabled) + OF_THE_DAEMON + OF_EACH_COLLECTOR * len(enabled)
 
 
 def _rdma() -> Iterator[str]:
@@ -102,6 +111,7 @@ def _tables() -> Iterator[str]:
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"
+        about = f"{about}; at most {collector.series:,} series"
         yield from _table(f"Collector `{collector.name}`", about, collector.metrics)
 
 
@@ -131,10 +141,3 @@ def schemas() -> dict[str, str]:
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
     return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}
-
-
-if __name__ == "__main__":
-    for name, text in schemas().items():
-        (DOCS / "schemas" / name).write_text(text, "utf-8")
-    (DOCS / "METRICS.md").write_text(page(), "utf-8")
-    (DOCS / "captures.md").write_text(captures(), "utf-8")

@@ -1,12 +1,17 @@
 """Which alerts each bundled overlay must raise: by docs/runbook.md and docs/captures.md, not by what came.
 
 A FAILED finding is a page (critical), a DEGRADED or UNKNOWN one a ticket. What has more than one alert has
-more than one finding in the runbook, and says why here.
+more than one finding in the runbook, and says why here. A fault that has no line here is held to the findings
+in its own file and to the alerts of their rules.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from proof.rehearsal.expected import CRITICAL, TICKET, Alert, Change, Ending, Row
+from wirewatch.core.types import Health
+from wirewatch.hw.overlay import Expected, bundled_overlays, load_overlay
+from wirewatch.probes.components import components, rule_of
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 FIRST_LEFT_OUT = 10.0
@@ -156,7 +161,33 @@ HARMLESS: Mapping[str, Row] = {
     name: Row((), at_start=name in {"gpu-mig", "peermem-unloaded"})
     for name in ("gpu-busy", "gpu-mig", "nic-moved", "peermem-unloaded")
 }
-TABLE: Mapping[str, Row] = {**NVLINK, **GPU, **PCIE, **RDMA, **KERNEL, **PROBE, **HARMLESS}
+WRITTEN: Mapping[str, Row] = {**NVLINK, **GPU, **PCIE, **RDMA, **KERNEL, **PROBE, **HARMLESS}
+
+
+def derived(name: str) -> Row:
+    """What a fault must raise by the findings that its file names and by the rules of its collector."""
+    findings = load_overlay(name).findings
+    alerts = tuple(dict.fromkeys(_alert(one) for one in findings))
+    owner = next(one for one in components() if rule_of(findings[0].rule, one.rules))
+    paged = any(one.severity == CRITICAL for one in alerts)
+    looks = getattr(owner.policy, "confirm", 3)
+    return Row(alerts, owner.name, looks, ending=Ending.ACK if paged else Ending.ITSELF)
+
+
+def _alert(one: Expected) -> Alert:
+    rule = rule_of(one.rule)
+    assert rule is not None, f"no collector declares {one.rule}"
+    if one.health is Health.UNKNOWN:
+        return BLIND
+    where = {key: value for key, value in asdict(one.subject).items() if value}
+    severity = CRITICAL if one.health is Health.FAILED else TICKET
+    return Alert(rule.reported, severity, (*where.items(), ("rule", one.rule)))
+
+
+TABLE: Mapping[str, Row] = {
+    **WRITTEN,
+    **{name: derived(name) for name in bundled_overlays() if name not in WRITTEN},
+}
 
 
 def xids(*lines: str) -> tuple[Change, ...]:

@@ -23,7 +23,7 @@ KNOWN = {
 
 
 def test_it_is_made_from_the_rules() -> None:
-    assert GRAFANA.read_text("utf-8") == alerting.grafana(), "run `make rules`"
+    assert GRAFANA.read_text("utf-8") == alerting.grafana(), "run `make generated`"
 
 
 def test_every_alert_is_there_once() -> None:

@@ -5,25 +5,12 @@ from itertools import product
 
 import pytest
 
-from tests.alerts.told import HELD, REST, heard, hearers, known_rules, levels_of
+from tests.alerts.told import REST, heard, hearers, known_rules, levels_of
 from tools import alerting, promql
-from tools.alerting import SEVERITIES, Alert, alerts, records
-from wirewatch.core import xids
-from wirewatch.core.xids import XIDS, Severity
+from tools.alerting import HELD, SEVERITIES, Alert, alerts, records
+from wirewatch.probes.components import rule_of
 
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
-LEFT_TO_THE_REST = {"infiniband.ibstat_disagrees"}
-"""Rules that are worth no alert of their own: `WirewatchFinding` tells of them, as of any new rule."""
-BY_ACTION = {
-    "WirewatchXidReboot": {xids.REBOOT},
-    "WirewatchXidReset": {xids.RESET, f"{xids.RESET}; {xids.SUPPORT}"},
-    "WirewatchXidNVLink": {xids.NVLINK, xids.NVLINK5},
-    "WirewatchXidResetLater": {xids.CONVENIENCE},
-    "WirewatchXidRestart": {
-        xids.RESTART, "restart the application that was hit", "restart the virtual machine",
-    },
-    "WirewatchXidSupport": {xids.SUPPORT, xids.UNLISTED.action},
-}  # fmt: skip
 
 each_alert = pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
 
@@ -101,16 +88,17 @@ def test_one_name_is_one_alert_of_each_severity() -> None:
 
 
 @pytest.mark.parametrize("rule", sorted(known_rules()))
-def test_one_alert_tells_of_each_rule_at_each_severity_it_can_have(rule: str) -> None:
+def test_the_alert_that_a_rule_names_reports_it_at_each_severity_it_can_have(rule: str) -> None:
+    declared = rule_of(rule)
+    assert declared is not None
     for level in levels_of(rule):
         told = hearers(rule, level)
-        assert len(told) == 1, [one.name for one in told]
-        assert (told[0].name == REST) == (rule in LEFT_TO_THE_REST)
+        assert [one.name for one in told] == [declared.reported]
         assert told[0].severity == ("critical" if level == 2 else "ticket")
 
 
 @pytest.mark.parametrize(
-    ("rule", "level"), list(product(("fans.off", "nvlink.new", "xidlike.1", "gpu.new"), (1, 2)))
+    ("rule", "level"), list(product(("nobody.off", "nvlink.new", "xidlike.1", "gpu.new"), (1, 2)))
 )
 def test_the_rest_hears_what_nobody_knows(rule: str, level: int) -> None:
     assert [one.name for one in hearers(rule, level)] == [REST]
@@ -144,17 +132,6 @@ def _parts(pattern: str) -> list[str]:
         inner, _, tail = rest.partition(")")
         parts += [f"{head}{name}{tail}" for name in inner.split("|")] if bracket else [one]
     return parts
-
-
-@pytest.mark.parametrize("number", [n for n, x in XIDS.items() if x.severity is not Severity.NOTED])
-def test_an_xid_is_told_by_what_it_asks_for(number: int) -> None:
-    xid = XIDS[number]
-    for level in levels_of(f"xid.{number}"):
-        (alert,) = hearers(f"xid.{number}", level)
-        if xid.severity is Severity.APPLICATION:
-            assert alert.name == "WirewatchXidApplication"
-        else:
-            assert xid.action in BY_ACTION[alert.name]
 
 
 def test_what_a_number_becomes_says_what_it_is() -> None:

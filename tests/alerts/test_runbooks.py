@@ -25,7 +25,7 @@ def test_each_alert_has_a_page_and_each_page_an_alert() -> None:
 
 
 def test_the_index_is_that_of_the_rules() -> None:
-    assert INDEX.read_text("utf-8") == alerting.index(), "run `make rules`"
+    assert INDEX.read_text("utf-8") == alerting.index(), "run `make generated`"
 
 
 @each_page

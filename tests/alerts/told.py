@@ -7,12 +7,13 @@ from functools import cache
 
 import promql_parser as ast
 
-from dashboards.runbook import entries, entry_of
+from dashboards.runbook import entries
 from tools import promql
-from tools.alerting import Alert, alerts
-from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, lookup
+from tools.alerting import HELD, Alert, alerts
+from wirewatch.core.types import Health
+from wirewatch.core.xids import XIDS, Severity
+from wirewatch.probes.components import rule_of
 
-HELD = "wirewatch:finding_severity:held"
 REST = "WirewatchFinding"
 """The alert for all rules that no other alert names."""
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
@@ -67,18 +68,13 @@ def known_rules() -> frozenset[str]:
 
 
 def levels_of(rule: str) -> set[int]:
-    """How bad it can be: 1, 2, both, or none for what is UNKNOWN and has no severity."""
-    if re.fullmatch(r"xid\.\d+", rule):
-        return _xid_levels(int(rule.removeprefix("xid.")))
-    told = entry_of(rule).points["How bad"]
-    return {level for level, word in ((1, "DEGRADED"), (2, "FAILED")) if word in told}
+    """How bad it can be: 1, 2, both, or none for what is UNKNOWN and has no severity.
 
-
-def _xid_levels(number: int) -> set[int]:
-    """One that was FAILED is DEGRADED on probation."""
-    xid = lookup(number)
-    fatal = xid.severity is Severity.FATAL or xid.by_word or number == RECOVERY_CHANGED
-    return {1, 2} if fatal else {1}
+    What was FAILED is DEGRADED on probation.
+    """
+    declared = rule_of(rule)
+    assert declared is not None, f"no collector declares {rule}"
+    return {Health.FAILED: {1, 2}, Health.DEGRADED: {1}}.get(declared.worst, set())
 
 
 def _matches(matcher: ast.Matcher, rule: str) -> bool:

@@ -23,7 +23,7 @@ FREE = {"/config/probe/pins", "/global"}
 
 @pytest.mark.parametrize("path", made(), ids=lambda path: str(path.relative_to(CHART)))
 def test_it_is_as_made(path: Path) -> None:
-    """Else: `make chart`."""
+    """Else: `make generated`."""
     assert path.read_text("utf-8") == made()[path]
 
 

@@ -116,4 +116,4 @@ def test_the_rules_are_those_of_deploy_prometheus() -> None:
 @each
 def test_they_say_where_they_come_from(path: Path) -> None:
     first = path.read_text("utf-8").splitlines()[0]
-    assert re.fullmatch(r"# Rendered by `make manifests` from helm/wirewatch with .*: do not edit\.", first)
+    assert re.fullmatch(r"# Rendered by `make generated` from helm/wirewatch with .*: do not edit\.", first)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import wirewatch
 from tests.support import Node
 from wirewatch.core.collector import AnyCollector
+from wirewatch.core.component import blind_rule
 from wirewatch.core.types import Health, Kind
 from wirewatch.hw.overlay import Change, load_overlay
 from wirewatch.probes.components import components
@@ -76,7 +78,7 @@ def test_samples_are_of_declared_metrics_and_no_series_comes_twice() -> None:
     node.poll(times=2)
     for name, component in node.state.components.items():
         declared = set(COLLECTORS[name].metrics)
-        assert component.samples, name
+        assert component.samples or not component.applicable, name
         assert {s.metric for s in component.samples} <= declared
         series = [(s.metric.name, s.labels) for s in component.samples]
         assert len(series) == len(set(series)), name
@@ -103,6 +105,31 @@ def test_no_other_room_imports_a_collectors_memory_or_a_private_name() -> None:
         if alias.name.startswith("_") or alias.name.endswith(("Memory", "Reading"))
     ]
     assert taken == []
+
+
+def test_rules_are_declared_whole(collector: AnyCollector) -> None:
+    names = [rule.name for rule in collector.rules]
+    assert len(names) == len(set(names))
+    for rule in collector.rules:
+        assert re.fullmatch(r"[a-z0-9]+\.[a-z0-9_*]+", rule.name)
+        assert rule.healths
+        assert tuple(sorted(rule.healths)) == rule.healths
+        assert bool(rule.means) == bool(rule.do), "text of its own is both what it means and what to do"
+
+
+@pytest.mark.parametrize("code", [1, 3, 10, 15, 999])
+def test_whatever_cannot_be_read_makes_findings_of_declared_rules_alone(
+    collector: AnyCollector, code: int
+) -> None:
+    node = Node("demo-dgx-h200", also=(collector.name,))
+    node.poll(collector.name, times=2)
+    for match in ("gpu2/*", "gpu[0-4]/*", "*"):
+        lost = node.change(match, "code", code)
+        node.poll(collector.name, times=3)
+        found = node.state.components[collector.name].findings
+        declared = {blind_rule(collector.name), *(rule.name for rule in collector.rules)}
+        assert all(any(fnmatchcase(one.rule, name) for name in declared) for one in found)
+        node.undo(lost)
 
 
 @settings(max_examples=60)

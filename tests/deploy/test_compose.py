@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dashboards.__main__ import FOLDER as BOARDS
-from dashboards.__main__ import files
+from dashboards.boards import FOLDER as BOARDS
+from dashboards.boards import files
 from tests.deploy.compose import FILE, FOLDER, agents, arguments, mounts, services, source_of
 from wirewatch.cli.serve import serve
 from wirewatch.collectors import discover

@@ -5,6 +5,7 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from itertools import chain
 
 import click
@@ -21,11 +22,13 @@ from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.collectors.xid import OTHER_ACTIONS
 from wirewatch.core.bits import fabric_troubles
 from wirewatch.core.component import BLIND_ACTION
+from wirewatch.core.rules import Rule
 from wirewatch.core.types import Expect, Health
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
 from wirewatch.export import node
 from wirewatch.hw.overlay import bundled_overlays
 from wirewatch.probes.components import components
+from wirewatch.probes.components import rules as declared
 from wirewatch.probes.stragglers import DO
 from wirewatch.verdict.drift.severity import SEVERITY
 from wirewatch.verdict.policy import VerdictPolicy
@@ -45,6 +48,7 @@ def errors(family: str, kinds: Iterable[str]) -> set[str]:
 FAMILIES: Mapping[str, set[str]] = {
     "*.*": {"xid.*", "sxid.*"},
     "xid.*": {"xid.*"},
+    "sxid.*": {"sxid.*"},
     "*.blind": {f"{one.name}.blind" for one in components()},
     "nvlink.*_errors": errors("nvlink", DEFAULT_LIMITS),
     "infiniband.*_errors": errors("infiniband", JUDGED),
@@ -63,7 +67,7 @@ FAMILIES: Mapping[str, set[str]] = {
 }
 """What the patterns in the code can become."""
 ELSEWHERE = {
-    **dict.fromkeys(OF_THE_DRIVER, "gpu.blind"),
+    **dict.fromkeys((*OF_THE_DRIVER, "gpu-lost"), "gpu.blind"),
     **dict.fromkeys(AFTER_HALF_AN_HOUR, "probe.failed"),
 }
 """Rules of the bundled faults that the table of all others leaves out."""
@@ -77,8 +81,21 @@ def test_every_rule_has_one_entry_and_every_entry_a_rule() -> None:
     told = {n for n, xid in XIDS.items() if xid.severity is not Severity.NOTED} | {RECOVERY_CHANGED}
     numbered = {name for name in named if re.fullmatch(r"xid\.\d+", name)}
     assert numbered <= {f"xid.{number}" for number in told}
-    made = rules.patterns(rules.sources())
-    assert set(named) - numbered == {rule for one in made for rule in FAMILIES.get(one, {one})}
+    made = {rule for one in rules.patterns(rules.sources()) for rule in FAMILIES.get(one, {one})}
+    assert set(named) - numbered == made | {rule.name for rule in declared() if rule.means}
+
+
+def test_what_the_code_makes_is_declared_by_a_collector() -> None:
+    for made in rules.patterns(rules.sources()):
+        assert any(fnmatchcase(one.name, made) or fnmatchcase(made, one.name) for one in declared()), made
+
+
+@pytest.mark.parametrize("rule", declared(), ids=lambda one: one.name)
+def test_an_entry_says_how_bad_its_rule_can_be(rule: Rule) -> None:
+    exact = [one for one in entries() if rule.name in one.names]
+    kinds = [one for one in entries() if any(fnmatchcase(name, rule.name) for name in one.names)]
+    for entry in exact or kinds or [entry_of(rule.name)]:
+        assert all(health.name in entry.points["How bad"] for health in rule.healths)
 
 
 def test_patterns_that_the_code_makes_are_those_that_are_filled_here() -> None:

@@ -1,41 +1,28 @@
-"""What /metrics says for each bundled recording, byte for byte, at its first and its last moment.
+"""The golden texts are those of the code, and the bundled recordings those of healthy nodes."""
 
-After a change that was meant: `make goldens`, and read the difference before committing it.
-"""
-
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.goldens import made
 from tests.support import Node
-from wirewatch.export.prometheus import Exposition
 from wirewatch.hw.recording import bundled_names, load_recording
-from wirewatch.verdict.node import judged
-
-HERE = Path(__file__).parent
 
 
-def exposition(name: str) -> str:
-    node = Node(name)
-    node.options("probe", settle=0.0)
-    parts = []
-    for seconds in (0.0, load_recording(name).times[-1]):
-        node.clock.seconds = seconds
-        node.poll(every=0.0)
-        text, _ = Exposition("replay").render(judged(node.state), "")
-        parts.append(f"# at {seconds:g} s of {name}\n{text.decode()}")
-    return "\n".join(parts)
-
-
+@pytest.mark.parametrize("part", [made.DAEMON, *Node().collectors])
 @pytest.mark.parametrize("name", bundled_names())
-def test_metrics_of_a_recording_are_the_golden_ones(name: str) -> None:
-    golden = HERE / f"{name}.prom"
-    text = exposition(name)
-    if os.environ.get("WIREWATCH_GOLDENS") == "write":
-        golden.write_text(text, "utf-8")
-    assert golden.is_file(), f"no golden for {name}: `make goldens`"
-    assert text == golden.read_text("utf-8")
+def test_what_each_collector_makes_of_a_recording_is_the_golden_text(name: str, part: str) -> None:
+    _same(made.HERE / name / f"{part}.txt", made.expositions(name)[part])
+
+
+@pytest.mark.parametrize("name", made.FAULTS)
+def test_a_finding_is_shown_as_the_golden_text(name: str) -> None:
+    _same(made.HERE / f"finding-{name}.txt", made.shown(name))
+
+
+@pytest.mark.parametrize("name", made.PAGES)
+def test_what_a_page_says_is_the_golden_text(name: str) -> None:
+    _same(made.HERE / "pages" / f"{name}.txt", made.drawn(name))
 
 
 @pytest.mark.parametrize("name", bundled_names())
@@ -48,5 +35,10 @@ def test_a_bundled_recording_is_of_a_healthy_node(name: str) -> None:
         assert node.findings() == (), (name, seconds)
 
 
-def test_no_golden_is_left_without_its_recording() -> None:
-    assert {p.stem for p in HERE.glob("*.prom")} == set(bundled_names())
+def test_no_golden_is_left_of_what_is_no_more() -> None:
+    assert made.stray() == ()
+
+
+def _same(golden: Path, text: str) -> None:
+    assert golden.is_file(), f"stale: {golden.relative_to(made.HERE.parents[1])}: run make generated"
+    assert text == golden.read_text("utf-8"), f"stale: {golden}: run make generated"

@@ -68,7 +68,7 @@ def natives(given: Sequence[Document]) -> list[Document]:
 
 
 def test_deploy_kubernetes_is_what_helm_renders() -> None:
-    """Else: `make manifests`."""
+    """Else: `make generated`."""
     for path, text in manifests().items():
         assert path.read_text("utf-8") == text, path
 

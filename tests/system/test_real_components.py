@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.process import Daemon
-from tests.goldens.test_goldens import HERE as GOLDENS
+from tests.goldens import made
+from wirewatch.hw.recording import bundled_names
 
 pytestmark = pytest.mark.system
 
@@ -27,12 +28,10 @@ def test_promtool_complains_of_bad_metrics() -> None:
     assert "counter" in promtool("# HELP bad x\n# TYPE bad counter\nbad 1\n")
 
 
-def test_promtool_finds_nothing_wrong_with_the_goldens() -> None:
-    goldens = sorted(GOLDENS.glob("*.prom"))
-    assert goldens
-    for golden in goldens:
-        for moment in golden.read_text("utf-8").split("# at ")[1:]:
-            assert promtool(moment.partition("\n")[2]) == "", golden
+@pytest.mark.parametrize("name", bundled_names())
+def test_promtool_finds_nothing_wrong_with_a_recording(name: str) -> None:
+    for node in made.played(name):
+        assert promtool(made.metrics(node)) == ""
 
 
 def test_promtool_finds_nothing_wrong_with_a_node_full_of_faults(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from wirewatch.collectors.xid import LAST, SOURCE
 from wirewatch.core.component import Component, NodeState, Step, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
 from wirewatch.daemon.latches import load, save
+from wirewatch.probes.components import components, rule_of
 from wirewatch.probes.samples import FRESH
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, Word, key_of
@@ -26,18 +27,14 @@ EPOCH = 1_795_223_090.0
 HUNG = Absent(Why.TIMEOUT, "the driver timed out", 10)
 GONE = Absent(Why.LOST, "was here before, is not enumerated any more")
 COLLECTORS = ("inventory", "nvlink", "gpu", "pcie", "xid", "infiniband", "gpudirect", "probe")
-_OF = {
-    "gpu.lost": "inventory",
-    "gpu.missing": "inventory",
-    "fabric": "nvlink",
-    "sxid": "xid",
-    "kernel": "xid",
-    "straggler": "probe",
-}
 
 
 def collector_of(rule: str) -> str:
-    return _OF.get(rule) or _OF.get(rule.partition(".")[0]) or rule.partition(".")[0]
+    """Whose rule it is, or whose are others of its family."""
+    family = rule.partition(".")[0]
+    owners = (one.name for one in components() if rule_of(rule, one.rules))
+    kin = (one.name for one in components() if any(r.name.startswith(f"{family}.") for r in one.rules))
+    return next(owners, None) or next(kin, family)
 
 
 def reloaded(ledger: Ledger, boot: str) -> Ledger:

@@ -1,4 +1,4 @@
-"""`make manifests`: deploy/kubernetes, rendered by helm's own engine with no values and with each set."""
+"""`make generated`: deploy/kubernetes, rendered by helm's own engine with no values and with each set."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,10 +22,5 @@ def manifests() -> Mapping[Path, str]:
 
 def _text(source: str, values: Mapping[str, object]) -> str:
     return (
-        f"# Rendered by `make manifests` from helm/wirewatch with {source}: do not edit.\n{manifest(values)}"
+        f"# Rendered by `make generated` from helm/wirewatch with {source}: do not edit.\n{manifest(values)}"
     )
-
-
-if __name__ == "__main__":
-    for path, text in manifests().items():
-        path.write_text(text, "utf-8")

@@ -18,7 +18,7 @@ def readme(text: str, given: Path) -> str:
     """The text with the table where the mark is; `given` is values.yaml."""
     rows = ["| value | default | |", "|---|---|---|"]
     rows += [f"| `{name}` | {default} | {about} |" for name, default, about in told(given)]
-    made = "<!-- Made by `make chart` from README.in.md and values.yaml: do not edit. -->\n"
+    made = "<!-- Made by `make generated` from README.in.md and values.yaml: do not edit. -->\n"
     return made + text.replace(MARK, "\n".join(rows))
 
 

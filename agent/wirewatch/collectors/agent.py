@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from wirewatch.core.collector import Collector, NoPolicy, Options
 from wirewatch.core.ports import Hardware, NvmlCost, ProcessUse
+from wirewatch.core.rules import UNKNOWN, Rule
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
 
 CPU = Metric("agent_cpu_seconds_total", Kind.COUNTER, ("process",), "CPU time of the agent's processes.")
@@ -81,5 +82,7 @@ COLLECTOR: Collector[AgentReading, None, Options, NoPolicy] = Collector(
     read=read,
     samples=samples,
     judge=judge,
+    rules=(Rule("agent.nvml_stuck", UNKNOWN),),
+    series=12,
     applicable=lambda _reading: False,
 )

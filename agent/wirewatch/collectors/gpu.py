@@ -23,6 +23,7 @@ from wirewatch.core.pergpu import (
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Streak, Window
+from wirewatch.core.rules import CONFIRMED, DEGRADED, Rule
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
 
 GPU = ("gpu", "uuid")
@@ -60,7 +61,11 @@ ECC = Metric(
     "values other than 0",
 )
 ECC_LIFETIME = Metric(
-    "ecc_errors_lifetime", Kind.GAUGE, (*GPU, "kind", "location"), "Memory errors in the life of the GPU."
+    "ecc_errors_lifetime",
+    Kind.GAUGE,
+    (*GPU, "kind", "location"),
+    "Memory errors in the life of the GPU.",
+    undrawn="errors since the driver was loaded are what is judged",
 )
 PENDING = Metric("row_remap_pending", Kind.GAUGE, GPU, "1 when a row remapping waits for a reset.")
 FAILED = Metric("row_remap_failed", Kind.GAUGE, GPU, "1 when a row remapping has failed.")
@@ -183,6 +188,14 @@ def judge(
     return fold_gpus("gpu", memories, ok.value, _START, one)
 
 
+RULES = (
+    Rule("gpu.throttle", DEGRADED, "Throttled"),
+    Rule("gpu.ecc_uncorrected", DEGRADED, "GPUMemory"),
+    Rule("gpu.row_remap_failed", (Health.FAILED,), "GPUMemory"),
+    Rule("gpu.row_remap_pending", DEGRADED, "GPUMemory"),
+    Rule("gpu.recovery_action", CONFIRMED, "XidRecovery"),
+)
+
 COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPolicy] = Collector(
     name="gpu",
     about="clock event reasons, memory errors, recovery action, temperature, power, processes",
@@ -194,6 +207,8 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
     read=read,
     samples=samples,
     judge=judge,
+    rules=RULES,
+    series=312,
     applicable=bool,
 )
 

@@ -18,6 +18,7 @@ from wirewatch.core.pergpu import (
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.rates import Streak
+from wirewatch.core.rules import FAILED, Rule
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -188,6 +189,11 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
     read=read,
     samples=samples,
     judge=judge,
+    rules=(
+        Rule("gpu.lost", FAILED, "GPULost"),
+        Rule("gpu.missing", (Health.UNKNOWN, Health.FAILED), "GPULost"),
+    ),
+    series=9,
     applicable=lambda reading: bool(reading.gpus),
     facts=facts,
 )

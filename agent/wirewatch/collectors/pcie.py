@@ -26,6 +26,7 @@ from wirewatch.core.pergpu import (
 )
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
 from wirewatch.core.rates import Streak, Window
+from wirewatch.core.rules import CONFIRMED, DEGRADED, Rule
 from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
 
@@ -153,6 +154,14 @@ def judge(
     return fold_gpus("pcie", memories, ok.value, _START, one)
 
 
+RULES = (
+    Rule("pcie.width", CONFIRMED, "PCIeLink"),
+    Rule("pcie.generation", CONFIRMED, "PCIeLink"),
+    Rule("pcie.slot", DEGRADED, "PCIeLink"),
+    Rule("pcie.replays", DEGRADED, "PCIeErrors"),
+    Rule("pcie.aer", DEGRADED, "PCIeErrors"),
+)
+
 COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = Collector(
     name="pcie",
     about="PCIe generation, width, replays and errors of each GPU",
@@ -164,6 +173,8 @@ COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = C
     read=read,
     samples=samples,
     judge=judge,
+    rules=RULES,
+    series=64,
     applicable=bool,
 )
 

@@ -29,7 +29,12 @@ PEERS = Metric(
     "peers other than switch",
 )
 PARTS = Metric(
-    "topology_parts", Kind.GAUGE, ("part",), "Parts of the topology graph, by what they are.", "bridges, NICs"
+    "topology_parts",
+    Kind.GAUGE,
+    ("part",),
+    "Parts of the topology graph, by what they are.",
+    "bridges, NICs",
+    undrawn="parts that are lost show as drift",
 )
 
 
@@ -94,6 +99,7 @@ COLLECTOR: Collector[Topology, None, Options, NoPolicy] = Collector(
     read=read,
     samples=samples,
     judge=judge,
+    series=12,
     applicable=lambda graph: bool(graph.gpus),
     facts=lambda graph, _memory: graph,
 )

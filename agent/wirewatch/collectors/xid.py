@@ -24,14 +24,19 @@ from wirewatch.core.kernelevents import (
 )
 from wirewatch.core.pergpu import subject
 from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
+from wirewatch.core.rules import CONFIRMED, DEGRADED, FAILED, Rule
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Kind, Metric, Ok, Sample, Subject, Why
-from wirewatch.core.xids import Severity
+from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, Xid
 
 GPU = ("gpu", "uuid")
 UNSEEN = "any XID"
 
 SOURCE = Metric(
-    "xid_source_info", Kind.INFO, ("source",), "Where XIDs are read: kmsg (the kernel log) or nvml."
+    "xid_source_info",
+    Kind.INFO,
+    ("source",),
+    "Where XIDs are read: kmsg (the kernel log) or nvml.",
+    undrawn="which source is a fact of the installation",
 )
 EVENTS = Metric(
     "xid_events_total",
@@ -49,6 +54,7 @@ SXIDS = Metric(
     ("device", "sxid"),
     "Errors of NVLink switches, by PCI address and SXid.",
     "all of it",
+    undrawn="each becomes a finding",
 )
 OTHER = Metric(
     "kernel_events_total",
@@ -56,6 +62,7 @@ OTHER = Metric(
     ("kind",),
     "Other messages of the kernel about wires, since the machine was started.",
     "values above 0",
+    undrawn="each becomes a finding",
 )
 MISSED = Metric(
     "kernel_log_missed_total", Kind.COUNTER, (), "Records of the kernel log that were overwritten unread."
@@ -245,6 +252,47 @@ def judge(
     return new, (*_standing_findings(new), *_repeated_findings(new, policy))
 
 
+ALERTS: Mapping[str, str] = {
+    xids.REBOOT: "XidReboot",
+    xids.RESET: "XidReset",
+    f"{xids.RESET}; {xids.SUPPORT}": "XidReset",
+    xids.NVLINK: "XidNVLink",
+    xids.NVLINK5: "XidNVLink",
+    xids.CONVENIENCE: "XidResetLater",
+    xids.SUPPORT: "XidSupport",
+}
+"""By what an XID asks for; the alert for the others asks for a restart."""
+
+
+def _numbered() -> Iterator[Rule]:
+    for number, xid in XIDS.items():
+        if xid.severity is not Severity.NOTED:
+            yield Rule(f"xid.{number}", _healths(xid), _alert(xid))
+
+
+def _healths(xid: Xid) -> tuple[Health, ...]:
+    if xid.by_word:
+        return CONFIRMED
+    return FAILED if xid.severity is Severity.FATAL else DEGRADED
+
+
+def _alert(xid: Xid) -> str:
+    if xid.severity is Severity.APPLICATION:
+        return "XidApplication"
+    return ALERTS.get(xid.action, "XidRestart")
+
+
+RULES = (
+    *_numbered(),
+    Rule(f"xid.{RECOVERY_CHANGED}", CONFIRMED, "XidRecovery"),
+    Rule("xid.*", DEGRADED, "XidSupport"),
+    Rule("sxid.*", CONFIRMED, "SwitchError"),
+    Rule("kernel.nvlink_training", DEGRADED, "NVLinkErrors"),
+    Rule("kernel.peermem_context", DEGRADED, "GPUDirectLost"),
+    Rule("kernel.nic_power", DEGRADED, "PortErrors"),
+    Rule("kernel.nic_module", DEGRADED, "PortErrors"),
+)
+
 COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
     name="xid",
     about="XID errors from the kernel log, or as NVML events where the log cannot be read",
@@ -256,6 +304,8 @@ COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
     read=read,
     samples=samples,
     judge=judge,
+    rules=RULES,
+    series=40,
     applicable=lambda reading: bool(reading.gpus),
 )
 

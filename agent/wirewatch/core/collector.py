@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from wirewatch.core.ports import Hardware
+from wirewatch.core.rules import Rule
 from wirewatch.core.types import Absent, Expect, Finding, Metric, Ok, Sample
 
 R = TypeVar("R")
@@ -51,6 +52,9 @@ class Collector(Generic[R, M, O, P]):
 
     `apart` names collectors whose runs this one disturbs: it runs only in the gaps that they leave, APART
     seconds from each, and never delays them.
+
+    `rules` are all that its findings can carry but `<name>.blind`, which every collector has; `series` is the
+    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default.
     """
 
     name: str
@@ -66,6 +70,8 @@ class Collector(Generic[R, M, O, P]):
     applicable: Callable[[R], bool]
     apart: tuple[str, ...] = ()
     facts: Callable[[R, M], object] | None = None
+    rules: tuple[Rule, ...] = ()
+    series: int = 40
 
 
 AnyCollector = Collector[Any, Any, Any, Any]

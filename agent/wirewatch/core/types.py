@@ -124,10 +124,24 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Panel:
+    """How a dashboard draws a metric by default.
+
+    `title`: the metric's help if empty. `unit`: Grafana's name of it, by the metric's own if empty. `limits`:
+    colours by the value from which they hold, the first from the lowest on; none if no value is good or bad.
+    """
+
+    title: str = ""
+    unit: str = ""
+    limits: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One metric family: `name` without the `wirewatch_` prefix, as it stands in /metrics.
 
-    `unproven` says what of it was never seen on real hardware; empty when all was.
+    `unproven` says what of it was never seen on real hardware; empty when all was. `panel` is how a dashboard
+    draws it where no panel was made for it by hand; `undrawn` says why no dashboard does.
     """
 
     name: str
@@ -135,6 +149,8 @@ class Metric:
     labels: tuple[str, ...]
     help: str
     unproven: str = ""
+    panel: Panel = Panel()
+    undrawn: str = ""
 
     def sample(self, value: float, *labels: str) -> "Sample":
         """A sample of this family.

@@ -12,6 +12,9 @@ from when until when in seconds of play, and one action:
     raise     break with this text          scale   this many times as much
 
 Set, add and scale may name members of a structured answer: `at = "document/collectives/*/seconds"`.
+
+A bundled fault says which findings it makes, each in a [[finding]] with rule, health, parts of the evidence
+and of the action, and gpu, link, device or port: tests and the rehearsal hold it to that.
 """
 
 import errno as errnos
@@ -27,7 +30,7 @@ from typing import Any
 
 from wirewatch.core.errors import Unusable
 from wirewatch.core.ports import Answer
-from wirewatch.core.types import Absent, Json
+from wirewatch.core.types import Absent, Health, Json, Subject
 from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.recording import Key
 from wirewatch.hw.sysfs import absent_errno
@@ -38,6 +41,8 @@ ACTIONS = frozenset({"set", "add", "scale", "ramp", "code", "errno", "hang", "sl
 _INSIDE = frozenset({"set", "add", "scale"})
 """Actions that can change a member of an answer."""
 _PLACES = frozenset({"port", "match", "at", "from", "until"})
+_SAID = frozenset({"rule", "health", "evidence", "action"})
+_WHERE = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER = 1e9
 
 
@@ -63,10 +68,24 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """A finding that a fault makes; `evidence` and `action` are parts of its texts."""
+
+    rule: str
+    health: Health
+    subject: Subject
+    evidence: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
 class Overlay:
+    """Changes, and the findings that they make on demo-dgx-h200 within five minutes, if the file says so."""
+
     name: str
     about: str
     changes: tuple[Change, ...]
+    findings: tuple[Expected, ...] = ()
 
 
 BUNDLED = Path(__file__).parent.parent / "overlays"
@@ -98,11 +117,22 @@ def load_overlay(path: str) -> Overlay:
         data = tomllib.loads(_find(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise OverlayError(f"overlay {path}: {error}") from error
-    unknown = set(data) - {"about", "change"}
-    if unknown or not isinstance(data.get("change"), list):
-        raise OverlayError(f"overlay {path}: takes `about` and [[change]], got {sorted(data)}")
+    unknown = set(data) - {"about", "change", "finding"}
+    if unknown or not isinstance(data.get("change"), list) or not isinstance(data.get("finding", []), list):
+        raise OverlayError(f"overlay {path}: takes `about`, [[change]] and [[finding]], got {sorted(data)}")
     changes = tuple(_change(path, entry) for entry in data["change"])
-    return Overlay(Path(path).stem, str(data.get("about", "")), changes)
+    findings = tuple(_finding(path, entry) for entry in data.get("finding", ()))
+    return Overlay(Path(path).stem, str(data.get("about", "")), changes, findings)
+
+
+def _finding(path: str, entry: Any) -> Expected:
+    texts = isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values())
+    if not texts or not _SAID <= set(entry) <= _SAID | _WHERE or entry["health"] not in Health.__members__:
+        wanted = f"{sorted(_SAID)} and any of {sorted(_WHERE)} as texts, with a health in capitals"
+        raise OverlayError(f"overlay {path}: a finding has {wanted}; got {entry!r}")
+    subject = Subject(**{key: value for key, value in entry.items() if key in _WHERE})
+    health = Health[entry["health"]]
+    return Expected(entry["rule"], health, subject, entry["evidence"], entry["action"])
 
 
 def _change(path: str, entry: Any) -> Change:

@@ -16,6 +16,7 @@ from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness, refuse, wat
 from wirewatch.probes.judge import confirming, judge
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.prepare import NOWHERE, Wanted, prepare
+from wirewatch.probes.rules import RULES
 from wirewatch.probes.samples import METRICS, samples
 from wirewatch.probes.values import Memory, Reading
 
@@ -183,4 +184,6 @@ def probe_component(
         samples=samples,
         judge=lambda memory, ok, used, _expect: judge(options, memory, ok, used),
         applicable=applicable,
+        rules=RULES,
+        series=188,
     )

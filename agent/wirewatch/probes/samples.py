@@ -39,7 +39,11 @@ PEAK_RATIO = Metric(
     _UNPROVEN,
 )  # fmt: skip
 KNOWN = Metric(
-    "probe_expected_known", Kind.GAUGE, _AT, "1 when there is something to compare this busbw with."
+    "probe_expected_known",
+    Kind.GAUGE,
+    _AT,
+    "1 when there is something to compare this busbw with.",
+    undrawn="where nothing is expected there is no ratio",
 )
 LATENCY = Metric(
     "probe_latency_seconds", Kind.GAUGE, ("op", "ranks", "gpus"),

@@ -21,6 +21,8 @@ from wirewatch.verdict.policy import VerdictPolicy
 
 PLACE = Place("gpu-017", "this machine", "https://docs.example.org/runbook.html")
 MANY = 100
+DRAWN = ("drift", "gpu", "gpudirect", "infiniband", "inventory", "nvlink", "pcie", "probe", "topology", "xid")
+"""Collectors that the page has a place for: what another adds changes none of these states."""
 OF_THE_LOG = frozenset({"latched", "acknowledged"})
 
 
@@ -31,13 +33,13 @@ def of(node: Node, *, source: str = "live", released_until: float = 0.0, turning
 
 
 def faulty(name: str, recording: str = DEMO, rounds: int = 20) -> Node:
-    node = Node(recording, load_overlay(name).changes if name else ())
+    node = Node(recording, load_overlay(name).changes if name else (), only=DRAWN)
     watch(node, rounds)
     return node
 
 
 def no_gpus() -> Told:
-    node = Node("h200x1-idle")
+    node = Node("h200x1-idle", only=DRAWN)
     node.change("Count()", "set", 0)
     node.poll(times=3)
     return of(node)
@@ -129,14 +131,14 @@ def first(node: Judged) -> Standing:
 
 
 def nothing_watched() -> Told:
-    node = Node(DEMO)
+    node = Node(DEMO, only=DRAWN)
     node.state = NodeState({})
     return of(node)
 
 
 STATES: Mapping[str, Callable[[], Told]] = {
     "healthy": lambda: of(faulty("")),
-    "first-seconds": lambda: of(Node(DEMO)),
+    "first-seconds": lambda: of(Node(DEMO, only=DRAWN)),
     "nothing-watched": nothing_watched,
     "link-down": lambda: of(faulty("nvlink-link-down")),
     "gpu-lost": lambda: of(faulty("gpu-lost")),

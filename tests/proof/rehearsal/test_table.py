@@ -5,7 +5,7 @@ import pytest
 from proof.rehearsal.expected import CRITICAL, TICKET, Ending
 from proof.rehearsal.fleet import shipped_rules
 from proof.rehearsal.pace import INTERVALS, here, in_service, waits_of
-from proof.rehearsal.table import ALL, HARMLESS, OTHERS, TABLE
+from proof.rehearsal.table import ALL, HARMLESS, OTHERS, TABLE, WRITTEN, derived
 from tools.pages import DOCS
 from wirewatch.hw.overlay import bundled_overlays
 
@@ -13,7 +13,7 @@ WAITS = waits_of(shipped_rules())
 
 
 def test_every_bundled_overlay_has_a_line_and_nothing_else_has() -> None:
-    assert set(TABLE) == set(bundled_overlays())
+    assert set(WRITTEN) <= set(TABLE) == set(bundled_overlays())
     assert not set(OTHERS) & set(TABLE)
     assert all(row.about and (row.changes or row.kills) for row in OTHERS.values())
 
@@ -50,3 +50,12 @@ def test_a_lost_link_is_a_page_within_so_many_seconds() -> None:
     row = TABLE["nvlink-link-down"]
     assert in_service(WAITS).fires(row, row.alerts[0]) == 3 * 15 + 15 + 2 * 60 + 120 + 30
     assert here(WAITS).fires(row, row.alerts[0]) == 3 + 1 + 8 + 8
+
+
+def test_a_fault_without_a_line_is_held_to_what_its_file_says() -> None:
+    row = derived("nvlink-link-slow")
+    (alert,) = row.alerts
+    assert (alert.name, alert.severity) == ("WirewatchNVLinkSlow", CRITICAL)
+    assert dict(alert.labels) == {"gpu": "2", "link": "7", "rule": "nvlink.link_slow"}
+    assert (row.collector, row.looks, row.ending) == ("nvlink", 3, Ending.ACK)
+    assert derived("gpu-throttle-thermal").ending is Ending.ITSELF

@@ -9,6 +9,7 @@ from wirewatch.collectors.gpudirect.model import (
     GpudirectReading,
 )
 from wirewatch.collectors.gpudirect.read import read
+from wirewatch.collectors.gpudirect.rules import RULES
 from wirewatch.core.collector import Collector
 
 COLLECTOR: Collector[GpudirectReading, GpudirectMemory, GpudirectOptions, GpudirectPolicy] = Collector(
@@ -22,5 +23,7 @@ COLLECTOR: Collector[GpudirectReading, GpudirectMemory, GpudirectOptions, Gpudir
     read=read,
     samples=samples,
     judge=judge,
+    rules=RULES,
+    series=81,
     applicable=lambda reading: bool(reading.gpus and reading.nics),
 )

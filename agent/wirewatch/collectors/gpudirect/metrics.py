@@ -27,6 +27,7 @@ NEEDS = Metric(
     ("check", "privilege"),
     "For a check that cannot tell: the privilege that it would take, or none.",
     UNSEEN,
+    undrawn="why a check cannot tell is for whoever sets up the agent",
 )
 INFO = Metric(
     "gpudirect_info",
@@ -34,6 +35,7 @@ INFO = Metric(
     ("peer_memory", "kernel_module", "rdma_stack"),
     "How NICs may reach GPU memory; likely until a job's own log proves it.",
     UNSEEN,
+    undrawn="how NICs reach GPU memory is told by the checks beside it",
 )
 UNPARSED = Metric(
     "nccl_conf_lines_unparsed", Kind.GAUGE, (), "Lines of /etc/nccl.conf that are no settings.", UNSEEN

@@ -10,6 +10,7 @@ from wirewatch.collectors.infiniband.model import (
     InfinibandReading,
 )
 from wirewatch.collectors.infiniband.read import read
+from wirewatch.collectors.infiniband.rules import RULES
 from wirewatch.core.collector import Collector
 
 __all__ = ["COLLECTOR", "InfinibandFacts"]
@@ -25,6 +26,8 @@ COLLECTOR: Collector[InfinibandReading, InfinibandMemory, InfinibandOptions, Inf
     read=read,
     samples=samples,
     judge=judge,
+    rules=RULES,
+    series=241,
     applicable=lambda reading: bool(reading.ports or reading.missing),
     facts=lambda _reading, memory: InfinibandFacts(memory.identities, memory.links),
 )

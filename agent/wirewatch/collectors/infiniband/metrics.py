@@ -40,6 +40,7 @@ PHYSICAL_STATE = Metric(
     (*PORT, "state"),
     "1 for the state of the port's wire, of those seen in practice.",
     UNSEEN,
+    undrawn="the port's state says whether it carries anything",
 )
 RATE = Metric(
     "rdma_port_rate_bytes_per_second",
@@ -98,6 +99,7 @@ AWAY = Metric(
     ("device", "pci", "reason"),
     "A device that was here and has been given to a pod or a virtual machine.",
     UNSEEN,
+    undrawn="a card that a pod has is no fault",
 )
 UNPARSED = Metric(
     "rdma_ibstat_lines_unparsed_total", Kind.COUNTER, (), "Lines of ibstat that were not understood.", UNSEEN

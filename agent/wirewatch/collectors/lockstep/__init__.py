@@ -52,6 +52,7 @@ COLLECTOR: Collector[LockstepReading, LockstepMemory, LockstepOptions, LockstepP
     read=read,
     samples=samples,
     judge=judge_and_log,
+    series=16,
     applicable=watches,
     apart=("nvlink", "probe"),
     facts=lambda _reading, memory: LockstepFacts(memory.hint, memory.last_hint),

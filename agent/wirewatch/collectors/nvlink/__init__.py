@@ -16,6 +16,7 @@ from wirewatch.collectors.nvlink.read import (
     error_questions,
     read,
 )
+from wirewatch.collectors.nvlink.rules import RULES
 from wirewatch.core.collector import Collector
 from wirewatch.core.pergpu import Memories
 
@@ -35,6 +36,8 @@ COLLECTOR: Collector[NvlinkReading, Memories[NvlinkMemory], NvlinkOptions, Nvlin
     read=read,
     samples=samples,
     judge=judge,
+    rules=RULES,
+    series=128,
     applicable=applicable,
     facts=facts,
 )

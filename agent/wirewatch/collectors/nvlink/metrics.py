@@ -58,6 +58,7 @@ FABRIC_HEALTH = Metric(
     (*GPU, "state"),
     "1 for the fabric's own summary of its health.",
     "bare-metal fabrics; the virtual machine seen reports not_supported",
+    undrawn="a finding says it in words; the state is drawn",
 )
 FABRIC_INFO = Metric(
     "fabric_info",
@@ -65,18 +66,33 @@ FABRIC_INFO = Metric(
     (*GPU, "clique", "cluster_uuid"),
     "Clique and cluster of the GPU's fabric; GPUs reach each other over NVLink within one of each.",
     "values other than 0",
+    undrawn="cliques are for racks, which nobody has drawn yet",
 )
 C2C_LINKS = Metric(
-    "c2c_links", Kind.GAUGE, (*GPU, "state"), "Chip-to-chip links to the CPU in each state.", "Grace"
+    "c2c_links",
+    Kind.GAUGE,
+    (*GPU, "state"),
+    "Chip-to-chip links to the CPU in each state.",
+    "Grace",
+    undrawn="Grace only",
 )
 C2C_PEAK = Metric(
-    "c2c_peak_bytes_per_second", Kind.GAUGE, GPU, "Line rate of all active chip-to-chip links.", "Grace"
+    "c2c_peak_bytes_per_second",
+    Kind.GAUGE,
+    GPU,
+    "Line rate of all active chip-to-chip links.",
+    "Grace",
+    undrawn="Grace only",
 )
 LINK_TRANSMIT = Metric(
     "nvlink_link_transmit_bytes_total", Kind.COUNTER, LINK, "Payload bytes sent, one link."
 )
 LINK_RECEIVE = Metric(
-    "nvlink_link_receive_bytes_total", Kind.COUNTER, LINK, "Payload bytes received, one link."
+    "nvlink_link_receive_bytes_total",
+    Kind.COUNTER,
+    LINK,
+    "Payload bytes received, one link.",
+    undrawn="what one link sends is drawn",
 )
 LINK_ERRORS = Metric(
     "nvlink_link_errors_total", Kind.COUNTER, (*LINK, "kind"), "NVLink errors, one link.", BLACKWELL

@@ -12,24 +12,28 @@ STATUS = Metric(
     Kind.GAUGE,
     ("status",),
     "1 for the status of the node condition that the agent tells, or wants to; all 0 while there is none.",
+    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 TRANSITION = Metric(
     "node_condition_last_transition_timestamp_seconds",
     Kind.GAUGE,
     (),
     "Since when the node condition has this status; 0 while there is none.",
+    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 UPDATED = Metric(
     "node_condition_last_update_timestamp_seconds",
     Kind.GAUGE,
     (),
     "When the API server last took the node condition; 0 for never.",
+    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 UPDATES = Metric(
     "node_condition_updates_total",
     Kind.COUNTER,
     ("result",),
     "Requests to the API server, by what became of them.",
+    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
 

@@ -7,7 +7,7 @@ from wirewatch.core.types import Subject
 from wirewatch.export.healthdocuments import NodeFinding, Said
 from wirewatch.export.page import runbook
 from wirewatch.export.page.ends import BLIND
-from wirewatch.export.page.model import Card, Line, Rule, Verdict
+from wirewatch.export.page.model import Card, Line, RuleLink, Verdict
 from wirewatch.export.page.told import Told
 from wirewatch.export.page.words import count, listed, moment, span
 from wirewatch.verdict.node import ACKNOWLEDGED, SUPPRESSED
@@ -82,7 +82,7 @@ def _sameness(one: NodeFinding, card: Card) -> object:
 def _card(one: NodeFinding, told: Told) -> Card:
     times = f", {one.times} times within days" if one.times > 1 else ""
     return Card(
-        rules=(Rule(one.rule, one.id, runbook.link(told.place.runbook, one.rule)),), health=one.health,
+        rules=(RuleLink(one.rule, one.id, runbook.link(told.place.runbook, one.rule)),), health=one.health,
         subject=subject(one), evidence=one.evidence, action=one.action,
         since=moment(one.since, told.at) if one.since else None,
         last=moment(one.last, told.at) if one.last else None, stage=f"{one.stage}{times}",

@@ -120,7 +120,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleLink:
     """The rule of a finding, its id, and the address of its entry in the runbook, "" for not configured."""
 
     name: str
@@ -136,7 +136,7 @@ class Card:
     said of it.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[RuleLink, ...]
     health: Health
     subject: str
     evidence: str

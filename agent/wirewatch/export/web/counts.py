@@ -42,6 +42,7 @@ RELOADED_AT = Metric(
     Kind.GAUGE,
     (),
     "When they were last read and could be used.",
+    undrawn="files that nobody changes are read once",
 )
 METRICS = (REFUSED, RELOADED, RELOADED_AT)
 

@@ -18,6 +18,7 @@ from wirewatch.verdict.drift.given import against_given
 from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.learning import BASELINE
 from wirewatch.verdict.drift.policy import DriftPolicy
+from wirewatch.verdict.drift.rules import RULES
 from wirewatch.verdict.drift.watch import Memory, counts, see
 
 NAME = "drift"
@@ -163,6 +164,8 @@ def drift_component(
         samples=samples,
         judge=judge,
         applicable=lambda reading: bool(reading.topology.gpus),
+        rules=RULES,
+        series=20,
     )
 
 

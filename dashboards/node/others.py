@@ -1,0 +1,87 @@
+"""Metrics for which nobody made a panel by hand, each drawn as its collector says."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from dashboards.parts import (
+    Blank,
+    Dashboard,
+    Label,
+    Limit,
+    Limits,
+    NoLimit,
+    Query,
+    Row,
+    Series,
+    Table,
+    Text,
+    Value,
+    queries,
+    selected,
+)
+from wirewatch.core.types import Kind, Metric
+from wirewatch.probes.components import components
+
+UNITS = {
+    "bytes_per_second": "Bps", "bytes": "bytes", "seconds": "s", "watts": "watt", "celsius": "celsius",
+    "ratio": "percentunit",
+}  # fmt: skip
+"""Grafana's units by the end of a metric's name."""
+_LEFT_OUT = frozenset({"uuid"})
+"""A label that another label stands for, on one node."""
+_FACT = NoLimit("a fact")
+
+
+def others(boards: Iterable[Dashboard]) -> tuple[Row, ...]:
+    """A row with a panel for each metric that none of these dashboards asks for; no row if there is none."""
+    shown = {name for board in boards for name in _asked(board)}
+    panels = tuple(
+        _panel(metric)
+        for one in components()
+        for metric in one.metrics
+        if not metric.undrawn and f"wirewatch_{metric.name}" not in shown
+    )
+    if not panels:
+        return ()
+    *most, last = panels
+    return (Row("Other collectors", (*most, replace(last, width=24 if len(panels) % 2 else 12))),)
+
+
+def _asked(board: Dashboard) -> Iterator[str]:
+    drawn = (panel for row in board.rows for panel in row.panels if not isinstance(panel, Text))
+    texts = [text for panel in drawn for text in queries(panel)]
+    for text in (*texts, *(selected(event.expr) for event in board.events)):
+        yield from re.findall(r"\bwirewatch_\w+", text)
+
+
+def _panel(metric: Metric) -> Series | Table:
+    labels = tuple(label for label in metric.labels if label not in _LEFT_OUT)
+    asked = f"wirewatch_{metric.name}{{{'GPUS' if 'gpu' in labels else 'HERE'}}}"
+    title = metric.panel.title or metric.name.removesuffix("_total").replace("_", " ").capitalize()
+    if metric.kind is Kind.INFO:
+        value = Value("", _most(labels, asked), "none", _FACT)
+        return Table(title, metric.help, (value, *map(Label, labels)), blank=Blank.OTHER)
+    expr = _most(labels, f"rate({asked}[$__rate_interval])" if metric.kind is Kind.COUNTER else asked)
+    legend = " ".join(f"{label} {{{{{label}}}}}" for label in labels)
+    unit = metric.panel.unit or _unit(metric)
+    return Series(title, metric.help, (Query(expr, legend),), unit, _limits(metric), blank=Blank.OTHER)
+
+
+def _most(labels: Iterable[str], asked: str) -> str:
+    by = ",".join(labels)
+    return f"max by ({by}) ({asked})" if by else f"max({asked})"
+
+
+def _unit(metric: Metric) -> str:
+    name = metric.name.removesuffix("_total")
+    unit = next((unit for end, unit in UNITS.items() if name.endswith(f"_{end}")), "none")
+    by_the_second = {"bytes": "Bps", "s": "percentunit"}
+    return by_the_second.get(unit, unit) if metric.kind is Kind.COUNTER else unit
+
+
+def _limits(metric: Metric) -> Limit:
+    if not metric.panel.limits:
+        return NoLimit("its collector names none")
+    (_, base), *steps = metric.panel.limits
+    return Limits(base, tuple(steps))

@@ -1,0 +1,147 @@
+"""A stranger's collector: one file in a copy of the tree, one command, and style, types, tests are green."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.collectors.test_contributing import example
+
+pytestmark = pytest.mark.system
+ROOT = Path(__file__).parents[2]
+POWER = '''"""NVLink power: how many links of each GPU sleep."""
+
+from collections.abc import Iterable
+
+from wirewatch.core.asking import Asked, Supported, ask_gpu
+from wirewatch.core.collector import Collector, NoPolicy, Options
+from wirewatch.core.pergpu import GpuReading, Memories, fold_gpus, read_gpus
+from wirewatch.core.ports import Gpu, Hardware, Question
+from wirewatch.core.types import Absent, Expect, Finding, Kind, Metric, Ok, Panel, Sample
+
+ASLEEP = Metric(
+    "nvlink_low_power_links", Kind.GAUGE, ("gpu", "uuid"), "Links of the GPU in their low power state.",
+    panel=Panel("NVLink: links asleep"),
+)  # fmt: skip
+# The links that all bundled recordings were asked for.
+QUESTIONS = tuple(Question("Field", (167, link)) for link in (0, 1, 17))
+Reading = tuple[GpuReading[Asked], ...]
+
+
+def read(hardware: Hardware, _memory: object, _options: Options) -> Reading | Absent:
+    """The power state of each link: 0 awake, 1 asleep."""
+    return read_gpus(hardware.nvml, lambda gpu: ask_gpu(hardware.nvml, gpu.key, QUESTIONS, Supported()))
+
+
+def asleep(item: GpuReading[Asked]) -> int | None:
+    """Links that sleep; None where no link says so."""
+    if isinstance(item.value, Absent):
+        return None
+    states = [item.value.whole(question) for question in QUESTIONS]
+    known = [state for state in states if not isinstance(state, Absent)]
+    return sum(known) if known else None
+
+
+def samples(reading: Reading, _memory: object) -> Iterable[Sample]:
+    """One series for each GPU whose links were read."""
+    for item in reading:
+        links = asleep(item)
+        if links is not None:
+            yield ASLEEP.sample(links, str(item.gpu.index), item.gpu.uuid)
+
+
+def judge(
+    memories: Memories[None], ok: Ok[Reading], _policy: NoPolicy, _expect: Expect
+) -> tuple[Memories[None], tuple[Finding, ...]]:
+    """Sleep is no fault; a GPU that cannot be read is one that is not known."""
+
+    def one(_memory: None, _gpu: Gpu, _value: Asked) -> tuple[None, tuple[Finding, ...]]:
+        return None, ()
+
+    return fold_gpus("nvlinkpower", memories, ok.value, None, one)
+
+
+COLLECTOR: Collector[Reading, Memories[None], Options, NoPolicy] = Collector(
+    name="nvlinkpower",
+    about="links in their low power state",
+    lane="nvml",
+    options=Options(interval=60.0),
+    policy=NoPolicy(),
+    metrics=(ASLEEP,),
+    series=8,
+    start={},
+    read=read,
+    samples=samples,
+    judge=judge,
+    applicable=lambda reading: any(asleep(item) is not None for item in reading),
+)
+'''
+PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not system")
+SUITES = ("collectors", "goldens", "export", "alerts", "dashboards", "chart")
+WHOLE = (
+    "tests/alerts", "tests/chart/test_made.py", "tests/chart/test_manifests.py",
+    "tests/dashboards/test_boards.py", "tests/dashboards/test_queries.py",
+    "tests/export/test_pages.py", "tests/export/test_runbook.py",
+    "tests/proof/rehearsal/test_page.py", "tests/proof/rehearsal/test_table.py",
+)  # fmt: skip
+"""Suites that look at every collector at once."""
+
+
+def run(copy: Path, *command: str) -> str:
+    """The output of a command in the copy, which must end well."""
+    began = time.monotonic()
+    path = os.pathsep.join((str(copy / "agent"), str(copy)))
+    done = subprocess.run(
+        [sys.executable, *command], cwd=copy, env=os.environ | {"PYTHONPATH": path}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    print(f"{time.monotonic() - began:.1f} s: {' '.join(command)}")
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def git(copy: Path, *command: str) -> str:
+    named = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+    return subprocess.run(
+        ["git", *named, *command], cwd=copy, check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """What git knows of this tree, and what is new in it."""
+    listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    for name in filter(None, listed.split("\0")):
+        source, target = ROOT / name, tmp_path / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+            target.chmod(source.stat().st_mode)
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "--quiet", "--message", "before")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("fans", example()), ("nvlinkpower", POWER)], ids=["fans", "power"]
+)
+def test_a_collector_is_one_file(name: str, code: str, copy: Path) -> None:
+    file = f"agent/wirewatch/collectors/{name}.py"
+    (copy / file).write_text(code, "utf-8")
+    run(copy, "-m", "tools.generated")
+    run(copy, "-m", "tools.generated", "--check")
+    run(copy, "-m", "ruff", "check", file)
+    run(copy, "-m", "ruff", "format", "--check", file)
+    run(copy, "-m", "mypy", file)
+    lint = "from importlinter.cli import lint_imports_command as lint; lint()"
+    run(copy, "-c", lint)
+    run(copy, *PYTEST, "-k", name, *(f"tests/{suite}" for suite in SUITES))
+    run(copy, *PYTEST, *WHOLE)
+    changed = git(copy, "status", "--porcelain", "--untracked-files=all").splitlines()
+    goldens = {line for line in changed if "tests/goldens/" in line}
+    assert goldens
+    assert all(line.startswith("??") and line.endswith(f"/{name}.txt") for line in goldens)

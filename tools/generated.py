@@ -1,0 +1,118 @@
+"""Everything that is made from something else, by one command: `make generated`.
+
+With `--check` nothing is written: each file that is not as it is made is named in a line, and the end is 1.
+Golden texts are held by their own tests, and deploy/kubernetes needs Helm's package.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.goldens import made as golden
+from tools import alerting, architecture, pages, runbook
+from tools.chart import made as charted
+
+ROOT = Path(__file__).parents[1]
+Files = Mapping[Path, str]
+
+
+def docs() -> Files:
+    """docs/METRICS.md, docs/captures.md, docs/schemas."""
+    schemas = {pages.DOCS / "schemas" / name: text for name, text in pages.schemas().items()}
+    return {pages.DOCS / "METRICS.md": pages.page(), pages.DOCS / "captures.md": pages.captures(), **schemas}
+
+
+def rules() -> Files:
+    """The alerts of collectors' rules, their test and pages, and the entries of the runbook."""
+    made = {
+        runbook.PAGE: runbook.page(runbook.PAGE.read_text("utf-8")),
+        alerting.ALERTS: alerting.alerts_text(),
+        **runbook.pages(),
+    }
+    return made | {alerting.CASES: alerting.cases()} if alerting.made_alerts() else made
+
+
+def alerts() -> Files:
+    """Grafana's twin of the alerts, and the index of the runbooks."""
+    return {alerting.GRAFANA: alerting.grafana(), alerting.INDEX: alerting.index()}
+
+
+def boards() -> Files:
+    """dashboards/json."""
+    # It reads docs/runbook.md when it is imported.
+    from dashboards.boards import FOLDER, files  # noqa: PLC0415
+
+    return {FOLDER / name: text for name, text in files().items()}
+
+
+def chart() -> Files:
+    """The chart's schema, README and copies."""
+    return charted.made()
+
+
+def manifests() -> Files:
+    """deploy/kubernetes."""
+    if find_spec("helm_python") is None:
+        print("deploy/kubernetes is left as it is: Helm's engine comes with `make .venv/.helm`")
+        return {}
+    from tools.chart.manifests import manifests as rendered  # noqa: PLC0415 - it needs that package
+
+    return rendered()
+
+
+def goldens() -> Files:
+    """tests/goldens."""
+    return golden.made()
+
+
+def drawing() -> Files:
+    """docs/architecture.md and its picture, which count who imports whom."""
+    return architecture.files()
+
+
+STEPS: tuple[Callable[[], Files], ...] = (docs, rules, alerts, boards, chart, manifests, drawing)
+"""In the order in which one reads what another has written."""
+
+
+def stray() -> Iterator[Path]:
+    """Files that were made, and of which nothing is the source any more."""
+    yield from charted.stray()
+    yield from runbook.stray()
+    yield from golden.stray()
+    if alerting.CASES.exists() and not alerting.made_alerts():
+        yield alerting.CASES
+
+
+def stale() -> Iterator[Path]:
+    """What is not as it is made, but for the golden texts."""
+    for step in STEPS:
+        for path, text in step().items():
+            if not path.exists() or path.read_text("utf-8") != text:
+                yield path
+    yield from stray()
+
+
+def write() -> None:
+    for step in (*STEPS, goldens):
+        for path, text in step().items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+    for path in list(stray()):
+        path.unlink()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="name what is stale, and write nothing")
+    if not parser.parse_args().check:
+        write()
+        return 0
+    found = [f"stale: {path.relative_to(ROOT)}: run make generated" for path in stale()]
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What docs/runbook.md and docs/runbooks say of the rules that have no text written by hand."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tools import alerting
+from tools.alerting import RUNBOOKS
+from wirewatch.core.rules import Rule
+from wirewatch.core.types import Health
+from wirewatch.hw.overlay import bundled_overlays, load_overlay
+from wirewatch.probes.components import components, rules
+from wirewatch.verdict.policy import VerdictPolicy
+
+PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
+MADE = "<!-- Made by `make generated` from the collector's rules: do not edit. -->\n"
+HEAD = "## Other collectors"
+_WIDTH = 100
+
+
+def page(text: str) -> str:
+    """docs/runbook.md with the entries of rules that own their text, and with the name of every collector."""
+    entries = "\n".join(_entry(rule) for rule in rules() if rule.means)
+    text = between(text, "rules", f"{HEAD}\n\n{entries}" if entries else "")
+    blind = ", ".join(f"`{name}.blind`" for name in sorted(one.name for one in components()))
+    return between(text, "blind", f"{textwrap.fill(blind, _WIDTH)}\n")
+
+
+def pages() -> Mapping[Path, str]:
+    """The pages of alerts that are made from rules, by their paths."""
+    return {
+        RUNBOOKS / f"{name}.md": _alert_page(name, of_it) for name, of_it in alerting.made_alerts().items()
+    }
+
+
+def stray() -> tuple[Path, ...]:
+    """Pages that were made for an alert that is no more."""
+    made = pages()
+    return tuple(
+        path
+        for path in sorted(RUNBOOKS.glob("*.md"))
+        if path not in made and path.read_text("utf-8").endswith(MADE)
+    )
+
+
+def between(text: str, name: str, made: str) -> str:
+    """The text with what is made between `<!-- name -->` and `<!-- end of name -->`."""
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->\n)", re.DOTALL)
+    if not pattern.search(text):
+        raise ValueError(f"no place for {name}")
+    return pattern.sub(lambda found: f"{found[1]}{made}{found[2]}", text)
+
+
+def _entry(rule: Rule) -> str:
+    points = {
+        "Means": rule.means,
+        "How bad": _worded(rule.healths),
+        "Look at": rule.look or "the numbers in `wirewatch findings list`",
+        "Do": rule.do,
+        "After": _after(rule),
+        "Rehearse": _rehearse(rule),
+    }
+    lines = (_filled(f"- **{label}:** {_sentence(text)}", "  ") for label, text in points.items())
+    return f"### `{rule.name}`\n\n{''.join(lines)}\n"
+
+
+def _worded(healths: Iterable[Health]) -> str:
+    return ", then ".join(one.name for one in healths)
+
+
+def _after(rule: Rule) -> str:
+    policy = VerdictPolicy()
+    if rule.worst is not Health.FAILED or policy.forgets(rule.name):
+        return "At once"
+    return "Latches" if policy.latches(rule.name) else "Probation"
+
+
+def _rehearse(rule: Rule) -> str:
+    """The bundled faults that make it."""
+    faults = (name for name in bundled_overlays() if _makes(name, rule.name))
+    known = ", ".join(f"`{name}`" for name in faults)
+    return known or f"no overlay{f'; {rule.rehearse}' if rule.rehearse else ''}"
+
+
+def _makes(fault: str, rule: str) -> bool:
+    return any(one.rule == rule for one in load_overlay(fault).findings)
+
+
+def _alert_page(name: str, of_it: Iterable[Rule]) -> str:
+    each = list(of_it)
+    meaning = "".join(_filled(_capital(_sentence(rule.means))) for rule in each)
+    steps = "".join(_filled(f"{number}. {text}", "   ") for number, text in enumerate(_steps(each), 1))
+    look = "".join(_filled(f"\nLook at {_sentence(rule.look)}") for rule in each if rule.look)
+    lies = "- The agent has measured it: the numbers are in `wirewatch findings list`.\n"
+    return (
+        f"# {name}\n\n## Meaning\n\n{meaning}\n## Confirm\n\n    wirewatch findings list\n{look}\n"
+        f"## Do\n\n{steps}\n## When it lies\n\n{lies}\n{MADE}"
+    )
+
+
+def _steps(each: Iterable[Rule]) -> Iterator[str]:
+    for rule in each:
+        anchor = re.sub(r"[^a-z0-9_-]", "", rule.name)
+        yield f"[`{rule.name}`](../runbook.md#{anchor}): {_sentence(rule.do)}"
+        if rule.worst is Health.FAILED:
+            yield "Critical: no job may start here until it is repaired."
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return f"{textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)}\n"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
