@@ -1,0 +1,104 @@
+"""Mutants tried one after the other in a copy of the tree below build/."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tools.mutants.catalogue import Mutant, Placed
+
+LIMIT = 60.0
+"""Seconds for the tests of one mutant; one that hangs them is noticed as well."""
+_FAILED, _BROKEN = 1, 2
+"""Exit codes of pytest: a test failed; a module of tests could not be imported."""
+_LINKED = ("dashboards", "deploy", "docs", "helm", "proof", "tools", "README.md", "Dockerfile", "Makefile")
+_COPIED = ("agent", "tests", "pyproject.toml")
+
+
+class End(Enum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    TIMEOUT = "killed by the time limit"
+    ERROR = "not tried"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """`why`: the test that failed, or what kept the mutant from being tried; `seconds` with all imports."""
+
+    mutant: Mutant
+    end: End
+    why: str
+    seconds: float
+
+    @property
+    def dead(self) -> bool:
+        return self.end in {End.KILLED, End.TIMEOUT}
+
+
+class Copy:
+    """A copy of the tree: sources and tests are files of its own, the rest are links."""
+
+    def __init__(self, root: Path, place: Path) -> None:
+        self._place = place
+        self._writes = 0
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        for name in _COPIED:
+            if (root / name).is_dir():
+                shutil.copytree(root / name, place / name)
+            else:
+                shutil.copy2(root / name, place / name)
+        for name in _LINKED:
+            if (root / name).exists():
+                (place / name).symlink_to(root / name)
+
+    def healthy(self, tests: Iterable[Path]) -> str:
+        """The end of pytest's output where a test fails without any mutant; empty where all pass."""
+        code, output = self._run(sorted(set(tests)), ("--maxfail=5",), 20 * LIMIT)
+        return "" if code == 0 else output[-2000:]
+
+    def try_one(self, one: Placed) -> Tried:
+        """Run the tests of a mutant with the mutant in place."""
+        path, began = self._place / one.path, time.monotonic()
+        before = path.read_text("utf-8")
+        self._write(path, one.text)
+        try:
+            code, output = self._run(one.tests, ("-x",), LIMIT)
+        except subprocess.TimeoutExpired:
+            return Tried(one.mutant, End.TIMEOUT, f"after {LIMIT:g} s", time.monotonic() - began)
+        finally:
+            self._write(path, before)
+        seconds = time.monotonic() - began
+        if code == 0:
+            return Tried(one.mutant, End.SURVIVED, "", seconds)
+        if code in {_FAILED, _BROKEN}:
+            return Tried(one.mutant, End.KILLED, _first_failure(output), seconds)
+        return Tried(one.mutant, End.ERROR, f"pytest ended with {code}: {output[-300:]!r}", seconds)
+
+    def _write(self, path: Path, text: str) -> None:
+        """Each with a time of its own, by which Python knows that what it compiled before is of another text."""
+        path.write_text(text, "utf-8")
+        self._writes += 1
+        os.utime(path, (self._writes, self._writes))
+
+    def _run(self, tests: Sequence[Path], options: Sequence[str], limit: float) -> tuple[int, str]:
+        quiet = ("-q", "--tb=no", "-p", "no:xdist", "-p", "no:cacheprovider", "--hypothesis-seed=0")
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", *quiet, *options, *map(str, tests)],
+            cwd=self._place, env={**os.environ, "PYTHONPATH": str(self._place / "agent")},
+            capture_output=True, text=True, timeout=limit, check=False,
+        )  # fmt: skip
+        return ran.returncode, ran.stdout + ran.stderr
+
+
+def _first_failure(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return lines[0].partition(" ")[2].partition(" - ")[0] if lines else "pytest"
