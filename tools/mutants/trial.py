@@ -84,7 +84,7 @@ class Copy:
         return Tried(one.mutant, End.ERROR, f"pytest ended with {code}: {output[-300:]!r}", seconds)
 
     def _write(self, path: Path, text: str) -> None:
-        """Each with a time of its own, by which Python knows that what it compiled before is of another text."""
+        """Each with a time of its own, so that Python knows what it compiled as of another text."""
         path.write_text(text, "utf-8")
         self._writes += 1
         os.utime(path, (self._writes, self._writes))
