@@ -260,7 +260,7 @@ def test_bridges_behind_several_switches_are_judged_and_keep_no_job_away() -> No
     assert node.poll(2) == ()
     assert node.series("gpu_nic_path_info", path="PXB", nearest="true") == [1]
     node.files.texts[f"{PCI}/0000:04:00.0/config"] = config_space(acs=0x0004)
-    node.poll(2, every=1000.0)
+    node.poll(4, every=1000.0)
     assert node.rules() == {("gpudirect.acs", "0000:04:00.0"): DEGRADED}
 
 

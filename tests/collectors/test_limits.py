@@ -4,6 +4,7 @@ import pytest
 
 from tests.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.support import Node
+from wirewatch.collectors.nvlink.policy import DEFAULT_LIMITS, NvlinkPolicy
 from wirewatch.core.ports import NvmlCost
 from wirewatch.core.types import Absent, Expect, Health, Why
 
@@ -181,6 +182,22 @@ def test_each_state_of_a_link_has_its_own_label(number: int, name: str, down: bo
     }
     found = [finding.evidence.partition(";")[0] for finding in node.findings()]
     assert found == ([name] if down else [])
+
+
+def test_limits_of_nvlink_errors() -> None:
+    """The table once more, on purpose: a limit is changed in both places or by mistake."""
+    hour, minute = 3600.0, 60.0
+    often = {"crc": (6000, minute), "crc_data": (6000, minute)}
+    once = dict.fromkeys(
+        (
+            "replay", "recovery", "ecc_data", "recovery_successful", "recovery_failed", "malformed",
+            "buffer_overrun", "local_integrity",
+        ),
+        (1, hour),
+    )  # fmt: skip
+    told = {kind: (limit.events, limit.seconds) for kind, limit in DEFAULT_LIMITS.items()}
+    assert told == often | once
+    assert NvlinkPolicy().limit("symbol") is None
 
 
 # Who is lost, and who only did not answer
