@@ -405,4 +405,4 @@ def test_a_link_that_the_driver_does_not_list_any_more_is_down() -> None:
         node.change(f"gpu2/{question}", "code", 3)
     node.poll("nvlink", times=3)
     assert node.rules() == {("nvlink.link_down", "2", "7", Health.FAILED)}
-    assert node.findings()[0].evidence == "not reported any more; 16 of 18 links up"
+    assert node.findings()[0].evidence == "not reported any more; 17 of 18 links up"
