@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tools.mutants.catalogue import Mutant, Placed, Stale, load, place
 from tools.mutants.page import page
-from tools.mutants.trial import Copy, End, Tried
+from tools.mutants.trial import Copy, End, Tried, note, noted
 
 ROOT = Path(__file__).parents[2]
-COPY = ROOT / "build" / "mutants"
+COPY, NOTES = ROOT / "build" / "mutants", ROOT / "build" / "mutants.jsonl"
 PAGE = ROOT / "docs" / "mutants.md"
 
 
@@ -19,7 +19,7 @@ def main() -> int:
     """Exit code 0 when all are killed, 1 when one survives, 2 when the list does not fit the tree."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="ids, beginnings of ids, or families; all without one")
-    parser.add_argument("--write", action="store_true", help="write docs/mutants.md")
+    parser.add_argument("--write", action="store_true", help="write docs/mutants.md, of all runs")
     parser.add_argument("--list", action="store_true", help="only say whether the list fits the tree")
     parser.add_argument("--hasty", action="store_true", help="do not run the tests without a mutant first")
     options = parser.parse_args()
@@ -37,7 +37,7 @@ def main() -> int:
     tried = [_show(copy.try_one(one)) for one in placed]
     seconds = time.monotonic() - began
     if options.write:
-        PAGE.write_text(page(tried, seconds), "utf-8")
+        PAGE.write_text(page(noted(NOTES, load())), "utf-8")
     living = [one for one in tried if not one.dead]
     print(f"{len(tried)} mutants, {len(tried) - len(living)} killed, {len(living)} not, in {seconds:.0f} s")
     for one in living:
@@ -62,6 +62,8 @@ def _place_all(mutants: Sequence[Mutant]) -> tuple[list[Placed], int]:
 
 
 def _show(one: Tried) -> Tried:
+    """Print and note it."""
+    note(NOTES, one)
     print(f"{one.end.value:9} {one.seconds:5.1f} s  {one.mutant.id:40} {one.why}", flush=True)
     return one
 

@@ -27,7 +27,8 @@ class Mutant:
     """One fault. `harm`: what a user would suffer.
 
     `find` stands once in all modules, or once in those whose dotted name contains `module`; `put` replaces
-    it. `tests`: names of test files, such as `test_gate.py`, that must notice.
+    it. `tests`: names of test files that must notice, such as `test_gate.py`; with a folder, such as
+    `core/test_component.py`, where several have one of that name.
     """
 
     family: str
@@ -86,7 +87,7 @@ def sources(root: Path) -> Mapping[Path, str]:
 
 
 @cache
-def test_files(root: Path) -> Mapping[str, tuple[Path, ...]]:
+def files_of_tests(root: Path) -> Mapping[str, tuple[Path, ...]]:
     """Test files by their name, several folders may have one of the same; none that need other packages."""
     found: dict[str, tuple[Path, ...]] = {}
     for path in sorted((root / TESTS).rglob("test_*.py")):
@@ -102,8 +103,10 @@ def place(root: Path, mutant: Mutant) -> Placed:
         Stale: its text or its tests are not there, the text is there more than once, or the result is no
             Python.
     """
-    form = re.compile(r"\s+".join(map(re.escape, mutant.find.split())))
-    found = [(path, match) for path, text in sources(root).items() for match in form.finditer(text)]
+    words = mutant.find.split()
+    form, rarest = re.compile(r"\s+".join(map(re.escape, words))), max(words, key=len)
+    likely = [(path, text) for path, text in sources(root).items() if rarest in text]
+    found = [(path, match) for path, text in likely for match in form.finditer(text)]
     if len(found) > 1 and mutant.module:
         found = [one for one in found if mutant.module in ".".join(one[0].with_suffix("").parts)]
     if len(found) != 1:
@@ -112,12 +115,12 @@ def place(root: Path, mutant: Mutant) -> Placed:
     path, match = found[0]
     before = sources(root)[path]
     text = before[: match.start()] + mutant.put.strip() + before[match.end() :]
+    if text.split() == before.split():
+        raise Stale(f"{mutant.id}: changes nothing")
     try:
-        same = ast.dump(ast.parse(text)) == ast.dump(ast.parse(before))
+        ast.parse(text)
     except SyntaxError as error:
         raise Stale(f"{mutant.id}: no Python: {error}") from error
-    if same:
-        raise Stale(f"{mutant.id}: changes nothing")
     return Placed(mutant, path, text, tuple(_tests(root, mutant)))
 
 
@@ -125,7 +128,8 @@ def _tests(root: Path, mutant: Mutant) -> Iterator[Path]:
     if not mutant.tests:
         raise Stale(f"{mutant.id}: names no tests")
     for name in mutant.tests:
-        paths = test_files(root).get(name)
+        folder, _, file = name.rpartition("/")
+        paths = files_of_tests(root).get(file, ())
         if not paths:
             raise Stale(f"{mutant.id}: there is no {name}")
-        yield from paths
+        yield from [path for path in paths if folder in path.parts] or paths

@@ -22,19 +22,19 @@ tries a family or single ones.
 """
 
 
-def page(tried: Sequence[Tried], seconds: float) -> str:
-    """The page; `seconds` for the whole run."""
-    return "\n".join((HEAD, *_summary(tried, seconds), "", *_survivors(tried), "", *_all(tried), ""))
+def page(tried: Sequence[Tried]) -> str:
+    """The page; each mutant as it ended when it was last tried."""
+    return "\n".join((HEAD, *_summary(tried), "", *_survivors(tried), "", *_all(tried), ""))
 
 
-def _summary(tried: Sequence[Tried], seconds: float) -> Iterator[str]:
+def _summary(tried: Sequence[Tried]) -> Iterator[str]:
     yield "## Summary\n"
     yield "| family | mutants | killed | not killed | seconds |"
     yield "|---|---|---|---|---|"
     for family in sorted({one.mutant.family for one in tried}):
         yield _row(family, [one for one in tried if one.mutant.family == family])
     yield _row("all", tried)
-    yield f"\nThe whole run took {seconds / 60:.0f} minutes, one mutant at a time."
+    yield f"\nAll of them one after the other: {sum(one.seconds for one in tried) / 60:.0f} minutes."
 
 
 def _row(name: str, tried: Sequence[Tried]) -> str:

@@ -1,5 +1,6 @@
 """Mutants tried one after the other in a copy of the tree below build/."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -43,6 +44,28 @@ class Tried:
     @property
     def dead(self) -> bool:
         return self.end in {End.KILLED, End.TIMEOUT}
+
+
+def note(path: Path, one: Tried) -> None:
+    """Add what became of a mutant to a file, a line of JSON each."""
+    line = {"mutant": _key(one.mutant), "end": one.end.name, "why": one.why, "seconds": one.seconds}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{json.dumps(line)}\n")
+
+
+def noted(path: Path, mutants: Sequence[Mutant]) -> list[Tried]:
+    """The newest note on each mutant as it is now; one without is not tried."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    notes = {note["mutant"]: note for note in map(json.loads, lines)}
+    found = [(one, notes.get(_key(one))) for one in mutants]
+    return [
+        Tried(one, End[note["end"]], note["why"], note["seconds"]) if note else Tried(one, End.ERROR, "", 0.0)
+        for one, note in found
+    ]
+
+
+def _key(mutant: Mutant) -> str:
+    return "|".join((mutant.id, mutant.find, mutant.put, *mutant.tests))
 
 
 class Copy:
