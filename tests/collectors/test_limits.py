@@ -1,9 +1,14 @@
 """Default limits of the collectors from both sides, and labels that must not be swapped."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.support import Node
+from wirewatch.collectors.lockstep.compare import compare
+from wirewatch.collectors.lockstep.policy import LockstepPolicy
+from wirewatch.collectors.lockstep.values import Reason, Window
 from wirewatch.collectors.nvlink.policy import DEFAULT_LIMITS, NvlinkPolicy
 from wirewatch.core.ports import NvmlCost
 from wirewatch.core.types import Absent, Expect, Health, Why
@@ -244,3 +249,22 @@ def test_one_process_that_cannot_leave_the_driver_is_told() -> None:
     assert node.rules() == {("agent.nvml_stuck", "nvml"): UNKNOWN}
     assert node.series("agent_nvml_stuck_processes") == [1]
     assert Watched("agent", gpus=Gpus((GPU,))).poll() == ()
+
+
+# A job in lockstep
+
+
+@pytest.mark.parametrize(
+    ("gap", "before", "reason"),
+    [
+        (0.077, None, Reason.NOBODY), (0.083, None, Reason.NAMED),
+        (0.031, 0.0, Reason.NOBODY), (0.042, 0.0, Reason.NAMED), (0.028, -0.05, Reason.NOBODY),
+        (0.032, -0.05, Reason.NAMED),
+    ],
+)  # fmt: skip
+def test_a_gpu_never_waits_from_a_gap_or_a_shift_on(gap: float, before: float | None, reason: Reason) -> None:
+    idle = Window(7.4, 0.99, 0.5, 0.3, 1e9, 1e9, {"tensor": 0.4}, 1.9e9)
+    windows = {"0": replace(idle, sm=0.5 * (1 + gap)), "1": idle, "2": idle, "3": idle}
+    references = {} if before is None else {"0": before}
+    seen = compare(windows, dict.fromkeys(windows, 1.9e9), references, LockstepPolicy())
+    assert (seen.reason, seen.gpu) == (reason, "0")

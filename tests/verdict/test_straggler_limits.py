@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.verdict.straggling import POLICY, history, probe, watched
-from wirewatch.verdict.straggler.compare import Deviation, Loss
+from wirewatch.verdict.straggler.compare import Deviation, Loss, deviations
 from wirewatch.verdict.straggler.signals import Resource, Unit
 
 UNIT = Unit(Resource.COMPUTE, "GPU-0")
@@ -55,3 +55,10 @@ def test_two_of_three_probes_believe_and_five_make_a_history() -> None:
     assert (POLICY.confirm, POLICY.among, POLICY.learn) == (2, 3, 5)
     assert history(4, probes=4).of(UNIT, "kind", POLICY.learn) is None
     assert history(4, probes=5).of(UNIT, "kind", POLICY.learn) is not None
+
+
+def test_a_history_without_noise_makes_no_thousandth_a_hundred_deviations() -> None:
+    unit = Unit(Resource.COMPUTE, "GPU-2")
+    own = deviations(probe(4, {"compute 2": 0.999}), history(4), POLICY)[unit].own
+    assert own is not None
+    assert own.score == pytest.approx(0.001 / 0.005)
