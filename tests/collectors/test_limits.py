@@ -1,15 +1,11 @@
 """Default limits of the collectors from both sides, and labels that must not be swapped."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.support import Node
-from wirewatch.collectors.lockstep.compare import compare
-from wirewatch.collectors.lockstep.policy import LockstepPolicy
-from wirewatch.collectors.lockstep.values import Reason, Window
-from wirewatch.collectors.nvlink.policy import DEFAULT_LIMITS, NvlinkPolicy
+from wirewatch.collectors.lockstep.model import LockstepPolicy
+from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS, NvlinkPolicy
 from wirewatch.core.ports import NvmlCost
 from wirewatch.core.types import Absent, Expect, Health, Why
 
@@ -254,17 +250,11 @@ def test_one_process_that_cannot_leave_the_driver_is_told() -> None:
 # A job in lockstep
 
 
-@pytest.mark.parametrize(
-    ("gap", "before", "reason"),
-    [
-        (0.077, None, Reason.NOBODY), (0.083, None, Reason.NAMED),
-        (0.031, 0.0, Reason.NOBODY), (0.042, 0.0, Reason.NAMED), (0.028, -0.05, Reason.NOBODY),
-        (0.032, -0.05, Reason.NAMED),
-    ],
-)  # fmt: skip
-def test_a_gpu_never_waits_from_a_gap_or_a_shift_on(gap: float, before: float | None, reason: Reason) -> None:
-    idle = Window(7.4, 0.99, 0.5, 0.3, 1e9, 1e9, {"tensor": 0.4}, 1.9e9)
-    windows = {"0": replace(idle, sm=0.5 * (1 + gap)), "1": idle, "2": idle, "3": idle}
-    references = {} if before is None else {"0": before}
-    seen = compare(windows, dict.fromkeys(windows, 1.9e9), references, LockstepPolicy())
-    assert (seen.reason, seen.gpu) == (reason, "0")
+def test_the_figures_of_a_job_in_lockstep_are_those_of_the_decision() -> None:
+    """ADR 0013 has their reasons; one that moves here moves there."""
+    policy = LockstepPolicy()
+    assert (policy.gap, policy.least_gap, policy.shift) == (0.08, 0.03, 0.04)
+    assert (policy.same_bytes, policy.same_time, policy.same_others) == (0.05, 0.03, 0.04)
+    assert (policy.same_memory, policy.same_math, policy.math_from) == (0.06, 0.1, 0.1)
+    assert (policy.confirm, policy.misses, policy.references) == (3, 2, 3)
+    assert (policy.settle, policy.shortest, policy.longest, policy.together) == (30.0, 2.0, 60.0, 0.5)

@@ -4,8 +4,9 @@ import json
 import os
 import shutil
 import subprocess
-import sys
+import sysconfig
 import time
+import venv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -69,7 +70,11 @@ def _key(mutant: Mutant) -> str:
 
 
 class Copy:
-    """A copy of the tree: sources and tests are files of its own, the rest are links."""
+    """A copy of the tree: sources and tests are files of its own, the rest are links.
+
+    Its Python finds the copy's agent and the packages of ours, in every process that tests start too, whatever
+    environment they give it.
+    """
 
     def __init__(self, root: Path, place: Path) -> None:
         self._place = place
@@ -84,6 +89,9 @@ class Copy:
         for name in _LINKED:
             if (root / name).exists():
                 (place / name).symlink_to(root / name)
+        venv.EnvBuilder(symlinks=True).create(place / ".venv")
+        (packages,) = (place / ".venv" / "lib").glob("python*/site-packages")
+        (packages / "copy.pth").write_text(f"{place / 'agent'}\n{sysconfig.get_path('purelib')}\n", "utf-8")
 
     def healthy(self, tests: Iterable[Path]) -> str:
         """The end of pytest's output where a test fails without any mutant; empty where all pass."""
@@ -117,8 +125,8 @@ class Copy:
     def _run(self, tests: Sequence[Path], options: Sequence[str], limit: float) -> tuple[int, str]:
         plugins = ("-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0")
         ran = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--tb=no", *plugins, *options, *map(str, tests)],
-            cwd=self._place, env={**os.environ, **BARE, "PYTHONPATH": str(self._place / "agent")},
+            [self._place / ".venv" / "bin" / "python", "-m", "pytest", "-q", "--tb=no", *plugins, *options, *map(str, tests)],
+            cwd=self._place, env={**os.environ, **BARE},
             capture_output=True, text=True, timeout=limit, check=False,
         )  # fmt: skip
         return ran.returncode, ran.stdout + ran.stderr
