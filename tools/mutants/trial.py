@@ -72,8 +72,8 @@ def _key(mutant: Mutant) -> str:
 class Copy:
     """A copy of the tree: sources and tests are files of its own, the rest are links.
 
-    Its Python finds the copy's agent and the packages of ours, in every process that tests start too, whatever
-    environment they give it.
+    Its Python finds the copy's agent and the packages of ours, in every process that tests start too,
+    whatever environment they give it.
     """
 
     def __init__(self, root: Path, place: Path) -> None:
@@ -124,8 +124,9 @@ class Copy:
 
     def _run(self, tests: Sequence[Path], options: Sequence[str], limit: float) -> tuple[int, str]:
         plugins = ("-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0")
+        python = self._place / ".venv" / "bin" / "python"
         ran = subprocess.run(
-            [self._place / ".venv" / "bin" / "python", "-m", "pytest", "-q", "--tb=no", *plugins, *options, *map(str, tests)],
+            [python, "-m", "pytest", "-q", "--tb=no", *plugins, *options, *map(str, tests)],
             cwd=self._place, env={**os.environ, **BARE},
             capture_output=True, text=True, timeout=limit, check=False,
         )  # fmt: skip
