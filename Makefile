@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n logical --maxprocesses 4 --dist worksteal
 
-.PHONY: run test coverage check check-ship test-system bench measures generated simulation pictures screenshots \
+.PHONY: run test coverage mutants check check-ship test-system bench measures generated simulation pictures screenshots \
 	rehearsal locks e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
@@ -51,6 +51,11 @@ test: $(VENV)/.dev
 # The same, with what of the agent they run, in all its processes: twice as long. Less than 90 % fails.
 coverage: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) --cov --cov-report=term:skip-covered
+
+# Faults that would hurt a user, each put into a copy of the tree alone: the tests of what it touches must fail. Some
+# twenty minutes; NAMES for a family or single ones, WRITE=--write for docs/mutants.md.
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tools.mutants $(WRITE) $(NAMES)
 
 # Style, types, layers, and whether what is made is as it is made.
 check: $(VENV)/.dev

@@ -236,3 +236,45 @@ def test_what_cannot_be_told_is_one_finding_however_many_reasons_there_are() -> 
     del node.files.texts["/sys/module/nvidia_peermem/version"]
     node.poll(2)
     assert [f.rule for f in node.component.findings] == ["gpudirect.blind"]
+
+
+def cascade() -> Watched:
+    """A GPU behind two switches, and a NIC behind the first of them: PXB."""
+    files, root = node_files(), "pci0000:00/0000:00:01.0"
+    files.forget("/sys/class/infiniband/")
+    files.forget(PCI)
+    behind = (root, "0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0")
+    files.device("0000:00:01.0", "pci0000:00")
+    for depth, bridge in enumerate(behind[1:], 1):
+        files.device(bridge, "/".join(behind[:depth]))
+    files.device("0000:02:01.0", "/".join(behind[:2]))
+    for bridge in ("0000:02:00.0", "0000:02:01.0", "0000:03:00.0", "0000:04:00.0"):
+        files.texts[f"{PCI}/{bridge}/config"] = config_space(acs=0x0001)
+    files.device("0000:05:00.0", "/".join(behind), "0", "nvidia")
+    files.nic("mlx5_0", "0000:06:00.0", f"{'/'.join(behind[:2])}/0000:02:01.0")
+    return Watched("gpudirect", files, Gpus(("0000:05:00.0",)), Expect(gpudirect=True))
+
+
+def test_bridges_behind_several_switches_are_judged_and_keep_no_job_away() -> None:
+    node = cascade()
+    assert node.poll(2) == ()
+    assert node.series("gpu_nic_path_info", path="PXB", nearest="true") == [1]
+    node.files.texts[f"{PCI}/0000:04:00.0/config"] = config_space(acs=0x0004)
+    node.poll(4, every=1000.0)
+    assert node.rules() == {("gpudirect.acs", "0000:04:00.0"): DEGRADED}
+
+
+@pytest.mark.parametrize(("level", "told"), [("PIX", True), ("PXB", False), ("PHB", False)])
+def test_a_level_one_step_nearer_than_the_nearest_nic_is_told(level: str, told: bool) -> None:  # noqa: FBT001
+    node = cascade()
+    node.files.texts["/etc/nccl.conf"] = f"NCCL_NET_GDR_LEVEL={level}"
+    node.poll(2)
+    assert (("gpudirect.nccl_conf", "node") in node.rules()) is told
+
+
+def test_a_version_without_a_device_is_no_rdma_stack() -> None:
+    node = watched(gpudirect=True)
+    node.files.forget("/sys/class/infiniband_verbs")
+    node.files.texts["/sys/class/infiniband_verbs/abi_version"] = "6"
+    node.poll(2)
+    assert node.rules() == {("gpudirect.rdma_stack", "node"): FAILED}

@@ -366,3 +366,23 @@ def test_efa_counts_its_bytes_itself() -> None:
     node.files.set("mlx5_0", hw_counters__rx_drops="6100")
     node.poll()
     assert node.rules() == {("infiniband.efa_receive_drops_errors", "mlx5_0 port 1"): DEGRADED}
+
+
+def test_ibstat_rounds_to_whole_gigabits_and_that_is_no_disagreement() -> None:
+    node = watched(2)
+    node.programs.printed = ibstat("mlx5_0", "mlx5_1")
+    node.files.set("mlx5_1", rate="400.5 Gb/sec (4X NDR)")
+    node.poll(2)
+    assert "infiniband.ibstat_disagrees" not in {rule for rule, _ in node.rules()}
+
+
+def test_another_card_in_the_same_place_begins_without_the_past_of_the_first() -> None:
+    node = watched(1)
+    node.options(identity_interval=0.0)
+    node.poll()
+    node.files.set("mlx5_0", state="1: DOWN", phys_state="2: Polling")
+    node.poll()
+    assert node.rules() == {("infiniband.port_down", "mlx5_0 port 1"): DEGRADED}
+    node.files.texts[f"{RDMA}/mlx5_0/node_guid"] = "0000:0000:0000:9999"
+    node.poll()
+    assert node.rules() == {}

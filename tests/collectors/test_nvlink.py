@@ -396,3 +396,13 @@ def test_bytes_that_cannot_be_read_in_one_direction_are_not_passed_over(directio
     assert (
         len(node.series("nvlink_transmit_bytes_total")) + len(node.series("nvlink_receive_bytes_total")) == 15
     )
+
+
+def test_a_link_that_the_driver_does_not_list_any_more_is_down() -> None:
+    node = Node()
+    node.poll("nvlink")
+    for question in ("Field(165,7)", "Field(164,7)", "NvLinkState(7)"):
+        node.change(f"gpu2/{question}", "code", 3)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.link_down", "2", "7", Health.FAILED)}
+    assert node.findings()[0].evidence == "not reported any more; 17 of 18 links up"

@@ -295,3 +295,12 @@ def test_a_log_that_can_be_read_later_does_not_take_over_from_events_already_cou
     node.poll(2)
     assert node.series("xid_events_total", xid="79") == [1]
     assert node.series("xid_source_info", source="nvml") == [1]
+
+
+def test_a_gpu_that_wants_no_new_peer_to_peer_job_keeps_none_away() -> None:
+    for word, health in (("Drain P2P", DEGRADED), ("GPU Reset Required", FAILED)):
+        node = watched()
+        node.poll()
+        node.log.lines.append(xid(154, rest=f"GPU recovery action changed from 0x0 (None) to 0x3 ({word})"))
+        node.poll()
+        assert node.rules() == {("xid.154", "GPU 0"): health}

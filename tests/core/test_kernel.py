@@ -404,3 +404,17 @@ def test_every_recovery_action_is_by_its_own_word_and_ends_without_a_period(word
 def test_only_what_is_fatal_fails_a_node() -> None:
     assert HEALTH == {Severity.FATAL: Health.FAILED, Severity.SERIOUS: Health.DEGRADED}
     assert XIDS[RECOVERY_CHANGED].severity is Severity.NOTED
+
+
+def test_which_xids_keep_jobs_away_which_degrade_and_which_are_the_application_s() -> None:
+    """The table once more, on purpose: a severity is changed in both places or by mistake."""
+    told = {severity: {n for n, xid in XIDS.items() if xid.severity is severity} for severity in Severity}
+    assert told[Severity.FATAL] == {
+        48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 150, 156, 158,
+    }  # fmt: skip
+    assert told[Severity.APPLICATION] == {13, 31, 137}
+    assert told[Severity.NOTED] == {43, 45, 121, 154, 160, 161, 162, 163, 164, 165, 171, 172}
+    assert {n for n, xid in XIDS.items() if xid.by_word} == set(range(144, 151))
+    assert told[Severity.SERIOUS] == set(XIDS).difference(
+        *(told[s] for s in Severity if s.value != "serious")
+    )

@@ -458,7 +458,9 @@ def test_a_space_that_ends_before_its_list_does_is_not_free_of_acs(size: int) ->
 
 def test_a_bridge_that_does_not_answer_is_not_free_of_acs() -> None:
     """Reads of a device that is gone succeed, and give ones."""
-    assert isinstance(acs_redirects(b"\xff" * SPACE), Absent)
+    told = acs_redirects(b"\xff" * SPACE)
+    assert isinstance(told, Absent)
+    assert told.why is Why.LOST
 
 
 @pytest.mark.parametrize("then", [0x40, 0xF8])

@@ -89,3 +89,10 @@ def test_a_streak_counts_the_last_sightings_in_a_row(earlier: list[bool], last: 
     for present in [*earlier, False, *[True] * last]:
         streak = streak.see(present=present)
     assert streak.count == last
+
+
+def test_a_look_that_could_not_be_had_neither_confirms_nor_clears() -> None:
+    seen = Streak().see(present=True).see(present=True)
+    assert seen.see(present=True, sure=False) == seen
+    assert seen.see(present=False, sure=False) == seen
+    assert seen.see(present=False) == Streak()

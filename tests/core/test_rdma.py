@@ -240,3 +240,7 @@ def test_every_published_output_of_ibstatus_is_understood(sample: Path) -> None:
         assert isinstance(port_state(port["state"]), str)
         assert isinstance(physical_state(port["phys state"]), str)
         assert isinstance(port_rate(port["rate"]), Rate)
+
+
+def test_a_port_that_defers_its_going_down_still_carries_traffic_and_an_armed_one_does_not() -> None:
+    assert {name for name in STATES.values() if name in ACTIVE} == {"active", "active_defer"}

@@ -1,5 +1,6 @@
 """Files below /sys, on a tree of our own."""
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.sysfs import LIMIT, SystemSysfs
+from wirewatch.hw.sysfs import LIMIT, SystemSysfs, absent_errno
 
 MTU = "/sys/class/net/eth0/mtu"
 
@@ -112,3 +113,17 @@ def test_the_root_may_be_a_link_itself(root: Path, tmp_path_factory: pytest.Temp
 def test_the_real_machine_answers() -> None:
     assert SystemSysfs().read("/proc/sys/kernel/osrelease") == os.uname().release
     assert SystemSysfs().link("/proc/self") == f"/proc/{os.getpid()}"
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (errno.ENOENT, Why.MISSING), (errno.ENODEV, Why.LOST), (errno.ENXIO, Why.LOST),
+        (errno.EACCES, Why.DENIED), (errno.EPERM, Why.DENIED), (errno.EINVAL, Why.UNSUPPORTED),
+        (errno.EOPNOTSUPP, Why.UNSUPPORTED), (errno.ETIMEDOUT, Why.TIMEOUT), (errno.EIO, Why.MALFORMED),
+    ],
+)  # fmt: skip
+def test_each_error_of_the_kernel_has_its_reason(number: int, why: Why) -> None:
+    told = absent_errno(number, MTU)
+    assert (told.why, told.code) == (why, number)
+    assert errno.errorcode[number] in told.detail

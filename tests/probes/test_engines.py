@@ -17,6 +17,7 @@ print(find_engine(sys.argv[1]))
 print("torch" in sys.modules)
 """
 NCCL = {"nccl/__init__.py": "", "nccl/bindings/__init__.py": "", "cuda/core.py": "", "cuda/bindings.py": ""}
+PARTS = ("nccl/bindings/__init__.py", "cuda/core.py", "cuda/bindings.py")
 TORCH = {"torch/__init__.py": "raise OSError('imported')", "torch/lib/libtorch_cuda.so": ""}
 CPU_TORCH = {"torch/__init__.py": "raise OSError('imported')"}
 NONE = "missing: no engine: "
@@ -49,7 +50,7 @@ def found(folder: Path, files: Mapping[str, str], wanted: str = "auto") -> str:
         (CPU_TORCH, "auto", BOTH),
         (CPU_TORCH, "gloo", "gloo"),
         ({}, "gloo", f"{NONE}torch and numpy (pip install 'wirewatch[torch]') is installed"),
-        ({n: t for n, t in NCCL.items() if n != "cuda/core.py"}, "auto", BOTH),
+        *[({n: t for n, t in NCCL.items() if n != part}, "auto", BOTH) for part in PARTS],
         ({**NCCL, "nccl/__init__.py": "raise RuntimeError('broken')"}, "auto", BOTH),
         ({**NCCL, "nccl/__init__.py": "import no_such_library"}, "nccl", f"{NONE}nccl4py and cuda-core"),
         ({**NCCL, **TORCH, "nccl/__init__.py": "raise OSError('libnccl.so.2')"}, "auto", "torch"),

@@ -48,6 +48,8 @@ IDLE: Mapping[str, Callable[[Json], bool]] = {
 @example([])
 @example([0, 0])
 @example([1, 1])
+@example([0, 1])
+@example([1, 0])
 @example(2)
 def test_an_answer_that_is_not_understood_never_reads_as_idle(call: str, answer: Json) -> None:
     node = Idle(2)

@@ -169,6 +169,10 @@ def test_nvls_that_is_due_and_was_not_taken() -> None:
         assert "probe.nvls" not in found(drawn(on_switch(8, settings={}), algorithm=taken))
     assert found(drawn(on_switch(8, settings=OFF), algorithm="ring")) == {}
     assert found(drawn(on_switch(8, settings={}), algorithm="ring", multicast=False)) == {}
+    silent = drawn(on_switch(8, settings={}), algorithm="ring")
+    assert silent.account is not None
+    assert "probe.nvls" in found(silent)
+    assert "probe.nvls" not in found(replace(silent, account=replace(silent.account, nvls=())))
 
 
 def carrying(probed: Probed, share: float, part: str) -> Probed:

@@ -138,6 +138,11 @@ def test_an_owner_of_nothing_asks_for_all_and_one_of_a_single_gpu_has_nobody_to_
     assert reason(told, "slurm:8") is Reason.FEW_GPUS
 
 
+def test_who_holds_nothing_gets_no_probe_of_idle_gpus() -> None:
+    assert reason(facts(), "slurm:9") is Reason.BLIND
+    assert reason(facts()) is None
+
+
 # --- standing still
 
 

@@ -320,3 +320,9 @@ def test_the_command_judges_by_the_history_and_looks_twice(tmp_path: Path) -> No
     assert told.health is Health.DEGRADED
     assert len(node.probes.ordered) == 3
     assert [one.resource for one in told.named.uniform] == [Resource.MEMORY]
+
+
+def test_a_probe_that_broke_off_tells_no_rates_although_it_has_some() -> None:
+    assert signals(GOOD).rates
+    for outcome in ("failed", "preempted", "stuck"):
+        assert signals(replace(GOOD, outcome=outcome)).rates == {}

@@ -70,3 +70,25 @@ def test_it_is_read_from_the_configuration(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         load(written(tmp_path, text), ())
+
+
+def test_the_figures_are_those_of_the_decision() -> None:
+    """ADR 0010 has their reasons; one that moves here moves there."""
+    policy = VerdictPolicy()
+    assert (policy.settle, policy.probation, policy.recurrence) == (60.0, DAY, 7 * DAY)
+    assert (policy.clean_probes, policy.latch_after) == (3, 3)
+    assert (policy.flaps, policy.flap_window) == (5, 3600.0)
+    assert policy.longest_suppression == 90 * DAY
+
+
+@pytest.mark.parametrize(
+    ("rule", "flaps"),
+    [
+        ("nvlink.link_down", True), ("nvlink.down", True), ("nvlink.link_slow", True), ("nvlink.slow", True),
+        ("c2c.link_down", True), ("pcie.width", True), ("infiniband.port_down", True),
+        ("infiniband.port_slow", True), ("infiniband.pcie", True), ("pcie.generation", False),
+        ("gpu.throttle", False), ("xid.79", False), ("probe.busbw", False),
+    ],
+)  # fmt: skip
+def test_which_rules_are_failed_by_coming_and_going(rule: str, flaps: bool) -> None:  # noqa: FBT001
+    assert VerdictPolicy().flaps_count(rule) is flaps

@@ -19,6 +19,7 @@ from tests.worker.memory import MemoryEngine
 from tests.worker.working import MEMORY, ROOT, Working, document_of
 from wirewatch.core.probing.document import Document, ErrorKind, encode_document
 from wirewatch.core.probing.plan import OPS, Plan, decode_plan, encode_plan, rounds
+from wirewatch.worker import __main__ as worker_main
 from wirewatch.worker.engine import EngineError
 from wirewatch.worker.run import Run
 
@@ -235,6 +236,23 @@ def test_an_engine_that_is_not_known_is_none() -> None:
         assert "rccl" in document.error.text
         assert document.engine == "rccl"
         assert worker.process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("CUDA_ERROR_OUT_OF_MEMORY", "out_of_memory"), ("CUDA error: out of memory\nmore", "out_of_memory"),
+        ("an illegal memory access", "internal"),
+    ],
+)  # fmt: skip
+def test_whatever_a_library_raises_is_an_error_of_its_kind_in_one_line(text: str, kind: ErrorKind) -> None:
+    class Raising(MemoryEngine):
+        def contexts(self) -> None:
+            raise RuntimeError(text)
+
+    with pytest.raises(EngineError) as error:
+        vars(worker_main)["_measured"](Run(PLAN, lambda _: None, 0.0), Raising(PLAN))
+    assert (error.value.kind, str(error.value)) == (kind, f"RuntimeError: {text.splitlines()[0]}")
 
 
 @pytest.mark.parametrize("engine", ["torch", "gloo"])

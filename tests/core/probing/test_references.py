@@ -1,5 +1,7 @@
 """The figures behind the expectations: as recorded, as published, and what follows from them."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.core.probing.nodes import A100, A100_CARD, B200, H100, H100_NVL, H200, L40S, V100
@@ -197,3 +199,10 @@ def test_sizes_are_powers_of_two_in_the_complete_tables() -> None:
         (64 * MIB, 256 * MIB, GIB),
         (64 * MIB, 256 * MIB, 512 * MIB),
     }
+
+
+def test_a_reference_is_for_its_own_number_of_gpus_alone() -> None:
+    ampere = Wanted(Kind.SWITCH, RING, "all_reduce", "Ampere", 3, 300e9)
+    assert isinstance(find(ampere), Reference)
+    for ranks in (2, 17):
+        assert isinstance(find(replace(ampere, ranks=ranks)), Absent)

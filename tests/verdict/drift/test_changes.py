@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.verdict.drift.drawn import Box, below, bridged, changes, switched
+from tests.verdict.drift.drawn import Box, Edit, below, bridged, changes, switched
 from tests.verdict.drift.edits import (
     MIRROR,
     bridge_lost,
@@ -139,3 +139,18 @@ def test_ten_changes_at_once_are_ten_sentences() -> None:
         ),
         "driver 580.1 -> 590.2",
     ]
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda box: box.nic(6, firmware=""),
+        lambda box: box.nic(6, model=""),
+        lambda box: box.gpu(3, name=""),
+        lambda box: box.nic(6, ports=(("1", ""),)),
+    ],
+    ids=["firmware", "model", "product", "link layer"],
+)
+def test_what_one_of_both_does_not_know_is_no_change(edit: Edit, back: bool) -> None:  # noqa: FBT001
+    assert changes(switched, edit, back=back) == ()

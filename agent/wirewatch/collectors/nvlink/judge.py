@@ -255,7 +255,7 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
     for number in down:
         state = states.get(number)
         name = LINK_STATES.get(state, f"state {state}") if isinstance(state, int) else "not reported any more"
-        evidence = f"{name}; {len(states) - len(down)} of {case.expected} links up"
+        evidence = f"{name}; {len(states.keys() - down)} of {case.expected} links up"
         yield Finding(LINK_DOWN, case.confirmed(f"link:{number}"), case.of(number), evidence, LINK_ACTION)
     if _too_few(case):
         evidence = f"{len(states)} links reported, {case.expected} expected"

@@ -1,0 +1,112 @@
+"""The schedule by a clock that is moved by hand, and what it writes into the log."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support import Node, StillClock
+from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
+from wirewatch.core.component import Component
+from wirewatch.core.types import Expect, Finding, Health, Ok, Subject
+from wirewatch.daemon.board import Board
+from wirewatch.daemon.schedule import SLACK, Schedule
+
+OPTIONS = Options(interval=0.01, deadline=0.2)
+PART = Subject("2", "GPU-2")
+HARDWARE = Node().hardware
+
+
+def collector(turn: Callable[[int], tuple[Finding, ...]], name: str = "one") -> AnyCollector:
+    """One whose findings follow from the number of its run, 1 first."""
+    runs = iter(range(1, 1_000_000))
+
+    def judge(memory: int, ok: Ok[int], _policy: NoPolicy, _expect: Expect) -> Any:
+        return memory + 1, turn(ok.value)
+
+    return Collector(
+        name, "a test", name, OPTIONS, NoPolicy(), (), 0, lambda *_: next(runs), lambda *_: (), judge,
+        lambda _: True,
+    )  # fmt: skip
+
+
+def run(collectors: list[AnyCollector], until: Callable[[Board], bool], clock: StillClock) -> Schedule:
+    """A schedule over some hardware until the board says so; it turns no more afterwards."""
+
+    async def whole() -> Schedule:
+        board = Board(collectors, clock)
+        schedule = Schedule(collectors, replace(HARDWARE, clock=clock), Expect(), board)
+        task = asyncio.create_task(schedule.run())
+        async with asyncio.timeout(20):
+            while not until(board):  # noqa: ASYNC110 - it is the board that is looked at
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return schedule
+
+    return asyncio.run(whole())
+
+
+def component(board: Board, name: str = "one") -> Component:
+    return board.state.components[name]
+
+
+def found(health: Health, evidence: str = "inactive") -> tuple[Finding, ...]:
+    return (Finding("nvlink.link_down", health, PART, evidence, "drain"),)
+
+
+def test_the_log_tells_what_comes_what_gets_worse_and_what_is_over_once_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turns = {
+        1: found(Health.DEGRADED), 2: found(Health.DEGRADED, "still"), 3: found(Health.FAILED),
+        4: found(Health.FAILED),
+    }  # fmt: skip
+    caplog.set_level(logging.INFO, "wirewatch.daemon.schedule")
+    run([collector(lambda n: turns.get(n, ()))], lambda board: component(board).memory >= 6, StillClock())
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "DEGRADED nvlink.link_down: GPU 2: inactive. drain"),
+        ("WARNING", "FAILED nvlink.link_down: GPU 2: inactive. drain"),
+        ("INFO", "cleared nvlink.link_down: GPU 2"),
+    ]
+
+
+def test_turns_that_were_missed_are_not_made_up_for() -> None:
+    clock = StillClock()
+
+    def turn(number: int) -> tuple[Finding, ...]:
+        if number == 1:
+            clock.seconds += 1000 * OPTIONS.interval
+        return ()
+
+    other = collector(lambda _: (), "other")
+    ends = []
+
+    def until(board: Board) -> bool:
+        ends.append(component(board).memory)
+        return len(ends) >= 20
+
+    run([collector(turn), other], until, clock)
+    assert ends[-1] < 100
+
+
+def test_a_loop_that_has_not_turned_for_long_does_not_turn() -> None:
+    clock = StillClock()
+    schedule = run([collector(lambda _: ())], lambda board: component(board).memory >= 2, clock)
+    clock.seconds += SLACK * OPTIONS.interval + 0.9 * OPTIONS.deadline
+    assert schedule.turning()
+    clock.seconds += 0.2 * OPTIONS.deadline
+    assert not schedule.turning()
+
+
+def test_one_of_two_first_polls_is_not_all_of_them() -> None:
+    clock = StillClock()
+    board = Board([collector(lambda _: ()), collector(lambda _: (), "other")], clock)
+    assert not board.first_polls_done()
+    board.publish(replace(component(board), outcome=Ok(1, 0.0, 0.0)))
+    assert not board.first_polls_done()
+    board.publish(replace(component(board, "other"), overdue_since=1.0))
+    assert board.first_polls_done()
