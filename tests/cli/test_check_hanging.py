@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.checks import COMMAND, SLACK, check, overlay
+from tests.cli.checks import SLACK, check, overlay
 from tests.cli.telling import Behaviour, health, holding, reply, saying, server, trickling
 from tests.daemon.process import FAST, Daemon
+from tests.processes import Process
 from wirewatch.hw.recording import BUNDLED
 
 INTERNAL = 70
@@ -127,9 +128,8 @@ def test_what_was_seen_before_something_hung_counts(tmp_path: Path) -> None:
 
 def test_one_that_is_stopped_gives_no_verdict_and_leaves_nothing_behind(tmp_path: Path) -> None:
     hangs = overlay(tmp_path, ("nvml", "gpu5/*", "hang = true"))
-    with subprocess.Popen(
-        [*COMMAND, "--replay", "h200x8", *hangs, "--deadline", "1m"], stdout=subprocess.PIPE
-    ) as process:
+    words = ("wirewatch", "check", "--replay", "h200x8", *hangs, "--deadline", "1m")
+    with Process(words, subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task")
         end = time.monotonic() + 20
         while not (found := _children(children)) and time.monotonic() < end:

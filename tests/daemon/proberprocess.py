@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Self
 import psutil
 
 from tests.probes import workers
+from tests.processes import Process
 from wirewatch import __version__
 from wirewatch.cli import hardware, run
 from wirewatch.hw.httpclient import NoAnswer, request
@@ -25,8 +25,8 @@ from wirewatch.probes.prober import Around, Prober
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = "demo-dgx-h200"
 SOON = 60.0
-COMMAND = (sys.executable, "-m", "wirewatch", "prober")
-WORKING = (sys.executable, "-m", "tests.daemon.proberprocess")
+COMMAND = ("wirewatch", "prober")
+WORKING = ("tests.daemon.proberprocess",)
 
 
 class ProberProcess:
@@ -48,9 +48,8 @@ class ProberProcess:
             "OUR_SETTINGS": json.dumps(settings or {}),
         }  # fmt: skip
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--socket", self.socket, *arguments], stderr=log, env=environment, cwd=ROOT
-            )
+            words = (*command, "--socket", self.socket, *arguments)
+            self.process = Process(words, stderr=log, env=environment, cwd=ROOT)
         self._wait()
 
     def __enter__(self) -> Self:

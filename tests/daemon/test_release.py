@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.daemon.process import FAST, Daemon
 from tests.hw.children import is_dead, until
 from tests.hw.playing import one_change, overlay_file
+from tests.processes import Process, run_wirewatch
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.nvml.client import GRACE
 
@@ -38,13 +38,7 @@ def daemon(folder: Path, *extra: str) -> Daemon:
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "wirewatch", "release", "--socket", f"{folder}/run/wirewatch.sock",
-            *arguments,
-        ],
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+    done = run_wirewatch("release", "--socket", f"{folder}/run/wirewatch.sock", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -227,16 +221,15 @@ def test_something_else_that_answers_is_not_believed(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen(1)
-        with subprocess.Popen(
-            [sys.executable, "-m", "wirewatch", "release", "--socket", str(path)], stderr=subprocess.PIPE
-        ) as asking:
+        words = ("wirewatch", "release", "--socket", str(path))
+        with Process(words, subprocess.PIPE, subprocess.PIPE) as asking:
             client, _ = server.accept()
             with client:
                 client.recv(65536)
                 client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             _, told = asking.communicate(timeout=20)
     assert asking.returncode == INTERNAL
-    assert told.decode() == f"wirewatch: {path}: what answers there is not this version of wirewatch\n"
+    assert told == f"wirewatch: {path}: what answers there is not this version of wirewatch\n"
 
 
 def test_without_a_socket_there_is_none_for_orders_and_its_name_is_taken(tmp_path: Path) -> None:

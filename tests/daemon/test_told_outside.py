@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 from tests.daemon.process import FAST, SOON, Daemon
 from tests.export.kubernetes.apiserver import NODE, ApiServer, refusing
+from tests.processes import run_wirewatch
 
 KUBERNETES = """
 [kubernetes]
@@ -91,24 +90,8 @@ def test_a_node_that_is_not_told_ends_the_start_with_one_line(tmp_path: Path) ->
     file = tmp_path / "wirewatch.toml"
     file.write_text('[listen]\nsocket = ""\n[kubernetes]\nnode_condition = true\n', "utf-8")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("KUBERNETES_", "NODE_NAME"))}
-    command = [
-        sys.executable,
-        "-m",
-        "wirewatch",
-        "serve",
-        "--replay",
-        "demo-dgx-h200",
-        "--listen",
-        "127.0.0.1:0",
-    ]
-    done = subprocess.run(
-        [*command, "--config", str(file)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environ,
-    )
+    words = ("serve", "--replay", "demo-dgx-h200", "--listen", "127.0.0.1:0", "--config", str(file))
+    done = run_wirewatch(*words, env=environ)
     assert done.returncode == 78
     assert "which node this is must be told" in done.stderr.splitlines()[-1]
 
