@@ -1,6 +1,6 @@
 """Every bundled fault on the demo node: which findings it makes, of what, with which numbers and advice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -32,6 +32,12 @@ class Told:
 
 
 def watch(node: Node, rounds: int = ROUNDS) -> None:
+    for _ in watching(node, rounds):
+        pass
+
+
+def watching(node: Node, rounds: int = ROUNDS) -> Iterator[None]:
+    """Poll it round by round, for whoever has seen enough before the last."""
     node.options("infiniband", ibstat_interval=RARELY)
     for number in range(rounds):
         due = (
@@ -40,6 +46,7 @@ def watch(node: Node, rounds: int = ROUNDS) -> None:
             if number * EVERY % max(EVERY, min(collector.options.interval, RARELY)) == 0
         )
         node.poll(*due, every=EVERY)
+        yield
 
 
 def one(rule: str, subject: str, health: Health, evidence: str, action: str) -> Sequence[Told]:

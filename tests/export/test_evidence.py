@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.schemas import complaints
-from tests.collectors.test_overlays import DEMO, TABLE, watch
+from tests.collectors.test_overlays import DEMO, TABLE, watch, watching
 from tests.probes.drawn import gloo
 from tests.support import EPOCH, Node
 from tests.verdict.remembering import Remembering
@@ -101,11 +101,14 @@ def facts(document: FindingDocument) -> Mapping[str, str | None]:
 
 @pytest.mark.parametrize("name", [name for name, told in TABLE.items() if told])
 def test_every_finding_of_every_bundled_fault_has_a_whole_block(name: str) -> None:
-    here = judged(with_fault(name).state)
-    documents = all_of(here)
-    assert {(d.finding.rule, d.finding.health) for d in documents} == {
-        (told.rule, told.health.name.lower()) for told in TABLE[name]
-    }
+    """As soon as all are there: test_overlays.py watches them for longer."""
+    node = Node(DEMO, load_overlay(name).changes)
+    wanted = {(told.rule, told.health.name.lower()) for told in TABLE[name]}
+    for _ in watching(node):
+        if {(finding.rule, finding.health.name.lower()) for finding in node.findings()} == wanted:
+            break
+    documents = all_of(judged(node.state))
+    assert {(d.finding.rule, d.finding.health) for d in documents} == wanted
     assert all(d.node["wirewatch"].value == __version__ for d in documents)
     assert all(d.node["driver"].value == "580.159.04" for d in documents)
 
