@@ -38,6 +38,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as requests:
+        requests.send(b"ready")
         words = _serve(requests)
     if words:
         sys.argv = words

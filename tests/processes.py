@@ -40,8 +40,8 @@ class Process:
         request = {"words": words, "environment": dict(env or os.environ), "folder": str(cwd or Path.cwd())}
         try:
             descriptors = array("i", [nothing, out, err, status])
-            server = (socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)
-            _server().sendmsg([json.dumps(request).encode()], [server])
+            attached = (socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)
+            server().sendmsg([json.dumps(request).encode()], [attached])
         finally:
             for descriptor in (nothing, out, err, status):
                 os.close(descriptor)
@@ -130,12 +130,13 @@ def _output(wanted: Output) -> tuple[IO[bytes] | None, int]:
 
 
 @cache
-def _server() -> socket.socket:
-    """The way to the process that forks; it ends when this one does."""
+def server() -> socket.socket:
+    """The way to the process that forks, once it has imported everything; it ends when this one does."""
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=ROOT)
+    assert mine.recv(16) == b"ready"
 
     def end() -> None:
         mine.close()

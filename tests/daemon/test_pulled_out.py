@@ -8,7 +8,8 @@ import pytest
 from tests.daemon.process import Daemon
 from wirewatch.collectors import discover
 
-SCRAPE = 0.1
+SCRAPE = 1.0
+"""Seconds; a question to NVML is waited for five times as long."""
 STOP = 5.0
 NVLINK_BYTES = "wirewatch_nvlink_transmit_bytes_total"
 
@@ -24,7 +25,7 @@ def gpus_with(series: dict[tuple[str, frozenset[tuple[str, str]]], float], metri
 
 
 def scrapes_are_quick(daemon: Daemon) -> bool:
-    """One of ten is: a busy machine may hold up many, a daemon that waits for NVML holds up all."""
+    """One of ten is: a busy machine may delay many, a daemon that waits for NVML delays all."""
     return any(daemon.get("/metrics").seconds < SCRAPE for _ in range(10))
 
 
