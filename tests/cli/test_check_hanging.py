@@ -14,6 +14,7 @@ import pytest
 from tests.cli.checks import SLACK, check, overlay
 from tests.cli.telling import Behaviour, health, holding, reply, saying, server, trickling
 from tests.daemon.process import FAST, Daemon
+from tests.hw.children import until
 from tests.processes import Process
 from wirewatch.hw.recording import BUNDLED
 
@@ -23,6 +24,8 @@ DEADLINE = 0.8
 SECONDS = ("--deadline", f"{DEADLINE:g}s")
 LONG = 4.0
 LATER = ("--deadline", f"{LONG:g}s")
+SOON = 30.0
+"""Seconds in which a process that is told to end has ended, half the time that it was given."""
 
 
 @pytest.mark.parametrize(
@@ -131,17 +134,14 @@ def test_one_that_is_stopped_gives_no_verdict_and_leaves_nothing_behind(tmp_path
     words = ("wirewatch", "check", "--replay", "h200x8", *hangs, "--deadline", "1m")
     with Process(words, subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task")
-        end = time.monotonic() + 20
+        end = time.monotonic() + SOON
         while not (found := _children(children)) and time.monotonic() < end:
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == INTERNAL
+        assert process.wait(SOON) == INTERNAL
         assert process.stdout is not None
         assert process.stdout.read() == b""
-    end = time.monotonic() + 5
-    while Path(f"/proc/{found[0]}").exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{found[0]}").exists()
+    until(lambda: not Path(f"/proc/{found[0]}").exists())
 
 
 def _children(tasks: Path) -> list[str]:

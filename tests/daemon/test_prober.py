@@ -34,7 +34,7 @@ from wirewatch.probes.gate import Reason, Refusal
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import Wanted
 
-STOP = 5.0
+STOP = 20.0
 CONFIG, NOBODY = 78, 65534
 QUICK = ProbeOptions(settle=0.0)
 WANTED = crossing.WANTED.dump_json(Wanted(QUICK, "command", live=False))

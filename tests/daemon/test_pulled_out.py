@@ -10,7 +10,7 @@ from wirewatch.collectors import discover
 
 SCRAPE = 1.0
 """Seconds; a question to NVML is waited for five times as long."""
-STOP = 5.0
+STOP = 20.0
 NVLINK_BYTES = "wirewatch_nvlink_transmit_bytes_total"
 
 

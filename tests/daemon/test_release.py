@@ -23,8 +23,8 @@ from wirewatch.hw.nvml.client import GRACE
 
 INTERNAL = 70
 NOBODY = 65534
-PROMISED, WITHIN, BACK = 2.0, 5.0, 30.0
-"""Seconds: what the daemon says, what a busy machine makes of it with a command, until all is back."""
+WITHIN, BACK = 20.0, 60.0
+"""Seconds in which handles are closed, two on an idle machine, and until all is back."""
 REPLAY = ("--replay", "h200x8")
 Series = set[tuple[str, frozenset[tuple[str, str]]]]
 
@@ -79,7 +79,7 @@ def test_no_process_is_left_metrics_go_on_and_all_is_back_when_it_is_ended(tmp_p
         assert is_dead(child)
         assert time.monotonic() - began < WITHIN
         assert (document["released"], document["stuck"]) == (True, [])
-        assert document["seconds_taken"] < PROMISED
+        assert document["seconds_taken"] < WITHIN
         assert 50 < document["until"] - time.time() <= 60
 
         blind = running.wait("/health", '"health":"unknown"').json()
