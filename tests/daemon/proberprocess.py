@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ class ProberProcess:
     """A prober, started and listening; killed at the end of the block.
 
     Args:
+        command: a module and its arguments, or the absolute path of another interpreter with them.
         settings: values to put in the place of constants of the code, by `module.NAME`; of WORKING alone.
     """
 
@@ -49,7 +51,11 @@ class ProberProcess:
         }  # fmt: skip
         with self._log.open("ab") as log:
             words = (*command, "--socket", self.socket, *arguments)
-            self.process = Process(words, stderr=log, env=environment, cwd=ROOT)
+            self.process: Process | subprocess.Popen[bytes] = (
+                subprocess.Popen(words, stderr=log, env=environment, cwd=ROOT)
+                if Path(words[0]).is_absolute()
+                else Process(words, stderr=log, env=environment, cwd=ROOT)
+            )
         self._wait()
 
     def __enter__(self) -> Self:

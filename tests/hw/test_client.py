@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -283,7 +284,7 @@ def test_a_process_that_writes_nonsense_instead_of_a_reply_is_started_anew(
 ) -> None:
     """What it prints first passes for its first word, so that its first word is no reply."""
     _runs_first(tmp_path, "print('[0,\"\"]', flush=True)", monkeypatch)
-    node = rig()
+    node = rig(limits=replace(LIMITS, job=30.0))
     told = node.nvml.gpus()
     assert "nonsense" in _absent(told, Why.LOST).detail
     monkeypatch.undo()
