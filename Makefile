@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
-ALONE := -m "not system" --ignore tests/system -n logical --maxprocesses 4 --dist worksteal
+ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
 .PHONY: run test coverage mutants check check-ship test-system bench measures generated simulation pictures screenshots \
 	rehearsal locks e2e-image e2e-systemd e2e-kubernetes hardware clean
@@ -43,12 +43,12 @@ $(VENV)/.helm: pyproject.toml tests/system/helm.txt | $(BIN)/python
 run: $(VENV)/.run
 	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
 
-# All tests that need nothing but Python packages, in a process per processor, four at most. They start some
-# hundreds of processes, so that compiled modules are kept, whatever the environment says.
+# All tests that need nothing but Python packages, in four processes: tests of the daemon wait more than they compute.
+# They start some hundreds of others, so that compiled modules are kept, whatever the environment says.
 test: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE)
 
-# The same, with what of the agent they run, in all its processes: twice as long. Less than 90 % fails.
+# The same, with what of the agent they run, in all its processes: twice as long. Less than 90 % fails. Before a release.
 coverage: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) --cov --cov-report=term:skip-covered
 
@@ -76,10 +76,10 @@ generated: $(VENV)/.dev
 check-ship: $(VENV)/.dev
 	tests/ship/check
 
-# Tests against real components of Debian. A missing one is a failure here.
+# Tests against real components of Debian, a file of them in one of two processes. A missing one is a failure here.
 test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 	tests/system/packages
-	$(BIN)/python -m pytest -m system
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m system -n 2 --dist loadfile
 
 # Every bundled fault and a healthy day through the daemon, Prometheus and Alertmanager, in some fourteen minutes. NAMES for
 # some faults alone, WRITE=--write for docs/rehearsal.md.

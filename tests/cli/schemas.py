@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tools import pages
@@ -16,8 +17,13 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 def complaints(name: str, text: str) -> list[str]:
     """What of a document is not as the schema of this name has it; a field that it does not name, too."""
-    schema = json.loads(pages.schemas()[f"{name}.json"])
+    schema = _schemas()[f"{name}.json"]
     return list(_At("$", json.loads(text), schema, schema.get("$defs", {})).complaints())
+
+
+@cache
+def _schemas() -> Mapping[str, Any]:
+    return {name: json.loads(text) for name, text in pages.schemas().items()}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """`wirewatch findings show`: text and document from a running daemon, exit codes, and what goes wrong."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 
 from tests.cli.schemas import complaints
 from tests.daemon.process import FAST, Daemon
+from tests.processes import run_wirewatch
 
 OK, FAILED, USAGE, INTERNAL = 0, 2, 64, 70
 DOWN = 'about = "a link is down"\n[[change]]\nport = "nvml"\nmatch = "gpu2/Field(165,7)"\nset = 0\n'
@@ -32,10 +31,7 @@ def daemon(folder: Path) -> Iterator[Daemon]:
 
 def show(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, output and complaints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "wirewatch", "findings", "show", *words, "--socket", f"{folder}/w.sock"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_wirewatch("findings", "show", *words, "--socket", f"{folder}/w.sock")
     return done.returncode, done.stdout, done.stderr
 
 

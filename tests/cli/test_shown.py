@@ -2,8 +2,6 @@
 
 import logging
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.daemon.process import FAST, Daemon
+from tests.processes import run_wirewatch
 from wirewatch.cli.logs import log_to_stderr
 from wirewatch.cli.shown import printable, shown
 
@@ -55,8 +54,7 @@ def test_a_hostile_kernel_log_reaches_neither_terminal_nor_log(tmp_path: Path) -
     config = FAST.replace('socket = ""', f'socket = "{socket}"')
     with Daemon(("--replay", "demo-dgx-h200", "--overlay", str(overlay)), tmp_path, config) as daemon:
         daemon.wait("/api/v1/findings", "xid.94")
-        command = (sys.executable, "-m", "wirewatch", "findings", "list", "--socket", str(socket))
-        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        told = run_wirewatch("findings", "list", "--socket", str(socket)).stdout
         log = daemon.log
     assert "xid.94" in told
     assert "end" in told

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from tests.cli.schemas import complaints
 from tests.daemon.process import FAST, Daemon
+from tests.processes import run_wirewatch
 
 OK, DEGRADED, FAILED, USAGE, CONFIG = 0, 1, 2, 64, 78
 DEMO = "demo-dgx-h200"
@@ -18,8 +18,7 @@ DOWN = 'about = "links are down"\n[[change]]\nport = "nvml"\nmatch = "gpu2/Field
 
 
 def topology(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "wirewatch", "topology", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return run_wirewatch("topology", *arguments)
 
 
 def shown(folder: Path, recording: str, name: str = "", **changes: Any) -> str:

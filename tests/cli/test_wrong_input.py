@@ -1,12 +1,11 @@
 """Bad input gets one clear line and the right exit code."""
 
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import run_wirewatch
 from wirewatch.collectors import discover
 from wirewatch.config import ConfigError, load
 
@@ -15,13 +14,7 @@ REPLAY = ("serve", "--replay", "h200x8")
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "wirewatch", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = run_wirewatch(*arguments)
     return done.returncode, done.stderr
 
 

@@ -1,6 +1,6 @@
 """Every bundled fault on the demo node: which findings it makes, of what, with which numbers and advice."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -21,6 +21,12 @@ U = Health.UNKNOWN
 
 
 def watch(node: Node, rounds: int = ROUNDS) -> None:
+    for _ in watching(node, rounds):
+        pass
+
+
+def watching(node: Node, rounds: int = ROUNDS) -> Iterator[None]:
+    """Poll it round by round, for whoever has seen enough before the last."""
     node.options("infiniband", ibstat_interval=RARELY)
     for number in range(rounds):
         due = (
@@ -29,6 +35,7 @@ def watch(node: Node, rounds: int = ROUNDS) -> None:
             if number * EVERY % max(EVERY, min(collector.options.interval, RARELY)) == 0
         )
         node.poll(*due, every=EVERY)
+        yield
 
 
 AFTER_HALF_AN_HOUR = frozenset({"probe-fails"})

@@ -16,6 +16,7 @@ from typing import Any, Self
 import psutil
 
 from tests.probes import workers
+from tests.processes import Process
 from wirewatch import __version__
 from wirewatch.cli import hardware, run
 from wirewatch.hw.httpclient import NoAnswer, request
@@ -25,14 +26,15 @@ from wirewatch.probes.prober import Around, Prober
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = "demo-dgx-h200"
 SOON = 60.0
-COMMAND = (sys.executable, "-m", "wirewatch", "prober")
-WORKING = (sys.executable, "-m", "tests.daemon.proberprocess")
+COMMAND = ("wirewatch", "prober")
+WORKING = ("tests.daemon.proberprocess",)
 
 
 class ProberProcess:
     """A prober, started and listening; killed at the end of the block.
 
     Args:
+        command: a module and its arguments, or the absolute path of another interpreter with them.
         settings: values to put in the place of constants of the code, by `module.NAME`; of WORKING alone.
     """
 
@@ -48,8 +50,11 @@ class ProberProcess:
             "OUR_SETTINGS": json.dumps(settings or {}),
         }  # fmt: skip
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--socket", self.socket, *arguments], stderr=log, env=environment, cwd=ROOT
+            words = (*command, "--socket", self.socket, *arguments)
+            self.process: Process | subprocess.Popen[bytes] = (
+                subprocess.Popen(words, stderr=log, env=environment, cwd=ROOT)
+                if Path(words[0]).is_absolute()
+                else Process(words, stderr=log, env=environment, cwd=ROOT)
             )
         self._wait()
 

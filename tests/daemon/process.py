@@ -4,8 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +13,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.processes import Process
 
 FAST = """
 [listen]
@@ -66,19 +66,10 @@ class Daemon:
         file = folder / "wirewatch.toml"
         file.write_text(config, "utf-8")
         self._log = folder / "daemon.log"
-        command = [
-            sys.executable,
-            "-m",
-            "wirewatch",
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--config",
-            str(file),
-        ]
+        words = ("wirewatch", "serve", "--listen", "127.0.0.1:0", "--config", str(file), *arguments)
+        state = {"STATE_DIRECTORY": str(file.parent / "state")}
         with self._log.open("wb") as log:
-            state = {"STATE_DIRECTORY": str(file.parent / "state")}
-            self.process = subprocess.Popen([*command, *arguments], stderr=log, env={**os.environ, **state})
+            self.process = Process(words, stderr=log, env={**os.environ, **state})
         self.url = self._wait_for_url()
 
     def __enter__(self) -> Self:

@@ -627,7 +627,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path) -> None:
     reject(desk, "it is another node's")
     put(desk, BASELINE)
     assert held(desk) == (BASELINE, "")
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20.0
     assert not desk.flush(0.05)
     assert not path.exists()
     # The disk comes back; what cannot be synchronised, as a pipe, is not taken for written.

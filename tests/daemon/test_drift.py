@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from tests.cli.schemas import complaints
 from tests.daemon.process import FAST, Daemon
 from tests.hw.children import until
+from tests.processes import run_wirewatch
 
 DEMO = ("--replay", "demo-dgx-h200")
 DOWN = '[[change]]\nport = "nvml"\nmatch = "gpu2/Field(165,[67])"\nset = 0\n'
@@ -39,11 +38,9 @@ def daemon(
 
 def told(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, output and complaints of `wirewatch topology`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "wirewatch", "topology", *words, "--socket", f"{folder}/w.sock"],
-        capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "SUDO_USER": "night-shift"},
-    )  # fmt: skip
+    done = run_wirewatch(
+        "topology", *words, "--socket", f"{folder}/w.sock", env={**os.environ, "SUDO_USER": "night-shift"}
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -169,10 +166,7 @@ def test_without_a_state_folder_it_is_learned_anew_each_time(tmp_path: Path) -> 
 
 
 def test_a_products_baseline_that_has_more_is_failed(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "wirewatch", "topology", "show", "--replay", "demo-dgx-h200", "--json"],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    done = run_wirewatch("topology", "show", "--replay", "demo-dgx-h200", "--json")
     given = tmp_path / "product.json"
     given.write_text(done.stdout, "utf-8")
     with daemon(tmp_path, DOWN, f'baseline = "{given}"\n') as running:
@@ -184,10 +178,7 @@ def test_a_products_baseline_that_has_more_is_failed(tmp_path: Path) -> None:
 def test_a_products_baseline_that_is_none_ends_the_start(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text('[drift]\nbaseline = "no-such.json"\n', "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "wirewatch", "serve", *DEMO, "--config", str(file)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_wirewatch("serve", *DEMO, "--config", str(file))
     assert done.returncode == CONFIG
     assert done.stderr.splitlines()[-1].startswith(
         "wirewatch: drift.baseline: no-such.json: neither a recording"

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 
 from tests.cli.schemas import complaints
 from tests.daemon.process import FAST, Daemon
+from tests.processes import run_wirewatch
 
 DEMO = ("--replay", "demo-dgx-h200")
 LINK = '[[change]]\nport = "nvml"\nmatch = "gpu2/Field(165,7)"\nfrom = 0\nuntil = {until}\nset = 0\n'
@@ -40,11 +39,9 @@ def daemon(folder: Path, overlay: str = "", settle: float = 0.5) -> Daemon:
 
 def told(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, output and complaints of `wirewatch findings`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "wirewatch", "findings", *words, "--socket", f"{folder}/w.sock"],
-        capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "SUDO_USER": "night-shift"},
-    )  # fmt: skip
+    done = run_wirewatch(
+        "findings", *words, "--socket", f"{folder}/w.sock", env={**os.environ, "SUDO_USER": "night-shift"}
+    )
     return done.returncode, done.stdout, done.stderr
 
 

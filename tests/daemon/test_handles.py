@@ -56,7 +56,7 @@ def test_the_process_of_nvml_and_the_worker_of_a_probe_are_both_dead_on_return(t
 
     began = time.monotonic()
     assert handles.close("released until noon", 60.0) == LetGo()
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 16.0
     assert child is not None
     assert is_dead(child)
     assert dies(rig.pid(), 0.5)

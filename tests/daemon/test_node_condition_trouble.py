@@ -103,7 +103,7 @@ def test_a_request_ends_by_its_deadline_whatever_hangs(api: ApiServer, day: Day)
     began = time.monotonic()
     told = played(api, lambda it: it.go(OK, 10), deadline=0.5)
     assert told.counted() == {"unreachable": 1}
-    assert 0.4 < time.monotonic() - began < 4
+    assert 0.4 < time.monotonic() - began < 16
 
 
 def test_a_token_that_was_rotated_is_read_anew(api: ApiServer) -> None:
@@ -208,7 +208,7 @@ def test_files_on_a_disk_that_hangs_hold_up_nobody(api: ApiServer) -> None:
     async def story(it: Rig) -> None:
         began = time.monotonic()
         await it.go(OK, 60)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         # Only the first one waited: who still reads is not asked twice.
         assert it.counted() == {"unreachable": 1, "no_credentials": 4}
         with (api.folder / "token").open("w") as pipe:

@@ -170,7 +170,7 @@ def test_a_manager_that_is_gone_or_full_is_told_the_next_time(tmp_path: Path) ->
         while notifier.tell("STATUS=full"):
             sent += 1
             assert sent < 100_000
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         while end.recv(4096) and not notifier.tell("READY=1"):
             pass
         lines = [end.recv(4096) for _ in range(sent)]

@@ -22,6 +22,7 @@ from tests.daemon.test_probing import PROBES, probes, value
 from tests.groups import dies
 from tests.hw.children import is_dead, until
 from tests.hw.playing import overlay_file
+from tests.processes import run_wirewatch
 from wirewatch import __version__
 from wirewatch.core.types import Expect
 from wirewatch.hw.clock import SystemClock
@@ -33,7 +34,7 @@ from wirewatch.probes.gate import Reason, Refusal
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import Wanted
 
-STOP = 5.0
+STOP = 20.0
 CONFIG, NOBODY = 78, 65534
 QUICK = ProbeOptions(settle=0.0)
 WANTED = crossing.WANTED.dump_json(Wanted(QUICK, "command", live=False))
@@ -123,11 +124,8 @@ def test_commands_ask_the_prober_too_and_the_daemon_takes_over_what_they_find(tm
         text = config(tmp_path, state).replace("every = 0.5", "every = 600.0")
         with Daemon(("--replay", DEMO), tmp_path, text) as running:
             running.wait(PROBES, '"outcome":"ok"')
-            command = [sys.executable, "-m", "wirewatch", "probe", "--replay", DEMO, "--json", "--config"]
-            done = subprocess.run(
-                [*command, str(tmp_path / "wirewatch.toml")],
-                capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
+            file = str(tmp_path / "wirewatch.toml")
+            done = run_wirewatch("probe", "--replay", DEMO, "--json", "--config", file)
             assert complaints("wirewatch.probe.1", done.stdout) == []
             assert '"by": "command"' in done.stdout
             assert '"outcome": "ok"' in done.stdout
@@ -276,11 +274,8 @@ def test_a_check_for_an_owner_asks_the_prober(tmp_path: Path) -> None:
     def why() -> str:
         file = tmp_path / "wirewatch.toml"
         file.write_text(config(tmp_path), "utf-8")
-        command = [sys.executable, "-m", "wirewatch", "check", "--replay", DEMO, "--config", str(file)]
-        done = subprocess.run(
-            [*command, "--owner", "slurm:7", "--deadline", "40s", "--json"],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        command = ("check", "--replay", DEMO, "--config", str(file), "--owner", "slurm:7")
+        done = run_wirewatch(*command, "--deadline", "40s", "--json")
         return str(json.loads(done.stdout)["why"])
 
     assert "no such socket; does the prober run?" in why()
@@ -292,10 +287,7 @@ def test_whether_a_prober_that_hangs_has_let_go_is_not_known_and_told(tmp_path: 
     with working(tmp_path, "good") as prober, agent(tmp_path) as running:
         running.wait(PROBES, '"outcome":"ok"')
         prober.process.send_signal(signal.SIGSTOP)
-        done = subprocess.run(
-            [sys.executable, "-m", "wirewatch", "release", "--socket", str(tmp_path / "agent.sock")],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = run_wirewatch("release", "--socket", str(tmp_path / "agent.sock"))
         assert done.returncode == 70
         assert "the prober may still hold GPUs: " in done.stderr
         assert "every handle was closed" not in done.stdout
@@ -472,10 +464,7 @@ def test_where_it_cannot_listen_it_says_so_in_one_line(tmp_path: Path) -> None:
         ("--socket", str(tmp_path / ("no" * 100))),
         ("--socket", str(tmp_path / "x"), "--group", "nobody-here"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "wirewatch", "prober", *arguments],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = run_wirewatch("prober", *arguments)
         assert done.returncode == CONFIG
         (line,) = done.stderr.splitlines()
         assert line.startswith("wirewatch: cannot listen on ")
@@ -483,9 +472,6 @@ def test_where_it_cannot_listen_it_says_so_in_one_line(tmp_path: Path) -> None:
 
 def test_a_second_prober_is_refused(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
-        done = subprocess.run(
-            [sys.executable, "-m", "wirewatch", "prober", "--replay", DEMO, "--socket", prober.socket],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = run_wirewatch("prober", "--replay", DEMO, "--socket", prober.socket)
         assert (done.returncode, "answers there" in done.stderr) == (CONFIG, True)
         assert not isinstance(attempt(prober), Vanished)

@@ -1,8 +1,6 @@
 """A daemon and `wirewatch probe` beside it, processes of their own, on recordings with one state folder."""
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,15 @@ from tests.daemon.process import FAST, Daemon
 from tests.daemon.test_probing import PROBES, config, probes, value
 from tests.probes import recordings
 from tests.probes.recordings import with_probe
+from tests.processes import run_wirewatch
 
 OK, FAILED = 0, 2
-PROBE = (sys.executable, "-m", "wirewatch", "probe")
 
 
 def beside(folder: Path, recording: str, *arguments: str) -> int:
     """Exit code of `wirewatch probe` with the daemon's configuration."""
-    command = [*PROBE, "--replay", recording, "--config", str(folder / "wirewatch.toml"), *arguments]
-    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode
+    config = str(folder / "wirewatch.toml")
+    return run_wirewatch("probe", "--replay", recording, "--config", config, *arguments).returncode
 
 
 def all_gather(probed: dict[str, Any]) -> None:
@@ -96,6 +94,6 @@ def test_a_recording_keeps_no_state_unless_it_is_told_where(tmp_path: Path) -> N
     (tmp_path / "wirewatch.toml").write_text(FAST, "utf-8")
     recording = with_probe(tmp_path / "node")
     environment = {**os.environ, "STATE_DIRECTORY": str(tmp_path / "state")}
-    command = [*PROBE, "--replay", recording, "--config", str(tmp_path / "wirewatch.toml")]
-    assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == OK
+    words = ("probe", "--replay", recording, "--config", str(tmp_path / "wirewatch.toml"))
+    assert run_wirewatch(*words, env=environment).returncode == OK
     assert not (tmp_path / "state").exists()

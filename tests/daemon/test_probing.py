@@ -17,7 +17,7 @@ from tests.probes.recordings import Change, with_probe
 from wirewatch.core.probing.plan import OPS
 
 PROBES = "/api/v1/probes"
-STOP = 5.0
+STOP = 20.0
 DONE = '"outcome":"ok"'
 BUSY = '[[change]]\nport = "nvml"\nmatch = "gpu3/ComputeRunningProcesses()"\nset = [{pid = 4242}]\n'
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -16,7 +16,7 @@ from wirewatch.hw.nvml.quarantine import Delay
 from wirewatch.hw.nvml.wire import Source
 
 LIMITS = Limits(
-    job=1.0,
+    job=2.0,
     start=30.0,
     restart=Delay(1.0, 30.0),
     leave_out=Delay(10.0, 600.0),

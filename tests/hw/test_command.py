@@ -107,7 +107,7 @@ def test_a_program_that_hangs_is_killed_at_its_deadline(install: Install, tmp_pa
     told = absent(command)
     assert told.why is Why.TIMEOUT
     assert "1 s" in told.detail
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert gone(_pid(tmp_path))
 
 

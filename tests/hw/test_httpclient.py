@@ -42,8 +42,8 @@ def test_an_answer_in_any_pieces(listen: Listen, piece: int) -> None:
 
 def test_an_answer_of_a_connection_that_stays_open_is_not_waited_for(listen: Listen) -> None:
     began = time.monotonic()
-    assert request(listen(says(GOOD, stays=2.0)), "GET", "/", None, SOON)[0] == 503
-    assert time.monotonic() - began < 1.5
+    assert request(listen(says(GOOD, stays=30.0)), "GET", "/", None, SOON)[0] == 503
+    assert time.monotonic() - began < 15.0
 
 
 def test_a_body_is_sent_whole(listen: Listen) -> None:
@@ -95,7 +95,7 @@ def test_half_an_answer_and_no_http_are_told(listen: Listen, answer: bytes) -> N
 def test_the_deadline_is_of_all_of_it(listen: Listen, behave: Behaviour) -> None:
     began = time.monotonic()
     assert refused(listen(behave), SHORT) == f"no answer within {SHORT:g} s"
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 8.0
 
 
 def test_no_time_at_all_is_no_answer(listen: Listen) -> None:

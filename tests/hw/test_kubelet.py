@@ -266,7 +266,7 @@ def test_a_server_that_hangs_is_given_up_at_the_deadline(at: Path, *, accepts: b
         began = time.monotonic()
         told = absent(at, deadline=0.5)
         assert told.why is Why.TIMEOUT
-        assert 0.4 < time.monotonic() - began < 4
+        assert 0.4 < time.monotonic() - began < 16
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x04\x0a\x02\xff\xfe"])

@@ -68,7 +68,7 @@ def test_a_multi_process_server_counts_too(rig: Rig) -> None:
 
     rig.nvml.before = change
     assert rig.run("silent").why.endswith("came to GPU 0: 77")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_result_is_dropped_that_came_beside_somebody(rig: Rig) -> None:
@@ -135,7 +135,7 @@ def test_a_new_allocation_ends_the_probe(rig: Rig) -> None:
     told: Iterator[str | None] = chain([None, None], repeat("pod default/train was given GPUs: GPU-1"))
     began = time.monotonic()
     probed = rig.run("silent", allocations=lambda: next(told))
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 16
     assert (probed.outcome, probed.why) == ("preempted", "pod default/train was given GPUs: GPU-1")
     assert dies(rig.pid(), 0.0)
 
@@ -161,7 +161,7 @@ def test_an_answer_on_allocations_that_does_not_come_holds_nobody_up(rig: Rig, t
     began = time.monotonic()
     probed = rig.run("silent", 3.0, allocations=asked)
     assert (probed.outcome, (tmp_path / "asked").exists()) == ("timeout", True)
-    assert time.monotonic() - began < 6.0
+    assert time.monotonic() - began < 24.0
     answered.set()
 
 

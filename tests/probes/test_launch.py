@@ -122,7 +122,7 @@ def test_one_that_never_listens_holds_nobody_up(tmp_path: Path) -> None:
             worker.go()
             assert worker.hear(0.01) is None
         assert not worker.ended
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_plan_that_no_pipe_holds_arrives_whole(tmp_path: Path) -> None:

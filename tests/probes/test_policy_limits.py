@@ -15,7 +15,8 @@ FOUR = on_switch(4)
 
 
 def rules(**how: object) -> set[str]:
-    return {breach.rule for breach in breaches(drawn(FOUR, **how), POLICY)}  # type: ignore[arg-type]
+    probed = drawn(FOUR, **how)  # type: ignore[arg-type]
+    return {breach.rule for breach in breaches(probed, measure(probed), POLICY)}
 
 
 def usual(conditions: tuple[Conditions, ...]) -> float:

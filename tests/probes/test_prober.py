@@ -58,7 +58,7 @@ def test_whatever_a_worker_does_there_is_an_outcome_in_time_and_nothing_is_left(
 ) -> None:
     files, began = open_files(), time.monotonic()
     probed = rig.run(worker, 0.6 if outcome == "timeout" else 10.0)
-    assert time.monotonic() - began < (4.0 if outcome == "timeout" else 6.0)
+    assert time.monotonic() - began < (16.0 if outcome == "timeout" else 24.0)
     assert (probed.outcome, probed.why[: len(why)]) == (outcome, why)
     assert bool(probed.why) is (outcome != "ok")
     assert (probed.document is not None) is (outcome in {"ok", "out_of_memory"})

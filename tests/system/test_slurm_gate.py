@@ -159,13 +159,13 @@ def test_what_is_installed_wrongly_starts_the_job(gate: Gate, lines: str) -> Non
         gate.told("the job starts")
 
 
-def test_a_syslog_that_hangs_costs_half_a_second(gate: Gate) -> None:
+def test_a_syslog_that_hangs_is_not_waited_for(gate: Gate) -> None:
     gate.configure(f"LOGGER={gate.folder}/hangs; MAX_DRAINED=none; DEADLINE=soon")
     (gate.folder / "hangs").write_text("#!/bin/sh\nexec sleep 30\n", "utf-8")
     (gate.folder / "hangs").chmod(0o755)
     gate.health("none", "g1")
-    assert gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="7").wait(10) == 0
-    assert gate.turn("prolog", "7").seconds < 1.5
+    assert gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="7").wait(30) == 0
+    assert gate.turn("prolog", "7").seconds < 10
 
 
 def test_without_its_library_a_script_does_nothing(gate: Gate) -> None:

@@ -1,0 +1,112 @@
+"""A process that has imported all of wirewatch, and forks a process of its own for each command.
+
+A new interpreter imports for most of a second before `serve` begins, and a test of what the daemon does need
+not wait for that. A module runs as under `python -m`: as `__main__`, with the arguments, environment, working
+directory and descriptors of the request, until it ends with an exit status of its own.
+"""
+
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import socket
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import wirewatch
+
+MOST = 1 << 20
+"""Bytes of a request."""
+DESCRIPTORS = 4
+"""Of a request: input, output, errors, and where the process id and the exit status are written."""
+NOT_IMPORTED = ("wirewatch.worker", "wirewatch.__main__", "wirewatch.hw.nvml.child")
+"""Programs, which are run and not imported."""
+
+
+def main() -> None:
+    """Import everything, fork for each request, and in the child run what was asked for."""
+    for name in _modules():
+        importlib.import_module(name)
+    # Children share the memory of what is never collected.
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=int(sys.argv[1])) as requests:
+        requests.send(b"ready")
+        words = _serve(requests)
+    if words:
+        sys.argv = words
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+def _modules() -> Iterator[str]:
+    found = (one.name for one in pkgutil.walk_packages(wirewatch.__path__, "wirewatch."))
+    return (name for name in found if not name.startswith(NOT_IMPORTED))
+
+
+def _serve(requests: socket.socket) -> list[str]:
+    """Fork for each request; returns the command line in a child, nothing once the other end is closed."""
+    room = socket.CMSG_SPACE(DESCRIPTORS * array("i").itemsize)
+    with selectors.DefaultSelector() as selector:
+        selector.register(requests, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not requests:
+                    selector.unregister(key.fd)
+                    _report(key.fd, *key.data)
+                    continue
+                body, ancillary, _, _ = requests.recvmsg(MOST, room)
+                if not body:
+                    return []
+                descriptors = array("i", ancillary[0][2])
+                child = os.fork()
+                if child == 0:
+                    _become(
+                        json.loads(body),
+                        descriptors,
+                        [key for key in selector.get_map().values() if key.data],
+                    )
+                    return list(json.loads(body)["words"])
+                *standard, status = descriptors
+                for descriptor in standard:
+                    os.close(descriptor)
+                os.write(status, f"{child}\n".encode())
+                selector.register(os.pidfd_open(child), selectors.EVENT_READ, (child, status))
+
+
+def _report(ended: int, child: int, status: int) -> None:
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with suppress(BrokenPipeError):
+        os.write(status, f"{code}\n".encode())
+    os.close(ended)
+    os.close(status)
+
+
+def _become(
+    request: dict[str, Any], descriptors: "array[int]", others: Sequence[selectors.SelectorKey]
+) -> None:
+    """In the child: close what is of other children, and take the streams and surroundings of the request."""
+    for other in others:
+        os.close(other.fd)
+        os.close(other.data[1])
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    sys.stdin = sys.__stdin__ = os.fdopen(0, "r")  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w")  # type: ignore[misc]
+    errors = os.fdopen(2, "wb", 0)
+    sys.stderr = sys.__stderr__ = io.TextIOWrapper(errors, errors="backslashreplace", write_through=True)  # type: ignore[misc]
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+
+
+if __name__ == "__main__":
+    main()
