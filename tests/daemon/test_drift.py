@@ -188,5 +188,7 @@ def test_a_products_baseline_that_is_none_ends_the_start(tmp_path: Path) -> None
 def test_an_order_that_cannot_be_followed_is_told(tmp_path: Path) -> None:
     with daemon(tmp_path) as running:
         running.wait(DRIFT, '"origin":"learned"')
+        # What was learned is kept with the next look.
+        until(lambda: "no baseline yet" not in told(tmp_path, "accept", "0badc0de", "--why", "x")[2])
         code, _, err = told(tmp_path, "accept", "0badc0de", "--why", "x")
-        assert (code, "0badc0de" in err) == (USAGE, True)
+        assert (code, "0badc0de" in err) == (USAGE, True), err
