@@ -5,9 +5,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import Component, NodeState, after
-from wirewatch.core.enumerate import count_gpus, identify
+from wirewatch.core.collector import AnyCollector, Component, NodeState, after
+from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.run import Job

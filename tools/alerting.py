@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from wirewatch.core.rules import Rule
+from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
 from wirewatch.probes.components import rules as declared
 

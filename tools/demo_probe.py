@@ -13,22 +13,26 @@ from types import MappingProxyType
 from pydantic import TypeAdapter
 
 from tests.hw.direct import DirectNvml
+from wirewatch.busbw.formulas import RING, wire_bytes
+from wirewatch.core.account import Account, Call, Comm, Connection
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probing.busbw import RING, wire_bytes
-from wirewatch.core.probing.document import SCHEMA as WORKER
-from wirewatch.core.probing.document import Copy, Cost, Document, Micro, Timed
-from wirewatch.core.probing.ncclcomm import Comm, Connection
-from wirewatch.core.probing.nccllog import Account, Call, size_told
-from wirewatch.core.probing.plan import KIB, OPS
-from wirewatch.core.probing.result import (
-    SCHEMA,
+from wirewatch.core.probe import DOCUMENT_SCHEMA as WORKER
+from wirewatch.core.probe import (  # fmt: skip
+    KIB,
+    OPS,
+    PROBED_SCHEMA,
     Clocks,
+    Copy,
+    Cost,
+    Document,
     LinkBytes,
+    Micro,
     Moved,
     Part,
     Probed,
     ProbedGpu,
-)  # fmt: skip
+    Timed,
+)
 from wirewatch.core.types import Absent, Expect, Json, Why
 from wirewatch.hw.playing import Player
 from wirewatch.hw.recording import Recording
@@ -41,6 +45,7 @@ from wirewatch.hw.replay import (
     ReplaySysfs,
 )
 from wirewatch.hw.replayprobe import ReplayProbe
+from wirewatch.nccl.log import size_told
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import plan_of
 from wirewatch.probes.scene import Scene, read_scene
@@ -97,7 +102,7 @@ def _probed(scene: Scene) -> Probed:
     sent = {op: sum(_sent(t, ranks) for t in collectives if t.op == op) for op in OPS}
     sent["copies"] = (ranks - 1) * 3 * plan.copy_bytes
     return Probed(
-        schema=SCHEMA, at=_Still().now(), by="recording", forced=False, outcome="ok", why="", plan=plan,
+        schema=PROBED_SCHEMA, at=_Still().now(), by="recording", forced=False, outcome="ok", why="", plan=plan,
         gpus=tuple(ProbedGpu(g.index, g.uuid, 644_939_776, 2_642_411_520, 644_939_776) for g in scene.gpus),
         conditions=scene.conditions, settings=SETTINGS, seconds=4.1, held_seconds=3.6,
         document=Document(

@@ -23,7 +23,7 @@ def sources() -> dict[str, str]:
     """The package's modules by their path, but for the one whose findings are of declared rules anyway."""
     root = Path(wirewatch.__file__).parent
     found = {str(path.relative_to(root)): path.read_text("utf-8") for path in sorted(root.rglob("*.py"))}
-    return {name: text for name, text in found.items() if name != "core/rules.py"}
+    return {name: text for name, text in found.items() if name != "core/collector.py"}
 
 
 def patterns(modules: Mapping[str, str]) -> set[str]:

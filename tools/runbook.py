@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools import alerting
 from tools.alerting import RUNBOOKS
-from wirewatch.core.rules import Rule
+from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.probes.components import components, rules

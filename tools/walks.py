@@ -31,7 +31,7 @@ from unittest.mock import patch
 from tests.support import Node
 from tools.imports import PACKAGE, ROOT
 from wirewatch import cli
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.export import documents
 from wirewatch.export.prometheus import Exposition
 from wirewatch.hw.overlay import Overlay, load_overlay

@@ -10,10 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from wirewatch.core.collector import APART, AnyCollector, Options
-from wirewatch.core.errors import Unusable
-from wirewatch.core.types import Expect
+from wirewatch.core.types import Expect, Unusable
 from wirewatch.hw.kubelet import SOCKET
-from wirewatch.probes.collector import NAME as PROBE
+from wirewatch.probes.collector import PROBE_NAME as PROBE
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.policy import DriftPolicy

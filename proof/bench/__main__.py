@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from wirewatch.cli.hardware import replayed
-from wirewatch.core.component import Component, NodeState, after
+from wirewatch.core.collector import Component, NodeState, after
 from wirewatch.core.types import Expect
 from wirewatch.daemon.run import Job
 from wirewatch.export.prometheus import Exposition

@@ -8,7 +8,7 @@ from typing import Any
 from proof.hardware import trouble
 from proof.hardware.kit import Report
 from proof.hardware.probing import Probing, command, probing, told
-from wirewatch.core.probing.plan import ALL_REDUCE
+from wirewatch.core.probe import ALL_REDUCE
 
 RATIO = 0.7
 LARGE = 1 << 24

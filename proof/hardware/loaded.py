@@ -15,7 +15,7 @@ from typing import Any
 from cuda.bindings import driver
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
-from wirewatch.core.probing.plan import MIB
+from wirewatch.core.probe import MIB
 from wirewatch.worker import __main__ as worker
 from wirewatch.worker import kernels, peers
 from wirewatch.worker.gpu import Gpu, compile_kernels, done

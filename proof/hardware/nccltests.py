@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from proof.hardware.kit import KitError, tail
-from wirewatch.core.probing.plan import OPS
+from wirewatch.core.probe import OPS
 
 WITHIN = 120.0
 WARMUP, ITERATIONS = 5, 20

@@ -10,8 +10,7 @@ from proof.hardware.comparing import compare, farthest, percent
 from proof.hardware.kit import KitError, Report
 from proof.hardware.nccltests import ITERATIONS, WARMUP, NcclTests, smallest
 from proof.hardware.probing import Probing, probing
-from wirewatch.core.probing.plan import MIB, OPS
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import MIB, OPS, Probed
 from wirewatch.probes.measure import measure
 
 ROUNDS = 5

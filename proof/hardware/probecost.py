@@ -7,8 +7,7 @@ from typing import Any
 from proof.hardware.kit import Report
 from proof.hardware.nccltests import NcclTests
 from proof.hardware.probing import Probing
-from wirewatch.core.probing.plan import ALL_REDUCE
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import ALL_REDUCE, Probed
 
 ROUNDS = 5
 KERNEL_SECONDS = 0.15

@@ -9,8 +9,7 @@ from proof.hardware.kit import Report
 from proof.hardware.nccltests import NcclTests
 from proof.hardware.probing import Probing
 from proof.hardware.probing import told as document_of
-from wirewatch.core.probing.plan import MIB, OPS
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import MIB, OPS, Probed
 from wirewatch.probes import path
 from wirewatch.probes.measure import asymptotes, measure
 

@@ -23,7 +23,7 @@ from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
 from proof.hardware.preemption import Comer, Ended, Trial, judge, trial
 from proof.hardware.probing import Probing, probing
-from wirewatch.core.probing.plan import MIB
+from wirewatch.core.probe import MIB
 
 ROUNDS = 5
 FLOOR = 0.01

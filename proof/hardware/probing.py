@@ -15,10 +15,9 @@ from proof.hardware import processes
 from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, Report, tail
 from wirewatch.cli.hardware import live
-from wirewatch.core.links import compute_processes
+from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import Gpu, Hardware, Order
-from wirewatch.core.probing.plan import MIB, Plan
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import MIB, Plan, Probed
 from wirewatch.core.types import Absent, Expect
 from wirewatch.export.probedocuments import PROBE
 from wirewatch.export.probing import probe as document_of

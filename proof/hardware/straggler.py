@@ -12,7 +12,7 @@ from typing import Any
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import Probing, command, probing
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take
 from wirewatch.probes.persistence import accepted, keep

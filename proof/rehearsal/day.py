@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from proof.rehearsal.expected import CRITICAL, Alert
+from proof.rehearsal.expected import CRITICAL, Alert, Change
 from proof.rehearsal.fleet import Fleet, fleet
 from proof.rehearsal.judge import lives, named
 from proof.rehearsal.node import Node
-from proof.rehearsal.overlays import Change, Span, bundled, ending
+from proof.rehearsal.overlays import Span, bundled, ending
 from proof.rehearsal.squeeze import squeezed
 
 MINUTE, DAY = 60.0, 86400.0

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from proof.rehearsal.overlays import Change, as_toml
+from proof.rehearsal.expected import Change
+from proof.rehearsal.overlays import as_toml
 from proof.rehearsal.settings import configuration
 from tests.daemon.process import Daemon
 

@@ -9,7 +9,7 @@ from proof.rehearsal.squeeze import squeezed
 from wirewatch.collectors import discover
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
-from wirewatch.core.policy import ErrorLimit
+from wirewatch.core.types import ErrorLimit
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.policy import DriftPolicy

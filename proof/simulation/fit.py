@@ -9,7 +9,7 @@ from random import Random
 
 from proof.simulation.healthy import Run, unit
 from proof.simulation.noise import Scales, series
-from wirewatch.core.robust import low_median, spread
+from wirewatch.core.statistics import low_median, spread
 from wirewatch.verdict.straggler.signals import Resource
 
 LEAST = 30

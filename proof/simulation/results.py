@@ -8,7 +8,7 @@ from proof.simulation.fit import Fitted, fit, scales
 from proof.simulation.healthy import Run
 from proof.simulation.noise import Scales, times
 from proof.simulation.simulate import HORIZON, Alarms, Case, Outcome, faults, replayed, well
-from wirewatch.core.robust import low_median
+from wirewatch.core.statistics import low_median
 from wirewatch.verdict.straggler.signals import Resource
 
 SEED = "2026"

@@ -12,10 +12,9 @@ from wirewatch.cli.checking.deadline import Work
 from wirewatch.cli.checking.decide import decide
 from wirewatch.cli.checking.look import PAUSE, Look, looks
 from wirewatch.cli.checking.values import HEALTHS, Grounds, Terms
-from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
-from wirewatch.core.component import Component
+from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
-from wirewatch.probes.collector import NAME
+from wirewatch.probes.collector import PROBE_NAME
 from wirewatch.probes.values import Memory
 from wirewatch.verdict.ledger import Entry, Ledger, Stage
 from wirewatch.verdict.policy import VerdictPolicy
@@ -167,20 +166,20 @@ def test_a_history_that_raises_or_hangs_is_not_known() -> None:
 
     look = look_at([collector("well", good)], raising)
     look.run(time.monotonic() + 5)
-    assert rules(look.grounds("")) == {f"{NAME}.blind": Health.UNKNOWN}
+    assert rules(look.grounds("")) == {f"{PROBE_NAME}.blind": Health.UNKNOWN}
     release = threading.Event()
 
     def hanging() -> Component:
         release.wait()
-        return Component(NAME, Memory())
+        return Component(PROBE_NAME, Memory())
 
     grounds = interrupted(look_at([collector("well", good)], hanging), 0.4)
     release.set()
-    assert (rules(grounds), grounds.health) == ({f"{NAME}.blind": Health.UNKNOWN}, Health.UNKNOWN)
+    assert (rules(grounds), grounds.health) == ({f"{PROBE_NAME}.blind": Health.UNKNOWN}, Health.UNKNOWN)
 
 
 def never() -> Component:
-    return Component(NAME, Memory(), Ok(None, 0.0, 0.0))
+    return Component(PROBE_NAME, Memory(), Ok(None, 0.0, 0.0))
 
 
 def test_a_fresh_probe_is_required_where_probing_is_on() -> None:

@@ -14,7 +14,7 @@ from wirewatch.cli.checking.decide import decide
 from wirewatch.cli.checking.values import Grounds, Terms
 from wirewatch.cli.checking.words import LIMIT, document, duration, line, plain, shortened
 from wirewatch.core.types import LEVELS, Health
-from wirewatch.export.healthdocuments import NAMES, CheckDocument, CheckFinding, Probe
+from wirewatch.export.healthdocuments import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
 
 NOW = 1_795_000_000.0
 CHECK = TypeAdapter(CheckDocument)
@@ -30,7 +30,7 @@ texts = st.text() | st.text(alphabet=st.characters(categories=("Cc", "Cf", "Cs",
 findings = st.builds(
     CheckFinding,
     rule=texts,
-    health=st.sampled_from(tuple(NAMES.values())),
+    health=st.sampled_from(tuple(HEALTH_NAMES.values())),
     subject=st.dictionaries(st.sampled_from(LEVELS), texts),
     evidence=texts,
     action=texts,

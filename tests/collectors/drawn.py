@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.support import StillClock
-from wirewatch.core.component import Component, after
+from wirewatch.core.collector import Component, after
 from wirewatch.core.ports import (
     Answer,
     Gpu,
@@ -20,7 +20,7 @@ from wirewatch.core.ports import (
     Question,
     SlurmJob,
 )
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
 from wirewatch.daemon.run import Job
 from wirewatch.probes.components import components

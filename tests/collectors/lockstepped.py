@@ -16,7 +16,7 @@ from wirewatch.collectors.lockstep.model import (
     LockstepPolicy,
     LockstepReading,
 )
-from wirewatch.core.pergpu import GpuReading
+from wirewatch.core.collector import GpuReading
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Expect, Ok, Why
 

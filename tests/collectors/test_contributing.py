@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 from tests.support import Node
-from wirewatch.core.collector import Collector
-from wirewatch.core.component import Component
+from wirewatch.core.collector import Collector, Component
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import wirewatch
 from tests.support import Node
-from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import blind_rule
+from wirewatch.core.collector import AnyCollector, blind_rule
 from wirewatch.core.types import Health, Kind
 from wirewatch.hw.overlay import Change, load_overlay
 from wirewatch.probes.components import components

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.support import Node
 from wirewatch.collectors.gpu import THROTTLE_ACTIONS
-from wirewatch.core.bits import CLOCK_REASONS
+from wirewatch.core.nvml import CLOCK_REASONS
 from wirewatch.core.types import Health
 
 BENIGN = ("gpu_idle", "applications_clocks", "sw_power_cap", "sync_boost", "display_clocks")

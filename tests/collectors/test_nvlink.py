@@ -3,8 +3,7 @@
 import pytest
 
 from tests.support import Node
-from wirewatch.core.policy import ErrorLimit
-from wirewatch.core.types import Expect, Health
+from wirewatch.core.types import ErrorLimit, Expect, Health
 
 LINKS = 18
 KIB = 1024

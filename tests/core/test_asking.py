@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.core.scripted import ScriptedNvml
 from tests.core.strategies import ABSENT, JSON
-from wirewatch.core.asking import (
+from wirewatch.core.nvml import (
     Asked,
     Supported,
     as_float,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.core.bits import FABRIC_STATES, FABRIC_SUMMARIES, ber, fabric_troubles
+from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, ber, fabric_troubles
 
 HEALTHY = 2 | 2 << 2 | 2 << 4 | 2 << 6 | 1 << 8
 

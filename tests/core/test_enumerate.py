@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from wirewatch.core.enumerate import COUNT, count_gpus, identify
+from wirewatch.core.nvml import COUNT, count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Question
 from wirewatch.core.types import Absent, Json, Why
 

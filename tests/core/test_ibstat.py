@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wirewatch.core.ibstat import DEVICE_FIELDS, PORT_FIELDS, Ibstat, PortFacts, parse_ibstat
+from wirewatch.core.rdma import DEVICE_FIELDS, PORT_FIELDS, Ibstat, PortFacts, parse_ibstat
 
 SAMPLES = Path(__file__).parents[2].parent / "shared/samples"
 

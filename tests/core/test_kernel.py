@@ -4,16 +4,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from wirewatch.core.kernel import Record, parse_record, wanted
-from wirewatch.core.kernelevents import (
+from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
     SXID,
     UNKNOWN,
     XID,
     Event,
+    Record,
     parse_events,
+    parse_record,
     recovery_word,
+    wanted,
 )
 from wirewatch.core.types import Health
 from wirewatch.core.xids import (

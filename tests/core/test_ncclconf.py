@@ -2,8 +2,8 @@
 
 import pytest
 
-from wirewatch.core.ncclconf import GDR_LEVEL, IB_OFF, TOPOLOGY, gdr_level, parse_nccl_conf
 from wirewatch.core.pci import Path
+from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, gdr_level, parse_nccl_conf
 
 CONF = f"""\
 # written by the site's tool

@@ -8,15 +8,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from wirewatch.core.ibstat import parse_ibstat
-from wirewatch.core.kernel import Record, parse_record, wanted
-from wirewatch.core.kernelevents import parse_events, recovery_word
-from wirewatch.core.ncclconf import gdr_level, parse_nccl_conf
+from wirewatch.core.kernellog import Record, parse_events, parse_record, recovery_word, wanted
 from wirewatch.core.pci import Path, Place, acs_redirects, aer_total, generation, normal_pci, place, width
-from wirewatch.core.rdma import Rate, counter, number, physical_state, port_rate, port_state
+from wirewatch.core.rdma import Rate, counter, number, parse_ibstat, physical_state, port_rate, port_state
 from wirewatch.core.tree import count_nodes, rdma_address, read_place
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.xids import severity_of
+from wirewatch.nccl.settings import gdr_level, parse_nccl_conf
 
 Damage = Callable[[str], str]
 

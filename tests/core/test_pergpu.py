@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.core.pergpu import GpuMemory, GpuReading, fold_gpus, remembered, subject, unread
+from wirewatch.core.collector import GpuMemory, GpuReading, fold_gpus, remembered, subject, unread
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Finding, Health, Subject, Why
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wirewatch.core.products import NVLINK_PRODUCTS, nvlink_product
+from wirewatch.core.topology import NVLINK_PRODUCTS, nvlink_product
 
 
 @pytest.mark.parametrize(

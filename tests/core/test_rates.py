@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.core.rates import Streak, Window, delta, measured
+from wirewatch.core.statistics import Streak, Window, delta, measured
 from wirewatch.core.types import Absent, Why
 
 COUNTS = st.integers(0, 2**64 - 1)

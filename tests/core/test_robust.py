@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.core.robust import high_median, low_median, spread
+from wirewatch.core.statistics import high_median, low_median, spread
 
 VALUES = st.lists(st.integers(-1000, 1000), min_size=1)
 

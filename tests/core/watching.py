@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wirewatch.core.collector import Collector, NoPolicy, Options
-from wirewatch.core.component import Component, Step, after, fold
+from wirewatch.core.collector import Collector, Component, NoPolicy, Options, Step, after, fold
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import (
     Absent,

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.strategies import JSON
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.latches import LIMIT, VERSION, load, read, save
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, Word, key_of

@@ -14,7 +14,7 @@ from tests.cli.test_wrong_input import CONFIG, REPLAY, refused
 from tests.daemon.process import FAST, Daemon
 from tests.probes import recordings
 from tests.probes.recordings import Change, with_probe
-from wirewatch.core.probing.plan import OPS
+from wirewatch.core.probe import OPS
 
 PROBES = "/api/v1/probes"
 STOP = 20.0

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import Node, StillClock
-from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
-from wirewatch.core.component import Component
+from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Expect, Finding, Health, Ok, Subject
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.schedule import SLACK, Schedule

@@ -4,8 +4,7 @@ import pytest
 
 from tests.support import Node
 from tools.pages import OF_EACH_COLLECTOR, OF_THE_DAEMON
-from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.export.prometheus import Exposition
 from wirewatch.export.web.counts import Told
 from wirewatch.probes.components import components

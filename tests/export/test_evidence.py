@@ -19,12 +19,11 @@ from tests.support import EPOCH, Node
 from tests.verdict.remembering import Remembering
 from wirewatch import __version__
 from wirewatch.cli.ticket import HEADER, ticket
-from wirewatch.core.probing.document import Copy, Micro
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Copy, Micro, Probed
 from wirewatch.core.types import Absent, Kind
 from wirewatch.export.evidence import evidence
 from wirewatch.export.evidencedocuments import FINDING, FindingDocument, Number
-from wirewatch.export.evidenceprobe import NAMES, of_gpu
+from wirewatch.export.evidenceprobe import QUANTITY_NAMES, of_gpu
 from wirewatch.export.evidencerows import unit_of
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.probes.components import components
@@ -274,7 +273,7 @@ def test_a_finding_of_the_probe_has_the_newest_complete_one_s_numbers() -> None:
     assert sent.peers is not None
     assert sent.value is not None
     assert sent.value < 0.6 * sent.peers.min
-    assert {name for name, _ in NAMES} <= {one.name for one in document.numbers}
+    assert {name for name, _ in QUANTITY_NAMES} <= {one.name for one in document.numbers}
 
 
 def test_a_finding_of_the_probe_without_a_gpu_has_all_of_them() -> None:
@@ -384,7 +383,7 @@ def test_whatever_a_probe_measured_it_tells_the_same_quantities_of_each_gpu(
     document = replace(document, copies=tuple(copies), micros=tuple(micros))
     one = replace(probed(), document=document)
     told = of_gpu(one, one.gpus[place].uuid)
-    assert tuple((quantity.name, quantity.unit) for quantity in told) == NAMES
+    assert tuple((quantity.name, quantity.unit) for quantity in told) == QUANTITY_NAMES
     values = [quantity.value for quantity in told]
     for value, rates in (
         (values[0], [m.gemm_seconds for m in micros if m.gpu == place]),
@@ -400,7 +399,7 @@ def test_a_gpu_that_was_not_probed_and_a_probe_of_no_gpu_tell_why() -> None:
     nothing = replace(probed(), document=None, clocks=())
     for one, uuid in ((probed(), "GPU-none"), (gloo(), ""), (nothing, probed().gpus[0].uuid)):
         told = of_gpu(one, uuid)
-        assert tuple((quantity.name, quantity.unit) for quantity in told) == NAMES
+        assert tuple((quantity.name, quantity.unit) for quantity in told) == QUANTITY_NAMES
         assert all(isinstance(quantity.value, Absent) for quantity in told)
 
 

@@ -20,9 +20,8 @@ from wirewatch.collectors.gpudirect.judge import ACTIONS
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.collectors.xid import OTHER_ACTIONS
-from wirewatch.core.bits import fabric_troubles
-from wirewatch.core.component import BLIND_ACTION
-from wirewatch.core.rules import Rule
+from wirewatch.core.collector import BLIND_ACTION, Rule
+from wirewatch.core.nvml import fabric_troubles
 from wirewatch.core.types import Expect, Health
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
 from wirewatch.export import node

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from wirewatch.core.enumerate import count_gpus, identify
+from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question, parse_question
 from wirewatch.core.types import Absent
 from wirewatch.hw.playing import Player

@@ -10,14 +10,11 @@ from tests.hw.playing import Time, player
 from tools.demo_nics import ETHERNET, INFINIBAND, NICS, Nic
 from tools.demo_pci import GPU_BUSES, address, gpu_address
 from tools.demo_recording import build
-from wirewatch.core.asking import as_str, member
-from wirewatch.core.enumerate import identify
-from wirewatch.core.ibstat import parse_ibstat
-from wirewatch.core.kernel import parse_record, wanted
-from wirewatch.core.kernelevents import parse_events
+from wirewatch.core.kernellog import parse_events, parse_record, wanted
+from wirewatch.core.nvml import as_str, identify, member
 from wirewatch.core.pci import Path as PciPath
 from wirewatch.core.pci import Place, acs_redirects, hidden, path_between
-from wirewatch.core.rdma import WORD, physical_state, port_rate, port_state
+from wirewatch.core.rdma import WORD, parse_ibstat, physical_state, port_rate, port_state
 from wirewatch.core.tree import count_nodes, rdma_address, read_place
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import tree

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wirewatch.core.kernel import parse_record
+from wirewatch.core.kernellog import parse_record
 from wirewatch.core.ports import KernelLog
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.kmsg import KEPT, SystemKmsg

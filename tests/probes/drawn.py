@@ -9,26 +9,30 @@ from typing import Any, Literal
 
 from tests.core.probing.nodes import H200, L40S, node, sockets, switched, uuid
 from tests.support import EPOCH
+from wirewatch.busbw.expected import Expectation, choose, expect
+from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.ports import Order
-from wirewatch.core.probing.document import SCHEMA as WORKER
-from wirewatch.core.probing.document import Copy, Cost, Document, Micro, Timed
-from wirewatch.core.probing.expected import Expectation, choose, expect
-from wirewatch.core.probing.islands import Kind, groups, islands
-from wirewatch.core.probing.ncclcomm import Channels, Comm, Connection, Device
-from wirewatch.core.probing.nccllog import Account, Call, Multicast
-from wirewatch.core.probing.plan import MIB, Plan
-from wirewatch.core.probing.result import (
-    SCHEMA,
+from wirewatch.core.probe import DOCUMENT_SCHEMA as WORKER
+from wirewatch.core.probe import (
+    MIB,
+    PROBED_SCHEMA,
     Clocks,
+    Conditions,
+    Copy,
+    Cost,
+    Document,
     LinkBytes,
+    Micro,
     Moved,
     Outcome,
     Part,
+    Pcie,
+    Plan,
     Probed,
     ProbedGpu,
+    Timed,
 )
-from wirewatch.core.probing.wire import Conditions, Pcie
-from wirewatch.core.topology import SWITCH, Topology
+from wirewatch.core.topology import SWITCH, Kind, Topology, groups, islands
 from wirewatch.probes import faults
 from wirewatch.probes.faults import Breach
 from wirewatch.probes.measure import measure
@@ -148,7 +152,7 @@ def gloo(ranks: int = 4) -> Probed:
     )
     document = Document(WORKER, "gloo", {"torch": "2.11.0"}, timed)
     return Probed(
-        SCHEMA, EPOCH, "daemon", forced=False, outcome="ok", why="", plan=plan, gpus=(), conditions=(),
+        PROBED_SCHEMA, EPOCH, "daemon", forced=False, outcome="ok", why="", plan=plan, gpus=(), conditions=(),
         settings={}, seconds=4.0, held_seconds=2.0, document=document,
     )  # fmt: skip
 
@@ -181,7 +185,7 @@ def _probed(
     )
     parts = tuple(_parts(plan, timed, count, knobs))
     return Probed(
-        SCHEMA, EPOCH, "daemon", forced=False, outcome="ok", why="", plan=plan, gpus=gpus,
+        PROBED_SCHEMA, EPOCH, "daemon", forced=False, outcome="ok", why="", plan=plan, gpus=gpus,
         conditions=conditions, settings=dict(conditions[0].settings), seconds=1.4955, held_seconds=1.1824,
         document=document, account=_account(plan, conditions, timed, knobs), parts=parts,
         links=tuple(_links(parts, n, knobs) for n in range(count)),

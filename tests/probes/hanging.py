@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tests.probes.workers import PID_FILE
-from wirewatch.core.probing.plan import Plan
+from wirewatch.core.probe import Plan
 from wirewatch.worker.__main__ import ENGINES, main
 from wirewatch.worker.engine import Engine, EngineError
 

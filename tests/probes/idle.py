@@ -5,10 +5,10 @@ from typing import Any
 
 from tests.collectors.drawn import Gpus, Watched
 from tests.probes.drawn import LINKS, of_order
-from wirewatch.core.component import Component
-from wirewatch.core.links import link_speed
+from wirewatch.core.collector import Component
+from wirewatch.core.nvml import link_speed
 from wirewatch.core.ports import Gpu, Order, Question, SlurmJob
-from wirewatch.core.probing.result import Outcome, Probed
+from wirewatch.core.probe import Outcome, Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
 from wirewatch.probes.collector import probe_component
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy

@@ -13,8 +13,7 @@ from tests.collectors.drawn import Files, Gpus
 from tests.probes import workers
 from tests.support import StillClock
 from wirewatch.core.ports import Answer, Gpu, Order, Question
-from wirewatch.core.probing.plan import MIB, Plan
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import MIB, Plan, Probed
 from wirewatch.core.types import Absent, Json
 from wirewatch.probes.prober import Around, Prober
 

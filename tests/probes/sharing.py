@@ -7,9 +7,9 @@ from typing import Any, Literal
 from tests.probes.drawn import of_order
 from tests.probes.histories import stored
 from tests.probes.idle import Idle
-from wirewatch.core.component import Component
+from wirewatch.core.collector import Component
 from wirewatch.core.ports import Order
-from wirewatch.core.probing.result import Outcome, Probed
+from wirewatch.core.probe import Outcome, Probed
 from wirewatch.core.types import Absent
 from wirewatch.probes.ask import Asked, Wish, ask
 from wirewatch.probes.collector import probe_component

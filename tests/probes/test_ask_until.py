@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.probes.idle import Idle
 from wirewatch.core.ports import Order
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Health
 from wirewatch.probes.ask import Asked, Wish, ask
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy

@@ -4,7 +4,7 @@ import pytest
 
 from tests.collectors.drawn import RDMA
 from tests.probes.idle import Idle
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.export.probing import probes_of
 from wirewatch.probes.ask import Wish, ask

@@ -14,14 +14,14 @@ import pytest
 from tests.probes.idle import Idle
 from tests.probes.sharing import BOOT, Sharing
 from wirewatch.core.ports import Hardware, SlurmJob
-from wirewatch.core.probing.result import Outcome
+from wirewatch.core.probe import Outcome
 from wirewatch.core.types import Absent, Expect, Failed, Health, Why
 from wirewatch.probes.collector import when
 from wirewatch.probes.comparability import ProbeTerms
 from wirewatch.probes.history import HistoryLimits
 from wirewatch.probes.persistence import remember
 from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.told import ProbeTold, of_memory
+from wirewatch.probes.told import ProbeSummary, of_memory
 from wirewatch.probes.values import Memory, Reading
 
 SLOW: dict[str, Any] = {"speed": 0.5}
@@ -474,7 +474,7 @@ def test_what_cannot_be_marked_at_once_is_marked_later(
 def test_without_a_daemon_the_history_tells_of_the_newest_that_is_whole(node: Sharing) -> None:
     history, clock, policy, fresh = node.writing(), node.clock, node.rules_used, node.made.fresh
 
-    def newest(terms: ProbeTerms | None) -> ProbeTold:
+    def newest(terms: ProbeTerms | None) -> ProbeSummary:
         memory = remember(history, clock, policy, terms)
         until = None if memory.last_mono is None else memory.last_mono + fresh
         return of_memory(replace(memory, fresh_until=until), clock.mono())

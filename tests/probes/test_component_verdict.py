@@ -8,7 +8,7 @@ from tests.collectors.drawn import Watched
 from tests.probes.idle import Idle
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.daemon.run import Job
-from wirewatch.probes.collector import NAME, probe_component
+from wirewatch.probes.collector import PROBE_NAME, probe_component
 from wirewatch.probes.components import components
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 
@@ -73,8 +73,8 @@ def test_gloo_needs_no_gpu_and_finds_nothing_of_any() -> None:
 
 
 def test_it_is_one_of_all_components_and_raises_for_nothing() -> None:
-    assert [c.name for c in components()].count(NAME) == 1
-    node = Watched(NAME)
+    assert [c.name for c in components()].count(PROBE_NAME) == 1
+    node = Watched(PROBE_NAME)
     node.poll(2)
     assert (node.component.health, node.component.failures) == (None, 0)
     made = probe_component(ProbeOptions(), ProbePolicy(), Expect())

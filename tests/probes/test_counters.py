@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.hw.direct import DirectNvml
 from tests.probes.idle import DENIED, idle_gpus
-from wirewatch.core.links import compute_processes
+from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import ALL_LINKS, Gpu, Question
-from wirewatch.core.probing.result import Clocks, LinkBytes, Moved
+from wirewatch.core.probe import Clocks, LinkBytes, Moved
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.playing import Player
 from wirewatch.hw.recording import load_recording

@@ -13,7 +13,7 @@ from tests.hw.listening import Behaviour, Listen, drain, listening, says
 from tests.probes.drawn import of_order
 from tests.probes.idle import Idle
 from wirewatch import __version__
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.hw.clock import SystemClock
 from wirewatch.probes import crossing

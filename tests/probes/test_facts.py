@@ -8,7 +8,7 @@ from hypothesis import example, given
 
 from tests.core.strategies import JSON
 from tests.probes.idle import DENIED, Idle, idle_gpus
-from wirewatch.core.links import compute_processes
+from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.probes.facts import new_allocations, read_facts

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.probes.drawn import OFF, breaches, drawn, gloo, on_pcie, on_switch, two_islands
-from wirewatch.core.probing.result import Outcome, Probed
-from wirewatch.core.probing.wire import Conditions
+from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Health, Subject
 from wirewatch.probes.faults import Breach
 from wirewatch.probes.policy import ProbePolicy

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.probes.drawn import of_order
 from tests.probes.sharing import BOOT, Sharing
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probing.result import Outcome, Probed
+from wirewatch.core.probe import Outcome, Probed
 from wirewatch.probes.gate import Facts, Stillness
 from wirewatch.probes.history import History
 from wirewatch.probes.judge import take

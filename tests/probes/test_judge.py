@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.probes.drawn import drawn, gloo, on_pcie, on_switch, two_islands
 from tests.support import EPOCH
-from wirewatch.core.probing.result import Outcome, Probed
-from wirewatch.core.probing.wire import Conditions
+from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok
 from wirewatch.probes.collector import when
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from tests.groups import dies, living
 from tests.probes import workers
 from tests.probes.rig import PLAN, open_files
-from wirewatch.core.probing.plan import Plan
+from wirewatch.core.probe import Plan
 from wirewatch.probes.launch import StartError, Worker, environment
 
 JSON: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])

@@ -10,7 +10,7 @@ import pytest
 from tests.groups import dies
 from tests.probes.rig import PROCESSES, Rig
 from tests.probes.test_prober_start import tracer
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 
 WHY = "released until noon"
 WITHIN = 16.0

@@ -14,12 +14,12 @@ from tests.probes.drawn import (
     on_switch,
     two_islands,
 )
-from wirewatch.core.probing.expected import Expectation
-from wirewatch.core.probing.nccllog import Account, size_told
-from wirewatch.core.probing.plan import MIB
-from wirewatch.core.probing.references import Confidence
-from wirewatch.core.probing.result import Probed
+from wirewatch.busbw.expected import Expectation
+from wirewatch.busbw.references import Confidence
+from wirewatch.core.account import Account
+from wirewatch.core.probe import MIB, Probed
 from wirewatch.core.types import Absent
+from wirewatch.nccl.log import size_told
 from wirewatch.probes.measure import Measured, asymptotes, gpu_names, measure
 
 LARGE = 256 * MIB

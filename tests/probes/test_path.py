@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.probes.drawn import drawn, gloo, on_pcie, on_switch, two_islands
-from wirewatch.core.probing.nccllog import Account
-from wirewatch.core.probing.result import LinkBytes, Moved, Part, Probed
+from wirewatch.core.account import Account
+from wirewatch.core.probe import LinkBytes, Moved, Part, Probed
 from wirewatch.probes.measure import measure
 from wirewatch.probes.path import (
     QUIET,

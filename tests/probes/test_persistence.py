@@ -10,7 +10,7 @@ from tests.probes.drawn import broken, drawn, on_switch
 from tests.probes.histories import stored
 from tests.probes.idle import Idle
 from tests.support import EPOCH, StillClock
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.probes.collector import when
 from wirewatch.probes.history import History, ProbeRecord

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.probes.drawn import drawn, on_switch
-from wirewatch.core.probing.wire import Conditions
+from wirewatch.core.probe import Conditions
 from wirewatch.probes.budget import left
 from wirewatch.probes.faults import breaches
 from wirewatch.probes.measure import measure

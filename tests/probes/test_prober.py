@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from tests.groups import dies
 from tests.probes.rig import PLAN, Rig, open_files
 from tests.support import EPOCH
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 
 MALFORMED = "not a document of the worker: "
 STRANGE = "not a document of this plan: "

@@ -3,7 +3,7 @@
 import time
 
 from tests.probes.rig import NAMES, PROCESSES, TALLY, Rig
-from wirewatch.core.probing.result import Clocks, LinkBytes
+from wirewatch.core.probe import Clocks, LinkBytes
 from wirewatch.core.types import Absent, Why
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.probes.idle import Idle
-from wirewatch.core.component import Component
+from wirewatch.core.collector import Component
 from wirewatch.core.types import Expect, Health
 from wirewatch.probes.ask import Wish, ask
 from wirewatch.probes.persistence import recall
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.state import State, open_state
-from wirewatch.probes.told import told
+from wirewatch.probes.told import probe_summary
 
 OPTIONS, POLICY = ProbeOptions(), ProbePolicy()
 
@@ -43,11 +43,11 @@ def test_a_good_probe_of_before_is_recalled_with_its_age(state: State) -> None:
     node.clock.seconds += 600
     component = recalled(node, state.history)
     assert (component.findings, component.health, component.succeeding) == ((), Health.OK, True)
-    known = told(component, node.hardware.clock.mono())
+    known = probe_summary(component, node.hardware.clock.mono())
     assert known is not None
     assert (known.fresh, known.clean, round(known.age_seconds or 0)) == (True, True, 600)
     node.clock.seconds += OPTIONS.fresh
-    known = told(recalled(node, state.history), node.hardware.clock.mono())
+    known = probe_summary(recalled(node, state.history), node.hardware.clock.mono())
     assert known is not None
     assert not known.fresh
 

@@ -8,9 +8,10 @@ import pytest
 
 from tests.probes.drawn import OFF, broken, drawn, gloo, on_pcie, on_switch, two_islands
 from tests.support import EPOCH
-from wirewatch.core.probing.nccllog import Account, Wire
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.account import Account
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Sample
+from wirewatch.nccl.log import Wire
 from wirewatch.probes import samples as exposed
 from wirewatch.probes.gate import Facts, Reason, Stillness
 from wirewatch.probes.judge import take

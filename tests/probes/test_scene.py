@@ -3,12 +3,12 @@
 import pytest
 
 from tests.probes.idle import DENIED, Idle
-from wirewatch.core.links import link_speed
+from wirewatch.busbw.expected import Expectation, expect
+from wirewatch.core.nvml import link_speed
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Question
-from wirewatch.core.probing.expected import Expectation, expect
-from wirewatch.core.probing.islands import Kind
-from wirewatch.core.probing.wire import Pcie
+from wirewatch.core.probe import Pcie
+from wirewatch.core.topology import Kind
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import plan_of

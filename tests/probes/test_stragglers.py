@@ -13,7 +13,7 @@ from tests.probes.idle import Idle
 from tests.probes.test_samples import READING
 from tests.support import EPOCH, StillClock
 from wirewatch.cli.tables import probe_tables
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Finding, Health
 from wirewatch.export.probing import probe
 from wirewatch.probes.ask import Wish, ask

@@ -10,8 +10,8 @@ from tests.probes.drawn import breaches, broken, drawn, gloo, on_pcie, on_switch
 from tests.probes.idle import Idle
 from tests.support import EPOCH
 from wirewatch.cli.tables import probe_tables, table
-from wirewatch.core.component import NodeState
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.collector import NodeState
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.export import probing
 from wirewatch.export.probedocuments import PROBE, PROBES, ProbeDocument

@@ -7,33 +7,33 @@ from hypothesis import strategies as st
 
 from tests.probes.drawn import drawn, gloo, on_switch
 from tests.probes.idle import Idle
-from wirewatch.core.component import Component
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.collector import Component
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Why
 from wirewatch.probes.judge import take
 from wirewatch.probes.policy import ProbePolicy
-from wirewatch.probes.told import ProbeTold, told
+from wirewatch.probes.told import ProbeSummary, probe_summary
 from wirewatch.probes.values import Memory, complete
 
 TWO = on_switch(2)
 GOOD, SLOW, BAD = drawn(TWO), drawn(TWO, speed=0.5), drawn(TWO, outcome="failed")
 
 
-def now(node: Idle) -> ProbeTold:
-    found = told(node.component, node.clock.mono())
+def now(node: Idle) -> ProbeSummary:
+    found = probe_summary(node.component, node.clock.mono())
     assert found is not None
     return found
 
 
 def test_where_nothing_is_probed_there_is_nothing_to_tell() -> None:
-    assert told(None, 1.0) is None
-    assert told(Component("gpu", Memory()), 1.0) is None
-    assert told(Component("probe", None), 1.0) is None
+    assert probe_summary(None, 1.0) is None
+    assert probe_summary(Component("gpu", Memory()), 1.0) is None
+    assert probe_summary(Component("probe", None), 1.0) is None
 
 
 def test_before_the_first_probe_it_is_never() -> None:
-    assert told(Component("probe", Memory()), 1.0) == ProbeTold()
-    assert ProbeTold() == ProbeTold(0.0, None, fresh=False, complete=0, clean=False, watched=True)
+    assert probe_summary(Component("probe", Memory()), 1.0) == ProbeSummary()
+    assert ProbeSummary() == ProbeSummary(0.0, None, fresh=False, complete=0, clean=False, watched=True)
 
 
 def test_the_newest_complete_one_ages_and_is_fresh_for_a_while() -> None:
@@ -46,8 +46,8 @@ def test_the_newest_complete_one_ages_and_is_fresh_for_a_while() -> None:
     assert first.age_seconds is not None
     assert abs(first.age_seconds - (node.clock.mono() - ended)) < 1e-6
     # Also of a component that turns no more.
-    assert [told(node.component, ended + late).fresh for late in (7199.0, 7201.0)] == [True, False]  # type: ignore[union-attr]
-    assert told(node.component, 0.0).age_seconds == 0.0  # type: ignore[union-attr]
+    assert [probe_summary(node.component, ended + late).fresh for late in (7199.0, 7201.0)] == [True, False]  # type: ignore[union-attr]
+    assert probe_summary(node.component, 0.0).age_seconds == 0.0  # type: ignore[union-attr]
 
 
 def test_the_newest_that_is_complete_says_whether_it_is_clean() -> None:

@@ -17,7 +17,7 @@ from wirewatch.__main__ import main
 if TYPE_CHECKING:
     from wirewatch.config import Config
     from wirewatch.core.ports import Hardware, Order, Probe
-    from wirewatch.core.probing.result import Probed
+    from wirewatch.core.probe import Probed
     from wirewatch.hw.nvml.client import NvmlClient
     from wirewatch.probes.state import State
 

@@ -14,8 +14,8 @@ from typing import Self
 import pytest
 
 from tests.collectors.drawn import Watched
-from wirewatch.core.ibstat import Ibstat, PortFacts, parse_ibstat
 from wirewatch.core.ports import Output
+from wirewatch.core.rdma import Ibstat, PortFacts, parse_ibstat
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.hw.command import SystemCommand
 

@@ -12,7 +12,7 @@ from tests.daemon.test_probing import PROBES, probes
 from tests.groups import living
 from tests.hw.children import until
 from tests.worker.working import torch_python
-from wirewatch.core.probing.plan import OPS
+from wirewatch.core.probe import OPS
 
 pytestmark = pytest.mark.system
 

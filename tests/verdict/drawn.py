@@ -11,7 +11,7 @@ from wirewatch.collectors.inventory import GPU_INFO, NODE
 from wirewatch.collectors.nvlink.metrics import LINKS
 from wirewatch.collectors.pcie import WIDTH
 from wirewatch.collectors.xid import LAST, SOURCE
-from wirewatch.core.component import Component, NodeState, Step, after, blind_finding, overdue
+from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
 from wirewatch.daemon.latches import load, save
 from wirewatch.probes.components import components, rule_of

@@ -6,7 +6,7 @@ from contextlib import suppress as ignored
 from hypothesis import strategies as st
 
 from tests.verdict.drawn import COLLECTORS, GONE, HUNG, D, Drawn, F, U, collector_of
-from wirewatch.core.component import blind_finding
+from wirewatch.core.collector import blind_finding
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.ledger import Stage
 from wirewatch.verdict.orders import OrderError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wirewatch.core.component import Component, NodeState
+from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.verdict.node import judge_node
 

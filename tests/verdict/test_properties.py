@@ -27,7 +27,7 @@ from tests.verdict.histories import (
     play,
     played,
 )
-from wirewatch.core.component import Component, NodeState, Step, after, blind_finding, overdue
+from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
 from wirewatch.core.types import Failed, Finding, Health, Subject
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Key, Ledger, Stage, key_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.verdict.drawn import HUNG, D, Drawn, F, U
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.ledger import Ledger, Stage
 from wirewatch.verdict.node import LATCHED, LIVE, PROBATION

@@ -27,7 +27,7 @@ from proof.simulation.simulate import HORIZON, LIFE, POLICY, Alarms, faults, rep
 from proof.simulation.tail import begun, bound, counted, false_alarms
 from tests.verdict.straggling import gpu
 from tools.pages import DOCS
-from wirewatch.core.robust import spread
+from wirewatch.core.statistics import spread
 from wirewatch.verdict.straggler.signals import Resource, Unit
 
 REAL = healthy()

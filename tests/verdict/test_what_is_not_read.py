@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.verdict.drawn import COLLECTORS, GONE, HUNG, D, Drawn, F, U
-from wirewatch.core.component import blind_finding
+from wirewatch.core.collector import blind_finding
 from wirewatch.core.types import Absent, Health, Subject, Why
 from wirewatch.verdict.ledger import Stage
 

@@ -12,8 +12,7 @@ from unittest import mock
 
 import torch
 
-from wirewatch.core.probing.document import encode_document
-from wirewatch.core.probing.plan import decode_plan
+from wirewatch.core.probe import decode_plan, encode_document
 from wirewatch.worker import kernels, torch_engine, torch_gpu
 from wirewatch.worker.engine import EngineError
 from wirewatch.worker.run import Run

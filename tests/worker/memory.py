@@ -6,8 +6,7 @@ Its plan's `log` may tell at which step it fails: `step` or `step:kind`.
 import sys
 from collections.abc import Mapping, Sequence
 
-from wirewatch.core.probing.document import Copy, ErrorKind, Micro, Timed
-from wirewatch.core.probing.plan import Plan, rounds
+from wirewatch.core.probe import Copy, ErrorKind, Micro, Plan, Timed, rounds
 from wirewatch.worker.__main__ import ENGINES, main
 from wirewatch.worker.engine import EngineError
 

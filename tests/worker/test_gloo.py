@@ -9,8 +9,7 @@ import pytest
 
 from tests.groups import dies as gone
 from tests.worker.working import Working, torch_python
-from wirewatch.core.probing.document import Document
-from wirewatch.core.probing.plan import KIB, MIB, OPS, Plan
+from wirewatch.core.probe import KIB, MIB, OPS, Document, Plan
 
 pytestmark = pytest.mark.system
 

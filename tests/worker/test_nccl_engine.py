@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from wirewatch.core.probing.document import Timed
-from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Plan
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Plan, Timed
 from wirewatch.worker.__main__ import ENGINES
 
 PLAN = Plan("nccl", ("a", "b", "c", "d"), ((0, 1, 2, 3),), latency_sizes=(8,), bandwidth=((64, 3),), warmup=2)

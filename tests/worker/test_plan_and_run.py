@@ -17,8 +17,16 @@ from hypothesis import strategies as st
 from tests.groups import dies as gone
 from tests.worker.memory import MemoryEngine
 from tests.worker.working import MEMORY, ROOT, Working, document_of
-from wirewatch.core.probing.document import Document, ErrorKind, encode_document
-from wirewatch.core.probing.plan import OPS, Plan, decode_plan, encode_plan, rounds
+from wirewatch.core.probe import (
+    OPS,
+    Document,
+    ErrorKind,
+    Plan,
+    decode_plan,
+    encode_document,
+    encode_plan,
+    rounds,
+)
 from wirewatch.worker import __main__ as worker_main
 from wirewatch.worker.engine import EngineError
 from wirewatch.worker.run import Run

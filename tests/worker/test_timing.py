@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from wirewatch.core.probing.plan import Plan, rounds
+from wirewatch.core.probe import Plan, rounds
 from wirewatch.worker.timing import Queue, copy_all, in_queue, micro, slowest
 
 

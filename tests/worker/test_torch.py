@@ -10,8 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.worker.working import ROOT, Working, document_of, torch_python
-from wirewatch.core.probing.document import Document
-from wirewatch.core.probing.plan import OPS, Plan, encode_plan
+from wirewatch.core.probe import OPS, Document, Plan, encode_plan
 from wirewatch.worker import kernels
 
 pytestmark = pytest.mark.system

@@ -14,8 +14,7 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from tests.groups import living
-from wirewatch.core.probing.document import Document
-from wirewatch.core.probing.plan import Plan, encode_plan
+from wirewatch.core.probe import Document, Plan, encode_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = (sys.executable, "-m", "wirewatch.worker")

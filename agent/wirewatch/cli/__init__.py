@@ -7,7 +7,7 @@ import click
 
 from wirewatch import __version__
 from wirewatch.cli.lazy import LazyGroup
-from wirewatch.core.errors import Unusable
+from wirewatch.core.types import Unusable
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
 COMMANDS = {

@@ -9,7 +9,7 @@ import click
 
 from wirewatch.cli.owners import owner as an_owner
 from wirewatch.cli.shown import shown
-from wirewatch.core.probing.plan import ENGINES, OPS
+from wirewatch.core.probe import ENGINES, OPS
 
 if TYPE_CHECKING:
     from wirewatch.probes.ask import Asked, Wish

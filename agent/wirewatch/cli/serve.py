@@ -148,7 +148,8 @@ def _drifting(
 ) -> "tuple[Topologies, Sequence[AnyCollector]]":
     """The topology against its baseline, which the state folder keeps where there is one."""
     from wirewatch.cli.topologies import given_graph
-    from wirewatch.daemon.baselines import Desk, Loaded, foreign, load
+    from wirewatch.daemon.baselinefile import Loaded, load
+    from wirewatch.daemon.baselines import Desk, foreign
     from wirewatch.daemon.drift import Topologies
     from wirewatch.verdict.drift.component import Around, drift_component
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from wirewatch.core.probing.expected import human
+from wirewatch.busbw.expected import human
 from wirewatch.export.probedocuments import GpuResult, PeerCopy, ProbeDocument, Result, Straggler
 
 GB = 1e9

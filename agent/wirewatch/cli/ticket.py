@@ -85,7 +85,7 @@ def _index(finding: Mapping[str, Any]) -> str:
 def _told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     finding = document["finding"]
     ready = "the next job may start" if document["job_ready"] else "no job may start"
-    yield "told at", time(document["at"])
+    yield "told at", utc(document["at"])
     yield "rule", finding["rule"]
     yield "health", finding["health"].upper()
     yield "health of the node", f"{document['health'].upper()}, {ready}"
@@ -93,15 +93,15 @@ def _told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "measured now", (document["measured"] or "not found now").upper()
     yield "evidence", finding["evidence"]
     yield "action", finding["action"]
-    yield "since", time(finding["since"])
+    yield "since", utc(finding["since"])
     yield "last seen", _seen(document)
     yield "came", "once" if finding["times"] == 1 else f"{finding['times']} times"
     for word, end in (
         ("acknowledged", ""),
-        ("suppressed", f" until {time(finding['suppressed_until'])}" if finding["suppressed"] else ""),
+        ("suppressed", f" until {utc(finding['suppressed_until'])}" if finding["suppressed"] else ""),
     ):
         said = finding[word]
-        yield word, f"by {said['by']} at {time(said['at'])}{end}: {said['why']}" if said else "no"
+        yield word, f"by {said['by']} at {utc(said['at'])}{end}: {said['why']}" if said else "no"
 
 
 def _seen(document: Mapping[str, Any]) -> str:
@@ -109,10 +109,10 @@ def _seen(document: Mapping[str, Any]) -> str:
     if seen is None:
         return "not known: not since the agent started"
     over = document["measured"] is None and not document["finding"]["last"]
-    return f"{time(seen)} at the latest" if over else time(seen)
+    return f"{utc(seen)} at the latest" if over else utc(seen)
 
 
-def time(at: float) -> str:
+def utc(at: float) -> str:
     """Unix seconds as UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else "never"
 
@@ -136,7 +136,7 @@ def _numbers(document: Mapping[str, Any]) -> Iterator[str]:
     if not document["numbers"]:
         yield from _entry("numbers", f"not known: {document['numbers_unknown']}")
         return
-    at = "" if document["numbers_at"] is None else f" at {time(document['numbers_at'])}"
+    at = "" if document["numbers_at"] is None else f" at {utc(document['numbers_at'])}"
     yield f"numbers of the collector `{by}`{at}:"
     told = document["numbers"]
     compared = [one for one in told if one["peers"] is not None and not _nothing(one)]
@@ -188,7 +188,7 @@ def _row(one: Mapping[str, Any]) -> Sequence[str]:
 def amount(value: float, unit: str) -> str:
     """A number with its unit, for people."""
     if unit == TIME:
-        return time(value)
+        return utc(value)
     if unit == "seconds":
         return f"{value / MILLI:.3f} ms" if 0 < value < SMALL else f"{value:.1f} s"
     scaled = {"bytes per second": (GB, "GB/s"), "bytes": (GB, "GB"), "hertz": (MHZ, "MHz")}

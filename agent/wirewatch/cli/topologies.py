@@ -7,10 +7,9 @@ import click
 
 from wirewatch.cli.checking.daemon import place
 from wirewatch.collectors.topology import read_topology
-from wirewatch.core.errors import Unusable
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Unusable
 from wirewatch.export.documents import TOPOLOGY
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.recording import BUNDLED

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from wirewatch.core.collector import Collector, NoPolicy, Options
+from wirewatch.core.collector import UNKNOWN, Collector, NoPolicy, Options, Rule
 from wirewatch.core.ports import Hardware, NvmlCost, ProcessUse
-from wirewatch.core.rules import UNKNOWN, Rule
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
 
 CPU = Metric("agent_cpu_seconds_total", Kind.COUNTER, ("process",), "CPU time of the agent's processes.")

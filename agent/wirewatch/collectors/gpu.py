@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from wirewatch.core import xids
-from wirewatch.core.asking import Asked, Supported, as_int, as_ints, ask_gpu, member
-from wirewatch.core.bits import CLOCK_REASONS, RECOVERY_ACTIONS
-from wirewatch.core.collector import Collector, Options
-from wirewatch.core.pergpu import (
+from wirewatch.core.collector import (
+    CONFIRMED,
+    DEGRADED,
+    Collector,
     GpuMemory,
     GpuReading,
     Memories,
+    Options,
+    Rule,
     filled,
     fold_gpus,
     is_lost,
@@ -21,9 +23,18 @@ from wirewatch.core.pergpu import (
     subject,
     unread,
 )
+from wirewatch.core.nvml import (
+    CLOCK_REASONS,
+    RECOVERY_ACTIONS,
+    Asked,
+    Supported,
+    as_int,
+    as_ints,
+    ask_gpu,
+    member,
+)
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.rates import Streak, Window
-from wirewatch.core.rules import CONFIRMED, DEGRADED, Rule
+from wirewatch.core.statistics import Streak, Window
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
 
 GPU = ("gpu", "uuid")

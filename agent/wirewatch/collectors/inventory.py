@@ -4,21 +4,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wirewatch.core.asking import Asked, Supported, as_int, as_str, ask_gpu
-from wirewatch.core.collector import Collector, Options
-from wirewatch.core.pergpu import (
+from wirewatch.core.collector import (
+    FAILED,
+    Collector,
     GpuMemory,
     GpuReading,
     Memories,
+    Options,
+    Rule,
     fold_gpus,
     is_lost,
     read_gpus,
     remembered,
     subject,
 )
+from wirewatch.core.nvml import Asked, Supported, as_int, as_str, ask_gpu
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.rates import Streak
-from wirewatch.core.rules import FAILED, Rule
+from wirewatch.core.statistics import Streak
 from wirewatch.core.types import (
     Absent,
     Expect,

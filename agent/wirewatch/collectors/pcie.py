@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import ClassVar
 
-from wirewatch.core.asking import Supported, as_int, ask_gpu, member
-from wirewatch.core.collector import Collector, Options
-from wirewatch.core.pci import aer_total
-from wirewatch.core.pergpu import (
+from wirewatch.core.collector import (
+    CONFIRMED,
+    DEGRADED,
+    Collector,
     GpuMemory,
     GpuReading,
     Memories,
+    Options,
+    Rule,
     filled,
     fold_gpus,
     is_lost,
@@ -24,9 +26,10 @@ from wirewatch.core.pergpu import (
     subject,
     unread,
 )
+from wirewatch.core.nvml import Supported, as_int, ask_gpu, member
+from wirewatch.core.pci import aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
-from wirewatch.core.rates import Streak, Window
-from wirewatch.core.rules import CONFIRMED, DEGRADED, Rule
+from wirewatch.core.statistics import Streak, Window
 from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
 

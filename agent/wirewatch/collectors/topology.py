@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from wirewatch.core.asking import Supported, as_int, as_str, ask_gpu, member
-from wirewatch.core.collector import Collector, NoPolicy, Options
-from wirewatch.core.links import UP, count_links, old_state, state
+from wirewatch.core.collector import Collector, NoPolicy, Options, is_unsupported
+from wirewatch.core.nvml import UP, Supported, as_int, as_str, ask_gpu, count_links, member, old_state, state
 from wirewatch.core.pci import Place, normal_pci, path_between
-from wirewatch.core.pergpu import is_unsupported
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
 from wirewatch.core.topology import (
     SWITCH,

@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple, TypeVar
 
 from wirewatch.core import xids
-from wirewatch.core.asking import as_float, as_int, as_str, member
-from wirewatch.core.collector import Collector, Options
-from wirewatch.core.kernel import parse_record
-from wirewatch.core.kernelevents import (
+from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Collector, Options, Rule, subject
+from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
     SXID,
@@ -20,11 +18,11 @@ from wirewatch.core.kernelevents import (
     XID,
     Event,
     parse_events,
+    parse_record,
     recovery_word,
 )
-from wirewatch.core.pergpu import subject
+from wirewatch.core.nvml import as_float, as_int, as_str, member
 from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
-from wirewatch.core.rules import CONFIRMED, DEGRADED, FAILED, Rule
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Kind, Metric, Ok, Sample, Subject, Why
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, Xid
 

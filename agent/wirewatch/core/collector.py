@@ -1,18 +1,28 @@
 """What a collector is: a value with functions, read by the daemon, tests and docs alike."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from wirewatch.core.ports import Hardware
-from wirewatch.core.rules import Rule
-from wirewatch.core.types import Absent, Expect, Finding, Metric, Ok, Sample
+from wirewatch.core.ports import Gpu, Hardware, Nvml
+from wirewatch.core.types import (
+    Absent,
+    Expect,
+    Failed,
+    Finding,
+    Health,
+    Metric,
+    Ok,
+    Sample,
+    Subject,
+    Why,
+    worst,
+)
 
 R = TypeVar("R")
 M = TypeVar("M")
 O = TypeVar("O", bound="Options")  # noqa: E741
 P = TypeVar("P")
-
 APART = 3.0
 """Seconds between a run of a collector and those of the ones that it must be `apart` from.
 
@@ -36,6 +46,159 @@ class NoPolicy:
     """For collectors that judge nothing, or nothing that a threshold decides."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+
+F = TypeVar("F")
+BLIND_ACTION: Mapping[Why, str] = {
+    Why.MISSING: "install or load what is missing; until then this node cannot be judged",
+    Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
+    Why.DENIED: "give the agent the permission named here",
+    Why.LOST: "drain the node and reset the part, or reboot; look for XID 79 in the kernel log",
+    Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if it stays",
+    Why.MALFORMED: "report this with a `wirewatch record`; the answer was not understood",
+    Why.RELEASED: "none: the GPUs are watched again when the release ends",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one run of a collector yielded; `duration` and `cpu` in seconds, `cpu` of this process alone."""
+
+    outcome: Ok[Any] | Failed
+    duration: float
+    memory: Any
+    findings: tuple[Finding, ...]
+    samples: tuple[Sample, ...]
+    applicable: bool | None
+    cpu: float = 0.0
+    facts: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """State of one collector; `applicable` None means "never yet known".
+
+    `memory` is for the collector's next run alone; what others may know of it are `facts`, `samples` and
+    `findings`. Facts are held while the collector cannot read; None until it has read once.
+    """
+
+    name: str
+    memory: Any
+    outcome: Ok[Any] | Failed | None = None
+    overdue_since: float | None = None
+    findings: tuple[Finding, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    applicable: bool | None = None
+    failures: int = 0
+    duration: float = 0.0
+    cpu: float = 0.0
+    last_success: float = 0.0
+    facts: object = None
+
+    @property
+    def succeeding(self) -> bool:
+        return isinstance(self.outcome, Ok) and self.overdue_since is None
+
+    @property
+    def health(self) -> Health | None:
+        """None when there is nothing to watch and nothing wrong: it takes no part."""
+        if self.findings:
+            return worst(self.findings)
+        if self.outcome is None:
+            return Health.UNKNOWN
+        return Health.OK if self.applicable else None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """Everything that exporters may read; replaced by one assignment, never changed."""
+
+    components: Mapping[str, Component] = field(default_factory=dict)
+
+    def facts(self, kind: type[F]) -> F | None:
+        """The facts of this type, from whichever collector offers them; None while there are none."""
+        return next((one.facts for one in self.components.values() if isinstance(one.facts, kind)), None)
+
+    def with_component(self, component: Component) -> "NodeState":
+        return NodeState({**self.components, component.name: component})
+
+
+T = TypeVar("T")
+V = TypeVar("V", bound="DataclassInstance")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading(Generic[T]):
+    """What was read of one GPU, or why nothing was."""
+
+    gpu: Gpu
+    value: T | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory(Generic[M]):
+    """What is remembered of one GPU: the collector's own memory and what was wrong last."""
+
+    gpu: Gpu
+    memory: M
+    findings: tuple[Finding, ...] = ()
+
+
+Memories = Mapping[str, GpuMemory[M]]
+JudgeOne = Callable[[M, Gpu, T], tuple[M, tuple[Finding, ...]]]
+_NAMED = 3
+REST = "Finding"
+"""The alert that reports every rule that has none of its own."""
+BLIND = "NodeUnknown"
+"""The alert for what is not known, which has no severity of its own."""
+UNKNOWN = (Health.UNKNOWN,)
+DEGRADED = (Health.DEGRADED,)
+CONFIRMED = (Health.DEGRADED, Health.FAILED)
+"""DEGRADED at the first look, or where it is mild; FAILED once it is confirmed, or where it is not."""
+FAILED = (Health.FAILED,)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of finding that a collector makes.
+
+    `name` is `family.fault`, or a glob where the fault is known only at run time (`sxid.*`). `healths`: those
+    that its findings can have, the worst last. `alert` is the name, without the prefix `Wirewatch`, of the
+    alert that reports it and of its page in docs/runbooks; the default is made of the rule's own name.
+
+    `means`, `look` and `do` are its entry in docs/runbook.md, and the page of an alert that it has alone;
+    `do` is also what its findings advise. A rule without `means` has an entry that is written by hand.
+    `rehearse` says how to see it where no bundled overlay makes it. `hold` is for how long a FAILED finding
+    lasts before it is a page, in Prometheus' form; a DEGRADED one waits a quarter of an hour.
+    """
+
+    name: str
+    healths: tuple[Health, ...]
+    alert: str = ""
+    means: str = ""
+    look: str = ""
+    do: str = ""
+    rehearse: str = ""
+    hold: str = "2m"
+
+    @property
+    def worst(self) -> Health:
+        return max(self.healths)
+
+    @property
+    def reported(self) -> str:
+        """The full name of the alert that reports it."""
+        if self.alert:
+            return f"Wirewatch{self.alert}"
+        if self.worst is Health.UNKNOWN:
+            return f"Wirewatch{BLIND}"
+        return "Wirewatch" + "".join(word.capitalize() for word in self.name.replace(".", "_").split("_"))
+
+    def finding(
+        self, subject: Subject, evidence: str, health: Health | None = None, action: str = ""
+    ) -> Finding:
+        """A finding of this rule, by default as bad as it can be and with the rule's own advice."""
+        return Finding(self.name, health or self.worst, subject, evidence, action or self.do)
 
 
 @dataclass(frozen=True)
@@ -75,3 +238,175 @@ class Collector(Generic[R, M, O, P]):
 
 
 AnyCollector = Collector[Any, Any, Any, Any]
+
+
+def fold(
+    collector: AnyCollector, memory: object, outcome: Ok[Any] | Failed, duration: float, expect: Expect
+) -> Step:
+    """What this outcome means: pure, so that histories are tests."""
+    if isinstance(outcome, Failed):
+        return Step(outcome, duration, memory, (), (), None)
+    new, findings = collector.judge(memory, outcome, collector.policy, expect)
+    return Step(
+        outcome,
+        duration,
+        new,
+        findings,
+        tuple(collector.samples(outcome.value, new)),
+        collector.applicable(outcome.value) or bool(findings),
+        facts=None if collector.facts is None else collector.facts(outcome.value, new),
+    )
+
+
+def after(component: Component, step: Step) -> Component:
+    """The component once a run has ended."""
+    if isinstance(step.outcome, Failed):
+        blind = _blind(component.name, step.outcome.absent)
+        return replace(
+            component,
+            outcome=step.outcome,
+            overdue_since=None,
+            samples=(),
+            findings=_since(component.findings, (*_held(component), blind), step.outcome.at),
+            failures=component.failures + (component.overdue_since is None),
+            duration=step.duration,
+            cpu=component.cpu + step.cpu,
+        )
+    return replace(
+        component,
+        memory=step.memory,
+        outcome=step.outcome,
+        overdue_since=None,
+        samples=step.samples,
+        findings=_since(component.findings, step.findings, step.outcome.at),
+        applicable=step.applicable,
+        duration=step.duration,
+        cpu=component.cpu + step.cpu,
+        last_success=step.outcome.at,
+        facts=step.facts,
+    )
+
+
+def overdue(component: Component, at: float, deadline: float) -> Component:
+    """The component while a run is out for longer than its deadline (seconds)."""
+    absent = Absent(Why.TIMEOUT, f"no result after {deadline:g} s; still waiting")
+    return replace(
+        component,
+        overdue_since=at,
+        samples=(),
+        findings=_since(component.findings, (*_held(component), _blind(component.name, absent)), at),
+        failures=component.failures + 1,
+    )
+
+
+def blind_rule(collector: str) -> str:
+    """The rule of the finding that says "this collector, or a part it watches, cannot be read"."""
+    return f"{collector}.blind"
+
+
+def blind_finding(collector: str, subject: Subject, absent: Absent) -> Finding:
+    return Finding(blind_rule(collector), Health.UNKNOWN, subject, str(absent), BLIND_ACTION[absent.why])
+
+
+def subject(gpu: Gpu, link: int | None = None) -> Subject:
+    return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link="" if link is None else str(link))
+
+
+def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
+    known = memories.get(gpu.key)
+    return start if known is None else known.memory
+
+
+def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[T], ...] | Absent:
+    """Read every GPU on its own; one that could not even be identified is not asked further."""
+    gpus = nvml.gpus()
+    if isinstance(gpus, Absent):
+        return gpus
+    return tuple(GpuReading(gpu, gpu.absent or one(gpu)) for gpu in gpus)
+
+
+def fold_gpus(
+    collector: str,
+    memories: Memories[M],
+    readings: Sequence[GpuReading[T]],
+    start: M,
+    judge_one: JudgeOne[M, T],
+) -> tuple[dict[str, GpuMemory[M]], tuple[Finding, ...]]:
+    """Judge every GPU on its own.
+
+    A GPU that could not be read keeps what was wrong with it and is blind besides; so does one that was
+    known and is not enumerated any more.
+    """
+    new: dict[str, GpuMemory[M]] = {}
+    blind: list[Finding] = []
+    for reading in readings:
+        known = memories.get(reading.gpu.key) or GpuMemory(reading.gpu, start)
+        if isinstance(reading.value, Absent):
+            new[reading.gpu.key] = replace(known, gpu=reading.gpu)
+            blind.append(blind_finding(collector, subject(reading.gpu), reading.value))
+            continue
+        memory, findings = judge_one(known.memory, reading.gpu, reading.value)
+        new[reading.gpu.key] = GpuMemory(reading.gpu, memory, findings)
+    named = {m.gpu.index for m in new.values() if m.gpu.uuid}
+    for key, known in memories.items():
+        # One that never told its name has not gone when another at its place does: it is that one.
+        if key not in new and (known.gpu.uuid or known.gpu.index not in named):
+            new[key] = known
+            gone = Absent(Why.LOST, "was here before, is not enumerated any more")
+            blind.append(blind_finding(collector, subject(known.gpu), gone))
+    return new, (*(f for m in new.values() for f in m.findings), *blind)
+
+
+def filled(now: V, last: V | None, *names: str) -> V:
+    """A reading for judging: what could not be read this time is as it was last; not supported stays so.
+
+    A lost reading repairs nothing. Samples are never made of this.
+    """
+    if last is None:
+        return now
+    lost = {n: getattr(last, n) for n in names if is_lost(getattr(now, n))}
+    return replace(now, **lost) if lost else now
+
+
+def is_lost(value: object) -> bool:
+    """Whether a value should be there and could not be read."""
+    return isinstance(value, Absent) and value.why is not Why.UNSUPPORTED
+
+
+def is_unsupported(value: object) -> bool:
+    """Whether a device does not offer a value at all, which is no loss."""
+    return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
+
+
+def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Finding, ...]:
+    """One blind finding for all values of a readable GPU that should be there and are not.
+
+    What a device does not support is no news and makes no finding.
+    """
+    bad = {n: v for n, v in values.items() if isinstance(v, Absent) and is_lost(v)}
+    if not bad:
+        return ()
+    worst_of = next(iter(bad.values()))
+    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    names = ", ".join(list(bad)[:_NAMED]) + more
+    return (blind_finding(collector, subject(gpu), replace(worst_of, detail=f"{names}: {worst_of.detail}")),)
+
+
+def _blind(collector: str, absent: Absent) -> Finding:
+    return blind_finding(collector, Subject(), absent)
+
+
+def _held(component: Component) -> tuple[Finding, ...]:
+    """Going blind repairs nothing: what was wrong stays wrong."""
+    return tuple(
+        f for f in component.findings if (f.rule, f.subject) != (blind_rule(component.name), Subject())
+    )
+
+
+def _since(before: tuple[Finding, ...], now: tuple[Finding, ...], at: float) -> tuple[Finding, ...]:
+    started = {f.key: f.since for f in before}
+    return tuple(replace(f, since=started.get(f.key, f.since or at)) for f in now)
+
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from wirewatch.core.asking import as_int
+from wirewatch.core.nvml import as_int
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.podlife import PodLife
 from wirewatch.core.ports import Gpu, Nvml, Pod, Question, SlurmJob

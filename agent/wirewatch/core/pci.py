@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from wirewatch.core.types import Absent, Why
-from wirewatch.core.whole import whole
+from wirewatch.core.types import Absent, Why, whole
 
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _HEX = re.compile(r"[0-9a-f]{4,8}")

@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from wirewatch.core.probing.plan import Plan
-from wirewatch.core.probing.result import Probed
-from wirewatch.core.probing.wire import Conditions
+from wirewatch.core.probe import Conditions, Plan, Probed
 from wirewatch.core.types import Absent, Json
 
 ALL_LINKS = 0xFFFFFFFF

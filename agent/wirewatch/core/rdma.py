@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from wirewatch.core.types import Absent, Why
-from wirewatch.core.whole import whole
+from wirewatch.core.types import Absent, Why, whole
 
 STATES: Mapping[int, str] = {
     0: "nop",
@@ -28,7 +27,6 @@ PHYSICAL: Mapping[int, str] = {
 ACTIVE = frozenset({"active", "active_defer"})
 WORD = 4
 """Bytes that one unit of the data counters stands for."""
-
 _NUMBERED = re.compile(r"(\d{1,4}): ?(.*)", re.ASCII)
 _RATE = re.compile(r"(\d{1,7}(?:\.\d{1,3})?) Gb/sec \((\d{1,3})X(?: (\w+))?\)", re.ASCII)
 _NUMBER = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{1,20}", re.ASCII)
@@ -50,17 +48,82 @@ class Rate:
         return f"{gigabits(self.bytes_per_second)} ({self.lanes}X{name})"
 
 
+_CA = re.compile(r"(?:CA|Switch|Router|iWARP RNIC|\?\?\?):? '([^']+)'")
+_HEADER = re.compile(r"\S[^:]*:? '[^']+'")
+_PORT = re.compile(r"Port (\d{1,4}):", re.ASCII)
+_FIELD = re.compile(r"([A-Za-z][A-Za-z ]*): ?(.*)")
+_IBSTAT_RATE = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)(?: \(FDR10\))?", re.ASCII)
+DEVICE_FIELDS = frozenset(
+    {
+        "CA type",
+        "Switch type",
+        "Router type",
+        "iWARP RNIC type",
+        "Number of ports",
+        "Firmware version",
+        "Hardware version",
+        "Node GUID",
+        "System image GUID",
+    }
+)
+PORT_FIELDS = frozenset(
+    {
+        "State",
+        "Physical state",
+        "Rate",
+        "Effective speed",
+        "Base lid",
+        "LMC",
+        "SM lid",
+        "Capability mask",
+        "Port GUID",
+        "Link layer",
+    }
+)
+IBSTAT_STATES: Mapping[str, str] = {
+    "Down": "down",
+    "Initializing": "init",
+    "Armed": "armed",
+    "Active": "active",
+}
+IBSTAT_PHYSICAL: Mapping[str, str] = {
+    "No state change": "",
+    "Sleep": "sleep",
+    "Polling": "polling",
+    "Disabled": "disabled",
+    "PortConfigurationTraining": "training",
+    "LinkUp": "link_up",
+    "LinkErrorRecovery": "recovery",
+    "PhyTest": "phy_test",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PortFacts:
+    """One port as printed; names as sysfs has them, empty or None where the line was missing or not clear.
+
+    `rate` in bytes per second; ibstat rounds to whole Gb/s but for 2.5.
+    """
+
+    state: str = ""
+    physical: str = ""
+    rate: float | None = None
+    link_layer: str = ""
+    lid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ibstat:
+    """All ports by device and port, and every line that was not understood."""
+
+    devices: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    ports: Mapping[tuple[str, str], PortFacts] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+
 def gigabits(bytes_per_second: float) -> str:
     """For people: `400 Gb/s`."""
     return f"{bytes_per_second * 8e-9:g} Gb/s"
-
-
-def _named(text: str | Absent, names: Mapping[int, str], what: str) -> str | Absent:
-    if isinstance(text, Absent):
-        return text
-    match = _NUMBERED.fullmatch(text)
-    name = names.get(int(match[1])) if match else None
-    return name or Absent(Why.MALFORMED, f"not a {what}: {text[:40]!r}")
 
 
 def port_state(text: str | Absent) -> str | Absent:
@@ -101,3 +164,65 @@ def number(text: str | Absent) -> int | Absent:
     if not _NUMBER.fullmatch(text):
         return Absent(Why.MALFORMED, f"not a number: {text[:40]!r}")
     return int(text, 16) if text.startswith("0x") else int(text)
+
+
+def parse_ibstat(text: str) -> Ibstat:
+    """Everything in an output, whole or cut short."""
+    devices: dict[str, dict[str, str]] = {}
+    ports: dict[tuple[str, str], PortFacts] = {}
+    unknown: list[str] = []
+    device, port = "", ""
+    for line in text.splitlines():
+        words = line.strip()
+        if not words:
+            continue
+        if match := _CA.fullmatch(words):
+            device, port = match[1], ""
+            devices.setdefault(device, {})
+        elif _HEADER.fullmatch(line):
+            # Whatever it heads, what follows is not the last device's.
+            device, port = "", ""
+            unknown.append(line)
+        elif device and (match := _PORT.fullmatch(words)):
+            port = match[1]
+            ports.setdefault((device, port), PortFacts())
+        elif not (device and (match := _FIELD.fullmatch(words))):
+            unknown.append(line)
+        elif port and match[1] in PORT_FIELDS:
+            facts = _told(ports[device, port], match[1], match[2].strip())
+            if facts is None:
+                unknown.append(line)
+            else:
+                ports[device, port] = facts
+        elif match[1] in DEVICE_FIELDS:
+            devices[device][match[1]] = match[2].strip()
+        else:
+            unknown.append(line)
+    return Ibstat(devices, ports, tuple(unknown))
+
+
+def _named(text: str | Absent, names: Mapping[int, str], what: str) -> str | Absent:
+    if isinstance(text, Absent):
+        return text
+    match = _NUMBERED.fullmatch(text)
+    name = names.get(int(match[1])) if match else None
+    return name or Absent(Why.MALFORMED, f"not a {what}: {text[:40]!r}")
+
+
+def _told(facts: PortFacts, name: str, value: str) -> PortFacts | None:
+    """The facts with one more; None when the value is not one of those that ibstat prints."""
+    match name:
+        case "State":
+            return replace(facts, state=IBSTAT_STATES[value]) if value in IBSTAT_STATES else None
+        case "Physical state":
+            return replace(facts, physical=IBSTAT_PHYSICAL[value]) if value in IBSTAT_PHYSICAL else None
+        case "Rate":
+            rate = _IBSTAT_RATE.fullmatch(value)
+            return replace(facts, rate=float(rate[1]) * 1e9 / 8) if rate else None
+        case "Link layer":
+            layer = {"IB": "InfiniBand"}.get(value, value)
+            return replace(facts, link_layer=layer) if value else None
+        case "Base lid":
+            lid = whole(value)
+            return None if lid is None else replace(facts, lid=lid)
+    return facts

@@ -3,7 +3,15 @@
 Parts are named by what does not change when they are numbered anew: GPUs by UUID, NICs by GUID and port.
 """
 
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from itertools import combinations
+
+from wirewatch.core.pci import Path, Place, path_between
+from wirewatch.core.types import Absent, Why
 
 SWITCH, UNKNOWN_PEER = "switch", "unknown"
 
@@ -78,3 +86,230 @@ class Topology:
         """PCI bridges above GPUs and NICs."""
         places = [*(gpu.place for gpu in self.gpus), *(nic.place for nic in self.nics)]
         return frozenset(bridge for place in places for bridge in place.bridges)
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkProduct:
+    """`counts`: how many links a healthy card may show active; several where bridges decide."""
+
+    pattern: str
+    counts: tuple[int, ...]
+    link_rate: float
+    source: str
+
+
+NVLINK_PRODUCTS: tuple[NvlinkProduct, ...] = (
+    NvlinkProduct(r"H100 (PCIe|NVL)|H200 NVL", (0, 4, 8, 12, 18), 26.562e9, "12 of 18 with three bridges"),
+    NvlinkProduct(r"H800( SXM\d?)?$", (8,), 26.562e9, "nvidia-smi nvlink -s of an H800 SXM"),
+    NvlinkProduct(r"GH200", (0, 18), 26.562e9, "18 with NVLink switches, none alone"),
+    NvlinkProduct(r"H100|H200|H20\b", (18,), 26.562e9, "nvidia-smi nvlink -s; measured on H200"),
+    NvlinkProduct(r"A800.*SXM", (8,), 25e9, "400 GB/s both ways over 25 GB/s links"),
+    NvlinkProduct(r"A100.*SXM", (12,), 25e9, "nvidia-smi nvlink -s of an A100 SXM"),
+    NvlinkProduct(r"A100.*PCI|A800.*PCI|\bA40\b|\bA30\b|RTX A6000\b", (0, 4, 8, 12), 25e9, "bridges decide"),
+    NvlinkProduct(r"B300|GB300", (18,), 53.125e9, "nvidia-smi nvlink -s of a B300 SXM6"),
+    NvlinkProduct(r"B200|GB200|B100", (18,), 50e9, "nominal; the driver may show 53.125"),
+    NvlinkProduct(r"V100.*SXM2", (6,), 25e9, "nvidia-smi nvlink -s prints 25.781"),
+)
+Pair = frozenset[str]
+"""UUIDs of two GPUs."""
+
+
+class Kind(Enum):
+    """What joins the GPUs of a group."""
+
+    SWITCH = "NVSwitch"
+    MESH = "an NVLink mesh"
+    PARTIAL = "NVLink without a link between every two"
+    PAIR = "an NVLink bridge"
+    PCIE = "PCIe"
+    ALONE = "nothing"
+    UNKNOWN = "wires that are not known"
+
+
+PATHS: Mapping[Path, str] = {
+    Path.PIX: "one PCIe switch",
+    Path.PXB: "several PCIe switches",
+    Path.PHB: "the host bridge",
+    Path.NODE: "the host bridges of one NUMA node",
+    Path.SYS: "the wire between sockets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Island:
+    """GPUs by index; `links` of each that are up to the others or the switch; `why` kind is UNKNOWN."""
+
+    gpus: tuple[GpuPart, ...]
+    kind: Kind
+    links: tuple[int, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """GPUs to probe together, by index. `crossing`: the farthest PCI path that a ring cannot avoid."""
+
+    gpus: tuple[GpuPart, ...]
+    kind: Kind
+    links: tuple[int, ...]
+    whole: bool
+    crossing: Path | Absent | None = None
+    why: str = ""
+
+    @property
+    def ranks(self) -> int:
+        return len(self.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wires:
+    """Links that are up by UUID and peer; `unsure`: why nothing may be concluded of a GPU."""
+
+    links: Mapping[str, Mapping[str, int]]
+    unsure: Mapping[str, str]
+    switched: frozenset[str]
+
+
+@cache
+def nvlink_product(name: str) -> NvlinkProduct | None:
+    """The entry for a product name as NVML tells it, None for a product not listed."""
+    return next((p for p in NVLINK_PRODUCTS if re.search(p.pattern, name)), None)
+
+
+def due_links(name: str, live: int) -> int:
+    """How many links a GPU that shows `live` should have: the product's next count, `live` for others."""
+    product = nvlink_product(name)
+    return min((n for n in product.counts if n >= live), default=live) if product else live
+
+
+def islands(
+    topology: Topology, *, apart: Collection[Pair] = (), partitions: Mapping[str, str] | None = None
+) -> tuple[Island, ...]:
+    """NVLink islands, the lowest index first.
+
+    Args:
+        topology: GPUs without a link are alone, unless their product always has links and others of it are on
+            the switch: a GPU that lost them all is slow there, not somewhere else.
+        apart: pairs on the switch that do not reach each other (NVML's P2P status is not OK).
+        partitions: fabric partition (cluster and clique) by UUID; those not named share one.
+    """
+    wires = _wires(topology)
+    groups = partitions or {}
+
+    def joined(one: GpuPart, other: GpuPart) -> bool:
+        direct = other.uuid in wires.links[one.uuid] or one.uuid in wires.links[other.uuid]
+        on_switch = {one.uuid, other.uuid} <= wires.switched and frozenset(
+            (one.uuid, other.uuid)
+        ) not in apart
+        return direct or (on_switch and groups.get(one.uuid) == groups.get(other.uuid))
+
+    gpus = sorted(topology.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
+    return tuple(_island(members, wires) for members in _components(gpus, joined))
+
+
+def groups(topology: Topology, found: Sequence[Island]) -> tuple[Group, ...]:
+    """The whole node, then every island of two GPUs and more when there are several; none for one GPU.
+
+    While the wires of a GPU are not known there is only the whole, of kind UNKNOWN: islands would be guesses.
+    """
+    gpus = tuple(sorted((gpu for one in found for gpu in one.gpus), key=lambda gpu: (gpu.index, gpu.uuid)))
+    if len(gpus) < 2:  # noqa: PLR2004
+        return ()
+    live = {gpu.uuid: n for one in found for gpu, n in zip(one.gpus, one.links, strict=True)}
+    links = tuple(live[gpu.uuid] for gpu in gpus)
+    if len(found) == 1:
+        return (Group(gpus, found[0].kind, links, whole=True, why=found[0].why),)
+    doubts = "; ".join(one.why for one in found if one.kind is Kind.UNKNOWN)
+    if doubts:
+        return (Group(gpus, Kind.UNKNOWN, links, whole=True, why=doubts),)
+    node = Group(gpus, Kind.PCIE, links, whole=True, crossing=_crossing(topology, found))
+    parts = (Group(one.gpus, one.kind, one.links, whole=False) for one in found if len(one.gpus) > 1)
+    return (node, *parts)
+
+
+def _wires(topology: Topology) -> _Wires:
+    links: dict[str, dict[str, int]] = {gpu.uuid: {} for gpu in topology.gpus}
+    for told in topology.nvlink:
+        if told.uuid in links and told.links:
+            links[told.uuid][told.peer] = len(told.links)
+    unsure = dict.fromkeys(topology.unread, "its NVLink links could not be read")
+    unsure |= {uuid: "where its links go is not told" for uuid, to in links.items() if UNKNOWN_PEER in to}
+    switched = {uuid for uuid, to in links.items() if SWITCH in to}
+    names = {gpu.name for gpu in topology.gpus if gpu.uuid in switched}
+    for gpu in topology.gpus:
+        if not links[gpu.uuid] and gpu.uuid not in unsure and due_links(gpu.name, 0):
+            if gpu.name in names:
+                switched.add(gpu.uuid)
+            else:
+                unsure[gpu.uuid] = "none of the links is up that its product has"
+    return _Wires(links, unsure, frozenset(switched))
+
+
+def _components(
+    gpus: Sequence[GpuPart], joined: Callable[[GpuPart, GpuPart], bool]
+) -> Iterable[tuple[GpuPart, ...]]:
+    left = list(gpus)
+    while left:
+        found, left = [left[0]], left[1:]
+        for one in found:  # Grows while it is walked.
+            near = [other for other in left if joined(one, other)]
+            found += near
+            left = [other for other in left if other not in near]
+        yield tuple(gpu for gpu in gpus if gpu in found)
+
+
+def _island(gpus: tuple[GpuPart, ...], wires: _Wires) -> Island:
+    inside = {gpu.uuid for gpu in gpus} | {SWITCH}
+    links = tuple(sum(n for to, n in wires.links[g.uuid].items() if to in inside) for g in gpus)
+    doubts = [f"GPU {gpu.index}: {wires.unsure[gpu.uuid]}" for gpu in gpus if gpu.uuid in wires.unsure]
+    return Island(gpus, Kind.UNKNOWN if doubts else _kind(gpus, wires), links, "; ".join(doubts))
+
+
+def _kind(gpus: Sequence[GpuPart], wires: _Wires) -> Kind:
+    if len(gpus) == 1:
+        return Kind.ALONE
+    if any(gpu.uuid in wires.switched for gpu in gpus):
+        return Kind.SWITCH
+    if len(gpus) == 2:  # noqa: PLR2004
+        return Kind.PAIR
+    lacking = {gpu.uuid for gpu in gpus if _lacks(gpu, sum(wires.links[gpu.uuid].values()))}
+    # Two GPUs that both lack links may have lost the ones between them: the board is a mesh still.
+    meshed = (
+        b.uuid in wires.links[a.uuid] or a.uuid in wires.links[b.uuid] or {a.uuid, b.uuid} <= lacking
+        for a, b in combinations(gpus, 2)
+    )
+    return Kind.MESH if all(meshed) else Kind.PARTIAL
+
+
+def _lacks(gpu: GpuPart, live: int) -> bool:
+    return due_links(gpu.name, live) > live
+
+
+def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:
+    """The worst of the best paths that join all islands, as a ring must (a minimum spanning tree's last)."""
+    absent = Absent(Why.UNSUPPORTED, "the places of the GPUs are not told")
+    edges: list[tuple[Path, int, int]] = []
+    for (a, one), (b, other) in combinations(enumerate(found), 2):
+        paths = [
+            path_between(_place(x), _place(y), nodes=topology.numa_nodes)
+            for x in one.gpus
+            for y in other.gpus
+        ]
+        known = [path for path in paths if not isinstance(path, Absent)]
+        absent = next((path for path in paths if isinstance(path, Absent)), absent)
+        if known:
+            edges.append((min(known), a, b))
+    tree = list(range(len(found)))
+    worst = Path.PIX
+    for path, a, b in sorted(edges):
+        if tree[a] != tree[b]:
+            worst = path
+            tree = [tree[a] if root == tree[b] else root for root in tree]
+    return worst if len(set(tree)) == 1 else absent
+
+
+def _place(gpu: GpuPart) -> Place | Absent:
+    told: PciPlace = gpu.place
+    if not told.root:
+        return Absent(Why.MISSING, f"the PCI place of GPU {gpu.index} is not told")
+    return Place(told.address, told.root, told.bridges, told.numa)

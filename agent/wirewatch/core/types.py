@@ -6,10 +6,9 @@ Units everywhere: bytes, seconds, bytes per second, watts, degrees Celsius.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
-
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
@@ -183,6 +182,29 @@ class Expect:
     gpudirect: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorLimit:
+    """`events` or more within `seconds` are a finding."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    events: int
+    seconds: float = 3600.0
+
+
+class Unusable(Exception):
+    """Something that was given cannot be used; the text is one line for the user, exit code 78."""
+
+
+DIGITS = 20
+"""No counter of 64 bits has more; Python refuses to turn thousands of digits into a number."""
+
+
 def worst(findings: Sequence[Finding]) -> Health:
     """The health that these findings amount to; OK for none."""
     return max((f.health for f in findings), default=Health.OK)
+
+
+def whole(text: str) -> int | None:
+    """The number that a text of plain digits is, None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import Component, NodeState
+from wirewatch.core.collector import AnyCollector, Component, NodeState
 from wirewatch.core.ports import Clock
-from wirewatch.probes.collector import NAME
-from wirewatch.probes.told import told
+from wirewatch.probes.collector import PROBE_NAME
+from wirewatch.probes.told import probe_summary
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Ledger, Now, Probes
 from wirewatch.verdict.node import Judged, judge_node
@@ -63,7 +62,7 @@ class Board:
 
     def _now(self, state: NodeState) -> Now:
         mono = self._clock.mono()
-        probe = told(state.components.get(NAME), mono)
+        probe = probe_summary(state.components.get(PROBE_NAME), mono)
         if probe is None:
             return Now(self._clock.now(), mono)
         return Now(self._clock.now(), mono, Probes(probe.complete, probe.clean, probe.watched))

@@ -4,8 +4,7 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import Step, fold
+from wirewatch.core.collector import AnyCollector, Step, fold
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Ok, Why
 

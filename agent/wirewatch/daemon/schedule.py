@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.collector import APART, AnyCollector
-from wirewatch.core.component import Component, after, overdue
+from wirewatch.core.collector import APART, AnyCollector, Component, after, overdue
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board

@@ -6,7 +6,7 @@ import socket
 import stat
 from pathlib import Path
 
-from wirewatch.core.errors import Unusable
+from wirewatch.core.types import Unusable
 
 CONTROL = "control.sock"
 

@@ -5,14 +5,14 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from wirewatch.core import component as core
+from wirewatch.core import collector as core
 from wirewatch.core import types
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Failed
 from wirewatch.export import nodeinfo
 from wirewatch.export.healthdocuments import (
-    NAMES,
+    HEALTH_NAMES,
     Finding,
     Health,
     HealthDocument,
@@ -21,8 +21,8 @@ from wirewatch.export.healthdocuments import (
     Said,
     Stage,
 )
-from wirewatch.probes.collector import NAME
-from wirewatch.probes.told import told
+from wirewatch.probes.collector import PROBE_NAME
+from wirewatch.probes.told import probe_summary
 from wirewatch.verdict import ledger, node
 from wirewatch.verdict.node import Judged
 
@@ -109,7 +109,7 @@ class Daemon:
 def health(judged: Judged, daemon: Daemon) -> HealthDocument:
     verdict = judged.verdict
     return HealthDocument(
-        "wirewatch.health/1", daemon.at, NAMES[verdict.health], verdict.job_ready, judged.polled_at,
+        "wirewatch.health/1", daemon.at, HEALTH_NAMES[verdict.health], verdict.job_ready, judged.polled_at,
         daemon.turning, daemon.released_until, _probe(judged.state, daemon),
         [standing(s) for s in verdict.standings if s.takes_part],
     )  # fmt: skip
@@ -118,11 +118,13 @@ def health(judged: Judged, daemon: Daemon) -> HealthDocument:
 def findings(judged: Judged, at: float) -> FindingsDocument:
     verdict = judged.verdict
     told_of = [standing(s) for s in verdict.standings]
-    return FindingsDocument("wirewatch.findings/1", at, NAMES[verdict.health], verdict.job_ready, told_of)
+    return FindingsDocument(
+        "wirewatch.findings/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, told_of
+    )
 
 
 def _probe(state: NodeState, daemon: Daemon) -> Probe | None:
-    found = told(state.components.get(NAME), daemon.mono)
+    found = probe_summary(state.components.get(PROBE_NAME), daemon.mono)
     if found is None or found.pointless:
         return None
     return Probe(found.at, found.age_seconds, found.fresh, daemon.fresh_required)
@@ -132,7 +134,7 @@ def state(judged: Judged, at: float, source: str) -> StateDocument:
     verdict = judged.verdict
     collectors = [_collector(c, judged.state) for c in judged.state.components.values()]
     return StateDocument(
-        "wirewatch.state/1", at, NAMES[verdict.health], verdict.job_ready, source, collectors
+        "wirewatch.state/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, source, collectors
     )
 
 
@@ -151,7 +153,9 @@ STAGES: dict[str, Stage] = {
 
 
 def finding(one: types.Finding) -> Finding:
-    return Finding(one.rule, NAMES[one.health], one.subject.levels(), one.evidence, one.action, one.since)
+    return Finding(
+        one.rule, HEALTH_NAMES[one.health], one.subject.levels(), one.evidence, one.action, one.since
+    )
 
 
 def standing(one: node.Standing) -> NodeFinding:
@@ -171,7 +175,7 @@ def _collector(component: core.Component, state: NodeState) -> Collector:
     failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
     return Collector(
         collector=component.name,
-        health=None if component.health is None else NAMES[component.health],
+        health=None if component.health is None else HEALTH_NAMES[component.health],
         applicable=component.applicable,
         success=component.succeeding,
         error=None if failed is None else str(failed),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from wirewatch.core import types
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
 from wirewatch.export.driftdocuments import (
@@ -15,7 +15,7 @@ from wirewatch.export.driftdocuments import (
     DriftDocument,
     Unaccepted,
 )
-from wirewatch.export.healthdocuments import NAMES
+from wirewatch.export.healthdocuments import HEALTH_NAMES
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import Change
@@ -33,7 +33,7 @@ def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: fl
     old, new = graph_of(before[1]), graph_of(after[1])
     changes = diff(old, new)
     return DiffDocument(
-        schema="wirewatch.topology-diff/1", at=at, health=NAMES[worst(changes)], before=before[0],
+        schema="wirewatch.topology-diff/1", at=at, health=HEALTH_NAMES[worst(changes)], before=before[0],
         after=after[0], changes=[Drift(**_facts(change)) for change in changes],
         unknown=[
             *(f"{before[0]}: {line}" for line in _unknown(old)),
@@ -54,7 +54,7 @@ def drift_of(watch: Memory, baseline: Baseline | None, at: float) -> DriftDocume
     """The newest reading against a baseline, which may be newer."""
     left = [] if baseline is None else list(_left(watch, baseline, at))
     return DriftDocument(
-        schema="wirewatch.topology-drift/1", at=at, health=NAMES[worst(change for change, _ in left)],
+        schema="wirewatch.topology-drift/1", at=at, health=HEALTH_NAMES[worst(change for change, _ in left)],
         baseline=None if baseline is None else _baseline(baseline), learning=watch.learning,
         changes=[Unaccepted(**_facts(change), id=name_of(change), since=since) for change, since in left],
         unknown=[] if watch.graph is None else _unknown(watch.graph),
@@ -78,7 +78,7 @@ def _facts(change: Change) -> dict[str, Any]:
     how = severity(change)
     return {
         "kind": change.kind.value, "part": change.part, "before": change.before, "after": change.after,
-        "text": change.text, "health": NAMES[how.health], "action": how.action,
+        "text": change.text, "health": HEALTH_NAMES[how.health], "action": how.action,
         "probation": how.probation,
     }  # fmt: skip
 

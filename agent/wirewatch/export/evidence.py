@@ -5,7 +5,7 @@ from wirewatch.export.documents import standing
 from wirewatch.export.evidencedocuments import FindingDocument
 from wirewatch.export.evidencenumbers import numbers, read_at
 from wirewatch.export.evidenceparts import known, node_facts, part_of
-from wirewatch.export.healthdocuments import NAMES, Health
+from wirewatch.export.healthdocuments import HEALTH_NAMES, Health
 from wirewatch.verdict.node import Judged, Standing
 from wirewatch.verdict.orders import pick
 
@@ -22,7 +22,7 @@ def evidence(judged: Judged, name: str, at: float, source: str) -> FindingDocume
     kind, part = part_of(here, one)
     found, why = numbers(judged.state, one)
     return FindingDocument(
-        schema="wirewatch.finding/1", at=at, health=NAMES[verdict.health], job_ready=verdict.job_ready,
+        schema="wirewatch.finding/1", at=at, health=HEALTH_NAMES[verdict.health], job_ready=verdict.job_ready,
         source=source, finding=standing(one), collector=one.collector or None,
         measured=_measured(one.measured), last_seen=_last_seen(judged, one), kind=kind, part=part,
         node=node_facts(here, source),
@@ -31,7 +31,7 @@ def evidence(judged: Judged, name: str, at: float, source: str) -> FindingDocume
 
 
 def _measured(health: CoreHealth | None) -> Health | None:
-    return None if health is None else NAMES[health]
+    return None if health is None else HEALTH_NAMES[health]
 
 
 def _last_seen(judged: Judged, one: Standing) -> float | None:

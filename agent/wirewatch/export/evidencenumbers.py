@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from wirewatch.core.component import Component, NodeState, blind_rule
+from wirewatch.core.collector import Component, NodeState, blind_rule
 from wirewatch.core.types import LEVELS, Failed, Subject
 from wirewatch.export.evidencedocuments import Number, Peers
 from wirewatch.export.evidencerows import Row, rows

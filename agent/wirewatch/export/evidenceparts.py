@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from wirewatch import __version__
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.topology import GpuPart, NicPart, PciPlace, Topology
 from wirewatch.core.types import Absent, Subject

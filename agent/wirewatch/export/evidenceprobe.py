@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Why
 
 
@@ -24,12 +24,16 @@ def of_gpu(probed: Probed, uuid: str) -> tuple[Quantity, ...]:
     """
     place = next((i for i, gpu in enumerate(probed.gpus) if gpu.uuid == uuid), None)
     if place is None:
-        return tuple(Quantity(n, u, Absent(Why.MISSING, "the GPU was not in this probe")) for n, u in NAMES)
+        return tuple(
+            Quantity(n, u, Absent(Why.MISSING, "the GPU was not in this probe")) for n, u in QUANTITY_NAMES
+        )
     values = (*_alone(probed, place), *_copies(probed, place), _clock(probed, place))
-    return tuple(Quantity(name, unit, value) for (name, unit), value in zip(NAMES, values, strict=True))
+    return tuple(
+        Quantity(name, unit, value) for (name, unit), value in zip(QUANTITY_NAMES, values, strict=True)
+    )
 
 
-NAMES = (
+QUANTITY_NAMES = (
     ("matrix_product_seconds", "seconds"),
     ("memory_copy_bytes_per_second", "bytes per second"),
     ("copies_from_it_bytes_per_second", "bytes per second"),

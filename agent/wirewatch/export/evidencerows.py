@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.nvlink import LINK_SPEED, LINK_UP, NvlinkFacts
-from wirewatch.core.component import Component
-from wirewatch.core.links import UP
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.collector import Component
+from wirewatch.core.nvml import UP
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Kind, Sample
 from wirewatch.export.evidenceprobe import of_gpu
 from wirewatch.probes.measure import Measured

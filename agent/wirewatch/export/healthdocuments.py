@@ -12,7 +12,7 @@ from wirewatch.core import types
 
 Health = Literal["ok", "degraded", "unknown", "failed"]
 Stage = Literal["live", "latched", "probation", "acknowledged", "suppressed"]
-NAMES: Mapping[types.Health, Health] = {
+HEALTH_NAMES: Mapping[types.Health, Health] = {
     types.Health.OK: "ok",
     types.Health.DEGRADED: "degraded",
     types.Health.UNKNOWN: "unknown",

@@ -1,6 +1,6 @@
 """Who is slow by one probe, as documents have it."""
 
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.export.probedocuments import Straggler
 from wirewatch.verdict.straggler.naming import Named, Slow, Uniform
 from wirewatch.verdict.straggler.signals import Unit

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple
 
 from wirewatch import __version__
-from wirewatch.core.component import Component
+from wirewatch.core.collector import Component
 from wirewatch.core.types import LEVELS, Finding, Health, Kind, Metric, Sample
 from wirewatch.export import nodeinfo
 from wirewatch.verdict.node import STAGES, Judged

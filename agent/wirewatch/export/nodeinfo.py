@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from wirewatch.collectors.inventory import NODE
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Absent, Sample
-from wirewatch.probes.collector import NAME as PROBE
+from wirewatch.probes.collector import PROBE_NAME as PROBE
 from wirewatch.probes.values import Memory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import State as Drift

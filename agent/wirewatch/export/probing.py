@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wirewatch.core.component import NodeState
-from wirewatch.core.probing.ncclsettings import slowing_settings
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.collector import NodeState
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, worst
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.core.types import Health as CoreHealth
 from wirewatch.export.documents import finding
-from wirewatch.export.healthdocuments import NAMES
+from wirewatch.export.healthdocuments import HEALTH_NAMES
 from wirewatch.export.naming import stragglers
 from wirewatch.export.probedocuments import (
     Asymptote,
@@ -23,8 +22,9 @@ from wirewatch.export.probedocuments import (
     ProbesDocument,
     Result,
 )
+from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probes import path
-from wirewatch.probes.collector import NAME
+from wirewatch.probes.collector import PROBE_NAME
 from wirewatch.probes.gate import MEANING, Reason, Refusal
 from wirewatch.probes.measure import Measured, asymptotes
 from wirewatch.probes.samples import transport
@@ -34,7 +34,7 @@ from wirewatch.verdict.straggler.naming import Named
 
 def probes_of(state: NodeState, at: float) -> ProbesDocument:
     """The document of a state; without a probe component, of nothing."""
-    component = state.components.get(NAME)
+    component = state.components.get(PROBE_NAME)
     memory = component.memory if component and isinstance(component.memory, Memory) else Memory()
     told = probes(memory, at, component.findings if component else ())
     if component is not None and component.succeeding:
@@ -71,7 +71,7 @@ def probe(
     cost = document.cost if document else None
     names = {one.group: one.gpus for one in measured}
     return ProbeDocument(
-        schema="wirewatch.probe/1", at=probed.at, health=NAMES[health_of(probed, findings)],
+        schema="wirewatch.probe/1", at=probed.at, health=HEALTH_NAMES[health_of(probed, findings)],
         outcome=probed.outcome, why=probed.why, by=probed.by, forced=probed.forced,
         engine=probed.plan.engine, versions=dict(document.versions) if document else {},
         seconds=probed.seconds, held_seconds=probed.held_seconds,

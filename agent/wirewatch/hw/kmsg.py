@@ -6,7 +6,7 @@ from collections import deque
 from operator import itemgetter
 from pathlib import Path
 
-from wirewatch.core.kernel import parse_record, vital, wanted
+from wirewatch.core.kernellog import parse_record, vital, wanted
 from wirewatch.core.ports import KernelLog
 from wirewatch.core.types import Absent
 from wirewatch.hw.sysfs import absent_errno

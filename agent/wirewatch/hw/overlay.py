@@ -28,9 +28,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from wirewatch.core.errors import Unusable
 from wirewatch.core.ports import Answer
-from wirewatch.core.types import Absent, Health, Json, Subject
+from wirewatch.core.types import Absent, Health, Json, Subject, Unusable
 from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.recording import Key
 from wirewatch.hw.sysfs import absent_errno

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wirewatch.core.links import count_links
+from wirewatch.core.nvml import count_links
 from wirewatch.core.ports import Answer, Gpu, Hardware, KernelLog, Nvml, Output, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording, tree

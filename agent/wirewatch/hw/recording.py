@@ -15,10 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from wirewatch.core.errors import Unusable
 from wirewatch.core.ports import Answer
-from wirewatch.core.rates import delta
-from wirewatch.core.types import Absent, Json, Why
+from wirewatch.core.statistics import delta
+from wirewatch.core.types import Absent, Json, Unusable, Why
 from wirewatch.hw.nvml.codes import absent_code
 from wirewatch.hw.sysfs import absent_errno
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from wirewatch.core.asking import as_int, as_ints, as_str, member
-from wirewatch.core.kernel import parse_record
+from wirewatch.core.kernellog import parse_record
+from wirewatch.core.nvml import as_int, as_ints, as_str, member
 from wirewatch.core.ports import Answer, KernelLog, Output, Pod, ProcessUse, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.host import SystemHost

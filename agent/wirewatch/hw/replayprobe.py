@@ -9,8 +9,7 @@ from dataclasses import replace
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.ports import Clock, Order
-from wirewatch.core.probing.result import SCHEMA, Outcome, Probed, ProbedGpu
-from wirewatch.core.probing.sound import unsound
+from wirewatch.core.probe import PROBED_SCHEMA, Outcome, Probed, ProbedGpu, unsound
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.playing import Player
 
@@ -54,7 +53,7 @@ class ReplayProbe:
 
     def _nothing(self, order: Order, outcome: Outcome, why: str) -> Probed:
         return Probed(
-            schema=SCHEMA, at=self._clock.now(), by="recording", forced=order.forced, outcome=outcome,
+            schema=PROBED_SCHEMA, at=self._clock.now(), by="recording", forced=order.forced, outcome=outcome,
             why=why, plan=order.plan, gpus=tuple(ProbedGpu(g.index, g.uuid) for g in order.gpus),
             conditions=order.conditions, settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
         )  # fmt: skip

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probing.plan import ENGINES, MIB
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import ENGINES, MIB, Probed
 from wirewatch.core.types import Expect, Finding, Health, worst
 from wirewatch.probes.elsewhere import Elsewhere, Vanished
 from wirewatch.probes.gate import Reason, Refusal, Stillness

@@ -7,7 +7,7 @@ from functools import partial
 
 from wirewatch.core.collector import Collector
 from wirewatch.core.ports import Gpu, Hardware
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect
 from wirewatch.probes import budget
 from wirewatch.probes.elsewhere import Elsewhere, Vanished, vanished
@@ -22,7 +22,7 @@ from wirewatch.probes.values import Memory, Reading
 
 log = logging.getLogger(__name__)
 
-NAME = "probe"
+PROBE_NAME = "probe"
 GUESS = 6.0
 """Seconds that a probe holds each GPU, before one has told."""
 AGAIN = 60.0
@@ -173,7 +173,7 @@ def probe_component(
 ) -> Collector[Reading, Memory, ProbeOptions, ProbePolicy]:  # fmt: skip
     """The component, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
     return Collector(
-        name=NAME,
+        name=PROBE_NAME,
         about="a short run of NCCL's collectives on idle GPUs, against what this topology should give",
         lane="probe",
         options=options,

@@ -7,11 +7,9 @@ against other figures, found something else.
 from dataclasses import dataclass
 
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probing.ncclsettings import slowing_settings
-from wirewatch.core.probing.plan import Plan
-from wirewatch.core.probing.result import Probed
-from wirewatch.core.probing.wire import Conditions
+from wirewatch.core.probe import Conditions, Plan, Probed
 from wirewatch.core.types import Absent, Expect
+from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import plan_of
 from wirewatch.probes.scene import cpu_scene, read_scene

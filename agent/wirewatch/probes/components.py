@@ -4,9 +4,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from wirewatch.collectors import discover
-from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import blind_rule
-from wirewatch.core.rules import UNKNOWN, Rule
+from wirewatch.core.collector import UNKNOWN, AnyCollector, Rule, blind_rule
 from wirewatch.core.types import Expect
 from wirewatch.probes.collector import probe_component
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.collectors.nvlink import ERROR_QUESTIONS, TRAFFIC_FIELDS, error_questions
-from wirewatch.core.asking import Supported, as_int, ask_gpu, member
-from wirewatch.core.links import count_links
+from wirewatch.core.nvml import Supported, as_int, ask_gpu, count_links, member
 from wirewatch.core.ports import Gpu, Nvml, Question
-from wirewatch.core.probing.result import Clocks, LinkBytes, Moved
+from wirewatch.core.probe import Clocks, LinkBytes, Moved
 from wirewatch.core.types import Absent
 
 SM, MEMORY = 1, 2

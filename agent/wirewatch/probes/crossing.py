@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import TypeAdapter
 
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent
 from wirewatch.probes.comparability import ProbeTerms
 from wirewatch.probes.gate import Facts, Refusal

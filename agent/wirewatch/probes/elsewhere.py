@@ -14,9 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from wirewatch import __version__
 from wirewatch.core.ports import Clock, Gpu, Hardware
-from wirewatch.core.probing.plan import Plan
-from wirewatch.core.probing.result import SCHEMA, Probed, ProbedGpu
-from wirewatch.core.probing.sound import unsound
+from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, unsound
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probes import crossing
@@ -31,9 +29,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 WHO = "the prober"
 OK = 200
-LOOK = 35.0
+LOOK_SECONDS = 35.0
 """Seconds for a look: NVML may take 30 to start."""
-RESUME = 2.0
+RESUME_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Elsewhere:
     def look(self, engine: str, until: float) -> Looked | Refusal:
         """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
         body = crossing.LOOK_ORDER.dump_json(LookOrder(engine, self._live))
-        until = min(until, self._clock.mono() + LOOK)
+        until = min(until, self._clock.mono() + LOOK_SECONDS)
         looked = self._ask(crossing.LOOK, body, crossing.LOOKED, until)
         if isinstance(looked, Vanished):
             looked = self._refusal(looked.why)
@@ -83,7 +81,9 @@ class Elsewhere:
             return Vanished(why, came.probed.held_seconds)
         return came
 
-    def terms(self, options: ProbeOptions, expect: Expect, within: float = LOOK) -> ProbeTerms | Absent:
+    def terms(
+        self, options: ProbeOptions, expect: Expect, within: float = LOOK_SECONDS
+    ) -> ProbeTerms | Absent:
         """The terms of the probe that would be run there now, if the gate were open; `within` seconds."""
         body = crossing.WANTED.dump_json(Wanted(options, "daemon", expect.nvlink_links))
         terms = self._ask(crossing.TERMS, body, crossing.PROBE_TERMS, self._clock.mono() + within)
@@ -116,7 +116,7 @@ class Elsewhere:
         """It may be asked again, and hold GPUs. One that does not answer comes back by itself in time."""
         self._withheld = ""
         try:
-            request(self._path, "POST", crossing.RESUME, b'{"by": "the agent"}', RESUME, WHO)
+            request(self._path, "POST", crossing.RESUME, b'{"by": "the agent"}', RESUME_SECONDS, WHO)
         except NoAnswer as error:
             log.warning("the prober was not told that the release is over: %s", error)
 
@@ -176,7 +176,7 @@ def _detail(answer: bytes) -> str:
 
 def terms_of(
     hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: Elsewhere | None,
-    within: float = LOOK,
+    within: float = LOOK_SECONDS,
 ) -> ProbeTerms | Absent:  # fmt: skip
     """The terms of a probe that this daemon would order now, as whoever would run it knows them."""
     if prober is None:
@@ -189,7 +189,7 @@ def vanished(gone: Vanished, engine: str, gpus: Sequence[Gpu], at: float) -> Pro
     """The probe of a prober that is gone: held for as long as it may have been, and nothing measured."""
     plan = Plan(engine, tuple(gpu.uuid for gpu in gpus), ())
     return Probed(
-        schema=SCHEMA, at=at, by="daemon", forced=False, outcome="away",
+        schema=PROBED_SCHEMA, at=at, by="daemon", forced=False, outcome="away",
         why=f"the prober went away in the middle of it: {gone.why}", plan=plan,
         gpus=tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in gpus), conditions=(), settings={},
         seconds=gone.seconds, held_seconds=gone.seconds,

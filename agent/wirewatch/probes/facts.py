@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from wirewatch.core.asking import as_int, as_ints, member
 from wirewatch.core.holdings import Holding, Names, job_holdings, pod_holdings, read_minors
-from wirewatch.core.links import compute_processes
+from wirewatch.core.nvml import as_int, as_ints, compute_processes, member
 from wirewatch.core.podlife import read_podlife
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from wirewatch.busbw.expected import human
+from wirewatch.busbw.formulas import NVLS
 from wirewatch.core.pci import Path
-from wirewatch.core.probing.busbw import NVLS
-from wirewatch.core.probing.expected import human
-from wirewatch.core.probing.islands import PATHS
-from wirewatch.core.probing.ncclsettings import NVLS_ENABLE, slowing_settings
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Probed
+from wirewatch.core.topology import PATHS
 from wirewatch.core.types import Absent, Health, Subject
+from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probes import path
 from wirewatch.probes.measure import Measured
 from wirewatch.probes.policy import ProbePolicy

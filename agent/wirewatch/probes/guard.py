@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from wirewatch.core.links import compute_processes
+from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import Gpu, Nvml
 from wirewatch.core.types import Absent
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from wirewatch.core.probing.result import Probed
-from wirewatch.core.rates import Streak
+from wirewatch.core.probe import Probed
+from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probes import stragglers
 from wirewatch.probes.budget import spend
@@ -89,7 +89,7 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
     return replace(
         counted, last=probed, last_mono=mono, measured=measured,
         failures=0, streaks=streaks, stragglers=watch,
-        held=(*findings, *stragglers.findings(watch, probed, policy.straggler)),
+        held=(*findings, *stragglers.straggler_findings(watch, probed, policy.straggler)),
         unconfirmed=unconfirmed or watch.unsure(policy.straggler),
         completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wirewatch.core.probing.plan import Plan, encode_plan
+from wirewatch.core.probe import Plan, encode_plan
 
 DEBUG = "INFO"
 SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING,NET,P2P,SHM,NVLS"

@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from wirewatch.core.probing.busbw import asymptote, busbw
-from wirewatch.core.probing.document import Timed
-from wirewatch.core.probing.expected import Expectation, expect
-from wirewatch.core.probing.nccllog import algorithms, size_told
-from wirewatch.core.probing.references import Confidence
-from wirewatch.core.probing.result import Probed
+from wirewatch.busbw.expected import Expectation, expect
+from wirewatch.busbw.formulas import asymptote, busbw
+from wirewatch.busbw.references import Confidence
+from wirewatch.core.probe import Probed, Timed
 from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.log import algorithms, size_told
 
 GPU_ENGINES = frozenset({"nccl", "torch"})
 NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's processors, not its GPUs")

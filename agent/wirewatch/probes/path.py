@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.core.probing.busbw import wire_bytes
-from wirewatch.core.probing.islands import Kind
-from wirewatch.core.probing.ncclcomm import Comm
-from wirewatch.core.probing.nccllog import Fallback, fallbacks
-from wirewatch.core.probing.result import LinkBytes, Moved, Part, Probed
+from wirewatch.busbw.formulas import wire_bytes
+from wirewatch.core.account import Comm
+from wirewatch.core.probe import LinkBytes, Moved, Part, Probed
+from wirewatch.core.topology import Kind
 from wirewatch.core.types import Absent
+from wirewatch.nccl.log import Fallback, fallbacks
 from wirewatch.probes.measure import Measured
 
 NVLINK = frozenset({Kind.SWITCH, Kind.MESH, Kind.PAIR})

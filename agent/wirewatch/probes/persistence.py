@@ -8,13 +8,11 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.collector import Collector
-from wirewatch.core.component import Component, after, fold
+from wirewatch.core.collector import Collector, Component, after, fold
 from wirewatch.core.ports import Clock, Hardware, Question
-from wirewatch.core.probing.result import Probed
-from wirewatch.core.probing.sound import unsound
+from wirewatch.core.probe import Probed, unsound
 from wirewatch.core.types import Absent, Expect, Ok
-from wirewatch.probes.collector import NAME, probe_component
+from wirewatch.probes.collector import PROBE_NAME, probe_component
 from wirewatch.probes.comparability import ProbeTerms, difference
 from wirewatch.probes.elsewhere import Elsewhere, terms_of
 from wirewatch.probes.faults import breaches
@@ -161,16 +159,16 @@ def recall(
     """
     clock = hardware.clock
     if path is None or not path.exists():
-        return Component(NAME, Memory(), Ok(None, clock.now(), clock.mono()))
+        return Component(PROBE_NAME, Memory(), Ok(None, clock.now(), clock.mono()))
     terms = terms_of(hardware, options, expect, boot_id(hardware), prober, PROBER_SECONDS)
     history = History(path, clock, HistoryLimits(busy=BUSY_SECONDS), read_only=True)
     memory = remember(history, clock, policy, None if isinstance(terms, Absent) else terms, WITHOUT_DAEMON)
     now, mono = clock.now(), clock.mono()
     if memory.tried is None:
-        return Component(NAME, memory, Ok(None, now, mono))
+        return Component(PROBE_NAME, memory, Ok(None, now, mono))
     nobody = Reading(Facts((), (), None, mono), Stillness(), "", due=False, refusal=None)
     collector = probe_component(options, policy, expect, memory)
-    return after(Component(NAME, memory), fold(collector, memory, Ok(nobody, now, mono), 0.0, expect))
+    return after(Component(PROBE_NAME, memory), fold(collector, memory, Ok(nobody, now, mono), 0.0, expect))
 
 
 class CommandProbes:

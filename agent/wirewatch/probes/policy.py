@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from wirewatch.core.collector import Options
-from wirewatch.core.probing.plan import OPS, Plan
+from wirewatch.core.probe import OPS, Plan
 from wirewatch.probes.gate import Rules
 from wirewatch.verdict.straggler.policy import StragglerPolicy
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from wirewatch.core.ports import Hardware, Order
-from wirewatch.core.probing.plan import MIB, Plan
+from wirewatch.core.probe import MIB, Plan
 from wirewatch.core.types import Absent, Expect
 from wirewatch.probes.facts import new_allocations, nobody, read_facts
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness, candidates, refuse, watch_users

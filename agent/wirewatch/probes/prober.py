@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wirewatch.core.links import compute_processes
+from wirewatch.core.account import Account
+from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import Clock, Gpu, Nvml, Order, Sysfs
-from wirewatch.core.probing.nccllog import Account, parse_nccl_log
-from wirewatch.core.probing.plan import Plan
-from wirewatch.core.probing.result import SCHEMA, Clocks, LinkBytes, Outcome, Part, Probed, ProbedGpu
+from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part, Plan, Probed, ProbedGpu
 from wirewatch.core.types import Absent
+from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probes import counters, ports
 from wirewatch.probes.counters import CounterReader, Counters
 from wirewatch.probes.engines import find_engine
@@ -132,7 +132,7 @@ class Prober:
     def _nothing(self, order: Order, outcome: Outcome, why: str) -> Probed:
         gpus = tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in order.gpus)
         return Probed(
-            schema=SCHEMA, at=self._around.clock.now(), by=order.by, forced=order.forced, outcome=outcome,
+            schema=PROBED_SCHEMA, at=self._around.clock.now(), by=order.by, forced=order.forced, outcome=outcome,
             why=why, plan=order.plan, gpus=gpus, conditions=order.conditions,
             settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
         )  # fmt: skip
@@ -173,7 +173,7 @@ class _Run:
         document, outcome, why = understand(worker, status, outcome, why, plan)
         after = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
         return Probed(
-            schema=SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why, plan=order.plan,
+            schema=PROBED_SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why, plan=order.plan,
             gpus=tuple(
                 ProbedGpu(gpu.index, gpu.uuid, memory[n], self._seen.peak.get(gpu.key), after[n], others[n])
                 for n, gpu in enumerate(order.gpus)

@@ -1,6 +1,6 @@
 """What a probe can find."""
 
-from wirewatch.core.rules import CONFIRMED, DEGRADED, FAILED, UNKNOWN, Rule
+from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, UNKNOWN, Rule
 from wirewatch.probes.stragglers import DO
 from wirewatch.verdict.straggler.signals import Resource
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from wirewatch.core.probing.document import Document
-from wirewatch.core.probing.nccllog import Wire, wire
-from wirewatch.core.probing.result import Probed
+from wirewatch.core.probe import Document, Probed
 from wirewatch.core.types import Kind, Metric, Sample
+from wirewatch.nccl.log import Wire, wire
 from wirewatch.probes.gate import Reason
 from wirewatch.probes.measure import Measured
 from wirewatch.probes.path import comms_of

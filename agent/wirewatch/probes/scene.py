@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.collectors.topology import read_topology
-from wirewatch.core.asking import as_int
-from wirewatch.core.links import count_links, link_speed
-from wirewatch.core.ncclconf import parse_nccl_conf
+from wirewatch.core.nvml import as_int, count_links, link_speed
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
-from wirewatch.core.probing.islands import groups, islands
-from wirewatch.core.probing.wire import NOT_TOLD, Conditions, Pcie
-from wirewatch.core.topology import Topology
+from wirewatch.core.probe import NOT_TOLD, Conditions, Pcie
+from wirewatch.core.topology import Topology, groups, islands
 from wirewatch.core.types import Absent, Expect
+from wirewatch.nccl.settings import parse_nccl_conf
 
 CONF = "/etc/nccl.conf"
 OURS = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE"})

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from wirewatch.core.errors import Unusable
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.hw.sysfs import absent_errno
 
 SYSTEM = "/var/lib/wirewatch"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from wirewatch.core.bits import CLOCK_REASONS
-from wirewatch.core.probing.result import Clocks, Probed
+from wirewatch.core.nvml import CLOCK_REASONS
+from wirewatch.core.probe import Clocks, Probed
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.straggler.fold import Held, Watch
 from wirewatch.verdict.straggler.naming import Slow, Uniform
@@ -39,7 +39,7 @@ DO: Mapping[Resource, str] = {
 }  # fmt: skip
 
 
-def findings(watch: Watch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
+def straggler_findings(watch: Watch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
     """One finding for each part that is slow, one of a rule a part; one for the node where all are."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     clocks = {probed.gpus[c.gpu].uuid: c for c in probed.clocks if c.gpu < len(probed.gpus)}

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from wirewatch.core.component import Component
-from wirewatch.probes.collector import NAME
+from wirewatch.core.collector import Component
+from wirewatch.probes.collector import PROBE_NAME
 from wirewatch.probes.gate import Reason
 from wirewatch.probes.values import Memory, complete
 
@@ -12,7 +12,7 @@ POINTLESS = frozenset({Reason.FEW_GPUS, Reason.MIG})
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeTold:
+class ProbeSummary:
     """The newest complete probe that counts; forced ones and those that were broken off do not.
 
     `at`: when it began, Unix seconds, 0 for never; `age_seconds`: since it ended, None for never; `fresh`:
@@ -30,20 +30,20 @@ class ProbeTold:
     pointless: bool = False
 
 
-def told(component: Component | None, mono: float) -> ProbeTold | None:
+def probe_summary(component: Component | None, mono: float) -> ProbeSummary | None:
     """What the probe's component knows at `mono`, monotonic seconds; None where probing is switched off."""
-    if component is None or component.name != NAME or not isinstance(component.memory, Memory):
+    if component is None or component.name != PROBE_NAME or not isinstance(component.memory, Memory):
         return None
     return of_memory(component.memory, mono, watched=component.applicable is not False)
 
 
-def of_memory(memory: Memory, mono: float, *, watched: bool = True) -> ProbeTold:
+def of_memory(memory: Memory, mono: float, *, watched: bool = True) -> ProbeSummary:
     """What a memory tells at `mono`, monotonic seconds."""
     count, clean = complete(memory)
     pointless = memory.refusal is not None and memory.refusal.reason in POINTLESS
     if memory.last is None or memory.last_mono is None:
-        return ProbeTold(complete=count, watched=watched, pointless=pointless)
-    return ProbeTold(
+        return ProbeSummary(complete=count, watched=watched, pointless=pointless)
+    return ProbeSummary(
         at=memory.last.at,
         age_seconds=max(0.0, mono - memory.last_mono),
         # Asked of the clock: a component that turns no more would be fresh for ever.

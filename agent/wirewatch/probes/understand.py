@@ -5,10 +5,7 @@ from contextlib import suppress
 
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.probing.document import Document
-from wirewatch.core.probing.plan import Plan
-from wirewatch.core.probing.result import Outcome
-from wirewatch.core.probing.sound import strange
+from wirewatch.core.probe import Document, Outcome, Plan, strange
 from wirewatch.probes.launch import Worker
 
 DOCUMENT = TypeAdapter(Document)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from wirewatch.core.probing.result import Probed
-from wirewatch.core.rates import Streak
+from wirewatch.core.probe import Probed
+from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.probes.budget import Spent
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness

@@ -7,7 +7,7 @@ seconds count only while the part it was seen in is read.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from wirewatch.core.component import NodeState
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.flaps import comings, flapping
 from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Now, Stage, key_of_finding

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from wirewatch.core.component import Component, NodeState
+from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Finding, Health
 from wirewatch.verdict.fold import covered
 from wirewatch.verdict.ledger import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from wirewatch.core.component import Component, NodeState, blind_rule
+from wirewatch.core.collector import Component, NodeState, blind_rule
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.verdict.ledger import Entry, Stage
 

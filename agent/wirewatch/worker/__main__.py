@@ -16,8 +16,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from wirewatch.core.probing.document import Document, ErrorKind, encode_document
-from wirewatch.core.probing.plan import Plan, decode_plan
+from wirewatch.core.probe import Document, ErrorKind, Plan, decode_plan, encode_document
 from wirewatch.worker.engine import Engine, EngineError
 from wirewatch.worker.marks import marker
 from wirewatch.worker.parent import follow

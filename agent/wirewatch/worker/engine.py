@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from wirewatch.core.probing.document import Copy, ErrorKind, Micro, Timed
+from wirewatch.core.probe import Copy, ErrorKind, Micro, Timed
 
 
 class EngineError(Exception):

@@ -16,8 +16,17 @@ for _name, _value in (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"), (
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from wirewatch.core.probing.document import Copy, ErrorKind, Micro, Timed  # noqa: E402
-from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Plan, rounds  # noqa: E402
+from wirewatch.core.probe import (  # noqa: E402  # noqa: E402
+    ALL_GATHER,
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    Copy,
+    ErrorKind,
+    Micro,
+    Plan,
+    Timed,
+    rounds,
+)
 from wirewatch.worker.engine import EngineError  # noqa: E402
 from wirewatch.worker.ranks import fork_ranks  # noqa: E402
 from wirewatch.worker.timing import micro  # noqa: E402

@@ -8,7 +8,7 @@ from typing import Any
 from cuda.bindings import driver
 from cuda.core import Device, EventOptions, LaunchConfig, Program, ProgramOptions, StreamOptions, launch
 
-from wirewatch.core.probing.document import ErrorKind, Micro
+from wirewatch.core.probe import ErrorKind, Micro
 from wirewatch.worker import kernels
 from wirewatch.worker.engine import EngineError
 from wirewatch.worker.timing import COPIES, PRODUCTS, Event, Queue, micro

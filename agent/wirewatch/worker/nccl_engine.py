@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wirewatch.core.probing.document import Copy, Micro, Timed
-from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Plan
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Copy, Micro, Plan, Timed
 from wirewatch.worker.engine import EngineError
 from wirewatch.worker.gpu import ELEMENT, Gpu, at_once, compile_kernels, devices, done
 from wirewatch.worker.peers import copy_all

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from cuda.bindings import driver
 
-from wirewatch.core.probing.document import Copy
-from wirewatch.core.probing.plan import Plan
+from wirewatch.core.probe import Copy, Plan
 from wirewatch.worker import timing
 from wirewatch.worker.gpu import Gpu, done
 

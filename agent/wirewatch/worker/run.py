@@ -5,16 +5,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from wirewatch.core.probing.document import (
-    SCHEMA,
+from wirewatch.core.probe import (  # fmt: skip
+    DOCUMENT_SCHEMA,
     Copy,
     Cost,
     Document,
     Micro,
+    Plan,
     Timed,
     WorkerError,
-)  # fmt: skip
-from wirewatch.core.probing.plan import Plan
+)
 from wirewatch.worker.engine import Engine, EngineError
 
 Mark = Callable[[str], None]
@@ -82,7 +82,7 @@ class Run:
             host_bytes=max(own.ru_maxrss, below.ru_maxrss) * KIB,
         )
         return Document(
-            schema=SCHEMA, engine=self.plan.engine, versions=self._versions(engine),
+            schema=DOCUMENT_SCHEMA, engine=self.plan.engine, versions=self._versions(engine),
             collectives=tuple(self.collectives), copies=tuple(self.copies), micros=tuple(self.micros),
             cost=cost, error=None if error is None else WorkerError(error.kind, str(error)),
         )  # fmt: skip

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from wirewatch.core.probing.document import Copy, Micro
-from wirewatch.core.probing.plan import Plan, rounds
+from wirewatch.core.probe import Copy, Micro, Plan, rounds
 
 Event = Any
 """A mark in a queue, of the library's own."""

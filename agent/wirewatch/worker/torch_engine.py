@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch.cuda import nccl
 
-from wirewatch.core.probing.document import Copy, Micro, Timed
-from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Plan
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Copy, Micro, Plan, Timed
 from wirewatch.worker.engine import EngineError
 from wirewatch.worker.timing import COPIES, PRODUCTS, copy_all, in_queue, micro
 from wirewatch.worker.torch_gpu import TorchGpu, devices, driver_version, told

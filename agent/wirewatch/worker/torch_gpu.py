@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from wirewatch.core.probing.document import ErrorKind
+from wirewatch.core.probe import ErrorKind
 from wirewatch.worker import kernels
 from wirewatch.worker.engine import EngineError
 from wirewatch.worker.timing import Event, Queue

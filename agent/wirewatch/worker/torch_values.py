@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 
 CHUNK = 1 << 22
 """Elements made at a time: 64-bit indices of a whole buffer would take twice its memory."""

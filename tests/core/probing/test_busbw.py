@@ -5,17 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.core.probing.tables import A100, H100_FOUR, H100_TWO, H200, MIB, rows
-from wirewatch.core.probing.busbw import (
-    FACTORS,
-    OVERHEADS,
-    Line,
-    Sent,
-    asymptote,
-    busbw,
-    factor,
-    fit,
-    wire_bytes,
-)
+from wirewatch.busbw.formulas import FACTORS, OVERHEADS, Line, Sent, asymptote, busbw, factor, fit, wire_bytes
 from wirewatch.core.types import Absent, Why
 
 OPS = ["all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"]

@@ -24,13 +24,12 @@ from tests.core.probing.nodes import (
 )
 from tests.core.probing.tables import GIB, H100_FOUR, MIB, rows
 from tests.core.probing.tables import H200 as H200_TABLE
-from wirewatch.core.probing.expected import Expectation, choose, expect, human
-from wirewatch.core.probing.islands import Group, Kind, groups, islands
-from wirewatch.core.probing.ncclsettings import SLOWING, number, slowing_settings
-from wirewatch.core.probing.references import LEAST_BYTES, Confidence
-from wirewatch.core.probing.wire import Conditions, Pcie, Wire, pcie_rate, wire
-from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
+from wirewatch.busbw.expected import Expectation, Wire, choose, expect, human, pcie_rate, wire
+from wirewatch.busbw.references import LEAST_BYTES, Confidence
+from wirewatch.core.probe import Conditions, Pcie
+from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Group, Kind, Topology, groups, islands
 from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.settings import SLOWING, number, slowing_settings
 
 OFF = {"NCCL_NVLS_ENABLE": "0"}
 HOPPER = 18 * 26.562e9

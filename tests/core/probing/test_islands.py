@@ -26,8 +26,17 @@ from tests.core.probing.nodes import (
 )
 from tests.support import Node
 from wirewatch.core.pci import Path
-from wirewatch.core.probing.islands import Group, Island, Kind, due_links, groups, islands
-from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
+from wirewatch.core.topology import (
+    SWITCH,
+    UNKNOWN_PEER,
+    Group,
+    Island,
+    Kind,
+    Topology,
+    due_links,
+    groups,
+    islands,
+)
 from wirewatch.core.types import Absent, Ok
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.core.probing.nccltexts import init, links, pointer, say
-from wirewatch.core.probing.ncclcomm import Comm, Connection
-from wirewatch.core.probing.nccllog import parse_nccl_log
+from wirewatch.core.account import Comm, Connection
+from wirewatch.nccl.log import parse_nccl_log
 
 
 def comms(text: str) -> tuple[Comm, ...]:

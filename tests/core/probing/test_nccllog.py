@@ -5,19 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.core.probing.nccltexts import ALL, V2_14, V2_18, V2_21, V2_23, V2_27, V2_28, V2_30, say
-from wirewatch.core.probing.ncclcomm import Channels, Comm, Connection, Device
-from wirewatch.core.probing.nccllog import (
-    Account,
-    Call,
-    Fallback,
-    Multicast,
-    algorithms,
-    fallbacks,
-    parse_nccl_log,
-    size_told,
-    wire,
-)
+from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.log import Fallback, algorithms, fallbacks, parse_nccl_log, size_told, wire
 
 SHARED = Path(__file__).parents[3].parent / "shared"
 NOT_TOLD = Absent(Why.MISSING, "NCCL's log does not tell it")

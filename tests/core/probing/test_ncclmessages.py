@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.probing.nccltexts import ALL, V2_28, say
-from wirewatch.core.probing.nccllog import Account, Call, algorithms, fallbacks, parse_nccl_log
-from wirewatch.core.probing.ncclmessages import messages
+from wirewatch.core.account import Account, Call
+from wirewatch.nccl.lines import messages
+from wirewatch.nccl.log import algorithms, fallbacks, parse_nccl_log
 
 LINES = [line for text in ALL for line in text.splitlines(keepends=True)]
 AGREED = "AllReduce: 4096 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wirewatch.core.probing.ncclsettings import number, slowing_settings
+from wirewatch.nccl.settings import number, slowing_settings
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ from tests.core.probing.nodes import A100, A100_CARD, B200, H100, H100_NVL, H200
 from tests.core.probing.tables import A100 as A100_TABLE
 from tests.core.probing.tables import GIB, H100_FOUR, MIB, rows
 from tests.core.probing.tables import H200 as H200_TABLE
-from wirewatch.core.pci import Path
-from wirewatch.core.probing.busbw import NVLS, RING, factor
-from wirewatch.core.probing.islands import Kind
-from wirewatch.core.probing.references import (
+from wirewatch.busbw.formulas import NVLS, RING, factor
+from wirewatch.busbw.references import (
     LEAST_BYTES,
     NVLS_FROM,
     REFERENCES,
@@ -23,6 +21,8 @@ from wirewatch.core.probing.references import (
     fitted,
     same_wire,
 )
+from wirewatch.core.pci import Path
+from wirewatch.core.topology import Kind
 from wirewatch.core.types import Absent, Why
 
 HOPPER = 18 * 26.562e9

@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.probes.drawn import drawn, on_switch
-from wirewatch.core.probing.document import Document
-from wirewatch.core.probing.plan import Plan
-from wirewatch.core.probing.sound import strange
+from wirewatch.core.probe import Document, Plan, strange
 
 PROBED = drawn(on_switch(4))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from wirewatch.config import ConfigError, load
-from wirewatch.core.errors import Unusable
+from wirewatch.core.types import Unusable
 from wirewatch.export.kubernetes.credentials import Credentials, Place, place, read
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443", "NODE_NAME": "gpu-017"}

@@ -10,7 +10,7 @@ from tests.collectors.test_overlays import DEMO, watch
 from tests.export.page.pages import told_of
 from tests.support import EPOCH, Node
 from tests.verdict.remembering import Remembering
-from wirewatch.core.component import Component, NodeState, Step, after, overdue
+from wirewatch.core.collector import Component, NodeState, Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.export.page.told import Place, Told
 from wirewatch.hw.overlay import load_overlay

@@ -7,7 +7,7 @@ import pytest
 
 from proof.hardware.kit import KitError
 from proof.hardware.nccltests import NcclTests, environment, library, parse, smallest
-from wirewatch.core.probing.plan import OPS
+from wirewatch.core.probe import OPS
 
 SAMPLES = Path(__file__).resolve().parents[4] / "shared/samples"
 NAMES = "time   algbw   busbw  #wrong"

@@ -20,8 +20,7 @@ from tests.verdict.drift.drawn import (
 from tests.verdict.drift.edits import bridge_lost, driver, gpu_lost, link_lost, nic_lost, nic_ports
 from tests.verdict.drift.omissions import OF_GPUS, OF_NICS
 from tests.verdict.drift.watching import POLICY, drawn
-from wirewatch.core.products import nvlink_product
-from wirewatch.core.topology import UNKNOWN_PEER
+from wirewatch.core.topology import UNKNOWN_PEER, nvlink_product
 from wirewatch.core.types import Expect
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.graph import Graph

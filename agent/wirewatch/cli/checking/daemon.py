@@ -8,7 +8,7 @@ from typing import Any
 
 from wirewatch.cli.checking.document import NotUnderstood, Stale, read_health
 from wirewatch.cli.checking.values import Grounds
-from wirewatch.core.errors import Unusable
+from wirewatch.core.types import Unusable
 from wirewatch.daemon.sockets import default_path
 from wirewatch.hw.httpclient import NoAnswer, request
 

@@ -10,7 +10,7 @@ from wirewatch.cli.checking.values import HEALTHS, Grounds
 from wirewatch.core.types import Health, Subject
 from wirewatch.export.healthdocuments import CheckFinding, HealthDocument, NodeFinding
 
-SCHEMA = "wirewatch.health/1"
+HEALTH_SCHEMA = "wirewatch.health/1"
 STALE = 60.0
 """Seconds without a single poll, after which a daemon does not watch; each collector polls more often."""
 _WORDS = {
@@ -37,14 +37,14 @@ def read_health(body: bytes, now: float) -> Grounds:
         NotUnderstood, Stale: it is no answer.
     """
     value = _plain(dict, _parsed(body), "the answer")
-    if value.get("schema") != SCHEMA:
-        raise NotUnderstood(f"its schema is {str(value.get('schema'))[:60]!r}, not {SCHEMA!r}")
+    if value.get("schema") != HEALTH_SCHEMA:
+        raise NotUnderstood(f"its schema is {str(value.get('schema'))[:60]!r}, not {HEALTH_SCHEMA!r}")
     told: HealthDocument = _typed(HealthDocument, value, "the answer")
     probe = told.probe
     if probe is not None:
         probe = replace(probe, fresh=probe.fresh and probe.age_seconds is not None)
     grounds = Grounds(
-        HEALTHS[told.health], "daemon", "", told.polled_at, tuple(map(_finding, told.findings)), probe,
+        HEALTHS[told.health], "daemon", "", told.polled_at, tuple(map(_read_finding, told.findings)), probe,
         required=probe is not None and probe.required,
     )  # fmt: skip
     if told.released_until > now:
@@ -57,7 +57,7 @@ def read_health(body: bytes, now: float) -> Grounds:
     return grounds
 
 
-def _finding(one: NodeFinding) -> CheckFinding:
+def _read_finding(one: NodeFinding) -> CheckFinding:
     subject = Subject.of(one.subject).levels()
     return CheckFinding(one.id, one.stage, one.rule, one.health, subject, one.evidence, one.action, one.since)
 

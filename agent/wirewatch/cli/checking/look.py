@@ -10,16 +10,15 @@ from queue import SimpleQueue
 from threading import Thread
 
 from wirewatch.cli.checking.values import Grounds, found
-from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import Component, NodeState, Step, after, blind_rule
+from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.run import Job
 from wirewatch.export.documents import STAGES
 from wirewatch.export.healthdocuments import Probe
-from wirewatch.probes.collector import NAME
-from wirewatch.probes.told import told as told_of_probes
+from wirewatch.probes.collector import PROBE_NAME
+from wirewatch.probes.told import probe_summary as told_of_probes
 from wirewatch.probes.values import Memory
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.node import judge_node
@@ -52,7 +51,7 @@ class Look:
         self._began = time.monotonic()
         self._board = Board(collectors, hardware.clock, policy=policy, ledger=ledger)
         if recall is not None:
-            self._board.publish(Component(NAME, Memory()))
+            self._board.publish(Component(PROBE_NAME, Memory()))
 
     def run(self, end: float) -> None:
         """Poll everything; what is wrong as often as it takes to believe it, until `end` (monotonic)."""
@@ -84,12 +83,12 @@ class Look:
         """The probe's component; what raises is not known, and sinks nothing else."""
         clock = self._hardware.clock
         try:
-            return self._recall() if self._recall else Component(NAME, Memory())
+            return self._recall() if self._recall else Component(PROBE_NAME, Memory())
         except Exception as error:
             log.exception("the history of probes")
             absent = Absent(Why.MALFORMED, f"the history of probes: {error!r}")
             failed = Failed(absent, clock.now(), clock.mono())
-            return after(Component(NAME, Memory()), Step(failed, 0.0, Memory(), (), (), None))
+            return after(Component(PROBE_NAME, Memory()), Step(failed, 0.0, Memory(), (), (), None))
 
     def grounds(self, why: str) -> Grounds:
         """What is known by now; may be asked at any time. Who has not ended is not known."""
@@ -125,7 +124,7 @@ def _unread(component: Component, at: float, waited: float) -> Component:
 
 def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
     """None where probing is off, or a single GPU has nobody to send to."""
-    probe = told_of_probes(state.components.get(NAME), mono)
+    probe = told_of_probes(state.components.get(PROBE_NAME), mono)
     alone = state.components["inventory"].succeeding and len(answering(state)) == 1
     if probe is None or not probe.watched or alone:
         return None

@@ -13,8 +13,7 @@ from wirewatch.cli.hardware import elsewhere, live, replayed
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
-from wirewatch.core.collector import AnyCollector
-from wirewatch.core.component import Component
+from wirewatch.core.collector import AnyCollector, Component
 from wirewatch.core.types import Finding
 from wirewatch.daemon.baselinefile import Loaded
 from wirewatch.daemon.baselinefile import read as read_baseline
@@ -23,7 +22,7 @@ from wirewatch.daemon.latches import read
 from wirewatch.probes.ask import Asked, Wish, ask
 from wirewatch.probes.persistence import boot_id, recall
 from wirewatch.probes.state import State, StateError, open_state, state_directory
-from wirewatch.probes.told import ProbeTold, told
+from wirewatch.probes.told import ProbeSummary, probe_summary
 from wirewatch.verdict.drift.component import Around, Unkept, drift_component
 from wirewatch.verdict.ledger import Ledger
 
@@ -83,12 +82,12 @@ class Node:
         config, history = self._config, self._state.history if self._state else None
         return recall(history, self._hardware, config.probe, config.policy.probe, self._expect, self._prober)
 
-    def probed(self) -> tuple[ProbeTold | None, tuple[Finding, ...]]:
+    def probed(self) -> tuple[ProbeSummary | None, tuple[Finding, ...]]:
         """The newest complete probe of the history, None where probing is off, and what it found."""
         if not self._config.probe.enabled:
             return None, ()
         component = self._recall()
-        return told(component, self._hardware.clock.mono()), component.findings
+        return probe_summary(component, self._hardware.clock.mono()), component.findings
 
     def probe(self, owner: str, end: float) -> Asked:
         """One probe for who holds the GPUs, over by `end` (monotonic), and again to confirm what it finds."""

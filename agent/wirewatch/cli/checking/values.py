@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wirewatch.core.types import Finding, Health
-from wirewatch.export.healthdocuments import NAMES, CheckFinding, Probe, Stage
+from wirewatch.export.healthdocuments import HEALTH_NAMES, CheckFinding, Probe, Stage
 
-HEALTHS = {name: health for health, name in NAMES.items()}
+HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
 EXIT = {Health.OK: 0, Health.DEGRADED: 1, Health.FAILED: 2, Health.UNKNOWN: 3}
 SUPPRESSED = "suppressed"
 Source = Literal["daemon", "own", "none"]
@@ -14,7 +14,7 @@ Source = Literal["daemon", "own", "none"]
 
 def found(finding: Finding, name: str = "", stage: Stage | Literal[""] = "") -> CheckFinding:
     """A finding as `check` prints it; without `name` and `stage` where nobody has given it one."""
-    health, subject = NAMES[finding.health], finding.subject.levels()
+    health, subject = HEALTH_NAMES[finding.health], finding.subject.levels()
     return CheckFinding(
         name, stage, finding.rule, health, subject, finding.evidence, finding.action, finding.since
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from wirewatch.cli.checking.values import HEALTHS, SUPPRESSED, Answer
 from wirewatch.core.types import Subject
-from wirewatch.export.healthdocuments import NAMES, CheckDocument, CheckFinding, Probe
+from wirewatch.export.healthdocuments import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
 
 LIMIT = 250
 """Bytes of the line: it is given to drain a node, and what takes a reason cuts it where it likes."""
@@ -66,9 +66,9 @@ def shortened(text: str, limit: int = LIMIT) -> str:
 def document(answer: Answer) -> dict[str, Any]:
     """A `CheckDocument` as JSON has it."""
     grounds = answer.grounds
-    fail_on = [NAMES[health] for health in sorted(answer.fail_on)]
+    fail_on = [HEALTH_NAMES[health] for health in sorted(answer.fail_on)]
     made = CheckDocument(
-        "wirewatch.check/1", answer.at, NAMES[answer.health], answer.may_start, fail_on, grounds.source,
+        "wirewatch.check/1", answer.at, HEALTH_NAMES[answer.health], answer.may_start, fail_on, grounds.source,
         grounds.why, grounds.verdict_at, grounds.probe, list(grounds.findings),
     )  # fmt: skip
     return {name: _sound(value) for name, value in asdict(made).items()}

@@ -14,11 +14,11 @@ from wirewatch.collectors.gpudirect.model import (
     all_paths,
     hidden,
 )
-from wirewatch.core.component import blind_finding
-from wirewatch.core.ncclconf import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
+from wirewatch.core.collector import blind_finding
 from wirewatch.core.pci import Place
-from wirewatch.core.rates import Streak
+from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
+from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
 
 MISSING = "gpudirect.missing"
 """The rule for no NIC or no GPU where there should be; the others are `check_rule`."""

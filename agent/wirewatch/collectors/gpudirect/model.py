@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from wirewatch.core.collector import Options
-from wirewatch.core.ncclconf import NcclConf
 from wirewatch.core.pci import Path, Place, path_between
 from wirewatch.core.ports import Gpu
-from wirewatch.core.rates import Streak
+from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent
+from wirewatch.nccl.settings import NcclConf
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from wirewatch.collectors.gpudirect.model import (
     RdmaSoftware,
     near_pairs,
 )
-from wirewatch.core.asking import as_str
-from wirewatch.core.ncclconf import TOPOLOGY, NcclConf, parse_nccl_conf
+from wirewatch.core.collector import is_lost
+from wirewatch.core.nvml import as_str
 from wirewatch.core.pci import Place, acs_redirects, bridges_between
-from wirewatch.core.pergpu import is_lost
 from wirewatch.core.ports import Hardware, Question, Sysfs
 from wirewatch.core.tree import DEVICES, count_nodes, rdma_devices, rdma_place, read_place
 from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.settings import TOPOLOGY, NcclConf, parse_nccl_conf
 
 PEERMEM: Mapping[str, str] = {
     "/sys/module/nvidia_peermem/version": "nvidia_peermem",

@@ -1,6 +1,6 @@
 """What can keep NICs from reaching GPU memory."""
 
-from wirewatch.core.rules import CONFIRMED, DEGRADED, Rule
+from wirewatch.core.collector import CONFIRMED, DEGRADED, Rule
 
 RULES = (
     Rule("gpudirect.rdma_stack", CONFIRMED, "GPUDirectLost"),

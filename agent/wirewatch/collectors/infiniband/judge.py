@@ -16,12 +16,10 @@ from wirewatch.collectors.infiniband.model import (
     PortMemory,
     PortReading,
 )
-from wirewatch.core.component import blind_finding
-from wirewatch.core.ibstat import Ibstat, PortFacts, parse_ibstat
-from wirewatch.core.pergpu import filled, is_lost
+from wirewatch.core.collector import blind_finding, filled, is_lost
 from wirewatch.core.ports import Output
-from wirewatch.core.rates import Streak, Window
-from wirewatch.core.rdma import ACTIVE, gigabits
+from wirewatch.core.rdma import ACTIVE, Ibstat, PortFacts, gigabits, parse_ibstat
+from wirewatch.core.statistics import Streak, Window
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 
 PORT_DOWN = "infiniband.port_down"

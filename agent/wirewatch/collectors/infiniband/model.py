@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from wirewatch.core.collector import Options
-from wirewatch.core.policy import ErrorLimit
 from wirewatch.core.ports import Output
-from wirewatch.core.rates import Streak, Window
 from wirewatch.core.rdma import Rate
+from wirewatch.core.statistics import Streak, Window
 from wirewatch.core.tree import Whereabouts
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, ErrorLimit
 
 
 @dataclass(frozen=True, slots=True)

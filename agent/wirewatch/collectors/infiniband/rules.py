@@ -1,6 +1,6 @@
 """What can be wrong with the ports and cards of InfiniBand, RoCE and EFA."""
 
-from wirewatch.core.rules import CONFIRMED, DEGRADED, FAILED, REST, Rule
+from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, REST, Rule
 
 RULES = (
     Rule("infiniband.port_down", CONFIRMED, "PortDown"),

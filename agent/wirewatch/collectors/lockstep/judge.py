@@ -16,9 +16,9 @@ from wirewatch.collectors.lockstep.model import (
     WindowReason,
     goes_on,
 )
-from wirewatch.core.pergpu import is_lost
+from wirewatch.core.collector import is_lost
 from wirewatch.core.ports import Gpu
-from wirewatch.core.robust import high_median, low_median
+from wirewatch.core.statistics import high_median, low_median
 from wirewatch.core.types import Absent, Expect, Finding, Ok, Why
 
 

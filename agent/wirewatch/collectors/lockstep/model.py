@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
-from wirewatch.core.asking import Supported
-from wirewatch.core.collector import Options
-from wirewatch.core.pergpu import GpuReading
+from wirewatch.core.collector import GpuReading, Options
+from wirewatch.core.nvml import Supported
 from wirewatch.core.types import Absent
 
 

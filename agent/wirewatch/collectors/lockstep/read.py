@@ -11,8 +11,8 @@ from wirewatch.collectors.lockstep.model import (
     LockstepReading,
     goes_on,
 )
-from wirewatch.core.asking import Supported, as_float, as_int, ask_gpu, member
-from wirewatch.core.pergpu import GpuReading, read_gpus
+from wirewatch.core.collector import GpuReading, read_gpus
+from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why
 

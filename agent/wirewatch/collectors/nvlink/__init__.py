@@ -17,8 +17,7 @@ from wirewatch.collectors.nvlink.read import (
     read,
 )
 from wirewatch.collectors.nvlink.rules import RULES
-from wirewatch.core.collector import Collector
-from wirewatch.core.pergpu import Memories
+from wirewatch.core.collector import Collector, Memories
 
 __all__ = [
     "COLLECTOR", "ERROR_QUESTIONS", "LINK_SPEED", "LINK_STATES", "LINK_UP", "TRAFFIC_FIELDS", "NvlinkFacts",

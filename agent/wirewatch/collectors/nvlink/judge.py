@@ -17,12 +17,11 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkPolicy,
     NvlinkReading,
 )
-from wirewatch.core.bits import FABRIC_STATES, FABRIC_SUMMARIES, fabric_troubles
-from wirewatch.core.links import UP
-from wirewatch.core.pergpu import GpuMemory, Memories, filled, fold_gpus, is_lost, subject, unread
+from wirewatch.core.collector import GpuMemory, Memories, filled, fold_gpus, is_lost, subject, unread
+from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP, fabric_troubles
 from wirewatch.core.ports import Gpu
-from wirewatch.core.products import NvlinkProduct, nvlink_product
-from wirewatch.core.rates import Streak, Window
+from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.topology import NvlinkProduct, nvlink_product
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject
 
 DOWN = "nvlink.down"

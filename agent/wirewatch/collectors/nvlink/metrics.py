@@ -12,9 +12,8 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkMemory,
     NvlinkReading,
 )
-from wirewatch.core.bits import FABRIC_STATES, FABRIC_SUMMARIES
-from wirewatch.core.links import UP
-from wirewatch.core.pergpu import Memories
+from wirewatch.core.collector import Memories
+from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 
 GPU = ("gpu", "uuid")

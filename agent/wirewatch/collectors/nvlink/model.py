@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wirewatch.core.asking import Supported
-from wirewatch.core.collector import Options
-from wirewatch.core.pergpu import GpuReading
-from wirewatch.core.policy import ErrorLimit
+from wirewatch.core.collector import GpuReading, Options
+from wirewatch.core.nvml import Supported
 from wirewatch.core.ports import Gpu, Question
-from wirewatch.core.rates import Streak, Window
-from wirewatch.core.types import Absent
+from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.types import Absent, ErrorLimit
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,22 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkReading,
     NvlinkTraffic,
 )
-from wirewatch.core.asking import NOT_ASKED, Asked, Supported, as_int, ask_gpu, member
-from wirewatch.core.bits import ber
-from wirewatch.core.links import count_links, link_speed, old_state, state
-from wirewatch.core.pergpu import Memories, is_lost, is_unsupported, read_gpus, remembered
+from wirewatch.core.collector import Memories, is_lost, is_unsupported, read_gpus, remembered
+from wirewatch.core.nvml import (
+    NOT_ASKED,
+    Asked,
+    Supported,
+    as_int,
+    ask_gpu,
+    ber,
+    count_links,
+    link_speed,
+    member,
+    old_state,
+    state,
+)
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Question
-from wirewatch.core.rates import Window, delta, measured
+from wirewatch.core.statistics import Window, delta, measured
 from wirewatch.core.types import Absent
 
 KIB = 1024

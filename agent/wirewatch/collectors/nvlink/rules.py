@@ -1,6 +1,6 @@
 """What can be wrong with NVLink, the fabric and the chip-to-chip link."""
 
-from wirewatch.core.rules import CONFIRMED, DEGRADED, Rule
+from wirewatch.core.collector import CONFIRMED, DEGRADED, Rule
 
 RULES = (
     Rule("nvlink.link_down", CONFIRMED, "NVLinkDown"),

@@ -34,17 +34,17 @@ def _about(here: Readings) -> str:
 def _sections(told: Told, here: Readings, found: tuple[GpuName, ...]) -> Iterator[Section]:
     why = probes.nothing(told, here)
     last = told.probes.last
-    yield gpus.section(told, here, found)
-    yield matrix.section(
+    yield gpus.gpus_section(told, here, found)
+    yield matrix.matrix_section(
         last, None if last is None else moment(last.at, told.at), why, fresh=told.probes.fresh
     )
-    yield probes.section(told, here)
-    yield slow.section(told, here, found, why)
-    yield ports.section(here)
+    yield probes.probes_section(told, here)
+    yield slow.slow_section(told, here, found, why)
+    yield ports.ports_section(here)
     yield ports.paths(here, found)
     yield _topology(told, here)
-    yield drift.section(told.drift, here)
-    yield collectors.section(here)
+    yield drift.drift_section(told.drift, here)
+    yield collectors.collectors_section(here)
 
 
 def _topology(told: Told, here: Readings) -> Section:

@@ -10,7 +10,7 @@ from wirewatch.export.page.readings import NOT_YET, Readings
 from wirewatch.export.page.words import count, moment, plain
 
 
-def section(here: Readings) -> Section:
+def collectors_section(here: Readings) -> Section:
     every = list(here.collectors.values())
     if not every:
         return Section("collectors", "Collectors", (Line("None is switched on: nothing is watched.", "bad"),))

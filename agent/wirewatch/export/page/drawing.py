@@ -203,7 +203,7 @@ def words(graph: Topology, state: Known) -> Iterator[str]:
     """The same in sentences, one for each GPU and each NIC."""
     names = {uuid: f"GPU {index}" for uuid, index in indexes(graph.gpus).items()} | {SWITCH: "the switch"}
     for gpu in sorted(graph.gpus, key=lambda one: one.index):
-        told = [_links(one, names) for one in state.links[gpu.uuid]]
+        told = [_drawn_links(one, names) for one in state.links[gpu.uuid]]
         path, near = state.nearest[gpu.uuid]
         closest = f"nearest NIC {near} ({path})" if near else "no NIC whose path is told"
         numa = "NUMA node not told" if gpu.place.numa is None else f"NUMA node {gpu.place.numa}"
@@ -223,7 +223,7 @@ def _out(wire: PortWire | None) -> str:
     return told.get(wire.look, ", state not known")
 
 
-def _links(one: Links, names: Mapping[str, str]) -> str:
+def _drawn_links(one: Links, names: Mapping[str, str]) -> str:
     peer = names.get(one.peer, "a peer that is not told")
     if one.unread:
         return f"NVLink to {peer} could not be read"

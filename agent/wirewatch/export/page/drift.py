@@ -15,7 +15,7 @@ ACCEPT = 'wirewatch topology accept ID --why "..."'
 WORST: Sequence[Health] = ("failed", "unknown", "degraded", "ok")
 
 
-def section(told: DriftDocument, here: Readings) -> Section:
+def drift_section(told: DriftDocument, here: Readings) -> Section:
     title = "What changed since the baseline"
     lines = tuple(_lines(told, here))
     tables = (_table(told),) if told.changes else ()

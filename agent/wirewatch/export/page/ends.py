@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from wirewatch.core.component import blind_rule
+from wirewatch.core.collector import blind_rule
 from wirewatch.core.types import Health
 from wirewatch.export.page.words import moment, span
-from wirewatch.probes.collector import NAME
+from wirewatch.probes.collector import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage
 from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED, Judged, Standing
 from wirewatch.verdict.policy import VerdictPolicy
@@ -18,7 +18,9 @@ BLIND = blind_rule("")
 def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:
     """By the id of each finding."""
     entries = judged.ledger.entries
-    watched = NAME in judged.state.components and judged.state.components[NAME].applicable is not False
+    watched = (
+        PROBE_NAME in judged.state.components and judged.state.components[PROBE_NAME].applicable is not False
+    )
     return {
         one.id: _ending(one, entries.get(one.key), policy, watched=watched)
         for one in judged.verdict.standings

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.collectors.nvlink import LINK_STATES
-from wirewatch.core.links import UP
+from wirewatch.core.nvml import UP
 from wirewatch.export.healthdocuments import Finding, Health
 from wirewatch.export.page.cells import cell, known, table, unknown
 from wirewatch.export.page.findings import APART
@@ -17,7 +17,7 @@ NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
 """Reasons for low clocks that hold nothing back."""
 WATCHING = ("inventory", "gpu", "nvlink", "pcie", "xid")
 """Collectors that judge single GPUs."""
-HEADS = (
+GPU_HEADS = (
     Head("State"), Head("NVLink", "up", number=True), Head("NVLink errors"), Head("PCIe"),
     Head("Clocks held by"), Head("Utilisation", "%", number=True),
     Head("Power", "W", number=True), Head("Core", "°C", number=True),
@@ -38,7 +38,7 @@ def gpus_of(told: Told, here: Readings) -> tuple[GpuName, ...]:
     return unique([*listed, *drawn, *named])
 
 
-def section(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Section:
+def gpus_section(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Section:
     if not gpus:
         inventory = here.collectors.get("inventory")
         seen = inventory is not None and inventory.success
@@ -62,7 +62,9 @@ def _table(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Table:
         rows.append(
             (head, (_state(told, here, gpu), *_links(here, gpu), _pcie(here, gpu), *_board(here, gpu)))
         )
-    return table("gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Head("GPU"), *HEADS), rows)
+    return table(
+        "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Head("GPU"), *GPU_HEADS), rows
+    )
 
 
 def _state(told: Told, here: Readings, gpu: GpuName) -> Cell:

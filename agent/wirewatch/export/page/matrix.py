@@ -24,7 +24,7 @@ SPEAK = 0.05
 NONE = Line("Not known: the last probe made no copies between GPUs.", "unknown")
 
 
-def section(probe: ProbeDocument | None, at: Moment | None, why: Line, *, fresh: bool) -> Section:
+def matrix_section(probe: ProbeDocument | None, at: Moment | None, why: Line, *, fresh: bool) -> Section:
     """`why` is said where there is no probe; `at` is when this one began."""
     if probe is None or not probe.copies:
         return Section("peers", "Copies between GPUs", (why if probe is None else NONE,))

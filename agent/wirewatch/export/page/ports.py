@@ -10,8 +10,8 @@ from wirewatch.export.page.readings import GpuName, Part, Readings
 from wirewatch.export.page.words import GBIT, count, plain
 from wirewatch.verdict.drift.words import natural
 
-UP = "active"
-HEADS = (
+PORT_UP = "active"
+PORT_HEADS = (
     Head("State"), Head("Wire"), Head("Rate", "Gb/s of expected", number=True), Head("Errors"),
     Head("Times down", number=True), Head("Link layer"), Head("Interface"), Head("NUMA", number=True),
     Head("Nearest to"),
@@ -26,7 +26,7 @@ def ports_of(here: Readings) -> list[Series]:
     )
 
 
-def section(here: Readings) -> Section:
+def ports_section(here: Readings) -> Section:
     ports = ports_of(here)
     away = [
         Line(f"{one.labels['device']} was here and is elsewhere: {one.labels['reason']}.", "quiet")
@@ -53,14 +53,14 @@ def _ports(here: Readings, ports: Sequence[Series]) -> Table:
     for one in ports:
         device, port = one.labels["device"], one.labels["port"]
         rows.append((cell(f"{device} port {port}", note=one.labels["model"]), tuple(_port(here, one))))
-    return table("port-table", "RDMA ports: state, rate and errors", (Head("Port"), *HEADS), rows)
+    return table("port-table", "RDMA ports: state, rate and errors", (Head("Port"), *PORT_HEADS), rows)
 
 
 def _port(here: Readings, info: Series) -> Iterator[Cell]:
     part = {"device": info.labels["device"], "port": info.labels["port"]}
     why = here.why("infiniband", part)
     state = here.state("rdma_port_state", part)
-    yield _word(state, UP, why)
+    yield _word(state, PORT_UP, why)
     yield _word(here.state("rdma_port_physical_state", part), "link_up", why)
     yield _rate(here, part, "it has none while it is down" if state == "down" else why)
     yield counted(here.by("rdma_port_errors_total", part, "kind"), why)

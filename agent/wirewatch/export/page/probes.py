@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.core.probing.expected import human
+from wirewatch.busbw.expected import human
 from wirewatch.export.page.cells import cell, known, number, table, unknown
 from wirewatch.export.page.model import Cell, Details, Head, Line, Point, Section, Table, Tone
 from wirewatch.export.page.readings import Readings
 from wirewatch.export.page.told import Told
 from wirewatch.export.page.words import GB, moment, percent, span
 from wirewatch.export.probedocuments import PastProbe, ProbeDocument, Result
-from wirewatch.probes.collector import NAME
+from wirewatch.probes.collector import PROBE_NAME
 from wirewatch.probes.policy import ProbePolicy
 from wirewatch.probes.told import POINTLESS
 
@@ -24,7 +24,7 @@ LOW = ProbePolicy().ratio
 def nothing(told: Told, here: Readings) -> Line:
     """Why there is no complete probe."""
     gate = told.probes.gate
-    if NAME not in here.collectors:
+    if PROBE_NAME not in here.collectors:
         return Line("Probing is switched off.", "quiet")
     if gate.reason in {one.value for one in POINTLESS}:
         return Line(f"There is nothing to probe here: {gate.meaning} ({gate.detail}).", "quiet")
@@ -32,7 +32,7 @@ def nothing(told: Told, here: Readings) -> Line:
     return Line(f"Not known: there was no complete probe yet; {wait}.", "unknown")
 
 
-def section(told: Told, here: Readings) -> Section:
+def probes_section(told: Told, here: Readings) -> Section:
     lines = tuple(_lines(told, here))
     last = told.probes.last
     tables: list[Table] = []

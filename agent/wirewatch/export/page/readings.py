@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.component import blind_rule
+from wirewatch.core.collector import blind_rule
 from wirewatch.export.documents import Collector, Series, StateDocument
 from wirewatch.export.healthdocuments import Finding
 from wirewatch.export.page.words import moment

@@ -20,9 +20,9 @@ ABOUT = {
 WHOLE = "the whole node"
 
 
-def section(told: Told, here: Readings, gpus: Sequence[GpuName], why: Line) -> Section:
+def slow_section(told: Told, here: Readings, gpus: Sequence[GpuName], why: Line) -> Section:
     last = told.probes.last
-    lines, tables = list(_lines(told)), []
+    lines, tables = list(_slow_lines(told)), []
     if last is not None and last.stragglers:
         tables.append(_named(last.stragglers))
     if here.series.get("straggler_score"):
@@ -36,7 +36,7 @@ def section(told: Told, here: Readings, gpus: Sequence[GpuName], why: Line) -> S
     return Section("slow", "Who is slow", tuple(lines), tuple(tables))
 
 
-def _lines(told: Told) -> Iterator[Line]:
+def _slow_lines(told: Told) -> Iterator[Line]:
     last = told.probes.last
     if last is not None:
         nobody = "Nobody stood out in the last probe." if not last.stragglers else ""

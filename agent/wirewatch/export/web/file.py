@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from wirewatch.core.errors import Unusable
+from wirewatch.core.types import Unusable
 from wirewatch.export.web.settings import OPEN
 
 Version = Literal["TLS12", "TLS13"]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from wirewatch.core.enumerate import count_gpus, identify
+from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import wire

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from wirewatch.core.probing.islands import islands
-from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, PciPlace, Topology
+from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, PciPlace, Topology, islands
 from wirewatch.verdict.drift.graph import (
     GpuIsland,
     GpuNode,

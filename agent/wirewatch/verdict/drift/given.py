@@ -55,7 +55,7 @@ def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
 
 def _less(given: Graph, graph: Graph, lent: int) -> Iterator[str]:
     yield from _fewer(_products(given), _products(graph))
-    yield from _short(given, graph)
+    yield from _short_of_links(given, graph)
     yield from _broken(given, graph)
     nics = tuple(_fewer(_models(given), _models(graph) + Counter({"": lent})))
     yield from nics or (() if lent else _fewer(_layers(given), _layers(graph)))
@@ -95,7 +95,7 @@ def _lacking(due: Counter[str], here: Counter[str]) -> Iterator[str]:
     return (name for name in sorted(due) if name and due[name] - here[name] > here[""])
 
 
-def _short(given: Graph, graph: Graph) -> Iterator[str]:
+def _short_of_links(given: Graph, graph: Graph) -> Iterator[str]:
     for gpu, due in _pairs(given, graph):
         if links_up(gpu) < due:
             yield f"{part_name(gpu)} {links_up(gpu)} of {due} links"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.core.probing.islands import due_links
+from wirewatch.core.topology import due_links
 from wirewatch.core.types import Expect
 from wirewatch.verdict.drift.graph import GpuNode, Graph, Unknown, What
 from wirewatch.verdict.drift.words import part_name, unknown_text

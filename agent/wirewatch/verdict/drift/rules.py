@@ -1,6 +1,6 @@
 """What the topology can differ in from the one that was accepted."""
 
-from wirewatch.core.rules import DEGRADED, UNKNOWN, Rule
+from wirewatch.core.collector import DEGRADED, UNKNOWN, Rule
 from wirewatch.core.types import Health
 from wirewatch.verdict.drift.severity import SEVERITY
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.core.robust import high_median, low_median, spread
+from wirewatch.core.statistics import high_median, low_median, spread
 from wirewatch.verdict.straggler.policy import StragglerPolicy
 from wirewatch.verdict.straggler.references import Reference, References
 from wirewatch.verdict.straggler.signals import Resource, Signals, Unit

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.core.robust import high_median, low_median
+from wirewatch.core.statistics import high_median, low_median
 from wirewatch.verdict.straggler.compare import Deviation, Loss
 from wirewatch.verdict.straggler.policy import StragglerPolicy
 from wirewatch.verdict.straggler.signals import Resource, Unit

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from wirewatch.core.robust import low_median, spread
+from wirewatch.core.statistics import low_median, spread
 from wirewatch.verdict.straggler.signals import Signals, Unit
 
 KEPT = 40

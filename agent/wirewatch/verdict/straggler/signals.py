@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from wirewatch.core.probing.document import Document
-from wirewatch.core.probing.islands import Kind
-from wirewatch.core.probing.result import LinkBytes, Probed
+from wirewatch.core.probe import Document, LinkBytes, Probed
+from wirewatch.core.topology import Kind
 
 EVEN = frozenset({Kind.SWITCH, Kind.MESH, Kind.PAIR})
 """What joins GPUs so that every two of them have the same wire."""

@@ -7,7 +7,7 @@ Sources: nccl-tests, doc/PERFORMANCE.md; NCCL, src/graph/tuning.cc and the layou
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from wirewatch.core.types import Absent, Why
 
 RING, TREE, NVLS = "Ring", "Tree", "NVLS"

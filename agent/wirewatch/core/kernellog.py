@@ -1,16 +1,28 @@
-"""What lines of the kernel log say about GPUs, switches and network cards.
+"""Records of /dev/kmsg, and which of them may concern the wires.
 
-The forms are those of the driver's versions of the last years (docs/METRICS.md, "Kernel log"). PCI
-addresses come without a function in XID lines and with eight digits of domain from NVML: here all have four
-digits of domain.
+The form is the kernel's: `priority,sequence,microseconds,flags;text`, then lines of ` KEY=value`
+(Documentation/ABI/testing/dev-kmsg).
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from wirewatch.core.kernel import Record
 from wirewatch.core.pci import normal_pci
+
+WANTED = ("NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ")
+"""A record is kept when it begins with one of these; the rest of the log is nobody's business."""
+_RECORD = re.compile(r"\d{1,10},(\d{1,20}),(\d{1,20}),[^;]*;([^\n]*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message; `seconds` since the machine was started."""
+
+    sequence: int
+    seconds: float
+    text: str
+
 
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _INSTANCE = r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?"
@@ -29,9 +41,7 @@ _LINK = re.compile(r"\blink (-?\d{1,4})\b", re.IGNORECASE | re.ASCII)
 _RECOVERY = re.compile(
     r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x[0-9a-fA-F]+ \((?P<to>[^)]*)\)"
 )
-
 XID, SXID, OFF_BUS, UNKNOWN = "xid", "sxid", "off_bus", "unknown"
-
 _CARD = re.compile(rf"mlx5_core {_PCI}")
 OTHERS: Mapping[str, re.Pattern[str]] = {
     "nvlink_training": re.compile(r"NVRM: .*Failed to update Rx Detect Link mask"),
@@ -56,6 +66,21 @@ class Event:
     link: str
     message: str
     seconds: float
+
+
+def wanted(raw: str) -> bool:
+    return raw.partition(";")[2].startswith(WANTED)
+
+
+def vital(raw: str) -> bool:
+    """Whether a record may tell of an XID or of a GPU that has gone."""
+    return any(word in raw for word in ("Xid", "fallen off the bus", "The NVIDIA GPU"))
+
+
+def parse_record(raw: str) -> Record | None:
+    """The record, None when it is not of the kernel's form."""
+    match = _RECORD.match(raw)
+    return Record(int(match[1]), int(match[2]) * 1e-6, match[3].rstrip()) if match else None
 
 
 def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Event, ...], str]:
@@ -85,6 +110,12 @@ def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Even
     return tuple(events), about
 
 
+def recovery_word(message: str) -> str:
+    """What XID 154 says the action is now, in lower case; empty when it does not say."""
+    match = _RECOVERY.search(message)
+    return match["to"].strip().lower() if match else ""
+
+
 def _parse(text: str, seconds: float) -> Event | None:
     if _DETAIL.search(text):
         return None
@@ -106,9 +137,3 @@ def _parse(text: str, seconds: float) -> Event | None:
 def _link(message: str) -> str:
     match = _LINK.search(message)
     return str(int(match[1])) if match and not match[1].startswith("-") else ""
-
-
-def recovery_word(message: str) -> str:
-    """What XID 154 says the action is now, in lower case; empty when it does not say."""
-    match = _RECOVERY.search(message)
-    return match["to"].strip().lower() if match else ""

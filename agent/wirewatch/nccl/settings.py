@@ -9,10 +9,44 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from wirewatch.core.pci import Path
+
 NVLS_ENABLE = "NCCL_NVLS_ENABLE"
 _NUMBER = re.compile(r"\s*([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9]\d*))", re.ASCII)
 _DIGITS = 32
 """No 64-bit number has more, and Python refuses to read thousands of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A setting: `slows` tells whether a value does, `effect` what it does, `source` who says so."""
+
+    slows: Callable[[str], bool]
+    effect: str
+    source: str = "NCCL user guide, environment variables"
+
+
+_NEAR = frozenset({"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"})
+_FAR = 4
+_CHANNELS = 32
+_FEW = f"fewer channels than {_CHANNELS}, and SMs to drive the links with (NCCL takes 24 on Hopper)"
+_MANY = f"more channels than {_CHANNELS}, which may cost more than they help"
+_LISTS = "NCCL user guide, environment variables; src/graph/tuning.cc"
+_UNTOLD = "src/graph/tuning.cc, search.cc and src/transport/nvls.cc; not in the user guide"
+GDR_LEVEL, TOPOLOGY, IB_OFF = "NCCL_NET_GDR_LEVEL", "NCCL_TOPO_FILE", "NCCL_IB_DISABLE"
+_LEVELS: Mapping[str, Path | None] = {
+    "LOC": None, "NVL": None, "NVB": None, "C2C": None, "PIX": Path.PIX, "PXB": Path.PXB,
+    "P2C": Path.PXB, "PXN": Path.PXB, "PHB": Path.NODE, "SYS": Path.SYS,
+    "0": None, "1": Path.PIX, "2": Path.PXB, "3": Path.NODE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NcclConf:
+    """The settings, and every line that is neither a setting nor a comment."""
+
+    settings: Mapping[str, str]
+    unknown: tuple[str, ...] = ()
 
 
 def number(text: str) -> int:
@@ -25,13 +59,35 @@ def number(text: str) -> int:
     return -value if match[1] == "-" else value
 
 
-@dataclass(frozen=True, slots=True)
-class Slow:
-    """A setting: `slows` tells whether a value does, `effect` what it does, `source` who says so."""
+def slowing_settings(settings: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """Those of the settings that lower bandwidth: name, value, what it does. An empty value sets nothing."""
+    told = ((name, settings.get(name, ""), slow) for name, slow in SLOWING.items())
+    return tuple((name, value, slow.effect) for name, value, slow in told if value and slow.slows(value))
 
-    slows: Callable[[str], bool]
-    effect: str
-    source: str = "NCCL user guide, environment variables"
+
+def parse_nccl_conf(text: str) -> NcclConf:
+    settings: dict[str, str] = {}
+    unknown = []
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if line.startswith("#") or not line.strip():
+            continue
+        if equals and name.isidentifier():
+            settings.setdefault(name, value)
+        else:
+            unknown.append(line)
+    return NcclConf(settings, tuple(unknown))
+
+
+def gdr_level(value: str) -> tuple[bool, Path | None]:
+    """Whether a value of NCCL_NET_GDR_LEVEL is known, and the farthest path that it lets GPUDirect take.
+
+    A path of None switches GPUDirect off: no NIC is nearer than PIX. NCCL's PHB takes in what nvidia-smi
+    calls NODE; a number above the highest is the highest.
+    """
+    if value.isascii() and value.isdigit() and value not in _LEVELS:
+        return True, Path.SYS
+    return value in _LEVELS, _LEVELS.get(value)
 
 
 def _on(value: str) -> bool:
@@ -67,10 +123,6 @@ def _forbids(*needed: str) -> Callable[[str], bool]:
     return slows
 
 
-_NEAR = frozenset({"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"})
-_FAR = 4
-
-
 def _short_reach(value: str) -> bool:
     """Whether a level of NCCL_P2P_LEVEL is nearer than the farthest; NCCL does not heed other text."""
     return value in _NEAR or (value[:1].isdigit() and number(value) < _FAR)
@@ -83,12 +135,6 @@ def _sockets(value: str) -> bool:
 def _thrifty(value: str) -> bool:
     return value.upper() not in {"0", "DEFAULT"}
 
-
-_CHANNELS = 32
-_FEW = f"fewer channels than {_CHANNELS}, and SMs to drive the links with (NCCL takes 24 on Hopper)"
-_MANY = f"more channels than {_CHANNELS}, which may cost more than they help"
-_LISTS = "NCCL user guide, environment variables; src/graph/tuning.cc"
-_UNTOLD = "src/graph/tuning.cc, search.cc and src/transport/nvls.cc; not in the user guide"
 
 SLOWING: Mapping[str, Slow] = {
     "NCCL_P2P_DISABLE": Slow(_on, "GPUs do not reach each other: through host memory, measured 26 GB/s"),
@@ -114,9 +160,3 @@ SLOWING: Mapping[str, Slow] = {
     "NCCL_NET": Slow(_sockets, "sockets where GPUs do not reach each other"),
     "NCCL_IB_DISABLE": Slow(_on, "no InfiniBand or RoCE: sockets between nodes"),
 }
-
-
-def slowing_settings(settings: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """Those of the settings that lower bandwidth: name, value, what it does. An empty value sets nothing."""
-    told = ((name, settings.get(name, ""), slow) for name, slow in SLOWING.items())
-    return tuple((name, value, slow.effect) for name, value, slow in told if value and slow.slows(value))

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
+from wirewatch.busbw.formulas import NVLS, RING, Line, factor, fit
 from wirewatch.core.pci import Path
-from wirewatch.core.probing.busbw import NVLS, RING, Line, factor, fit
-from wirewatch.core.probing.islands import PATHS, Kind
-from wirewatch.core.probing.plan import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
+from wirewatch.core.topology import PATHS, Kind
 from wirewatch.core.types import Absent, Why
 
 GIB = 1024 * MIB

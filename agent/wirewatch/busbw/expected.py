@@ -1,17 +1,9 @@
-"""What bus bandwidth NCCL's defaults should give here, and how that follows, line by line.
-
-The wire as it should be (core.probing.wire) times the share of it that the algorithm reaches on healthy
-machines (core.probing.references), less a latency term. Nothing is clipped at the wire: with NVLS the switch
-adds up, and nccl-tests' bus bandwidth may exceed what any link carries.
-"""
+"""The wire under a group of GPUs: how many bytes a second one GPU can send each way when nothing is lost."""
 
 from dataclasses import dataclass
 
-from wirewatch.core.probing.busbw import FACTORS, NVLS, RING, factor
-from wirewatch.core.probing.islands import Kind
-from wirewatch.core.probing.ncclsettings import NVLS_ENABLE, number
-from wirewatch.core.probing.plan import ALL_REDUCE, MIB
-from wirewatch.core.probing.references import (
+from wirewatch.busbw.formulas import FACTORS, NVLS, RING, factor
+from wirewatch.busbw.references import (
     GIB,
     LEAST_BYTES,
     NVLS_FROM,
@@ -23,8 +15,24 @@ from wirewatch.core.probing.references import (
     fitted,
     same_wire,
 )
-from wirewatch.core.probing.wire import GB, Conditions, Wire, wire
+from wirewatch.core.pci import LANE_RATES
+from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
+from wirewatch.core.topology import PATHS, Kind, due_links, nvlink_product
 from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.settings import NVLS_ENABLE, number
+
+GB = 1e9
+"""For texts that people read."""
+_NOISE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Bytes per second of one GPU each way, and how they follow."""
+
+    rate: float
+    lines: tuple[str, ...]
+
 
 _PINNED = "pinned by the operator"
 _UNASKED = Absent(Why.MISSING, "the operator pinned this size alone")
@@ -44,6 +52,29 @@ class Expectation:
     confidence: Confidence
     source: str
     derivation: tuple[str, ...]
+
+
+def wire(conditions: Conditions) -> Wire | Absent:
+    """The wire of the group's slowest GPU, as if no link were lost: a lost link is the probe's to find.
+
+    Returns:
+        Absent for one GPU alone, for wires that are not known, and for rates that nobody tells.
+    """
+    group = conditions.group
+    if group.kind is Kind.UNKNOWN:
+        return Absent(Why.MISSING, group.why or Kind.UNKNOWN.value)
+    if group.kind is Kind.ALONE:
+        return Absent(Why.UNSUPPORTED, "one GPU alone has no wire to another")
+    return _pcie(conditions) if group.kind is Kind.PCIE else _nvlink(conditions)
+
+
+def pcie_rate(generation: int, lanes: int) -> float | Absent:
+    """Bytes per second each way after line coding: 8b/10b, from generation 3 128b/130b, 242 of 256 for 6."""
+    transfers = next((rate for rate, number in LANE_RATES.items() if number == generation), None)
+    if transfers is None or lanes < 1:
+        return Absent(Why.MALFORMED, f"not a PCIe link: generation {generation}, {lanes} lanes")
+    coding = {1: 8 / 10, 2: 8 / 10, 6: 242 / 256}.get(generation, 128 / 130)
+    return transfers * 1e9 * coding * lanes / 8
 
 
 def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
@@ -93,6 +124,65 @@ def human(size_bytes: int) -> str:
         if size_bytes >= unit and size_bytes % unit == 0:
             return f"{size_bytes // unit} {name}"
     return f"{size_bytes} B"
+
+
+def _pcie(conditions: Conditions) -> Wire | Absent:
+    if isinstance(conditions.pcie, Absent):
+        return Absent(conditions.pcie.why, f"PCIe generation and lanes: {conditions.pcie.detail}")
+    generation, lanes = conditions.pcie.generation, conditions.pcie.lanes
+    rate = pcie_rate(generation, lanes)
+    if isinstance(rate, Absent):
+        return rate
+    crossing = conditions.group.crossing
+    where = "a path that is not told" if crossing is None or isinstance(crossing, Absent) else PATHS[crossing]
+    return Wire(
+        rate,
+        (
+            f"no NVLink joins all {conditions.group.ranks} GPUs: a ring crosses {where}",
+            f"PCIe {generation} x{lanes} = {rate / GB:.1f} GB/s each way",
+        ),
+    )
+
+
+def _nvlink(conditions: Conditions) -> Wire | Absent:
+    found: list[Wire] = []
+    for place, gpu in enumerate(conditions.group.gpus):
+        one = _gpu(conditions, place)
+        if isinstance(one, Absent):
+            return Absent(one.why, f"GPU {gpu.index}: {one.detail}")
+        found.append(one)
+    slowest = min(found, key=lambda one: one.rate)
+    lost = tuple(line for one in found for line in one.lines[1:])
+    mixed = any(one.rate != slowest.rate for one in found)
+    return Wire(slowest.rate, (slowest.lines[0], *(["of the slowest GPU"] if mixed else []), *lost))
+
+
+def _gpu(conditions: Conditions, place: int) -> Wire | Absent:
+    """One GPU's wire: the first line is the product of links and rate, the others are remarks."""
+    group = conditions.group
+    gpu, live = group.gpus[place], group.links[place]
+    peers = (due_links(g.name, n) for g, n in zip(group.gpus, group.links, strict=True) if g.name == gpu.name)
+    links = max(peers) if conditions.links is None else conditions.links
+    product = nvlink_product(gpu.name)
+    told = conditions.link_rate
+    if product is None and isinstance(told, Absent):
+        return Absent(
+            told.why, f"the rate of a link of {gpu.name or 'a product without name'}: {told.detail}"
+        )
+    rate = product.link_rate if product else told
+    if isinstance(rate, Absent) or links < 1:
+        return Absent(Why.MISSING, "no NVLink link is up, and none is known to be due")
+    lines = [f"{links} NVLink links x {_short(rate)} GB/s = {links * rate / GB:.1f} GB/s each way"]
+    if live < links:
+        lost = "that lowers what is measured, not what is expected"
+        lines.append(f"GPU {gpu.index} shows {live} of {links} links up: {lost}")
+    if not isinstance(told, Absent) and abs(told - rate) > _NOISE * rate and place == 0:
+        lines.append(f"the driver shows {_short(told)} GB/s a link: the product's data are used")
+    return Wire(links * rate, tuple(lines))
+
+
+def _short(rate: float) -> str:
+    return f"{rate / GB:.3f}".rstrip("0").rstrip(".")
 
 
 def _arch(conditions: Conditions) -> str | Absent:

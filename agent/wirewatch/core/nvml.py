@@ -1,0 +1,257 @@
+"""Asking many questions at once, and taking typed values out of the answers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+
+from wirewatch.core.pci import normal_pci
+from wirewatch.core.ports import Answer, Answers, Gpu, Nvml, Question
+from wirewatch.core.types import Absent, Json, Why
+
+NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """What a GPU does not support, and what it told once and for all, while an NVML session lasts."""
+
+    session: int = -1
+    skip: frozenset[Question] = field(default_factory=frozenset)
+    told: Answers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Answers to a set of questions; a question that was left out reads as unsupported."""
+
+    answers: Answers
+    supported: Supported
+
+    def json(self, question: Question) -> Json | Absent:
+        answer = self.answers.get(question)
+        return NOT_ASKED if answer is None else answer.value
+
+    def whole(self, question: Question) -> int | Absent:
+        return as_int(self.json(question))
+
+    def number(self, question: Question) -> float | Absent:
+        return as_float(self.json(question))
+
+    def text(self, question: Question) -> str | Absent:
+        return as_str(self.json(question))
+
+
+LINK_COUNT = Question("Field", (91,))
+PROCESSES = (Question("ComputeRunningProcesses"), Question("MPSComputeRunningProcesses"))
+OLD_LINKS = 18
+"""Links that are asked for where a driver does not tell how many there are."""
+UP = frozenset({1, 2})
+"""Active and asleep, as NVML numbers link states."""
+Ask = Callable[[str | None, Sequence[Question]], Sequence[Answer]]
+COUNT = Question("Count")
+IDENTITY = (Question("UUID"), Question("PciInfo"), Question("Name"))
+CLOCK_REASONS: Mapping[str, int] = {
+    "gpu_idle": 0x1,
+    "applications_clocks": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake": 0x80,
+    "display_clocks": 0x100,
+    "board_limit": 0x200,
+    "reliability": 0x400,
+}
+FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
+FABRIC_SUMMARIES = ("not_supported", "healthy", "unhealthy", "limited_capacity")
+RECOVERY_ACTIONS = (
+    "none",
+    "gpu_reset",
+    "node_reboot",
+    "drain_p2p",
+    "drain_and_reset",
+    "recover_imex_domain",
+    "bus_reset",
+    "system_reboot",
+)
+_TRUE_IS_BAD: Mapping[str, int] = {
+    "degraded_bandwidth": 0,
+    "route_recovery": 2,
+    "route_unhealthy": 4,
+    "access_timeout_recovery": 6,
+}
+_CONFIGURATIONS = {
+    2: "incorrect_sysguid",
+    3: "incorrect_chassis",
+    4: "no_partition",
+    5: "insufficient_nvlinks",
+    6: "incompatible_firmware",
+    7: "invalid_location",
+    8: "invalid_state",
+}
+
+
+def ask_gpu(
+    nvml: Nvml,
+    gpu: str,
+    questions: tuple[Question, ...],
+    known: Supported,
+    once: tuple[Question, ...] = (),
+) -> Asked | Absent:
+    """Ask one GPU what it is known to support, or everything in a new session; `once` only once a session.
+
+    Returns:
+        The answers, or the one reason why none came when every answer failed for the same cause
+        (GPU lost, NVML hung): that is news about the GPU, not about its fields.
+    """
+    session = nvml.session()
+    known = known if known.session == session else Supported(session)
+    missing = () if len(known.told) == len(once) else tuple(q for q in once if q not in known.told)
+    asked = _left(questions + missing, known.skip)
+    answers = dict(zip(asked, nvml.ask(gpu, asked), strict=True))
+    absent = {q: a.value for q, a in answers.items() if isinstance(a.value, Absent)}
+    whole = whole_failure(list(absent.values())) if len(absent) == len(answers) else None
+    if whole is not None:
+        return whole
+    refused = frozenset(q for q, value in absent.items() if value.why is Why.UNSUPPORTED)
+    told = {q: answers[q] for q in missing if q in answers and q not in absent}
+    if told or not refused <= known.skip:
+        known = Supported(session, known.skip | refused, {**known.told, **told})
+    return Asked({**answers, **known.told}, known)
+
+
+def whole_failure(values: Sequence[Json | Absent]) -> Absent | None:
+    """The common reason when nothing at all could be read, unsupported fields aside."""
+    bad = [v for v in values if isinstance(v, Absent) and v.why is not Why.UNSUPPORTED]
+    good = any(not isinstance(v, Absent) for v in values)
+    return bad[0] if bad and not good else None
+
+
+def as_int(value: Json | Absent) -> int | Absent:
+    if isinstance(value, Absent):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        return Absent(Why.MALFORMED, f"not a whole number: {value!r}")
+    return value
+
+
+def as_float(value: Json | Absent) -> float | Absent:
+    if isinstance(value, Absent):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Absent(Why.MALFORMED, f"not a number: {value!r}")
+    return float(value)
+
+
+def as_str(value: Json | Absent) -> str | Absent:
+    if isinstance(value, Absent):
+        return value
+    return value if isinstance(value, str) else Absent(Why.MALFORMED, f"not a text: {value!r}")
+
+
+def as_ints(value: Json | Absent, length: int) -> Sequence[int] | Absent:
+    """A list of exactly `length` whole numbers."""
+    if isinstance(value, Absent):
+        return value
+    if isinstance(value, list | tuple) and len(value) == length:
+        numbers = [n for n in map(as_int, value) if not isinstance(n, Absent)]
+        if len(numbers) == length:
+            return numbers
+    return Absent(Why.MALFORMED, f"not {length} whole numbers: {value!r}")
+
+
+def member(value: Json | Absent, name: str) -> Json | Absent:
+    """A member of a structure."""
+    if isinstance(value, Absent):
+        return value
+    if isinstance(value, Mapping) and name in value:
+        return value[name]
+    return Absent(Why.MALFORMED, f"no member {name!r}: {value!r}")
+
+
+def count_links(nvml: Nvml, gpu: str) -> int:
+    """How many links a GPU has, up or down; OLD_LINKS where its driver does not say."""
+    count = as_int(nvml.ask(gpu, [LINK_COUNT])[0].value)
+    return OLD_LINKS if isinstance(count, Absent) else count
+
+
+@cache
+def state(link: int) -> Question:
+    """The question for the state of a link, as NVML numbers it."""
+    return Question("Field", (165, link))
+
+
+@cache
+def old_state(link: int) -> Question:
+    """The same from drivers that have no such field."""
+    return Question("NvLinkState", (link,))
+
+
+@cache
+def link_speed(link: int) -> Question:
+    """The question for the line rate of a link, in MB/s each way."""
+    return Question("Field", (164, link))
+
+
+def compute_processes(nvml: Nvml, gpu: Gpu) -> frozenset[int | None] | Absent:
+    """Ids of the processes that compute on a GPU; None stands for a process without an id."""
+    own, shared = (answer.value for answer in nvml.ask(gpu.key, PROCESSES))
+    if isinstance(shared, Absent) and shared.why in {Why.UNSUPPORTED, Why.MISSING}:
+        shared = ()  # Old drivers do not list the clients of MPS, and without MPS there are none.
+    found: set[int | None] = set()
+    for listed in (own, shared):
+        if isinstance(listed, Absent):
+            return listed
+        if not isinstance(listed, list | tuple):
+            return Absent(Why.MALFORMED, f"not a list of processes: {listed!r}")
+        pids = (as_int(member(entry, "pid")) for entry in listed)
+        found.update(None if isinstance(pid, Absent) else pid for pid in pids)
+    return frozenset(found)
+
+
+def count_gpus(ask: Ask) -> int | Absent:
+    return as_int(ask(None, [COUNT])[0].value)
+
+
+def identify(ask: Ask, index: int, known: Gpu | None) -> Gpu:
+    """The GPU at an index; what it does not tell now is taken from when it last did."""
+    uuid, pci, name = (a.value for a in ask(f"index:{index}", IDENTITY))
+    told = as_str(uuid)
+    last = known or Gpu(index, "")
+    if isinstance(told, Absent):
+        return Gpu(index, last.uuid, last.pci, last.name, told)
+    same = last if last.uuid == told else Gpu(index, told)
+    return Gpu(index, told, normal_pci(_text(member(pci, "busId"))) or same.pci, _text(name) or same.name)
+
+
+def ber(raw: int) -> float:
+    """Bit error rate from its packing: exponent in bits 0-7, mantissa in bits 8-11.
+
+    Mantissa 15 with exponent 255 is the "nothing measured" sentinel and 0 means zero: both give 0.0.
+    """
+    mantissa, exponent = raw >> 8 & 0xF, raw & 0xFF
+    return 0.0 if (mantissa, exponent) == (15, 255) else mantissa * 10.0**-exponent
+
+
+def fabric_troubles(mask: int) -> tuple[str, ...]:
+    """What a fabric health mask complains of.
+
+    In the four yes/no fields 0 is "not supported", 1 is bad, 2 is good; in the configuration field 1 is
+    good. So a mask of zero is "not supported", and a healthy mask is not zero.
+    """
+    bad = [name for name, shift in _TRUE_IS_BAD.items() if mask >> shift & 0x3 == 1]
+    configuration = mask >> 8 & 0xF
+    if configuration > 1:
+        bad.append(_CONFIGURATIONS.get(configuration, f"configuration_{configuration}"))
+    return tuple(bad)
+
+
+@lru_cache(maxsize=256)
+def _left(questions: tuple[Question, ...], skip: frozenset[Question]) -> tuple[Question, ...]:
+    return tuple(q for q in questions if q not in skip)
+
+
+def _text(value: Json | Absent) -> str:
+    text = as_str(value)
+    return "" if isinstance(text, Absent) else text

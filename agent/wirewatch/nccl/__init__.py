@@ -1,0 +1,1 @@
+"""NCCL's log, its settings and their meaning: text in, values out."""
