@@ -10,8 +10,7 @@ from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.run import Job
-from wirewatch.hw.overlay import Change, Overlay
-from wirewatch.hw.playing import Player
+from wirewatch.hw.overlay import Change, Overlay, Player
 from wirewatch.hw.recording import load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -19,10 +18,10 @@ from wirewatch.hw.replay import (
     ReplayKmsg,
     ReplayKubelet,
     ReplayNvml,
+    ReplayProbe,
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.hw.replayprobe import ReplayProbe
 from wirewatch.probes.components import components
 from wirewatch.verdict.node import judge_node
 

@@ -34,17 +34,17 @@ from wirewatch.core.probe import (  # fmt: skip
     Timed,
 )
 from wirewatch.core.types import Absent, Expect, Json, Why
-from wirewatch.hw.playing import Player
+from wirewatch.hw.overlay import Player
 from wirewatch.hw.recording import Recording
 from wirewatch.hw.replay import (
     ReplayCommand,
     ReplayHost,
     ReplayKmsg,
     ReplayKubelet,
+    ReplayProbe,
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.hw.replayprobe import ReplayProbe
 from wirewatch.nccl.log import size_told
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import plan_of

@@ -31,10 +31,10 @@ from tools.demo_probe import probed
 from tools.demo_rdma import REFUSED, SECONDS, rdma_files
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json
-from wirewatch.hw import recording, tree
-from wirewatch.hw.playing import is_counter
+from wirewatch.hw import record, recording
+from wirewatch.hw.overlay import is_counter
 from wirewatch.hw.recording import Key, Recording, load_recording
-from wirewatch.hw.replayprobe import RUN
+from wirewatch.hw.replay import RUN
 from wirewatch.hw.sysfs import SystemSysfs, absent_errno
 
 REAL = "h200x8"
@@ -139,7 +139,7 @@ def _sysfs(moment: int, driver: str) -> Iterator[tuple[int, Key, Answer]]:
             "read": sysfs.read, "list": sysfs.entries, "link": sysfs.link,
             "data": lambda path: _hex(sysfs.data(path)),
         }  # fmt: skip
-        for call, path in tree.walk(sysfs):
+        for call, path in record.walk(sysfs):
             yield moment, ("sysfs", f"{call} {path}"), Answer(calls[call](path), FILE_US)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from wirewatch.core.ports import ALL_LINKS, Answer, Question
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording
-from wirewatch.hw.nvml.codes import absent_code
+from wirewatch.hw.nvml.protocol import absent_code
 
 _NUMBERED = re.compile(r"nvmlDeviceGet(Temperature|TemperatureThreshold|PcieThroughput)(\d)")
 _NOT_SUPPORTED = 3

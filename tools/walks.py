@@ -34,12 +34,9 @@ from wirewatch import cli
 from wirewatch.core.collector import NodeState
 from wirewatch.export import documents
 from wirewatch.export.prometheus import Exposition
-from wirewatch.hw.overlay import Overlay, load_overlay
-from wirewatch.hw.playing import Player
+from wirewatch.hw.overlay import Overlay, Player, load_overlay, within
 from wirewatch.hw.recording import Recording
-from wirewatch.hw.replay import ReplayNvml
-from wirewatch.hw.replayprobe import ReplayProbe
-from wirewatch.hw.within import within
+from wirewatch.hw.replay import ReplayNvml, ReplayProbe
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.node import Judged, judge_node
 

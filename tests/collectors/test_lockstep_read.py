@@ -15,7 +15,7 @@ from wirewatch.collectors.lockstep.model import GpuWindow, LockstepMemory, Windo
 from wirewatch.collectors.lockstep.read import BYTES, MATH, METRICS, MIB, RATIOS, SINCE, window_of
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Health, Json, Why
-from wirewatch.hw.nvml.codes import absent_code
+from wirewatch.hw.nvml.protocol import absent_code
 
 PROCESSES, MIG, OFFERS, CLOCK = "ComputeRunningProcesses()", "MigMode()", "GpmSupported()", "ClockInfo(1)"
 NOT_SUPPORTED, NOT_FOUND, NO_FUNCTION, UNKNOWN = 3, 6, 13, 999

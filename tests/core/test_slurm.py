@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirewatch.core.ports import Output, SlurmJob
-from wirewatch.core.slurm import (
+from wirewatch.core.types import Absent, Why
+from wirewatch.hw.slurm import (
     UNSEEN,
     SlurmNode,
     gone,
@@ -17,7 +18,6 @@ from wirewatch.core.slurm import (
     refusal,
     unseen,
 )
-from wirewatch.core.types import Absent, Why
 
 NODE = (
     "NodeName=gpu-a Arch=x86_64 CoresPerSocket=1  CPUAlloc={cpus} CPUEfctv=8 CPUTot=8 CPULoad=0.05"

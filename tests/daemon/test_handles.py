@@ -18,9 +18,9 @@ from wirewatch.collectors import discover
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.release import Handles, Release, utc
-from wirewatch.hw.clock import SystemClock
+from wirewatch.hw.host import SystemClock
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.hw.nvml.wire import Source
+from wirewatch.hw.nvml.protocol import Source
 from wirewatch.probes.elsewhere import LetGo
 
 SOON = 20.0

@@ -25,7 +25,7 @@ from tests.hw.playing import overlay_file
 from tests.processes import run_wirewatch
 from wirewatch import __version__
 from wirewatch.core.types import Expect
-from wirewatch.hw.clock import SystemClock
+from wirewatch.hw.host import SystemClock
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probes import crossing
 from wirewatch.probes.crossing import Came
@@ -85,7 +85,7 @@ def as_nobody(prober: ProberProcess, ask: str) -> str:
     """Why somebody of another user is refused; `ask` is what he asks, "" of the answer where he is not."""
     script = f"""
 import os, sys
-from wirewatch.hw.clock import SystemClock
+from wirewatch.hw.host import SystemClock
 from wirewatch.probes.elsewhere import Elsewhere
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.probes.prepare import Wanted

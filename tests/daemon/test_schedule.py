@@ -20,7 +20,7 @@ from wirewatch.daemon.release import Handles
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.daemon.service import Remembered, Sockets, serve
 from wirewatch.daemon.sockets import tcp
-from wirewatch.hw.clock import SystemClock
+from wirewatch.hw.host import SystemClock
 from wirewatch.probes.components import components
 from wirewatch.verdict.policy import VerdictPolicy
 

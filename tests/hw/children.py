@@ -11,9 +11,8 @@ from tests.hw.playing import Time
 from wirewatch.core.ports import Answer, Gpu, Question
 from wirewatch.core.types import Absent
 from wirewatch.hw.nvml.client import Limits, NvmlClient
-from wirewatch.hw.nvml.process import Child, Kill
-from wirewatch.hw.nvml.quarantine import Delay
-from wirewatch.hw.nvml.wire import Source
+from wirewatch.hw.nvml.process import Child, Delay, Kill
+from wirewatch.hw.nvml.protocol import Source
 
 LIMITS = Limits(
     job=2.0,

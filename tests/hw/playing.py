@@ -6,8 +6,7 @@ from pathlib import Path
 
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json
-from wirewatch.hw.overlay import load_overlay
-from wirewatch.hw.playing import Player
+from wirewatch.hw.overlay import Player, load_overlay
 from wirewatch.hw.recording import Key, Recording
 
 Told = Mapping[int, Json | Absent]

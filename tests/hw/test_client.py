@@ -19,10 +19,10 @@ from tests.hw.machine import NO_NVML
 from tests.hw.playing import one_change, overlay_file
 from wirewatch.core.ports import Question
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.nvml import catalogue
+from wirewatch.hw import record
 from wirewatch.hw.nvml.client import Limits, NvmlClient
 from wirewatch.hw.nvml.process import Child
-from wirewatch.hw.nvml.wire import Source
+from wirewatch.hw.nvml.protocol import Source
 
 Start = Callable[..., Rig]
 
@@ -87,7 +87,7 @@ def test_nothing_is_started_before_something_is_asked(rig: Start) -> None:
 
 def test_a_job_far_larger_than_a_pipe_is_answered(rig: Start) -> None:
     node = rig()
-    questions = catalogue.gpu_questions(["UUID"], 8, 18) * 3
+    questions = record.gpu_questions(["UUID"], 8, 18) * 3
     assert len(node.ask(node.key(0), *questions)) == len(questions)
 
 
@@ -445,7 +445,7 @@ import sys
 from wirewatch.core.ports import Question
 from wirewatch.hw.nvml.client import Limits, NvmlClient
 from wirewatch.hw.nvml.process import Child
-from wirewatch.hw.nvml.wire import Source
+from wirewatch.hw.nvml.protocol import Source
 nvml = NvmlClient(Source("h200x8", tuple(sys.argv[1:])), Limits(job=600))
 nvml.gpus()
 print(nvml.cost().pid, flush=True)

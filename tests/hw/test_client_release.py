@@ -15,7 +15,7 @@ from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml.client import Limits, NvmlClient
 from wirewatch.hw.nvml.process import Child
-from wirewatch.hw.nvml.wire import Source
+from wirewatch.hw.nvml.protocol import Source
 
 WHY = "released until noon"
 RELEASED = Absent(Why.RELEASED, WHY)

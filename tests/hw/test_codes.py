@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from wirewatch.core.types import Why
-from wirewatch.hw.nvml.codes import CODES, SESSION_ENDED, LibraryError, absent_code
+from wirewatch.hw.nvml.protocol import CODES, SESSION_ENDED, LibraryError, absent_code
 from wirewatch.hw.sysfs import absent_errno
 
 

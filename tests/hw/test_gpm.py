@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from wirewatch.hw.nvml.gpm import NOT_FOUND, NOT_SUPPORTED, Gpm
+from wirewatch.hw.nvml.library import NOT_FOUND, NOT_SUPPORTED, Gpm
 
 SM, DRAM, NVLINK = 2, 10, 60
 LOST = 15

@@ -10,8 +10,7 @@ import pytest
 
 from wirewatch.core.ports import ProcessUse, Question
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.clock import SystemClock
-from wirewatch.hw.host import CATALOGUE, SystemHost
+from wirewatch.hw.host import CATALOGUE, SystemClock, SystemHost
 
 
 @pytest.mark.parametrize("question", CATALOGUE, ids=str)

@@ -5,8 +5,8 @@ import ctypes
 import pytest
 
 from tests.hw.machine import NO_NVML
-from wirewatch.hw.nvml.codes import LibraryError
 from wirewatch.hw.nvml.library import Library, plain
+from wirewatch.hw.nvml.protocol import LibraryError
 
 
 class Inner(ctypes.Structure):

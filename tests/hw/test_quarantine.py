@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.hw.playing import Time
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.nvml.quarantine import Delay, Quarantine
+from wirewatch.hw.nvml.process import Delay, Quarantine
 
 HUNG = Absent(Why.TIMEOUT, "did not answer")
 DIED = Absent(Why.LOST, "died")

@@ -17,8 +17,7 @@ from wirewatch.core.ports import Answer, Hardware, Pod, SlurmJob
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.record import Recorder
 from wirewatch.hw.recording import Key, Recording, load_recording, unpack
-from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplayKubelet, ReplaySlurm
-from wirewatch.hw.replayprobe import ReplayProbe
+from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplayKubelet, ReplayProbe, ReplaySlurm
 from wirewatch.hw.sysfs import SystemSysfs
 
 SECRET = re.compile(r".*/(UUID|Serial|Pdi)\(\)|.*(node_guid|address|gids/\d+)|(Hostname|BootId)\(\)")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.strategies import JSON, QUESTIONS
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.nvml.codes import absent_code
+from wirewatch.hw.nvml.protocol import absent_code
 from wirewatch.hw.recording import (
     LONGEST,
     Key,

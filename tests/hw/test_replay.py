@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from tests.hw.playing import Time, Told, one_change, player, recording
 from wirewatch.core.ports import ALL_LINKS, Answer, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.hw.nvml.codes import absent_code
-from wirewatch.hw.nvml.wire import Source
-from wirewatch.hw.overlay import OverlayError
-from wirewatch.hw.playing import NotRecorded, Player, is_counter, open_player
+from wirewatch.hw.nvml.protocol import Source, absent_code
+from wirewatch.hw.overlay import NotRecorded, OverlayError, Player, is_counter, open_player
 from wirewatch.hw.recording import Key, RecordingError, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,

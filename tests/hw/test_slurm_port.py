@@ -10,9 +10,8 @@ import pytest
 
 from tests.core.test_slurm import NODE, group, job
 from wirewatch.core.ports import SlurmJob
-from wirewatch.core.slurm import UNSEEN
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.slurm import SEARCH, SystemSlurm
+from wirewatch.hw.slurm import SEARCH, UNSEEN, SystemSlurm
 
 SHOW = "scontrol --all --local --details --oneliner show"
 QUEUE = "squeue --noheader --all --local --states=all --format=%A %T --nodelist=gpu-a"

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirewatch.core.ports import ALL_LINKS, Question, parse_question
-from wirewatch.hw.nvml import catalogue
+from wirewatch.hw import record
+from wirewatch.hw.record import walk
 from wirewatch.hw.sysfs import SystemSysfs
-from wirewatch.hw.tree import walk
 
 
 def node(root: Path) -> Path:
@@ -76,13 +76,13 @@ def test_a_machine_without_any_of_it_is_walked_all_the_same(tmp_path: Path) -> N
 
 
 def test_the_catalogue_of_a_gpu_asks_nothing_twice_and_every_question_has_a_text() -> None:
-    questions = catalogue.gpu_questions(["UUID", "Serial", "PowerUsage"], 8, 18)
+    questions = record.gpu_questions(["UUID", "Serial", "PowerUsage"], 8, 18)
     assert len(set(questions)) == len(questions)
     assert [parse_question(str(q)) for q in questions] == questions
 
 
 def test_the_catalogue_of_a_gpu_holds_getters_links_peers_and_fields_of_every_scope() -> None:
-    questions = set(catalogue.gpu_questions(["UUID"], 8, 18))
+    questions = set(record.gpu_questions(["UUID"], 8, 18))
     assert questions >= {
         Question("UUID"),
         Question("GpuFabricInfoV"),
@@ -96,14 +96,14 @@ def test_the_catalogue_of_a_gpu_holds_getters_links_peers_and_fields_of_every_sc
 
 
 def test_what_stops_the_caller_for_long_is_not_asked() -> None:
-    questions = catalogue.gpu_questions(["InforomConfigurationChecksum", "UUID"], 1, 0)
+    questions = record.gpu_questions(["InforomConfigurationChecksum", "UUID"], 1, 0)
     assert Question("UUID") in questions
     assert Question("InforomConfigurationChecksum") not in questions
 
 
 @given(st.integers(0, 36))
 def test_one_link_more_is_asked_for_than_there_are_so_that_the_end_is_recorded(links: int) -> None:
-    questions = catalogue.gpu_questions([], 1, links)
+    questions = record.gpu_questions([], 1, links)
     asked = {q.args[0] for q in questions if q.call == "NvLinkState"}
     scopes = {q.args[1] for q in questions if q.call == "Field" and len(q.args) > 1}
     assert asked == set(range(links + 1))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.core.strategies import ABSENT, JSON, QUESTIONS
 from wirewatch.core.ports import Answer, Question
-from wirewatch.hw.nvml.wire import (
+from wirewatch.hw.nvml.protocol import (
     Hello,
     Reply,
     Source,

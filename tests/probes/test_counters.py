@@ -12,7 +12,7 @@ from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import ALL_LINKS, Gpu, Question
 from wirewatch.core.probe import Clocks, LinkBytes, Moved
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.hw.playing import Player
+from wirewatch.hw.overlay import Player
 from wirewatch.hw.recording import load_recording
 from wirewatch.probes.counters import (
     CounterReader,

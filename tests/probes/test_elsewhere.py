@@ -15,7 +15,7 @@ from tests.probes.idle import Idle
 from wirewatch import __version__
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
-from wirewatch.hw.clock import SystemClock
+from wirewatch.hw.host import SystemClock
 from wirewatch.probes import crossing
 from wirewatch.probes.ask import Wish, ask
 from wirewatch.probes.collector import LATER, probe_component

@@ -10,9 +10,8 @@ import pytest
 
 from tests.system.cluster import PATH, Cluster, tool
 from wirewatch.core.ports import SlurmJob
-from wirewatch.core.slurm import UNSEEN
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.slurm import SystemSlurm
+from wirewatch.hw.slurm import UNSEEN, SystemSlurm
 
 pytestmark = pytest.mark.system
 

@@ -4,23 +4,22 @@ from collections.abc import Sequence
 
 from wirewatch.config import Config
 from wirewatch.core.ports import Hardware
-from wirewatch.hw.clock import SystemClock
 from wirewatch.hw.command import SystemCommand
-from wirewatch.hw.host import SystemHost
+from wirewatch.hw.host import SystemClock, SystemHost
 from wirewatch.hw.kmsg import SystemKmsg
 from wirewatch.hw.kubelet import SystemKubelet
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.hw.nvml.wire import Source
-from wirewatch.hw.playing import open_player
+from wirewatch.hw.nvml.protocol import Source
+from wirewatch.hw.overlay import open_player
 from wirewatch.hw.replay import (
     ReplayCommand,
     ReplayHost,
     ReplayKmsg,
     ReplayKubelet,
+    ReplayProbe,
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.hw.replayprobe import ReplayProbe
 from wirewatch.hw.slurm import SystemSlurm
 from wirewatch.hw.sysfs import SystemSysfs
 from wirewatch.probes.elsewhere import Elsewhere

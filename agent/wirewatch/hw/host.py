@@ -3,6 +3,7 @@
 import os
 import platform
 import socket
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -48,3 +49,13 @@ class SystemHost:
             return Absent(Why.MISSING, str(error))
         self._processes = {k: p for k, p in self._processes.items() if k is None or k == pid} | {pid: process}
         return use
+
+
+class SystemClock:
+    """Unix and monotonic time of this machine."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def mono(self) -> float:
+        return time.monotonic()

@@ -19,21 +19,21 @@ and of the action, and gpu, link, device or port: tests and the rehearsal hold i
 
 import errno as errnos
 import os
+import re
 import signal
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from wirewatch.core.ports import Answer
-from wirewatch.core.types import Absent, Health, Json, Subject, Unusable
-from wirewatch.hw.nvml.codes import absent_code
-from wirewatch.hw.recording import Key
+from wirewatch.core.types import Absent, Health, Json, Subject, Unusable, Why
+from wirewatch.hw.nvml.protocol import Source, absent_code
+from wirewatch.hw.recording import Key, Recording, load_recording, number
 from wirewatch.hw.sysfs import absent_errno
-from wirewatch.hw.within import within
 
 PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command", "kubelet", "slurm", "probe"})
 ACTIONS = frozenset({"set", "add", "scale", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})
@@ -88,22 +88,71 @@ class Overlay:
 
 
 BUNDLED = Path(__file__).parent.parent / "overlays"
+_Allowed = tuple[Callable[[Any], bool], str]
+_TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
+_PORT: _Allowed = (lambda v: v in PORTS, f"one of {sorted(PORTS)}")
+_AMOUNT: _Allowed = (lambda v: _number(v) and v >= 0, "a number of 0 or more")
+_TRUE: _Allowed = (lambda v: v is True, "true")
+_COUNTER_FIELDS = frozenset(
+    {32, 38, 39, 45, 46, 52, 53, 59, *range(74, 82), 83, 94, 95, *range(138, 142), 160, 161, 162, 163, 169}
+    | {*range(173, 184), 191, 197, 198, *range(201, 216), 219, 221, 269, 270, 271}
+)
+_COUNTER_FILES = ("/counters/", "/hw_counters/", "/statistics/", "/carrier_changes", "/carrier_down_count")
+_COUNTER_CALLS = frozenset({"PcieReplayCounter", "TotalEnergyConsumption", "NvLinkErrorCounter"})
+_FIELD = re.compile(r"gpu\d+/Field\((\d+)")
+LATER_PORTS: Mapping[str, Why] = {
+    "kmsg": Why.UNSUPPORTED, "command": Why.UNSUPPORTED, "kubelet": Why.MISSING, "slurm": Why.MISSING,
+    "probe": Why.MISSING,
+}  # fmt: skip
+"""Ports that recordings may have nothing of: nothing to watch, no kubelet, no Slurm, no probe."""
+
+
+class NotRecorded(Exception):
+    """A question that the recording holds no answer to."""
+
+
+@dataclass(frozen=True)
+class Player:
+    """A recording in play; `seconds` tells for how long. `strict` makes an unrecorded question an error."""
+
+    recording: Recording
+    seconds: Callable[[], float]
+    overlays: Sequence[Overlay] = ()
+    loop: bool = False
+    strict: bool = False
+
+    def answer(self, key: Key) -> Answer:
+        """The answer of this moment, overlays applied.
+
+        Raises:
+            NotRecorded: strict, and neither the recording nor an overlay has an answer.
+            RuntimeError: an overlay says `raise`.
+        """
+        seconds = self.seconds()
+        moment, cycle = self._moment(seconds)
+        found = self.recording.at(key, moment)
+        if cycle and found is not None and is_counter(key):
+            found = _grown(found, cycle * self.recording.growth(key))
+        found = change(self.overlays, key, seconds, found)
+        if found is not None:
+            return found
+        if key[0] in LATER_PORTS and key[0] not in self.recording.ports:
+            absent = Absent(LATER_PORTS[key[0]], f"recording {self.recording.name} has nothing of {key[0]}")
+            return Answer(absent)
+        if self.strict:
+            raise NotRecorded(f"{key[0]}: {key[1]}")
+        return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
+
+    def _moment(self, seconds: float) -> tuple[int, int]:
+        times = self.recording.times
+        length = times[-1] - times[0]
+        cycle = int(seconds // length) if self.loop and length > 0 else 0
+        now = times[0] + seconds - cycle * length
+        return max(i for i, t in enumerate(times) if t <= now or i == 0), cycle
 
 
 def bundled_overlays() -> list[str]:
     return sorted(p.stem for p in BUNDLED.glob("*.toml"))
-
-
-def _find(path: str) -> Path:
-    """A file, or the name of a bundled overlay.
-
-    Raises:
-        OverlayError: there is neither.
-    """
-    for file in (Path(path), BUNDLED / f"{path}.toml"):
-        if file.is_file():
-            return file
-    raise OverlayError(f"no overlay at {path!r}; bundled with wirewatch: {', '.join(bundled_overlays())}")
 
 
 def load_overlay(path: str) -> Overlay:
@@ -122,6 +171,65 @@ def load_overlay(path: str) -> Overlay:
     changes = tuple(_change(path, entry) for entry in data["change"])
     findings = tuple(_finding(path, entry) for entry in data.get("finding", ()))
     return Overlay(Path(path).stem, str(data.get("about", "")), changes, findings)
+
+
+def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None) -> Answer | None:
+    """The answer as the overlays have it, `seconds` into the play.
+
+    Raises:
+        RuntimeError: an overlay says `raise`.
+    """
+    for overlay in overlays:
+        for one in overlay.changes:
+            if one.applies(key, seconds):
+                answer = _act(one, key, seconds, answer)
+    return answer
+
+
+def within(value: Json, path: Sequence[str], change: Callable[[Json], Json]) -> Json:
+    """The value with every member changed that a path leads to; `*` and `?` stand for names and places."""
+    if not path:
+        return change(value)
+    name, rest = path[0], path[1:]
+    if isinstance(value, Mapping):
+        return {k: within(v, rest, change) if fnmatchcase(k, name) else v for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [within(v, rest, change) if fnmatchcase(str(n), name) else v for n, v in enumerate(value)]
+    return value
+
+
+def is_counter(key: Key) -> bool:
+    """Whether a question's answer only ever grows."""
+    port, question = key
+    if port == "sysfs":
+        return any(part in question for part in _COUNTER_FILES)
+    field = _FIELD.match(question)
+    if field:
+        return int(field[1]) in _COUNTER_FIELDS
+    return question.partition("/")[2].partition("(")[0] in _COUNTER_CALLS
+
+
+def open_player(source: Source) -> Player:
+    """A player for a recording by name or path.
+
+    Raises:
+        RecordingError, OverlayError: see there.
+    """
+    loaded = tuple(load_overlay(path) for path in source.overlays)
+    recording = load_recording(source.replay)
+    return Player(recording, lambda: time.monotonic() - source.epoch, loaded, source.loop)
+
+
+def _find(path: str) -> Path:
+    """A file, or the name of a bundled overlay.
+
+    Raises:
+        OverlayError: there is neither.
+    """
+    for file in (Path(path), BUNDLED / f"{path}.toml"):
+        if file.is_file():
+            return file
+    raise OverlayError(f"no overlay at {path!r}; bundled with wirewatch: {', '.join(bundled_overlays())}")
 
 
 def _finding(path: str, entry: Any) -> Expected:
@@ -160,12 +268,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_Allowed = tuple[Callable[[Any], bool], str]
-_TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
-_PORT: _Allowed = (lambda v: v in PORTS, f"one of {sorted(PORTS)}")
-_AMOUNT: _Allowed = (lambda v: _number(v) and v >= 0, "a number of 0 or more")
 _NUMBER: _Allowed = (_number, "a number")
-_TRUE: _Allowed = (lambda v: v is True, "true")
 _ARGUMENTS: dict[str, _Allowed] = {
     "set": (lambda _: True, "a value"),
     "add": _NUMBER,
@@ -178,19 +281,6 @@ _ARGUMENTS: dict[str, _Allowed] = {
     "crash": _TRUE,
     "raise": _TEXT,
 }
-
-
-def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None) -> Answer | None:
-    """The answer as the overlays have it, `seconds` into the play.
-
-    Raises:
-        RuntimeError: an overlay says `raise`.
-    """
-    for overlay in overlays:
-        for one in overlay.changes:
-            if one.applies(key, seconds):
-                answer = _act(one, key, seconds, answer)
-    return answer
 
 
 def _act(one: Change, key: Key, seconds: float, answer: Answer | None) -> Answer | None:
@@ -241,3 +331,10 @@ def _more(answer: Answer | None, amount: float, times: float = 1) -> Answer | No
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Answer((int(value * times) if isinstance(value, int) else value * times) + amount, answer.us)
     return answer
+
+
+def _grown(answer: Answer, amount: int) -> Answer:
+    value = number(answer.value)
+    if value is None:
+        return answer
+    return Answer(str(value + amount) if isinstance(answer.value, str) else value + amount, answer.us)

@@ -7,19 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from wirewatch.core.nvml import count_links
-from wirewatch.core.ports import Answer, Gpu, Hardware, KernelLog, Nvml, Output, Pod, Question, SlurmJob
+from wirewatch.core.ports import (
+    ALL_LINKS,
+    Answer,
+    Gpu,
+    Hardware,
+    KernelLog,
+    Nvml,
+    Output,
+    Pod,
+    Question,
+    SlurmJob,
+    Sysfs,
+)
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.hw import recording, tree
+from wirewatch.hw import recording
 from wirewatch.hw.command import ALLOWED as PROGRAMS
 from wirewatch.hw.host import CATALOGUE as HOST
 from wirewatch.hw.masking import mask
-from wirewatch.hw.nvml import catalogue
 from wirewatch.hw.recording import Key
-from wirewatch.hw.replayprobe import RUN
+from wirewatch.hw.replay import RUN
 
 JOB = 200
 """Questions in one job, so that one job stays far below its deadline."""
-
 Told = tuple[Key, Answer]
 
 
@@ -81,7 +91,7 @@ class Recorder:
             "read": sysfs.read, "list": sysfs.entries, "link": sysfs.link,
             "data": lambda path: _hex(sysfs.data(path)),
         }  # fmt: skip
-        for call, path in tree.walk(sysfs):
+        for call, path in walk(sysfs):
             started = time.perf_counter()
             value = calls[call](path)
             yield ("sysfs", f"{call} {path}"), Answer(value, (time.perf_counter() - started) * 1e6)
@@ -96,15 +106,15 @@ class Recorder:
 
     def _nvml(self) -> Iterator[Told]:
         nvml = self.hardware.nvml
-        system = nvml.ask(None, catalogue.SYSTEM)
-        yield from ((("nvml", str(q)), a) for q, a in zip(catalogue.SYSTEM, system, strict=True))
+        system = nvml.ask(None, SYSTEM)
+        yield from ((("nvml", str(q)), a) for q, a in zip(SYSTEM, system, strict=True))
         gpus = nvml.gpus()
         if isinstance(gpus, Absent):
             return
         getters = nvml.ask(None, [Question("Getters")])[0].value
         names = [str(n) for n in getters] if isinstance(getters, list) else []
         for gpu in gpus:
-            questions = catalogue.gpu_questions(names, len(gpus), count_links(nvml, gpu.key))
+            questions = gpu_questions(names, len(gpus), count_links(nvml, gpu.key))
             yield from self._gpu(nvml, gpu, questions)
 
     def _gpu(self, nvml: Nvml, gpu: Gpu, questions: Sequence[Question]) -> Iterator[Told]:
@@ -117,6 +127,126 @@ class Recorder:
     def _refused(self, key: Key) -> bool:
         last = self._last.get(key)
         return isinstance(last, Absent) and last.why is Why.UNSUPPORTED
+
+
+PCI = "/sys/bus/pci/devices"
+PCI_FILES = (
+    "vendor", "device", "class", "revision", "subsystem_vendor", "subsystem_device", "numa_node",
+    "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "local_cpulist",
+    "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal",
+)  # fmt: skip
+BRIDGE = "0x0604"
+VERBS = "/sys/class/infiniband_verbs"
+IOMMU_GROUPS = "/sys/kernel/iommu_groups"
+NET = "/sys/class/net"
+NET_FILES = ("address", "mtu", "operstate", "speed", "carrier_changes", "carrier_down_count", "type")
+RDMA = "/sys/class/infiniband"
+RDMA_FILES = (
+    "board_id",
+    "fw_ver",
+    "hca_type",
+    "hw_rev",
+    "node_guid",
+    "node_type",
+    "sys_image_guid",
+    "node_desc",
+)
+PORT_FILES = ("state", "phys_state", "link_layer", "rate", "lid", "lid_mask_count", "sm_lid", "cap_mask")
+MODULES = (
+    "nvidia",
+    "nvidia_peermem",
+    "nv_peer_mem",
+    "ib_core",
+    "ib_uverbs",
+    "mlx5_core",
+    "mlx5_ib",
+    "gdrdrv",
+)
+SINGLE = (
+    "/sys/kernel/mm/memory_peers/nv_mem/version",
+    "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+    "/proc/driver/nvidia/version",
+    "/proc/sys/kernel/osrelease",
+    "/sys/devices/system/node/online",
+    "/sys/module/ib_core/parameters/netns_mode",
+    "/etc/nccl.conf",
+)
+Access = tuple[str, str]
+"""What to do (`read`, `data`, `list`, `link`) and where."""
+SYSTEM = tuple(
+    Question(call)
+    for call in (
+        "Count", "SystemGetDriverVersion", "SystemGetNVMLVersion", "SystemGetCudaDriverVersion_v2", "Events",
+    )
+)  # fmt: skip
+FIELDS = range(1, 308)
+LINK_FIELDS = (*range(138, 142), 146, *range(161, 168), *range(201, 224), *range(231, 251), *range(289, 297))
+_COUNTS = {
+    "Temperature": (1,),
+    "TemperatureThreshold": (8,),
+    "ClockInfo": (4,),
+    "MaxClockInfo": (4,),
+    "TotalEccErrors": (2, 2),
+    "MemoryErrorCounter": (2, 2, 8),
+    "ViolationStatus": (6,),
+    "PcieThroughput": (2,),
+}
+"""Calls with arguments, and how many values each argument has, from 0 on."""
+_LINK_CALLS = {
+    "NvLinkState": (),
+    "NvLinkVersion": (),
+    "NvLinkRemotePciInfo": (),
+    "NvLinkRemoteDeviceType": (),
+}
+_LINK_COUNTS = {"NvLinkCapability": 6, "NvLinkErrorCounter": 5}
+_SKIPPED = frozenset(
+    {
+        "Count",
+        "VgpuMetadata",
+        "VgpuSchedulerLog",
+        "FieldValues",
+        # Stops the caller for 70 ms and says nothing about wires.
+        "InforomConfigurationChecksum",
+    }
+)
+
+
+def walk(sysfs: Sysfs) -> Iterator[Access]:
+    """Every access of the catalogue on this machine."""
+    yield from _folder(sysfs, PCI, PCI_FILES)
+    yield from _folder(sysfs, NET, NET_FILES)
+    for device in _names(sysfs, PCI):
+        yield from _pci(sysfs, f"{PCI}/{device}")
+    for module in MODULES:
+        yield from (("read", f"/sys/module/{module}/{file}") for file in ("initstate", "version"))
+    yield from (("read", path) for path in SINGLE)
+    yield "list", VERBS
+    yield "list", IOMMU_GROUPS
+    yield from (("read", f"{IOMMU_GROUPS}/{group}/type") for group in _names(sysfs, IOMMU_GROUPS))
+    for device in _names(sysfs, RDMA):
+        yield from _rdma(sysfs, f"{RDMA}/{device}")
+    yield "list", RDMA
+
+
+def gpu_questions(getters: Sequence[str], gpus: int, links: int) -> list[Question]:
+    """The whole catalogue for one GPU with `links` links, of a node with `gpus` GPUs.
+
+    One link more is asked for than there are, so that the end is recorded too.
+    """
+    questions = [Question(name) for name in getters if name not in _SKIPPED]
+    questions += [Question("GpuFabricInfoV"), Question("SramEccErrorStatus")]
+    for call, counts in _COUNTS.items():
+        questions += [Question(call, args) for args in _product(counts)]
+    for link in range(links + 1):
+        questions += [Question(call, (link,)) for call in _LINK_CALLS]
+        questions += [Question(c, (link, n)) for c, count in _LINK_COUNTS.items() for n in range(count)]
+    for other in range(gpus):
+        questions += [Question("TopologyCommonAncestor", (other,))]
+        questions += [Question("P2PStatus", (other, index)) for index in range(6)]
+    questions += [Question("Field", (number,)) for number in FIELDS]
+    scopes = (*range(links + 1), ALL_LINKS)
+    questions += [Question("Field", (number, scope)) for number in LINK_FIELDS for scope in scopes]
+    return questions
 
 
 def _hex(data: bytes | Absent) -> str | Absent:
@@ -135,3 +265,45 @@ def _printed(output: Output | Absent) -> Json | Absent:
     if isinstance(output, Absent):
         return output
     return {"status": output.status, "out": output.out, "err": output.err}
+
+
+def _names(sysfs: Sysfs, path: str) -> Sequence[str]:
+    names = sysfs.entries(path)
+    return () if isinstance(names, Absent) else names
+
+
+def _folder(sysfs: Sysfs, path: str, files: Sequence[str]) -> Iterator[Access]:
+    yield "list", path
+    for name in _names(sysfs, path):
+        yield "link", f"{path}/{name}"
+        yield from (("read", f"{path}/{name}/{file}") for file in files)
+
+
+def _pci(sysfs: Sysfs, device: str) -> Iterator[Access]:
+    """What hangs at a device; the configuration of bridges only, which redirect what passes them."""
+    yield "link", f"{device}/driver"
+    yield "link", f"{device}/physfn"
+    yield "link", f"{device}/iommu_group"
+    code = sysfs.read(f"{device}/class")
+    if not isinstance(code, Absent) and code.startswith(BRIDGE):
+        yield "data", f"{device}/config"
+
+
+def _rdma(sysfs: Sysfs, device: str) -> Iterator[Access]:
+    yield "link", f"{device}/device"
+    yield "read", f"{device}/device/numa_node"
+    yield "list", f"{device}/device/net"
+    yield from (("read", f"{device}/{file}") for file in RDMA_FILES)
+    yield "list", f"{device}/ports"
+    for port in _names(sysfs, f"{device}/ports"):
+        at = f"{device}/ports/{port}"
+        yield from (("read", f"{at}/{file}") for file in PORT_FILES)
+        for folder in ("counters", "hw_counters", "gids", "gid_attrs/types", "gid_attrs/ndevs"):
+            yield "list", f"{at}/{folder}"
+            yield from (("read", f"{at}/{folder}/{file}") for file in _names(sysfs, f"{at}/{folder}"))
+
+
+def _product(counts: Sequence[int]) -> list[tuple[int, ...]]:
+    if not counts:
+        return [()]
+    return [(first, *rest) for first in range(counts[0]) for rest in _product(counts[1:])]

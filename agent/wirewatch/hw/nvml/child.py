@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from wirewatch.core.ports import Answer, Question
-from wirewatch.hw.nvml import wire
-from wirewatch.hw.nvml.codes import LibraryError
+from wirewatch.hw.nvml import protocol
+from wirewatch.hw.nvml.protocol import LibraryError
 
 LAST_WORDS = 0.5
 """Seconds that the job in hand may still take once the parent is gone."""
@@ -29,7 +29,7 @@ class Answerer(Protocol):
     def answer(self, scope: str | None, questions: Sequence[Question]) -> list[Answer]: ...
 
 
-def _open(source: wire.Source) -> Answerer:
+def _open(source: protocol.Source) -> Answerer:
     if source.replay:
         from wirewatch.hw.replay import open_nvml
 
@@ -65,22 +65,22 @@ def main() -> None:
     pipe = _private_output()
     jobs = sys.stdin.buffer
     try:
-        source = wire.decode_source(jobs.readline())
+        source = protocol.decode_source(jobs.readline())
         library = _open(source)
     except LibraryError as error:
-        _write(pipe, wire.encode_hello(wire.Hello(error.code, str(error))))
+        _write(pipe, protocol.encode_hello(protocol.Hello(error.code, str(error))))
         return
     gc.freeze()
-    _write(pipe, wire.encode_hello(wire.Hello()))
+    _write(pipe, protocol.encode_hello(protocol.Hello()))
     for line in jobs:
-        scope, questions = wire.decode_job(line)
+        scope, questions = protocol.decode_job(line)
         before = library.seconds
         try:
             answers = tuple(library.answer(scope, questions))
-            reply = wire.Reply(answers, library.seconds - before)
+            reply = protocol.Reply(answers, library.seconds - before)
         except RuntimeError as error:
-            reply = wire.Reply((), library.seconds - before, str(error))
-        _write(pipe, wire.encode_reply(reply, timed=source.timed))
+            reply = protocol.Reply((), library.seconds - before, str(error))
+        _write(pipe, protocol.encode_reply(reply, timed=source.timed))
 
 
 def _write(pipe: int, data: bytes) -> None:

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.nvml import wire
-from wirewatch.hw.nvml.codes import GPU_IS_LOST, RESET_REQUIRED, SESSION_ENDED, absent_code
-from wirewatch.hw.nvml.keeper import NODE, Keeper
-from wirewatch.hw.nvml.process import KILL_WAIT, Child, ChildDied, ChildHung
-from wirewatch.hw.nvml.quarantine import Delay, Quarantine
+from wirewatch.hw.nvml import protocol
+from wirewatch.hw.nvml.process import KILL_WAIT, NODE, Child, ChildDied, ChildHung, Delay, Keeper, Quarantine
+from wirewatch.hw.nvml.protocol import GPU_IS_LOST, RESET_REQUIRED, SESSION_ENDED, absent_code
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +45,12 @@ class NvmlClient:
 
     def __init__(
         self,
-        source: wire.Source | None = None,
+        source: protocol.Source | None = None,
         limits: Limits | None = None,
-        start: Callable[[wire.Source], Child] = Child,
+        start: Callable[[protocol.Source], Child] = Child,
         mono: Callable[[], float] = time.monotonic,
     ) -> None:
-        told = source or wire.Source()
+        told = source or protocol.Source()
         self._limits = limits or Limits()
         self._lock = threading.RLock()
         backoff = Quarantine(self._limits.restart, mono)
@@ -171,7 +169,7 @@ class NvmlClient:
         if absent is not None:
             return [Answer(absent)] * len(questions)
         try:
-            reply = self._keeper.ask(wire.encode_job(scope, tuple(questions)), self._limits.job)
+            reply = self._keeper.ask(protocol.encode_job(scope, tuple(questions)), self._limits.job)
         except ChildHung:
             absent = Absent(
                 Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while"
@@ -193,7 +191,7 @@ class NvmlClient:
         left_out = self._quarantine.holds(key)
         return left_out or (self._quarantine.suspects(key) if self._keeper.caught() else None)
 
-    def _take(self, key: str, reply: wire.Reply) -> Sequence[Answer]:
+    def _take(self, key: str, reply: protocol.Reply) -> Sequence[Answer]:
         self._seconds += reply.seconds
         self._quarantine.release(key)
         if reply.broken:

@@ -1,6 +1,7 @@
 """The only importer of pynvml: questions in, plain values out. Runs in the child process."""
 
 import ctypes
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,16 +11,13 @@ import pynvml
 
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.hw.nvml.codes import LibraryError, absent_code
-from wirewatch.hw.nvml.gpm import Gpm
+from wirewatch.hw.nvml.protocol import LibraryError, absent_code
 
 _UNION = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 _PEER_CALLS = frozenset({"TopologyCommonAncestor", "P2PStatus"})
 _NOT_SUPPORTED, _TIMEOUT, _FUNCTION_NOT_FOUND = 3, 10, 13
 _EVENTS_KEPT = 256
 _BINDING_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ctypes.ArgumentError)
-
-
 Call = Callable[[Any, Question], Any]
 """Takes a device handle and a question, returns what the binding does."""
 
@@ -158,17 +156,69 @@ class _Events:
         return list(self._told)
 
 
-def _address(handle: Any) -> int | None:
-    return ctypes.cast(handle, ctypes.c_void_p).value
+_OTHER_VERSION = frozenset({2, 25})
+NOT_SUPPORTED, NOT_FOUND = 3, 6
 
 
-def _field(value: Any) -> Answer:
-    if value.nvmlReturn != 0:
-        return Answer(absent_code(int(value.nvmlReturn)), float(value.latencyUsec))
-    member = _UNION.get(value.valueType)
-    if member is None:
-        return Answer(absent_code(999), float(value.latencyUsec))
-    return Answer(plain(getattr(value.value, member)), float(value.latencyUsec))
+class Gpm:
+    """Remembers the last look at each GPU; two buffers a GPU, used in turns.
+
+    Args:
+        nvml: the binding.
+        mono: monotonic seconds.
+    """
+
+    def __init__(self, nvml: Any, mono: Callable[[], float] = time.monotonic) -> None:
+        self._nvml = nvml
+        self._mono = mono
+        self._kept: dict[int | None, tuple[Any, float]] = {}
+        self._spare: dict[int | None, Any] = {}
+
+    def supported(self, handle: Any) -> bool:
+        """Whether this GPU offers it: Hopper and later. Takes no look.
+
+        Raises:
+            NVMLError: a driver that knows nothing of it, a GPU that cannot be asked.
+        """
+        return bool(self._nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
+
+    def since_last(self, place: int | None, handle: Any, metrics: Sequence[int | str]) -> Json:
+        """Values of these metrics (nvmlGpmMetricId_t) since the last look at this GPU, and seconds between.
+
+        They are as NVML tells them: per cent and MiB/s. A metric that this GPU does not offer is left out.
+        `place` is what the GPU goes by here.
+
+        Raises:
+            NVMLError: not supported here, no look before this one, a GPU that cannot be asked.
+        """
+        before = self._kept.get(place)
+        if before is None and not self.supported(handle):
+            raise self._nvml.NVMLError(NOT_SUPPORTED)
+        if place not in self._spare:
+            self._spare[place] = self._nvml.nvmlGpmSampleAlloc()
+        # It stays the spare one until it holds a look: a GPU that fails for hours must not eat buffers.
+        self._nvml.nvmlGpmSampleGet(handle, self._spare[place])
+        now, sample = self._mono(), self._spare.pop(place)
+        self._kept[place] = (sample, now)
+        if before is None:
+            raise self._nvml.NVMLError(NOT_FOUND)
+        self._spare[place] = before[0]
+        return {"seconds": now - before[1], "metrics": self._metrics(before[0], sample, metrics)}
+
+    def _metrics(self, first: Any, second: Any, wanted: Sequence[int | str]) -> dict[str, Json]:
+        asked = self._nvml.c_nvmlGpmMetricsGet_t()
+        asked.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
+        asked.numMetrics = len(wanted)
+        asked.sample1, asked.sample2 = first, second
+        for place, number in enumerate(wanted):
+            asked.metrics[place].metricId = number
+        self._nvml.nvmlGpmMetricsGet(asked)
+        told = [asked.metrics[place] for place in range(len(wanted))]
+        return {
+            str(one.metricId): float(one.value)
+            for one in told
+            if one.nvmlReturn == 0 and math.isfinite(one.value)
+        }
 
 
 def plain(value: Any) -> Json:
@@ -185,6 +235,19 @@ def plain(value: Any) -> Json:
     if isinstance(value, list | tuple | ctypes.Array):
         return [plain(item) for item in value]
     return _members(value)
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _field(value: Any) -> Answer:
+    if value.nvmlReturn != 0:
+        return Answer(absent_code(int(value.nvmlReturn)), float(value.latencyUsec))
+    member = _UNION.get(value.valueType)
+    if member is None:
+        return Answer(absent_code(999), float(value.latencyUsec))
+    return Answer(plain(getattr(value.value, member)), float(value.latencyUsec))
 
 
 def _members(value: Any) -> Json:
@@ -214,9 +277,6 @@ def _fabric(handle: Any, _question: Question) -> Any:
             raise
         return info
     raise pynvml.NVMLError(_FUNCTION_NOT_FOUND)
-
-
-_OTHER_VERSION = frozenset({2, 25})
 
 
 def _sram(handle: Any, _question: Question) -> Any:

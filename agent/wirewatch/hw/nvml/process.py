@@ -1,5 +1,6 @@
 """The parent's side of the NVML child: start it, ask it with a deadline, kill it."""
 
+import logging
 import os
 import select
 import signal
@@ -8,15 +9,16 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
-from wirewatch.hw.nvml import wire
+from wirewatch.core.types import Absent, Why
+from wirewatch.hw.nvml import protocol
+from wirewatch.hw.nvml.protocol import absent_code
 
 KILL_WAIT = 1.0
 """Seconds that a killed process may take to die before it counts as stuck in the driver."""
-
 PIPE = 65536
 """Bytes that a pipe holds; a larger buffer would be mapped and unmapped for each reply."""
-
 Kill = Callable[[int, int], None]
 
 
@@ -40,7 +42,7 @@ class Child:
         kill: how to send a signal; a parameter because a process that cannot be killed has no other test.
     """
 
-    def __init__(self, source: wire.Source, kill: Kill = os.kill) -> None:
+    def __init__(self, source: protocol.Source, kill: Kill = os.kill) -> None:
         self._kill = kill
         self._process = subprocess.Popen(
             [sys.executable, "-m", "wirewatch.hw.nvml.child"],
@@ -53,13 +55,13 @@ class Child:
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._to, False)
         self._rest = b""
-        self._first = wire.encode_source(source)
+        self._first = protocol.encode_source(source)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def hello(self, deadline: float) -> wire.Hello:
+    def hello(self, deadline: float) -> protocol.Hello:
         """Wait until the library is initialised, `deadline` in seconds.
 
         Raises:
@@ -67,11 +69,11 @@ class Child:
         """
         line = self._exchange(self._first, deadline)
         try:
-            return wire.decode_hello(line)
+            return protocol.decode_hello(line)
         except ValueError as error:
             raise _nonsense(line) from error
 
-    def ask(self, job: bytes, deadline: float) -> wire.Reply:
+    def ask(self, job: bytes, deadline: float) -> protocol.Reply:
         """Send a job and wait for its reply, `deadline` in seconds.
 
         Raises:
@@ -79,7 +81,7 @@ class Child:
         """
         line = self._exchange(job, deadline)
         try:
-            return wire.decode_reply(line)
+            return protocol.decode_reply(line)
         except ValueError as error:
             raise _nonsense(line) from error
 
@@ -161,6 +163,196 @@ class Child:
             return False
         self._close_pipes()
         return True
+
+
+log = logging.getLogger(__name__)
+NODE = "node"
+_AGAIN = 0.05
+"""Seconds between shots at a process that another thread may only be starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A waiting time that doubles from `first` to `most`, in seconds."""
+
+    first: float
+    most: float
+
+    def after(self, failures: int) -> float:
+        """How long to wait after so many failures in a row (1 or more)."""
+        return min(self.first * 2.0 ** min(failures - 1, 30), self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    absent: Absent
+    failures: int
+    until: float
+
+
+class Quarantine:
+    """Who is left out and until when; `mono` gives monotonic seconds."""
+
+    def __init__(self, delay: Delay, mono: Callable[[], float]) -> None:
+        self._delay = delay
+        self._mono = mono
+        self._entries: dict[str, _Entry] = {}
+
+    def add(self, key: str, absent: Absent) -> None:
+        failures = self._entries[key].failures + 1 if key in self._entries else 1
+        self._entries[key] = _Entry(absent, failures, self._mono() + self._delay.after(failures))
+
+    def release(self, key: str) -> None:
+        """It answered: its record is clean again."""
+        self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        """Nobody is suspected of anything any more."""
+        self._entries.clear()
+
+    def holds(self, key: str) -> Absent | None:
+        """Why it is left out now, None when it may be asked."""
+        entry = self._entries.get(key)
+        return entry.absent if entry and self._mono() < entry.until else None
+
+    def suspects(self, key: str) -> Absent | None:
+        """Why it was left out, also once it may be asked again."""
+        entry = self._entries.get(key)
+        return entry.absent if entry else None
+
+
+class Keeper:
+    """One thread at a time, but for what says otherwise.
+
+    `session` counts how often NVML was initialised. `withheld` says why nothing may be started now, None when
+    something may; whoever sets it need not wait for his turn.
+    """
+
+    def __init__(self, start: Callable[[], Child], hello: float, backoff: Quarantine) -> None:
+        self.session = 0
+        self.withheld: Absent | None = None
+        self._start = start
+        self._hello = hello
+        self._backoff = backoff
+        self._child: Child | None = None
+        self._leaving: Child | None = None
+        self._stuck: list[Child] = []
+
+    @property
+    def pid(self) -> int | None:
+        """At any time."""
+        child = self._child
+        return child.pid if child else None
+
+    @property
+    def stuck(self) -> int:
+        """How many processes were killed and do not die. At any time."""
+        return sum(child.alive() for child in self._stuck)
+
+    def living(self) -> tuple[int, ...]:
+        """Every process that lives: one in use, on its way out, or stuck. At any time."""
+        # In the order in which they become the next: none is missed.
+        all_of_them = (self._child, self._leaving, *self._stuck)
+        return tuple(dict.fromkeys(c.pid for c in all_of_them if c is not None and c.alive()))
+
+    def caught(self) -> bool:
+        """Whether a process that was killed does not die."""
+        self._stuck = [c for c in self._stuck if not c.gone()]
+        return bool(self._stuck)
+
+    def ask(self, job: bytes, deadline: float) -> protocol.Reply:
+        """Ask the process that `ready` has made sure of; one that had ended before is replaced once.
+
+        Raises:
+            ChildHung, ChildDied: see there.
+        """
+        assert self._child is not None  # noqa: S101
+        try:
+            return self._child.ask(job, deadline)
+        except ChildGone as error:
+            log.warning("%s between two jobs", error)
+            self.drop()
+            absent = self.ready()
+            if absent is not None or self._child is None:
+                raise ChildDied(f"{error} and cannot be started again: {absent}") from error
+            return self._child.ask(job, deadline)
+
+    def ready(self) -> Absent | None:
+        """None when the process runs and NVML is initialised, else why not."""
+        if self._child is not None and self._child.gone():
+            log.warning("process %d, which talks to NVML, has ended", self._child.pid)
+            self._child = None
+        if self._child is not None:
+            return None
+        if self.caught() and len(self._stuck) > 1:
+            return Absent(Why.TIMEOUT, "two killed NVML processes hang in the driver; not starting a third")
+        absent = self.withheld or self._backoff.holds(NODE) or self._begin()
+        if absent is None:
+            self.session += 1
+            self._backoff.release(NODE)
+        return absent
+
+    def _begin(self) -> Absent | None:
+        """Start it; known from the first moment on to who may have to kill it."""
+        self._child = self._start()
+        absent = self.withheld or self._greet(self._child)
+        if absent is None:
+            return None
+        killed = self.drop()
+        if self.withheld is not None and killed:
+            return self.withheld
+        if self._backoff.suspects(NODE) is None:
+            log.warning("NVML cannot be used: %s", absent)
+        self._backoff.add(NODE, absent)
+        return absent
+
+    def _greet(self, child: Child) -> Absent | None:
+        try:
+            hello = child.hello(self._hello)
+        except ChildHung:
+            return Absent(Why.TIMEOUT, f"NVML did not initialise within {self._hello:g} s")
+        except ChildDied as error:
+            return Absent(Why.LOST, f"{error} while it started")
+        return absent_code(hello.code) if hello.code else None
+
+    def drop(self) -> bool:
+        """Kill it; False when it does not die, and is left behind."""
+        return self._end(Child.kill)
+
+    def close(self, patience: float = KILL_WAIT) -> bool:
+        """Let it end, for so many seconds; then kill it. False when it does not die, and is left behind."""
+        return self._end(lambda child: child.close(patience))
+
+    def shoot(self, turn: Callable[[float], bool], within: float) -> bool:
+        """Kill what another thread waits for, until we have the turn; False when it does not come in time.
+
+        `turn` waits so many seconds for the turn, and tells whether it has come. At any time.
+        """
+        end = time.monotonic() + within
+        while True:
+            for child in (self._child, self._leaving):
+                if child is not None:
+                    child.shoot()
+            if turn(_AGAIN):
+                return True
+            if time.monotonic() > end:
+                return False
+
+    def forget(self) -> None:
+        """Start it at once when it is needed, whatever failed before."""
+        self._backoff.clear()
+
+    def _end(self, how: Callable[[Child], bool]) -> bool:
+        child = self._leaving = self._child
+        self._child = None
+        if child is None:
+            return True
+        dead = how(child)
+        if not dead:
+            log.error("process %d hangs in the driver and cannot be killed; it is left behind", child.pid)
+            self._stuck.append(child)
+        self._leaving = None
+        return dead
 
 
 def _nonsense(line: bytes) -> ChildDied:
