@@ -1,6 +1,6 @@
 """GPUDirect RDMA: which NIC is near which GPU, and whether they may talk without the CPU's memory."""
 
-from wirewatch.collectors.gpudirect.judge import judge
+from wirewatch.collectors.gpudirect.judge import RULES, judge
 from wirewatch.collectors.gpudirect.metrics import METRICS, samples
 from wirewatch.collectors.gpudirect.model import (
     GpudirectMemory,
@@ -9,7 +9,6 @@ from wirewatch.collectors.gpudirect.model import (
     GpudirectReading,
 )
 from wirewatch.collectors.gpudirect.read import read
-from wirewatch.collectors.gpudirect.rules import RULES
 from wirewatch.core.collector import Collector
 
 COLLECTOR: Collector[GpudirectReading, GpudirectMemory, GpudirectOptions, GpudirectPolicy] = Collector(

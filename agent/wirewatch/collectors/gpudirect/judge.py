@@ -14,7 +14,7 @@ from wirewatch.collectors.gpudirect.model import (
     all_paths,
     hidden,
 )
-from wirewatch.core.collector import blind_finding
+from wirewatch.core.collector import CONFIRMED, DEGRADED, Rule, blind_finding
 from wirewatch.core.pci import Place
 from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
@@ -22,7 +22,6 @@ from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_l
 
 MISSING = "gpudirect.missing"
 """The rule for no NIC or no GPU where there should be; the others are `check_rule`."""
-
 ACTIONS = {
     "rdma_stack": "load ib_uverbs, or install the RDMA packages",
     "peer_memory": "load nvidia_peermem, or use the driver's open kernel module on Linux 5.12 or newer",
@@ -50,6 +49,22 @@ class GpudirectCheck:
     state: CheckState
     evidence: str
     needs: str = ""
+
+
+_NEEDED = frozenset({"rdma_stack", "peer_memory"})
+"""Without these there is no GPUDirect RDMA at all; the others make it slow."""
+_DMA_BUF_KERNEL = (5, 12)
+"""First kernel whose RDMA core takes dma-buf memory."""
+_TRANSLATING = ("DMA", "DMA-FQ")
+_X86 = "x86_64"
+RULES = (
+    Rule("gpudirect.rdma_stack", CONFIRMED, "GPUDirectLost"),
+    Rule("gpudirect.peer_memory", CONFIRMED, "GPUDirectLost"),
+    Rule("gpudirect.acs", DEGRADED, "GPUDirectLost"),
+    Rule("gpudirect.iommu", DEGRADED, "GPUDirectLost"),
+    Rule("gpudirect.nccl_conf", DEGRADED, "GPUDirectLost"),
+    Rule("gpudirect.missing", CONFIRMED, "GPUDirectLost"),
+)
 
 
 def judge(
@@ -111,14 +126,6 @@ def peer_memory(software: RdmaSoftware) -> str:
     if shared is True:
         return "dma-buf likely"
     return "unknown" if isinstance(shared, Absent) or isinstance(software.peermem, Absent) else "none"
-
-
-_NEEDED = frozenset({"rdma_stack", "peer_memory"})
-"""Without these there is no GPUDirect RDMA at all; the others make it slow."""
-_DMA_BUF_KERNEL = (5, 12)
-"""First kernel whose RDMA core takes dma-buf memory."""
-_TRANSLATING = ("DMA", "DMA-FQ")
-_X86 = "x86_64"
 
 
 def _places(memory: GpudirectMemory, reading: GpudirectReading) -> dict[str, Place]:

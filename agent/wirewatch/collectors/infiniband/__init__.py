@@ -1,6 +1,6 @@
 """InfiniBand, RoCE and EFA ports: state, rate, bytes, errors, flaps, and where missing cards are."""
 
-from wirewatch.collectors.infiniband.judge import judge
+from wirewatch.collectors.infiniband.judge import RULES, judge
 from wirewatch.collectors.infiniband.metrics import METRICS, samples
 from wirewatch.collectors.infiniband.model import (
     InfinibandFacts,
@@ -10,7 +10,6 @@ from wirewatch.collectors.infiniband.model import (
     InfinibandReading,
 )
 from wirewatch.collectors.infiniband.read import read
-from wirewatch.collectors.infiniband.rules import RULES
 from wirewatch.core.collector import Collector
 
 __all__ = ["COLLECTOR", "InfinibandFacts"]

@@ -16,7 +16,7 @@ from wirewatch.collectors.infiniband.model import (
     PortMemory,
     PortReading,
 )
-from wirewatch.core.collector import blind_finding, filled, is_lost
+from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, REST, Rule, blind_finding, filled, is_lost
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import ACTIVE, Ibstat, PortFacts, gigabits, parse_ibstat
 from wirewatch.core.statistics import Streak, Window
@@ -32,7 +32,6 @@ CARD_PCIE = "infiniband.pcie"
 COUNTER_SATURATED = "infiniband.counter_saturated"
 IBSTAT_DISAGREES = "infiniband.ibstat_disagrees"
 """The rules that have a name of their own; `errors_rule` names the others."""
-
 DOWN_ACTIONS: Mapping[str, str] = {
     "polling": "no signal from the other end: check the cable, the transceiver and the switch port",
     "disabled": "the port is switched off: enable it, here or at the switch",
@@ -61,6 +60,27 @@ MISSING_ACTION = "look at the ports named here, then for cards that are not list
 IBSTAT_ACTION = (
     "run `ibstat` and compare with /sys/class/infiniband; agent and tool may see different mounts or "
     "network namespaces, or the RDMA libraries do not fit the kernel's modules"
+)
+_JUDGED = {**ERRORS, "link_downed": LINK_DOWNED}
+_SIBLINGS = 3
+"""Active ports of one kind of card from which on they say something about the others."""
+_ENDS = frozenset({"rnr_retry", "ack_timeout", "efa_unresponsive_remote", "efa_impaired_connection"})
+_ROUNDING = 1e9 / 8
+"""Bytes per second; ibstat prints whole Gb/s."""
+_LISTED = "MT"
+"""Models that ibstat lists; others, such as EFA, have no management interface that it could open."""
+RULES = (
+    Rule("infiniband.port_down", CONFIRMED, "PortDown"),
+    Rule("infiniband.port_inactive", DEGRADED, "PortDown"),
+    Rule("infiniband.ports_missing", CONFIRMED, "PortDown"),
+    Rule("infiniband.device_gone", CONFIRMED, "PortDown"),
+    Rule("infiniband.port_flapping", FAILED, "PortFlapping"),
+    Rule("infiniband.port_slow", CONFIRMED, "PortSlow"),
+    Rule("infiniband.pcie", CONFIRMED, "PortSlow"),
+    Rule("infiniband.*_errors", DEGRADED, "PortErrors"),
+    Rule("infiniband.counter_saturated", DEGRADED, "PortErrors"),
+    # No wire is broken by that alone.
+    Rule("infiniband.ibstat_disagrees", DEGRADED, REST),
 )
 
 
@@ -102,16 +122,6 @@ def judge(
 def errors_rule(kind: str) -> str:
     """The rule for more errors of a kind (a key of `ERRORS`, or link_downed) than its limit."""
     return f"infiniband.{kind}_errors"
-
-
-_JUDGED = {**ERRORS, "link_downed": LINK_DOWNED}
-_SIBLINGS = 3
-"""Active ports of one kind of card from which on they say something about the others."""
-_ENDS = frozenset({"rnr_retry", "ack_timeout", "efa_unresponsive_remote", "efa_impaired_connection"})
-_ROUNDING = 1e9 / 8
-"""Bytes per second; ibstat prints whole Gb/s."""
-_LISTED = "MT"
-"""Models that ibstat lists; others, such as EFA, have no management interface that it could open."""
 
 
 def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[PortKey, PortMemory]:

@@ -1,6 +1,6 @@
 """NVLink: bytes, errors, state and speed of the links, fabric registration, chip-to-chip links."""
 
-from wirewatch.collectors.nvlink.judge import applicable, judge
+from wirewatch.collectors.nvlink.judge import RULES, applicable, judge
 from wirewatch.collectors.nvlink.metrics import LINK_SPEED, LINK_UP, METRICS, facts, samples
 from wirewatch.collectors.nvlink.model import (
     LINK_STATES,
@@ -16,7 +16,6 @@ from wirewatch.collectors.nvlink.read import (
     error_questions,
     read,
 )
-from wirewatch.collectors.nvlink.rules import RULES
 from wirewatch.core.collector import Collector, Memories
 
 __all__ = [

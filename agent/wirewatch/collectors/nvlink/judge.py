@@ -17,7 +17,18 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkPolicy,
     NvlinkReading,
 )
-from wirewatch.core.collector import GpuMemory, Memories, filled, fold_gpus, is_lost, subject, unread
+from wirewatch.core.collector import (
+    CONFIRMED,
+    DEGRADED,
+    GpuMemory,
+    Memories,
+    Rule,
+    filled,
+    fold_gpus,
+    is_lost,
+    subject,
+    unread,
+)
 from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP, fabric_troubles
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import Streak, Window
@@ -35,7 +46,6 @@ FABRIC_STATE = "fabric.state"
 FABRIC_STATUS = "fabric.status"
 FABRIC_SUMMARY = "fabric.summary"
 """The rules that have a name of their own; `errors_rule` and `fabric_rule` name the others."""
-
 LINK_ACTION = (
     "drain; see `nvidia-smi nvlink -s` and XID 74 or 149 in the kernel log; reset the GPU, then reseat it"
 )
@@ -43,6 +53,67 @@ ERROR_ACTION = (
     "watch this link under load; drain and reset the GPU if the count goes on, replace if it returns"
 )
 FABRIC_ACTION = "check nvidia-fabricmanager (or IMEX) on this node and its log; reset the GPU once it runs"
+
+
+@dataclass(frozen=True)
+class NvlinkCase:
+    """One GPU's reading with all that judging it takes."""
+
+    gpu: Gpu
+    value: GpuLinks
+    memory: NvlinkMemory
+    policy: NvlinkPolicy
+    usual_rate: float | None
+    expected: int | None
+
+    def confirmed(self, fault: str) -> Health:
+        """FAILED for a fault that was seen for enough polls in a row, else DEGRADED."""
+        streak = self.memory.streaks.get(fault, Streak())
+        return Health.FAILED if streak.count >= self.policy.confirm else Health.DEGRADED
+
+    def of(self, link: int | None = None) -> Subject:
+        """The GPU, or one of its links, as the subject of a finding."""
+        return subject(self.gpu, link)
+
+    @cached_property
+    def down(self) -> list[int]:
+        """Links that should carry traffic and do not; where bridges decide how many, those once active."""
+        links = self.value.links
+        every = self.expected is not None and self.expected >= len(links)
+        bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}
+        faulty = {n for n in range(self.value.count) if f"link:{n}" in self.memory.streaks}
+        gone = (self.memory.seen_active | faulty) - {k.link for k in links}
+        return sorted((bad if every else bad & self.memory.seen_active) | gone)
+
+    @cached_property
+    def slow(self) -> list[NvlinkLink]:
+        """Links that are up and run well under the usual rate."""
+        least = (self.usual_rate or 0.0) * self.policy.slow_ratio
+        known = ((k, k.speed) for k in self.value.links if k.state in UP)
+        return [link for link, speed in known if not isinstance(speed, Absent) and speed < least]
+
+
+class FabricFault(NamedTuple):
+    """A fault of the fabric; a `mild` one makes NVLink slower and stops no job."""
+
+    rule: str
+    evidence: str
+    mild: bool = False
+
+
+_MILD_TROUBLES = frozenset({"route_recovery", "access_timeout_recovery", "degraded_bandwidth"})
+_UNHEALTHY, _LIMITED = FABRIC_SUMMARIES.index("unhealthy"), FABRIC_SUMMARIES.index("limited_capacity")
+RULES = (
+    Rule("nvlink.link_down", CONFIRMED, "NVLinkDown"),
+    Rule("nvlink.down", CONFIRMED, "NVLinkDown"),
+    Rule("nvlink.links_missing", CONFIRMED, "NVLinkDown"),
+    Rule("nvlink.link_slow", CONFIRMED, "NVLinkSlow"),
+    Rule("nvlink.slow", CONFIRMED, "NVLinkSlow"),
+    Rule("nvlink.*_errors", DEGRADED, "NVLinkErrors"),
+    Rule("nvlink.ber", DEGRADED, "NVLinkErrors"),
+    Rule("fabric.*", CONFIRMED, "Fabric"),
+    Rule("c2c.link_down", CONFIRMED, "NVLinkDown"),
+)
 
 
 def judge(
@@ -178,44 +249,6 @@ def _merge(old: LinkDetail | None, new: LinkDetail | Absent | None) -> LinkDetai
     return replace(old, errors={**old.errors, **new.errors})
 
 
-@dataclass(frozen=True)
-class NvlinkCase:
-    """One GPU's reading with all that judging it takes."""
-
-    gpu: Gpu
-    value: GpuLinks
-    memory: NvlinkMemory
-    policy: NvlinkPolicy
-    usual_rate: float | None
-    expected: int | None
-
-    def confirmed(self, fault: str) -> Health:
-        """FAILED for a fault that was seen for enough polls in a row, else DEGRADED."""
-        streak = self.memory.streaks.get(fault, Streak())
-        return Health.FAILED if streak.count >= self.policy.confirm else Health.DEGRADED
-
-    def of(self, link: int | None = None) -> Subject:
-        """The GPU, or one of its links, as the subject of a finding."""
-        return subject(self.gpu, link)
-
-    @cached_property
-    def down(self) -> list[int]:
-        """Links that should carry traffic and do not; where bridges decide how many, those once active."""
-        links = self.value.links
-        every = self.expected is not None and self.expected >= len(links)
-        bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}
-        faulty = {n for n in range(self.value.count) if f"link:{n}" in self.memory.streaks}
-        gone = (self.memory.seen_active | faulty) - {k.link for k in links}
-        return sorted((bad if every else bad & self.memory.seen_active) | gone)
-
-    @cached_property
-    def slow(self) -> list[NvlinkLink]:
-        """Links that are up and run well under the usual rate."""
-        least = (self.usual_rate or 0.0) * self.policy.slow_ratio
-        known = ((k, k.speed) for k in self.value.links if k.state in UP)
-        return [link for link, speed in known if not isinstance(speed, Absent) and speed < least]
-
-
 def _findings(case: NvlinkCase) -> tuple[Finding, ...]:
     """All that is wrong with this GPU's links now."""
     return (*_links_down(case), *_slow(case), *_errors(case), *_ber(case), *_fabric(case), *_c2c(case))
@@ -298,18 +331,6 @@ def _ber(case: NvlinkCase) -> Iterator[Finding]:
     if not isinstance(value, Absent) and value > case.policy.effective_ber:
         evidence = f"effective bit error rate {value:.0e}, limit {case.policy.effective_ber:.0e}"
         yield Finding(BER, Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
-
-
-class FabricFault(NamedTuple):
-    """A fault of the fabric; a `mild` one makes NVLink slower and stops no job."""
-
-    rule: str
-    evidence: str
-    mild: bool = False
-
-
-_MILD_TROUBLES = frozenset({"route_recovery", "access_timeout_recovery", "degraded_bandwidth"})
-_UNHEALTHY, _LIMITED = FABRIC_SUMMARIES.index("unhealthy"), FABRIC_SUMMARIES.index("limited_capacity")
 
 
 def _fabric(case: NvlinkCase) -> Iterator[Finding]:
