@@ -17,7 +17,8 @@ from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from wirewatch.core.probe import MIB
 from wirewatch.worker import __main__ as worker
-from wirewatch.worker import kernels, peers
+from wirewatch.worker import gpu as kernels
+from wirewatch.worker import nccl_engine
 from wirewatch.worker.gpu import Gpu, compile_kernels, done
 
 SIZE = 512 * MIB
@@ -49,7 +50,7 @@ def work_of(kind: str, mine: Gpu, other: Gpu) -> Callable[[], object]:
     if kind == "memory":
         return lambda: done(driver.cuMemcpyDtoDAsync(mine.data + SIZE, mine.data, SIZE, mine.handle))
     for one, to in ((mine, other), (other, mine)):
-        peers._reach(one, to)  # noqa: SLF001 - as the worker does it
+        nccl_engine._reach(one, to)  # noqa: SLF001 - as the worker does it
     # By multiprocessors: copy engines serve the queues of one process one after the other, so that the
     # worker's own copies would wait for the end of ours.
     program = Program(PUSH, "c++", ProgramOptions(arch=f"sm_{mine.device.arch}"))

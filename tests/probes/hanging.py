@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.probes.workers import PID_FILE
 from wirewatch.core.probe import Plan
 from wirewatch.worker.__main__ import ENGINES, main
-from wirewatch.worker.engine import Engine, EngineError
+from wirewatch.worker.run import Engine, EngineError
 
 
 def hang(_plan: Plan) -> Engine:

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from wirewatch.worker import torch_values
-from wirewatch.worker.engine import EngineError
-from wirewatch.worker.torch_gpu import error_kind, matching, told
-from wirewatch.worker.torch_values import elements, fill, values, wrong_elements
+from wirewatch.worker import torch_gpu
+from wirewatch.worker.run import EngineError
+from wirewatch.worker.torch_gpu import elements, error_kind, fill, matching, told, values, wrong_elements
 
 
 def _values(first: int, count: int, rank: int) -> list[float]:
@@ -53,7 +52,7 @@ def _told(kind: str, text: str) -> list[str]:
 
 
 def _chunk(size: int) -> int:
-    torch_values.CHUNK = size
+    torch_gpu.CHUNK = size
     return size
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from wirewatch.core.probe import Copy, ErrorKind, Micro, Plan, Timed, rounds
 from wirewatch.worker.__main__ import ENGINES, main
-from wirewatch.worker.engine import EngineError
+from wirewatch.worker.run import EngineError
 
 
 class MemoryEngine:

@@ -28,8 +28,7 @@ from wirewatch.core.probe import (
     rounds,
 )
 from wirewatch.worker import __main__ as worker_main
-from wirewatch.worker.engine import EngineError
-from wirewatch.worker.run import Run
+from wirewatch.worker.run import EngineError, Run
 
 PLAN = Plan(
     "memory", ("one", "two", "three", "four"), ((0, 1, 2, 3), (0, 2)), latency_sizes=(8,),
@@ -45,13 +44,13 @@ time.sleep(60)
 """
 FOLLOWS = """
 import os, sys, time
-from wirewatch.worker.parent import follow
+from wirewatch.worker.process import follow
 follow(int(sys.argv[1]), lambda: os._exit(7))
 time.sleep(float(sys.argv[2]))
 """
 FORKED = """
 import os, sys, time
-from wirewatch.worker.ranks import fork_ranks, part
+from wirewatch.worker.process import fork_ranks, part
 rank = fork_ranks(4)
 os.write(1, b"%d\\n" % rank)
 if sys.argv[1] == "ends":

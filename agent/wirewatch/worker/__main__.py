@@ -17,11 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from wirewatch.core.probe import Document, ErrorKind, Plan, decode_plan, encode_document
-from wirewatch.worker.engine import Engine, EngineError
-from wirewatch.worker.marks import marker
-from wirewatch.worker.parent import follow
-from wirewatch.worker.ranks import part
-from wirewatch.worker.run import Run
+from wirewatch.worker.process import follow, part
+from wirewatch.worker.run import Engine, EngineError, Run, marker
 
 DESCRIPTORS = (3, 4)
 _OUT_OF_MEMORY = re.compile("out.of.memory", re.IGNORECASE)

@@ -27,10 +27,10 @@ from wirewatch.core.probe import (  # noqa: E402  # noqa: E402
     Timed,
     rounds,
 )
-from wirewatch.worker.engine import EngineError  # noqa: E402
-from wirewatch.worker.ranks import fork_ranks  # noqa: E402
+from wirewatch.worker.process import fork_ranks  # noqa: E402
+from wirewatch.worker.run import EngineError  # noqa: E402
 from wirewatch.worker.timing import micro  # noqa: E402
-from wirewatch.worker.torch_values import FLOAT32_BYTES, elements, fill, pieces, wrong_elements  # noqa: E402
+from wirewatch.worker.torch_gpu import FLOAT32_BYTES, elements, fill, pieces, wrong_elements  # noqa: E402
 
 GEMM_SIDE = 256
 SMALLEST_BUFFER = 2 * GEMM_SIDE**2 * FLOAT32_BYTES

@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cuda.bindings import driver
+from nccl.bindings import nccl
+
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Copy, Micro, Plan, Timed
-from wirewatch.worker.engine import EngineError
+from wirewatch.worker import timing
 from wirewatch.worker.gpu import ELEMENT, Gpu, at_once, compile_kernels, devices, done
-from wirewatch.worker.peers import copy_all
+from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import Taken, in_queue, slowest
 
 # The bindings import torch where they find it, which takes seconds and gigabytes.
 sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
-from cuda.bindings import driver  # noqa: E402
-from nccl.bindings import nccl  # noqa: E402
-
 FLOAT32, SUM = 7, 0
 """ncclFloat32 and ncclSum (nccl.h)."""
 SMALLEST_BUFFER = 192 * MIB
@@ -153,6 +153,19 @@ class NcclEngine:
         return [gpu.seconds for gpu in self._gpus]
 
 
+_CAN_BE = (
+    driver.CUresult.CUDA_SUCCESS,
+    driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+    driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS,
+)
+
+
+def copy_all(gpus: Sequence[Gpu], plan: Plan) -> list[Copy]:
+    """Every directed pair, from the front of one's buffer to behind the front of the other's."""
+    direct = {(a.rank, b.rank): _reach(a, b) for a in gpus for b in gpus if a is not b}
+    return timing.copy_all(gpus, plan, _copy, lambda a, b: direct[a.rank, b.rank])
+
+
 def _check(op: str, members: Sequence[Gpu], size: int, one: Callable[[], None]) -> int:
     """Elements that a last run leaves wrong, over all ranks; before it each holds its own values."""
     ranks = len(members)
@@ -181,3 +194,22 @@ def _call(work: Callable[[], Any]) -> Any:
         return work()
     except nccl.NCCLError as error:
         raise EngineError("nccl", f"NCCL says {error}") from error
+
+
+def _reach(one: Gpu, other: Gpu) -> bool:
+    """Whether the driver lets one GPU reach the other's memory; it does from now on."""
+    if not done(driver.cuDeviceCanAccessPeer(one.device.device_id, other.device.device_id)):
+        return False
+    one.device.set_current()
+    (status,) = driver.cuCtxEnablePeerAccess(other.context, 0)
+    if status not in _CAN_BE:
+        done((status,))
+    return bool(status != driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS)
+
+
+def _copy(source: Gpu, destination: Gpu, size: int) -> None:
+    done(
+        driver.cuMemcpyPeerAsync(
+            destination.data + size, destination.context, source.data, source.context, size, source.handle
+        )
+    )

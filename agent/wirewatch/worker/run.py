@@ -1,24 +1,60 @@
 """A probe from its plan to its document, the same for every engine."""
 
+import os
 import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from wirewatch.core.probe import (  # fmt: skip
+from wirewatch.core.probe import (
     DOCUMENT_SCHEMA,
     Copy,
     Cost,
     Document,
+    ErrorKind,
     Micro,
     Plan,
     Timed,
     WorkerError,
 )
-from wirewatch.worker.engine import Engine, EngineError
 
 Mark = Callable[[str], None]
 KIB = 1024
+
+
+class EngineError(Exception):
+    """Why a probe could not be run to its end; `kind` is one of the document's."""
+
+    def __init__(self, kind: ErrorKind, text: str) -> None:
+        super().__init__(text)
+        self.kind: ErrorKind = kind
+
+
+class Engine(Protocol):
+    """Opened in two steps, so that the time of each is known. All methods raise EngineError."""
+
+    leads: bool
+    """False in a process that only takes part: it tells nobody anything."""
+
+    def versions(self) -> Mapping[str, str]: ...
+
+    def contexts(self) -> None:
+        """Make ready the devices and the memory."""
+        ...
+
+    def communicators(self) -> None: ...
+
+    def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed: ...
+
+    def copies(self) -> Sequence[Copy]: ...
+
+    def micros(self) -> Sequence[Micro]: ...
+
+    def kernel_seconds(self) -> Sequence[float]:
+        """Seconds with work, one a rank."""
+        ...
 
 
 @dataclass
@@ -86,3 +122,24 @@ class Run:
             collectives=tuple(self.collectives), copies=tuple(self.copies), micros=tuple(self.micros),
             cost=cost, error=None if error is None else WorkerError(error.kind, str(error)),
         )  # fmt: skip
+
+
+def marker(fd: int, *, pauses: bool) -> Callable[[str], None]:
+    """A function that writes a mark, a word a line, and waits for a line on standard input.
+
+    Without `pauses` it does nothing.
+    """
+    if not pauses:
+        return _nothing
+
+    def mark(name: str) -> None:
+        os.write(fd, f"{name}\n".encode())
+        if not sys.stdin.readline():
+            # Nobody is there any more to whom the result could matter.
+            os._exit(1)
+
+    return mark
+
+
+def _nothing(_name: str) -> None:
+    """For processes that only take part."""

@@ -13,10 +13,17 @@ import torch
 from torch.cuda import nccl
 
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Copy, Micro, Plan, Timed
-from wirewatch.worker.engine import EngineError
+from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import COPIES, PRODUCTS, copy_all, in_queue, micro
-from wirewatch.worker.torch_gpu import TorchGpu, devices, driver_version, told
-from wirewatch.worker.torch_values import FLOAT32_BYTES, pieces, wrong_elements
+from wirewatch.worker.torch_gpu import (
+    FLOAT32_BYTES,
+    TorchGpu,
+    devices,
+    driver_version,
+    pieces,
+    told,
+    wrong_elements,
+)
 
 SMALLEST_BUFFER = 96 * MIB
 """Bytes that the two factors of the matrix product and the product need."""

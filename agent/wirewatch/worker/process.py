@@ -1,0 +1,75 @@
+"""No process outlives the one that started it."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+
+WATCH = 0.5
+"""Seconds between looks whether the parent still lives."""
+_SET_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG (linux/prctl.h)."""
+PARTING = 2.0
+"""Seconds that the others may take to end, once all is measured."""
+_LOOK = 0.005
+
+
+def follow(parent: int, end: Callable[[], None]) -> None:
+    """Have this process killed when its parent is gone.
+
+    The kernel does it at once, also while we hang in a driver, when the thread that started us ends; but not
+    where that was before it was asked to. So we look ourselves too, and call `end`.
+    """
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    threading.Thread(target=_watch, args=(parent, end), daemon=True).start()
+
+
+def fork_ranks(count: int) -> int:
+    """Become `count` processes, and tell each its rank; 0 is the one that was there before.
+
+    Raises:
+        OSError: there may not be so many; those already made end with this process.
+    """
+    leader = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for rank in range(1, count):
+        with warnings.catch_warnings():
+            # Our only other thread sleeps and holds nothing, which is what Python warns of.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            forked = os.fork()
+        if forked == 0:
+            _take_part(leader)
+            return rank
+    return 0
+
+
+def part() -> None:
+    """Wait until the others, if any, have ended, so that what they used is counted."""
+    late = time.monotonic() + PARTING
+    while time.monotonic() < late:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not ended:
+            time.sleep(_LOOK)
+
+
+def _watch(parent: int, end: Callable[[], None]) -> None:
+    while os.getppid() == parent:
+        time.sleep(WATCH)
+    end()
+
+
+def _take_part(leader: int) -> None:
+    try:
+        # Ourselves alone: whoever started the leader may share our process group.
+        follow(leader, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    except (RuntimeError, OSError):
+        # Who took this for an engine that cannot be loaded would tell so beside the leader.
+        os._exit(1)
