@@ -11,7 +11,7 @@ from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.probes.components import components, rules
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.ledger import VerdictPolicy
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
 MADE = "<!-- Made by `make generated` from the collector's rules: do not edit. -->\n"

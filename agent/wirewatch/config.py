@@ -15,8 +15,8 @@ from wirewatch.hw.kubelet import SOCKET
 from wirewatch.probes.collector import PROBE_NAME as PROBE
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.drift.watch import DriftPolicy
+from wirewatch.verdict.ledger import VerdictPolicy
 
 
 class ConfigError(Unusable):

@@ -16,9 +16,8 @@ from wirewatch.daemon.run import Job
 from wirewatch.export.prometheus import Exposition
 from wirewatch.probes.components import components
 from wirewatch.verdict.fold import step
-from wirewatch.verdict.ledger import Ledger, Now
+from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy
 from wirewatch.verdict.node import Judged, judged
-from wirewatch.verdict.policy import VerdictPolicy
 
 ROUNDS = 40
 WARM_UP = 5

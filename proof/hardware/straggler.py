@@ -19,10 +19,8 @@ from wirewatch.probes.persistence import accepted, keep
 from wirewatch.probes.policy import ProbePolicy
 from wirewatch.probes.state import open_state
 from wirewatch.probes.values import Memory
-from wirewatch.verdict.straggler.fold import Watch
-from wirewatch.verdict.straggler.naming import Named
-from wirewatch.verdict.straggler.references import References
-from wirewatch.verdict.straggler.signals import Unit, signals
+from wirewatch.verdict.straggler.naming import Named, Watch
+from wirewatch.verdict.straggler.signals import References, Unit, signals
 
 KINDS = ("compute", "memory", "peer")
 FIRST = 12

@@ -15,7 +15,7 @@ from wirewatch.collectors.infiniband.model import InfinibandOptions
 from wirewatch.probes.collector import AGAIN
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.ledger import VerdictPolicy
 
 SCRAPE = 15.0
 """Seconds, as deploy/prometheus/prometheus.yml has it."""

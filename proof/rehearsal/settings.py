@@ -12,8 +12,8 @@ from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.core.types import ErrorLimit
 from wirewatch.probes.policy import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.drift.watch import DriftPolicy
+from wirewatch.verdict.ledger import VerdictPolicy
 
 SQUEEZED = frozenset(
     {

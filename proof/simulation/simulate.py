@@ -8,10 +8,8 @@ from random import Random
 from proof.simulation.healthy import Run
 from proof.simulation.noise import Fault, Scales, probes, slowed
 from tests.verdict.straggling import gpu
-from wirewatch.verdict.straggler.fold import Held, Watch, look
-from wirewatch.verdict.straggler.naming import Slow
-from wirewatch.verdict.straggler.policy import StragglerPolicy
-from wirewatch.verdict.straggler.signals import Resource, Signals, Unit
+from wirewatch.verdict.straggler.naming import Held, Slow, Watch, look
+from wirewatch.verdict.straggler.signals import Resource, Signals, StragglerPolicy, Unit
 
 EVERY = 600.0
 """Seconds between probes of an idle node."""

@@ -10,7 +10,7 @@ from itertools import islice
 from random import Random
 
 from proof.simulation.noise import RHO, ROBUST, Scales, series, survival, units
-from wirewatch.verdict.straggler.policy import StragglerPolicy
+from wirewatch.verdict.straggler.signals import StragglerPolicy
 
 DAY = 144
 """Probes, one in ten minutes: of a node that is always idle."""

@@ -16,8 +16,7 @@ from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolic
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.probes.collector import PROBE_NAME
 from wirewatch.probes.values import Memory
-from wirewatch.verdict.ledger import Entry, Ledger, Stage
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.ledger import Entry, Ledger, Stage, VerdictPolicy
 
 Read = Callable[[], Health | Absent]
 

@@ -29,8 +29,7 @@ from wirewatch.daemon.baselines import Desk, foreign
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.fingerprint import identity
-from wirewatch.verdict.drift.graph import Graph
+from wirewatch.verdict.drift.graph import Graph, identity
 from wirewatch.verdict.ledger import Word
 
 AT = 1_795_223_090.0

@@ -19,10 +19,9 @@ from tests.core.strategies import JSON
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.latches import LIMIT, VERSION, load, read, save
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, Word, key_of
+from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, Word, key_of
 from wirewatch.verdict.node import judge_node, judged
 from wirewatch.verdict.orders import acknowledge, pick, suppress
-from wirewatch.verdict.policy import VerdictPolicy
 
 AT = 1_795_223_090.0
 PART = Subject("2", "GPU-2", "7")

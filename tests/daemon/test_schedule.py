@@ -22,7 +22,7 @@ from wirewatch.daemon.service import Remembered, Sockets, serve
 from wirewatch.daemon.sockets import tcp
 from wirewatch.hw.host import SystemClock
 from wirewatch.probes.components import components
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.ledger import VerdictPolicy
 
 HELD_UP = 0.05
 """Seconds that ten milliseconds of sleep take when there is something else to do."""

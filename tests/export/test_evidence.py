@@ -27,10 +27,9 @@ from wirewatch.export.evidenceprobe import QUANTITY_NAMES, of_gpu
 from wirewatch.export.evidencerows import unit_of
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.probes.components import components
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.ledger import VerdictPolicy, Word
 from wirewatch.verdict.node import Judged, judged
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress
-from wirewatch.verdict.policy import VerdictPolicy
 
 LOST, NOT_SUPPORTED = 15, 3
 SAID = Word("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)

@@ -4,7 +4,7 @@ from tests.support import Node
 from wirewatch.core.types import Absent
 from wirewatch.export import documents, nodeinfo
 from wirewatch.export.prometheus import Exposition
-from wirewatch.verdict.drift.fingerprint import fingerprint
+from wirewatch.verdict.drift.graph import fingerprint
 from wirewatch.verdict.node import judged
 
 

@@ -29,8 +29,8 @@ from wirewatch.hw.overlay import bundled_overlays
 from wirewatch.probes.components import components
 from wirewatch.probes.components import rules as declared
 from wirewatch.probes.stragglers import DO
-from wirewatch.verdict.drift.severity import SEVERITY
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.drift.change import SEVERITY
+from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.straggler.signals import Resource
 
 DEMO = "demo-dgx-h200"

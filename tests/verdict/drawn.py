@@ -17,10 +17,9 @@ from wirewatch.daemon.latches import load, save
 from wirewatch.probes.components import components, rule_of
 from wirewatch.probes.samples import FRESH
 from wirewatch.verdict.fold import step
-from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, Word, key_of
+from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, VerdictPolicy, Word, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node
 from wirewatch.verdict.orders import acknowledge, pick, suppress, unsuppress
-from wirewatch.verdict.policy import VerdictPolicy
 
 D, U, F = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 EPOCH = 1_795_223_090.0

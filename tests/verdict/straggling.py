@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 
-from wirewatch.verdict.straggler.fold import Watch, look
-from wirewatch.verdict.straggler.policy import StragglerPolicy
-from wirewatch.verdict.straggler.references import References, learn
-from wirewatch.verdict.straggler.signals import Resource, Signals, Unit
+from wirewatch.verdict.straggler.naming import Watch, look
+from wirewatch.verdict.straggler.signals import References, Resource, Signals, StragglerPolicy, Unit, learn
 
 POLICY = StragglerPolicy()
 PRODUCTS, MEMORY, PAIR = 1 / 0.9e-3, 4.135e12, 389.7e9

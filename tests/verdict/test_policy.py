@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from wirewatch.config import ConfigError, load
-from wirewatch.verdict.policy import DAY, VerdictPolicy
+from wirewatch.verdict.ledger import DAY, VerdictPolicy
 
 
 def test_the_defaults_can_be_meant() -> None:

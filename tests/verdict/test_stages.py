@@ -8,9 +8,8 @@ import pytest
 from tests.verdict.drawn import HUNG, D, Drawn, F, U
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.verdict.ledger import Ledger, Stage
+from wirewatch.verdict.ledger import Ledger, Stage, VerdictPolicy
 from wirewatch.verdict.node import LATCHED, LIVE, PROBATION
-from wirewatch.verdict.policy import VerdictPolicy
 
 DOWN = "nvlink.link_down"
 ACTIVE = Stage.ACTIVE

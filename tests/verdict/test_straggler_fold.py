@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verdict.straggling import POLICY, gpu, history, probe, told, watched
-from wirewatch.verdict.straggler.fold import Watch, look
-from wirewatch.verdict.straggler.references import APART, FORGOTTEN, KEPT, LEARNING, References, learn
-from wirewatch.verdict.straggler.signals import Resource, Signals, Unit
+from wirewatch.verdict.straggler.naming import Watch, look
+from wirewatch.verdict.straggler.signals import (
+    APART,
+    FORGOTTEN,
+    KEPT,
+    LEARNING,
+    References,
+    Resource,
+    Signals,
+    Unit,
+    learn,
+)
 
 GOOD, SLOW, BAD = probe(4), probe(4, {"compute 2": 0.88}), probe(4, {"compute 2": 0.6})
 UNIT = Unit(Resource.COMPUTE, gpu(2))

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.verdict.straggling import POLICY, history, probe, watched
-from wirewatch.verdict.straggler.compare import Deviation, Loss, deviations
-from wirewatch.verdict.straggler.signals import Resource, Unit
+from wirewatch.verdict.straggler.signals import Deviation, Loss, Resource, Unit, deviations
 
 UNIT = Unit(Resource.COMPUTE, "GPU-0")
 BELOW, ABOVE = 0.98, 1.02

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.verdict.straggling import POLICY, gpu, history, probe, told
 from wirewatch.verdict.straggler.naming import Named, name
-from wirewatch.verdict.straggler.references import References, learn
-from wirewatch.verdict.straggler.signals import Resource, Signals, Unit
+from wirewatch.verdict.straggler.signals import References, Resource, Signals, Unit, learn
 
 COUNTS = (2, 3, 4, 8)
 INNER = ("compute", "memory")

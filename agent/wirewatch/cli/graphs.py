@@ -10,9 +10,17 @@ from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent
 from wirewatch.export.driftdocuments import DiffDocument
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.fingerprint import fingerprint, identity
-from wirewatch.verdict.drift.graph import GpuNode, Graph, NicNode
-from wirewatch.verdict.drift.words import natural, numbers, part_name, unknown_text
+from wirewatch.verdict.drift.graph import (
+    GpuNode,
+    Graph,
+    NicNode,
+    fingerprint,
+    identity,
+    natural,
+    numbers,
+    part_name,
+    unknown_text,
+)
 
 ORDER = ("failed", "degraded", "ok")
 NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")

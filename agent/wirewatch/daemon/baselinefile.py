@@ -11,8 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from wirewatch.core import pci
 from wirewatch.daemon import statefile
 from wirewatch.verdict.drift.baseline import Baseline
-from wirewatch.verdict.drift.fingerprint import identity
-from wirewatch.verdict.drift.graph import Graph
+from wirewatch.verdict.drift.graph import Graph, identity
 
 log = logging.getLogger(__name__)
 

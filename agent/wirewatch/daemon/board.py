@@ -7,9 +7,8 @@ from wirewatch.core.ports import Clock
 from wirewatch.probes.collector import PROBE_NAME
 from wirewatch.probes.told import probe_summary
 from wirewatch.verdict.fold import step
-from wirewatch.verdict.ledger import Ledger, Now, Probes
+from wirewatch.verdict.ledger import Ledger, Now, Probes, VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_node
-from wirewatch.verdict.policy import VerdictPolicy
 
 
 class Board:

@@ -7,10 +7,9 @@ from wirewatch.core.ports import Clock
 from wirewatch.daemon.board import Board
 from wirewatch.export.control import FindingOrder
 from wirewatch.export.documents import FindingsDocument, findings
-from wirewatch.verdict.ledger import Ledger, Now, Word
+from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy, Word
 from wirewatch.verdict.node import Judged, Standing
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress, unsuppress
-from wirewatch.verdict.policy import VerdictPolicy
 
 log = logging.getLogger(__name__)
 

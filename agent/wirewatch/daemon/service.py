@@ -27,8 +27,7 @@ from wirewatch.export.control import Control, control_application
 from wirewatch.export.http import Status, application
 from wirewatch.export.page.told import NO_PLACE, Place
 from wirewatch.export.web.guard import Application, Web, guarded
-from wirewatch.verdict.ledger import Ledger
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)
 

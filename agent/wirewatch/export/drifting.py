@@ -18,14 +18,11 @@ from wirewatch.export.driftdocuments import (
 from wirewatch.export.healthdocuments import HEALTH_NAMES
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.change import Change
+from wirewatch.verdict.drift.change import Change, severity
 from wirewatch.verdict.drift.component import NAME, State
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.fingerprint import fingerprint
-from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.severity import severity
+from wirewatch.verdict.drift.graph import Graph, fingerprint, unknown_text
 from wirewatch.verdict.drift.watch import Memory, is_accepted, name_of, standing
-from wirewatch.verdict.drift.words import unknown_text
 
 
 def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: float) -> DiffDocument:

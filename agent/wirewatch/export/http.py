@@ -16,9 +16,9 @@ from wirewatch.export.page.route import About, Pages, add_page
 from wirewatch.export.page.told import Place
 from wirewatch.export.prometheus import Exposition
 from wirewatch.export.web.counts import Counts
+from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged
 from wirewatch.verdict.orders import OrderError
-from wirewatch.verdict.policy import VerdictPolicy
 
 NOT_FOUND = 404
 

@@ -10,8 +10,7 @@ from wirewatch.probes.collector import PROBE_NAME as PROBE
 from wirewatch.probes.values import Memory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import State as Drift
-from wirewatch.verdict.drift.fingerprint import fingerprint
-from wirewatch.verdict.drift.graph import Graph
+from wirewatch.verdict.drift.graph import Graph, fingerprint
 
 
 def without(samples: Iterable[Sample]) -> tuple[Sample, ...]:

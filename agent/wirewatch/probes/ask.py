@@ -19,9 +19,8 @@ from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.prepare import Wanted, prepare
 from wirewatch.probes.state import State
 from wirewatch.probes.values import Memory
-from wirewatch.verdict.straggler.fold import Watch
-from wirewatch.verdict.straggler.naming import Named
-from wirewatch.verdict.straggler.references import References
+from wirewatch.verdict.straggler.naming import Named, Watch
+from wirewatch.verdict.straggler.signals import References
 
 SMALL = MIB
 """Sizes below this measure latency."""

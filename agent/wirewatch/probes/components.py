@@ -9,7 +9,7 @@ from wirewatch.core.types import Expect
 from wirewatch.probes.collector import probe_component
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import Around, DriftOptions, drift_component
-from wirewatch.verdict.drift.policy import DriftPolicy
+from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import LOST
 
 

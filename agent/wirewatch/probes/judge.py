@@ -13,7 +13,7 @@ from wirewatch.probes.gate import Reason
 from wirewatch.probes.measure import Measured, measure
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.values import Key, Memory, Past, Reading
-from wirewatch.verdict.straggler.fold import Watch, look
+from wirewatch.verdict.straggler.naming import Watch, look
 from wirewatch.verdict.straggler.signals import signals
 
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})

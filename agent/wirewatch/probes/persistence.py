@@ -22,9 +22,8 @@ from wirewatch.probes.judge import take, take_all
 from wirewatch.probes.measure import measure
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.probes.values import Memory, Reading
-from wirewatch.verdict.straggler.fold import Watch, look
-from wirewatch.verdict.straggler.references import References
-from wirewatch.verdict.straggler.signals import signals
+from wirewatch.verdict.straggler.naming import Watch, look
+from wirewatch.verdict.straggler.signals import References, signals
 
 log = logging.getLogger(__name__)
 

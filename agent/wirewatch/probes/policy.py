@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from wirewatch.core.collector import Options
 from wirewatch.core.probe import OPS, Plan
 from wirewatch.probes.gate import Rules
-from wirewatch.verdict.straggler.policy import StragglerPolicy
+from wirewatch.verdict.straggler.signals import StragglerPolicy
 
 GIB = 1 << 30
 ELEMENT = 4

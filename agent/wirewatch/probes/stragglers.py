@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from wirewatch.core.nvml import CLOCK_REASONS
 from wirewatch.core.probe import Clocks, Probed
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.verdict.straggler.fold import Held, Watch
-from wirewatch.verdict.straggler.naming import Slow, Uniform
-from wirewatch.verdict.straggler.policy import StragglerPolicy
-from wirewatch.verdict.straggler.signals import Resource, Unit
+from wirewatch.verdict.straggler.naming import Held, Slow, Uniform, Watch
+from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy, Unit
 
 GB = 1e9
 NODE = "straggler.node"

@@ -10,7 +10,7 @@ from wirewatch.probes.budget import Spent
 from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
 from wirewatch.probes.history import HistoryCursor
 from wirewatch.probes.measure import Measured
-from wirewatch.verdict.straggler.fold import Watch
+from wirewatch.verdict.straggler.naming import Watch
 
 Key = tuple[str, Subject, Health]
 """Rule, of what, and how bad it gets: a probe that was not conclusive confirms nothing worse."""

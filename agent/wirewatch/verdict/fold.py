@@ -4,15 +4,13 @@ No verdict from silence: a fault that is not seen any more is held, then watched
 seconds count only while the part it was seen in is read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.verdict.flaps import comings, flapping
-from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Now, Stage, key_of_finding
-from wirewatch.verdict.policy import VerdictPolicy
-from wirewatch.verdict.sight import (
+from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Now, Stage, VerdictPolicy, key_of_finding
+from wirewatch.verdict.observation import (
     WORD,
     asks_for_reset,
     belonging,
@@ -31,73 +29,6 @@ OVER = frozenset({Stage.PROBATION, Stage.REMEMBERED})
 _WORST = tuple(Stage)
 DRIFT = 600.0
 """Seconds by which the time of an event may differ after a restart: the kernel's clock goes its own way."""
-
-
-def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> Ledger:
-    """The ledger after a look at a state."""
-    here = {**ledger.cards, **cards(state)}
-    live = _live(state, here)
-    came = comings(ledger.comings, ledger.told, live, now.mono, policy)
-    sight = _Sight(state, now, policy, replace(ledger, comings=came))
-    entries = {}
-    known = _named(ledger.entries, here)
-    for key in {**known, **live}:
-        moved = sight.move(known.get(key), live.get(key))
-        if moved is not None:
-            entries[key] = moved
-    suppressions = {key: one for key, one in ledger.suppressions.items() if now.at < one.until}
-    return replace(
-        ledger, gpus=max(ledger.gpus, len(belonging(state))), entries=entries, suppressions=suppressions,
-        complete=now.probes.complete, cards=here, comings=came, told=frozenset(live),
-    )  # fmt: skip
-
-
-def covered(entry: Entry, finding: Finding) -> bool:
-    """Whether the finding tells of an event that is over: acknowledged, or known already as over.
-
-    Any other than the known one is new, whatever the clock says; only after a restart, when the times of
-    events are made anew, does the time alone decide.
-    """
-    if not finding.last or not entry.event or entry.stage not in OVER:
-        return False
-    return finding.last == entry.event or _over_in(entry, finding.last)
-
-
-def _named(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
-    """The entries by their lasting names, as far as they are known by now.
-
-    Of two for one fault the worse is kept, unless the other knows the event as one that is over.
-    """
-    made = dict(entries)
-    for key, entry in entries.items():
-        part = named(entry.subject, gpus)
-        if part is not entry.subject:
-            del made[key]
-            renamed = replace(entry, subject=part)
-            other = made.get(renamed.key)
-            if other is None or (_worse(renamed, other) and not _over_in(other, renamed.event)):
-                made[renamed.key] = renamed
-    return made
-
-
-def _worse(one: Entry, other: Entry) -> bool:
-    return _WORST.index(one.stage) < _WORST.index(other.stage)
-
-
-def _over_in(entry: Entry, event: float) -> bool:
-    """Whether the entry is of before a restart, and says of an event that it was over by then."""
-    until = entry.acked.at if entry.acked else entry.last
-    return entry.stage in OVER and entry.mono is None and 0 < event <= until
-
-
-def _live(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:
-    """What is found now, by collector; of two with one name the worse."""
-    live: dict[Key, tuple[str, Finding]] = {}
-    for name, finding in found(state, known):
-        key = key_of_finding(finding)
-        if key not in live or live[key][1].health < finding.health:
-            live[key] = (name, finding)
-    return live
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +163,95 @@ class _Sight:
 
     def _asks(self, subject: Subject) -> bool:
         return asks_for_reset(self.state, subject.uuid)
+
+
+Comings = Mapping[Key, tuple[float, ...]]
+"""When (monotonic seconds) each fault came, newest last; what the window has left."""
+
+
+def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> Ledger:
+    """The ledger after a look at a state."""
+    here = {**ledger.cards, **cards(state)}
+    live = _live(state, here)
+    came = comings(ledger.comings, ledger.told, live, now.mono, policy)
+    sight = _Sight(state, now, policy, replace(ledger, comings=came))
+    entries = {}
+    known = _named(ledger.entries, here)
+    for key in {**known, **live}:
+        moved = sight.move(known.get(key), live.get(key))
+        if moved is not None:
+            entries[key] = moved
+    suppressions = {key: one for key, one in ledger.suppressions.items() if now.at < one.until}
+    return replace(
+        ledger, gpus=max(ledger.gpus, len(belonging(state))), entries=entries, suppressions=suppressions,
+        complete=now.probes.complete, cards=here, comings=came, told=frozenset(live),
+    )  # fmt: skip
+
+
+def covered(entry: Entry, finding: Finding) -> bool:
+    """Whether the finding tells of an event that is over: acknowledged, or known already as over.
+
+    Any other than the known one is new, whatever the clock says; only after a restart, when the times of
+    events are made anew, does the time alone decide.
+    """
+    if not finding.last or not entry.event or entry.stage not in OVER:
+        return False
+    return finding.last == entry.event or _over_in(entry, finding.last)
+
+
+def comings(
+    before: Comings, told: Collection[Key], live: Mapping[Key, tuple[str, Finding]], mono: float,
+    policy: VerdictPolicy,
+) -> Comings:  # fmt: skip
+    """Those of before with those that are `live` now and were not `told` at the last look."""
+    made = {}
+    for key in {**before, **live}:
+        kept = tuple(at for at in before.get(key, ()) if mono - at < policy.flap_window)
+        new = (mono,) if key in live and key not in told and policy.flaps_count(key[0]) else ()
+        if kept or new:
+            made[key] = (*kept, *new)[-policy.flaps :]
+    return made
+
+
+def flapping(times: tuple[float, ...], policy: VerdictPolicy) -> str:
+    """In words, that it came so often that it counts as confirmed; empty where it does not."""
+    if len(times) < policy.flaps:
+        return ""
+    return f"came and went {len(times)} times within {policy.flap_window / 60:g} min"
+
+
+def _named(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
+    """The entries by their lasting names, as far as they are known by now.
+
+    Of two for one fault the worse is kept, unless the other knows the event as one that is over.
+    """
+    made = dict(entries)
+    for key, entry in entries.items():
+        part = named(entry.subject, gpus)
+        if part is not entry.subject:
+            del made[key]
+            renamed = replace(entry, subject=part)
+            other = made.get(renamed.key)
+            if other is None or (_worse(renamed, other) and not _over_in(other, renamed.event)):
+                made[renamed.key] = renamed
+    return made
+
+
+def _worse(one: Entry, other: Entry) -> bool:
+    return _WORST.index(one.stage) < _WORST.index(other.stage)
+
+
+def _over_in(entry: Entry, event: float) -> bool:
+    """Whether the entry is of before a restart, and says of an event that it was over by then."""
+    until = entry.acked.at if entry.acked else entry.last
+    return entry.stage in OVER and entry.mono is None and 0 < event <= until
+
+
+def _live(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:
+    """What is found now, by collector; of two with one name the worse."""
+    live: dict[Key, tuple[str, Finding]] = {}
+    for name, finding in found(state, known):
+        key = key_of_finding(finding)
+        if key not in live or live[key][1].health < finding.health:
+            live[key] = (name, finding)
+    return live

@@ -17,7 +17,7 @@ from wirewatch.verdict.ledger import (
     key_of_finding,
     name_of,
 )
-from wirewatch.verdict.sight import found
+from wirewatch.verdict.observation import found
 
 JOB_READY = frozenset({Health.OK, Health.DEGRADED})
 LIVE, LATCHED, PROBATION, ACKNOWLEDGED, SUPPRESSED = STAGES = (

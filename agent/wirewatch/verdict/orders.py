@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from wirewatch.core.types import Health
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, Word
+from wirewatch.verdict.ledger import DAY, LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, Word
 from wirewatch.verdict.node import ACKNOWLEDGED, Standing, Verdict
-from wirewatch.verdict.policy import DAY, VerdictPolicy
 
 LEAST = 4
 """Digits of an id that must be given."""

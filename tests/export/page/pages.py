@@ -12,8 +12,8 @@ from wirewatch.export.page import build
 from wirewatch.export.page.html import render
 from wirewatch.export.page.model import Page
 from wirewatch.export.page.told import Place, Told, told
+from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, judged
-from wirewatch.verdict.policy import VerdictPolicy
 
 VOID = frozenset({"link", "meta", "br", "hr", "img", "input"})
 SHAPES = frozenset({"path", "rect", "line"})

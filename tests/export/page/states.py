@@ -14,10 +14,9 @@ from wirewatch.core.collector import Component, NodeState, Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.export.page.told import Place, Told
 from wirewatch.hw.overlay import load_overlay
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.ledger import VerdictPolicy, Word
 from wirewatch.verdict.node import Judged, Standing, judged
 from wirewatch.verdict.orders import acknowledge, suppress
-from wirewatch.verdict.policy import VerdictPolicy
 
 PLACE = Place("gpu-017", "this machine", "https://docs.example.org/runbook.html")
 MANY = 100

@@ -10,8 +10,8 @@ from wirewatch.collectors import discover
 from wirewatch.config import load
 from wirewatch.probes.policy import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.policy import VerdictPolicy
+from wirewatch.verdict.drift.watch import DriftPolicy
+from wirewatch.verdict.ledger import VerdictPolicy
 
 NO_SECONDS = frozenset(
     {

@@ -17,8 +17,7 @@ from tests.verdict.drift.drawn import (
 from tests.verdict.drift.edits import Make, gpu_replaced, nic_replaced, retimer, wire_lost
 from wirewatch.core.topology import PciPlace
 from wirewatch.core.types import Health
-from wirewatch.verdict.drift.change import Kind
-from wirewatch.verdict.drift.severity import severity
+from wirewatch.verdict.drift.change import Kind, severity
 
 FAILED, DEGRADED, OK = Health.FAILED, Health.DEGRADED, Health.OK
 

@@ -29,8 +29,7 @@ from tests.verdict.drift.edits import (
     wire_lost,
 )
 from wirewatch.core.types import Health
-from wirewatch.verdict.drift.change import Kind
-from wirewatch.verdict.drift.severity import severity
+from wirewatch.verdict.drift.change import Kind, severity
 
 
 def racked() -> Box:

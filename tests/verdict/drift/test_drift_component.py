@@ -9,8 +9,7 @@ from wirewatch.hw.overlay import Change, load_overlay
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.component import Around, DriftOptions, State, Unkept, drift_component
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.drift.watch import accept_one, name_of
+from wirewatch.verdict.drift.watch import DriftPolicy, accept_one, name_of
 from wirewatch.verdict.ledger import Word
 
 DEMO = "demo-dgx-h200"

@@ -29,9 +29,8 @@ from tests.verdict.drift.edits import (
 from tests.verdict.drift.watching import POLICY, SAID, STEP, accepted, compared, drawn, rules, told
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.findings import findings
-from wirewatch.verdict.drift.severity import SEVERITY
-from wirewatch.verdict.drift.watch import Memory
+from wirewatch.verdict.drift.change import SEVERITY
+from wirewatch.verdict.drift.watch import Memory, findings
 
 FAILED, DEGRADED = Health.FAILED, Health.DEGRADED
 BASIS = "; since the baseline of 1970-01-02 by ada"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wirewatch.verdict.drift.policy import DriftPolicy
+from wirewatch.verdict.drift.watch import DriftPolicy
 
 
 def test_the_defaults_can_be_meant() -> None:

@@ -8,7 +8,7 @@ from tests.verdict.drift import edits as told
 from tests.verdict.drift.drawn import A100_SXM, Box, Edit, below, bridged, meshed, switched, uuid
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.fingerprint import fingerprint, identity
+from wirewatch.verdict.drift.graph import fingerprint, identity
 
 Make = Callable[[], Box]
 

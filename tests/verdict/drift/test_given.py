@@ -39,10 +39,9 @@ from tests.verdict.drift.omissions import OF_GPUS, OF_NICS
 from tests.verdict.drift.watching import drawn
 from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Health, Subject
+from wirewatch.verdict.drift.baseline import against_given
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.fingerprint import fingerprint
-from wirewatch.verdict.drift.given import against_given
-from wirewatch.verdict.drift.graph import Graph
+from wirewatch.verdict.drift.graph import Graph, fingerprint
 
 FAILED, DEGRADED, UNKNOWN, OK = Health.FAILED, Health.DEGRADED, Health.UNKNOWN, Health.OK
 BY = "; by the baseline given for its product"

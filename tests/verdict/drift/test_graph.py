@@ -11,9 +11,19 @@ from wirewatch.core.topology import PciPlace
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.fingerprint import fingerprint, identity
-from wirewatch.verdict.drift.graph import GpuIsland, Graph, Reach, Unknown, What, Wire
-from wirewatch.verdict.drift.words import links, natural, numbers
+from wirewatch.verdict.drift.graph import (
+    GpuIsland,
+    Graph,
+    Reach,
+    Unknown,
+    What,
+    Wire,
+    fingerprint,
+    identity,
+    links,
+    natural,
+    numbers,
+)
 
 
 def test_a_graph_holds_what_was_read() -> None:

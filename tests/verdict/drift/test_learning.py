@@ -22,11 +22,9 @@ from tests.verdict.drift.omissions import OF_GPUS, OF_NICS
 from tests.verdict.drift.watching import POLICY, drawn
 from wirewatch.core.topology import UNKNOWN_PEER, nvlink_product
 from wirewatch.core.types import Expect
-from wirewatch.verdict.drift.baseline import Baseline
+from wirewatch.verdict.drift.baseline import Baseline, why_not
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.learning import why_not
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.drift.watch import Memory, counts, see
+from wirewatch.verdict.drift.watch import DriftPolicy, Memory, counts, see
 from wirewatch.verdict.ledger import Word
 
 HERE = Expect()

@@ -22,8 +22,7 @@ from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import Change, Kind
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.fingerprint import fingerprint, identity
-from wirewatch.verdict.drift.graph import What
+from wirewatch.verdict.drift.graph import What, fingerprint, identity
 
 Make = Callable[[], Box]
 

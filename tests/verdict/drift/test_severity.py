@@ -1,8 +1,7 @@
 """The table of severities is whole and says why."""
 
 from wirewatch.core.types import Health
-from wirewatch.verdict.drift.change import Change, Kind
-from wirewatch.verdict.drift.severity import BETTER, SEVERITY, severity
+from wirewatch.verdict.drift.change import BETTER, SEVERITY, Change, Kind, severity
 
 
 def test_every_kind_has_a_severity_with_its_reason_and_what_to_do() -> None:

@@ -34,8 +34,7 @@ from wirewatch.core.types import Expect
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import Change, Kind
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.drift.watch import Memory, accept_all, accept_one, counts, name_of, see
+from wirewatch.verdict.drift.watch import DriftPolicy, Memory, accept_all, accept_one, counts, name_of, see
 
 BASE = accepted()
 GPU_3 = "GPU-00000000-0000-4000-8000-000000000003"

@@ -8,10 +8,8 @@ from tests.verdict.drift.edits import Make
 from wirewatch.core.types import Expect, Finding
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.findings import findings
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.drift.watch import Memory, accept_one, name_of, see
+from wirewatch.verdict.drift.watch import DriftPolicy, Memory, accept_one, findings, name_of, see
 from wirewatch.verdict.ledger import Word
 
 POLICY = DriftPolicy()

@@ -20,10 +20,9 @@ from wirewatch.export.healthdocuments import Probe
 from wirewatch.probes.collector import PROBE_NAME
 from wirewatch.probes.told import probe_summary as told_of_probes
 from wirewatch.probes.values import Memory
-from wirewatch.verdict.ledger import Ledger
+from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 from wirewatch.verdict.node import judge_node
-from wirewatch.verdict.policy import VerdictPolicy
-from wirewatch.verdict.sight import answering
+from wirewatch.verdict.observation import answering
 
 log = logging.getLogger(__name__)
 

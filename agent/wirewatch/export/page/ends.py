@@ -6,9 +6,8 @@ from wirewatch.core.collector import blind_rule
 from wirewatch.core.types import Health
 from wirewatch.export.page.words import moment, span
 from wirewatch.probes.collector import PROBE_NAME
-from wirewatch.verdict.ledger import Entry, Stage
+from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
 from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED, Judged, Standing
-from wirewatch.verdict.policy import VerdictPolicy
 
 BACK = "FAILED at once if it comes back"
 RESET = "a reboot, the reset that the driver asked for"

@@ -10,7 +10,7 @@ from wirewatch.export.page.readings import GpuName, Readings
 from wirewatch.export.page.shapes import Look
 from wirewatch.export.page.told import Told
 from wirewatch.export.page.words import GBIT, plain
-from wirewatch.verdict.drift.words import natural
+from wirewatch.verdict.drift.graph import natural
 
 LOOKS: Mapping[Health, Look] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 PCIE = "pcie"

@@ -8,7 +8,7 @@ from wirewatch.export.page.gpus import counted
 from wirewatch.export.page.model import Cell, Head, Line, Section, Table
 from wirewatch.export.page.readings import GpuName, Part, Readings
 from wirewatch.export.page.words import GBIT, count, plain
-from wirewatch.verdict.drift.words import natural
+from wirewatch.verdict.drift.graph import natural
 
 PORT_UP = "active"
 PORT_HEADS = (

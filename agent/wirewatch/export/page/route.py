@@ -10,8 +10,8 @@ from wirewatch.export.documents import Daemon
 from wirewatch.export.page.build import page
 from wirewatch.export.page.html import Made, choice, render
 from wirewatch.export.page.told import Place, told
+from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged
-from wirewatch.verdict.policy import VerdictPolicy
 
 
 @dataclass(frozen=True, slots=True)

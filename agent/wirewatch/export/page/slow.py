@@ -8,8 +8,7 @@ from wirewatch.export.page.readings import GpuName, Readings
 from wirewatch.export.page.told import Told
 from wirewatch.export.page.words import percent
 from wirewatch.export.probedocuments import Straggler
-from wirewatch.verdict.straggler.policy import StragglerPolicy
-from wirewatch.verdict.straggler.signals import Resource
+from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy
 
 SCORE = StragglerPolicy().score
 """Standard deviations from which on a part may be a straggler, by default."""

@@ -12,8 +12,8 @@ from wirewatch.export.healthdocuments import HealthDocument
 from wirewatch.export.page.ends import endings
 from wirewatch.export.probedocuments import ProbesDocument
 from wirewatch.export.probing import probes_of
+from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged
-from wirewatch.verdict.policy import VerdictPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,14 @@
 """What was accepted as this node's topology, by whom, and what of later changes was accepted since."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from wirewatch.core.topology import due_links
+from wirewatch.core.types import Absent, Expect, Finding, Health, Subject
 from wirewatch.verdict.drift.change import Change
-from wirewatch.verdict.drift.graph import Graph
+from wirewatch.verdict.drift.graph import GpuNode, Graph, Unknown, What, fingerprint, part_name, unknown_text
 from wirewatch.verdict.ledger import Word
 
 Origin = Literal["learned", "accepted"]
@@ -36,3 +40,210 @@ class Baseline:
     said: Word
     origin: Origin
     accepted: tuple[Accepted, ...] = ()
+
+
+BASELINE = "topology.baseline"
+"""The rule that says that the baseline that was kept cannot be used; a new one ends it."""
+_GPUS = frozenset({What.NAME, What.PRODUCT, What.NVLINK})
+_EVERYWHERE = frozenset({What.PORTS})
+_TOLD_OF_ALL = frozenset({What.NUMA, What.NODES})
+RULE = "topology.shape"
+_WIRES = frozenset({What.NVLINK, What.PEERS})
+_LESS = "look at the findings of the parts that are missing, then at power, seating and cables"
+_OTHER = "ask who opened the node; put it back, or give its product the baseline of a node like this one"
+_BLIND = "look at the findings of the collectors: something of the GPUs cannot be read"
+
+
+def unread(graph: Graph) -> tuple[Unknown, ...]:
+    """What a person cannot accept unseen: who the GPUs are, their NVLink wires, the ports of NICs."""
+    gpus = {gpu.key for gpu in graph.gpus}
+    return tuple(
+        one for one in graph.unknown if one.what in _EVERYWHERE or (one.what in _GPUS and one.part in gpus)
+    )
+
+
+def unlearnable(graph: Graph) -> tuple[Unknown, ...]:
+    """The same, and the places and NVLink peers of GPUs, and NUMA nodes where the machine tells any.
+
+    What NICs do not tell of themselves matters no more than a module that is not loaded: software devices
+    have no place, and many drivers tell no model.
+    """
+    gpus = {gpu.key for gpu in graph.gpus}
+    numa = any(part.spot.numa is not None for part in graph.parts)
+    sure = frozenset(unread(graph))
+
+    def matters(one: Unknown) -> bool:
+        of_gpu = one.part in gpus and one.what in {What.PLACE, What.PEERS}
+        return one in sure or of_gpu or (numa and one.what in _TOLD_OF_ALL and one.part in {"", *gpus})
+
+    return tuple(one for one in graph.unknown if matters(one))
+
+
+def listed(graph: Graph, missing: Sequence[Unknown]) -> str:
+    """`GPU 3 (...0003): NVLink links and 2 more`."""
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return f"{unknown_text(graph, missing[0])}{more}"
+
+
+def why_not(graph: Graph, troubles: Sequence[str], expect: Expect) -> tuple[str, ...]:
+    """What speaks against learning it, in words; empty when nothing does."""
+    return tuple(_reasons(graph, troubles, expect))
+
+
+def links_up(gpu: GpuNode) -> int:
+    return sum(len(wire.links) for wire in gpu.wires)
+
+
+def against_given(given: Graph, graph: Graph, lent: int = 0) -> tuple[Finding, ...]:
+    """One finding at most, of the node; `lent`: NICs that are not listed since somebody was given them.
+
+    FAILED where something is less than given, UNKNOWN where that cannot be told since GPUs or their wires
+    could not be read, DEGRADED where it is only different. What the given graph does not know is not asked.
+    """
+    less = tuple(_less(given, graph, lent))
+    if less:
+        return (_finding(Health.FAILED, (*less, *_more(given, graph)), _LESS),)
+    shapes = fingerprint(given), fingerprint(graph)
+    known = not any(isinstance(shape, Absent) for shape in shapes)
+    if known and shapes[0] == shapes[1]:
+        return ()
+    unread = _unread(given, graph)
+    if unread:
+        return (_finding(Health.UNKNOWN, (f"not known: {listed(graph, unread)}",), _BLIND),)
+    more = tuple(_more(given, graph))
+    if more:
+        return (_finding(Health.DEGRADED, more, _OTHER),)
+    if known and not lent:
+        told = f"the same parts on other wires or another PCI tree: shape {shapes[1]} instead of {shapes[0]}"
+        return (_finding(Health.DEGRADED, (told,), _OTHER),)
+    return ()
+
+
+def _reasons(graph: Graph, troubles: Sequence[str], expect: Expect) -> Iterator[str]:
+    wrong = sorted(set(troubles) - {BASELINE})
+    if wrong:
+        yield f"findings hold: {', '.join(wrong)}"
+    if not graph.gpus:
+        yield "no GPU is here"
+    missing = unlearnable(graph)
+    if missing:
+        yield f"not known: {listed(graph, missing)}"
+    if expect.gpus is not None and len(graph.gpus) < expect.gpus:
+        yield f"{len(graph.gpus)} of {expect.gpus} expected GPUs are here"
+    ports = sum(len(nic.ports) for nic in graph.nics)
+    if expect.rdma_ports is not None and ports < expect.rdma_ports:
+        yield f"{ports} of {expect.rdma_ports} expected RDMA ports are here"
+    gpus = sorted((gpu for gpu in graph.gpus if gpu.read), key=lambda gpu: (gpu.index, gpu.key))
+    short = {gpu.key: text for gpu in gpus if (text := _short(gpu, expect))}
+    yield from short.values()
+    for product in sorted({gpu.product for gpu in gpus}):
+        alike = [gpu for gpu in gpus if gpu.product == product]
+        if not any(gpu.key in short for gpu in alike):
+            yield from _unlike(product, alike)
+
+
+def _short(gpu: GpuNode, expect: Expect) -> str:
+    """What a GPU lacks of what its product or the operator says."""
+    up = links_up(gpu)
+    due = max(due_links(gpu.product, up), expect.nvlink_links or 0)
+    return f"{part_name(gpu)} shows {up} of {due} links up" if up < due else ""
+
+
+def _unlike(product: str, gpus: Sequence[GpuNode]) -> Iterator[str]:
+    counts = sorted({links_up(gpu) for gpu in gpus}, reverse=True)
+    if len(counts) > 1:
+        firsts = (next(gpu for gpu in gpus if links_up(gpu) == count) for count in counts)
+        told = ", ".join(f"{part_name(gpu)} shows {links_up(gpu)} links up" for gpu in firsts)
+        yield f"not all {product or 'GPUs'} are alike: {told}"
+
+
+def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
+    return Finding(
+        RULE, health, Subject(), "; ".join((*texts, "by the baseline given for its product")), action
+    )
+
+
+def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
+    gpus = {gpu.key for gpu in graph.gpus}
+    asked = {What.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
+    return tuple(one for one in graph.unknown if one.part in gpus and one.what in asked)
+
+
+def _less(given: Graph, graph: Graph, lent: int) -> Iterator[str]:
+    yield from _fewer(_products(given), _products(graph))
+    yield from _short_of_links(given, graph)
+    yield from _broken(given, graph)
+    nics = tuple(_fewer(_models(given), _models(graph) + Counter({"": lent})))
+    yield from nics or (() if lent else _fewer(_layers(given), _layers(graph)))
+
+
+def _more(given: Graph, graph: Graph) -> Iterator[str]:
+    for count in (_products, _models, _layers):
+        due, here = count(given), count(graph)
+        yield from (f"{here[name]} instead of {due[name]} {name}" for name in _lacking(here, due))
+    for gpu, given_links in _pairs(given, graph):
+        if links_up(gpu) > given_links:
+            yield f"{part_name(gpu)} {links_up(gpu)} instead of {given_links} links"
+
+
+def _products(graph: Graph) -> Counter[str]:
+    return Counter(gpu.product for gpu in graph.gpus)
+
+
+def _models(graph: Graph) -> Counter[str]:
+    return Counter(f"{nic.model} NICs" if nic.model else "" for nic in graph.nics)
+
+
+def _layers(graph: Graph) -> Counter[str]:
+    """A NIC that tells no port may have as many as any other."""
+    most = max((len(nic.ports) for nic in graph.nics), default=0) or 1
+    told = Counter(f"{layer} ports" if layer else "" for nic in graph.nics for _, layer in nic.ports)
+    told[""] += most * sum(not nic.ports for nic in graph.nics)
+    return told
+
+
+def _fewer(due: Counter[str], here: Counter[str]) -> Iterator[str]:
+    return (f"{here[name]} of {due[name]} {name}" for name in _lacking(due, here))
+
+
+def _lacking(due: Counter[str], here: Counter[str]) -> Iterator[str]:
+    """Names of which there are fewer here than due; a part that does not tell its name might be any."""
+    return (name for name in sorted(due) if name and due[name] - here[name] > here[""])
+
+
+def _short_of_links(given: Graph, graph: Graph) -> Iterator[str]:
+    for gpu, due in _pairs(given, graph):
+        if links_up(gpu) < due:
+            yield f"{part_name(gpu)} {links_up(gpu)} of {due} links"
+
+
+def _pairs(given: Graph, graph: Graph) -> Iterator[tuple[GpuNode, int]]:
+    """GPUs whose links are not among those that GPUs of their product have, each with what it should have."""
+    gpus = sorted((gpu for gpu in graph.gpus if gpu.read), key=lambda gpu: (-links_up(gpu), gpu.index))
+    for product in sorted({gpu.product for gpu in gpus} - {""}):
+        due = Counter(links_up(gpu) for gpu in given.gpus if gpu.read and gpu.product == product)
+        left = []
+        for gpu in gpus:
+            if gpu.product == product:
+                if due[links_up(gpu)]:
+                    due[links_up(gpu)] -= 1
+                else:
+                    left.append(gpu)
+        yield from zip(left, sorted(due.elements(), reverse=True), strict=False)
+
+
+def _broken(given: Graph, graph: Graph) -> Iterator[str]:
+    """Islands that are more pieces than they were; nothing while it is not known where wires go."""
+    if any(one.what in _WIRES for one in (*given.unknown, *graph.unknown)):
+        return
+    due, here = _sizes(given), _sizes(graph)
+    if len(here) > len(due) and sum(here) <= sum(due):
+        yield f"NVLink islands of {_list(here)} GPUs instead of {_list(due)}"
+
+
+def _sizes(graph: Graph) -> Sequence[int]:
+    return sorted((len(one.gpus) for one in graph.islands), reverse=True)
+
+
+def _list(sizes: Iterable[int]) -> str:
+    return " + ".join(map(str, sizes))

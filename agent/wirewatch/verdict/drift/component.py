@@ -10,16 +10,11 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
 from wirewatch.verdict.drift import change
-from wirewatch.verdict.drift.away import given_away, lent, physical, with_away
-from wirewatch.verdict.drift.baseline import Baseline
-from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.findings import findings
-from wirewatch.verdict.drift.given import against_given
+from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given
+from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, with_away
+from wirewatch.verdict.drift.change import RULES
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.learning import BASELINE
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.drift.rules import RULES
-from wirewatch.verdict.drift.watch import Memory, counts, see
+from wirewatch.verdict.drift.watch import DriftPolicy, Memory, counts, findings, see
 
 NAME = "drift"
 DRIFT = Metric(

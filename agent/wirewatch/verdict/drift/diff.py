@@ -1,13 +1,90 @@
 """What is different between two graphs: one change for one cause, in words for people."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from wirewatch.core.pci import Path
+from wirewatch.core.topology import UNKNOWN_PEER
 from wirewatch.verdict.drift.change import Change, Kind
-from wirewatch.verdict.drift.graph import GpuNode, Graph, NicNode
-from wirewatch.verdict.drift.matching import Matched, match
-from wirewatch.verdict.drift.places import place_changes
-from wirewatch.verdict.drift.wires import wire_changes
-from wirewatch.verdict.drift.words import natural, part_name, several
+from wirewatch.verdict.drift.graph import (
+    GpuNode,
+    Graph,
+    Matched,
+    NicNode,
+    Node,
+    Renaming,
+    Spot,
+    device_number,
+    links,
+    match,
+    natural,
+    numbers,
+    part_name,
+    peer_name,
+    several,
+)
+
+Bundle = frozenset[str]
+"""Keys of the GPUs at both ends; of one where the other end is the switch or not known."""
+Ends = Mapping[str, tuple[int, ...]]
+"""Links of each end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One graph in the keys of the graph after: peer by link, by GPU. `alone`: GPUs that only it has."""
+
+    peers: Mapping[str, Mapping[int, str]]
+    islands: tuple[tuple[str, ...], ...]
+    alone: frozenset[str]
+
+    def bundles(self, other: "Side") -> Mapping[Bundle, Ends]:
+        """Links that are up here and not in the other one."""
+        found: dict[Bundle, dict[str, tuple[int, ...]]] = {}
+        for key, peers in self.peers.items():
+            for link in sorted(peers.keys() - other.peers[key].keys()):
+                if peers[link] not in self.alone:
+                    ends = found.setdefault(frozenset({key, peers[link]} & self.peers.keys()), {})
+                    ends[key] = (*ends.get(key, ()), link)
+        return found
+
+    def up(self, key: str) -> tuple[int, ...]:
+        """Links of a GPU but for those to GPUs that the other graph does not have."""
+        return tuple(sorted(link for link, peer in self.peers[key].items() if peer not in self.alone))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Which way: what went, or what came; `here` is the side that has it."""
+
+    kind: Kind
+    word: str
+    island: str
+    here: Side
+    there: Side
+
+    @property
+    def worse(self) -> bool:
+        return self.kind is Kind.NVLINK_LOST
+
+    def order(self, here: str, there: str) -> tuple[str, str]:
+        """Before and after."""
+        return (here, there) if self.worse else (there, here)
+
+
+Pair = tuple[str, str]
+"""Keys of a GPU and a NIC of the graph after."""
+_NUMA_ONLY = frozenset({Path.NODE.name, Path.SYS.name})
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Path by pair, before and after, where both are told and differ; `was`: key before by key after."""
+
+    before: Mapping[Pair, str]
+    after: Mapping[Pair, str]
+    was: Mapping[str, str]
 
 
 def diff(before: Graph, after: Graph) -> tuple[Change, ...]:
@@ -27,6 +104,61 @@ def diff(before: Graph, after: Graph) -> tuple[Change, ...]:
     order = list(Kind)
     changes.sort(key=lambda one: (order.index(one.kind), natural(one.text), one.part))
     return tuple(changes)
+
+
+def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterator[Change]:
+    """All changes of NVLink among GPUs whose wires were read both times."""
+    pairs = [(one, other) for one, other in gpus.pairs if _comparable(one, other)]
+    keys = {one.key: other.key for one, other in gpus.pairs}
+    now = {other.key: other for _, other in pairs}
+    then = _side(before, {other.key: one for one, other in pairs}, keys)
+    today = _side(after, now, {other.key: other.key for _, other in gpus.pairs})
+    moved = _elsewhere(then, today)
+    for key, groups in moved.items():
+        for (old, new), which in groups.items():
+            old_name, new_name = peer_name(old, (*after.gpus, *before.gpus)), peer_name(new, after.gpus)
+            text = f"{part_name(now[key])}: NVLink {links(which)} {'goes' if len(which) == 1 else 'go'}"
+            told = f"{text} to {new_name} instead of {old_name}"
+            was, is_now = (f"{numbers(which)} to {peer}" for peer in (old, new))
+            yield Change(Kind.NVLINK_PEER, key, was, is_now, told, worse=True)
+    for turn in (
+        Turn(Kind.NVLINK_LOST, "down", "broke up into", then, today),
+        Turn(Kind.NVLINK_NEW, "came up", "grew together from", today, then),
+    ):
+        yield from _turned(turn, now, frozenset(moved))
+
+
+def place_changes(
+    before: Graph, after: Graph, gpus: Matched[GpuNode], nics: Matched[NicNode], renaming: Renaming
+) -> Iterator[Change]:
+    """All changes of places, paths and NUMA nodes."""
+    nodes = (before.numa_nodes, after.numa_nodes)
+    renumbered = None not in nodes and nodes[0] != nodes[1]
+    if renumbered:
+        text = f"node: {nodes[0]} -> {nodes[1]} NUMA nodes"
+        yield Change(Kind.NUMA, "", str(nodes[0]), str(nodes[1]), text, worse=True)
+    present: list[Node] = [*(now for _, now in gpus.pairs), *(now for _, now in nics.pairs)]
+    stayed: list[tuple[Node, Node]] = [*gpus.same, *nics.same]
+    parts = {node.key: node for node in present}
+    moved = {
+        now.key: then
+        for then, now in stayed
+        if then.name and now.name and _moved(then.spot, now.spot, renaming, renumbered=renumbered)
+    }
+    paths = _changed(gpus, nics)
+    if renumbered:
+        paths = _without(paths, [pair for pair in paths.after if _by_numa(pair, paths, moved)])
+    told = set[str]()
+    while paths.after:
+        key = _to_blame(paths.after, moved, gpus)
+        told.add(key)
+        mine = [pair for pair in paths.after if key in pair]
+        yield _path_change(key, mine, paths, parts)
+        paths = _without(paths, mine)
+    for key, then in moved.items():
+        if key not in told:
+            lasting = _lasting(before, then), _lasting(after, parts[key])
+            yield _place_change(then.spot, parts[key], lasting)
 
 
 def _gpu_changes(gpus: Matched[GpuNode]) -> Iterator[Change]:
@@ -125,3 +257,159 @@ def _differ(before: str, after: str) -> bool:
 
 def _other(before: str, after: str) -> str:
     return f", {after} instead of {before}" if _differ(before, after) else ""
+
+
+def _comparable(before: GpuNode, after: GpuNode) -> bool:
+    """Another product has other links."""
+    same_product = before.uuid == after.uuid or before.product == after.product
+    return before.read and after.read and bool(after.key) and same_product
+
+
+def _side(graph: Graph, nodes: Mapping[str, GpuNode], keys: Mapping[str, str]) -> Side:
+    return Side(
+        {key: {n: keys.get(peer, peer) for n, peer in gpu.peers().items()} for key, gpu in nodes.items()},
+        tuple(tuple(keys[key] for key in one.gpus if key in keys) for one in graph.islands),
+        frozenset(gpu.key for gpu in graph.gpus if gpu.key not in keys),
+    )
+
+
+def _elsewhere(then: Side, today: Side) -> Mapping[str, Mapping[tuple[str, str], tuple[int, ...]]]:
+    """Links by old and new peer, by GPU. From a lost GPU to a new one is no news."""
+    found: dict[str, dict[tuple[str, str], tuple[int, ...]]] = {}
+    for key, peers in then.peers.items():
+        for link in sorted(peers.keys() & today.peers[key].keys()):
+            ends = (peers[link], today.peers[key][link])
+            explained = ends[0] in then.alone and ends[1] in today.alone
+            if ends[0] != ends[1] and UNKNOWN_PEER not in ends and not explained:
+                of_gpu = found.setdefault(key, {})
+                of_gpu[ends] = (*of_gpu.get(ends, ()), link)
+    return found
+
+
+def _turned(turn: Turn, now: Mapping[str, GpuNode], moved: Collection[str]) -> Iterator[Change]:
+    bundles = dict(turn.here.bundles(turn.there))
+    for island in turn.here.islands:
+        pieces = _pieces(island, turn, moved)
+        crossing = [bundle for bundle in bundles if _crosses(bundle, pieces)]
+        if crossing:
+            wires = sum(max(len(which) for which in bundles.pop(bundle).values()) for bundle in crossing)
+            yield _island_change(pieces, wires, turn, now)
+    for ends in bundles.values():
+        yield _link_change(ends, turn, now)
+
+
+def _pieces(island: Sequence[str], turn: Turn, moved: Collection[str]) -> list[tuple[str, ...]]:
+    """How the other graph divides an island; not at all while part of it is not known or goes elsewhere."""
+    sure = all(
+        key in turn.here.peers
+        and key not in moved
+        and UNKNOWN_PEER not in {*turn.here.peers[key].values(), *turn.there.peers[key].values()}
+        for key in island
+    )
+    if not sure:
+        return [tuple(island)]
+    parts = (tuple(sorted(set(island) & set(other))) for other in turn.there.islands)
+    return sorted(part for part in parts if part)
+
+
+def _crosses(bundle: Bundle, pieces: Iterable[Collection[str]]) -> bool:
+    pieces = list(pieces)
+    inside = bundle <= {key for piece in pieces for key in piece}
+    return inside and not any(bundle <= set(piece) for piece in pieces)
+
+
+def _island_change(
+    pieces: Sequence[Sequence[str]], wires: int, turn: Turn, now: Mapping[str, GpuNode]
+) -> Change:
+    named = (
+        ", ".join(part_name(gpu) for gpu in sorted((now[key] for key in piece), key=lambda gpu: gpu.index))
+        for piece in sorted(pieces, key=lambda piece: min(now[key].index for key in piece))
+    )
+    text = f"NVLink island {turn.island} {' | '.join(named)}: {wires} link{'s' * (wires > 1)} {turn.word}"
+    whole = " ".join(sorted(key for piece in pieces for key in piece))
+    before, after = turn.order(whole, " | ".join(" ".join(piece) for piece in pieces))
+    return Change(Kind.ISLAND, min(whole.split()), before, after, text, turn.worse)
+
+
+def _link_change(ends: Ends, turn: Turn, now: Mapping[str, GpuNode]) -> Change:
+    """One bundle of wires, told from the end with the lower key."""
+    first, *others = sorted(ends)
+    counts = turn.order(str(len(turn.here.up(first))), str(len(turn.there.up(first))))
+    text = f"{part_name(now[first])}: NVLink {' -> '.join(counts)} links up, {links(ends[first])} {turn.word}"
+    far = "".join(f" (with {links(ends[key])} of {part_name(now[key])})" for key in others)
+    told = "; ".join(f"{key}: {numbers(ends[key])}" for key in sorted(ends))
+    before, after = turn.order(told, "")
+    return Change(turn.kind, first, before, after, text + far, turn.worse)
+
+
+def _moved(before: Spot, after: Spot, renaming: Renaming, *, renumbered: bool) -> bool:
+    other_node = None not in {before.numa, after.numa} and before.numa != after.numa
+    return not renaming.kept(before, after) or (other_node and not renumbered)
+
+
+def _changed(gpus: Matched[GpuNode], nics: Matched[NicNode]) -> Paths:
+    keys = {then.key: now.key for then, now in gpus.pairs}
+    old, new = dict[Pair, str](), dict[Pair, str]()
+    for then, now in nics.pairs:
+        told = {keys[reach.gpu]: reach.path for reach in then.paths if reach.gpu in keys}
+        for reach in now.paths:
+            one, other = told.get(reach.gpu, ""), reach.path
+            if one and other and one != other:
+                old[reach.gpu, now.key], new[reach.gpu, now.key] = one, other
+    here: list[tuple[Node, Node]] = [*gpus.pairs, *nics.pairs]
+    return Paths(old, new, {now.key: then.key for then, now in here})
+
+
+def _without(paths: Paths, pairs: Sequence[Pair]) -> Paths:
+    gone = set(pairs)
+    return Paths(
+        {pair: path for pair, path in paths.before.items() if pair not in gone},
+        {pair: path for pair, path in paths.after.items() if pair not in gone},
+        paths.was,
+    )
+
+
+def _by_numa(pair: Pair, paths: Paths, moved: Mapping[str, Node]) -> bool:
+    still = not any(key in moved for key in pair)
+    return still and {paths.before[pair], paths.after[pair]} == _NUMA_ONLY
+
+
+def _to_blame(pairs: Mapping[Pair, str], moved: Mapping[str, Node], gpus: Matched[GpuNode]) -> str:
+    """The part that explains most: one that moved before one that did not, a NIC before a GPU."""
+    counts = Counter(key for pair in pairs for key in pair)
+    are_gpus = {now.key for _, now in gpus.pairs}
+    return min(counts, key=lambda key: (key not in moved, -counts[key], key in are_gpus, key))
+
+
+def _path_change(key: str, pairs: Sequence[Pair], paths: Paths, parts: Mapping[str, Node]) -> Change:
+    groups: dict[tuple[Path, Path], list[Node]] = {}
+    for pair in pairs:
+        far = parts[next(end for end in pair if end != key)]
+        groups.setdefault((Path[paths.before[pair]], Path[paths.after[pair]]), []).append(far)
+    ranked = sorted(groups.items(), key=lambda group: (group[0][0] - group[0][1], group[0]))
+    words = [f"from {one.name} to {other.name} for {several(far)}" for (one, other), far in ranked]
+    ends = [(next(end for end in pair if end != key), pair) for pair in sorted(pairs)]
+    before = ", ".join(sorted(f"{paths.was[far]} {paths.before[pair]}" for far, pair in ends))
+    after = ", ".join(sorted(f"{far} {paths.after[pair]}" for far, pair in ends))
+    worse = any(other > one for one, other in groups)
+    text = f"{part_name(parts[key])} moved {'; '.join(words)}"
+    return Change(Kind.PCIE_PATH, key, before, after, text, worse)
+
+
+def _lasting(graph: Graph, part: Node) -> str:
+    """Where a part hangs, without the numbers of buses: what else is below its root, then device numbers."""
+    spot = part.spot
+    beside = (one.name for one in graph.parts if one.spot.root == spot.root and one.key != part.key)
+    root = min(filter(None, beside), default="nothing else")
+    return " > ".join((f"root of {root}", *map(device_number, spot.bridges)))
+
+
+def _place_change(before: Spot, part: Node, lasting: tuple[str, str]) -> Change:
+    after = part.spot
+    told = [" > ".join(spot.chain) for spot in (before, after)]
+    nodes = [f"NUMA node {spot.numa}" for spot in (before, after)]
+    known = None not in {before.numa, after.numa} and before.numa != after.numa
+    ends = [f", {node}" if known else "" for node in nodes]
+    words = nodes if before.chain == after.chain else [told[0] + ends[0], told[1] + ends[1]]
+    text = f"{part_name(part)} moved from {words[0]} to {words[1]}"
+    return Change(Kind.PCIE_PLACE, part.key, lasting[0] + ends[0], lasting[1] + ends[1], text, worse=True)

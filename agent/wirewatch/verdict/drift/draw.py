@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
-from wirewatch.verdict.drift.graph import GpuNode, Graph, NicNode, Node
-from wirewatch.verdict.drift.words import natural, part_name
+from wirewatch.verdict.drift.graph import GpuNode, Graph, NicNode, Node, natural, part_name
 
 _PEERS = {SWITCH: "NVSwitch", UNKNOWN_PEER: "peers not known"}
 _CONTROL = (*range(32), *range(127, 160), 0x2028, 0x2029)

@@ -6,9 +6,16 @@ and when the buses are numbered anew as well, nothing is said of them. Indexes, 
 stand beside for people and are not compared.
 """
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Generic, TypeVar
+
+from wirewatch.core.topology import SWITCH
+from wirewatch.core.types import Absent, Why
 
 
 class What(StrEnum):
@@ -121,11 +128,6 @@ class NicNode:
 Node = GpuNode | NicNode
 
 
-def function(address: str) -> str:
-    """The function of a PCI address; a number of the card's own, not of the bus."""
-    return address.rpartition(".")[2]
-
-
 @dataclass(frozen=True, slots=True)
 class GpuIsland:
     """GPUs that reach each other over NVLink; `kind` as `core.probing.islands.Kind`, in lower case."""
@@ -151,3 +153,318 @@ class Graph:
     @property
     def parts(self) -> tuple[Node, ...]:
         return (*self.gpus, *self.nics)
+
+
+_DIGITS = re.compile(r"(\d+)", re.ASCII)
+_RUN = 3
+"""So many numbers in a row are written as a range."""
+_BYTES = 8
+_SHAPE = frozenset({What.PRODUCT, What.PORTS, What.PLACE, What.NUMA, What.NVLINK, What.PEERS, What.NODES})
+_Relations = Sequence[Sequence[tuple[int, int, bool]]]
+"""Of each part to each other: NVLink links, bridges shared, whether they are on one NUMA node."""
+Part = TypeVar("Part", bound=Node)
+
+
+@dataclass(frozen=True, slots=True)
+class Matched(Generic[Part]):
+    """`same`: the same part before and after. `replaced`: another part where one was.
+
+    A part without a name at another address could be any that is missing on its side: while there is one,
+    nothing is `lost` or `new` that it could be.
+    """
+
+    same: tuple[tuple[Part, Part], ...]
+    replaced: tuple[tuple[Part, Part], ...]
+    lost: tuple[Part, ...]
+    new: tuple[Part, ...]
+
+    @property
+    def pairs(self) -> tuple[tuple[Part, Part], ...]:
+        """Before and after at each place that is taken in both."""
+        return (*self.same, *self.replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """Which root or bridge of the graph before is which of the graph after.
+
+    `steady`: whether addresses mean what they meant: all parts known by name have kept theirs.
+    """
+
+    names: Mapping[str, str]
+    steady: bool
+
+    def kept(self, before: Spot, after: Spot) -> bool:
+        """Whether a part hangs where it hung, by whatever numbers; True while that is not known."""
+        one, other = before.chain, after.chain
+        if not one or not other:
+            return True
+        return len(one) == len(other) and all(self.names.get(x) == y for x, y in zip(one, other, strict=True))
+
+    def same_slot(self, before: Spot, after: Spot) -> bool:
+        """Whether two parts sat in the same place; what has nothing else below it is told by its number."""
+        one, other = before.chain, after.chain
+        if not one or not other or (one == other and len(one) == 1):
+            return self.same_address(before, after)
+        if len(one) != len(other):
+            return False
+        top = self._same(one[0], other[0]) or (one[0] == other[0] and self._free(one[0], other[0]))
+        below = zip((*one[1:], before.address), (*other[1:], after.address), strict=True)
+        return top and all(
+            self._same(x, y) or (self._free(x, y) and device_number(x) == device_number(y)) for x, y in below
+        )
+
+    def same_address(self, before: Spot, after: Spot) -> bool:
+        return self.steady and bool(before.address) and before.address == after.address
+
+    def _same(self, before: str, after: str) -> bool:
+        return self.names.get(before) == after
+
+    def _free(self, before: str, after: str) -> bool:
+        return before not in self.names and after not in self.names.values()
+
+
+def function(address: str) -> str:
+    """The function of a PCI address; a number of the card's own, not of the bus."""
+    return address.rpartition(".")[2]
+
+
+def natural(text: str) -> tuple[str, ...]:
+    """A key to sort by, in which mlx5_10 comes after mlx5_9."""
+    return tuple(piece.zfill(12) if piece.isdigit() else piece for piece in _DIGITS.split(text))
+
+
+def part_name(part: Node) -> str:
+    """`GPU 3 (...0003)`, with the end of its UUID; `mlx5_4`."""
+    if isinstance(part, NicNode):
+        return part.device
+    return f"GPU {part.index} (...{part.uuid[-4:]})" if part.uuid else f"GPU {part.index}"
+
+
+def peer_name(key: str, gpus: Iterable[GpuNode]) -> str:
+    """What is at the other end of a link."""
+    if key == SWITCH:
+        return "the switch"
+    return next((part_name(gpu) for gpu in gpus if gpu.key == key), key)
+
+
+def numbers(values: Iterable[int], comma: str = ", ") -> str:
+    """`0-3, 7`."""
+    runs: list[list[int]] = []
+    for value in sorted(values):
+        if runs and runs[-1][-1] == value - 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    told = (
+        [f"{run[0]}-{run[-1]}"] if len(run) >= _RUN else [str(value) for value in run]
+        for run in runs
+    )  # fmt: skip
+    return comma.join(text for texts in told for text in texts)
+
+
+def links(values: Sequence[int]) -> str:
+    """`link 7`, `links 0-3, 7`."""
+    return f"link{'' if len(values) == 1 else 's'} {numbers(values)}"
+
+
+def several(parts: Sequence[Node]) -> str:
+    """Parts in the middle of a sentence: `GPU 4`, `GPUs 1-3`, `mlx5_0, mlx5_1`."""
+    indexes = [part.index for part in parts if isinstance(part, GpuNode)]
+    gpus = [f"GPU{'' if len(indexes) == 1 else 's'} {numbers(indexes)}"] if indexes else []
+    nics = sorted((part.device for part in parts if isinstance(part, NicNode)), key=natural)
+    return ", ".join([*gpus, *nics])
+
+
+def unknown_text(graph: Graph, unknown: Unknown) -> str:
+    """`GPU 3 (...0003): NVLink links`."""
+    parts = {part.key: part_name(part) for part in graph.parts}
+    if not unknown.part and unknown.part not in parts:
+        return f"node: {unknown.what}"
+    return f"{parts.get(unknown.part, unknown.part)}: {unknown.what}"
+
+
+def fingerprint(graph: Graph) -> str | Absent:
+    """16 hexadecimal digits that nodes of one product with the same wiring share.
+
+    Good for a fleet: which nodes are built alike, which one is not, which baseline of a product applies. It
+    knows products, counts of links, the PCI tree and NUMA nodes; no names, versions, firmware or addresses.
+    Shapes that differ have another with all but certainty; the same shape always has the same.
+
+    Returns:
+        Absent while something of that is not known. NUMA nodes that no part tells are a fact of the machine.
+    """
+    return _named(graph, _SHAPE, names=False)
+
+
+def identity(graph: Graph) -> str | Absent:
+    """The same with UUIDs and GUIDs: 16 digits for this very node with these very parts.
+
+    Good to see that a baseline is another node's, or that a part was replaced. Drivers and firmware do not
+    change it.
+    """
+    return _named(graph, _SHAPE | {What.NAME}, names=True)
+
+
+def device_number(address: str) -> str:
+    """Device and function, which do not change with the number of the bus."""
+    return address.rpartition(":")[2]
+
+
+def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNode], Renaming]:
+    """Who is who."""
+    gpus = _by_names(before.gpus, after.gpus, [lambda gpu: gpu.name])
+    nics = _by_names(before.nics, after.nics, [lambda nic: nic.name, lambda nic: nic.name and nic.guid])
+    voters = [(one.spot, other.spot, (0, other.key)) for one, other in gpus]
+    voters += [(one.spot, other.spot, (1, other.guid)) for one, other in nics]
+    known = [(one.address, other.address) for one, other, _ in voters if one.address and other.address]
+    steady = bool(known) and all(one == other for one, other in known)
+    renaming = Renaming(_names(voters), steady)
+    return (
+        _matched(gpus, before.gpus, after.gpus, renaming),
+        _matched(nics, before.nics, after.nics, renaming),
+        renaming,
+    )
+
+
+def _named(graph: Graph, needed: frozenset[What], *, names: bool) -> str | Absent:
+    missing = [one for one in graph.unknown if one.what in needed and not _never_told(graph, one)]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return Absent(Why.MISSING, f"not known: {unknown_text(graph, missing[0])}{more}")
+    parts = graph.parts
+    first = [_digest(_facts(graph, part, names=names)) for part in parts]
+    relations = [[_relation(graph, one, other) for other in parts] for one in parts]
+    settled = _refined(first, relations)
+    # Regular meshes look alike from every GPU: each is marked in turn, to see what that does to the others.
+    crowded = {colour for colour in settled if settled.count(colour) > 1}
+    views = [
+        sorted(_refined([_digest(c, i == n) for i, c in enumerate(settled)], relations))
+        for n in range(len(parts))
+        if settled[n] in crowded
+    ]
+    return _digest(graph.numa_nodes, sorted(settled), sorted(views))
+
+
+def _never_told(graph: Graph, unknown: Unknown) -> bool:
+    return unknown.what is What.NUMA and all(part.spot.numa is None for part in graph.parts)
+
+
+def _digest(*facts: object) -> str:
+    return hashlib.blake2s(repr(facts).encode(), digest_size=_BYTES).hexdigest()
+
+
+def _facts(graph: Graph, part: Node, *, names: bool) -> tuple[object, ...]:
+    name = part.name if names else ""
+    depth = len(part.spot.branch)
+    if isinstance(part, NicNode):
+        return ("nic", part.model, part.ports, depth, name)
+    island = next((one.kind, len(one.gpus)) for one in graph.islands if part.key in one.gpus)
+    known = {gpu.key for gpu in graph.gpus}
+    outside = sum(len(wire.links) for wire in part.wires if wire.peer not in known)
+    return ("gpu", part.product, outside, island, depth, name)
+
+
+def _relation(graph: Graph, one: Node, other: Node) -> tuple[int, int, bool]:
+    between = 0
+    if isinstance(one, GpuNode) and isinstance(other, GpuNode):
+        between = sum(len(wire.links) for wire in one.wires if wire.peer == other.key)
+    branches = zip(one.spot.branch, other.spot.branch, strict=False)
+    shared = next((i for i, (a, b) in enumerate(branches) if a != b), None)
+    least = min(len(one.spot.branch), len(other.spot.branch))
+    near = graph.numa_nodes == 1 or one.spot.numa == other.spot.numa
+    return (between, least if shared is None else shared, near)
+
+
+def _refined(colours: Sequence[str], relations: _Relations) -> Sequence[str]:
+    """Colours that tell parts apart by their relations to parts of each colour, until no more are told."""
+    now = list(colours)
+    while True:
+        new = [_digest(now[i], sorted(zip(relations[i], now, strict=True))) for i in range(len(now))]
+        if len(set(new)) == len(set(now)):
+            return new
+        now = new
+
+
+def _by_names(
+    before: Sequence[Part], after: Sequence[Part], names: Sequence[Callable[[Part], str]]
+) -> list[tuple[Part, Part]]:
+    """Pairs by the first name that tells them."""
+    pairs: list[tuple[Part, Part]] = []
+    for name in names:
+        pairs += _unique(_left(before, pairs, 0), _left(after, pairs, 1), name)
+    return pairs
+
+
+def _left(parts: Sequence[Part], pairs: Sequence[tuple[Part, Part]], side: int) -> list[Part]:
+    """Parts of one side that are in no pair."""
+    paired = {id(pair[side]) for pair in pairs}
+    return [part for part in parts if id(part) not in paired]
+
+
+def _unique(
+    before: Sequence[Part], after: Sequence[Part], name: Callable[[Part], str]
+) -> list[tuple[Part, Part]]:
+    counts = Counter(map(name, before)), Counter(map(name, after))
+    theirs = {name(part): part for part in after}
+    return [
+        (part, theirs[name(part)])
+        for part in before
+        if name(part) and counts[0][name(part)] == counts[1][name(part)] == 1
+    ]
+
+
+def _matched(
+    named: Sequence[tuple[Part, Part]], before: Sequence[Part], after: Sequence[Part], renaming: Renaming
+) -> Matched[Part]:
+    left, right = _left(before, named, 0), _left(after, named, 1)
+    here = _unique(left, right, lambda part: part.spot.address) if renaming.steady else []
+    same = [*named, *((one, other) for one, other in here if not one.name or not other.name)]
+    left, right = _left(before, same, 0), _left(after, same, 1)
+    lost, new = _surely(left, right), _surely(right, left)
+    replaced: list[tuple[Part, Part]] = []
+    for one in lost:
+        free = _left(new, replaced, 1)
+        replaced += [(one, other) for other in free if renaming.same_slot(one.spot, other.spot)][:1]
+    return Matched(
+        tuple(same), tuple(replaced), tuple(_left(lost, replaced, 0)), tuple(_left(new, replaced, 1))
+    )
+
+
+def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
+    """Parts left over that cannot be one that is left over there."""
+    if not all(part.name for part in there):
+        return []
+    return [part for part in here if part.name or not there]
+
+
+def _names(pairs: Sequence[tuple[Spot, Spot, tuple[int, str]]]) -> Mapping[str, str]:
+    """New names of roots and bridges by vote of what hangs below, from the roots down.
+
+    If even, the name that stayed, then what has no other choice, then a GPU's vote. Parts that moved are
+    outvoted by those that stayed; where all names changed alike there is no other vote.
+    """
+    names: dict[str, str] = {}
+    for level in range(max((len(one.chain) for one, _, _ in pairs), default=0)):
+        votes: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        for before, after, voter in pairs:
+            one, other = before.chain, after.chain
+            above = zip(one[:level], other[:level], strict=False)
+            if min(len(one), len(other)) > level and all(names.get(x) == y for x, y in above):
+                votes.setdefault((one[level], other[level]), []).append(voter)
+        taken = set[str]()
+        choices = Counter(name for old, new in votes for name in (f"from {old}", f"to {new}"))
+        ranked = sorted(
+            votes.items(),
+            key=lambda vote: (
+                -len(vote[1]),
+                len(set(vote[0])),
+                choices[f"from {vote[0][0]}"] + choices[f"to {vote[0][1]}"],
+                min(vote[1]),
+            ),
+        )
+        for (x, y), _ in ranked:
+            if x not in names and y not in taken:
+                names[x] = y
+                taken.add(y)
+    return names

@@ -1,23 +1,88 @@
-"""Readings of the topology, one after the other, against what was accepted: a pure fold."""
+"""When a difference is told and when a topology is learned, as data."""
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import ClassVar
 
-from wirewatch.core.types import Expect
-from wirewatch.verdict.drift.baseline import Accepted, Baseline
-from wirewatch.verdict.drift.change import Change, Kind
+from wirewatch.core.types import Expect, Finding, Health, Subject
+from wirewatch.verdict.drift.baseline import Accepted, Baseline, listed, unread, why_not
+from wirewatch.verdict.drift.change import Change, Kind, severity
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.hidden import is_hidden
-from wirewatch.verdict.drift.learning import listed, unread, why_not
-from wirewatch.verdict.drift.over import Back, back, without
-from wirewatch.verdict.drift.policy import DriftPolicy
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.drift.graph import Graph, NicNode, Node, Unknown, What
+from wirewatch.verdict.ledger import DAY, Word
+
+
+@dataclass(frozen=True, slots=True)
+class DriftPolicy:
+    """When a difference is told and when a topology is learned.
+
+    `confirm`: readings in a row that must show a change before it is a finding, so that one that was taken
+    while the driver started alarms nobody. `learn`: readings in a row that must be alike and well before they
+    are the baseline. `replaced_for`: seconds for which a replaced part is DEGRADED unless it is accepted.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    confirm: int = 2
+    learn: int = 3
+    replaced_for: float = DAY
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        if not 0 <= self.replaced_for < math.inf:
+            return "seconds must not be below 0: 'replaced_for'"
+        counts = {"confirm": self.confirm, "learn": self.learn}
+        return "; ".join(f"{name} must be at least 1" for name, count in counts.items() if count < 1)
+
 
 LEARNER = "wirewatch"
 """By whom a baseline is that nobody accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One change of a memory."""
+
+    change: Change
+    streak: int
+    since: float
+
+    @property
+    def key(self) -> tuple[Kind, str]:
+        """A GPU that loses one more link goes on losing links."""
+        return (self.change.kind, self.change.part)
+
+
+_WIRES = frozenset({What.NVLINK, What.PEERS, What.PRODUCT})
+_GPU, _NIC = frozenset({"gpu"}), frozenset({"nic"})
+HIDES: Mapping[Kind, tuple[frozenset[What], frozenset[str]]] = {
+    Kind.GPU_LOST: (frozenset(), _GPU),
+    Kind.GPU_NEW: (frozenset(), _GPU),
+    Kind.GPU_REPLACED: (frozenset({What.PLACE}), _GPU),
+    Kind.GPU_PRODUCT: (frozenset({What.PRODUCT}), _GPU),
+    Kind.NVLINK_LOST: (_WIRES, _GPU),
+    Kind.NVLINK_NEW: (_WIRES, _GPU),
+    Kind.NVLINK_PEER: (_WIRES, _GPU),
+    Kind.ISLAND: (_WIRES, _GPU),
+    Kind.CLIQUE: (frozenset({What.CLIQUE}), _GPU),
+    Kind.NIC_LOST: (frozenset(), _NIC),
+    Kind.NIC_NEW: (frozenset(), _NIC),
+    Kind.NIC_REPLACED: (frozenset({What.PLACE}), _NIC),
+    Kind.NIC_MODEL: (frozenset({What.PRODUCT}), _NIC),
+    Kind.NIC_FIRMWARE: (frozenset({What.FIRMWARE}), _NIC),
+    Kind.NIC_PORTS: (frozenset({What.PORTS}), _NIC),
+    Kind.PCIE_PATH: (frozenset({What.PATHS, What.PLACE, What.NUMA, What.NODES}), _GPU | _NIC),
+    Kind.PCIE_PLACE: (frozenset({What.PLACE, What.NUMA, What.NODES}), _GPU | _NIC),
+    Kind.NUMA: (frozenset({What.NODES}), frozenset()),
+    Kind.VERSION: (frozenset({What.VERSION}), frozenset()),
+}
+"""What must be known of the parts of a change to see that it is over, and of which parts all names."""
+Back = tuple[tuple[Accepted, int], ...]
+"""Accepted changes, each with how many readings in a row showed its part as it was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +109,9 @@ class Memory:
         return map(Seen, self.changes, self.streaks, self.since)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One change of a memory."""
-
-    change: Change
-    streak: int
-    since: float
-
-    @property
-    def key(self) -> tuple[Kind, str]:
-        """A GPU that loses one more link goes on losing links."""
-        return (self.change.kind, self.change.part)
+_KINDS = frozenset(kind.value for kind in Kind)
+"""A file of a later agent may know more."""
+_LOST = frozenset({Kind.GPU_LOST, Kind.NIC_LOST})
 
 
 def see(
@@ -96,47 +152,6 @@ def see(
         return Memory(graph, same=same, learning=told), None
     said = Word(LEARNER, f"learned: {same} readings alike, nothing wrong", at)
     return Memory(graph, against=(graph, said)), Baseline(graph, said, "learned")
-
-
-def _compared(
-    memory: Memory, baseline: Baseline, graph: Graph, at: float, policy: DriftPolicy, away: AbstractSet[str]
-) -> Memory:
-    past = list(standing(memory, baseline))
-    streaks = {one.key: one.streak for one in past}
-    firsts = {one.key: one.since for one in past}
-    now, changes = [], diff(baseline.graph, graph)
-    for change in changes:
-        key = (change.kind, change.part)
-        if not is_accepted(baseline, change):
-            now.append(Seen(change, streaks.get(key, 0) + 1, firsts.get(key, at)))
-    here = {one.key for one in now}
-    # A part that is lost takes its other changes with it: those stand until the loss is sure as well.
-    unsure = any(one.streak < policy.confirm for one in now)
-    now += [
-        one
-        for one in past
-        if one.key not in here
-        and ((unsure and one.streak >= policy.confirm) or is_hidden(one.change, baseline.graph, graph))
-    ]
-    known = memory.back if _is_against(memory, baseline) else ()
-    return _memory(graph, baseline, now, back(known, baseline, changes, graph, away))
-
-
-def _memory(graph: Graph | None, baseline: Baseline, seen: Iterable[Seen], gone: Back) -> Memory:
-    order = list(Kind)
-    told = sorted(seen, key=lambda one: order.index(one.change.kind))
-    return Memory(
-        graph,
-        tuple(one.change for one in told),
-        tuple(one.streak for one in told),
-        tuple(one.since for one in told),
-        against=(baseline.graph, baseline.said),
-        back=gone,
-    )
-
-
-def _is_against(memory: Memory, baseline: Baseline) -> bool:
-    return memory.against == (baseline.graph, baseline.said)
 
 
 def standing(memory: Memory, baseline: Baseline) -> Iterator[Seen]:
@@ -180,3 +195,167 @@ def accept_one(baseline: Baseline, memory: Memory, name: str, word: Word) -> Bas
         return f"there is no change {name}{f'; there are {names}' if names else ', and no other'}"
     accepted = Accepted(found.kind.value, found.part, found.before, found.after, found.text, word)
     return replace(baseline, accepted=(*baseline.accepted, accepted))
+
+
+def is_hidden(change: Change, before: Graph, after: Graph) -> bool:
+    """Whether something is not known now, and was before, without which the change would not be told.
+
+    What was never known hides nothing: the change was seen without it.
+    """
+    new = set(after.unknown) - set(before.unknown)
+    whats, names = HIDES[change.kind]
+    return any(
+        (one.what in whats and _of(change, one)) or (one.what is What.NAME and _sort(after, one) in names)
+        for one in new
+    )
+
+
+def back(
+    before: Back, baseline: Baseline, changes: Sequence[Change], graph: Graph, away: AbstractSet[str]
+) -> Back:
+    """After one more reading; one that cannot tell neither counts nor begins anew.
+
+    `before`: after the readings up to now. `graph`: what was read, `changes`: all that is different from the
+    baseline in it, `away`: NICs in it that are only thought to be as they were.
+    """
+    counts = dict(before)
+    return tuple((one, count) for one, count in _counted(counts, baseline, changes, graph, away) if count)
+
+
+def without(baseline: Baseline, seen: Back, confirm: int) -> Baseline:
+    """The baseline without those that so many readings in a row showed to be over."""
+    over = {one for one, count in seen if count >= confirm}
+    return replace(baseline, accepted=tuple(one for one in baseline.accepted if one not in over))
+
+
+def findings(memory: Memory, baseline: Baseline, policy: DriftPolicy, at: float) -> tuple[Finding, ...]:
+    """One for each rule and part, `topology.<kind>`; none for what is information or not yet sure.
+
+    A replaced part is DEGRADED for `policy.replaced_for` seconds, and information after that.
+    """
+    groups: dict[tuple[str, Subject], list[tuple[Seen, Health]]] = {}
+    for one in standing(memory, baseline):
+        health = _health(one, policy, at)
+        if one.streak >= policy.confirm and health is not Health.OK:
+            key = (f"topology.{one.change.kind.value}", _subject(one.change, memory.graph, baseline.graph))
+            groups.setdefault(key, []).append((one, health))
+    return tuple(
+        Finding(
+            rule,
+            max(health for _, health in told),
+            subject,
+            "; ".join((*(one.change.text for one, _ in told), _basis(baseline))),
+            severity(told[0][0].change).action,
+            since=min(one.since for one, _ in told),
+        )
+        for (rule, subject), told in groups.items()
+    )
+
+
+def _compared(
+    memory: Memory, baseline: Baseline, graph: Graph, at: float, policy: DriftPolicy, away: AbstractSet[str]
+) -> Memory:
+    past = list(standing(memory, baseline))
+    streaks = {one.key: one.streak for one in past}
+    firsts = {one.key: one.since for one in past}
+    now, changes = [], diff(baseline.graph, graph)
+    for change in changes:
+        key = (change.kind, change.part)
+        if not is_accepted(baseline, change):
+            now.append(Seen(change, streaks.get(key, 0) + 1, firsts.get(key, at)))
+    here = {one.key for one in now}
+    # A part that is lost takes its other changes with it: those stand until the loss is sure as well.
+    unsure = any(one.streak < policy.confirm for one in now)
+    now += [
+        one
+        for one in past
+        if one.key not in here
+        and ((unsure and one.streak >= policy.confirm) or is_hidden(one.change, baseline.graph, graph))
+    ]
+    known = memory.back if _is_against(memory, baseline) else ()
+    return _memory(graph, baseline, now, back(known, baseline, changes, graph, away))
+
+
+def _memory(graph: Graph | None, baseline: Baseline, seen: Iterable[Seen], gone: Back) -> Memory:
+    order = list(Kind)
+    told = sorted(seen, key=lambda one: order.index(one.change.kind))
+    return Memory(
+        graph,
+        tuple(one.change for one in told),
+        tuple(one.streak for one in told),
+        tuple(one.since for one in told),
+        against=(baseline.graph, baseline.said),
+        back=gone,
+    )
+
+
+def _is_against(memory: Memory, baseline: Baseline) -> bool:
+    return memory.against == (baseline.graph, baseline.said)
+
+
+def _of(change: Change, unknown: Unknown) -> bool:
+    """Lasting names of other parts stand in `before` and `after`; what the node does not tell is of all."""
+    return unknown.part in f"{change.part} {change.before} {change.after}"
+
+
+def _sort(graph: Graph, unknown: Unknown) -> str:
+    return "gpu" if any(gpu.key == unknown.part for gpu in graph.gpus) else "nic"
+
+
+def _counted(
+    counts: Mapping[Accepted, int],
+    baseline: Baseline,
+    changes: Sequence[Change],
+    graph: Graph,
+    away: AbstractSet[str],
+) -> Iterator[tuple[Accepted, int]]:
+    # A change that nobody accepted may stand in the place of one that was.
+    plain = all(any(one.covers(change) for one in baseline.accepted) for change in changes)
+    for one in baseline.accepted:
+        if any(one.covers(change) for change in changes):
+            yield one, 0
+        elif plain and _shown(one, baseline.graph, graph, away):
+            yield one, counts.get(one, 0) + 1
+        else:
+            yield one, counts.get(one, 0)
+
+
+def _shown(one: Accepted, before: Graph, now: Graph, away: AbstractSet[str]) -> bool:
+    """Whether the change would be among the changes if it were still there."""
+    if one.kind not in _KINDS:
+        return False
+    had, have = ({part.key for part in graph.parts} for graph in (before, now))
+    change = Change(Kind(one.kind), one.part, one.before, one.after, one.text, worse=False)
+    is_here = one.part in have or one.part not in had
+    lent = any(key in f"{one.part} {one.before} {one.after}" for key in away)
+    return is_here and not lent and not is_hidden(change, before, now)
+
+
+def _health(seen: Seen, policy: DriftPolicy, at: float) -> Health:
+    how = severity(seen.change)
+    on_probation = how.probation and at - seen.since < policy.replaced_for
+    return max(how.health, Health.DEGRADED) if on_probation else how.health
+
+
+def _basis(baseline: Baseline) -> str:
+    said = baseline.said
+    day = datetime.fromtimestamp(said.at, UTC).strftime("%Y-%m-%d")
+    return f"since the baseline of {day} by {said.by}"
+
+
+def _subject(change: Change, now: Graph | None, before: Graph) -> Subject:
+    """The part as it is called now; a lost one as it was called."""
+    if not change.part:
+        return Subject()
+    part = next((part for part in _parts(change, now, before) if part.key == change.part), None)
+    if part is None:
+        is_nic = change.kind.value.startswith("nic_")
+        return Subject(device=change.part) if is_nic else Subject(uuid=change.part)
+    if isinstance(part, NicNode):
+        return Subject(device=part.device)
+    return Subject(gpu=str(part.index), uuid=part.uuid)
+
+
+def _parts(change: Change, now: Graph | None, before: Graph) -> Iterator[Node]:
+    newest = now.parts if now is not None else ()
+    yield from (*before.parts, *newest) if change.kind in _LOST else (*newest, *before.parts)

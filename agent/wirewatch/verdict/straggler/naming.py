@@ -3,11 +3,22 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from wirewatch.verdict.straggler.compare import Deviation, Loss, common, deviations, without
-from wirewatch.verdict.straggler.matrix import ENDS, end, matrix
-from wirewatch.verdict.straggler.policy import StragglerPolicy
-from wirewatch.verdict.straggler.references import References
-from wirewatch.verdict.straggler.signals import Resource, Signals, Unit
+from wirewatch.verdict.straggler.signals import (
+    ENDS,
+    Deviation,
+    Loss,
+    References,
+    Resource,
+    Signals,
+    StragglerPolicy,
+    Unit,
+    common,
+    deviations,
+    end,
+    learn,
+    matrix,
+    without,
+)
 
 BUSY = 0.4
 """Compute that has lost so much of what the memory has is the cause of it: a copy within the memory needs the
@@ -63,6 +74,53 @@ class Named:
     scores: Mapping[Unit, float] = field(default_factory=dict)
 
 
+Seen = Slow | Uniform
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is believed, as the newest look that saw it: since when (Unix seconds), in how many of the last.
+
+    `failed`: jobs should be kept away.
+    """
+
+    seen: Seen
+    since: float
+    times: int
+    looks: int
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """`looks`: what the newest probes saw of each unit, newest last; `began`: when it was first seen.
+
+    A unit without a GPU stands for all of its resource. `named`: the newest probe's word alone.
+    """
+
+    references: References = field(default_factory=References)
+    looks: Mapping[Unit, tuple[Seen | None, ...]] = field(default_factory=dict)
+    began: Mapping[Unit, float] = field(default_factory=dict)
+    named: Named = field(default_factory=Named)
+
+    def held(self, policy: StragglerPolicy) -> tuple[Held, ...]:
+        return tuple(self._held(policy))
+
+    def _held(self, policy: StragglerPolicy) -> Iterator[Held]:
+        for unit, looks in self.looks.items():
+            seen = [one for one in looks if one is not None]
+            if len(seen) >= policy.confirm:
+                failed = sum(one.worst >= policy.failed for one in seen) >= policy.confirm
+                yield Held(seen[-1], self.began[unit], len(seen), len(looks), failed)
+
+    def unsure(self, policy: StragglerPolicy) -> bool:
+        """Whether the newest probe saw something that another would confirm or clear."""
+        return any(
+            looks[-1] is not None and sum(one is not None for one in looks) < policy.confirm
+            for looks in self.looks.values()
+        )
+
+
 def name(told: Signals, references: References, policy: StragglerPolicy) -> Named:
     """Who is slow in one probe, judged against peers and histories."""
     found = deviations(told, references, policy)
@@ -82,6 +140,26 @@ def name(told: Signals, references: References, policy: StragglerPolicy) -> Name
     scores |= {unit: part / policy.noise_link for unit, part in told.links.items()}
     slow = (replace(one, worst=_worst(one, raw)) for one in (*inside, *outside))
     return Named(tuple(slow), tuple(uniform), scores)
+
+
+def look(
+    watch: Watch, told: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
+) -> Watch:  # fmt: skip
+    """The watch after a complete probe (at Unix seconds).
+
+    `accepted`: nothing else was wrong, so that its rates may become history where nobody is slow.
+    """
+    named = name(told, watch.references, policy)
+    now: dict[Unit, Seen] = {slow.unit: slow for slow in named.slow}
+    now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
+    looks = {
+        unit: (*watch.looks.get(unit, ()), now.get(unit))[-policy.among :] for unit in {**watch.looks, **now}
+    }
+    looks = {unit: seen for unit, seen in looks.items() if any(one is not None for one in seen)}
+    references = watch.references
+    if accepted and not looks:
+        references = learn(references, told, at)
+    return Watch(references, looks, {unit: watch.began.get(unit, at) for unit in looks}, named)
 
 
 def _worst(one: Slow, raw: Mapping[Unit, float]) -> float:

@@ -1,10 +1,13 @@
 """What one probe measured of each GPU, pair and link, as rates: the higher, the faster."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import ClassVar
 
 from wirewatch.core.probe import Document, LinkBytes, Probed
+from wirewatch.core.statistics import high_median, low_median, spread
 from wirewatch.core.topology import Kind
 
 EVEN = frozenset({Kind.SWITCH, Kind.MESH, Kind.PAIR})
@@ -56,6 +59,158 @@ class Signals:
     used: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class StragglerPolicy:
+    """When a part is slow. All are parts of its speed, and counts of probes.
+
+    `own`: lost against the part's own accepted history, `peers`: against its peers, where there is no such
+    history yet or it was slow from the start. `score`: how many standard deviations that must be, of noise
+    that is taken to be no smaller than `noise_own` and `noise_peers`, each by resource. `failed`: lost, from
+    which on jobs are kept away. A finding needs `confirm` of the newest `among` probes. `learn`: probes that
+    make a history.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    own: float = 0.06
+    peers: float = 0.1
+    failed: float = 0.25
+    score: float = 4.0
+    confirm: int = 2
+    among: int = 3
+    learn: int = 5
+    noise_compute: float = 0.005
+    noise_memory: float = 0.005
+    noise_pair: float = 0.005
+    noise_link: float = 0.01
+    noise_peers: float = 0.015
+
+    def noise(self, resource: Resource) -> float:
+        """One standard deviation of a healthy rate of this kind against its own history, at least."""
+        known = {Resource.COMPUTE: self.noise_compute, Resource.MEMORY: self.noise_memory}
+        return known.get(resource, self.noise_pair)
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        parts = {
+            "own": self.own, "peers": self.peers, "failed": self.failed, "noise_compute": self.noise_compute,
+            "noise_memory": self.noise_memory, "noise_pair": self.noise_pair, "noise_peers": self.noise_peers,
+            "noise_link": self.noise_link,
+        }  # fmt: skip
+        counts = {"confirm": self.confirm, "among": self.among, "learn": self.learn}
+        checks = (
+            ([name for name, value in parts.items() if not 0 < value < 1], "must be above 0 and below 1"),
+            ([name for name, value in counts.items() if value < 1], "must be above 0"),
+            ([self.score] if not 0 < self.score < math.inf else [], "score must be above 0"),
+            ([self.confirm] if self.confirm > self.among else [], "confirm must not be above among"),
+        )
+        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+
+
+KEPT = 40
+"""Values of a unit."""
+LEARNING = 10
+"""Values that are taken as they come; later ones are APART, so that all together look far back."""
+APART = 12 * 3600.0
+"""Seconds. With KEPT: three weeks, which a slow decline must outlast to become what is usual."""
+FORGOTTEN = 90 * 24 * 3600.0
+"""Seconds after which a unit that is not seen any more is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A unit's usual rate, the relative spread of its values, and how many there are."""
+
+    rate: float
+    spread: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """Rates of accepted probes by unit, oldest first, all of one `kind`; `at`: when the last was taken."""
+
+    kind: str = ""
+    values: Mapping[Unit, tuple[float, ...]] = field(default_factory=dict)
+    taken: Mapping[Unit, float] = field(default_factory=dict)
+
+    def of(self, unit: Unit, kind: str, least: int) -> Reference | None:
+        """None while fewer than `least` values of this kind are known."""
+        values = self.values.get(unit, ()) if kind == self.kind else ()
+        if len(values) < max(1, least):
+            return None
+        rate = low_median(values)
+        return Reference(rate, spread([value / rate for value in values], 1.0), len(values))
+
+
+CLOSE = 0.2
+"""How far two losses may be from each other and still be the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The part of its speed that a unit has lost against `usual`; `noise` is one standard deviation of it."""
+
+    part: float
+    noise: float
+    usual: float
+
+    @property
+    def score(self) -> float:
+        """In standard deviations; above 0 for slower."""
+        return self.part / self.noise
+
+    def beside(self, lost: float) -> "Loss":
+        """What is left to explain when so much is the loss of something that it depends on."""
+        return Loss(1 - (1 - self.part) / (1 - lost), self.noise, self.usual * (1 - lost))
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """One unit's rate beside that of its own history and of its peers; None where there is none."""
+
+    unit: Unit
+    rate: float
+    own: Loss | None = None
+    peers: Loss | None = None
+    count: int = 0
+    """Values of its own history."""
+
+    def slow(self, policy: StragglerPolicy) -> bool:
+        return self.telling(policy) is not None
+
+    def own_slow(self, policy: StragglerPolicy) -> bool:
+        return replace(self, peers=None).slow(policy)
+
+    def telling(self, policy: StragglerPolicy) -> Loss | None:
+        """The loss that makes it slow, the larger of both; None when it is not."""
+        broken = [
+            loss
+            for loss, limit in ((self.own, policy.own), (self.peers, policy.peers))
+            if loss is not None and loss.part >= limit and loss.score >= policy.score
+        ]
+        # Its own history is the better measure, unless it has been slow from the start.
+        return max(broken, key=lambda loss: loss.part * (1 + CLOSE * (loss is self.own)), default=None)
+
+    @property
+    def score(self) -> float:
+        """The larger of both; 0 where nothing can be compared."""
+        return max((loss.score for loss in (self.own, self.peers) if loss is not None), default=0.0)
+
+
+ENDS = (Resource.SOURCE, Resource.DESTINATION)
+FEW = 2
+"""Pairs of a GPU in one direction, from which on that is more than one pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Directions of GPUs, and pairs with what their two ends explain taken away."""
+
+    ends: Mapping[Unit, Deviation]
+    pairs: Mapping[Unit, Deviation]
+
+
 def signals(probed: Probed) -> Signals:
     """All rates of a complete probe; none of one that was broken off or touched no GPU."""
     document = probed.document
@@ -67,6 +222,66 @@ def signals(probed: Probed) -> Signals:
         dict(_others(probed, document)),
         frozenset(gpu.uuid for gpu in probed.gpus if gpu.others_memory is not None),
     )  # fmt: skip
+
+
+def learn(references: References, told: Signals, at: float) -> References:
+    """The references after a probe (at Unix seconds) that found nothing; another kind begins them anew."""
+    if not told.rates:
+        return references
+    if told.kind != references.kind:
+        references = References(told.kind)
+    values, taken = dict(references.values), dict(references.taken)
+    for unit, rate in told.rates.items():
+        known = values.get(unit, ())
+        if len(known) < LEARNING or not 0 <= at - taken[unit] < APART:
+            values[unit] = (*known, rate)[-KEPT:]
+            taken[unit] = at
+    kept = [unit for unit in values if at - taken[unit] < FORGOTTEN]
+    return References(told.kind, {unit: values[unit] for unit in kept}, {unit: taken[unit] for unit in kept})
+
+
+def deviations(told: Signals, references: References, policy: StragglerPolicy) -> Mapping[Unit, Deviation]:
+    """Every unit of a probe against its history, and against those that are made alike."""
+    groups: dict[tuple[Resource, str], list[Unit]] = {}
+    for unit in told.rates:
+        way = told.alike.get(unit, "")
+        if way:
+            groups.setdefault((unit.resource, way), []).append(unit)
+    found = {unit: _alone(unit, told, references, policy) for unit in told.rates}
+    for units in groups.values():
+        rates = [_steady(found[unit], policy) for unit in units]
+        for unit, rate in zip(units, rates, strict=True):
+            found[unit] = replace(found[unit], peers=_to_peers(rate, rates, policy))
+    return found
+
+
+def common(ones: Sequence[Deviation], policy: StragglerPolicy) -> float:
+    """What all of several units have lost against their own histories; 0 unless every one is slow."""
+    losses = [one.own for one in ones if one.own is not None and one.own_slow(policy)]
+    if len(ones) < 2 or len(losses) < len(ones):  # noqa: PLR2004
+        return 0.0
+    return low_median(loss.part for loss in losses)
+
+
+def without(one: Deviation, lost: float) -> Deviation:
+    """The deviation beside what all units have lost alike, which no comparison with each other shows."""
+    return one if one.own is None else replace(one, own=one.own.beside(lost))
+
+
+def matrix(pairs: Iterable[Deviation], policy: StragglerPolicy) -> Matrix:
+    """A direction of a GPU is slow when more than half of its pairs are, of two both."""
+    ones = list(pairs)
+    ends = {}
+    for resource in ENDS:
+        for uuid in dict.fromkeys(end(one.unit, resource) for one in ones):
+            mine = [one for one in ones if end(one.unit, resource) == uuid]
+            if len(mine) >= FEW:
+                ends[Unit(resource, uuid)] = _middle(Unit(resource, uuid), mine)
+    return Matrix(ends, {one.unit: _beside(one, ends, policy) for one in ones})
+
+
+def end(pair: Unit, resource: Resource) -> str:
+    return pair.uuid if resource is Resource.SOURCE else pair.peer
 
 
 def _rates(probed: Probed, document: Document) -> Iterator[tuple[Unit, float]]:
@@ -136,3 +351,53 @@ def _lowest(links: LinkBytes) -> float | None:
         if len(known) > 1:
             lost.append(1 - min(known) * len(known) / sum(known))
     return max(lost, default=None)
+
+
+def _alone(unit: Unit, told: Signals, references: References, policy: StragglerPolicy) -> Deviation:
+    one = Deviation(unit, told.rates[unit])
+    reference = references.of(unit, told.kind, policy.learn)
+    if reference is None:
+        return one
+    return replace(one, own=_to_own(one, reference, policy), count=reference.count)
+
+
+def _steady(one: Deviation, policy: StragglerPolicy) -> float:
+    """What peers are compared by: the history of one that is as it was; near the limit no noise decides."""
+    return one.rate if one.own is None or one.own_slow(policy) else one.own.usual
+
+
+def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> Loss | None:
+    """Against the middle of all, of an even number the faster of both: so of two GPUs the faster."""
+    if len(rates) < 2:  # noqa: PLR2004
+        return None
+    usual = high_median(rates)
+    noise = max(policy.noise_peers, spread([one / usual for one in rates], 1.0))
+    return Loss(1 - rate / usual, noise, usual)
+
+
+def _to_own(one: Deviation, reference: Reference, policy: StragglerPolicy) -> Loss:
+    noise = max(policy.noise(one.unit.resource), reference.spread)
+    return Loss(1 - one.rate / reference.rate, noise, reference.rate)
+
+
+def _middle(unit: Unit, ones: Sequence[Deviation]) -> Deviation:
+    own = _loss([one.own for one in ones])
+    peers = _loss([one.peers for one in ones])
+    return Deviation(unit, high_median(one.rate for one in ones), own, peers, min(one.count for one in ones))
+
+
+def _loss(losses: Sequence[Loss | None]) -> Loss | None:
+    known = [loss for loss in losses if loss is not None]
+    if len(known) < len(losses):
+        return None
+    part = low_median(loss.part for loss in known)
+    return Loss(part, high_median(one.noise for one in known), high_median(one.usual for one in known))
+
+
+def _beside(one: Deviation, ends: Mapping[Unit, Deviation], policy: StragglerPolicy) -> Deviation:
+    """The pair against what the slower of its ends lets through."""
+    both = (Unit(Resource.SOURCE, one.unit.uuid), Unit(Resource.DESTINATION, one.unit.peer))
+    told = [ends[unit].telling(policy) for unit in both if unit in ends]
+    lost = max((loss.part for loss in told if loss is not None), default=0.0)
+    own, peers = (None if loss is None else loss.beside(lost) for loss in (one.own, one.peers))
+    return replace(one, own=own, peers=peers)
