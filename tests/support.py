@@ -22,7 +22,7 @@ from wirewatch.hw.replay import (
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 from wirewatch.verdict.node import judge_node
 
 _loaded = cache(load_recording)

@@ -16,7 +16,7 @@ import yaml
 
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
-from wirewatch.probes.components import rules as declared
+from wirewatch.probe.component import rules as declared
 
 ROOT = Path(__file__).parents[1]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

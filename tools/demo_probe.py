@@ -46,9 +46,8 @@ from wirewatch.hw.replay import (
     ReplaySysfs,
 )
 from wirewatch.nccl.log import size_told
-from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.prepare import plan_of
-from wirewatch.probes.scene import Scene, read_scene
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.setup import Scene, plan_of, read_scene
 
 VERSION = "2.28.9"
 MICROSECONDS = MappingProxyType(

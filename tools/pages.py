@@ -25,8 +25,8 @@ from wirewatch.export.kubernetes import counts as condition
 from wirewatch.export.kubernetes.outcome import MEANING as RESULTS
 from wirewatch.export.web import counts
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
-from wirewatch.probes.components import components
-from wirewatch.probes.gate import MEANING
+from wirewatch.probe.component import components
+from wirewatch.probe.gate import MEANING
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- tables -->"

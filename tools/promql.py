@@ -11,7 +11,7 @@ import promql_parser as ast
 from wirewatch.export import node
 from wirewatch.export.kubernetes import counts as condition
 from wirewatch.export.web import counts as web
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 
 Labels = frozenset[str]
 TARGET: Labels = frozenset({"cluster", "node", "job", "instance"})

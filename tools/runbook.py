@@ -10,7 +10,7 @@ from tools.alerting import RUNBOOKS
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
-from wirewatch.probes.components import components, rules
+from wirewatch.probe.component import components, rules
 from wirewatch.verdict.ledger import VerdictPolicy
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from wirewatch.core.collector import APART, AnyCollector, Options
 from wirewatch.core.types import Expect, Unusable
 from wirewatch.hw.kubelet import SOCKET
-from wirewatch.probes.collector import PROBE_NAME as PROBE
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probe.component import PROBE_NAME as PROBE
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import VerdictPolicy

@@ -21,7 +21,7 @@ from dashboards.parts import (
     selected,
 )
 from wirewatch.core.types import Kind, Metric
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 
 UNITS = {
     "bytes_per_second": "Bps", "bytes": "bytes", "seconds": "s", "watts": "watt", "celsius": "celsius",

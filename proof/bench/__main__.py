@@ -14,7 +14,7 @@ from wirewatch.core.collector import Component, NodeState, after
 from wirewatch.core.types import Expect
 from wirewatch.daemon.run import Job
 from wirewatch.export.prometheus import Exposition
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy
 from wirewatch.verdict.node import Judged, judged

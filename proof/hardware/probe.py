@@ -11,7 +11,7 @@ from proof.hardware.kit import KitError, Report
 from proof.hardware.nccltests import ITERATIONS, WARMUP, NcclTests, smallest
 from proof.hardware.probing import Probing, probing
 from wirewatch.core.probe import MIB, OPS, Probed
-from wirewatch.probes.measure import measure
+from wirewatch.probe.measurement import measure
 
 ROUNDS = 5
 SIZES = (256 * MIB, 1024 * MIB)

@@ -10,8 +10,8 @@ from proof.hardware.nccltests import NcclTests
 from proof.hardware.probing import Probing
 from proof.hardware.probing import told as document_of
 from wirewatch.core.probe import MIB, OPS, Probed
-from wirewatch.probes import path
-from wirewatch.probes.measure import asymptotes, measure
+from wirewatch.probe import measurement
+from wirewatch.probe.measurement import asymptotes, measure
 
 RUNS = 10
 ORACLE_EVERY = 2
@@ -55,7 +55,7 @@ def _asymptotes(report: Report, probes: Sequence[Probed], theirs: dict[str, list
 
 
 def _path(report: Report, probes: Sequence[Probed]) -> None:
-    crossings = [one for probed in probes for one in path.crossings(probed, measure(probed))]
+    crossings = [one for probed in probes for one in measurement.crossings(probed, measure(probed))]
     shares = [
         value / one.due - 1 for one in crossings for value in (one.sent, one.received) if value is not None
     ]
@@ -69,14 +69,16 @@ def _path(report: Report, probes: Sequence[Probed]) -> None:
         f"NVLink's bytes within {100 * BYTES_WITHIN:g} % of the algorithm's", ok=ok,
         told=f"{len(crossings)} of {due} parts, worst {percent(most)}, {unknown} without a reading",
     )  # fmt: skip
-    uneven = [found for probed in probes for links in probed.links if (found := path.unevenness(links))]
+    uneven = [
+        found for probed in probes for links in probed.links if (found := measurement.unevenness(links))
+    ]
     away = max((one[1] for one in uneven), default=float("nan"))
     report.check(
         f"each link carries within {100 * UNEVEN:g} % of its GPU's mean",
         ok=len(uneven) == len(probes) * len(probes[0].gpus) and away <= UNEVEN,
         told=f"{len(uneven)} GPUs in {len(probes)} runs, farthest {percent(away)}",
     )  # fmt: skip
-    errors = [told for probed in probes if (told := path.new_errors(probed))]
+    errors = [told for probed in probes if (told := measurement.new_errors(probed))]
     report.check("no new NVLink errors", ok=not errors, told=str(errors[:2]) if errors else "")
     _documents(report, probes)
 

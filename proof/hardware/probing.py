@@ -21,15 +21,13 @@ from wirewatch.core.probe import MIB, Plan, Probed
 from wirewatch.core.types import Absent, Expect
 from wirewatch.export.probedocuments import PROBE
 from wirewatch.export.probing import probe as document_of
-from wirewatch.probes.counters import memory_used
-from wirewatch.probes.judge import take
-from wirewatch.probes.launch import WORKER
-from wirewatch.probes.persistence import PROBED
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.prepare import plan_of
-from wirewatch.probes.prober import Around, Prober
-from wirewatch.probes.scene import read_scene
-from wirewatch.probes.values import Memory
+from wirewatch.probe.counters import memory_used
+from wirewatch.probe.judge import take
+from wirewatch.probe.launcher import WORKER
+from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.persistence import PROBED
+from wirewatch.probe.runner import Around, Prober
+from wirewatch.probe.setup import plan_of, read_scene
 
 MODULE = "wirewatch.worker"
 """What the workers of probes are known by among the processes."""

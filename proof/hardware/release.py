@@ -19,7 +19,7 @@ from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import MODULE
 from proof.hardware.scrape import Scrape
 from wirewatch.core.types import Absent
-from wirewatch.probes.engines import find_engine
+from wirewatch.probe.setup import find_engine
 
 ROUNDS = 5
 RELEASED = 20.0

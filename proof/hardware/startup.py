@@ -17,8 +17,8 @@ from proof.hardware.job import Job
 from proof.hardware.kit import Report
 from proof.hardware.probing import Probing
 from wirewatch.core.types import Expect
-from wirewatch.probes.ask import Wish, ask
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.probe.request import Wish, ask
 
 BATCH = 5
 LATEST = 2.5

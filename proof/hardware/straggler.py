@@ -13,12 +13,11 @@ from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import Probing, command, probing
 from wirewatch.core.probe import Probed
-from wirewatch.probes.history import History
-from wirewatch.probes.judge import take
-from wirewatch.probes.persistence import accepted, keep
-from wirewatch.probes.policy import ProbePolicy
-from wirewatch.probes.state import open_state
-from wirewatch.probes.values import Memory
+from wirewatch.probe.history import History
+from wirewatch.probe.judge import take
+from wirewatch.probe.model import Memory, ProbePolicy
+from wirewatch.probe.persistence import accepted, keep
+from wirewatch.probe.statefolder import open_state
 from wirewatch.verdict.straggler.naming import Named, Watch
 from wirewatch.verdict.straggler.signals import References, Unit, signals
 

@@ -12,9 +12,9 @@ from proof.hardware.job import Job
 from proof.hardware.probing import LONG, Probing, command, told
 from wirewatch.core.ports import Answer, Gpu, Nvml, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Health
-from wirewatch.probes.ask import Wish, ask
-from wirewatch.probes.gate import Reason
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probe.gate import Reason
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.probe.request import Wish, ask
 
 SOON = 0.5
 """Seconds after its contexts are up at which a worker gets a signal."""

@@ -12,8 +12,8 @@ from proof.rehearsal.squeeze import squeezed
 from wirewatch.collectors import discover
 from wirewatch.collectors.gpudirect.model import GpudirectOptions
 from wirewatch.collectors.infiniband.model import InfinibandOptions
-from wirewatch.probes.collector import AGAIN
-from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probe.component import AGAIN
+from wirewatch.probe.model import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.ledger import VerdictPolicy
 

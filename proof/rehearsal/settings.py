@@ -10,7 +10,7 @@ from wirewatch.collectors import discover
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS
 from wirewatch.core.types import ErrorLimit
-from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probe.model import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import VerdictPolicy

@@ -8,7 +8,7 @@ import pytest
 from tests.alerts.told import REST, heard, hearers, known_rules, levels_of
 from tools import alerting, promql
 from tools.alerting import HELD, SEVERITIES, Alert, alerts, records
-from wirewatch.probes.components import rule_of
+from wirewatch.probe.component import rule_of
 
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
 

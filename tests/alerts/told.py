@@ -12,7 +12,7 @@ from tools import promql
 from tools.alerting import HELD, Alert, alerts
 from wirewatch.core.types import Health
 from wirewatch.core.xids import XIDS, Severity
-from wirewatch.probes.components import rule_of
+from wirewatch.probe.component import rule_of
 
 REST = "WirewatchFinding"
 """The alert for all rules that no other alert names."""

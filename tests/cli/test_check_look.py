@@ -14,8 +14,8 @@ from wirewatch.cli.checking.look import PAUSE, Look, looks
 from wirewatch.cli.checking.values import HEALTHS, Grounds, Terms
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
-from wirewatch.probes.collector import PROBE_NAME
-from wirewatch.probes.values import Memory
+from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.model import Memory
 from wirewatch.verdict.ledger import Entry, Ledger, Stage, VerdictPolicy
 
 Read = Callable[[], Health | Absent]

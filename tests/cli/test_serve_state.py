@@ -7,7 +7,7 @@ import pytest
 
 from wirewatch.cli import serve as command
 from wirewatch.config import Config, StateSection
-from wirewatch.probes.state import StateError
+from wirewatch.probe.statefolder import StateError
 
 opened = vars(command)["_state"]
 

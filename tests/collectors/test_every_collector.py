@@ -15,7 +15,7 @@ from tests.support import Node
 from wirewatch.core.collector import AnyCollector, blind_rule
 from wirewatch.core.types import Health, Kind
 from wirewatch.hw.overlay import Change, load_overlay
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 from wirewatch.verdict.node import JOB_READY
 
 COLLECTORS = {c.name: c for c in components()}

@@ -4,7 +4,7 @@ from tests.probes.drawn import LINKS, breaches, drawn, on_switch
 from tests.support import Node
 from tests.verdict.straggling import POLICY, history, probe
 from wirewatch.core.types import Health
-from wirewatch.probes.policy import ProbePolicy
+from wirewatch.probe.model import ProbePolicy
 from wirewatch.verdict.straggler.naming import name
 
 LEFT = (LINKS - 1) / LINKS

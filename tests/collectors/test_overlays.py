@@ -7,7 +7,7 @@ import pytest
 from tests.support import Node
 from wirewatch.core.types import Finding, Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
-from wirewatch.probes.components import rule_of
+from wirewatch.probe.component import rule_of
 
 DEMO = "demo-dgx-h200"
 ROUNDS, EVERY, RARELY = 20, 15.0, 60.0

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import Node
-from wirewatch.core.holdings import DRIVER, Holding, Names, job_holdings, pod_holdings, read_minors
-from wirewatch.core.podlife import PodLife
 from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Why
+from wirewatch.probe.gate import DRIVER, Holding, Names, PodLife, job_holdings, pod_holdings, read_minors
 
 UUIDS = tuple(f"GPU-8c4f2d6b-9e1a-4c3d-a2b7-f0e95d13684{n}" for n in range(4))
 MIGS = tuple(f"MIG-1b2c3d4e-9e1a-4c3d-a2b7-f0e95d13684{n}" for n in range(4))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collectors.drawn import Files
-from wirewatch.core.podlife import CGROUPS, LOGS, PodLife, read_podlife
 from wirewatch.core.types import Absent, Why
+from wirewatch.probe.gate import CGROUPS, LOGS, PodLife, read_podlife
 
 UIDS = tuple(f"8c4f2d6b-9e1a-4c3d-a2b7-f0e95d13684{n}" for n in range(4))
 STATIC = "3f1c9d527b6e4a189c35d2e4f6a8b1c7"

@@ -20,8 +20,8 @@ from tests.processes import Process
 from wirewatch import __version__
 from wirewatch.cli import hardware, run
 from wirewatch.hw.httpclient import NoAnswer, request
-from wirewatch.probes import crossing
-from wirewatch.probes.prober import Around, Prober
+from wirewatch.probe import remote
+from wirewatch.probe.runner import Around, Prober
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = "demo-dgx-h200"
@@ -93,7 +93,7 @@ class ProberProcess:
     def ask(
         self, target: str, body: bytes, version: str = __version__, deadline: float = SOON
     ) -> tuple[int, Any]:
-        headers = ((crossing.VERSION, version),)
+        headers = ((remote.VERSION, version),)
         status, answer = request(self.socket, "POST", target, body, deadline, headers=headers)
         return status, json.loads(answer)
 

@@ -21,7 +21,7 @@ from wirewatch.daemon.release import Handles, Release, utc
 from wirewatch.hw.host import SystemClock
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.protocol import Source
-from wirewatch.probes.elsewhere import LetGo
+from wirewatch.probe.remote import LetGo
 
 SOON = 20.0
 DAY = 86_400.0

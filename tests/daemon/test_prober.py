@@ -27,17 +27,16 @@ from wirewatch import __version__
 from wirewatch.core.types import Expect
 from wirewatch.hw.host import SystemClock
 from wirewatch.hw.httpclient import NoAnswer, request
-from wirewatch.probes import crossing
-from wirewatch.probes.crossing import Came
-from wirewatch.probes.elsewhere import Elsewhere, Vanished
-from wirewatch.probes.gate import Reason, Refusal
-from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.prepare import Wanted
+from wirewatch.probe import remote
+from wirewatch.probe.gate import Reason, Refusal
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.remote import Came, Elsewhere, Vanished
+from wirewatch.probe.setup import Wanted
 
 STOP = 20.0
 CONFIG, NOBODY = 78, 65534
 QUICK = ProbeOptions(settle=0.0)
-WANTED = crossing.WANTED.dump_json(Wanted(QUICK, "command", live=False))
+WANTED = remote.WANTED.dump_json(Wanted(QUICK, "command", live=False))
 FOREIGN = """
 [[change]]
 port = "nvml"
@@ -86,9 +85,9 @@ def as_nobody(prober: ProberProcess, ask: str) -> str:
     script = f"""
 import os, sys
 from wirewatch.hw.host import SystemClock
-from wirewatch.probes.elsewhere import Elsewhere
-from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.prepare import Wanted
+from wirewatch.probe.remote import Elsewhere
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.setup import Wanted
 there, soon = Elsewhere(sys.argv[1], SystemClock(), live=False), SystemClock().mono() + 20
 forced = Wanted(ProbeOptions(settle=0.0), "command", force=True)
 os.setgroups([])
@@ -312,7 +311,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
     with working(tmp_path, "silent", daemon__desk__PATIENCE=0.2) as prober:
         with socket.socket(socket.AF_UNIX) as first:
             first.connect(prober.socket)
-            head = f"POST /probe HTTP/1.1\r\nHost: x\r\n{crossing.VERSION}: {__version__}\r\n"
+            head = f"POST /probe HTTP/1.1\r\nHost: x\r\n{remote.VERSION}: {__version__}\r\n"
             first.sendall(f"{head}Content-Length: {len(WANTED)}\r\n\r\n".encode() + WANTED)
             worker = prober.worker()
             came = attempt(prober)
@@ -326,13 +325,13 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
 
 def test_another_version_is_told_clearly_and_does_no_harm(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
-        for target in (crossing.LOOK, crossing.PROBE, crossing.TERMS):
+        for target in (remote.LOOK, remote.PROBE, remote.TERMS):
             for other in ("9.9.9", "", "x" * 300):
                 status, told = prober.ask(target, b"{}", other)
                 assert (status, told["detail"].endswith("start both anew, from one image")) == (409, True)
         # Whoever wants the GPUs free is heard.
-        assert prober.ask(crossing.RELEASE, b'{"seconds": 5}', "9.9.9")[1]["released"] is True
-        assert prober.ask(crossing.RESUME, b"{}", "9.9.9")[1]["released"] is False
+        assert prober.ask(remote.RELEASE, b'{"seconds": 5}', "9.9.9")[1]["released"] is True
+        assert prober.ask(remote.RESUME, b"{}", "9.9.9")[1]["released"] is False
         assert prober.log.count("refused") == 9
         assert not prober.pid_file.exists()
 
@@ -348,7 +347,7 @@ def test_another_version_is_told_clearly_and_does_no_harm(tmp_path: Path) -> Non
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_in_one_line(nonsense: ProberProcess, body: bytes) -> None:
-    status, told = nonsense.ask(crossing.PROBE, body)
+    status, told = nonsense.ask(remote.PROBE, body)
     assert (status, type(told["detail"]), "\n" in told["detail"]) == (422, str, False)
     assert not nonsense.pid_file.exists()
 
@@ -361,7 +360,7 @@ def nonsense(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_nobody_talks_for_long_nor_much(nonsense: ProberProcess) -> None:
     with pytest.raises(NoAnswer):
-        nonsense.ask(crossing.PROBE, b"x" * (300 << 10))
+        nonsense.ask(remote.PROBE, b"x" * (300 << 10))
     for said in (
         b"",
         b"POST /probe HTTP/1.1\r\n",
@@ -374,7 +373,7 @@ def test_nobody_talks_for_long_nor_much(nonsense: ProberProcess) -> None:
             began = time.monotonic()
             assert b"200" not in client.recv(1000)
             assert time.monotonic() - began < STOP
-    assert nonsense.ask(crossing.LOOK, b'{"engine": "auto", "live": false}')[0] == 200
+    assert nonsense.ask(remote.LOOK, b'{"engine": "auto", "live": false}')[0] == 200
     assert "Traceback" not in nonsense.log
 
 

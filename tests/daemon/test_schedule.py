@@ -21,7 +21,7 @@ from wirewatch.daemon.schedule import Schedule
 from wirewatch.daemon.service import Remembered, Sockets, serve
 from wirewatch.daemon.sockets import tcp
 from wirewatch.hw.host import SystemClock
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 from wirewatch.verdict.ledger import VerdictPolicy
 
 HELD_UP = 0.05

@@ -13,7 +13,7 @@ from wirewatch.core.types import Kind, Metric
 from wirewatch.export import node
 from wirewatch.export.kubernetes import counts as condition
 from wirewatch.export.web import counts as web
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 
 TARGET = frozenset({"cluster", "node"})
 """What the scrape adds to every series; `instance` and `job` too, which no query may lean on."""

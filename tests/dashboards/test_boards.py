@@ -17,7 +17,7 @@ from dashboards.parts import YES_NO, Blank, Dashboard, Label, Limits, NoLimit, P
 from dashboards.shared import COLOURED, what_to_do
 from tests.dashboards.grafana import panels
 from wirewatch.core.types import Health
-from wirewatch.probes.components import rules
+from wirewatch.probe.component import rules
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 CORE = {"row", "stat", "table", "text", "timeseries"}

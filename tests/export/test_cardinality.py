@@ -7,7 +7,7 @@ from tools.pages import OF_EACH_COLLECTOR, OF_THE_DAEMON
 from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.export.prometheus import Exposition
 from wirewatch.export.web.counts import Told
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 from wirewatch.verdict.node import judged
 
 HOPPER_DETAIL, BLACKWELL_DETAIL = 1140, 2380

@@ -26,7 +26,7 @@ from wirewatch.export.evidencedocuments import FINDING, FindingDocument, Number
 from wirewatch.export.evidenceprobe import QUANTITY_NAMES, of_gpu
 from wirewatch.export.evidencerows import unit_of
 from wirewatch.hw.overlay import load_overlay
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 from wirewatch.verdict.ledger import VerdictPolicy, Word
 from wirewatch.verdict.node import Judged, judged
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress

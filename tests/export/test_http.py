@@ -11,7 +11,7 @@ import pytest
 from tests.daemon.process import FAST, Daemon
 from wirewatch.export import documents, node
 from wirewatch.export.web import counts
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 
 REPLAY = ("--replay", "h200x8")
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"

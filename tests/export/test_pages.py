@@ -4,7 +4,7 @@ from tools import pages
 from wirewatch.export import node
 from wirewatch.export.kubernetes import counts as condition
 from wirewatch.export.web import counts
-from wirewatch.probes.components import components
+from wirewatch.probe.component import components
 
 
 def test_the_page_on_recordings_names_every_bundled_fault() -> None:

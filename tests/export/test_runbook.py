@@ -26,9 +26,9 @@ from wirewatch.core.types import Expect, Health
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
 from wirewatch.export import node
 from wirewatch.hw.overlay import bundled_overlays
-from wirewatch.probes.components import components
-from wirewatch.probes.components import rules as declared
-from wirewatch.probes.stragglers import DO
+from wirewatch.probe.component import components
+from wirewatch.probe.component import rules as declared
+from wirewatch.probe.judge import DO
 from wirewatch.verdict.drift.change import SEVERITY
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.straggler.signals import Resource

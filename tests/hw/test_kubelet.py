@@ -21,13 +21,12 @@ from hypothesis import strategies as st
 
 from tests.core.test_podlife import UIDS, logs, tree
 from tools import podresources
-from wirewatch.core.holdings import Names, pod_holdings
-from wirewatch.core.podlife import read_podlife
 from wirewatch.core.ports import Gpu, Pod
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import podresources_pb2 as wire
 from wirewatch.hw.kubelet import LIMIT, SystemKubelet
 from wirewatch.hw.sysfs import SystemSysfs
+from wirewatch.probe.gate import Names, pod_holdings, read_podlife
 
 METHOD = "/v1.PodResourcesLister/List"
 Answer = Callable[[bytes, grpc.ServicerContext], bytes]

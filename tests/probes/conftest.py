@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.probes.rig import Rig
-from wirewatch.probes import launch
+from wirewatch.probe import launcher
 
 
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """With workers that are given up sooner than in service, and temporary folders in one of our own."""
-    monkeypatch.setattr(launch, "DYING", 0.3)
-    monkeypatch.setattr(launch, "QUIET", 0.3)
+    monkeypatch.setattr(launcher, "DYING", 0.3)
+    monkeypatch.setattr(launcher, "QUIET", 0.3)
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -33,10 +33,10 @@ from wirewatch.core.probe import (
     Timed,
 )
 from wirewatch.core.topology import SWITCH, Kind, Topology, groups, islands
-from wirewatch.probes import faults
-from wirewatch.probes.faults import Breach
-from wirewatch.probes.measure import measure
-from wirewatch.probes.policy import ProbePolicy
+from wirewatch.probe import judge
+from wirewatch.probe.judge import Breach
+from wirewatch.probe.measurement import measure
+from wirewatch.probe.model import ProbePolicy
 
 OFF = {"NCCL_NVLS_ENABLE": "0"}
 SIZES = (64 * MIB, 256 * MIB, 512 * MIB)
@@ -141,7 +141,7 @@ def broken(probed: Probed, outcome: Outcome) -> Probed:
 
 def breaches(probed: Probed, policy: ProbePolicy) -> tuple[Breach, ...]:
     """What is wrong with a probe by what it measured."""
-    return faults.breaches(probed, measure(probed), policy)
+    return judge.breaches(probed, measure(probed), policy)
 
 
 def gloo(ranks: int = 4) -> Probed:

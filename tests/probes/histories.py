@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from wirewatch.core.types import Absent
-from wirewatch.probes.history import History, HistoryLimits, ProbeRecord
+from wirewatch.probe.history import History, HistoryLimits, ProbeRecord
 
 ROOT = Path(__file__).parents[2]
 NOW = 1_700_000_000

@@ -10,9 +10,8 @@ from wirewatch.core.nvml import link_speed
 from wirewatch.core.ports import Gpu, Order, Question, SlurmJob
 from wirewatch.core.probe import Outcome, Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
-from wirewatch.probes.collector import probe_component
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.values import Memory
+from wirewatch.probe.component import probe_component
+from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
 
 DENIED = Absent(Why.DENIED, "no permission", 4)
 FREE, USED = 150_000_000_000, 645_000_000

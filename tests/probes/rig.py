@@ -15,7 +15,7 @@ from tests.support import StillClock
 from wirewatch.core.ports import Answer, Gpu, Order, Question
 from wirewatch.core.probe import MIB, Plan, Probed
 from wirewatch.core.types import Absent, Json
-from wirewatch.probes.prober import Around, Prober
+from wirewatch.probe.runner import Around, Prober
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = 2

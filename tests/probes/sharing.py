@@ -11,12 +11,12 @@ from wirewatch.core.collector import Component
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import Outcome, Probed
 from wirewatch.core.types import Absent
-from wirewatch.probes.ask import Asked, Wish, ask
-from wirewatch.probes.collector import probe_component
-from wirewatch.probes.comparability import ProbeTerms, read_terms
-from wirewatch.probes.history import History, HistoryLimits, ProbeRecord
-from wirewatch.probes.persistence import keep, persistent, remember
-from wirewatch.probes.state import State
+from wirewatch.probe.comparability import ProbeTerms, read_terms
+from wirewatch.probe.component import probe_component
+from wirewatch.probe.history import History, HistoryLimits, ProbeRecord
+from wirewatch.probe.persistence import keep, persistent, remember
+from wirewatch.probe.request import Asked, Wish, ask
+from wirewatch.probe.statefolder import State
 
 BOOT = "boot-1"
 

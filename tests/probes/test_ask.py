@@ -11,9 +11,9 @@ from tests.probes.histories import stored
 from tests.probes.idle import DENIED, Idle
 from wirewatch.core.ports import Pod, SlurmJob
 from wirewatch.core.types import Absent, Expect, Health, Why
-from wirewatch.probes.ask import Asked, Wish, ask
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.state import open_state
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.probe.request import Asked, Wish, ask
+from wirewatch.probe.statefolder import open_state
 
 MIB = 1 << 20
 

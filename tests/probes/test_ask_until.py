@@ -6,8 +6,8 @@ from tests.probes.idle import Idle
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Health
-from wirewatch.probes.ask import Asked, Wish, ask
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.probe.request import Asked, Wish, ask
 
 LONG = 8.0
 

@@ -7,8 +7,8 @@ from tests.probes.idle import Idle
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.export.probing import probes_of
-from wirewatch.probes.ask import Wish, ask
-from wirewatch.probes.gate import Reason
+from wirewatch.probe.gate import Reason
+from wirewatch.probe.request import Wish, ask
 
 
 @pytest.mark.parametrize("why", [why for why in Why if why is not Why.MISSING])

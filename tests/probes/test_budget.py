@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.probes.idle import Idle
-from wirewatch.probes.budget import HOUR, Spent, due, left, spend
-from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probe.model import HOUR, ProbeOptions, Spent, due, left, spend
 
 NODES = [[f"GPU-{node:04d}-{gpu}" for gpu in range(8)] for node in range(512)]
 

@@ -16,13 +16,11 @@ from tests.probes.sharing import BOOT, Sharing
 from wirewatch.core.ports import Hardware, SlurmJob
 from wirewatch.core.probe import Outcome
 from wirewatch.core.types import Absent, Expect, Failed, Health, Why
-from wirewatch.probes.collector import when
-from wirewatch.probes.comparability import ProbeTerms
-from wirewatch.probes.history import HistoryLimits
-from wirewatch.probes.persistence import remember
-from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.told import ProbeSummary, of_memory
-from wirewatch.probes.values import Memory, Reading
+from wirewatch.probe.comparability import ProbeTerms
+from wirewatch.probe.component import ProbeSummary, of_memory, when
+from wirewatch.probe.history import HistoryLimits
+from wirewatch.probe.model import Memory, ProbeOptions, Reading
+from wirewatch.probe.persistence import remember
 
 SLOW: dict[str, Any] = {"speed": 0.5}
 

@@ -8,9 +8,8 @@ from tests.collectors.drawn import Watched
 from tests.probes.idle import Idle
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.daemon.run import Job
-from wirewatch.probes.collector import PROBE_NAME, probe_component
-from wirewatch.probes.components import components
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probe.component import PROBE_NAME, components, probe_component
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
 
 
 def last_wait(node: Idle) -> float:

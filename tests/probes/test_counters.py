@@ -14,7 +14,7 @@ from wirewatch.core.probe import Clocks, LinkBytes, Moved
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.overlay import Player
 from wirewatch.hw.recording import load_recording
-from wirewatch.probes.counters import (
+from wirewatch.probe.counters import (
     CounterReader,
     Counters,
     clocks,

@@ -16,17 +16,15 @@ from wirewatch import __version__
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.hw.host import SystemClock
-from wirewatch.probes import crossing
-from wirewatch.probes.ask import Wish, ask
-from wirewatch.probes.collector import LATER, probe_component
-from wirewatch.probes.comparability import ProbeTerms, read_terms
-from wirewatch.probes.crossing import Came, Looked, LookOrder
-from wirewatch.probes.elsewhere import Elsewhere, LetGo, Vanished, terms_of, vanished
-from wirewatch.probes.facts import nobody, read_facts
-from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
-from wirewatch.probes.persistence import PROBED
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.prepare import Wanted, prepare
+from wirewatch.probe import remote
+from wirewatch.probe.comparability import ProbeTerms, read_terms
+from wirewatch.probe.component import LATER, probe_component
+from wirewatch.probe.gate import Facts, Reason, Refusal, Stillness, nobody, read_facts
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.probe.persistence import PROBED
+from wirewatch.probe.remote import Came, Elsewhere, LetGo, Looked, LookOrder, Vanished, terms_of, vanished
+from wirewatch.probe.request import Wish, ask
+from wirewatch.probe.setup import Wanted, prepare
 
 SHORT, SOON = 0.3, 10.0
 OPTIONS = ProbeOptions(settle=0.0)
@@ -59,19 +57,19 @@ def test_everything_comes_out_as_it_went_in() -> None:
     wanted = Wanted(ProbeOptions(pins={"all_reduce": 1e9}), "daemon", 18, "pod:1", force=True, within=2.5)
     terms = read_terms(node.hardware, wanted.options, Expect(nvlink_links=18), "")
     answers: list[tuple[Any, object]] = [
-        (crossing.LOOK_ORDER, LookOrder("auto", live=True)),
-        (crossing.LOOKED, Looked("nccl", seen, None)),
-        (crossing.LOOKED, Looked(Absent(Why.MISSING, "none"), None, AWAY)),
-        (crossing.WANTED, wanted),
-        (crossing.CAME, Came(seen, None, probed(node, wanted))),
-        (crossing.CAME, Came(nobody(node.hardware), AWAY, None)),
-        (crossing.PROBE_TERMS, terms),
-        (crossing.PROBE_TERMS, Absent(Why.LOST, "gone")),
+        (remote.LOOK_ORDER, LookOrder("auto", live=True)),
+        (remote.LOOKED, Looked("nccl", seen, None)),
+        (remote.LOOKED, Looked(Absent(Why.MISSING, "none"), None, AWAY)),
+        (remote.WANTED, wanted),
+        (remote.CAME, Came(seen, None, probed(node, wanted))),
+        (remote.CAME, Came(nobody(node.hardware), AWAY, None)),
+        (remote.PROBE_TERMS, terms),
+        (remote.PROBE_TERMS, Absent(Why.LOST, "gone")),
     ]
     for adapter, value in answers:
         assert adapter.validate_json(adapter.dump_json(value)) == value
     assert isinstance(terms, ProbeTerms)
-    assert len(crossing.WANTED.dump_json(wanted)) < 4096
+    assert len(remote.WANTED.dump_json(wanted)) < 4096
 
 
 def test_a_vanished_probe_can_be_kept_and_read_again() -> None:
@@ -107,11 +105,11 @@ def test_a_look_is_asked_with_our_version(listen: Listen) -> None:
 
     def behave(client: Any) -> None:
         asked.append(drain(client))
-        client.sendall(http(200, crossing.LOOKED.dump_json(Looked("nccl", facts(node), None))))
+        client.sendall(http(200, remote.LOOKED.dump_json(Looked("nccl", facts(node), None))))
 
     assert look(listen(behave)) == Looked("nccl", facts(node), None)
     assert asked[0].startswith(b"POST /look HTTP/1.1\r\n")
-    assert f"{crossing.VERSION}: {__version__}\r\n".encode() in asked[0]
+    assert f"{remote.VERSION}: {__version__}\r\n".encode() in asked[0]
 
 
 BAD: list[tuple[Behaviour, str]] = [
@@ -175,7 +173,7 @@ def test_a_result_that_does_not_fit_together_is_none(listen: Listen) -> None:
     node = Idle(2)
     good = probed(node, Wanted(OPTIONS, "daemon"))
     bad = replace(good, plan=replace(good.plan, groups=((0, 7),)))
-    came = attempt(listen(says(http(200, crossing.CAME.dump_json(Came(facts(node), None, bad))))))
+    came = attempt(listen(says(http(200, remote.CAME.dump_json(Came(facts(node), None, bad))))))
     assert isinstance(came, Vanished)
     assert "does not fit together" in came.why
 
@@ -190,7 +188,7 @@ def test_it_goes_and_comes_in_one_line_each(
     listen: Listen, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    answer = http(200, crossing.LOOKED.dump_json(Looked("nccl", None, AWAY)))
+    answer = http(200, remote.LOOKED.dump_json(Looked("nccl", None, AWAY)))
     path = tmp_path / "0.sock"
     prober = there(str(path))
     for _ in range(3):
@@ -231,7 +229,7 @@ def test_what_it_tells_of_its_handles_is_told_on(listen: Listen, tmp_path: Path)
 
 
 def test_after_a_release_it_is_asked_again(listen: Listen, tmp_path: Path) -> None:
-    answer = http(200, crossing.LOOKED.dump_json(Looked("nccl", None, AWAY)))
+    answer = http(200, remote.LOOKED.dump_json(Looked("nccl", None, AWAY)))
     prober = there(listen(says(answer)))
     prober.give_way("released", 60.0, SOON)
     prober.left(SOON)
@@ -438,5 +436,5 @@ def test_what_the_daemon_would_measure_is_the_prober_s_word_in_this_boot() -> No
 
 
 def test_documents_are_json_that_others_can_read() -> None:
-    told = json.loads(crossing.LOOKED.dump_json(Looked("nccl", facts(Idle(2)), None)))
+    told = json.loads(remote.LOOKED.dump_json(Looked("nccl", facts(Idle(2)), None)))
     assert told["facts"]["uses"][0]["gpu"]["uuid"] == "GPU-0"

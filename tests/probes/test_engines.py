@@ -12,7 +12,7 @@ from tests.probes.rig import ROOT
 ASK = """
 import sys
 sys.path[:0] = sys.argv[2:]
-from wirewatch.probes.engines import find_engine
+from wirewatch.probe.setup import find_engine
 print(find_engine(sys.argv[1]))
 print("torch" in sys.modules)
 """

@@ -11,8 +11,7 @@ from tests.probes.idle import DENIED, Idle, idle_gpus
 from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.probes.facts import new_allocations, read_facts
-from wirewatch.probes.gate import Facts, Reason, Rules, Stillness, refuse
+from wirewatch.probe.gate import Facts, Reason, Rules, Stillness, new_allocations, read_facts, refuse
 
 RULES = Rules(settle=0.0, unseen=2 << 30, free=3 << 30)
 UNSUPPORTED = Absent(Why.UNSUPPORTED, "not supported", 3)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.probes.drawn import OFF, breaches, drawn, gloo, on_pcie, on_switch, two_islands
 from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Health, Subject
-from wirewatch.probes.faults import Breach
-from wirewatch.probes.policy import ProbePolicy
+from wirewatch.probe.judge import Breach
+from wirewatch.probe.model import ProbePolicy
 
 POLICY = ProbePolicy()
 HEALTHY: Mapping[str, Probed] = {

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wirewatch.core.holdings import Holding
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Why
-from wirewatch.probes.gate import (
+from wirewatch.probe.gate import (
     MEANING,
     Facts,
+    Holding,
     Reason,
     Refusal,
     Rules,

@@ -11,7 +11,7 @@ import pytest
 from tests.groups import dies
 from tests.probes.rig import PROCESSES, Rig
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.probes import guard
+from wirewatch.probe import runner
 
 AWAY = 0.2
 """Seconds in which the worker is gone; in one of ten, since a busy machine may hold up any one."""
@@ -127,7 +127,7 @@ def test_who_was_on_another_gpu_before_is_somebody_on_this_one(rig: Rig) -> None
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allocations are asked more often than in service."""
-    monkeypatch.setattr(guard, "SLOW", 0.05)
+    monkeypatch.setattr(runner, "SLOW", 0.05)
 
 
 @pytest.mark.usefixtures("often")

@@ -8,7 +8,7 @@ from tests.probes.idle import Idle
 from tests.support import EPOCH
 from wirewatch.collectors.lockstep import COLLECTOR, Hint, HintTime, LockstepFacts
 from wirewatch.core.types import Absent, Why
-from wirewatch.probes.hinted import Hints
+from wirewatch.probe.component import Hints
 
 NOTHING = LockstepFacts(None, None)
 

@@ -16,7 +16,7 @@ import pytest
 from tests.probes.histories import NOW, numbers, opened, read, record, set_aside, stored, writer
 from tests.probes.test_history_of_0_1 import WRITTEN
 from wirewatch.core.types import Absent, Why
-from wirewatch.probes.history import START, History, HistoryCursor, HistoryLimits
+from wirewatch.probe.history import START, History, HistoryCursor, HistoryLimits
 
 SHORT = HistoryLimits(busy=0.05)
 

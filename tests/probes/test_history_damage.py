@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.probes.histories import NOW, numbers, opened, read, record, set_aside, writer
 from wirewatch.core.types import Absent, Why
-from wirewatch.probes.history import MOST_ASIDE, History
+from wirewatch.probe.history import MOST_ASIDE, History
 
 COUNT, SIZE = 12, 9000
 """Documents of more than a page: they have overflow pages."""

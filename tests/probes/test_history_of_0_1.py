@@ -17,7 +17,7 @@ from tests.probes.histories import stored
 from tests.probes.idle import Idle
 from tests.probes.sharing import Sharing
 from wirewatch.core.types import Health
-from wirewatch.probes.persistence import recall
+from wirewatch.probe.persistence import recall
 
 WRITTEN = Path(__file__).with_name("history-0.1.sqlite.gz")
 

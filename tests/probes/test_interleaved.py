@@ -14,12 +14,11 @@ from tests.probes.drawn import of_order
 from tests.probes.sharing import BOOT, Sharing
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Outcome, Probed
-from wirewatch.probes.gate import Facts, Stillness
-from wirewatch.probes.history import History
-from wirewatch.probes.judge import take
-from wirewatch.probes.persistence import keep, persistent
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.values import Memory, Reading
+from wirewatch.probe.gate import Facts, Stillness
+from wirewatch.probe.history import History
+from wirewatch.probe.judge import take
+from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy, Reading
+from wirewatch.probe.persistence import keep, persistent
 
 Who = Literal["daemon", "command", "between", "forced", "part", "turn", "restart", "anew"]
 OFTEN: tuple[Who, ...] = ("daemon", "command", "command", "command", "turn", "restart")

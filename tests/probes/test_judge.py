@@ -12,11 +12,10 @@ from tests.probes.drawn import drawn, gloo, on_pcie, on_switch, two_islands
 from tests.support import EPOCH
 from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok
-from wirewatch.probes.collector import when
-from wirewatch.probes.gate import Facts, Reason, Refusal, Stillness
-from wirewatch.probes.judge import BROKEN, KEPT, confirming, judge
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.values import Memory, Reading
+from wirewatch.probe.component import when
+from wirewatch.probe.gate import Facts, Reason, Refusal, Stillness
+from wirewatch.probe.judge import BROKEN, KEPT, confirming, judge
+from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy, Reading
 
 OPTIONS, POLICY = ProbeOptions(jitter=0.0), ProbePolicy()
 TWO = on_switch(2)

@@ -19,7 +19,7 @@ from tests.groups import dies, living
 from tests.probes import workers
 from tests.probes.rig import PLAN, open_files
 from wirewatch.core.probe import Plan
-from wirewatch.probes.launch import StartError, Worker, environment
+from wirewatch.probe.launcher import StartError, Worker, environment
 
 JSON: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 OURS = {

@@ -20,7 +20,7 @@ from wirewatch.core.account import Account
 from wirewatch.core.probe import MIB, Probed
 from wirewatch.core.types import Absent
 from wirewatch.nccl.log import size_told
-from wirewatch.probes.measure import Measured, asymptotes, gpu_names, measure
+from wirewatch.probe.measurement import Measured, asymptotes, gpu_names, measure
 
 LARGE = 256 * MIB
 

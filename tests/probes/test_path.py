@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tests.probes.drawn import drawn, gloo, on_pcie, on_switch, two_islands
 from wirewatch.core.account import Account
 from wirewatch.core.probe import LinkBytes, Moved, Part, Probed
-from wirewatch.probes.measure import measure
-from wirewatch.probes.path import (
+from wirewatch.probe.measurement import (
     QUIET,
     WIRES,
     Crossing,
     comms_of,
     crossings,
     detours,
+    measure,
     new_errors,
     unevenness,
     worst_wire,

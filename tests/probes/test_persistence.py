@@ -12,11 +12,10 @@ from tests.probes.idle import Idle
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Health, Why
-from wirewatch.probes.collector import when
-from wirewatch.probes.history import History, ProbeRecord
-from wirewatch.probes.persistence import PROBED, REMEMBERED, boot_id, keep, persistent, remember
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.values import Memory
+from wirewatch.probe.component import when
+from wirewatch.probe.history import History, ProbeRecord
+from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.persistence import PROBED, REMEMBERED, boot_id, keep, persistent, remember
 
 POLICY, TIMEOUT = ProbePolicy(), Absent(Why.TIMEOUT, "no answer")
 TWO = on_switch(2)

@@ -4,10 +4,9 @@ import pytest
 
 from tests.probes.drawn import drawn, on_switch
 from wirewatch.core.probe import Conditions
-from wirewatch.probes.budget import left
-from wirewatch.probes.faults import breaches
-from wirewatch.probes.measure import measure
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probe.judge import breaches
+from wirewatch.probe.measurement import measure
+from wirewatch.probe.model import ProbeOptions, ProbePolicy, left
 
 POLICY, OPTIONS = ProbePolicy(), ProbeOptions()
 HOUR = 3600.0

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tests.core.strategies import JSON
 from tests.probes.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
 from wirewatch.core.probe import Probed
-from wirewatch.probes.persistence import PROBED
+from wirewatch.probe.persistence import PROBED
 
 TWO = on_switch(2)
 GOOD = drawn(TWO)

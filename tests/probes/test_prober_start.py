@@ -15,9 +15,9 @@ import pytest
 
 from tests.probes.rig import PLAN, Rig, open_files
 from tests.support import StillClock
-from wirewatch.probes import launch
-from wirewatch.probes.prober import Around, Prober
-from wirewatch.probes.state import open_state
+from wirewatch.probe import launcher
+from wirewatch.probe.runner import Around, Prober
+from wirewatch.probe.statefolder import open_state
 
 TRACE = """
 import ctypes, os, sys, time
@@ -99,7 +99,7 @@ def test_a_worker_that_cannot_be_started_is_a_probe_that_failed(
 
 
 def test_the_real_worker_says_that_it_has_no_such_engine(tmp_path: Path) -> None:
-    probed = Rig(tmp_path, launch.WORKER).run(plan=ABACUS)
+    probed = Rig(tmp_path, launcher.WORKER).run(plan=ABACUS)
     assert (probed.outcome, probed.why) == ("no_engine", "there is no engine 'abacus'")
     assert probed.document is not None
     assert probed.document.cost.cpu_seconds > 0
@@ -115,7 +115,7 @@ def test_what_lies_in_the_working_folder_is_not_taken_for_the_worker(
         file.write_text("raise SystemExit('not ours')", "utf-8")
     (tmp_path / "elsewhere" / "json.py").write_text("raise SystemExit('not ours')", "utf-8")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert Rig(tmp_path, launch.WORKER).run(plan=ABACUS).why == "there is no engine 'abacus'"
+    assert Rig(tmp_path, launcher.WORKER).run(plan=ABACUS).why == "there is no engine 'abacus'"
 
 
 def test_modules_by_a_relative_path_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ import pytest
 from tests.probes.idle import Idle
 from wirewatch.core.collector import Component
 from wirewatch.core.types import Expect, Health
-from wirewatch.probes.ask import Wish, ask
-from wirewatch.probes.persistence import recall
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.state import State, open_state
-from wirewatch.probes.told import probe_summary
+from wirewatch.probe.component import probe_summary
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.probe.persistence import recall
+from wirewatch.probe.request import Wish, ask
+from wirewatch.probe.statefolder import State, open_state
 
 OPTIONS, POLICY = ProbeOptions(), ProbePolicy()
 

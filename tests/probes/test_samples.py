@@ -12,13 +12,12 @@ from wirewatch.core.account import Account
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Sample
 from wirewatch.nccl.log import Wire
-from wirewatch.probes import samples as exposed
-from wirewatch.probes.gate import Facts, Reason, Stillness
-from wirewatch.probes.judge import take
-from wirewatch.probes.measure import measure
-from wirewatch.probes.policy import ProbePolicy
-from wirewatch.probes.samples import METRICS, OUTCOMES, WORST_FIRST, samples, transport
-from wirewatch.probes.values import Memory, Reading
+from wirewatch.probe import metrics as exposed
+from wirewatch.probe.gate import Facts, Reason, Stillness
+from wirewatch.probe.judge import take
+from wirewatch.probe.measurement import measure
+from wirewatch.probe.metrics import METRICS, OUTCOMES, WORST_FIRST, samples, transport
+from wirewatch.probe.model import Memory, ProbePolicy, Reading
 
 LARGE = str(256 << 20)
 READING = Reading(Facts((), (), None, 0.0), Stillness(), "nccl", due=False, refusal=None)

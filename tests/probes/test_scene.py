@@ -10,9 +10,8 @@ from wirewatch.core.ports import Question
 from wirewatch.core.probe import Pcie
 from wirewatch.core.topology import Kind
 from wirewatch.core.types import Absent, Expect, Why
-from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.prepare import plan_of
-from wirewatch.probes.scene import CONF, Scene, cpu_scene, read_scene
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.setup import CONF, Scene, cpu_scene, plan_of, read_scene
 
 LARGE = 256 << 20
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirewatch.core.types import Absent, Why
-from wirewatch.probes import state as module
-from wirewatch.probes.state import (
+from wirewatch.probe import statefolder as module
+from wirewatch.probe.statefolder import (
     Held,
     Lock,
     State,
@@ -34,7 +34,7 @@ SOON = 10.0
 HOLD = """
 import subprocess, sys, time
 from pathlib import Path
-from wirewatch.probes.state import *
+from wirewatch.probe.statefolder import *
 state = open_state(Path(sys.argv[1]))
 lock = lock_agent(state) if sys.argv[2] == "agent" else lock_probe(state, "a test")
 """

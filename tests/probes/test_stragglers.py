@@ -16,15 +16,14 @@ from wirewatch.cli.tables import probe_tables
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Finding, Health
 from wirewatch.export.probing import probe
-from wirewatch.probes.ask import Wish, ask
-from wirewatch.probes.collector import when
-from wirewatch.probes.history import History, HistoryLimits
-from wirewatch.probes.judge import confirming, take, take_all
-from wirewatch.probes.persistence import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.samples import samples
-from wirewatch.probes.state import State
-from wirewatch.probes.values import Memory
+from wirewatch.probe.component import when
+from wirewatch.probe.history import History, HistoryLimits
+from wirewatch.probe.judge import confirming, take, take_all
+from wirewatch.probe.metrics import samples
+from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.persistence import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
+from wirewatch.probe.request import Wish, ask
+from wirewatch.probe.statefolder import State
 from wirewatch.verdict.straggler.signals import Resource, Unit, signals
 
 POLICY = ProbePolicy()

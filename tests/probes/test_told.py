@@ -16,9 +16,9 @@ from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.export import probing
 from wirewatch.export.probedocuments import PROBE, PROBES, ProbeDocument
 from wirewatch.export.probing import gate, probes_of, refused
-from wirewatch.probes.gate import MEANING, Reason, Refusal
-from wirewatch.probes.measure import measure
-from wirewatch.probes.policy import ProbePolicy
+from wirewatch.probe.gate import MEANING, Reason, Refusal
+from wirewatch.probe.measurement import measure
+from wirewatch.probe.model import ProbePolicy
 
 ALL: Mapping[str, Probed] = {
     "two": drawn(on_switch(2)),

@@ -10,10 +10,9 @@ from tests.probes.idle import Idle
 from wirewatch.core.collector import Component
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Why
-from wirewatch.probes.judge import take
-from wirewatch.probes.policy import ProbePolicy
-from wirewatch.probes.told import ProbeSummary, probe_summary
-from wirewatch.probes.values import Memory, complete
+from wirewatch.probe.component import ProbeSummary, probe_summary
+from wirewatch.probe.judge import take
+from wirewatch.probe.model import Memory, ProbePolicy, complete
 
 TWO = on_switch(2)
 GOOD, SLOW, BAD = drawn(TWO), drawn(TWO, speed=0.5), drawn(TWO, outcome="failed")

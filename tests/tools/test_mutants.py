@@ -25,7 +25,7 @@ FILES = {
     "agent/wirewatch/core/a.py": "LIMIT = 3\n\n\ndef bad(value: int) -> bool:\n    return value > LIMIT\n",
     "agent/wirewatch/core/b.py": "LIMIT = 4\n",
     "tests/core/test_a.py": "from wirewatch.core.a import bad\n\n\ndef test_a():\n    assert bad(4)\n",
-    "tests/probes/test_a.py": "def test_nothing():\n    assert True\n",
+    "tests/probe/test_a.py": "def test_nothing():\n    assert True\n",
     "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\n',
 }
 
@@ -59,7 +59,7 @@ def test_a_text_is_found_wherever_it_stands_and_however_it_is_wrapped(tmp_path: 
     placed = place(tree(tmp_path), replace(MUTANT, find="return   value\n > LIMIT"))
     assert placed.path == Path("agent/wirewatch/core/a.py")
     assert "return value >= LIMIT" in placed.text
-    assert placed.tests == (Path("tests/core/test_a.py"), Path("tests/probes/test_a.py"))
+    assert placed.tests == (Path("tests/core/test_a.py"), Path("tests/probe/test_a.py"))
     assert place(tmp_path, replace(MUTANT, tests=("core/test_a.py",))).tests == placed.tests[:1]
     assert place(tmp_path, replace(MUTANT, tests=("moved/test_a.py",))).tests == placed.tests
 

@@ -10,7 +10,7 @@ from wirewatch.daemon.board import Board
 from wirewatch.daemon.latches import load, save
 from wirewatch.daemon.run import Job
 from wirewatch.hw.overlay import Change, load_overlay
-from wirewatch.probes.persistence import boot_id
+from wirewatch.probe.persistence import boot_id
 from wirewatch.verdict.ledger import Ledger, Stage
 from wirewatch.verdict.node import Verdict
 

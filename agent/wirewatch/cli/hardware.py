@@ -22,9 +22,9 @@ from wirewatch.hw.replay import (
 )
 from wirewatch.hw.slurm import SystemSlurm
 from wirewatch.hw.sysfs import SystemSysfs
-from wirewatch.probes.elsewhere import Elsewhere
-from wirewatch.probes.prober import Around, Prober
-from wirewatch.probes.state import State
+from wirewatch.probe.remote import Elsewhere
+from wirewatch.probe.runner import Around, Prober
+from wirewatch.probe.statefolder import State
 
 
 def live(

@@ -12,7 +12,7 @@ from wirewatch.cli.shown import shown
 from wirewatch.core.probe import ENGINES, OPS
 
 if TYPE_CHECKING:
-    from wirewatch.probes.ask import Asked, Wish
+    from wirewatch.probe.request import Asked, Wish
 
 SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 EXIT = (0, 1, 3, 2)
@@ -58,7 +58,7 @@ def probe(
     What it finds wrong it looks at twice. Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN, which is also
     when the GPUs are busy.
     """
-    from wirewatch.probes.ask import Wish
+    from wirewatch.probe.request import Wish
 
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
@@ -72,8 +72,8 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
     from wirewatch.cli.hardware import elsewhere, live, replayed
     from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
-    from wirewatch.probes.ask import ask
-    from wirewatch.probes.state import StateError, open_state, state_directory
+    from wirewatch.probe.request import ask
+    from wirewatch.probe.statefolder import StateError, open_state, state_directory
 
     config, _ = load(config_file, discover())
     with ExitStack() as stack:

@@ -37,7 +37,7 @@ def prober(
     from wirewatch.daemon.prober import serve_prober
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.sockets import local
-    from wirewatch.probes.prober import Prober
+    from wirewatch.probe.runner import Prober
 
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")

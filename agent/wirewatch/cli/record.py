@@ -31,7 +31,7 @@ def record(
     from wirewatch.collectors import discover
     from wirewatch.config import load
     from wirewatch.hw.record import Recorder
-    from wirewatch.probes.state import open_state, state_directory
+    from wirewatch.probe.statefolder import open_state, state_directory
 
     if folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} is not empty; a recording is never written over")
@@ -62,9 +62,9 @@ def _probed(hardware: "Hardware", config: "Config") -> Json:
     """
     from wirewatch.cli.hardware import elsewhere
     from wirewatch.config import expectations
-    from wirewatch.probes.ask import Wish, ask
-    from wirewatch.probes.persistence import PROBED
-    from wirewatch.probes.policy import ProbePolicy
+    from wirewatch.probe.model import ProbePolicy
+    from wirewatch.probe.persistence import PROBED
+    from wirewatch.probe.request import Wish, ask
 
     asked = ask(
         hardware, config.probe, ProbePolicy(confirm=1), expectations(config), Wish(), None,

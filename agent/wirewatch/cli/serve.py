@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.export.page.told import Place
-    from wirewatch.probes.elsewhere import Elsewhere
-    from wirewatch.probes.hinted import Hints
-    from wirewatch.probes.state import State
+    from wirewatch.probe.component import Hints
+    from wirewatch.probe.remote import Elsewhere
+    from wirewatch.probe.statefolder import State
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def serve(
     from wirewatch.daemon.notify import Notifier
     from wirewatch.daemon.outward import Outward
     from wirewatch.daemon.service import serve as run_daemon
-    from wirewatch.probes.hinted import Hints
+    from wirewatch.probe.component import Hints
 
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
@@ -100,7 +100,7 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | Non
     Raises:
         StateError: a folder that was named cannot be used, or another agent has it.
     """
-    from wirewatch.probes.state import StateError, lock_agent, open_state, state_directory
+    from wirewatch.probe.statefolder import StateError, lock_agent, open_state, state_directory
 
     if replay and not config.state.directory:
         return None
@@ -127,9 +127,9 @@ def _probing(
     config: Config, hardware: Hardware, state: "State | None", prober: "Elsewhere | None", hints: "Hints"
 ) -> Sequence[AnyCollector]:
     """The probe, with the history of the state folder where there is one; nothing when it is switched off."""
-    from wirewatch.probes.collector import probe_component
-    from wirewatch.probes.history import History
-    from wirewatch.probes.persistence import boot_id, persistent, remember
+    from wirewatch.probe.component import probe_component
+    from wirewatch.probe.history import History
+    from wirewatch.probe.persistence import boot_id, persistent, remember
 
     options, policy = config.probe, config.policy.probe
     if not options.enabled:
@@ -168,7 +168,7 @@ def _drifting(
 def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":
     from wirewatch.daemon.latches import load
     from wirewatch.daemon.service import Remembered
-    from wirewatch.probes.persistence import boot_id
+    from wirewatch.probe.persistence import boot_id
     from wirewatch.verdict.ledger import Ledger
 
     boot, policy = boot_id(hardware), config.policy.verdict
@@ -213,6 +213,6 @@ def _elsewhere(config: Config, hardware: Hardware) -> "Elsewhere | None":
 def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -> "Handles":
     """Whoever may hold a GPU; the probe of a recording holds none."""
     from wirewatch.daemon.release import Handles
-    from wirewatch.probes.prober import Prober
+    from wirewatch.probe.runner import Prober
 
     return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None, prober)

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 from wirewatch.core.collector import AnyCollector, Component, NodeState
 from wirewatch.core.ports import Clock
-from wirewatch.probes.collector import PROBE_NAME
-from wirewatch.probes.told import probe_summary
+from wirewatch.probe.component import PROBE_NAME, probe_summary
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Ledger, Now, Probes, VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_node

@@ -10,12 +10,11 @@ from typing import TypeVar
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.lane import Lane
-from wirewatch.probes.comparability import ProbeTerms, read_terms
-from wirewatch.probes.crossing import Came, Looked, LookOrder
-from wirewatch.probes.facts import nobody, read_facts
-from wirewatch.probes.gate import Reason, Refusal, Stillness, watch_users
-from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.prepare import Wanted, prepare
+from wirewatch.probe.comparability import ProbeTerms, read_terms
+from wirewatch.probe.gate import Reason, Refusal, Stillness, nobody, read_facts, watch_users
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.remote import Came, Looked, LookOrder
+from wirewatch.probe.setup import Wanted, prepare
 
 log = logging.getLogger(__name__)
 

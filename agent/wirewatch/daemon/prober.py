@@ -17,8 +17,8 @@ from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.server import Server, server
 from wirewatch.export.proberapi import Probing, prober_application
 from wirewatch.hw.peers import Peer
-from wirewatch.probes.crossing import VERSION
-from wirewatch.probes.policy import ProbeOptions
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.remote import VERSION
 
 log = logging.getLogger(__name__)
 

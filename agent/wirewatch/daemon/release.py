@@ -13,8 +13,8 @@ from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.lane import Lane
 from wirewatch.export.control import ReleaseDocument
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.probes.elsewhere import Elsewhere, LetGo
-from wirewatch.probes.prober import Prober
+from wirewatch.probe.remote import Elsewhere, LetGo
+from wirewatch.probe.runner import Prober
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from wirewatch.export.healthdocuments import (
     Said,
     Stage,
 )
-from wirewatch.probes.collector import PROBE_NAME
-from wirewatch.probes.told import probe_summary
+from wirewatch.probe.component import PROBE_NAME, probe_summary
 from wirewatch.verdict import ledger, node
 from wirewatch.verdict.node import Judged
 

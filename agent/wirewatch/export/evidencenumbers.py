@@ -7,7 +7,7 @@ from wirewatch.core.collector import Component, NodeState, blind_rule
 from wirewatch.core.types import LEVELS, Failed, Subject
 from wirewatch.export.evidencedocuments import Number, Peers
 from wirewatch.export.evidencerows import Row, rows
-from wirewatch.probes.values import Memory as Probes
+from wirewatch.probe.model import Memory as Probes
 from wirewatch.verdict.node import SUPPRESSED, Standing
 
 PLACE = (*LEVELS, "src", "dst")

@@ -10,9 +10,9 @@ from wirewatch.core.nvml import UP
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Kind, Sample
 from wirewatch.export.evidenceprobe import of_gpu
-from wirewatch.probes.measure import Measured
-from wirewatch.probes.samples import BUSBW, EXPECTED, LATENCY, RATIO, results
-from wirewatch.probes.values import Memory as Probes
+from wirewatch.probe.measurement import Measured
+from wirewatch.probe.metrics import BUSBW, EXPECTED, LATENCY, RATIO, results
+from wirewatch.probe.model import Memory as Probes
 
 PREFIX = "wirewatch_"
 _UNITS = (

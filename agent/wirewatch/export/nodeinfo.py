@@ -6,8 +6,8 @@ from functools import lru_cache
 from wirewatch.collectors.inventory import NODE
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Absent, Sample
-from wirewatch.probes.collector import PROBE_NAME as PROBE
-from wirewatch.probes.values import Memory as Probes
+from wirewatch.probe.component import PROBE_NAME as PROBE
+from wirewatch.probe.model import Memory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import State as Drift
 from wirewatch.verdict.drift.graph import Graph, fingerprint

@@ -15,17 +15,17 @@ from wirewatch import __version__
 from wirewatch.core.types import Absent
 from wirewatch.export.control import CONFLICT, RELEASE, UNUSABLE, ReleaseDocument, ReleaseOrder, ResumeOrder
 from wirewatch.hw.peers import Peer
-from wirewatch.probes import crossing
-from wirewatch.probes.comparability import ProbeTerms
-from wirewatch.probes.crossing import Came, Looked, LookOrder
-from wirewatch.probes.prepare import Wanted
+from wirewatch.probe import remote
+from wirewatch.probe.comparability import ProbeTerms
+from wirewatch.probe.remote import Came, Looked, LookOrder
+from wirewatch.probe.setup import Wanted
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 DENIED = 403
 ROOT = 0
-UNVERSIONED = frozenset({crossing.RELEASE, crossing.RESUME})
+UNVERSIONED = frozenset({remote.RELEASE, remote.RESUME})
 """Whoever wants the GPUs free is heard, whatever version he is."""
 
 
@@ -69,44 +69,44 @@ def prober_application(probing: Probing) -> FastAPI:
             log.warning("%s of %s refused: %s", request.url.path, _peer(request), error)
         return JSONResponse({"detail": str(error)}, error.status)
 
-    @app.post(crossing.LOOK)
+    @app.post(remote.LOOK)
     async def look(request: Request) -> Response:
         """Who uses the GPUs."""
-        order = await _told(request, crossing.LOOK_ORDER, probing)
-        return _json(crossing.LOOKED, await probing.look(order))
+        order = await _told(request, remote.LOOK_ORDER, probing)
+        return _json(remote.LOOKED, await probing.look(order))
 
-    @app.post(crossing.PROBE)
+    @app.post(remote.PROBE)
     async def probe(request: Request) -> Response:
         """One probe, if the gate is open; it ends with the connection."""
-        wanted = await _told(request, crossing.WANTED, probing)
+        wanted = await _told(request, remote.WANTED, probing)
         if wanted.force and _peer(request).uid != ROOT:
             raise _Refused(DENIED, "to probe beside whoever is there is for root alone")
         if wrong := wanted.options.wrong():
             raise _Refused(UNUSABLE, f"options: {wrong}")
         gone = asyncio.ensure_future(request.receive())
         try:
-            return _json(crossing.CAME, await probing.attempt(wanted, gone))
+            return _json(remote.CAME, await probing.attempt(wanted, gone))
         finally:
             gone.cancel()
 
-    @app.post(crossing.TERMS)
+    @app.post(remote.TERMS)
     async def terms(request: Request) -> Response:
         """The terms of the probe that would be run now."""
-        wanted = await _told(request, crossing.WANTED, probing)
-        return _json(crossing.PROBE_TERMS, await probing.terms(wanted))
+        wanted = await _told(request, remote.WANTED, probing)
+        return _json(remote.PROBE_TERMS, await probing.terms(wanted))
 
     _releasing(app, probing)
     return app
 
 
 def _releasing(app: FastAPI, probing: Probing) -> None:
-    @app.post(crossing.RELEASE)
+    @app.post(remote.RELEASE)
     async def release(request: Request) -> Response:
         """Close every GPU handle for a while."""
         order = await _told(request, TypeAdapter(ReleaseOrder), probing)
         return _json(RELEASE, await probing.release(order.seconds, f"{order.by}, {_peer(request)}"))
 
-    @app.post(crossing.RESUME)
+    @app.post(remote.RESUME)
     async def resume(request: Request) -> Response:
         """Handles may be opened again."""
         order = await _told(request, TypeAdapter(ResumeOrder), probing)
@@ -128,7 +128,7 @@ async def _told(request: Request, adapter: TypeAdapter[T], probing: Probing) -> 
         raise _Refused(
             DENIED, f"{_peer(request)} may not ask here: root, and the socket's user and group may"
         )
-    version = request.headers.get(crossing.VERSION, "none")
+    version = request.headers.get(remote.VERSION, "none")
     if version != __version__ and request.url.path not in UNVERSIONED:
         told = "".join(c for c in version if c.isprintable())[:50]
         raise _Refused(

@@ -23,12 +23,12 @@ from wirewatch.export.probedocuments import (
     Result,
 )
 from wirewatch.nccl.settings import slowing_settings
-from wirewatch.probes import path
-from wirewatch.probes.collector import PROBE_NAME
-from wirewatch.probes.gate import MEANING, Reason, Refusal
-from wirewatch.probes.measure import Measured, asymptotes
-from wirewatch.probes.samples import transport
-from wirewatch.probes.values import Memory
+from wirewatch.probe import measurement
+from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.gate import MEANING, Reason, Refusal
+from wirewatch.probe.measurement import Measured, asymptotes
+from wirewatch.probe.metrics import transport
+from wirewatch.probe.model import Memory
 from wirewatch.verdict.straggler.naming import Named
 
 
@@ -84,7 +84,7 @@ def probe(
         copies=_copies(probed), gpus=_gpus(probed), stragglers=stragglers(named or Named(), probed),
         path=[
             PathBytes(c.part, c.index, c.due, c.sent, c.received)
-            for c in path.crossings(probed, measured)
+            for c in measurement.crossings(probed, measured)
         ],
         findings=[finding(f) for f in findings],
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from proof.rehearsal.settings import REAL, SQUEEZED, configuration
 from wirewatch.collectors import discover
 from wirewatch.config import load
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
+from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import VerdictPolicy

@@ -17,9 +17,9 @@ from wirewatch.daemon.board import Board
 from wirewatch.daemon.run import Job
 from wirewatch.export.documents import STAGES
 from wirewatch.export.healthdocuments import Probe
-from wirewatch.probes.collector import PROBE_NAME
-from wirewatch.probes.told import probe_summary as told_of_probes
-from wirewatch.probes.values import Memory
+from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.component import probe_summary as told_of_probes
+from wirewatch.probe.model import Memory
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 from wirewatch.verdict.node import judge_node
 from wirewatch.verdict.observation import answering

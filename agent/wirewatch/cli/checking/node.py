@@ -19,10 +19,10 @@ from wirewatch.daemon.baselinefile import Loaded
 from wirewatch.daemon.baselinefile import read as read_baseline
 from wirewatch.daemon.baselines import foreign
 from wirewatch.daemon.latches import read
-from wirewatch.probes.ask import Asked, Wish, ask
-from wirewatch.probes.persistence import boot_id, recall
-from wirewatch.probes.state import State, StateError, open_state, state_directory
-from wirewatch.probes.told import ProbeSummary, probe_summary
+from wirewatch.probe.component import ProbeSummary, probe_summary
+from wirewatch.probe.persistence import boot_id, recall
+from wirewatch.probe.request import Asked, Wish, ask
+from wirewatch.probe.statefolder import State, StateError, open_state, state_directory
 from wirewatch.verdict.drift.component import Around, Unkept, drift_component
 from wirewatch.verdict.ledger import Ledger
 

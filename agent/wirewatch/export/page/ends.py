@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from wirewatch.core.collector import blind_rule
 from wirewatch.core.types import Health
 from wirewatch.export.page.words import moment, span
-from wirewatch.probes.collector import PROBE_NAME
+from wirewatch.probe.component import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
 from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED, Judged, Standing
 

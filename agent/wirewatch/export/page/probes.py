@@ -9,9 +9,8 @@ from wirewatch.export.page.readings import Readings
 from wirewatch.export.page.told import Told
 from wirewatch.export.page.words import GB, moment, percent, span
 from wirewatch.export.probedocuments import PastProbe, ProbeDocument, Result
-from wirewatch.probes.collector import PROBE_NAME
-from wirewatch.probes.policy import ProbePolicy
-from wirewatch.probes.told import POINTLESS
+from wirewatch.probe.component import POINTLESS, PROBE_NAME
+from wirewatch.probe.model import ProbePolicy
 
 SMALL = 1 << 20
 """Bytes below which a message measures latency and no bandwidth."""

@@ -12,16 +12,14 @@ from wirewatch.core.collector import Collector, Component, after, fold
 from wirewatch.core.ports import Clock, Hardware, Question
 from wirewatch.core.probe import Probed, unsound
 from wirewatch.core.types import Absent, Expect, Ok
-from wirewatch.probes.collector import PROBE_NAME, probe_component
-from wirewatch.probes.comparability import ProbeTerms, difference
-from wirewatch.probes.elsewhere import Elsewhere, terms_of
-from wirewatch.probes.faults import breaches
-from wirewatch.probes.gate import Facts, Stillness
-from wirewatch.probes.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
-from wirewatch.probes.judge import take, take_all
-from wirewatch.probes.measure import measure
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.values import Memory, Reading
+from wirewatch.probe.comparability import ProbeTerms, difference
+from wirewatch.probe.component import PROBE_NAME, probe_component
+from wirewatch.probe.gate import Facts, Stillness
+from wirewatch.probe.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
+from wirewatch.probe.judge import breaches, take, take_all
+from wirewatch.probe.measurement import measure
+from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy, Reading
+from wirewatch.probe.remote import Elsewhere, terms_of
 from wirewatch.verdict.straggler.naming import Watch, look
 from wirewatch.verdict.straggler.signals import References, signals
 

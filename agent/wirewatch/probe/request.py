@@ -9,16 +9,15 @@ from functools import partial
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import ENGINES, MIB, Probed
 from wirewatch.core.types import Expect, Finding, Health, worst
-from wirewatch.probes.elsewhere import Elsewhere, Vanished
-from wirewatch.probes.gate import Reason, Refusal, Stillness
-from wirewatch.probes.history import History
-from wirewatch.probes.judge import take
-from wirewatch.probes.measure import Measured
-from wirewatch.probes.persistence import accepted, boot_id, keep
-from wirewatch.probes.policy import ProbeOptions, ProbePolicy
-from wirewatch.probes.prepare import Wanted, prepare
-from wirewatch.probes.state import State
-from wirewatch.probes.values import Memory
+from wirewatch.probe.gate import Reason, Refusal, Stillness
+from wirewatch.probe.history import History
+from wirewatch.probe.judge import take
+from wirewatch.probe.measurement import Measured
+from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.persistence import accepted, boot_id, keep
+from wirewatch.probe.remote import Elsewhere, Vanished
+from wirewatch.probe.setup import Wanted, prepare
+from wirewatch.probe.statefolder import State
 from wirewatch.verdict.straggler.naming import Named, Watch
 from wirewatch.verdict.straggler.signals import References
 

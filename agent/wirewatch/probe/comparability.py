@@ -10,9 +10,8 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Conditions, Plan, Probed
 from wirewatch.core.types import Absent, Expect
 from wirewatch.nccl.settings import slowing_settings
-from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.prepare import plan_of
-from wirewatch.probes.scene import cpu_scene, read_scene
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.setup import cpu_scene, plan_of, read_scene
 
 Given = tuple[tuple[int | None, tuple[tuple[str, float], ...]], ...]
 

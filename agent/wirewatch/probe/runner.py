@@ -3,11 +3,13 @@
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from wirewatch.core.account import Account
 from wirewatch.core.nvml import compute_processes
@@ -15,17 +17,14 @@ from wirewatch.core.ports import Clock, Gpu, Nvml, Order, Sysfs
 from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part, Plan, Probed, ProbedGpu
 from wirewatch.core.types import Absent
 from wirewatch.nccl.log import parse_nccl_log
-from wirewatch.probes import counters, ports
-from wirewatch.probes.counters import CounterReader, Counters
-from wirewatch.probes.engines import find_engine
-from wirewatch.probes.guard import Guard, Pids
-from wirewatch.probes.launch import WORKER, StartError, Worker
-from wirewatch.probes.leave import Leave, Withdrawn
-from wirewatch.probes.state import Lock, State, lock_probe
-from wirewatch.probes.understand import understand
+from wirewatch.probe import counters
+from wirewatch.probe import counters as ports
+from wirewatch.probe.counters import CounterReader, Counters
+from wirewatch.probe.launcher import WORKER, StartError, Worker, understand
+from wirewatch.probe.setup import find_engine
+from wirewatch.probe.statefolder import Lock, State, lock_probe
 
 log = logging.getLogger(__name__)
-
 LOOK = 0.02
 """Seconds between looks at the processes on the GPUs while a probe runs."""
 CLOCKS_AFTER = 0.003
@@ -136,6 +135,116 @@ class Prober:
             why=why, plan=order.plan, gpus=gpus, conditions=order.conditions,
             settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
         )  # fmt: skip
+
+
+Pids = frozenset[int | None]
+SLOW = 1.0
+"""Seconds between looks at allocations, which are asked of other daemons."""
+
+
+@dataclass
+class Guard:
+    """Whom to give way to; `before` are the processes on each GPU, by its key, when the probe began.
+
+    What cannot be read counts as somebody: a probe runs only beside nobody.
+    """
+
+    nvml: Nvml
+    gpus: Sequence[Gpu]
+    before: Mapping[str, Pids]
+    own: Callable[[], Pids]
+    allocations: Callable[[], str | None]
+    withdrawn: Callable[[], str | None] = lambda: None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _allocated: str | None = None
+
+    def look(self) -> str | None:
+        """Why to end, mostly who has come, or None; costs a fraction of a millisecond a GPU."""
+        given_up = self.withdrawn()
+        if given_up is not None:
+            return given_up
+        mine = self.own()
+        for gpu in self.gpus:
+            now = compute_processes(self.nvml, gpu)
+            if isinstance(now, Absent):
+                return f"the processes on GPU {gpu.index} cannot be read: {now}"
+            others = now - self.before.get(gpu.key, frozenset()) - mine
+            if others:
+                names = ", ".join("unknown" if pid is None else str(pid) for pid in sorted(others, key=str))
+                return f"a process that is not the probe's came to GPU {gpu.index}: {names}"
+        return self._allocated
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._watch, name="allocations", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+
+    def _watch(self) -> None:
+        """Allocations are asked in a thread of their own: an answer may take seconds."""
+        while not self._stop.wait(SLOW):
+            try:
+                told = self.allocations()
+            except Exception as error:  # noqa: BLE001 - the thread must not end without a word
+                told = f"who is given GPUs cannot be told: {error!r}"
+            if told is not None:
+                self._allocated = told
+                return
+
+
+_LOOK = 0.01
+
+
+class Withdrawn(Exception):
+    """No worker may be started now; the text says why."""
+
+
+class Leave:
+    """Taken by the thread that probes, withdrawn by any other.
+
+    `broken`: why the newest worker was killed from here, empty when it was not.
+    """
+
+    def __init__(self) -> None:
+        self.broken = ""
+        self._lock = threading.Lock()
+        self._withdrawn = ""
+        self._worker: Worker | None = None
+
+    def take(self, start: Callable[[], Worker]) -> Worker:
+        """Start a worker that is killed when leave is withdrawn.
+
+        Raises:
+            Withdrawn: it is withdrawn already.
+        """
+        with self._lock:
+            if self._withdrawn:
+                raise Withdrawn(self._withdrawn)
+            self.broken = ""
+            self._worker = start()
+            return self._worker
+
+    def withdraw(self, why: str) -> None:
+        """Kill the worker, and let none be started until `grant`. Waits for nothing."""
+        with self._lock:
+            self._withdrawn = self.broken = why
+            if self._worker is not None:
+                self._worker.kill()
+
+    def grant(self) -> None:
+        with self._lock:
+            self._withdrawn = ""
+
+    def left(self, within: float) -> int | None:
+        """Wait up to so many seconds until the worker is dead; its process id when it is not."""
+        end = time.monotonic() + within
+        worker = self._worker
+        while worker is not None and not worker.exited():
+            if time.monotonic() > end:
+                return worker.pid
+            time.sleep(_LOOK)
+        return None
 
 
 class _Run:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Absent, Why
-from wirewatch.probes.state import refused
+from wirewatch.probe.statefolder import refused
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from wirewatch.collectors.nvlink import ERROR_QUESTIONS, TRAFFIC_FIELDS, error_questions
 from wirewatch.core.nvml import Supported, as_int, ask_gpu, count_links, member
-from wirewatch.core.ports import Gpu, Nvml, Question
+from wirewatch.core.ports import Gpu, Nvml, Question, Sysfs
 from wirewatch.core.probe import Clocks, LinkBytes, Moved
+from wirewatch.core.tree import RDMA, rdma_devices
 from wirewatch.core.types import Absent
 
 SM, MEMORY = 1, 2
@@ -58,6 +59,10 @@ class CounterReader:
         return Counters(None, 0, told)
 
 
+LANES = 4
+"""port_xmit_data counts 4-byte words (InfiniBand, volume 1, PortCounters)."""
+
+
 def moved(gpu: int, before: Counters | Absent, after: Counters | Absent) -> Moved:
     """What grew between two readings; a counter that stood still beside a moving twin is no measurement."""
     if isinstance(before, Absent) or isinstance(after, Absent):
@@ -69,10 +74,6 @@ def moved(gpu: int, before: Counters | Absent, after: Counters | Absent) -> Move
     return Moved(
         gpu, _believed(sent, twin_sent, after.proof), _believed(received, twin_received, after.proof), errors
     )
-
-
-def _believed(grown: int, twin: int, proof: int) -> int | None:
-    return None if grown < 0 or (grown == 0 and twin >= proof) else grown
 
 
 def link_bytes(nvml: Nvml, gpu: Gpu) -> Mapping[int, tuple[int | None, int | None]]:
@@ -101,10 +102,6 @@ def links_moved(
     )
 
 
-def _grown(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None or after < before else after - before
-
-
 def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
     told = [as_int(a.value) for a in nvml.ask(gpu.key, CLOCKS)]
     sm, memory, reasons = (None if isinstance(v, Absent) else v for v in told)
@@ -128,3 +125,28 @@ def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
     told = nvml.ask(gpu.key, [UTILIZATION])[0].value
     busy, memory = as_int(member(told, "gpu")), as_int(member(told, "memory"))
     return None if isinstance(memory, Absent) or busy == 0 else memory / 100
+
+
+def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:
+    """Bytes sent so far by `device:port`; what cannot be read is left out."""
+    devices = rdma_devices(sysfs)
+    found: dict[str, int] = {}
+    for device in () if isinstance(devices, Absent) else devices:
+        ports = sysfs.entries(f"{RDMA}/{device}/ports")
+        for port in () if isinstance(ports, Absent) else ports:
+            text = sysfs.read(f"{RDMA}/{device}/ports/{port}/counters/port_xmit_data")
+            if isinstance(text, str) and text.isdigit():
+                found[f"{device}:{port}"] = int(text) * LANES
+    return found
+
+
+def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    return {name: after[name] - sent for name, sent in before.items() if after.get(name, -1) >= sent}
+
+
+def _believed(grown: int, twin: int, proof: int) -> int | None:
+    return None if grown < 0 or (grown == 0 and twin >= proof) else grown
+
+
+def _grown(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None or after < before else after - before

@@ -5,10 +5,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from wirewatch.core.probe import Document, Probed
 from wirewatch.core.types import Kind, Metric, Sample
 from wirewatch.nccl.log import Wire, wire
-from wirewatch.probes.gate import Reason
-from wirewatch.probes.measure import Measured
-from wirewatch.probes.path import comms_of
-from wirewatch.probes.values import Memory, Reading
+from wirewatch.probe.gate import Reason
+from wirewatch.probe.measurement import Measured, comms_of
+from wirewatch.probe.model import Memory, Reading
 
 OUTCOMES = ("ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck", "away")
 WORST_FIRST: tuple[Wire, ...] = (

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,15 +17,12 @@ from wirewatch.core.ports import Clock, Gpu, Hardware
 from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, unsound
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.hw.httpclient import NoAnswer, request
-from wirewatch.probes import crossing
-from wirewatch.probes.comparability import ProbeTerms, read_terms
-from wirewatch.probes.crossing import Came, Looked, LookOrder
-from wirewatch.probes.gate import Reason, Refusal
-from wirewatch.probes.policy import ProbeOptions
-from wirewatch.probes.prepare import Wanted
+from wirewatch.probe.comparability import ProbeTerms, read_terms
+from wirewatch.probe.gate import Facts, Reason, Refusal
+from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.setup import Wanted
 
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 WHO = "the prober"
 OK = 200
@@ -50,6 +47,47 @@ class LetGo:
     unsure: str = ""
 
 
+VERSION = "wirewatch-version"
+"""The header."""
+LOOK, PROBE, TERMS, RELEASE, RESUME = "/look", "/probe", "/terms", "/release", "/resume"
+_STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
+
+
+@dataclass(frozen=True, slots=True)
+class LookOrder:
+    """`engine` is a name or `auto`; `live`: whether the asker watches a machine, and not a recording."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    engine: str
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the prober sees: the engine that `auto` comes to there, and who uses the GPUs.
+
+    Without `facts`, `refusal` says why; with them it is None, since the gate is the asker's to ask.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    engine: str | Absent
+    facts: Facts | None
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of an order: what the prober's own gate saw last, and its refusal or the probe."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
+
+    facts: Facts
+    refusal: Refusal | None
+    probed: Probed | None
+
+
 class Elsewhere:
     """The prober at a socket; `live` is whether this process watches a machine, and not a recording."""
 
@@ -64,9 +102,9 @@ class Elsewhere:
 
     def look(self, engine: str, until: float) -> Looked | Refusal:
         """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
-        body = crossing.LOOK_ORDER.dump_json(LookOrder(engine, self._live))
+        body = LOOK_ORDER.dump_json(LookOrder(engine, self._live))
         until = min(until, self._clock.mono() + LOOK_SECONDS)
-        looked = self._ask(crossing.LOOK, body, crossing.LOOKED, until)
+        looked = self._ask(LOOK, body, LOOKED, until)
         if isinstance(looked, Vanished):
             looked = self._refusal(looked.why)
         self._tell(looked.detail if isinstance(looked, Refusal) else "")
@@ -74,8 +112,8 @@ class Elsewhere:
 
     def attempt(self, wanted: Wanted, until: float) -> Came | Refusal | Vanished:
         """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
-        body = crossing.WANTED.dump_json(replace(wanted, live=self._live))
-        came = self._ask(crossing.PROBE, body, crossing.CAME, until)
+        body = WANTED.dump_json(replace(wanted, live=self._live))
+        came = self._ask(PROBE, body, CAME, until)
         if isinstance(came, Came) and came.probed is not None and (wrong := unsound(came.probed)):
             why = f"{self._path}: what it measured does not fit together: {wrong}"
             return Vanished(why, came.probed.held_seconds)
@@ -85,8 +123,8 @@ class Elsewhere:
         self, options: ProbeOptions, expect: Expect, within: float = LOOK_SECONDS
     ) -> ProbeTerms | Absent:
         """The terms of the probe that would be run there now, if the gate were open; `within` seconds."""
-        body = crossing.WANTED.dump_json(Wanted(options, "daemon", expect.nvlink_links))
-        terms = self._ask(crossing.TERMS, body, crossing.PROBE_TERMS, self._clock.mono() + within)
+        body = WANTED.dump_json(Wanted(options, "daemon", expect.nvlink_links))
+        terms = self._ask(TERMS, body, PROBE_TERMS, self._clock.mono() + within)
         if isinstance(terms, Refusal | Vanished):
             return Absent(Why.LOST, terms.detail if isinstance(terms, Refusal) else terms.why)
         return terms
@@ -116,13 +154,13 @@ class Elsewhere:
         """It may be asked again, and hold GPUs. One that does not answer comes back by itself in time."""
         self._withheld = ""
         try:
-            request(self._path, "POST", crossing.RESUME, b'{"by": "the agent"}', RESUME_SECONDS, WHO)
+            request(self._path, "POST", RESUME, b'{"by": "the agent"}', RESUME_SECONDS, WHO)
         except NoAnswer as error:
             log.warning("the prober was not told that the release is over: %s", error)
 
     def _closed(self, body: bytes, within: float) -> LetGo:
         try:
-            status, answer = request(self._path, "POST", crossing.RELEASE, body, within, WHO)
+            status, answer = request(self._path, "POST", RELEASE, body, within, WHO)
             if status == OK:
                 return LetGo(tuple(int(pid) for pid in json.loads(answer)["stuck"]))
         except NoAnswer as error:
@@ -138,7 +176,7 @@ class Elsewhere:
             return self._refusal(self._withheld)
         began = self._clock.mono()
         try:
-            headers = ((crossing.VERSION, __version__),)
+            headers = ((VERSION, __version__),)
             status, answer = request(self._path, "POST", target, body, until - began, WHO, headers)
             if status == OK:
                 return adapter.validate_json(answer)
@@ -165,13 +203,11 @@ class Elsewhere:
         self._away = why
 
 
-def _detail(answer: bytes) -> str:
-    """Its own words for why not; empty where there are none."""
-    try:
-        detail = json.loads(answer)["detail"]
-    except (ValueError, TypeError, KeyError):
-        return ""
-    return "".join(c for c in str(detail) if c.isprintable())[:500]
+LOOK_ORDER = TypeAdapter(LookOrder)
+LOOKED = TypeAdapter(Looked)
+WANTED = TypeAdapter(Wanted)
+CAME = TypeAdapter(Came)
+PROBE_TERMS: TypeAdapter[ProbeTerms | Absent] = TypeAdapter(ProbeTerms | Absent)
 
 
 def terms_of(
@@ -194,3 +230,12 @@ def vanished(gone: Vanished, engine: str, gpus: Sequence[Gpu], at: float) -> Pro
         gpus=tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in gpus), conditions=(), settings={},
         seconds=gone.seconds, held_seconds=gone.seconds,
     )  # fmt: skip
+
+
+def _detail(answer: bytes) -> str:
+    """Its own words for why not; empty where there are none."""
+    try:
+        detail = json.loads(answer)["detail"]
+    except (ValueError, TypeError, KeyError):
+        return ""
+    return "".join(c for c in str(detail) if c.isprintable())[:500]

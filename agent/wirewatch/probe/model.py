@@ -1,12 +1,19 @@
 """How the probe runs, and when what it finds is a fault."""
 
 import math
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from wirewatch.core.collector import Options
-from wirewatch.core.probe import OPS, Plan
-from wirewatch.probes.gate import Rules
+from wirewatch.core.probe import OPS, Plan, Probed
+from wirewatch.core.statistics import Streak
+from wirewatch.core.types import Absent, Finding, Health, Subject
+from wirewatch.probe.gate import Facts, Reason, Refusal, Rules, Stillness
+from wirewatch.probe.history import HistoryCursor
+from wirewatch.probe.measurement import Measured
+from wirewatch.verdict.straggler.naming import Watch
 from wirewatch.verdict.straggler.signals import StragglerPolicy
 
 GIB = 1 << 30
@@ -112,6 +119,94 @@ class ProbePolicy:
         return "; ".join([*told, *([f"straggler: {inner}"] if inner else [])])
 
 
+HOUR = 3600.0
+Spent = tuple[tuple[float, float], ...]
+"""When (monotonic seconds) and how many GPU-seconds."""
+Key = tuple[str, Subject, Health]
+"""Rule, of what, and how bad it gets: a probe that was not conclusive confirms nothing worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
+
+    `late`: the refusal came after Slurm, the topology or the lock was asked, which is not done each turn.
+    `others`: probes that other processes ran before that one, each with when it ended (monotonic seconds);
+    `seen`: the newest row of the history that was looked at, None where there is none.
+    """
+
+    facts: Facts
+    still: Stillness
+    engine: str | Absent
+    due: bool
+    refusal: Refusal | None
+    probed: Probed | None = None
+    late: bool = False
+    others: tuple[tuple[Probed, float], ...] = ()
+    seen: HistoryCursor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A probe in short: when it began (Unix seconds), how it ended, its worst ratio where one is known."""
+
+    at: float
+    outcome: str
+    why: str
+    forced: bool
+    engine: str
+    seconds: float
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`last`: the newest probe that came to its end, at `last_mono` seconds, and what it measured.
+
+    `tried`: the newest at all, at `tried_mono`.
+
+    `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would tell more;
+    `failures` those that could not be done.
+    `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
+    while none can run. `stragglers`: who is slow, and the history by which that is judged. `gpu_seconds`
+    since start. `skipped`: when (monotonic seconds) each reason was last
+    counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
+    since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
+    nothing. `fresh_until`: monotonic seconds at which its results are withdrawn. `seen`: the newest row of
+    the history that is in here.
+    """
+
+    still: Stillness = field(default_factory=Stillness)
+    last: Probed | None = None
+    last_mono: float | None = None
+    measured: tuple[Measured, ...] = ()
+    tried_mono: float | None = None
+    tried: Probed | None = None
+    runs: Mapping[str, int] = field(default_factory=dict)
+    skips: Mapping[Reason, int] = field(default_factory=dict)
+    skipped: Mapping[Reason, float] = field(default_factory=dict)
+    late: tuple[float, Refusal] | None = None
+    gpu_seconds: float = 0.0
+    spent: Spent = ()
+    streaks: Mapping[Key, Streak] = field(default_factory=dict)
+    unconfirmed: bool = False
+    failures: int = 0
+    held: tuple[Finding, ...] = ()
+    stragglers: Watch = field(default_factory=Watch)
+    refusal: Refusal | None = None
+    engine: str | Absent = ""
+    fresh: bool = False
+    fresh_until: float | None = None
+    completed: int = 0
+    clean: bool = False
+    seen: HistoryCursor | None = None
+    past: tuple[Past, ...] = ()
+
+    def count(self) -> int:
+        """Probes so far, however they ended."""
+        return sum(self.runs.values())
+
+
 def unknown_ops(ops: tuple[str, ...]) -> list[str]:
     """Those that no engine runs, or that are named twice; one for none at all."""
     return [op for op in ops if op not in OPS or ops.count(op) > 1] or ([] if ops else ["none"])
@@ -131,3 +226,40 @@ def bad_pins(pins: dict[str, float]) -> list[str]:
         return op in OPS and (not at or size.isdecimal())
 
     return [name for name, value in pins.items() if not good(name) or not 0 < value < math.inf]
+
+
+def spend(spent: Spent, mono: float, gpu_seconds: float) -> Spent:
+    """The account with one probe more, what is over an hour old left out."""
+    return (*((at, amount) for at, amount in spent if mono - at < HOUR), (mono, gpu_seconds))
+
+
+def left(spent: Spent, mono: float, gpus: int, fraction: float) -> float:
+    """GPU-seconds that may still be held within this hour."""
+    return max(0.0, gpus * HOUR * fraction - spent_within(spent, mono))
+
+
+def spent_within(spent: Spent, mono: float) -> float:
+    """GPU-seconds held in the last hour."""
+    return sum(amount for at, amount in spent if mono - at < HOUR)
+
+
+def due(last: float, every: float, jitter: float, names: Sequence[str], count: int) -> float:
+    """When (monotonic seconds) the next probe is due.
+
+    `jitter`: part of `every` by which it may come earlier or later, drawn from the names of the node's GPUs
+    and the number of the probe, so that nodes that were started together do not probe together.
+    """
+    return last + every * (1 + jitter * (2 * draw(names, count) - 1))
+
+
+def draw(names: Sequence[str], count: int) -> float:
+    """A number from 0 to 1 that is the same for the same names and count."""
+    return zlib.crc32(" ".join((*names, str(count))).encode()) / 0xFFFFFFFF
+
+
+def complete(memory: Memory) -> tuple[int, bool]:
+    """Complete probes since start, whoever ran them but for forced ones; whether the newest found nothing.
+
+    A probe of processors tells nothing of wires, and so is never clean.
+    """
+    return memory.completed, memory.clean

@@ -1,0 +1,502 @@
+"""May a probe run now, and if not, why not. Pure: what was read goes in, a decision comes out.
+
+What cannot be read counts as busy. The reasons are label values of probe_skips_total.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from wirewatch.core.nvml import as_int, as_ints, compute_processes, member
+from wirewatch.core.pci import normal_pci
+from wirewatch.core.ports import Gpu, Hardware, Nvml, Pod, Question, SlurmJob, Sysfs
+from wirewatch.core.types import Absent, Json, Why
+
+PROHIBITED = 2
+"""NVML's compute mode in which no process may compute."""
+
+
+class Reason(Enum):
+    """Why no probe runs; `value` is the label, the docstring of each is in METRICS."""
+
+    BUSY = "busy"
+    ALLOCATED = "allocated"
+    SETTLING = "settling"
+    MEMORY = "memory"
+    BLIND = "blind"
+    BUDGET = "budget"
+    LOCKED = "locked"
+    MIG = "mig"
+    FEW_GPUS = "few_gpus"
+    NO_ENGINE = "no_engine"
+    PROHIBITED = "prohibited"
+    PROBER_AWAY = "prober_away"
+
+
+MEANING: Mapping[Reason, str] = {
+    Reason.BUSY: "a process computes on a GPU",
+    Reason.ALLOCATED: "the kubelet or Slurm has given a GPU to somebody",
+    Reason.SETTLING: "that became idle only a short while ago",
+    Reason.MEMORY: "memory of a GPU is held by nobody we can see, or too little is free",
+    Reason.BLIND: "who uses the GPUs could not be read",
+    Reason.BUDGET: "the GPU-seconds that probes may hold are used up",
+    Reason.LOCKED: "another probe, or an operator, holds the lock",
+    Reason.MIG: "a GPU is in MIG mode, where NCCL has no wires to use",
+    Reason.FEW_GPUS: "there are not two GPUs to send anything",
+    Reason.NO_ENGINE: "neither nccl4py with cuda.core nor torch with CUDA is installed",
+    Reason.PROHIBITED: "a GPU's compute mode lets no process compute",
+    Reason.PROBER_AWAY: "the prober, a process of its own here, does not answer or did not take the order",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How a GPU is used: processes by id (None: not told), bytes of memory; Absent what could not be read."""
+
+    gpu: Gpu
+    processes: frozenset[int | None] | Absent
+    used: int | Absent
+    free: int | Absent
+    mig: bool | Absent
+    compute_mode: int | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class Stillness:
+    """Since when (monotonic seconds) each GPU's users have been the same, by its key.
+
+    Slurm is left out: it is asked too seldom, and its jobs are processes.
+    """
+
+    users: Mapping[str, object] = field(default_factory=dict)
+    since: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the gate asks for.
+
+    `settle`: seconds for which nothing may have changed. `unseen`: bytes in use that nobody owns up to;
+    `free`: bytes that a probe needs on each GPU.
+    """
+
+    settle: float
+    unseen: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: Reason
+    detail: str
+
+
+MEMORY = Question("MemoryInfo")
+MODES = (Question("MigMode"), Question("ComputeMode"))
+NOBODY = frozenset({Why.MISSING})
+"""Where there is no kubelet and no Slurm, they have given nothing away; who cannot be asked may have."""
+PREFIXES = ("nvidia.com/",)
+"""Resources that are GPUs or parts of them: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.18gb."""
+DRIVER = "gpu.nvidia.com"
+"""NVIDIA's DRA driver for GPUs; the vendor of its CDI devices ends so too (k8s.gpu.nvidia.com/device)."""
+_REPLICA = re.compile(r"::\d+$", re.ASCII)
+"""Of time slicing and MPS: `GPU-...::3` is a turn on that GPU."""
+_MIG_OF_GPU = re.compile(r"MIG-(GPU-[0-9a-fA-F-]+)/\d+/\d+", re.ASCII)
+_INDEX = re.compile(r"(\d{1,5})(?::\d+)?", re.ASCII)
+"""As NVML counts; `0:1` is the second MIG device of the first GPU."""
+_DEVICE_FILE = re.compile(r"nvidia(\d{1,5})(?:/gi\d+)?(?:/vgpu\d+)?", re.ASCII)
+_CLAIMED = re.compile(r"gpu-(\d{1,5})(?:-mig-[a-z0-9-]+)?", re.ASCII)
+Keys = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """GPUs (`Gpu.key`) that a holder was given; never none.
+
+    `holder` is pod:UID, pod:NAMESPACE/NAME where the UID is not known, or slurm:ID; `about` says it in words.
+    """
+
+    holder: str
+    about: str
+    gpus: Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the gate looks at; `slurm` None: not asked this time, since all else said no."""
+
+    uses: tuple[Use, ...]
+    pods: tuple[Holding, ...] | Absent
+    slurm: tuple[Holding, ...] | Absent | None
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Other names of GPUs, to their keys: numbers of device files (/dev/nvidia3), UUIDs of MIG devices."""
+
+    minors: Mapping[int, str]
+    migs: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Cards:
+    """The GPUs of a node by whatever name; a look-up gives keys, None for a name that is not understood."""
+
+    def __init__(self, gpus: Sequence[Gpu], names: Names) -> None:
+        self._gpus, self._names = gpus, names
+        self._indices = {gpu.index: gpu.key for gpu in gpus}
+        self._uuids = {gpu.uuid for gpu in gpus if gpu.uuid}
+        self.every = tuple(gpu.key for gpu in gpus)
+
+    def all_of(self, named: Iterable[tuple[str, Keys | None]]) -> tuple[Keys, str]:
+        """All keys in the order of the GPUs; every key, and why, where a name was not understood."""
+        held: set[str] = set()
+        for text, keys in named:
+            if keys is None or not set(keys) <= set(self.every):
+                return self.every, f"; holds all GPUs: {text} is none that is known here"
+            held.update(keys)
+        return tuple(key for key in self.every if key in held), ""
+
+    def device(self, text: str) -> Keys | None:
+        """A device id of the kubelet's."""
+        text = _REPLICA.sub("", text)
+        if text in self._uuids:
+            return (text,)
+        of_gpu = _MIG_OF_GPU.fullmatch(text)
+        if of_gpu:
+            return self._only(of_gpu[1] if of_gpu[1] in self._uuids else None)
+        index, file = _INDEX.fullmatch(text), _DEVICE_FILE.fullmatch(text)
+        if index:
+            return self._only(self._indices.get(int(index[1])))
+        if file:
+            return self._only(self._names.minors.get(int(file[1])))
+        address = normal_pci(text)
+        return self._at(address) if address else self._only(self._names.migs.get(text))
+
+    def claimed(self, text: str) -> Keys | None:
+        """A device of the DRA driver, which first named GPUs as NVML counts and later by the device file."""
+        match = _CLAIMED.fullmatch(text)
+        return self.numbered(int(match[1])) if match else None
+
+    def numbered(self, number: int) -> Keys | None:
+        """A number of which it is not known whether NVML's or the device file's."""
+        index, minor = self._indices.get(number), self._names.minors.get(number)
+        return None if index is None or minor is None else (index, minor)
+
+    def _at(self, address: str) -> Keys | None:
+        """GPUs on the bus of a PCI function; none for a network card's, which go by nvidia.com/ as well."""
+        buses = {gpu.key: normal_pci(gpu.pci).rpartition(":")[0] for gpu in self._gpus}
+        if not all(buses.values()):
+            return None
+        return tuple(key for key, bus in buses.items() if bus == address.rpartition(":")[0])
+
+    @staticmethod
+    def _only(key: str | None) -> Keys | None:
+        return None if key is None else (key,)
+
+
+LOGS = "/var/log/pods"
+CGROUPS = "/sys/fs/cgroup"
+_HIERARCHIES = ("", "/memory", "/pids", "/cpu,cpuacct", "/systemd")
+"""Version 2 has one tree; of the trees of version 1 those that every kubelet uses."""
+_ROOTS = ("kubepods.slice", "kubepods", "kubelet.slice/kubelet-kubepods.slice", "kubelet/kubepods")
+"""Of the systemd and the cgroupfs driver; the latter two where `--cgroup-root` is /kubelet."""
+_CLASS = re.compile(r"(?:.*-)?(burstable|besteffort)(?:\.slice)?")
+_POD = re.compile(r"(?:.*-)?pod([0-9a-zA-Z_-]+?)(?:\.slice)?")
+
+
+@dataclass(frozen=True, slots=True)
+class PodLife:
+    """UIDs of the log folder by namespace and name, and UIDs that have a cgroup."""
+
+    named: Mapping[tuple[str, str], tuple[str, ...]]
+    alive: frozenset[str]
+
+    def uids(self, namespace: str, name: str) -> tuple[str, ...] | None:
+        """The UIDs of a pod that live, none if it has ended; None where that cannot be told.
+
+        It cannot while a living pod has no log folder yet: it may be a new one of the same name.
+        """
+        mine = self.named.get((namespace, name), ())
+        living = tuple(uid for uid in mine if uid in self.alive)
+        if living:
+            return living
+        known = {uid for uids in self.named.values() for uid in uids}
+        return () if mine and self.alive <= known else None
+
+
+def watch_users(known: Stillness, facts: Facts) -> Stillness:
+    """Move the stillness forward by what is seen now; what cannot be read is a change."""
+    users: dict[str, object] = {}
+    since: dict[str, float] = {}
+    for use in facts.uses:
+        key = use.gpu.key
+        now = (use.processes, _holders((facts.pods,), key), use.mig)
+        readable = not isinstance(use.processes, Absent) and not isinstance(facts.pods, Absent)
+        same = readable and known.users.get(key) == now
+        users[key] = now
+        since[key] = known.since[key] if same else facts.mono
+    return Stillness(users, since)
+
+
+def candidates(facts: Facts, owner: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that a probe would touch: the owner's where one asks and holds some, else all."""
+    everyone = tuple(use.gpu for use in facts.uses)
+    return everyone if owner is None else _held_by(facts, owner) or everyone
+
+
+def refuse(facts: Facts, still: Stillness, rules: Rules, owner: str | None = None) -> Refusal | None:
+    """The first reason why these GPUs may not be probed, the lasting ones before those that pass."""
+    touched = {gpu.key for gpu in candidates(facts, owner)}
+    uses = [use for use in facts.uses if use.gpu.key in touched]
+    if len(uses) < 2:  # noqa: PLR2004
+        return Refusal(Reason.FEW_GPUS, f"{len(uses)} GPU")
+    for check in (_modes, _processes, _memory):
+        found = check(uses, rules)
+        if found is not None:
+            return found
+    found = _allocated(facts, touched, owner)
+    if found is None and owner is not None and not _held_by(facts, owner):
+        return Refusal(Reason.BLIND, f"{owner} holds no GPU here, by the word of the kubelet and of Slurm")
+    return found or _settling(facts, still, touched, rules)
+
+
+def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> Facts:
+    """What the gate looks at; Slurm's controller is asked only with `slurm`."""
+    names = Names(read_minors(hardware.nvml, gpus))
+    return Facts(
+        uses=tuple(_use(hardware.nvml, gpu) for gpu in gpus),
+        pods=_pods(hardware, gpus, names),
+        slurm=_jobs(hardware, gpus, names) if slurm else None,
+        mono=hardware.clock.mono(),
+    )
+
+
+def nobody(hardware: Hardware) -> Facts:
+    """Of no GPU at all."""
+    return Facts((), (), None, hardware.clock.mono())
+
+
+def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: Facts) -> Callable[[], str | None]:
+    """A function that tells whom the kubelet has given one of `gpus` since `known` was read of all GPUs."""
+    everyone, touched = [use.gpu for use in known.uses], {gpu.key for gpu in gpus}
+    names = Names(read_minors(hardware.nvml, everyone))
+    before = frozenset() if isinstance(known.pods, Absent) else frozenset(h.holder for h in known.pods)
+
+    def look() -> str | None:
+        pods = _pods(hardware, everyone, names)
+        if isinstance(pods, Absent):
+            return f"the kubelet no longer tells who holds GPUs: {pods}"
+        new = [h for h in pods if h.holder not in before and touched & set(h.gpus)]
+        return f"{new[0].holder} was given GPUs: {new[0].about}" if new else None
+
+    return look
+
+
+def read_minors(nvml: Nvml, gpus: Sequence[Gpu]) -> Mapping[int, str]:
+    """Keys by the number of the device file; a GPU that does not tell it is left out."""
+    told = {gpu.key: as_int(nvml.ask(gpu.key, [Question("MinorNumber")])[0].value) for gpu in gpus}
+    return {minor: key for key, minor in told.items() if not isinstance(minor, Absent)}
+
+
+def pod_holdings(
+    pods: Sequence[Pod],
+    gpus: Sequence[Gpu],
+    life: PodLife | Absent,
+    names: Names,
+    prefixes: Sequence[str] = PREFIXES,
+) -> tuple[Holding, ...]:
+    """What pods hold; those that have ended as `life` tells hold nothing, those of two UIDs hold it twice."""
+    cards = _Cards(gpus, names)
+    found = []
+    for pod in pods:
+        held, doubt = cards.all_of(_given(pod, cards, prefixes))
+        uids = None if isinstance(life, Absent) else life.uids(pod.namespace, pod.name)
+        path = f"{pod.namespace}/{pod.name}"
+        holders = [path] if uids is None else uids
+        if held:
+            found += [Holding(f"pod:{holder}", f"pod {path}{doubt}", held) for holder in holders]
+    return tuple(found)
+
+
+def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...]:
+    """What jobs of Slurm hold.
+
+    Slurm counts in the order of gres.conf, which is NVML's where it found the GPUs itself and that of the
+    device files where they were written down: where the two differ, a number holds both GPUs.
+    """
+    cards = _Cards(gpus, names)
+    found = []
+    for job in jobs:
+        if job.gpus is None:
+            held, doubt = cards.every, "; holds all GPUs: Slurm does not tell which"
+        else:
+            held, doubt = cards.all_of((f"number {n}", cards.numbered(n)) for n in job.gpus)
+        if held:
+            found.append(Holding(f"slurm:{job.id}", f"Slurm job {job.id}, {job.state.lower()}{doubt}", held))
+    return tuple(found)
+
+
+def read_podlife(sysfs: Sysfs) -> PodLife | Absent:
+    """What the files of the node tell; Absent where the log folder or the cgroups cannot be read."""
+    folders = sysfs.entries(LOGS)
+    if isinstance(folders, Absent):
+        return folders
+    named: dict[tuple[str, str], tuple[str, ...]] = {}
+    for folder in folders:
+        namespace, _, rest = folder.partition("_")
+        name, _, uid = rest.partition("_")
+        if uid:
+            named[namespace, name] = (*named.get((namespace, name), ()), uid)
+    alive = _alive(sysfs)
+    return alive if isinstance(alive, Absent) else PodLife(named, alive)
+
+
+def _holders(told: Sequence[tuple[Holding, ...] | Absent | None], key: str) -> frozenset[str]:
+    known = [holdings for holdings in told if holdings is not None and not isinstance(holdings, Absent)]
+    return frozenset(h.holder for holdings in known for h in holdings if key in h.gpus)
+
+
+def _held_by(facts: Facts, owner: str) -> tuple[Gpu, ...]:
+    told = (facts.pods, facts.slurm)
+    return tuple(use.gpu for use in facts.uses if owner in _holders(told, use.gpu.key))
+
+
+def _modes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
+    for use in uses:
+        unread = next((v for v in (use.gpu.absent, use.mig, use.compute_mode) if isinstance(v, Absent)), None)
+        if unread is not None:
+            return Refusal(Reason.BLIND, f"GPU {use.gpu.index}: {unread}")
+        if use.mig:
+            return Refusal(Reason.MIG, f"GPU {use.gpu.index} is in MIG mode")
+        if use.compute_mode == PROHIBITED:
+            return Refusal(Reason.PROHIBITED, f"GPU {use.gpu.index}: compute mode Prohibited")
+    return None
+
+
+def _processes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
+    for use in uses:
+        if isinstance(use.processes, Absent):
+            return Refusal(Reason.BLIND, f"processes on GPU {use.gpu.index}: {use.processes}")
+        if use.processes:
+            pids = ", ".join("unknown" if p is None else str(p) for p in sorted(use.processes, key=str))
+            return Refusal(Reason.BUSY, f"GPU {use.gpu.index} is used by process {pids}")
+    return None
+
+
+def _memory(uses: Sequence[Use], rules: Rules) -> Refusal | None:
+    for use in uses:
+        if isinstance(use.free, Absent) or isinstance(use.used, Absent):
+            unread = use.free if isinstance(use.free, Absent) else use.used
+            return Refusal(Reason.BLIND, f"memory of GPU {use.gpu.index}: {unread}")
+        if use.used > rules.unseen:
+            return Refusal(
+                Reason.MEMORY, f"GPU {use.gpu.index}: {use.used} bytes are in use by nobody who can be seen"
+            )
+        if use.free < rules.free:
+            return Refusal(
+                Reason.MEMORY, f"GPU {use.gpu.index}: {use.free} bytes are free, {rules.free} are needed"
+            )
+    return None
+
+
+def _allocated(facts: Facts, touched: set[str], owner: str | None) -> Refusal | None:
+    for name, told in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
+        if isinstance(told, Absent):
+            return Refusal(Reason.BLIND, f"{name} does not tell who holds GPUs: {told}")
+        for holding in told or ():
+            if holding.holder != owner and touched & set(holding.gpus):
+                return Refusal(Reason.ALLOCATED, f"{holding.holder} holds GPUs: {holding.about}")
+    return None
+
+
+def _settling(facts: Facts, still: Stillness, touched: set[str], rules: Rules) -> Refusal | None:
+    waited = min(facts.mono - still.since.get(key, facts.mono) for key in touched)
+    if waited < rules.settle:
+        return Refusal(Reason.SETTLING, f"unchanged for {waited:.0f} of {rules.settle:.0f} s")
+    return None
+
+
+def _use(nvml: Nvml, gpu: Gpu) -> Use:
+    if gpu.absent is not None:
+        return Use(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)
+    memory, mig, mode = (a.value for a in nvml.ask(gpu.key, (MEMORY, *MODES)))
+    return Use(
+        gpu=gpu,
+        processes=compute_processes(nvml, gpu),
+        used=as_int(member(memory, "used")),
+        free=as_int(member(memory, "free")),
+        mig=_mig(mig),
+        compute_mode=_mode(mode),
+    )
+
+
+def _mig(mode: Json | Absent) -> bool | Absent:
+    """Whether MIG is on; a GPU that does not know MIG has it off."""
+    if isinstance(mode, Absent):
+        return False if mode.why is Why.UNSUPPORTED else mode
+    now_and_next = as_ints(mode, 2)
+    return now_and_next if isinstance(now_and_next, Absent) else now_and_next[0] == 1
+
+
+def _mode(mode: Json | Absent) -> int | Absent:
+    """The compute mode; a GPU that does not know such modes lets everybody compute."""
+    unknown = isinstance(mode, Absent) and mode.why is Why.UNSUPPORTED
+    return 0 if unknown else as_int(mode)
+
+
+def _pods(hardware: Hardware, gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...] | Absent:
+    pods = hardware.kubelet.pods()
+    if isinstance(pods, Absent):
+        return () if pods.why in NOBODY else pods
+    if not pods:
+        return ()
+    return pod_holdings(pods, gpus, read_podlife(hardware.sysfs), names)
+
+
+def _jobs(hardware: Hardware, gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...] | Absent:
+    jobs = hardware.slurm.jobs()
+    if isinstance(jobs, Absent):
+        return () if jobs.why in NOBODY else jobs
+    return job_holdings(jobs, gpus, names)
+
+
+def _given(pod: Pod, cards: "_Cards", prefixes: Sequence[str]) -> Iterator[tuple[str, Keys | None]]:
+    """The devices of a pod that are GPUs, in words and in keys."""
+    for resource, device in pod.devices:
+        if resource.startswith(tuple(prefixes)):
+            yield f"{resource} {device}", cards.device(device)
+    for driver, _, device in pod.claims:
+        if not driver or driver.partition("/")[0].endswith(DRIVER) or driver.startswith(tuple(prefixes)):
+            yield f"{driver or 'a claim'} {device}", cards.claimed(device)
+
+
+def _alive(sysfs: Sysfs) -> frozenset[str] | Absent:
+    """UIDs of all pods that have a cgroup in any tree of this machine."""
+    found: set[str] = set()
+    trees = 0
+    for tree in (f"{CGROUPS}{hierarchy}/{root}" for hierarchy in _HIERARCHIES for root in _ROOTS):
+        inside = sysfs.entries(tree)
+        if isinstance(inside, Absent):
+            if inside.why is Why.MISSING:
+                continue
+            return inside
+        classes = {match[1]: match[0] for match in map(_CLASS.fullmatch, inside) if match}
+        if len(classes) < len(("burstable", "besteffort")):
+            return Absent(Why.MALFORMED, f"{tree}: not laid out by a kubelet")
+        listed = [inside, *(sysfs.entries(f"{tree}/{name}") for name in classes.values())]
+        for names in listed:
+            if isinstance(names, Absent):
+                return names
+            found.update(_uids(names))
+        trees += 1
+    return frozenset(found) if trees else Absent(Why.MISSING, f"no pods' cgroups below {CGROUPS}")
+
+
+def _uids(names: Sequence[str]) -> Iterator[str]:
+    """UIDs of the pods among names in a folder; the systemd driver writes hyphens as underscores."""
+    for name in names:
+        match = _POD.fullmatch(name)
+        if match:
+            yield match[1].replace("_", "-")

@@ -1,0 +1,435 @@
+"""Folding probes into what is believed: confirmed, and held while none can run. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wirewatch.busbw.expected import human
+from wirewatch.busbw.formulas import NVLS
+from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, UNKNOWN, Rule
+from wirewatch.core.nvml import CLOCK_REASONS
+from wirewatch.core.pci import Path
+from wirewatch.core.probe import Clocks, Probed
+from wirewatch.core.statistics import Streak
+from wirewatch.core.topology import PATHS
+from wirewatch.core.types import Absent, Finding, Health, Ok, Subject
+from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
+from wirewatch.probe import measurement
+from wirewatch.probe.gate import Reason
+from wirewatch.probe.measurement import Measured, measure
+from wirewatch.probe.model import Key, Memory, Past, ProbeOptions, ProbePolicy, Reading, spend
+from wirewatch.verdict.straggler.naming import Held, Slow, Uniform, Watch, look
+from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy, Unit, signals
+
+BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
+"""Outcomes that say nothing about wires, but that probing does not work here."""
+KEPT = 50
+"""Probes that are shown in short."""
+GB = 1e9
+LOOK = "run `wirewatch probe --explain` on the idle node"
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A limit that one probe broke. `worst`: how bad it gets once confirmed; `sure`: believed at once."""
+
+    rule: str
+    subject: Subject
+    worst: Health
+    evidence: str
+    action: str
+    sure: bool = False
+
+
+NODE = "straggler.node"
+HARMLESS = frozenset({"gpu_idle"})
+"""What holds back a GPU between two pieces of work."""
+WHAT: Mapping[Resource, str] = {
+    Resource.COMPUTE: "matrix products",
+    Resource.MEMORY: "copies within its memory",
+    Resource.SOURCE: "copies from it to its peers",
+    Resource.DESTINATION: "copies from its peers to it",
+    Resource.PAIR: "copies",
+    Resource.LINK: "a link",
+}
+ALL: Mapping[Resource, str] = {
+    Resource.COMPUTE: "matrix products on all GPUs",
+    Resource.MEMORY: "copies within the memory of all GPUs",
+    Resource.PAIR: "copies between all pairs of GPUs",
+}
+DO: Mapping[Resource, str] = {
+    Resource.COMPUTE: "look at its clocks, power and temperature (`nvidia-smi -q -d PERFORMANCE,CLOCK`), "
+    "then for another process on it; where nothing explains it, `wirewatch findings show` is for its return",
+    Resource.MEMORY: "look at its ECC counters, remapped rows and memory temperature; where nothing "
+    "explains it, `wirewatch findings show` is for its return",
+    Resource.SOURCE: "look at its NVLink state, speed and errors, and at PCIe where there is no NVLink",
+    Resource.DESTINATION: "look at its NVLink state, speed and errors, and at PCIe where there is no NVLink",
+    Resource.PAIR: "look at the links between the two, and at peer access (`nvidia-smi topo -p2p r`)",
+    Resource.LINK: "look at this link's errors and state",
+}  # fmt: skip
+RULES = (
+    Rule("probe.wrong_data", FAILED, "WrongData"),
+    Rule("probe.busbw", CONFIRMED, "BusbwLow"),
+    Rule("probe.transport", CONFIRMED, "ProbePath"),
+    Rule("probe.nvls", DEGRADED, "ProbePath"),
+    Rule("probe.path", DEGRADED, "ProbePath"),
+    Rule("probe.uneven", DEGRADED, "ProbePath"),
+    Rule("probe.link_errors", DEGRADED, "NVLinkErrors"),
+    Rule("probe.failed", UNKNOWN),
+    *(Rule(f"straggler.{part.value}", CONFIRMED, "Straggler") for part in DO if part is not Resource.LINK),
+    Rule("straggler.node", CONFIRMED, "Straggler"),
+)
+
+
+def judge(
+    options: ProbeOptions, memory: Memory, ok: Ok[Reading], policy: ProbePolicy
+) -> tuple[Memory, tuple[Finding, ...]]:
+    """The memory after one turn, and what is wrong."""
+    reading = ok.value
+    new = replace(take_all(memory, reading.others, policy), seen=reading.seen)
+    new = replace(new, still=reading.still, refusal=reading.refusal, engine=reading.engine)
+    if reading.late and reading.refusal is not None:
+        new = replace(new, late=(ok.mono, reading.refusal))
+    new = _skip(options, new, ok)
+    if reading.probed is not None:
+        new = take(new, reading.probed, ok.mono, policy)
+    until = None if new.last_mono is None else new.last_mono + options.fresh
+    new = replace(new, fresh=until is not None and ok.mono <= until, fresh_until=until)
+    if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
+        # Somebody has made other use of the wires: what was found says nothing about them now.
+        watch = Watch(new.stragglers.references)
+        new = replace(new, held=(), streaks={}, failures=0, stragglers=watch)
+    return new, (*new.held, *_broken(new, policy))
+
+
+def take_all(memory: Memory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy) -> Memory:
+    """The memory after several probes, each with when it ended."""
+    for probed, mono in probes:
+        memory = take(memory, probed, mono, policy)
+    return memory
+
+
+def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Memory:
+    """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
+    measured = measure(probed)
+    held = probed.held_seconds * len(probed.gpus)
+    counted = replace(
+        memory,
+        tried=probed,
+        tried_mono=mono,
+        skipped={},
+        late=None,
+        runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
+        gpu_seconds=memory.gpu_seconds + held,
+        spent=spend(memory.spent, mono, held),
+        past=(*memory.past[1 - KEPT :], _in_short(probed, measured)),
+    )
+    if probed.forced:
+        return counted
+    if probed.outcome != "ok":
+        return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
+    found = breaches(probed, measured, policy)
+    streaks, findings = _confirm(memory, found, probed.at, policy)
+    watch = look(memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found)
+    unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
+    nothing = not found and not watch.looks
+    return replace(
+        counted, last=probed, last_mono=mono, measured=measured,
+        failures=0, streaks=streaks, stragglers=watch,
+        held=(*findings, *straggler_findings(watch, probed, policy.straggler)),
+        unconfirmed=unconfirmed or watch.unsure(policy.straggler),
+        completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
+    )  # fmt: skip
+
+
+def confirming(memory: Memory) -> bool:
+    """Whether the newest probe found something that another would confirm or clear."""
+    return memory.unconfirmed and memory.tried is memory.last
+
+
+def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> tuple[Breach, ...]:
+    """Everything that a completed probe found wrong, at most one of a rule for a part."""
+    return (
+        *_wrong(measured),
+        *_slow(probed, measured, policy),
+        *_detoured(probed),
+        *_other_algorithm(probed, measured),
+        *_bytes(probed, measured, policy),
+        *_uneven(probed, policy),
+        *_errors(probed),
+    )
+
+
+def straggler_findings(watch: Watch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
+    """One finding for each part that is slow, one of a rule a part; one for the node where all are."""
+    places = {gpu.uuid: gpu.index for gpu in probed.gpus}
+    clocks = {probed.gpus[c.gpu].uuid: c for c in probed.clocks if c.gpu < len(probed.gpus)}
+    held = watch.held(policy)
+    found: dict[tuple[str, Subject], Finding] = {}
+    for one in sorted(held, key=lambda one: -one.seen.lost):
+        if isinstance(one.seen, Slow):
+            made = _of_part(one, one.seen, places, clocks.get(one.seen.unit.uuid))
+            # Of several pairs that a GPU sends by, the slowest is told.
+            found.setdefault(made.key, made)
+    return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, Uniform)]))
+
+
+def _skip(options: ProbeOptions, memory: Memory, ok: Ok[Reading]) -> Memory:
+    """Count a probe that was due and not run: each reason once in the time between probes."""
+    refusal = ok.value.refusal
+    if refusal is None or not ok.value.due:
+        return memory
+    reason = refusal.reason
+    if reason in memory.skipped and ok.mono - memory.skipped[reason] < options.every:
+        return memory
+    skips = {**memory.skips, reason: memory.skips.get(reason, 0) + 1}
+    return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})
+
+
+def _in_short(probed: Probed, measured: Iterable[Measured]) -> Past:
+    ratios = [one.ratio for one in measured if one.ratio is not None]
+    return Past(
+        probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
+        min(ratios, default=None),
+    )  # fmt: skip
+
+
+def _confirm(
+    memory: Memory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
+) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
+    """A breach is DEGRADED until as many probes in a row have found it as make it what it is."""
+    streaks = {_key(b): memory.streaks.get(_key(b), Streak()) for b in found}
+    streaks = {key: streak.see(present=True) for key, streak in streaks.items()}
+    began = {finding.key: finding.since for finding in memory.held}
+    findings = []
+    for breach in found:
+        seen = streaks[_key(breach)].count
+        believed = breach.sure or seen >= policy.confirm
+        health = breach.worst if believed else min(breach.worst, Health.DEGRADED)
+        said = breach.evidence if seen == 1 else f"{breach.evidence} ({seen} probes in a row)"
+        since = began.get((breach.rule, breach.subject), at)
+        findings.append(Finding(breach.rule, health, breach.subject, said, breach.action, since))
+    return streaks, tuple(findings)
+
+
+def _key(breach: Breach) -> Key:
+    return (breach.rule, breach.subject, breach.worst)
+
+
+def _broken(memory: Memory, policy: ProbePolicy) -> tuple[Finding, ...]:
+    if memory.failures < policy.failures:
+        return ()
+    last = next((f"{p.outcome}: {p.why}" for p in reversed(memory.past) if p.outcome in BROKEN), "not kept")
+    return (
+        Finding(
+            "probe.failed", Health.UNKNOWN, Subject(),
+            f"{memory.failures} probes in a row could not be done, the last: {last}",
+            "jobs may fail in the same way: try `wirewatch probe` on the idle node, and read what it says",
+        ),
+    )  # fmt: skip
+
+
+def _wrong(measured: Sequence[Measured]) -> Iterator[Breach]:
+    bad = [one for one in measured if one.wrong]
+    if bad:
+        told = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
+        yield Breach(
+            "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {told}",
+            "drain the node: jobs here compute nonsense; find the GPU with a memory and a link test",
+            sure=True,
+        )  # fmt: skip
+
+
+def _slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
+    bad = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
+    if not bad:
+        return
+    # When single runs were fast enough, something came between; that is no wire that is always slow.
+    steady = [one for one in bad if (one.best_ratio or 0.0) < policy.ratio]
+    worst = min(steady or bad, key=lambda one: one.ratio or 0.0)
+    others = f", and {len(bad) - 1} more below" if len(bad) > 1 else ""
+    evidence = f"{_told(worst)}{others}{_reasons(probed, worst)}"
+    if not steady:
+        evidence += "; single runs were fast enough: not conclusive"
+    yield Breach(
+        "probe.busbw", Subject(), Health.FAILED if steady else Health.DEGRADED, evidence,
+        f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}",
+    )  # fmt: skip
+
+
+def _told(one: Measured) -> str:
+    if isinstance(one.expected, Absent):
+        return f"{one.op} of {human(one.size_bytes)} {one.busbw / GB:.1f} GB/s"
+    where = "" if one.gpus == "all" else f" on GPUs {one.gpus}"
+    return (
+        f"{one.op} of {human(one.size_bytes)}{where}: {one.busbw / GB:.1f} GB/s, {one.ratio or 0:.0%} of the "
+        f"expected {one.expected.busbw / GB:.1f} GB/s"
+    ).replace("%", " %")
+
+
+def _reasons(probed: Probed, worst: Measured) -> str:
+    """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
+    told = [f"{name}={value} ({effect})" for name, value, effect in _slowing(probed)]
+    reasons = f"; NCCL is told {', '.join(told)}" if told else ""
+    crossing = probed.conditions[worst.group].group.crossing
+    if isinstance(crossing, Path):
+        reasons += f"; the ring crosses {PATHS[crossing]}"
+    return reasons
+
+
+def _slowing(probed: Probed) -> list[tuple[str, str, str]]:
+    """NCCL's settings that lower bandwidth, but for the one that the expectation follows."""
+    return [told for told in slowing_settings(probed.settings) if told[0] != NVLS_ENABLE]
+
+
+def _detoured(probed: Probed) -> Iterator[Breach]:
+    found = measurement.detours(probed)
+    if not found:
+        return
+    pairs = ", ".join(
+        f"{a} to {b}" for a, b in dict.fromkeys((f.source_rank, f.destination_rank) for f in found[:8])
+    )
+    more = ", ..." if len(found) > 8 else ""  # noqa: PLR2004
+    transports = ", ".join(dict.fromkeys(f.transport for f in found))
+    told = [f"{name}={value}" for name, value, _ in _slowing(probed)]
+    because = f"; NCCL is told {', '.join(told)}" if told else ""
+    yield Breach(
+        "probe.transport", Subject(), Health.FAILED,
+        f"NCCL went by {measurement.worst_wire(found)} ({transports}) where NVLink is: ranks {pairs}{more}{because}",
+        "look for peer access: `nvidia-smi topo -p2p r`, IOMMU and ACS settings, NCCL's settings",
+    )  # fmt: skip
+
+
+def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[Breach]:
+    if not (probed.account and any(device.available for device in probed.account.nvls)):
+        # That the driver offers it must be known: in many virtual machines it does not.
+        return
+    bad = [
+        one
+        for one in measured
+        if one.trusted is not None
+        and one.trusted.algorithm == NVLS
+        and one.algorithm
+        and not one.algorithm.startswith(NVLS.lower())
+    ]
+    if bad:
+        yield Breach(
+            "probe.nvls", Subject(), Health.DEGRADED,
+            f"NCCL took {bad[0].algorithm} where NVLink SHARP (NVLS) is due: {_told(bad[0])}",
+            "look for a program that holds the fabric's multicast slots, and into the Fabric Manager's log",
+        )  # fmt: skip
+
+
+def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
+    if measurement.detours(probed):
+        # Where they went has been told.
+        return
+    bad = [
+        one
+        for one in measurement.crossings(probed, measured)
+        if one.share is not None and abs(one.share - 1) > policy.path
+    ]
+    for gpu in dict.fromkeys(one.gpu for one in bad):
+        mine = [one for one in bad if one.gpu == gpu]
+        worst = max(mine, key=lambda one: abs((one.share or 0.0) - 1))
+        yield Breach(
+            "probe.path", _subject(probed, gpu), Health.DEGRADED,
+            f"{worst.part}: {(worst.sent or 0) / GB:.2f} GB by NVLink, {worst.due / GB:.2f} GB were due "
+            f"({worst.share or 0:.0%})".replace("%", " %"),
+            f"traffic takes another way, or somebody else's takes this one: {LOOK}",
+        )  # fmt: skip
+
+
+def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
+    if not all(c.group.kind in measurement.EVEN for c in probed.conditions):
+        return
+    for links in probed.links:
+        found = measurement.unevenness(links)
+        if found is not None and found[1] > policy.uneven:
+            link, away = found
+            yield Breach(
+                "probe.uneven", _subject(probed, links.gpu, str(link)), Health.DEGRADED,
+                f"link {link} is {away * 100:.0f} % away from what its GPU's links carry on average",
+                "look at this link's errors and state; one link that carries less slows all of them",
+            )  # fmt: skip
+
+
+def _errors(probed: Probed) -> Iterator[Breach]:
+    for gpu, kinds in measurement.new_errors(probed).items():
+        told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        yield Breach(
+            "probe.link_errors", _subject(probed, gpu), Health.DEGRADED,
+            f"new NVLink errors under the probe's load: {told}",
+            "look at the errors link by link; reseat or replace the part they point to",
+        )  # fmt: skip
+
+
+def _subject(probed: Probed, position: int, link: str = "") -> Subject:
+    gpu = probed.gpus[position]
+    return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link=link)
+
+
+def _of_part(held: Held, slow: Slow, places: Mapping[str, int], clock: Clocks | None) -> Finding:
+    unit = slow.unit
+    told = [f"{_name(unit, places)}: {_rate(unit, slow.rate)}, {_lost(slow)}", _beside(slow)]
+    told.append(f"seen in {held.times} of the last {held.looks} probes" if held.looks > 1 else "")
+    if clock is not None and unit.resource is Resource.COMPUTE:
+        told.append(_clock(clock))
+    if slow.follows:
+        told.append(f"because of it also slow: {', '.join(_name(one, places) for one in slow.follows)}")
+    return Finding(
+        f"straggler.{unit.resource.value}", Health.FAILED if held.failed else Health.DEGRADED,
+        Subject(gpu=str(places.get(unit.uuid, "")), uuid=unit.uuid), "; ".join(filter(None, told)),
+        DO[unit.resource], held.since,
+    )  # fmt: skip
+
+
+def _clock(clock: Clocks) -> str:
+    """How fast it ran while it multiplied, and what held it back."""
+    bits = clock.reasons or 0
+    held = [name for name, bit in CLOCK_REASONS.items() if bits & bit and name not in HARMLESS]
+    back = f", held back by {', '.join(held)}" if held else ""
+    return "" if clock.sm is None else f"its SM clock was {clock.sm / 1e6:.0f} MHz{back}"
+
+
+def _name(unit: Unit, places: Mapping[str, int]) -> str:
+    if unit.resource is Resource.PAIR:
+        ends = f"GPU {places.get(unit.uuid, unit.uuid)} to GPU {places.get(unit.peer, unit.peer)}"
+        return f"{WHAT[unit.resource]} from {ends}"
+    return f"GPU {places.get(unit.uuid, unit.uuid)}, {WHAT[unit.resource]}"
+
+
+def _rate(unit: Unit, rate: float) -> str:
+    """For people: 10^9 bytes per second; a product's time means nothing but beside another's."""
+    if unit.resource is Resource.COMPUTE:
+        return f"{1e3 / rate:.3f} ms each"
+    return f"{rate / GB:.1f} GB/s"
+
+
+def _lost(slow: Slow) -> str:
+    against = f"its own history of {slow.probes} probes" if slow.own else "its peers"
+    return f"{slow.lost * 100:.0f} % slower than {against} ({_rate(slow.unit, slow.loss.usual)})"
+
+
+def _beside(slow: Slow) -> str:
+    """The other comparison, or that there is none."""
+    if slow.own:
+        return "" if slow.peers is None else f"its peers reach {_rate(slow.unit, slow.peers)}"
+    if slow.usual is None:
+        return "it has no history of its own yet"
+    return f"it has always been so: {_rate(slow.unit, slow.usual)} in {slow.probes} probes"
+
+
+def _of_node(held: Sequence[Held]) -> Iterator[Finding]:
+    if not held:
+        return
+    told = [
+        f"{ALL[one.seen.resource]} ({one.seen.units}) are {one.seen.lost * 100:.0f} % slower than they were"
+        for one in held
+        if isinstance(one.seen, Uniform)
+    ]
+    health = Health.FAILED if any(one.failed for one in held) else Health.DEGRADED
+    yield Finding(
+        NODE, health, Subject(), "; ".join(told),
+        "no single part is at fault: look at what all share: power limits, cooling, clocks, the driver",
+        min(one.since for one in held),
+    )  # fmt: skip

@@ -1,0 +1,280 @@
+"""From what a probe timed to bus bandwidths, beside what they should be. Pure."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from wirewatch.busbw.expected import Expectation, expect
+from wirewatch.busbw.formulas import asymptote, busbw, wire_bytes
+from wirewatch.busbw.references import Confidence
+from wirewatch.core.account import Comm
+from wirewatch.core.probe import LinkBytes, Moved, Part, Probed, Timed
+from wirewatch.core.topology import Kind
+from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.log import Fallback, algorithms, fallbacks, size_told
+
+GPU_ENGINES = frozenset({"nccl", "torch"})
+NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's processors, not its GPUs")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One collective at one size over one group: bus bandwidths in bytes per second.
+
+    `best` is that of the fastest single run. `algorithm` and `protocol` as NCCL told, empty where it did not.
+    """
+
+    group: int
+    gpus: str
+    ranks: int
+    op: str
+    size_bytes: int
+    seconds: float
+    busbw: float
+    best: float
+    lowest: float
+    wrong: int
+    latency: bool
+    algorithm: str
+    protocol: str
+    expected: Expectation | Absent
+
+    @property
+    def trusted(self) -> Expectation | None:
+        """The expectation, unless it is of low confidence: that is for people, not for verdicts."""
+        if isinstance(self.expected, Absent) or self.expected.confidence is Confidence.LOW:
+            return None
+        return self.expected
+
+    @property
+    def ratio(self) -> float | None:
+        """Of what is expected at that size; None where nothing is known well enough to compare with."""
+        reference = self.trusted
+        return None if reference is None else self.busbw / reference.busbw
+
+    @property
+    def best_ratio(self) -> float | None:
+        reference = self.trusted
+        return None if reference is None else self.best / reference.busbw
+
+    @property
+    def peak_ratio(self) -> float | None:
+        """Of the wire of one GPU each way."""
+        if isinstance(self.expected, Absent) or isinstance(self.expected.peak, Absent):
+            return None
+        return self.busbw / self.expected.peak
+
+
+NVLINK = frozenset({Kind.SWITCH, Kind.MESH, Kind.PAIR})
+"""Groups whose every two GPUs have NVLink between them."""
+EVEN = frozenset({Kind.SWITCH, Kind.PAIR})
+"""Groups in which a GPU's links all carry the same."""
+QUIET = frozenset({"effective", "symbol", "recovery_successful"})
+"""Kinds of error that are corrected without anybody having to wait, on healthy links too."""
+GUESSED = 0.02
+"""Part of what is due that may be no more than guessed."""
+WIRES = {
+    "shm": "host memory", "net_socket": "TCP sockets", "net_ib": "InfiniBand without GPUDirect",
+    "net_ib_gdr": "InfiniBand", "net_other": "a network", "unknown": "a way that is not known",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Bytes that one GPU should have sent in a part of the probe, and those that its NVLink counters tell."""
+
+    part: str
+    gpu: int
+    index: int
+    due: float
+    sent: int | None
+    received: int | None
+
+    @property
+    def share(self) -> float | None:
+        """What was sent, of what was due."""
+        return None if self.sent is None or not self.due else self.sent / self.due
+
+
+def measure(probed: Probed) -> tuple[Measured, ...]:
+    """Everything timed, in the order of the plan; nothing for a probe that was broken off."""
+    document = probed.document
+    if document is None or probed.outcome != "ok":
+        return ()
+    told = algorithms(probed.account) if probed.account else {}
+    version = probed.account.version if probed.account else Absent(Why.MISSING)
+    small = frozenset(probed.plan.latency_sizes)
+    found = []
+    for timed in document.collectives:
+        ranks = len(probed.plan.groups[timed.group])
+        asked = size_told(timed.op, timed.size_bytes, ranks, version)
+        algorithm, protocol = told.get((timed.op, asked)) or told.get(("", asked)) or ("", "")
+        found.append(
+            Measured(
+                group=timed.group,
+                gpus=gpu_names(probed, timed.group),
+                ranks=ranks,
+                op=timed.op,
+                size_bytes=timed.size_bytes,
+                seconds=timed.seconds,
+                busbw=_busbw(timed, ranks, timed.seconds),
+                best=_busbw(timed, ranks, timed.low),
+                lowest=_busbw(timed, ranks, timed.high),
+                wrong=timed.wrong,
+                latency=timed.size_bytes in small,
+                algorithm=algorithm,
+                protocol=protocol,
+                expected=_expected(probed, timed),
+            )
+        )
+    return tuple(found)
+
+
+def gpu_names(probed: Probed, group: int) -> str:
+    """The GPUs of a group by index: `all`, or like `0-3` and `0,2,4`."""
+    members = probed.plan.groups[group]
+    if len(members) == len(probed.plan.gpus):
+        return "all"
+    indexes = sorted(probed.gpus[p].index if p < len(probed.gpus) else p for p in members)
+    parts: list[list[int]] = []
+    for index in indexes:
+        if parts and index == parts[-1][-1] + 1:
+            parts[-1].append(index)
+        else:
+            parts.append([index])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
+    """Bus bandwidth that ever larger messages tend to, by group and op, of the line through all sizes."""
+    points: dict[tuple[int, str], list[Measured]] = {}
+    for one in measured:
+        if not one.latency:
+            points.setdefault((one.group, one.op), []).append(one)
+    found = {}
+    for key, ones in points.items():
+        value = asymptote(key[1], ones[0].ranks, [(one.size_bytes, one.seconds) for one in ones])
+        if not isinstance(value, Absent):
+            found[key] = value
+    return found
+
+
+def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[Crossing, ...]:
+    """By part and GPU; nothing for algorithms and kinds of wire of which it cannot be told what is due."""
+    found = []
+    parts = {part.name: part for part in probed.parts}
+    for group, conditions in enumerate(probed.conditions):
+        if conditions.group.kind not in NVLINK:
+            continue
+        for op in probed.plan.ops:
+            part = parts.get(f"{op}.{group}")
+            due = _due(probed, measured, group, op)
+            if part is not None and due is not None:
+                found += [_crossing(probed, part, p, due) for p in probed.plan.groups[group]]
+    copied = parts.get("copies")
+    if copied is not None and len(probed.conditions) == 1 and probed.conditions[0].group.kind in NVLINK:
+        found += _copied(probed, copied)
+    return tuple(found)
+
+
+def unevenness(links: LinkBytes) -> tuple[int, float] | None:
+    """The link of a GPU farthest from the mean of those that carried something, and by how much of it.
+
+    None with fewer than two such links.
+    """
+    worst: tuple[int, float] | None = None
+    for values in (links.transmit, links.receive):
+        known = [v for v in values if v is not None]
+        mean = sum(known) / len(known) if len(known) > 1 else 0.0
+        if not mean:
+            continue
+        for link, value in zip(links.links, values, strict=True):
+            away = 0.0 if value is None else abs(value / mean - 1)
+            if worst is None or away > worst[1]:
+                worst = (link, away)
+    return worst
+
+
+def new_errors(probed: Probed) -> dict[int, dict[str, int]]:
+    """Errors that NVLink counted while the probe ran, by GPU and kind."""
+    found: dict[int, dict[str, int]] = {}
+    for part in probed.parts:
+        for moved in part.moved:
+            for kind, count in moved.errors.items():
+                if count and kind not in QUIET:
+                    kinds = found.setdefault(moved.gpu, {})
+                    kinds[kind] = kinds.get(kind, 0) + count
+    return found
+
+
+def comms_of(probed: Probed, groups: Collection[int]) -> tuple[Comm, ...]:
+    """NCCL's communicators of these groups: those of as many ranks, since its log names no group."""
+    told = probed.account.comms if probed.account else ()
+    if len(groups) == len(probed.plan.groups):
+        return told
+    sizes = {len(probed.plan.groups[group]) for group in groups}
+    return tuple(comm for comm in told if comm.ranks in sizes)
+
+
+def detours(probed: Probed) -> tuple[Fallback, ...]:
+    """Connections that NCCL did not make from GPU to GPU, in groups where every two have NVLink."""
+    near = [group for group, one in enumerate(probed.conditions) if one.group.kind in NVLINK]
+    if probed.account is None or not near:
+        return ()
+    return fallbacks(replace(probed.account, comms=comms_of(probed, near)))
+
+
+def worst_wire(found: Sequence[Fallback]) -> str:
+    """The wires of these connections for people, each once."""
+    return ", ".join(dict.fromkeys(WIRES.get(one.wire, one.wire) for one in found))
+
+
+def _busbw(timed: Timed, ranks: int, seconds: float) -> float:
+    return busbw(timed.op, ranks, timed.size_bytes, seconds) if seconds > 0 else 0.0
+
+
+def _expected(probed: Probed, timed: Timed) -> Expectation | Absent:
+    if probed.plan.engine not in GPU_ENGINES:
+        return NOT_GPUS
+    conditions = probed.conditions[timed.group]
+    if isinstance(conditions.multicast, Absent) and probed.account and probed.account.nvls:
+        # Whether the driver offers what NVLS needs is known once NCCL has asked it.
+        offered = all(device.available for device in probed.account.nvls)
+        conditions = replace(conditions, multicast=offered)
+    return expect(conditions, timed.op, timed.size_bytes)
+
+
+def _due(probed: Probed, measured: Sequence[Measured], group: int, op: str) -> float | None:
+    """What each GPU must send in all runs of a collective; None where that is not known."""
+    runs = {
+        (t.group, t.op, t.size_bytes): t.runs
+        for t in (probed.document.collectives if probed.document else ())
+    }
+    due, small = 0.0, 0.0
+    for one in measured:
+        if (one.group, one.op) != (group, op):
+            continue
+        times = runs[group, op, one.size_bytes]
+        sent = wire_bytes(op, one.algorithm, one.ranks, one.size_bytes, one.protocol or "simple")
+        if isinstance(sent, Absent) or not sent.alike:
+            if not one.latency:
+                return None
+            # Small messages are thousandths of the whole, whatever way they take.
+            small += 2.0 * one.size_bytes * times
+            continue
+        due += sent.bytes * times
+    return due + small if small < GUESSED * due else None
+
+
+def _crossing(probed: Probed, part: Part, position: int, due: float) -> Crossing:
+    moved = next((m for m in part.moved if m.gpu == position), Moved(position, None, None, {}))
+    return Crossing(part.name, position, probed.gpus[position].index, due, moved.transmit, moved.receive)
+
+
+def _copied(probed: Probed, part: Part) -> list[Crossing]:
+    due: defaultdict[int, float] = defaultdict(float)
+    for copy in probed.document.copies if probed.document else ():
+        if not copy.direct:
+            return []
+        due[copy.source] += copy.size_bytes * copy.runs
+    return [_crossing(probed, part, position, amount) for position, amount in sorted(due.items())]
