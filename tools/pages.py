@@ -12,21 +12,14 @@ from pydantic import TypeAdapter
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
-from wirewatch.export import (
-    control,
-    documents,
-    driftdocuments,
-    evidencedocuments,
-    node,
-    probedocuments,
-)
-from wirewatch.export.healthdocuments import CheckDocument
-from wirewatch.export.kubernetes import counts as condition
-from wirewatch.export.kubernetes.outcome import MEANING as RESULTS
-from wirewatch.export.web import counts
+from wirewatch.documents import drift, finding, probes, series, state
+from wirewatch.documents.health import CheckDocument
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
+from wirewatch.kubernetes import outcome as condition
+from wirewatch.kubernetes.outcome import MEANING as RESULTS
 from wirewatch.probe.component import components
 from wirewatch.probe.gate import MEANING
+from wirewatch.server import control, reload
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- tables -->"
@@ -88,7 +81,7 @@ def _reasons() -> Iterator[str]:
 def _refusals() -> Iterator[str]:
     yield "| `reason` | because |"
     yield "|---|---|"
-    for reason, meaning in counts.REASONS.items():
+    for reason, meaning in reload.REASONS.items():
         yield f"| `{reason}` | {meaning} |"
     yield ""
 
@@ -103,11 +96,11 @@ def _results() -> Iterator[str]:
 
 def _tables() -> Iterator[str]:
     yield from _table(
-        "The daemon itself", "verdict, findings, and how the collectors are doing", node.METRICS
+        "The daemon itself", "verdict, findings, and how the collectors are doing", series.METRICS
     )
     about = "what Kubernetes is told of this node; only with `[kubernetes] node_condition = true`"
     yield from _table("The node condition", about, condition.METRICS)
-    yield from _table("The port", "who was refused, and how the web configuration fares", counts.METRICS)
+    yield from _table("The port", "who was refused, and how the web configuration fares", reload.METRICS)
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"
@@ -136,7 +129,7 @@ def captures() -> str:
 
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
-    modules = (documents, probedocuments, control, evidencedocuments, driftdocuments)
+    modules = (state, probes, control, finding, drift)
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}

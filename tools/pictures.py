@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tests.export.page.states import state
 from tests.system.browser import Size, Visit, at_another_place, chromium, served
-from wirewatch.export.page.told import Told
+from wirewatch.page.content import Told
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

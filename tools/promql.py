@@ -8,10 +8,10 @@ from itertools import chain
 
 import promql_parser as ast
 
-from wirewatch.export import node
-from wirewatch.export.kubernetes import counts as condition
-from wirewatch.export.web import counts as web
+from wirewatch.documents import series as node
+from wirewatch.kubernetes import outcome as condition
 from wirewatch.probe.component import components
+from wirewatch.server import reload as web
 
 Labels = frozenset[str]
 TARGET: Labels = frozenset({"cluster", "node", "job", "instance"})

@@ -32,11 +32,11 @@ from tests.support import Node
 from tools.imports import PACKAGE, ROOT
 from wirewatch import cli
 from wirewatch.core.collector import NodeState
-from wirewatch.export import documents
-from wirewatch.export.prometheus import Exposition
+from wirewatch.documents import state
 from wirewatch.hw.overlay import Overlay, Player, load_overlay, within
 from wirewatch.hw.recording import Recording
 from wirewatch.hw.replay import ReplayNvml, ReplayProbe
+from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.ledger import Ledger
 from wirewatch.verdict.node import Judged, judge_node
 
@@ -104,8 +104,8 @@ def link_to_exit() -> dict[str, str]:
     node.clock.seconds = BEGIN
     with tempfile.TemporaryDirectory() as folder, Watch() as watch:
         node.poll("nvlink", times=3, every=POLL)
-        daemon = documents.Daemon(time.time(), node.clock.mono(), True, 0.0, False)  # noqa: FBT003
-        body = documents.HEALTH.dump_json(documents.health(_judged(node), daemon))
+        daemon = state.Daemon(time.time(), node.clock.mono(), True, 0.0, False)  # noqa: FBT003
+        body = state.HEALTH.dump_json(state.health(_judged(node), daemon))
         with _answering(f"{folder}/daemon", body) as socket:
             code, out = _command("check", "--socket", socket, "--deadline", "60s")
     _must(code == FAILED and "nvlink.link_down" in out, f"check ended with {code}: {out}")

@@ -13,8 +13,8 @@ from wirewatch.cli.hardware import replayed
 from wirewatch.core.collector import Component, NodeState, after
 from wirewatch.core.types import Expect
 from wirewatch.daemon.run import Job
-from wirewatch.export.prometheus import Exposition
 from wirewatch.probe.component import components
+from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy
 from wirewatch.verdict.node import Judged, judged

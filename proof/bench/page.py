@@ -17,11 +17,10 @@ from pathlib import Path
 from tests.collectors.test_overlays import DEMO
 from tests.daemon.process import Daemon
 from tests.export.page.states import faulty
-from wirewatch.export.documents import Daemon as Said
-from wirewatch.export.page.build import page
-from wirewatch.export.page.html import render
-from wirewatch.export.page.route import About, make
-from wirewatch.export.page.told import told
+from wirewatch.documents.state import Daemon as Said
+from wirewatch.page.content import told
+from wirewatch.page.html import page, render
+from wirewatch.server.api import About, make
 from wirewatch.verdict.node import Judged, judged
 
 ROUNDS, WARM_UP = 200, 10

@@ -19,8 +19,8 @@ from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import Gpu, Hardware, Order
 from wirewatch.core.probe import MIB, Plan, Probed
 from wirewatch.core.types import Absent, Expect
-from wirewatch.export.probedocuments import PROBE
-from wirewatch.export.probing import probe as document_of
+from wirewatch.documents.probes import PROBE
+from wirewatch.documents.probes import probe as document_of
 from wirewatch.probe.counters import memory_used
 from wirewatch.probe.judge import take
 from wirewatch.probe.launcher import WORKER

@@ -10,7 +10,7 @@ from proof.kubernetes.cluster import Cluster, Pod, settled
 from proof.kubernetes.image import OVERLAY
 from proof.kubernetes.telling import is_now, seconds
 from tests.waiting import until
-from wirewatch.export.kubernetes.outcome import MEANING, Result
+from wirewatch.kubernetes.outcome import MEANING, Result
 
 AWAY = 60.0
 FROM = 60

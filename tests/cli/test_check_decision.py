@@ -14,7 +14,7 @@ from wirewatch.cli.checking.decide import decide
 from wirewatch.cli.checking.document import STALE, NotUnderstood, Stale, read_health
 from wirewatch.cli.checking.values import Answer, Grounds, Terms, nothing
 from wirewatch.core.types import Health
-from wirewatch.export.healthdocuments import Probe
+from wirewatch.documents.health import Probe
 
 OK, DEGRADED, UNKNOWN, FAILED = Health
 NOW = 1_795_000_000.0

@@ -16,7 +16,7 @@ from wirewatch.cli.checking.attempt import Attempt, Wanted
 from wirewatch.cli.checking.deadline import Work
 from wirewatch.cli.checking.values import Grounds
 from wirewatch.core.types import Health
-from wirewatch.export.healthdocuments import Probe
+from wirewatch.documents.health import Probe
 
 NO_DRIVER = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="about a machine without GPUs")
 JOB = ("slurm", "Jobs()", f'set = [{{id = "7", state = "RUNNING", gpus = {list(range(8))}}}]')

@@ -14,7 +14,7 @@ from wirewatch.cli.checking.decide import decide
 from wirewatch.cli.checking.values import Grounds, Terms
 from wirewatch.cli.checking.words import LIMIT, document, duration, line, plain, shortened
 from wirewatch.core.types import LEVELS, Health
-from wirewatch.export.healthdocuments import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
+from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
 
 NOW = 1_795_000_000.0
 CHECK = TypeAdapter(CheckDocument)

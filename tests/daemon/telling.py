@@ -8,7 +8,7 @@ from typing import Any
 from tests.export.kubernetes.apiserver import NODE, ApiServer
 from tests.support import StillClock
 from wirewatch.daemon.nodecondition import Manner, Teller
-from wirewatch.export.kubernetes.credentials import Place
+from wirewatch.kubernetes.api import Place
 from wirewatch.verdict.node import Judged
 
 DEADLINE = 5.0

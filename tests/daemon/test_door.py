@@ -13,9 +13,8 @@ from tests.export.web.authority import Authority
 from wirewatch.daemon.door import HEAD, Bounds, Doors
 from wirewatch.daemon.server import server
 from wirewatch.daemon.sockets import ListenError, local, tcp
-from wirewatch.export.web.counts import Counts
-from wirewatch.export.web.current import Current
-from wirewatch.export.web.guard import Receive, Scope, Send, Web, guarded
+from wirewatch.server.guard import Receive, Scope, Send, Web, guarded
+from wirewatch.server.reload import Counts, Current
 
 BIG = b"x" * (8 << 20)
 """More than the kernel keeps for a reader that does not read."""

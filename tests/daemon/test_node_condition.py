@@ -9,9 +9,9 @@ from tests.daemon.telling import Rig, played, rig
 from tests.export.kubernetes.apiserver import NODE, ApiServer
 from tests.export.kubernetes.views import FAILED, OK, UNKNOWN
 from tests.support import EPOCH
-from wirewatch.export.kubernetes import counts
-from wirewatch.export.kubernetes.documents import rfc3339
-from wirewatch.export.kubernetes.outcome import Result
+from wirewatch.kubernetes import outcome
+from wirewatch.kubernetes.api import rfc3339
+from wirewatch.kubernetes.outcome import Result
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_conditions_of_others_are_not_touched(api: ApiServer) -> None:
 
 def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
     made = rig(api)
-    found = {(s.metric.name, s.labels): s.value for s in counts.samples(made.teller.told)}
+    found = {(s.metric.name, s.labels): s.value for s in outcome.samples(made.teller.told)}
     assert found["node_condition_last_update_timestamp_seconds", ()] == 0
     assert found["node_condition_last_transition_timestamp_seconds", ()] == 0
     updates = {
@@ -94,7 +94,7 @@ def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
 
 def test_metrics_tell_what_is_told(api: ApiServer) -> None:
     told = played(api, lambda it: it.go(FAILED, 100)).teller.told
-    found = {(s.metric.name, s.labels): s.value for s in counts.samples(told)}
+    found = {(s.metric.name, s.labels): s.value for s in outcome.samples(told)}
     assert found["node_condition_status", ("false",)] == 1
     assert found["node_condition_status", ("true",)] == 0
     assert found["node_condition_last_transition_timestamp_seconds", ()] == EPOCH + 60

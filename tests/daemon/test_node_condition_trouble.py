@@ -23,9 +23,8 @@ from tests.export.kubernetes.apiserver import (
 )
 from tests.export.kubernetes.views import FAILED, OK
 from tests.support import EPOCH
-from wirewatch.export.kubernetes.client import LIMIT
-from wirewatch.export.kubernetes.documents import rfc3339
-from wirewatch.export.kubernetes.outcome import Result
+from wirewatch.kubernetes.api import LIMIT, rfc3339
+from wirewatch.kubernetes.outcome import Result
 
 
 @pytest.fixture

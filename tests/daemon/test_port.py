@@ -20,7 +20,7 @@ from tests.cli.test_wrong_input import CONFIG, refused
 from tests.daemon.asking import Answer, Client, ask, basic, bearer
 from tests.daemon.process import FAST, SOON, Daemon
 from tests.export.web.authority import Authority
-from wirewatch.export.web.current import OFTEN
+from wirewatch.server.reload import OFTEN
 
 PASSWORD, TOKEN = "secret", "correct-horse-battery"
 WEB = """

@@ -10,10 +10,10 @@ from functools import cache
 import promql_parser as promql
 
 from wirewatch.core.types import Kind, Metric
-from wirewatch.export import node
-from wirewatch.export.kubernetes import counts as condition
-from wirewatch.export.web import counts as web
+from wirewatch.documents import series
+from wirewatch.kubernetes import outcome as condition
 from wirewatch.probe.component import components
+from wirewatch.server import reload as web
 
 TARGET = frozenset({"cluster", "node"})
 """What the scrape adds to every series; `instance` and `job` too, which no query may lean on."""
@@ -32,7 +32,7 @@ class QueryError(Exception):
 def catalogue() -> Mapping[str, Metric]:
     """All metrics of the agent by their full name."""
     families = [
-        *node.METRICS, *web.METRICS, *condition.METRICS,
+        *series.METRICS, *web.METRICS, *condition.METRICS,
         *(metric for one in components() for metric in one.metrics),
     ]  # fmt: skip
     return {f"wirewatch_{metric.name}": metric for metric in families}

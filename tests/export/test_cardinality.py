@@ -5,9 +5,9 @@ import pytest
 from tests.support import Node
 from tools.pages import OF_EACH_COLLECTOR, OF_THE_DAEMON
 from wirewatch.core.collector import AnyCollector, NodeState
-from wirewatch.export.prometheus import Exposition
-from wirewatch.export.web.counts import Told
 from wirewatch.probe.component import components
+from wirewatch.server.exposition import Exposition
+from wirewatch.server.reload import Told
 from wirewatch.verdict.node import judged
 
 HOPPER_DETAIL, BLACKWELL_DETAIL = 1140, 2380

@@ -21,10 +21,8 @@ from wirewatch import __version__
 from wirewatch.cli.ticket import HEADER, ticket
 from wirewatch.core.probe import Copy, Micro, Probed
 from wirewatch.core.types import Absent, Kind
-from wirewatch.export.evidence import evidence
-from wirewatch.export.evidencedocuments import FINDING, FindingDocument, Number
-from wirewatch.export.evidenceprobe import QUANTITY_NAMES, of_gpu
-from wirewatch.export.evidencerows import unit_of
+from wirewatch.documents.evidence import QUANTITY_NAMES, evidence, of_gpu, unit_of
+from wirewatch.documents.finding import FINDING, FindingDocument, Number
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.probe.component import components
 from wirewatch.verdict.ledger import VerdictPolicy, Word

@@ -2,8 +2,9 @@
 
 from tests.support import Node
 from wirewatch.core.types import Absent
-from wirewatch.export import documents, nodeinfo
-from wirewatch.export.prometheus import Exposition
+from wirewatch.documents import series as nodeinfo
+from wirewatch.documents import state
+from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.drift.graph import fingerprint
 from wirewatch.verdict.node import judged
 
@@ -33,7 +34,7 @@ def test_the_probe_tells_nccl_and_the_baseline_the_shape() -> None:
     assert text.decode().count("\nwirewatch_node_info{") == 1
     assert f'fingerprint="{shape}",gpus="8",nccl="2.28.9"' in text.decode()
     (inventory,) = [
-        c for c in documents.state(judged(node.state), 0.0, "replay").collectors if c.collector == "inventory"
+        c for c in state.state(judged(node.state), 0.0, "replay").collectors if c.collector == "inventory"
     ]
     (series,) = [s for s in inventory.samples if s.name == "wirewatch_node_info"]
     assert series.labels == labels

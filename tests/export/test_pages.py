@@ -1,10 +1,10 @@
 """The pages made from the code are those in docs/, and say what is in the code."""
 
 from tools import pages
-from wirewatch.export import node
-from wirewatch.export.kubernetes import counts as condition
-from wirewatch.export.web import counts
+from wirewatch.documents import series
+from wirewatch.kubernetes import outcome as condition
 from wirewatch.probe.component import components
+from wirewatch.server import reload
 
 
 def test_the_page_on_recordings_names_every_bundled_fault() -> None:
@@ -22,6 +22,6 @@ def test_the_schemas_are_those_of_the_code() -> None:
 
 def test_the_page_names_every_metric_once() -> None:
     page = pages.page()
-    own = (*node.METRICS, *condition.METRICS, *counts.METRICS)
+    own = (*series.METRICS, *condition.METRICS, *reload.METRICS)
     for metric in (*own, *(m for c in components() for m in c.metrics)):
         assert page.count(f"| `wirewatch_{metric.name}` |") == 1

@@ -24,7 +24,7 @@ from wirewatch.core.collector import BLIND_ACTION, Rule
 from wirewatch.core.nvml import fabric_troubles
 from wirewatch.core.types import Expect, Health
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity
-from wirewatch.export import node
+from wirewatch.documents import series
 from wirewatch.hw.overlay import bundled_overlays
 from wirewatch.probe.component import components
 from wirewatch.probe.component import rules as declared
@@ -222,7 +222,7 @@ def test_a_command_on_the_page_is_one(line: str) -> None:
 
 
 def test_the_metrics_on_the_page_exist() -> None:
-    known = {metric.name for metric in (*node.METRICS, *(m for c in components() for m in c.metrics))}
+    known = {metric.name for metric in (*series.METRICS, *(m for c in components() for m in c.metrics))}
     assert set(re.findall(r"\bwirewatch_([a-z_]+)", page())) <= known
 
 

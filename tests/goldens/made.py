@@ -15,12 +15,12 @@ from tests.export.page.states import state
 from tests.support import Node
 from wirewatch import __version__
 from wirewatch.cli.ticket import ticket
-from wirewatch.export.evidence import evidence
-from wirewatch.export.evidencedocuments import FINDING
-from wirewatch.export.page import build
-from wirewatch.export.prometheus import PREFIX, Exposition
+from wirewatch.documents.evidence import evidence
+from wirewatch.documents.finding import FINDING
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.hw.recording import bundled_names, load_recording
+from wirewatch.page import html
+from wirewatch.server.exposition import PREFIX, Exposition
 from wirewatch.verdict.node import judged
 
 HERE = Path(__file__).parent
@@ -110,4 +110,4 @@ def shown(fault: str) -> str:
 
 def drawn(name: str) -> str:
     """What the status page says of a state, line by line."""
-    return "\n".join(lines(build.page(state(name)))) + "\n"
+    return "\n".join(lines(html.page(state(name)))) + "\n"

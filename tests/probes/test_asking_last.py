@@ -6,7 +6,7 @@ from tests.collectors.drawn import RDMA
 from tests.probes.idle import Idle
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Absent, Expect, Health, Why
-from wirewatch.export.probing import probes_of
+from wirewatch.documents.probes import probes_of
 from wirewatch.probe.gate import Reason
 from wirewatch.probe.request import Wish, ask
 

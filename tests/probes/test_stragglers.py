@@ -15,7 +15,7 @@ from tests.support import EPOCH, StillClock
 from wirewatch.cli.tables import probe_tables
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Finding, Health
-from wirewatch.export.probing import probe
+from wirewatch.documents.probes import probe
 from wirewatch.probe.component import when
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.judge import confirming, take, take_all

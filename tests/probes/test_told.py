@@ -13,9 +13,8 @@ from wirewatch.cli.tables import probe_tables, table
 from wirewatch.core.collector import NodeState
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.export import probing
-from wirewatch.export.probedocuments import PROBE, PROBES, ProbeDocument
-from wirewatch.export.probing import gate, probes_of, refused
+from wirewatch.documents import probes
+from wirewatch.documents.probes import PROBE, PROBES, ProbeDocument, gate, probes_of, refused
 from wirewatch.probe.gate import MEANING, Reason, Refusal
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbePolicy
@@ -39,7 +38,7 @@ def findings(probed: Probed) -> tuple[Finding, ...]:
 
 
 def probe(probed: Probed, findings: Sequence[Finding]) -> ProbeDocument:
-    return probing.probe(probed, measure(probed), findings)
+    return probes.probe(probed, measure(probed), findings)
 
 
 def tables(probed: Probed, *, explain: bool = False) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
-from wirewatch.export.page import build
-from wirewatch.export.page.html import render
-from wirewatch.export.page.told import Told
+from wirewatch.page import html
+from wirewatch.page.content import Told
+from wirewatch.page.html import render
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -35,7 +35,7 @@ class _Pages(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         refresh = parse_qs(asked.query).get("refresh", ["off"])[0]
-        made = render(build.page(self._states[name]()), refresh)
+        made = render(html.page(self._states[name]()), refresh)
         self.send_response(200)
         for header, value in made.headers.items():
             self.send_header(header, value)

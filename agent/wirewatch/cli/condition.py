@@ -6,8 +6,8 @@ import os
 from wirewatch.config import Config
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.nodecondition import Manner, Teller
-from wirewatch.export.kubernetes.condition import TYPE, Holds
-from wirewatch.export.kubernetes.credentials import place
+from wirewatch.kubernetes.api import place
+from wirewatch.kubernetes.condition import TYPE, Holds
 
 log = logging.getLogger(__name__)
 

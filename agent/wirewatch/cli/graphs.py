@@ -8,7 +8,7 @@ from wirewatch.cli.tables import table
 from wirewatch.cli.topologies import Told
 from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent
-from wirewatch.export.driftdocuments import DiffDocument
+from wirewatch.documents.drift import DiffDocument
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import (
     GpuNode,

@@ -8,9 +8,8 @@ from pathlib import Path
 from wirewatch.config import Listen, address
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.sockets import tcp
-from wirewatch.export.web.counts import Counts
-from wirewatch.export.web.guard import Web
-from wirewatch.export.web.hosts import Hosts
+from wirewatch.server.guard import Hosts, Web
+from wirewatch.server.reload import Counts
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +32,8 @@ def guard(listen: Listen, instead: str | None, web_config: str | None, stack: Ex
 
 
 def _configured(file: Path, counts: Counts) -> Web:
-    from wirewatch.export.web.current import Current
-    from wirewatch.export.web.passwords import Passwords
+    from wirewatch.server.passwords import Passwords
+    from wirewatch.server.reload import Current
 
     return Web(counts, current=Current(file, counts), passwords=Passwords())
 

@@ -94,9 +94,8 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
 
 def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
     from wirewatch.cli.tables import probe_tables
-    from wirewatch.export.probedocuments import PROBE
-    from wirewatch.export.probing import probe as document
-    from wirewatch.export.probing import refused
+    from wirewatch.documents.probes import PROBE, refused
+    from wirewatch.documents.probes import probe as document
 
     if asked.probed is None:
         told = refused(asked.refusal, asked.at)

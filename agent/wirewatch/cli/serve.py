@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wirewatch.daemon.drift import Topologies
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
-    from wirewatch.export.page.told import Place
+    from wirewatch.page.content import Place
     from wirewatch.probe.component import Hints
     from wirewatch.probe.remote import Elsewhere
     from wirewatch.probe.statefolder import State
@@ -179,7 +179,7 @@ def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "R
 
 def _place(config: Config, hardware: Hardware) -> "Place":
     """What the status page says of this node; a recording is not it."""
-    from wirewatch.export.page.told import Place
+    from wirewatch.page.content import Place
 
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
     return Place(name, hardware.about, config.page.runbook)

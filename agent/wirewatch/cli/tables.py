@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from wirewatch.busbw.expected import human
-from wirewatch.export.probedocuments import GpuResult, PeerCopy, ProbeDocument, Result, Straggler
+from wirewatch.documents.probes import GpuResult, PeerCopy, ProbeDocument, Result, Straggler
 
 GB = 1e9
 MICRO = 1e6

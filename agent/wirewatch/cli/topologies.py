@@ -10,7 +10,7 @@ from wirewatch.collectors.topology import read_topology
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Unusable
-from wirewatch.export.documents import TOPOLOGY
+from wirewatch.documents.state import TOPOLOGY
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.recording import BUNDLED
 from wirewatch.verdict.drift.canonical import graph_of

@@ -43,7 +43,7 @@ def show(*, replay: str | None, form: str | None, config: Path | None, socket: s
 
 def _shown(told: "Told", form: str) -> str:
     from wirewatch.cli.graphs import text
-    from wirewatch.export.documents import TOPOLOGY, TopologyDocument
+    from wirewatch.documents.state import TOPOLOGY, TopologyDocument
     from wirewatch.verdict.drift.canonical import graph_of
     from wirewatch.verdict.drift.draw import dot, mermaid
 
@@ -73,8 +73,7 @@ def diff(
     from wirewatch.cli.graphs import changes
     from wirewatch.cli.topologies import of_name, of_this_node
     from wirewatch.core.types import Health
-    from wirewatch.export.driftdocuments import DIFF
-    from wirewatch.export.drifting import difference
+    from wirewatch.documents.drift import DIFF, difference
 
     if before is None:
         _against_baseline(context, config, socket, as_json=as_json)

@@ -13,10 +13,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from wirewatch.export.web.counts import Counts
-from wirewatch.export.web.guard import CERTIFICATE, TLS, Web
-from wirewatch.export.web.settings import Settings
-from wirewatch.export.web.throttle import origin
+from wirewatch.server.guard import CERTIFICATE, TLS, Web
+from wirewatch.server.passwords import origin
+from wirewatch.server.reload import Counts
+from wirewatch.server.webconfig import Settings
 
 HEAD = 16 << 10
 """Bytes of a request's line and headers."""

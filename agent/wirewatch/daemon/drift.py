@@ -7,8 +7,7 @@ from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health
 from wirewatch.daemon.baselines import Desk
 from wirewatch.daemon.board import Board
-from wirewatch.export.driftdocuments import AcceptOrder, DriftDocument
-from wirewatch.export.drifting import drift_of
+from wirewatch.documents.drift import AcceptOrder, DriftDocument, drift_of
 from wirewatch.verdict.drift.component import NAME, State
 from wirewatch.verdict.drift.watch import accept_all, accept_one
 from wirewatch.verdict.ledger import Word

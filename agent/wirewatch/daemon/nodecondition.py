@@ -13,22 +13,20 @@ from random import random
 from wirewatch.core.ports import Clock
 from wirewatch.daemon.eyes import Eyes
 from wirewatch.daemon.lane import Lane
-from wirewatch.export.kubernetes import documents
-from wirewatch.export.kubernetes.client import patch_status
-from wirewatch.export.kubernetes.condition import Condition, Holds, Memory, learned, watch
-from wirewatch.export.kubernetes.counts import Told
-from wirewatch.export.kubernetes.credentials import Place, read
-from wirewatch.export.kubernetes.outcome import (
+from wirewatch.kubernetes import api
+from wirewatch.kubernetes.api import Place, patch_status, read
+from wirewatch.kubernetes.condition import Condition, Holds, Memory, learned, view_of, watch
+from wirewatch.kubernetes.outcome import (
     MEANING,
     Outcome,
     Result,
+    Told,
     begin,
     changed,
     failed,
     outcome_of,
     succeeded,
 )
-from wirewatch.export.kubernetes.words import view_of
 from wirewatch.verdict.node import Judged
 
 log = logging.getLogger(__name__)
@@ -94,7 +92,7 @@ class Teller:
         if mono < self._pace.latest:
             return
         if not self._memory.known:
-            self._settle(await self._request(documents.NOTHING))
+            self._settle(await self._request(api.NOTHING))
             if not self._memory.known:
                 return
         mine = self._memory.condition
@@ -102,7 +100,7 @@ class Teller:
             # There is nothing to tell yet; the first condition is news.
             self._pace = replace(self._pace, latest=float("inf"))
             return
-        outcome = await self._request(documents.patch(mine, self._clock.now()))
+        outcome = await self._request(api.patch(mine, self._clock.now()))
         self._settle(outcome)
         if outcome.result is Result.OK:
             self.told = replace(self.told, updated_at=self._clock.now())
@@ -152,10 +150,10 @@ class Teller:
             reply, now = patch_status(self._where, who, body, end), self._clock.now()
             outcome, node = outcome_of(reply, now), self._where.node
             good = outcome.result is Result.OK
-            return outcome, documents.condition_in(reply.body, node, now) if good else None
+            return outcome, api.condition_in(reply.body, node, now) if good else None
         except TimeoutError:
             return self._overdue(), None
-        except documents.Strange as error:
+        except api.Strange as error:
             return Outcome(Result.STRANGE, str(error)), None
         except (OSError, ValueError) as error:
             return Outcome(Result.UNREACHABLE, _why(error)), None

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from wirewatch.core.ports import Clock
 from wirewatch.daemon.board import Board
-from wirewatch.export.control import FindingOrder
-from wirewatch.export.documents import FindingsDocument, findings
+from wirewatch.documents.state import FindingsDocument, findings
+from wirewatch.server.control import FindingOrder
 from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy, Word
 from wirewatch.verdict.node import Judged, Standing
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress, unsuppress

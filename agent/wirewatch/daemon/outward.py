@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from wirewatch.daemon.eyes import Eyes
 from wirewatch.daemon.nodecondition import Teller
 from wirewatch.daemon.notify import Notifier
-from wirewatch.export.kubernetes.counts import Told
+from wirewatch.kubernetes.outcome import Told
 
 log = logging.getLogger(__name__)
 

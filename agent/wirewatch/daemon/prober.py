@@ -15,10 +15,10 @@ from wirewatch.daemon.guarded import MOST, Guarded
 from wirewatch.daemon.lane import Lane
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.server import Server, server
-from wirewatch.export.proberapi import Probing, prober_application
 from wirewatch.hw.peers import Peer
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION
+from wirewatch.server.control import Probing, prober_application
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.lane import Lane
-from wirewatch.export.control import ReleaseDocument
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.probe.remote import Elsewhere, LetGo
 from wirewatch.probe.runner import Prober
+from wirewatch.server.control import ReleaseDocument
 
 log = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from wirewatch.daemon.outward import NOBODY, Outward
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.daemon.server import Server, server
-from wirewatch.export.control import Control, control_application
-from wirewatch.export.http import Status, application
-from wirewatch.export.page.told import NO_PLACE, Place
-from wirewatch.export.web.guard import Application, Web, guarded
+from wirewatch.page.content import NO_PLACE, Place
+from wirewatch.server.api import Status, application
+from wirewatch.server.control import Control, control_application
+from wirewatch.server.guard import Application, Web, guarded
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)

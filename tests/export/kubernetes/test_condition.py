@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 from tests.export.kubernetes.views import HOLDS, changes, knowing, seen, view
 from tests.support import EPOCH
 from wirewatch.core.types import Health
-from wirewatch.export.kubernetes.condition import (
-    GAP,
-    RELEASED,
-    Condition,
-    Memory,
-    Status,
-    learned,
-    status_of,
-    watch,
-)
+from wirewatch.kubernetes.condition import GAP, RELEASED, Condition, Memory, Status, learned, status_of, watch
 
 OK, DEGRADED, UNKNOWN, FAILED = Health.OK, Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 

@@ -6,7 +6,7 @@ import pytest
 
 from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
-from wirewatch.export.kubernetes.credentials import Credentials, Place, place, read
+from wirewatch.kubernetes.api import Credentials, Place, place, read
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443", "NODE_NAME": "gpu-017"}
 

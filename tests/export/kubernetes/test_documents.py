@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import EPOCH
-from wirewatch.export.kubernetes.condition import TYPE, Condition, Status
-from wirewatch.export.kubernetes.documents import Strange, condition_in, patch, rfc3339, said
+from wirewatch.kubernetes.api import Strange, condition_in, patch, rfc3339, said
+from wirewatch.kubernetes.condition import TYPE, Condition, Status
 
 MINE = Condition(Status.FALSE, "NvlinkLinkDown", "words", EPOCH - 100)
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.export.kubernetes.outcome import (
+from wirewatch.hw.httpclient import HttpReply
+from wirewatch.kubernetes.outcome import (
     BETWEEN,
     LONGEST,
     LONGEST_FOR_PEOPLE,
@@ -23,7 +24,6 @@ from wirewatch.export.kubernetes.outcome import (
     retry_after,
     succeeded,
 )
-from wirewatch.hw.httpclient import HttpReply
 
 CHANCE = st.floats(0, 1, exclude_max=True)
 BAD = st.sampled_from([result for result in Result if result is not Result.OK])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.export.kubernetes.views import FAILED, LINK, OK, UNKNOWN, judged
 from tests.support import EPOCH
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.export.kubernetes.words import LIMIT, reason_of, shortened, view_of
+from wirewatch.kubernetes.condition import LIMIT, reason_of, shortened, view_of
 from wirewatch.verdict.node import Judged
 
 REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,127}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tests.support import EPOCH
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.export.kubernetes.condition import Condition, Holds, Memory, View, learned, watch
+from wirewatch.kubernetes.condition import Condition, Holds, Memory, View, learned, watch
 from wirewatch.verdict.node import Judged, Verdict
 
 HOLDS = Holds()

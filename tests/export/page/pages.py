@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from tests.support import Node
-from wirewatch.export.documents import Daemon
-from wirewatch.export.page import build
-from wirewatch.export.page.html import render
-from wirewatch.export.page.model import Page
-from wirewatch.export.page.told import Place, Told, told
+from wirewatch.documents.state import Daemon
+from wirewatch.page import html
+from wirewatch.page.content import Place, Told, told
+from wirewatch.page.html import render
+from wirewatch.page.model import Page
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, judged
 
@@ -30,11 +30,11 @@ def told_of(
 
 
 def page_of(node: Node) -> Page:
-    return build.page(told_of(judged(node.state), node))
+    return html.page(told_of(judged(node.state), node))
 
 
 def html_of(told_now: Told) -> str:
-    return render(build.page(told_now), "off").text.decode()
+    return render(html.page(told_now), "off").text.decode()
 
 
 @dataclass

@@ -12,8 +12,8 @@ from tests.support import EPOCH, Node
 from tests.verdict.remembering import Remembering
 from wirewatch.core.collector import Component, NodeState, Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
-from wirewatch.export.page.told import Place, Told
 from wirewatch.hw.overlay import load_overlay
+from wirewatch.page.content import Place, Told
 from wirewatch.verdict.ledger import VerdictPolicy, Word
 from wirewatch.verdict.node import Judged, Standing, judged
 from wirewatch.verdict.orders import acknowledge, suppress

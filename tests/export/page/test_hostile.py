@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.export.page.pages import Strict, html_of
 from tests.export.page.states import state
-from wirewatch.export.page.html import ticked
-from wirewatch.export.page.told import Told
+from wirewatch.page.content import Told
+from wirewatch.page.html import ticked
 
 OURS = frozenset(
     {"schema", "health", "stage", "source", "collector", "place", "ends", "name", "id", "against"}

@@ -12,14 +12,11 @@ from tests.core.probing.nodes import H200, node, sockets, uuid
 from tests.export.page.pages import told_of
 from tests.support import EPOCH, Node
 from wirewatch.core.topology import Topology
-from wirewatch.export.page.cells import cell, number, table, unknown
-from wirewatch.export.page.drawing import draw
-from wirewatch.export.page.model import Cell, Head
-from wirewatch.export.page.readings import GpuName, Readings, unique
-from wirewatch.export.page.runbook import SHARED, anchor, heading, link
-from wirewatch.export.page.shapes import Drawing
-from wirewatch.export.page.told import Told
-from wirewatch.export.page.words import ago, moment, span
+from wirewatch.page.content import Told
+from wirewatch.page.drawing import draw
+from wirewatch.page.findings import SHARED, anchor, heading, link
+from wirewatch.page.model import Cell, Drawing, Head
+from wirewatch.page.tables import GpuName, Readings, ago, cell, moment, number, span, table, unique, unknown
 from wirewatch.verdict.node import judged
 
 

@@ -15,10 +15,10 @@ from tests.collectors.test_overlays import DEMO
 from tests.daemon.process import FAST, Daemon
 from tests.export.page.pages import Strict
 from tests.export.page.states import faulty
-from wirewatch.export.documents import Daemon as Told
-from wirewatch.export.page import route
-from wirewatch.export.page.html import CHOICES, Made
-from wirewatch.export.page.route import About, Pages
+from wirewatch.documents.state import Daemon as Told
+from wirewatch.page.html import CHOICES, Made
+from wirewatch.server import api
+from wirewatch.server.api import About, Pages
 from wirewatch.verdict.node import Judged, judged
 
 
@@ -127,8 +127,8 @@ def test_a_page_is_made_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
         running.release()
         return page
 
-    genuine = route.make
-    monkeypatch.setattr(route, "make", make)
+    genuine = api.make
+    monkeypatch.setattr(api, "make", make)
     pages = Pages(lambda: here, lambda: Told(at[0], 0.0), About("live"))
 
     async def ask_for(*choices: str) -> None:

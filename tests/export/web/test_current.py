@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.export.web.authority import Authority
-from wirewatch.export.web.counts import Counts, samples
-from wirewatch.export.web.current import OFTEN, Current
-from wirewatch.export.web.file import WebConfigError
-from wirewatch.export.web.settings import Settings
+from wirewatch.server.reload import OFTEN, Counts, Current, samples
+from wirewatch.server.webconfig import Settings, WebConfigError
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
 TLS = "tls_server_config: {cert_file: here.crt, key_file: here.key}\n"

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.export.web.file import WebConfigError, parse
+from wirewatch.server.webconfig import WebConfigError, parse
 
 FILE = Path("web.yml")
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from wirewatch.export.web.hosts import Hosts
-from wirewatch.export.web.throttle import ADDRESSES, AT_ONCE, PAUSE, Throttle, origin
+from wirewatch.server.guard import Hosts
+from wirewatch.server.passwords import ADDRESSES, AT_ONCE, PAUSE, Throttle, origin
 
 REBOUND = (b"evil.example", b"evil.example:9410", b"localhost.evil.example", b"127.0.0.1.evil.example", b"")
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from tools.pages import DOCS
 from wirewatch.daemon.door import HEAD, LOCAL, Bounds
-from wirewatch.export.web.file import parse
-from wirewatch.export.web.passwords import WAITING
-from wirewatch.export.web.throttle import AT_ONCE, PAUSE
 from wirewatch.hw.recording import LONGEST, WHOLE
+from wirewatch.server.passwords import AT_ONCE, PAUSE, WAITING
+from wirewatch.server.webconfig import parse
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
 PAGE = (DOCS / "security.md").read_text("utf-8")

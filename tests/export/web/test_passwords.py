@@ -6,8 +6,7 @@ import time
 import bcrypt
 import pytest
 
-from wirewatch.export.web.passwords import WAITING, Passwords
-from wirewatch.export.web.throttle import AT_ONCE, PAUSE, Word
+from wirewatch.server.passwords import AT_ONCE, PAUSE, WAITING, Passwords, Word
 
 
 def hashed(password: bytes, cost: int = 4) -> bytes:

@@ -10,7 +10,7 @@ from wirewatch.cli.checking.daemon import ask_daemon, place
 from wirewatch.cli.checking.decide import aged
 from wirewatch.cli.checking.values import HEALTHS, Grounds, found, nothing
 from wirewatch.core.types import Subject
-from wirewatch.export.healthdocuments import CheckFinding, Probe
+from wirewatch.documents.health import CheckFinding, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from wirewatch.cli.checking.values import Answer, Grounds, Terms
 from wirewatch.core.types import Health
-from wirewatch.export.healthdocuments import Probe
+from wirewatch.documents.health import Probe
 
 
 def decide(grounds: Grounds, terms: Terms, at: float) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from wirewatch.cli.checking.values import HEALTHS, Grounds
 from wirewatch.core.types import Health, Subject
-from wirewatch.export.healthdocuments import CheckFinding, HealthDocument, NodeFinding
+from wirewatch.documents.health import CheckFinding, HealthDocument, NodeFinding
 
 HEALTH_SCHEMA = "wirewatch.health/1"
 STALE = 60.0

@@ -15,8 +15,8 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.run import Job
-from wirewatch.export.documents import STAGES
-from wirewatch.export.healthdocuments import Probe
+from wirewatch.documents.health import Probe
+from wirewatch.documents.state import STAGES
 from wirewatch.probe.component import PROBE_NAME
 from wirewatch.probe.component import probe_summary as told_of_probes
 from wirewatch.probe.model import Memory

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wirewatch.core.types import Finding, Health
-from wirewatch.export.healthdocuments import HEALTH_NAMES, CheckFinding, Probe, Stage
+from wirewatch.documents.health import HEALTH_NAMES, CheckFinding, Probe, Stage
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
 EXIT = {Health.OK: 0, Health.DEGRADED: 1, Health.FAILED: 2, Health.UNKNOWN: 3}

@@ -6,7 +6,7 @@ from typing import Any
 
 from wirewatch.cli.checking.values import HEALTHS, SUPPRESSED, Answer
 from wirewatch.core.types import Subject
-from wirewatch.export.healthdocuments import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
+from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
 
 LIMIT = 250
 """Bytes of the line: it is given to drain a node, and what takes a reason cuts it where it likes."""

@@ -1,0 +1,1 @@
+"""The JSON documents that wirewatch gives, as types, and what makes them."""

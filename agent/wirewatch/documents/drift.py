@@ -1,0 +1,187 @@
+"""The baseline and what is different from it, as documents; and the order that accepts it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, TypeAdapter
+
+from wirewatch.core import types
+from wirewatch.core.collector import NodeState
+from wirewatch.core.topology import Topology
+from wirewatch.core.types import Absent
+from wirewatch.documents.health import HEALTH_NAMES, Health
+from wirewatch.verdict.drift.baseline import Baseline
+from wirewatch.verdict.drift.canonical import graph_of
+from wirewatch.verdict.drift.change import Change, severity
+from wirewatch.verdict.drift.component import NAME, State
+from wirewatch.verdict.drift.diff import diff
+from wirewatch.verdict.drift.graph import Graph, fingerprint, unknown_text
+from wirewatch.verdict.drift.watch import Memory, is_accepted, name_of, standing
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One change; `health` is how bad it is on a node where what was before is the baseline.
+
+    `part`, `before` and `after` by lasting names; `probation`: whether the part is watched as if repaired.
+    """
+
+    kind: str
+    part: str
+    before: str
+    after: str
+    text: str
+    health: Health
+    action: str
+    probation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unaccepted(Drift):
+    """A change that nobody has accepted: `id` is for `topology accept`, `since` in Unix seconds."""
+
+    id: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedChange:
+    """A change that was meant: who said so, why, when (Unix seconds)."""
+
+    kind: str
+    part: str
+    text: str
+    by: str
+    why: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineDocument:
+    """Who accepted it, why, when (Unix seconds); `origin`: `learned` or `accepted`. `shape`: its name."""
+
+    origin: str
+    by: str
+    why: str
+    at: float
+    gpus: int
+    nics: int
+    shape: str | None
+    accepted: list[AcceptedChange]
+
+
+@dataclass(frozen=True, slots=True)
+class DriftDocument:
+    """`baseline` is null while there is none, and `learning` says why; `unknown`: what is not read now."""
+
+    schema: Literal["wirewatch.topology-drift/1"]
+    at: float
+    health: Health
+    baseline: BaselineDocument | None
+    learning: str
+    changes: list[Unaccepted]
+    unknown: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffDocument:
+    """`health` is the worst of the changes; `unknown`: what is not known of either, and so is no change."""
+
+    schema: Literal["wirewatch.topology-diff/1"]
+    at: float
+    health: Health
+    before: str
+    after: str
+    changes: list[Drift]
+    unknown: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptOrder:
+    """Accept all that is there now, or one change by its id; who says so, and why."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
+
+    by: Annotated[str, Field(min_length=1, max_length=200)]
+    why: Annotated[str, Field(min_length=1, max_length=1000)]
+    change: Annotated[str, Field(max_length=16)] = ""
+
+
+DIFF = TypeAdapter(DiffDocument)
+DRIFT = TypeAdapter(DriftDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {
+    "wirewatch.topology-diff.1": DIFF,
+    "wirewatch.topology-drift.1": DRIFT,
+}
+
+
+def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: float) -> DiffDocument:
+    """The document of two topologies, each with what it is of."""
+    old, new = graph_of(before[1]), graph_of(after[1])
+    changes = diff(old, new)
+    return DiffDocument(
+        schema="wirewatch.topology-diff/1", at=at, health=HEALTH_NAMES[worst(changes)], before=before[0],
+        after=after[0], changes=[Drift(**_facts(change)) for change in changes],
+        unknown=[
+            *(f"{before[0]}: {line}" for line in _unknown(old)),
+            *(f"{after[0]}: {line}" for line in _unknown(new)),
+        ],
+    )  # fmt: skip
+
+
+def drift_of_state(state: NodeState, at: float) -> DriftDocument:
+    """What the daemon's component knows; without one, nothing."""
+    component = state.components.get(NAME)
+    told = component.memory if component is not None else None
+    known = told if isinstance(told, State) else State()
+    return drift_of(known.watch, known.baseline, at)
+
+
+def drift_of(watch: Memory, baseline: Baseline | None, at: float) -> DriftDocument:
+    """The newest reading against a baseline, which may be newer."""
+    left = [] if baseline is None else list(_left(watch, baseline, at))
+    return DriftDocument(
+        schema="wirewatch.topology-drift/1", at=at, health=HEALTH_NAMES[worst(change for change, _ in left)],
+        baseline=None if baseline is None else _baseline(baseline), learning=watch.learning,
+        changes=[Unaccepted(**_facts(change), id=name_of(change), since=since) for change, since in left],
+        unknown=[] if watch.graph is None else _unknown(watch.graph),
+    )  # fmt: skip
+
+
+def worst(changes: Iterable[Change]) -> types.Health:
+    return max((severity(one).health for one in changes), default=types.Health.OK)
+
+
+def _left(watch: Memory, baseline: Baseline, at: float) -> Iterator[tuple[Change, float]]:
+    """Changes that nobody has accepted, and since when."""
+    if watch.against == (baseline.graph, baseline.said):
+        yield from ((one.change, one.since) for one in standing(watch, baseline))
+    elif watch.graph is not None:
+        found = diff(baseline.graph, watch.graph)
+        yield from ((change, at) for change in found if not is_accepted(baseline, change))
+
+
+def _facts(change: Change) -> dict[str, Any]:
+    how = severity(change)
+    return {
+        "kind": change.kind.value, "part": change.part, "before": change.before, "after": change.after,
+        "text": change.text, "health": HEALTH_NAMES[how.health], "action": how.action,
+        "probation": how.probation,
+    }  # fmt: skip
+
+
+def _unknown(graph: Graph) -> list[str]:
+    return [unknown_text(graph, one) for one in graph.unknown]
+
+
+def _baseline(baseline: Baseline) -> BaselineDocument:
+    shape, said = fingerprint(baseline.graph), baseline.said
+    return BaselineDocument(
+        origin=baseline.origin, by=said.by, why=said.why, at=said.at, gpus=len(baseline.graph.gpus),
+        nics=len(baseline.graph.nics), shape=None if isinstance(shape, Absent) else shape,
+        accepted=[
+            AcceptedChange(one.kind, one.part, one.text, one.said.by, one.said.why, one.said.at)
+            for one in baseline.accepted
+        ],
+    )  # fmt: skip

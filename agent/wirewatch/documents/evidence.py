@@ -1,0 +1,319 @@
+"""The evidence for one finding, for a hardware return: from the published state alone. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.collectors.nvlink import LINK_SPEED, LINK_UP, NvlinkFacts
+from wirewatch.core.collector import Component, NodeState, blind_rule
+from wirewatch.core.nvml import UP
+from wirewatch.core.probe import Probed
+from wirewatch.core.types import LEVELS, Absent, Failed, Kind, Sample, Subject, Why
+from wirewatch.core.types import Health as CoreHealth
+from wirewatch.documents.finding import FindingDocument, Number, Peers, known, node_facts, part_of
+from wirewatch.documents.health import HEALTH_NAMES, Health
+from wirewatch.documents.state import standing
+from wirewatch.probe.measurement import Measured
+from wirewatch.probe.metrics import BUSBW, EXPECTED, LATENCY, RATIO, results
+from wirewatch.probe.model import Memory as Probes
+from wirewatch.verdict.node import SUPPRESSED, Judged, Standing
+from wirewatch.verdict.orders import pick
+
+PLACE = (*LEVELS, "src", "dst")
+"""Labels that say of which part a series is; all others say what it counts."""
+_KINDS = (("link", "links"), ("port", "ports"), ("device", "devices"), ("uuid", "GPUs"))
+"""What parts are called by the finest label that they have, finest first."""
+PREFIX = "wirewatch_"
+_UNITS = (
+    ("timestamp_seconds", "unix seconds"),
+    ("bytes_per_second", "bytes per second"),
+    ("bytes", "bytes"),
+    ("seconds", "seconds"),
+    ("watts", "watts"),
+    ("celsius", "degrees celsius"),
+    ("ratio", "ratio"),
+)
+COLLECTIVES = (BUSBW, EXPECTED, RATIO, LATENCY)
+"""What a probe says of the node as a whole."""
+COUNT = "1"
+"""The unit of what is counted, and of states that are 0 or 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A number and all its labels, those that name the part among them."""
+
+    name: str
+    unit: str
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number with its unit, `seconds`, `bytes per second` or `hertz`, or why there is none."""
+
+    name: str
+    unit: str
+    value: float | Absent
+
+
+QUANTITY_NAMES = (
+    ("matrix_product_seconds", "seconds"),
+    ("memory_copy_bytes_per_second", "bytes per second"),
+    ("copies_from_it_bytes_per_second", "bytes per second"),
+    ("copies_to_it_bytes_per_second", "bytes per second"),
+    ("sm_clock_hertz", "hertz"),
+)
+"""Names and units of the quantities; copies are the median over the GPU's peers."""
+
+
+def evidence(judged: Judged, name: str, at: float, source: str) -> FindingDocument:
+    """The document of the finding whose id begins so, at `at` Unix seconds.
+
+    Raises:
+        OrderError: no finding has such an id, or several have.
+    """
+    verdict = judged.verdict
+    one = pick(verdict, name)
+    here = known(judged.state)
+    kind, part = part_of(here, one)
+    found, why = numbers(judged.state, one)
+    return FindingDocument(
+        schema="wirewatch.finding/1", at=at, health=HEALTH_NAMES[verdict.health], job_ready=verdict.job_ready,
+        source=source, finding=standing(one), collector=one.collector or None,
+        measured=_measured(one.measured), last_seen=_last_seen(judged, one), kind=kind, part=part,
+        node=node_facts(here, source),
+        numbers_at=read_at(judged.state, one) if found else None, numbers_unknown=why or None, numbers=found,
+    )  # fmt: skip
+
+
+def numbers(state: NodeState, standing: Standing) -> tuple[list[Number], str]:
+    """The numbers; where there are none, why."""
+    component = state.components.get(standing.collector)
+    if component is None:
+        return [], _nobody(standing)
+    everything, part = rows(component), standing.finding.subject
+    mine = [row for row in everything if _of(row, part)]
+    told = [_number(row, everything, part) for row in mine]
+    if part == Subject() and isinstance(component.memory, Probes):
+        told += _of_all(everything)
+    return told, "" if told else _none(component, part)
+
+
+def read_at(state: NodeState, standing: Standing) -> float | None:
+    """When the numbers were read, Unix seconds: by the collector, or when the newest probe began."""
+    component = state.components.get(standing.collector)
+    if component is None:
+        return None
+    if isinstance(component.memory, Probes):
+        return component.memory.last.at if component.memory.last else None
+    return component.last_success or None
+
+
+def rows(component: Component) -> Sequence[Row]:
+    """The numbers that a component holds; names and versions are none.
+
+    Those of the probe are of the newest complete one, also when it is too old to be exported.
+    """
+    told = [_row(sample) for sample in component.samples if sample.metric.kind is not Kind.INFO]
+    if isinstance(component.memory, Probes):
+        last, measured = component.memory.last, component.memory.measured
+        of_gpus = (row for row in told if "uuid" in row.labels)
+        return () if last is None else (*_probed(last, measured), *of_gpus)
+    return (*told, *_links(component), *_cards(component))
+
+
+def unit_of(name: str) -> str:
+    """The unit of a metric, by the end of its name."""
+    plain = name.removesuffix("_total")
+    return next((unit for end, unit in _UNITS if plain.endswith(end)), COUNT)
+
+
+def of_gpu(probed: Probed, uuid: str) -> tuple[Quantity, ...]:
+    """What a probe measured of the GPU of this UUID: alone, and over the median of its peers.
+
+    Always the same names in the same order, whatever the probe has measured.
+    """
+    place = next((i for i, gpu in enumerate(probed.gpus) if gpu.uuid == uuid), None)
+    if place is None:
+        return tuple(
+            Quantity(n, u, Absent(Why.MISSING, "the GPU was not in this probe")) for n, u in QUANTITY_NAMES
+        )
+    values = (*_alone(probed, place), *_copies(probed, place), _clock(probed, place))
+    return tuple(
+        Quantity(name, unit, value) for (name, unit), value in zip(QUANTITY_NAMES, values, strict=True)
+    )
+
+
+def _measured(health: CoreHealth | None) -> Health | None:
+    return None if health is None else HEALTH_NAMES[health]
+
+
+def _last_seen(judged: Judged, one: Standing) -> float | None:
+    """When it was last there: an event's own time, that of the reading that finds it, or as is remembered.
+
+    What is remembered of one that is over is when it was found to be.
+    """
+    if one.finding.last:
+        return one.finding.last
+    if one.measured is not None:
+        return read_at(judged.state, one)
+    entry = judged.ledger.entries.get(one.key)
+    return entry.last if entry else None
+
+
+def _of(row: Row, part: Subject) -> bool:
+    """Whether a number is of this part; one without any part is the node's.
+
+    Numbers of single links are of the links alone: a GPU has many.
+    """
+    labels = row.labels
+    if part.uuid or part.gpu:
+        name, value = ("uuid", part.uuid) if part.uuid else ("gpu", part.gpu)
+        return labels.get(name) == value and labels.get("link", part.link) == part.link
+    if part.device:
+        return labels.get("device") == part.device and part.port in {"", labels.get("port", part.port)}
+    return not set(labels) & set(PLACE)
+
+
+def _number(row: Row, everything: Iterable[Row], part: Subject) -> Number:
+    place, what = _split(row)
+    finer = {k: v for k, v in place.items() if k not in part.levels() and k != "gpu"}
+    kind = _kind(place)
+    if kind is None:
+        none = "it is of the whole node, which has no peers here"
+        return Number(row.name, what, row.unit, row.value, None, None, none)
+    others = [
+        other.value
+        for other in everything
+        if other.name == row.name and _split(other)[1] == what and not _of(other, part)
+    ]
+    peers = _peers(kind, others)
+    alone = None if peers else f"no other of the {kind} has this number"
+    return Number(row.name, {**finer, **what}, row.unit, row.value, None, peers, alone)
+
+
+def _of_all(everything: Iterable[Row]) -> list[Number]:
+    """What a probe measured of each GPU, taken together: no single one is named."""
+    found: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
+    for row in everything:
+        place, what = _split(row)
+        if set(place) == {"gpu", "uuid"}:
+            found.setdefault((row.name, row.unit, tuple(what.items())), []).append(row.value)
+    why = "the finding names no GPU; beside it are all of them"
+    return [
+        Number(name, dict(what), unit, None, why, _peers("GPUs", values), None)
+        for (name, unit, what), values in found.items()
+    ]
+
+
+def _split(row: Row) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels that say of which part, and those that say what."""
+    place = {k: v for k, v in row.labels.items() if k in PLACE}
+    return place, {k: v for k, v in row.labels.items() if k not in PLACE}
+
+
+def _kind(place: Iterable[str]) -> str | None:
+    return next((kind for label, kind in _KINDS if label in place), None)
+
+
+def _peers(kind: str, values: Sequence[float]) -> Peers | None:
+    if not values:
+        return None
+    return Peers(kind, len(values), min(values), float(median(values)), max(values))
+
+
+def _nobody(standing: Standing) -> str:
+    if standing.collector:
+        return f"the collector `{standing.collector}` is switched off"
+    if standing.stage == SUPPRESSED:
+        return "it is suppressed and not there now: no collector tells of it"
+    return "no collector measures this"
+
+
+def _none(component: Component, part: Subject) -> str:
+    if isinstance(component.memory, Probes) and component.memory.last is None:
+        return "no complete probe is known"
+    if component.overdue_since is not None:
+        return f"the collector `{component.name}` is overdue: the driver or a file does not answer"
+    if isinstance(component.outcome, Failed):
+        return f"the collector `{component.name}` cannot read: {component.outcome.absent}"
+    blind = blind_rule(component.name)
+    for finding in component.findings:
+        if finding.rule == blind and finding.subject in {part, Subject(gpu=part.gpu, uuid=part.uuid)}:
+            return f"the part cannot be read: {finding.evidence}"
+    return f"the collector `{component.name}` has no numbers of this part alone"
+
+
+def _row(sample: Sample) -> Row:
+    name = sample.metric.name
+    labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
+    return Row(f"{PREFIX}{name}", unit_of(name), labels, float(sample.value))
+
+
+def _links(component: Component) -> Iterator[Row]:
+    """State and speed of each link, which are read at every poll and are no series by default."""
+    known = component.facts
+    if not component.samples or any(sample.metric is LINK_UP for sample in component.samples):
+        return
+    for gpu, links in known.links.items() if isinstance(known, NvlinkFacts) else ():
+        for link in links:
+            labels = (str(gpu.index), gpu.uuid, str(link.link))
+            if not isinstance(link.state, Absent):
+                yield _row(LINK_UP.sample(link.state in UP, *labels))
+            if not isinstance(link.speed, Absent):
+                yield _row(LINK_SPEED.sample(link.speed, *labels))
+
+
+def _cards(component: Component) -> Iterator[Row]:
+    """PCIe of the network cards, which has no series."""
+    known = component.facts
+    for device, link in (
+        known.cards.items() if isinstance(known, InfinibandFacts) and component.samples else ()
+    ):
+        told = {
+            "pcie_generation": link.generation, "pcie_generation_max": link.generation_max,
+            "pcie_width": link.width, "pcie_width_max": link.width_max,
+        }  # fmt: skip
+        for name, value in told.items():
+            if not isinstance(value, Absent):
+                yield Row(f"card_{name}", COUNT, {"device": device}, float(value))
+
+
+def _probed(probed: Probed, measured: Sequence[Measured]) -> Iterator[Row]:
+    yield from (_row(sample) for sample in results(probed, measured) if sample.metric in COLLECTIVES)
+    for gpu in probed.gpus:
+        for one in of_gpu(probed, gpu.uuid):
+            if not isinstance(one.value, Absent):
+                labels = {"gpu": str(gpu.index), "uuid": gpu.uuid}
+                yield Row(one.name, one.unit, labels, one.value)
+    for told in probed.links:
+        gpu = probed.gpus[told.gpu]
+        for name, counts in (("link_transmit_bytes", told.transmit), ("link_receive_bytes", told.receive)):
+            for link, count in zip(told.links, counts, strict=True):
+                if count is not None:
+                    labels = {"gpu": str(gpu.index), "uuid": gpu.uuid, "link": str(link)}
+                    yield Row(name, "bytes", labels, float(count))
+
+
+def _alone(probed: Probed, place: int) -> tuple[float | Absent, float | Absent]:
+    for micro in probed.document.micros if probed.document else ():
+        if micro.gpu == place:
+            return micro.product, micro.copied
+    absent = Absent(Why.MISSING, "this probe measured no GPU alone")
+    return absent, absent
+
+
+def _copies(probed: Probed, place: int) -> Iterator[float | Absent]:
+    """From it and to it."""
+    copies = probed.document.copies if probed.document else ()
+    for end in ("source", "destination"):
+        rates = [one.size_bytes / one.seconds for one in copies if getattr(one, end) == place]
+        yield median(rates) if rates else Absent(Why.MISSING, "this probe made no copies between GPUs")
+
+
+def _clock(probed: Probed, place: int) -> float | Absent:
+    told = next((clock.sm for clock in probed.clocks if clock.gpu == place), None)
+    return Absent(Why.MISSING, "the clock was not read") if told is None else told

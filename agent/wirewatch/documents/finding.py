@@ -1,0 +1,276 @@
+"""The types of the JSON document of one finding, for a hardware return; docs/schemas is made from them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from wirewatch import __version__
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.collectors.inventory import InventoryFacts
+from wirewatch.core.collector import NodeState
+from wirewatch.core.pci import normal_pci
+from wirewatch.core.topology import GpuPart, NicPart, PciPlace, Topology
+from wirewatch.core.types import Absent, Subject
+from wirewatch.documents.health import Health, NodeFinding
+from wirewatch.verdict.node import Standing
+
+Kind = Literal["gpu", "network_device", "pci_device", "node"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A text, or why it is not known: one of the two is null, neither is ever empty."""
+
+    value: str | None
+    unknown: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """The same number of the other parts of its kind: `of` is `GPUs`, `links`, `ports` or `devices`."""
+
+    of: str
+    count: int
+    min: float
+    median: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One number of the part, now: bytes, seconds, bytes per second and so on, as `unit` says.
+
+    `name`: the series in /metrics, or a name without `wirewatch_` for what has no series. `labels`: the
+    series' other labels. `value` null: the finding names no single part, see `value_unknown`; the peers are
+    then all there are. `peers` null: see `peers_unknown`.
+    """
+
+    name: str
+    labels: dict[str, str]
+    unit: str
+    value: float | None
+    value_unknown: str | None
+    peers: Peers | None
+    peers_unknown: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingDocument:
+    """One finding with all that a vendor asks for when the part is returned.
+
+    `health` and `job_ready` are the node's, `source` is live, replay or synthetic. `collector` found it;
+    `measured`: how bad it calls it now, null when it does not see it. `last_seen`: when it was last there,
+    at the latest, Unix seconds, null for not since the agent started. `part` and `node` by name, such as
+    `serial` and `driver`. `numbers_at`: when they were read, Unix seconds; null, with `numbers_unknown`,
+    where there are none. Series of single links are in it for a finding of a link.
+    """
+
+    schema: Literal["wirewatch.finding/1"]
+    at: float
+    health: Health
+    job_ready: bool
+    source: str
+    finding: NodeFinding
+    collector: str | None
+    measured: Health | None
+    last_seen: float | None
+    kind: Kind
+    part: dict[str, Fact]
+    node: dict[str, Fact]
+    numbers_at: float | None
+    numbers_unknown: str | None
+    numbers: list[Number]
+
+
+FINDING = TypeAdapter(FindingDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.finding.1": FINDING}
+NEVER = "it has not been read since the agent started"
+NO_GRAPH = "the topology has not been read since the agent started"
+SAID: Mapping[str, str] = {
+    "vital": "no file tells it; `lspci -vvs {pci}` as root does (Vital Product Data)",
+    "chassis": "the agent does not read it; `dmidecode -s system-serial-number` as root does",
+    "bridge": "bridges and switches of PCI tell none",
+}
+"""Who does tell what the agent does not know."""
+Facts = dict[str, Fact]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the collectors know of who is here; parts that have gone since are still in it."""
+
+    inventory: InventoryFacts
+    network: InfinibandFacts
+    graph: Topology | None
+
+
+def known(state: NodeState) -> Known:
+    """What the published state holds of them; empty for collectors that have read nothing yet."""
+    return Known(
+        state.facts(InventoryFacts) or InventoryFacts({}, frozenset(), {}),
+        state.facts(InfinibandFacts) or InfinibandFacts({}, {}),
+        state.facts(Topology),
+    )
+
+
+def part_of(here: Known, standing: Standing) -> tuple[Kind, Facts]:
+    """What the finding's part is, and all that is known of who it is."""
+    part = standing.finding.subject
+    if part.uuid or part.gpu:
+        return "gpu", _gpu(here, part)
+    if not part.device:
+        return "node", {"serial": _unknown(SAID["chassis"])}
+    name = _rdma_name(here, part.device)
+    if name or standing.collector == "infiniband" or standing.finding.rule.startswith("infiniband."):
+        return "network_device", _network(here, name or part.device, part.port)
+    return "pci_device", _pci(here, part)
+
+
+def node_facts(here: Known, source: str) -> Facts:
+    """What node this is."""
+    known = here.inventory
+    names = sorted({one.gpu.name for one in known.gpus.values() if one.gpu.name})
+    versions = dict(here.graph.versions) if here.graph else {}
+    return {
+        "product": _text(", ".join(names), NEVER),
+        "gpus": _text(_counted(known), NEVER),
+        "driver": _told(known.versions, "driver"),
+        "nvml": _told(known.versions, "nvml"),
+        "cuda_driver": _told(known.versions, "cuda_driver"),
+        "kernel": _text(versions.get("kernel", ""), NO_GRAPH if here.graph is None else "no file tells it"),
+        "mlx5_core": _text(
+            versions.get("mlx5_core", ""), NO_GRAPH if here.graph is None else "no file tells it"
+        ),
+        "wirewatch": Fact(__version__, None),
+        "source": Fact(source, None),
+    }
+
+
+def _gpu(here: Known, part: Subject) -> Facts:
+    found = here.inventory.gpus.get(part.uuid or f"index:{part.gpu}")
+    texts = found.texts if found else {}
+    gpu = found.gpu if found else None
+    place = next((g.place for g in here.graph.gpus if g.uuid == part.uuid), None) if here.graph else None
+    facts = {
+        "product": _text(gpu.name if gpu else "", NEVER),
+        "serial": _told(texts, "serial"),
+        "uuid": _text(part.uuid, "the GPU has not told it since the agent started"),
+        "board_part_number": _told(texts, "board_part_number"),
+        **_place(here, gpu.pci if gpu else "", place),
+        "module_id": _told(texts, "module_id"),
+        "vbios": _told(texts, "vbios"),
+        "inforom": _told(texts, "inforom"),
+        "gsp_firmware": _told(texts, "firmware"),
+    }
+    if part.link:
+        facts |= {"link": _text(part.link, NEVER), "link_goes_to": _far_end(here, part)}
+    return facts
+
+
+def _told(told: Mapping[str, str | Absent], name: str, otherwise: str = NEVER) -> Fact:
+    value = told.get(name)
+    if value is None:
+        return _unknown(otherwise)
+    return (
+        _unknown(str(value)) if isinstance(value, Absent) else _text(value, "the driver tells an empty text")
+    )
+
+
+def _far_end(here: Known, part: Subject) -> Fact:
+    """Who is at the other end of a link, as far as it was up when the graph was read."""
+    if here.graph is None:
+        return _unknown(NO_GRAPH)
+    for wires in here.graph.nvlink:
+        if wires.uuid == part.uuid and part.link in {str(link) for link in wires.links}:
+            gpu = here.inventory.gpus.get(wires.peer)
+            return _text(f"GPU {gpu.gpu.index} ({wires.peer})" if gpu else wires.peer, NEVER)
+    return _unknown("the link was not up when the topology was last read")
+
+
+def _place(here: Known, address: str, place: PciPlace | None) -> Facts:
+    """The way from the root of the PCI tree down to the device."""
+    path = numa = _unknown(NO_GRAPH if here.graph is None else "it was not in the PCI tree when last read")
+    if place is not None and place.root:
+        numa = _text(
+            "" if place.numa is None else str(place.numa), "the firmware or hypervisor does not tell"
+        )
+        path = _text(" / ".join((place.root, *place.bridges, place.address)), NEVER)
+        if not place.bridges:
+            path = _unknown(f"the hypervisor shows no bridges above it, only {place.root}")
+    address = address or (place.address if place else "")
+    return {"pci_address": _text(address, NEVER), "pci_path": path, "numa_node": numa}
+
+
+def _rdma_name(here: Known, device: str) -> str:
+    """The RDMA device of this name, or at this PCI address, with or without function; "" for none."""
+    if device in here.network.devices:
+        return device
+    at = [n for n, one in here.network.devices.items() if one.pci and device == one.pci]
+    at += [n for n, one in here.network.devices.items() if one.pci.partition(".")[0] == device]
+    return at[0] if at else ""
+
+
+def _network(here: Known, name: str, port: str) -> Facts:
+    one = here.network.devices.get(name)
+    nic = next((n for n in here.graph.nics if n.device == name), None) if here.graph else None
+    why = "sysfs does not tell it" if one else NEVER
+    address = one.pci if one else ""
+    vital = SAID["vital"].format(pci=address or "ADDRESS")
+    facts = {
+        "device": _text(name, NEVER),
+        "product": _text(one.model if one else "", why),
+        "serial": _unknown(vital),
+        "board_part_number": _unknown(vital),
+        "psid": _text(one.board if one else "", why),
+        "node_guid": _text(one.guid if one else "", why),
+        "firmware": _text(one.firmware if one else "", why),
+        "network_interfaces": _text(", ".join(one.netdevs) if one else "", why),
+        **_place(here, address, nic.place if nic else None),
+    }
+    return facts | ({"port": _text(port, NEVER), "link_layer": _layer(nic, port)} if port else {})
+
+
+def _layer(nic: NicPart | None, port: str) -> Fact:
+    layers = dict(nic.ports) if nic else {}
+    return _text(layers.get(port, ""), "the port was not there when the topology was last read")
+
+
+def _pci(here: Known, part: Subject) -> Facts:
+    """A bridge, or a switch of NVLink, or a device that nobody else knows."""
+    address = normal_pci(part.device)
+    parts: list[GpuPart | NicPart] = [*here.graph.gpus, *here.graph.nics] if here.graph else []
+    below = [one for one in parts if address and address in one.place.bridges]
+    path = below[0].place if below else None
+    up = path.bridges[: path.bridges.index(address)] if path else ()
+    none = "no GPU and no network card" if here.graph else ""
+    facts = {
+        "device": _text(part.device, NEVER),
+        "pci_address": _text(address, f"{part.device!r} is none"),
+        "pci_path": _text(
+            " / ".join((path.root, *up, address)) if path else "",
+            "it is above no GPU and no network card" if here.graph else NO_GRAPH,
+        ),
+        "above": _text(", ".join(map(_label, below)) or none, NO_GRAPH),
+        "serial": _unknown(SAID["bridge"]),
+    }
+    return facts | ({"link": _text(part.link, NEVER)} if part.link else {})
+
+
+def _label(one: GpuPart | NicPart) -> str:
+    return one.device if isinstance(one, NicPart) else f"GPU {one.index}"
+
+
+def _counted(known: InventoryFacts) -> str:
+    lost = f", {len(known.lost)} of them lost" if known.lost else ""
+    return f"{len(known.gpus)}{lost}" if known.gpus else ""
+
+
+def _text(value: str, otherwise: str) -> Fact:
+    """The text, or why there is none."""
+    return Fact(value, None) if value.strip() else Fact(None, otherwise)
+
+
+def _unknown(why: str) -> Fact:
+    return Fact(None, why)

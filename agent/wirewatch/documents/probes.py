@@ -1,0 +1,333 @@
+"""The types of the JSON documents of probes; docs/schemas is made from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from wirewatch.core.collector import NodeState
+from wirewatch.core.probe import Probed
+from wirewatch.core.types import Absent, worst
+from wirewatch.core.types import Finding as CoreFinding
+from wirewatch.core.types import Health as CoreHealth
+from wirewatch.documents.health import HEALTH_NAMES, Finding, Health
+from wirewatch.documents.state import finding
+from wirewatch.nccl.settings import slowing_settings
+from wirewatch.probe import measurement
+from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.gate import MEANING, Reason, Refusal
+from wirewatch.probe.measurement import Measured, asymptotes
+from wirewatch.probe.metrics import transport
+from wirewatch.probe.model import Memory
+from wirewatch.verdict.straggler.naming import Named, Slow, Uniform
+from wirewatch.verdict.straggler.signals import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One collective at one size; bandwidths in bytes per second as nccl-tests' busbw, null where not known.
+
+    `derivation` says how the expectation follows; with one line saying why where there is none.
+    """
+
+    op: str
+    size_bytes: int
+    ranks: int
+    gpus: str
+    seconds: float
+    busbw: float
+    best: float
+    lowest: float
+    wrong: int
+    algorithm: str
+    protocol: str
+    expected_busbw: float | None
+    ratio: float | None
+    peak_ratio: float | None
+    expected_algorithm: str | None
+    confidence: str | None
+    derivation: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asymptote:
+    op: str
+    gpus: str
+    busbw: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCopy:
+    """GPUs by index; `direct`: whether the driver lets them reach each other's memory."""
+
+    source: int
+    destination: int
+    bytes_per_second: float
+    direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuResult:
+    """One GPU alone, with its clocks in Hz at that moment, and bytes of memory before, at most and after."""
+
+    gpu: int
+    uuid: str
+    gemm_seconds: float | None
+    memory_copy_bytes_per_second: float | None
+    sm_clock: float | None
+    clocks_event_reasons: int | None
+    memory_before: int | None
+    memory_peak: int | None
+    memory_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A part that is slow by this probe alone; rates in matrix products or bytes per second.
+
+    `gpu` and `peer` by index, None where there is none; without `gpu` it is all parts of the resource alike.
+    `lost`: the part of its speed, against `against`: "own" history or "peers". `score`: standard deviations.
+    `follows`: what else is slow because of it.
+    """
+
+    resource: str
+    gpu: int | None
+    uuid: str
+    peer: int | None
+    lost: float
+    score: float | None
+    against: str
+    rate: float | None
+    own: float | None
+    peers: float | None
+    probes: int
+    follows: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PathBytes:
+    """Bytes that a GPU had to send in a part of the probe, and those that NVLink counted."""
+
+    part: str
+    gpu: int
+    due: float
+    sent: int | None
+    received: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeDocument:
+    """One probe. `health` is that of this probe alone, nothing confirmed by others.
+
+    `settings`: NCCL's, `slowing`: those of them that lower bandwidth, in words. Times in seconds.
+    """
+
+    schema: Literal["wirewatch.probe/1"]
+    at: float
+    health: Health
+    outcome: str
+    why: str
+    by: str
+    forced: bool
+    engine: str
+    versions: dict[str, str]
+    seconds: float
+    held_seconds: float
+    kernel_seconds: list[float]
+    cpu_seconds: float | None
+    host_bytes: int | None
+    transport: str
+    settings: dict[str, str]
+    slowing: list[str]
+    results: list[Result]
+    asymptotes: list[Asymptote]
+    copies: list[PeerCopy]
+    gpus: list[GpuResult]
+    stragglers: list[Straggler]
+    path: list[PathBytes]
+    findings: list[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether a probe may run now; `reason` and `detail` empty when it may."""
+
+    open: bool
+    reason: str
+    meaning: str
+    detail: str
+    engine: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastProbe:
+    at: float
+    outcome: str
+    why: str
+    forced: bool
+    engine: str
+    seconds: float
+    worst_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbesDocument:
+    """What is known of probes: the gate, the last complete one, and the newest in short, newest first."""
+
+    schema: Literal["wirewatch.probes/1"]
+    at: float
+    gate: Gate
+    fresh: bool
+    last: ProbeDocument | None
+    past: list[PastProbe]
+
+
+PROBE = TypeAdapter(ProbeDocument)
+PROBES = TypeAdapter(ProbesDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.probe.1": PROBE, "wirewatch.probes.1": PROBES}
+
+
+def probes_of(state: NodeState, at: float) -> ProbesDocument:
+    """The document of a state; without a probe component, of nothing."""
+    component = state.components.get(PROBE_NAME)
+    memory = component.memory if component and isinstance(component.memory, Memory) else Memory()
+    told = probes(memory, at, component.findings if component else ())
+    if component is not None and component.succeeding:
+        return told
+    return replace(told, gate=gate(Refusal(Reason.BLIND, "nobody has looked, or the last look failed"), None))
+
+
+def probes(memory: Memory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:
+    last = None
+    if memory.last is not None:
+        last = probe(memory.last, memory.measured, findings, memory.stragglers.named)
+    past = [
+        PastProbe(p.at, p.outcome, p.why, p.forced, p.engine, p.seconds, p.ratio)
+        for p in reversed(memory.past)
+    ]
+    engine = None if isinstance(memory.engine, Absent) or not memory.engine else memory.engine
+    return ProbesDocument("wirewatch.probes/1", at, gate(memory.refusal, engine), memory.fresh, last, past)
+
+
+def gate(refusal: Refusal | None, engine: str | None) -> Gate:
+    if refusal is None:
+        return Gate(open=True, reason="", meaning="", detail="", engine=engine)
+    return Gate(
+        open=False, reason=refusal.reason.value, meaning=MEANING[refusal.reason], detail=refusal.detail,
+        engine=engine,
+    )  # fmt: skip
+
+
+def probe(
+    probed: Probed, measured: Sequence[Measured], findings: Sequence[CoreFinding], named: Named | None = None
+) -> ProbeDocument:
+    """`named`: who is slow by this probe alone."""
+    document = probed.document
+    cost = document.cost if document else None
+    names = {one.group: one.gpus for one in measured}
+    return ProbeDocument(
+        schema="wirewatch.probe/1", at=probed.at, health=HEALTH_NAMES[health_of(probed, findings)],
+        outcome=probed.outcome, why=probed.why, by=probed.by, forced=probed.forced,
+        engine=probed.plan.engine, versions=dict(document.versions) if document else {},
+        seconds=probed.seconds, held_seconds=probed.held_seconds,
+        kernel_seconds=list(cost.kernel_seconds) if cost else [],
+        cpu_seconds=cost.cpu_seconds if cost else None, host_bytes=cost.host_bytes if cost else None,
+        transport=transport(probed, range(len(probed.plan.groups))), settings=dict(probed.settings),
+        slowing=[f"{name}={value}: {effect}" for name, value, effect in slowing_settings(probed.settings)],
+        results=[_result(one) for one in measured],
+        asymptotes=[Asymptote(op, names[g], value) for (g, op), value in asymptotes(measured).items()],
+        copies=_copies(probed), gpus=_gpus(probed), stragglers=stragglers(named or Named(), probed),
+        path=[
+            PathBytes(c.part, c.index, c.due, c.sent, c.received)
+            for c in measurement.crossings(probed, measured)
+        ],
+        findings=[finding(f) for f in findings],
+    )  # fmt: skip
+
+
+def refused(refusal: Refusal | None, at: float) -> ProbeDocument:
+    """The document of a probe that did not run; `outcome` is `skipped`, `why` begins with the reason."""
+    told = "" if refusal is None else f"{refusal.reason.value}: {refusal.detail}"
+    return ProbeDocument(
+        schema="wirewatch.probe/1", at=at, health="unknown", outcome="skipped", why=told, by="command",
+        forced=False, engine="", versions={}, seconds=0.0, held_seconds=0.0, kernel_seconds=[],
+        cpu_seconds=None, host_bytes=None, transport="", settings={}, slowing=[], results=[], asymptotes=[],
+        copies=[], gpus=[], stragglers=[], path=[], findings=[],
+    )  # fmt: skip
+
+
+def health_of(probed: Probed, findings: Sequence[CoreFinding]) -> CoreHealth:
+    """What one probe amounts to: one that did not come to its end tells nothing."""
+    return worst(findings) if probed.outcome == "ok" else max(CoreHealth.UNKNOWN, worst(findings))
+
+
+def stragglers(named: Named, probed: Probed) -> list[Straggler]:
+    """The slowest first, then what is slow on the whole node."""
+    places = {gpu.uuid: gpu.index for gpu in probed.gpus}
+    slow = sorted(named.slow, key=lambda one: -one.lost)
+    return [*(_part(one, places) for one in slow), *map(_whole, named.uniform)]
+
+
+def _result(one: Measured) -> Result:
+    told = one.expected
+    known = None if isinstance(told, Absent) else told
+    return Result(
+        op=one.op, size_bytes=one.size_bytes, ranks=one.ranks, gpus=one.gpus, seconds=one.seconds,
+        busbw=one.busbw, best=one.best, lowest=one.lowest, wrong=one.wrong, algorithm=one.algorithm,
+        protocol=one.protocol, expected_busbw=known.busbw if known else None, ratio=one.ratio,
+        peak_ratio=one.peak_ratio, expected_algorithm=known.algorithm if known else None,
+        confidence=known.confidence.value if known else None,
+        derivation=list(known.derivation) if known else [str(told)],
+    )  # fmt: skip
+
+
+def _copies(probed: Probed) -> list[PeerCopy]:
+    index = [gpu.index for gpu in probed.gpus] or list(range(len(probed.plan.gpus)))
+    copies = probed.document.copies if probed.document else ()
+    return [
+        PeerCopy(index[c.source], index[c.destination], c.size_bytes / c.seconds, c.direct) for c in copies
+    ]
+
+
+def _gpus(probed: Probed) -> list[GpuResult]:
+    micros = {m.gpu: m for m in (probed.document.micros if probed.document else ())}
+    clocks = {c.gpu: c for c in probed.clocks}
+    found = []
+    for position, gpu in enumerate(probed.gpus):
+        micro, clock = micros.get(position), clocks.get(position)
+        found.append(
+            GpuResult(
+                gpu=gpu.index,
+                uuid=gpu.uuid,
+                gemm_seconds=micro.product if micro else None,
+                memory_copy_bytes_per_second=micro.copied if micro else None,
+                sm_clock=clock.sm if clock else None,
+                clocks_event_reasons=clock.reasons if clock else None,
+                memory_before=gpu.memory_before,
+                memory_peak=gpu.memory_peak,
+                memory_after=gpu.memory_after,
+            )
+        )
+    return found
+
+
+def _part(one: Slow, places: dict[str, int]) -> Straggler:
+    return Straggler(
+        resource=one.unit.resource.value, gpu=places.get(one.unit.uuid), uuid=one.unit.uuid,
+        peer=places.get(one.unit.peer), lost=one.lost, score=one.loss.score,
+        against="own" if one.own else "peers", rate=one.rate, own=one.usual, peers=one.peers,
+        probes=one.probes, follows=[_text(unit, places) for unit in one.follows],
+    )  # fmt: skip
+
+
+def _whole(one: Uniform) -> Straggler:
+    return Straggler(
+        resource=one.resource.value, gpu=None, uuid="", peer=None, lost=one.lost, score=None, against="own",
+        rate=None, own=None, peers=None, probes=0, follows=[],
+    )  # fmt: skip
+
+
+def _text(unit: Unit, places: dict[str, int]) -> str:
+    to = f" to {places.get(unit.peer, unit.peer)}" if unit.peer else ""
+    return f"{unit.resource.value} of GPU {places.get(unit.uuid, unit.uuid)}{to}"

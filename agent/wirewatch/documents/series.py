@@ -1,0 +1,150 @@
+"""Series that the daemon makes itself: verdict, findings, and how its collectors are doing."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple
+from functools import lru_cache
+
+from wirewatch import __version__
+from wirewatch.collectors.inventory import NODE
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.types import LEVELS, Absent, Finding, Health, Kind, Metric, Sample
+from wirewatch.probe.component import PROBE_NAME as PROBE
+from wirewatch.probe.model import Memory as Probes
+from wirewatch.verdict.drift.component import NAME as DRIFT
+from wirewatch.verdict.drift.component import State as Drift
+from wirewatch.verdict.drift.graph import Graph, fingerprint
+from wirewatch.verdict.node import STAGES, Judged
+
+SUBJECT = ("rule", *LEVELS)
+BUILD = Metric(
+    "build_info",
+    Kind.INFO,
+    ("version", "source"),
+    "Version of the agent; source is `live`, `replay`, or `synthetic` for a recording that was changed.",
+)
+HEALTH = Metric("health", Kind.GAUGE, ("health",), "1 for the node's health now.")
+JOB_READY = Metric("job_ready", Kind.GAUGE, (), "1 when the next job may start on this node.")
+SEVERITY = Metric(
+    "finding_severity",
+    Kind.GAUGE,
+    SUBJECT,
+    "1 degraded, 2 failed; held while its collector is blind; no series when there is nothing wrong.",
+)
+SINCE = Metric("finding_since_timestamp_seconds", Kind.GAUGE, SUBJECT, "When the finding was first seen.")
+FINDINGS = Metric(
+    "findings",
+    Kind.GAUGE,
+    ("stage",),
+    "How many findings there are: live, latched (not seen, not repaired), on probation, acknowledged and "
+    "suppressed ones, which two take no part and have no other series.",
+)
+RELEASED = Metric(
+    "released_until_timestamp_seconds",
+    Kind.GAUGE,
+    (),
+    "Until when the GPUs are let go of by `wirewatch release`; 0 for not. UNKNOWN is meant meanwhile.",
+)
+SUCCESS = Metric(
+    "collector_success", Kind.GAUGE, ("collector",), "1 when the collector's last run ended well and in time."
+)
+DURATION = Metric("collector_duration_seconds", Kind.GAUGE, ("collector",), "How long its last run took.")
+CPU = Metric(
+    "collector_cpu_seconds_total",
+    Kind.COUNTER,
+    ("collector",),
+    "CPU time of its runs in the agent; what NVML itself takes is in agent_cpu_seconds_total of `nvml`.",
+)
+LAST = Metric(
+    "collector_last_success_timestamp_seconds",
+    Kind.GAUGE,
+    ("collector",),
+    "When the collector last succeeded; 0 for never.",
+)
+FAILURES = Metric(
+    "collector_failures_total", Kind.COUNTER, ("collector",), "Runs that failed or were overdue."
+)
+APPLICABLE = Metric(
+    "collector_applicable", Kind.GAUGE, ("collector",), "1 when there is something here for it to watch."
+)
+METRICS = (
+    BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, FINDINGS, RELEASED, SUCCESS, DURATION, CPU, LAST, FAILURES,
+    APPLICABLE,
+)  # fmt: skip
+_SEVERITY = {Health.DEGRADED: 1, Health.FAILED: 2}
+
+
+def samples(judged: Judged, source: str) -> Iterable[Sample]:
+    verdict = judged.verdict
+    yield BUILD.sample(1, __version__, source)
+    yield from series(judged.state)
+    for health in Health:
+        yield HEALTH.sample(verdict.health is health, health.name.lower())
+    yield JOB_READY.sample(verdict.job_ready)
+    for finding in verdict.findings:
+        yield from _finding(finding)
+    stages = [standing.stage for standing in verdict.standings]
+    for stage in STAGES:
+        yield FINDINGS.sample(stages.count(stage), stage)
+    yield RELEASED.sample(judged.released_until)
+    for component in judged.state.components.values():
+        yield from _component(component)
+
+
+def without(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    """A component's samples without that series."""
+    return tuple(sample for sample in samples if sample.metric is not NODE)
+
+
+def series(state: NodeState) -> Iterable[Sample]:
+    """That series alone."""
+    for component in state.components.values():
+        yield from completed((s for s in component.samples if s.metric is NODE), state)
+
+
+def completed(samples: Iterable[Sample], state: NodeState) -> Iterable[Sample]:
+    """A component's samples, that series completed; a label that nobody has told yet is empty."""
+    for sample in samples:
+        if sample.metric is NODE:
+            product, gpus, driver, *_ = sample.labels
+            yield NODE.sample(sample.value, product, gpus, driver, _nccl(state), _shape(state))
+        else:
+            yield sample
+
+
+def _finding(finding: Finding) -> Iterator[Sample]:
+    severity = _SEVERITY.get(finding.health)
+    if severity is not None:
+        labels = (finding.rule, *astuple(finding.subject))
+        yield SEVERITY.sample(severity, *labels)
+        yield SINCE.sample(finding.since, *labels)
+
+
+def _component(component: Component) -> Iterator[Sample]:
+    name = component.name
+    yield SUCCESS.sample(component.succeeding, name)
+    yield DURATION.sample(component.duration, name)
+    yield CPU.sample(component.cpu, name)
+    yield LAST.sample(component.last_success, name)
+    yield FAILURES.sample(component.failures, name)
+    if component.applicable is not None:
+        yield APPLICABLE.sample(component.applicable, name)
+
+
+def _nccl(state: NodeState) -> str:
+    component = state.components.get(PROBE)
+    memory = None if component is None else component.memory
+    last = memory.last if isinstance(memory, Probes) else None
+    return "" if last is None or last.document is None else last.document.versions.get("nccl", "")
+
+
+def _shape(state: NodeState) -> str:
+    component = state.components.get(DRIFT)
+    memory = None if component is None else component.memory
+    return _named(memory.baseline.graph) if isinstance(memory, Drift) and memory.baseline is not None else ""
+
+
+@lru_cache(maxsize=1)
+def _named(graph: Graph) -> str:
+    """Worked out once for a baseline: it takes 20 ms, and is asked for with each change of the state."""
+    told = fingerprint(graph)
+    return "" if isinstance(told, Absent) else told

@@ -1,0 +1,192 @@
+"""The JSON documents of the HTTP interface; docs/schemas is made from these types."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from wirewatch.core import collector as core
+from wirewatch.core import types
+from wirewatch.core.collector import NodeState
+from wirewatch.core.topology import Topology
+from wirewatch.core.types import Failed
+from wirewatch.documents import series
+from wirewatch.documents.health import (
+    HEALTH_NAMES,
+    Finding,
+    Health,
+    HealthDocument,
+    NodeFinding,
+    Probe,
+    Said,
+    Stage,
+)
+from wirewatch.probe.component import PROBE_NAME, probe_summary
+from wirewatch.verdict import ledger, node
+from wirewatch.verdict.node import Judged
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """`health` null: nothing to watch here, takes no part; `applicable` null: not yet known."""
+
+    collector: str
+    health: Health | None
+    applicable: bool | None
+    success: bool
+    error: str | None
+    overdue_since: float | None
+    last_success: float
+    duration_seconds: float
+    failures: int
+    findings: list[Finding]
+    samples: list[Series]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingsDocument:
+    """All findings, worst first, those that take no part for the node's health last."""
+
+    schema: Literal["wirewatch.findings/1"]
+    at: float
+    health: Health
+    job_ready: bool
+    findings: list[NodeFinding]
+
+
+@dataclass(frozen=True, slots=True)
+class StateDocument:
+    """Everything that is known; `source` is live, replay or synthetic."""
+
+    schema: Literal["wirewatch.state/1"]
+    at: float
+    health: Health
+    job_ready: bool
+    source: str
+    collectors: list[Collector]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyDocument:
+    """The node as one graph; `topology` null until it was read for the first time."""
+
+    schema: Literal["wirewatch.topology/1"]
+    at: float
+    topology: Topology | None
+
+
+HEALTH = TypeAdapter(HealthDocument)
+FINDINGS = TypeAdapter(FindingsDocument)
+STATE = TypeAdapter(StateDocument)
+TOPOLOGY = TypeAdapter(TopologyDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {
+    "wirewatch.findings.1": FINDINGS,
+    "wirewatch.health.1": HEALTH,
+    "wirewatch.state.1": STATE,
+    "wirewatch.topology.1": TOPOLOGY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """What the daemon says of itself; `mono` in monotonic seconds."""
+
+    at: float
+    mono: float
+    turning: bool = True
+    released_until: float = 0.0
+    fresh_required: bool = False
+
+
+def health(judged: Judged, daemon: Daemon) -> HealthDocument:
+    verdict = judged.verdict
+    return HealthDocument(
+        "wirewatch.health/1", daemon.at, HEALTH_NAMES[verdict.health], verdict.job_ready, judged.polled_at,
+        daemon.turning, daemon.released_until, _probe(judged.state, daemon),
+        [standing(s) for s in verdict.standings if s.takes_part],
+    )  # fmt: skip
+
+
+def findings(judged: Judged, at: float) -> FindingsDocument:
+    verdict = judged.verdict
+    told_of = [standing(s) for s in verdict.standings]
+    return FindingsDocument(
+        "wirewatch.findings/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, told_of
+    )
+
+
+def _probe(state: NodeState, daemon: Daemon) -> Probe | None:
+    found = probe_summary(state.components.get(PROBE_NAME), daemon.mono)
+    if found is None or found.pointless:
+        return None
+    return Probe(found.at, found.age_seconds, found.fresh, daemon.fresh_required)
+
+
+def state(judged: Judged, at: float, source: str) -> StateDocument:
+    verdict = judged.verdict
+    collectors = [_collector(c, judged.state) for c in judged.state.components.values()]
+    return StateDocument(
+        "wirewatch.state/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, source, collectors
+    )
+
+
+def topology(state: NodeState, at: float) -> TopologyDocument:
+    """The last graph that was read; what could not be read since is in the state, not here."""
+    return TopologyDocument("wirewatch.topology/1", at, state.facts(Topology))
+
+
+STAGES: dict[str, Stage] = {
+    node.LIVE: "live",
+    node.LATCHED: "latched",
+    node.PROBATION: "probation",
+    node.ACKNOWLEDGED: "acknowledged",
+    node.SUPPRESSED: "suppressed",
+}
+
+
+def finding(one: types.Finding) -> Finding:
+    return Finding(
+        one.rule, HEALTH_NAMES[one.health], one.subject.levels(), one.evidence, one.action, one.since
+    )
+
+
+def standing(one: node.Standing) -> NodeFinding:
+    plain, suppression = finding(one.finding), one.suppression
+    return NodeFinding(
+        plain.rule, plain.health, plain.subject, plain.evidence, plain.action, plain.since, one.id,
+        STAGES[one.stage], one.times, one.finding.last, _said(one.acked),
+        _said(suppression.said if suppression else None), suppression.until if suppression else 0.0,
+    )  # fmt: skip
+
+
+def _said(word: ledger.Word | None) -> Said | None:
+    return None if word is None else Said(word.by, word.why, word.at)
+
+
+def _collector(component: core.Component, state: NodeState) -> Collector:
+    failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
+    return Collector(
+        collector=component.name,
+        health=None if component.health is None else HEALTH_NAMES[component.health],
+        applicable=component.applicable,
+        success=component.succeeding,
+        error=None if failed is None else str(failed),
+        overdue_since=component.overdue_since,
+        last_success=component.last_success,
+        duration_seconds=component.duration,
+        failures=component.failures,
+        findings=[finding(f) for f in component.findings],
+        samples=[_series(s) for s in series.completed(component.samples, state)],
+    )
+
+
+def _series(sample: types.Sample) -> Series:
+    labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
+    return Series(f"wirewatch_{sample.metric.name}", labels, sample.value)

@@ -1,1 +1,0 @@
-"""What goes out: Prometheus text, HTTP."""

@@ -1,1 +1,0 @@
-"""Who may ask over the port, and how: TLS, users, tokens, and the file that says so."""

@@ -1,0 +1,1 @@
+"""The node condition `InterconnectHealthy`: what Kubernetes hears of this node from its own agent."""

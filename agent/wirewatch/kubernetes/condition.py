@@ -1,0 +1,205 @@
+"""From what is judged, over time, to the condition of the node: a fold with holds, so that nothing flickers.
+
+Why these holds, and why DEGRADED is True: ADR 0019.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from wirewatch.core.types import Finding, Health
+from wirewatch.verdict.node import JOB_READY, Judged
+
+TYPE = "InterconnectHealthy"
+RELEASED = "Released"
+"""The reason while `wirewatch release` holds."""
+GAP = 30.0
+"""Seconds between two views after which nothing counts as held: nobody has looked meanwhile."""
+
+
+class Status(Enum):
+    """What Kubernetes knows of a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """Seconds for which a verdict must hold without a break before the condition follows it.
+
+    `failed`: FAILED, to False; also whatever comes first on a node without a condition. `unknown`: not
+    job-ready, to Unknown. `recovered`: job-ready, back to True.
+    """
+
+    failed: float = 60.0
+    unknown: float = 300.0
+    recovered: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The verdict at one moment, with its words; `at` in Unix seconds, `mono` in monotonic ones."""
+
+    health: Health
+    reason: str
+    message: str
+    at: float
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is told; `transition`: since when it has this status (Unix seconds)."""
+
+    status: Status
+    reason: str
+    message: str
+    transition: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The condition so far, None before the first, and since when (monotonic seconds) each verdict holds.
+
+    A time is None while it does not hold; `seen`: the last view, `released`: the last one during a release.
+    Until it is `known` what the API server has from before a restart, nothing is decided.
+    """
+
+    condition: Condition | None = None
+    known: bool = False
+    failed: float | None = None
+    not_failed: float | None = None
+    ready: float | None = None
+    not_ready: float | None = None
+    seen: float | None = None
+    released: float | None = None
+
+
+LIMIT = 1024
+"""Bytes of a message."""
+HEALTHY, DEGRADED, NOTHING, STUCK = "Healthy", "Degraded", "NothingToWatch", "AgentStuck"
+_WORD = re.compile(r"[A-Za-z0-9]+")
+
+
+def status_of(health: Health) -> Status:
+    """True is what lets a job start, as in /health: DEGRADED is a ticket and no reason to drain."""
+    if health in JOB_READY:
+        return Status.TRUE
+    return Status.FALSE if health is Health.FAILED else Status.UNKNOWN
+
+
+def watch(memory: Memory, view: View, holds: Holds) -> Memory:
+    """The memory after one more view."""
+    memory = _held(memory, view)
+    before = memory.condition
+    status = _next(memory, view, holds)
+    if not memory.known or (before is None and status is None):
+        return memory
+    if before is not None and (status is None or status is before.status):
+        # The words are those of the last verdict that agreed with the status.
+        if status_of(view.health) is not before.status:
+            return memory
+        return replace(memory, condition=replace(before, reason=view.reason, message=view.message))
+    now = status or status_of(view.health)
+    return replace(memory, condition=Condition(now, view.reason, view.message, view.at))
+
+
+def learned(memory: Memory, told: Condition | None) -> Memory:
+    """The memory, once it is known what the API server has from before a restart; None for nothing."""
+    return replace(memory, condition=told, known=True)
+
+
+def view_of(judged: Judged, at: float, mono: float, *, turning: bool, recording: str = "") -> View:
+    """What there is to tell of the node; `recording`: whose words these are when it is no node at all."""
+    health, reason, message = _told(judged, turning=turning)
+    if recording:
+        message = f"a recording ({recording}), not this node: {message}"
+    return View(health, reason, shortened(message), at, mono)
+
+
+def reason_of(rule: str) -> str:
+    """CamelCase of a rule: `nvlink.link_down` is NvlinkLinkDown."""
+    return "".join(word[0].upper() + word[1:] for word in _WORD.findall(rule))
+
+
+def shortened(text: str, limit: int = LIMIT) -> str:
+    """Printable text of at most so many bytes."""
+    text = "".join(c if c.isprintable() else " " for c in text)
+    whole = text.encode(errors="replace")
+    if len(whole) <= limit:
+        return whole.decode()
+    return whole[: limit - 3].decode(errors="ignore") + "..."
+
+
+def _held(memory: Memory, view: View) -> Memory:
+    """Since when each of the verdicts holds."""
+    if memory.seen is not None and not 0 <= view.mono - memory.seen <= GAP:
+        memory = Memory(memory.condition, memory.known, released=memory.released)
+    failed, ready = view.health is Health.FAILED, view.health in JOB_READY
+
+    def since(holds: bool, before: float | None) -> float | None:  # noqa: FBT001
+        if not holds:
+            return None
+        return view.mono if before is None else before
+
+    return Memory(
+        memory.condition, memory.known, since(failed, memory.failed), since(not failed, memory.not_failed),
+        since(ready, memory.ready), since(not ready, memory.not_ready), view.mono,
+        view.mono if view.reason == RELEASED else memory.released,
+    )  # fmt: skip
+
+
+def _next(memory: Memory, view: View, holds: Holds) -> Status | None:
+    """The status that has been held for long enough; None for none."""
+    now, before = status_of(view.health), memory.condition
+
+    def held(since: float | None, seconds: float) -> bool:
+        return since is not None and view.mono - since >= seconds
+
+    if now is Status.FALSE:
+        return now if held(memory.failed, holds.failed) else None
+    if now is Status.TRUE:
+        soon = before is None or (before.status is Status.UNKNOWN and _after_release(memory, holds))
+        return now if held(memory.ready, holds.failed if soon else holds.recovered) else None
+    if view.reason == RELEASED:
+        # No flicker, but somebody's word.
+        return now
+    bad = memory.not_failed if before is not None and before.status is Status.FALSE else memory.not_ready
+    return now if held(bad, holds.unknown) else None
+
+
+def _after_release(memory: Memory, holds: Holds) -> bool:
+    """Whether the node was ready again soon after a release: that it was not known was somebody's word."""
+    ready, released = memory.ready, memory.released
+    return ready is not None and released is not None and 0 <= ready - released <= holds.failed
+
+
+def _told(judged: Judged, *, turning: bool) -> tuple[Health, str, str]:
+    if not turning:
+        return Health.UNKNOWN, STUCK, "a loop of the agent does not turn, so that nothing is known"
+    health, findings = judged.verdict.health, judged.verdict.findings
+    if health is Health.OK:
+        return health, HEALTHY, "nothing wrong is seen on NVLink, PCIe and the network ports of this node"
+    if judged.released_until and health is Health.UNKNOWN:
+        return health, RELEASED, (
+            "GPUs were released by `wirewatch release` for a reset or driver upgrade and are not watched; "
+            "they are watched again by themselves"
+        )  # fmt: skip
+    if not findings:
+        return health, NOTHING, "no GPU, link or port was found that could be judged"
+    worst = findings[0]
+    if health is Health.DEGRADED:
+        return health, DEGRADED, f"the next job may start. {_words(worst, len(findings) - 1)}"
+    return health, reason_of(worst.rule), _words(worst, len(findings) - 1)
+
+
+def _words(finding: Finding, others: int) -> str:
+    """The finding in words; what else there is must not be cut off by a long evidence."""
+    uuid = f" ({finding.subject.uuid})" if finding.subject.uuid else ""
+    head = f"{finding.rule} {finding.subject}{uuid}: "
+    more = f" {others} more: `wirewatch findings list`." if others else ""
+    tail = f". Action: {shortened(finding.action, LIMIT // 3)}.{more}"
+    room = LIMIT - 200 - len(f"{head}{tail}".encode(errors="replace"))
+    return f"{head}{shortened(finding.evidence, max(room, 60))}{tail}"

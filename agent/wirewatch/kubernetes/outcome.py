@@ -1,0 +1,182 @@
+"""What became of a request, and when the next one is due: pure, chance comes from outside."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
+from enum import Enum
+
+from wirewatch.core.types import Kind, Metric, Sample
+from wirewatch.hw.httpclient import HttpReply
+from wirewatch.kubernetes.api import said
+from wirewatch.kubernetes.condition import Condition, Status
+
+
+class Result(Enum):
+    """What became of a request; the label `result` of a metric."""
+
+    OK = "ok"
+    NO_CREDENTIALS = "no_credentials"
+    UNREACHABLE = "unreachable"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    THROTTLED = "throttled"
+    REJECTED = "rejected"
+    SERVER_ERROR = "server_error"
+    STRANGE = "strange"
+
+
+MEANING: Mapping[Result, str] = {
+    Result.OK: "written, or read after a start",
+    Result.NO_CREDENTIALS: "token or CA cannot be read, or the name of the API server is not known",
+    Result.UNREACHABLE: "nobody answered in time, the connection broke, or TLS failed",
+    Result.UNAUTHORIZED: "401: the token is not or no longer valid; it is read anew for each request",
+    Result.FORBIDDEN: "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it",
+    Result.NOT_FOUND: "404: there is no node of that name",
+    Result.CONFLICT: "409: the node changed meanwhile, again and again",
+    Result.THROTTLED: "429: the API server asks for patience, and gets it",
+    Result.REJECTED: "another 4xx: what we send is not taken",
+    Result.SERVER_ERROR: "5xx: the API server has a trouble of its own",
+    Result.STRANGE: "a redirect, or an answer that no API server gives",
+}
+_BY_STATUS = {
+    401: Result.UNAUTHORIZED, 403: Result.FORBIDDEN, 404: Result.NOT_FOUND, 409: Result.CONFLICT,
+    429: Result.THROTTLED,
+}  # fmt: skip
+_FOR_PEOPLE = frozenset({Result.FORBIDDEN, Result.NOT_FOUND, Result.REJECTED, Result.STRANGE})
+"""These are repaired by people, so that it makes no sense to ask again soon."""
+FIRST, LONGEST, LONGEST_FOR_PEOPLE = 2.0, 60.0, 300.0
+"""Seconds until a request is tried again: after the first failure, and at most."""
+PATIENCE = 3600.0
+"""Seconds; the most that a server can make us wait."""
+SPREAD = 10.0
+"""Seconds over which nodes that learn of the same thing at once spread their requests."""
+BETWEEN = 60.0
+"""Seconds between two writes that only change the words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`retry_after` in seconds, None when the server does not say; `detail` for people."""
+
+    result: Result
+    detail: str = ""
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When the next request may be made, and when it is made at the latest (monotonic seconds).
+
+    `failures` in a row; `wrote`: the last success, None for never.
+    """
+
+    earliest: float
+    latest: float
+    failures: int = 0
+    wrote: float | None = None
+
+
+STATUS = Metric(
+    "node_condition_status",
+    Kind.GAUGE,
+    ("status",),
+    "1 for the status of the node condition that the agent tells, or wants to; all 0 while there is none.",
+    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
+)
+TRANSITION = Metric(
+    "node_condition_last_transition_timestamp_seconds",
+    Kind.GAUGE,
+    (),
+    "Since when the node condition has this status; 0 while there is none.",
+    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
+)
+UPDATED = Metric(
+    "node_condition_last_update_timestamp_seconds",
+    Kind.GAUGE,
+    (),
+    "When the API server last took the node condition; 0 for never.",
+    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
+)
+UPDATES = Metric(
+    "node_condition_updates_total",
+    Kind.COUNTER,
+    ("result",),
+    "Requests to the API server, by what became of them.",
+    undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
+)
+METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What there is to tell."""
+
+    condition: Condition | None = None
+    updated_at: float = 0.0
+    updates: Mapping[Result, int] = field(default_factory=lambda: dict.fromkeys(Result, 0))
+
+
+def outcome_of(reply: HttpReply, now: float) -> Outcome:
+    """What a reply means that came at `now`, Unix seconds."""
+    if 200 <= reply.status < 300:  # noqa: PLR2004
+        return Outcome(Result.OK)
+    result = _BY_STATUS.get(reply.status)
+    if result is None:
+        by_class = {4: Result.REJECTED, 5: Result.SERVER_ERROR}
+        result = by_class.get(reply.status // 100, Result.STRANGE)
+    text = said(reply.body)
+    wait = retry_after(reply.headers.get("retry-after", ""), now)
+    return Outcome(result, f"{reply.status}{f': {text}' if text else ''}", wait)
+
+
+def retry_after(text: str, now: float) -> float | None:
+    """Seconds that the server wants us to wait, given as such or as a date; None when it does not say."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - now
+        except (ValueError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), PATIENCE) if math.isfinite(seconds) else None
+
+
+def begin(now: float, chance: float) -> Pace:
+    """The pace of an agent that has just started; `chance` in [0, 1), here and below."""
+    at = now + SPREAD * chance
+    return Pace(at, at)
+
+
+def succeeded(pace: Pace, now: float, heartbeat: float, chance: float) -> Pace:
+    """After a write; `heartbeat`: seconds to the next one when nothing changes, give or take a tenth."""
+    return replace(pace, earliest=now, latest=now + heartbeat * (0.9 + 0.2 * chance), failures=0, wrote=now)
+
+
+def failed(pace: Pace, now: float, outcome: Outcome, chance: float) -> Pace:
+    """After a failure: twice as long each time, half of it chance; never sooner than the server says."""
+    longest = LONGEST_FOR_PEOPLE if outcome.result in _FOR_PEOPLE else LONGEST
+    wait = min(longest, FIRST * 2.0 ** min(pace.failures, 16)) * (0.5 + 0.5 * chance)
+    if outcome.retry_after is not None:
+        wait = max(wait, outcome.retry_after + SPREAD * chance)
+    return replace(pace, earliest=now + wait, latest=now + wait, failures=pace.failures + 1)
+
+
+def changed(pace: Pace, now: float, chance: float, *, status: bool) -> Pace:
+    """There is news: `status` for a new status, else only new words. Waits and patience are kept."""
+    soonest = now + SPREAD * chance
+    if not status and pace.wrote is not None:
+        soonest = max(soonest, pace.wrote + BETWEEN)
+    return replace(pace, latest=min(pace.latest, max(pace.earliest, soonest)))
+
+
+def samples(told: Told) -> Iterator[Sample]:
+    mine = told.condition
+    for status in Status:
+        yield STATUS.sample(mine is not None and mine.status is status, status.value.lower())
+    yield TRANSITION.sample(mine.transition if mine else 0.0)
+    yield UPDATED.sample(told.updated_at)
+    for result, count in told.updates.items():
+        yield UPDATES.sample(count, result.value)

@@ -1,0 +1,131 @@
+"""All that the page is made of: the documents that the JSON interface gives, taken at one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wirewatch.core.collector import blind_rule
+from wirewatch.core.topology import Topology
+from wirewatch.core.types import Health
+from wirewatch.documents import state as documents
+from wirewatch.documents.drift import DriftDocument, drift_of_state
+from wirewatch.documents.health import HealthDocument
+from wirewatch.documents.probes import ProbesDocument, probes_of
+from wirewatch.documents.state import Daemon, FindingsDocument, StateDocument
+from wirewatch.page.tables import moment, span
+from wirewatch.probe.component import PROBE_NAME
+from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
+from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED, Judged, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`node`: its name, `about`: what is read, `runbook`: where that page is served; "" for not told."""
+
+    node: str = ""
+    about: str = ""
+    runbook: str = ""
+
+
+NO_PLACE = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """`ends`: what ends a finding, by its id."""
+
+    place: Place
+    health: HealthDocument
+    findings: FindingsDocument
+    state: StateDocument
+    topology: Topology | None
+    drift: DriftDocument
+    probes: ProbesDocument
+    ends: Mapping[str, str]
+
+    @property
+    def at(self) -> float:
+        """Unix seconds."""
+        return self.health.at
+
+
+BACK = "FAILED at once if it comes back"
+RESET = "a reboot, the reset that the driver asked for"
+BLIND = blind_rule("")
+
+
+def told(judged: Judged, daemon: Daemon, source: str, policy: VerdictPolicy, place: Place) -> Told:
+    """What is published, as documents; `source` is live, replay or synthetic."""
+    at, state = daemon.at, judged.state
+    health = documents.health(judged, daemon)
+    return Told(
+        place=place, health=health, findings=documents.findings(judged, at),
+        state=documents.state(judged, at, source), topology=documents.topology(state, at).topology,
+        drift=drift_of_state(state, at), probes=probes_of(state, at),
+        ends=endings(judged, policy),
+    )  # fmt: skip
+
+
+def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:
+    """By the id of each finding."""
+    entries = judged.ledger.entries
+    watched = (
+        PROBE_NAME in judged.state.components and judged.state.components[PROBE_NAME].applicable is not False
+    )
+    return {
+        one.id: _ending(one, entries.get(one.key), policy, watched=watched)
+        for one in judged.verdict.standings
+    }
+
+
+def _ending(one: Standing, entry: Entry | None, policy: VerdictPolicy, *, watched: bool) -> str:
+    rule = one.finding.rule
+    if one.stage == SUPPRESSED and one.suppression is not None:
+        until = moment(one.suppression.until, one.suppression.until).text
+        return f"{until}, getting worse, or `wirewatch findings unsuppress {one.id}`; takes no part till then"
+    if one.stage == ACKNOWLEDGED:
+        return "coming back: then it counts again; somebody said that it is repaired"
+    if one.stage == LATCHED:
+        return f"{RESET}, another GPU in its place, or {_ack(one)}; silence does not end it"
+    if one.stage == PROBATION:
+        return _probation(entry, policy, watched=watched)
+    if one.measured is None:
+        return _unseen(entry, policy)
+    return _live(one, policy, latches=policy.latches(rule), forgets=policy.forgets(rule))
+
+
+def _live(one: Standing, policy: VerdictPolicy, *, latches: bool, forgets: bool) -> str:
+    finding = one.finding
+    if finding.health is not Health.FAILED or forgets:
+        if finding.last:
+            return "by time: it is told for a while after it last happened"
+        if finding.rule.endswith(BLIND):
+            return "the first look that can read it again"
+        return "the first look that does not find it"
+    if latches:
+        return f"{RESET}, or {_ack(one)}; silence does not end it"
+    return (
+        f"{span(policy.settle)} without it; then {span(policy.probation)} of probation, DEGRADED, "
+        "in which jobs may start"
+    )
+
+
+def _ack(one: Standing) -> str:
+    return f"`wirewatch findings ack {one.id}` once it is repaired"
+
+
+def _unseen(entry: Entry | None, policy: VerdictPolicy) -> str:
+    if entry is None or entry.mono is None:
+        return "nothing until its part is read again"
+    if policy.latches(entry.rule):
+        return RESET
+    return f"{span(policy.settle)} without it, of which {span(entry.absent)} have passed; then probation"
+
+
+def _probation(entry: Entry | None, policy: VerdictPolicy, *, watched: bool) -> str:
+    if entry is None or entry.stage is not Stage.PROBATION:
+        return f"{span(policy.probation)} without it; {BACK}"
+    left = max(0.0, policy.probation - entry.absent)
+    wait = f"{span(left)} more of watching without it" if left else "its time has passed"
+    clean = min(entry.probes, policy.clean_probes)
+    probes = f", and clean probes: {clean} of {policy.clean_probes} so far" if watched else ""
+    return f"{wait}{probes}; {BACK}"

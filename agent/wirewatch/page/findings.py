@@ -1,0 +1,168 @@
+"""The verdict and the findings as the page shows them. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from wirewatch.core.types import Subject
+from wirewatch.documents.health import NodeFinding, Said
+from wirewatch.page.content import BLIND, Told
+from wirewatch.page.model import Card, Line, RuleLink, Verdict
+from wirewatch.page.tables import count, listed, moment, span
+from wirewatch.verdict.node import ACKNOWLEDGED, SUPPRESSED
+
+APART = frozenset({ACKNOWLEDGED, SUPPRESSED})
+QUIET = 120.0
+"""Seconds without a poll of any collector after which the page says so."""
+SHARED: Mapping[str, Sequence[str]] = {
+    "NVLink errors": ("nvlink.*_errors",),
+    "fabric.state, fabric.status": ("fabric.state", "fabric.status"),
+    "Fabric health": (
+        "fabric.access_timeout_recovery", "fabric.degraded_bandwidth", "fabric.route_*", "fabric.summary",
+    ),
+    "Fabric configuration": ("fabric.*",),
+    "Errors of the other end": (
+        "infiniband.ack_timeout_errors", "infiniband.rnr_retry_errors",
+        "infiniband.efa_impaired_connection_errors", "infiniband.efa_unresponsive_remote_errors",
+    ),
+    "Errors of a port": ("infiniband.*_errors",),
+    "XIDs of NVLink": ("xid.74", "xid.136", "xid.14[4-9]", "xid.150"),
+    "XIDs of memory": ("xid.48", "xid.63", "xid.64", "xid.94", "xid.95", "xid.140"),
+    "xid.119, xid.120": ("xid.119", "xid.120"),
+    "xid.79": ("xid.79",),
+    "xid.154": ("xid.154",),
+    "xid.*": ("xid.*[0-9]",),
+    "sxid.*": ("sxid.*",),
+    "topology.gpu_replaced, topology.nic_replaced": ("topology.gpu_replaced", "topology.nic_replaced"),
+    "<collector>.blind": ("*.blind",),
+}  # fmt: skip
+"""Headings that are not the rule's own name, with patterns of their rules; the first that fits."""
+_DROPPED = re.compile(r"[^a-z0-9_ -]")
+
+
+def verdict(told: Told) -> Verdict:
+    health, counted = told.health, told.health.findings
+    worst = [one for one in counted if one.health == health.health]
+    since = min((one.since for one in worst if one.since), default=0.0)
+    return Verdict(
+        health.health, _start(told), _reason(told, worst, len(counted)),
+        moment(since, told.at) if since else None,
+    )  # fmt: skip
+
+
+def subject(one: NodeFinding) -> str:
+    """The part in words, as in `findings list`."""
+    words = str(Subject.of(one.subject))
+    return "The node" if words == "node" else words
+
+
+def cards(told: Told, *, apart: bool) -> tuple[Card, ...]:
+    """Findings that count, worst first; or those that are acknowledged or suppressed."""
+    made: dict[object, Card] = {}
+    for one in told.findings.findings:
+        if (one.stage in APART) == apart:
+            card = _card(one, told)
+            # A driver that hangs is one trouble, not one for each collector that waits for it.
+            same = made.setdefault(_sameness(one, card), card)
+            if same is not card:
+                made[_sameness(one, card)] = replace(same, rules=(*same.rules, *card.rules))
+    return tuple(made.values())
+
+
+def notices(told: Told) -> tuple[Line, ...]:
+    """What must be known before anything else on the page is believed."""
+    return tuple(_notices(told))
+
+
+def heading(rule: str) -> str:
+    """The heading under which a rule is explained."""
+    shared = (title for title, rules in SHARED.items() if any(fnmatchcase(rule, one) for one in rules))
+    return next(shared, rule)
+
+
+def anchor(title: str) -> str:
+    """The anchor of a heading."""
+    return _DROPPED.sub("", title.lower()).replace(" ", "-")
+
+
+def link(base: str, rule: str) -> str:
+    """The address of a rule's entry below that of the page; empty where the page has none."""
+    return f"{base.partition('#')[0]}#{anchor(heading(rule))}" if base else ""
+
+
+def _start(told: Told) -> str:
+    health = told.health
+    if not health.job_ready:
+        return "No job may start on this node."
+    probe = health.probe
+    if probe is not None and probe.required and not probe.fresh:
+        return "Jobs may start, but `wirewatch check` asks for a fresh probe first, and there is none."
+    return "The next job may start on this node."
+
+
+def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
+    if worst:
+        first = worst[0]
+        if first.rule.endswith(BLIND) and not first.subject:
+            same = [one.rule.removesuffix(BLIND) for one in worst if one.evidence == first.evidence]
+            return f"Cannot be read now ({first.evidence.rstrip('.')}): {listed(same, 20)}."
+        more = f" And {count(counted - 1, 'more finding')}." if counted > 1 else ""
+        of = "" if first.evidence.startswith(subject(first)) else f"{subject(first)}: "
+        return f"{of}{first.evidence.rstrip('.')}.{more}"
+    waiting = [one.collector for one in told.state.collectors if one.health == "unknown"]
+    if told.health.health == "unknown":
+        return f"Not heard yet from: {listed(waiting, 20)}." if waiting else "Nothing here is watched at all."
+    apart = [one for one in told.findings.findings if one.stage in APART]
+    if apart:
+        return f"Nothing counts as wrong; {count(len(apart), 'finding')} taken out by an operator's word."
+    return "Everything that is watched is as it should be."
+
+
+def _sameness(one: NodeFinding, card: Card) -> object:
+    alike = (card.health, card.subject, card.evidence, card.action, card.stage, card.said)
+    return alike if one.rule.endswith(BLIND) else one.id
+
+
+def _card(one: NodeFinding, told: Told) -> Card:
+    times = f", {one.times} times within days" if one.times > 1 else ""
+    return Card(
+        rules=(RuleLink(one.rule, one.id, link(told.place.runbook, one.rule)),), health=one.health,
+        subject=subject(one), evidence=one.evidence, action=one.action,
+        since=moment(one.since, told.at) if one.since else None,
+        last=moment(one.last, told.at) if one.last else None, stage=f"{one.stage}{times}",
+        ends=told.ends.get(one.id, "not known"), said=tuple(_said(one, told.at)),
+    )  # fmt: skip
+
+
+def _said(one: NodeFinding, at: float) -> Iterator[str]:
+    said: Iterable[tuple[str, Said | None]] = (
+        ("Acknowledged", one.acknowledged),
+        ("Suppressed", one.suppressed),
+    )
+    for what, word in said:
+        if word is not None:
+            when = moment(word.at, at)
+            yield f"{what} by {word.by}, {when.text} ({when.ago}): {word.why}"
+
+
+def _notices(told: Told) -> Iterator[Line]:
+    about = f": {told.place.about}" if told.place.about else ""
+    if told.state.source == "replay":
+        yield Line(f"Not live: a recording is played{about}.", "warn")
+    elif told.state.source != "live":
+        yield Line(f"Not a real node: what is played was changed or made up{about}.", "warn")
+    if told.health.released_until:
+        until = moment(told.health.released_until, told.at)
+        yield Line(
+            f"The GPUs are released until {until.text} ({until.ago}), for a reset or driver upgrade. They "
+            "are not watched meanwhile, and UNKNOWN is meant. To take them back now:",
+            "unknown", "wirewatch release --end",
+        )  # fmt: skip
+    if not told.health.turning:
+        yield Line(
+            "A loop of the daemon has stopped turning: what stands here may be old. See /livez.", "bad"
+        )
+    polled = told.health.polled_at
+    if polled and told.at - polled > QUIET:
+        yield Line(f"Nothing has been polled for {span(told.at - polled)}: what stands here is old.", "bad")

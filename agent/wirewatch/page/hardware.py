@@ -1,0 +1,314 @@
+"""GPUs and their links, one row each. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from wirewatch.collectors.nvlink import LINK_STATES
+from wirewatch.core.nvml import UP
+from wirewatch.documents.health import Finding, Health
+from wirewatch.documents.state import Series
+from wirewatch.page.content import Told
+from wirewatch.page.findings import APART
+from wirewatch.page.model import Cell, Head, Line, Section, Table, Tone
+from wirewatch.page.tables import (
+    GBIT,
+    GpuName,
+    Part,
+    Readings,
+    cell,
+    count,
+    known,
+    number,
+    plain,
+    table,
+    unique,
+    unknown,
+)
+from wirewatch.verdict.drift.graph import natural
+
+TONES: dict[Health, Tone] = {"ok": "good", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
+NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
+"""Reasons for low clocks that hold nothing back."""
+WATCHING = ("inventory", "gpu", "nvlink", "pcie", "xid")
+"""Collectors that judge single GPUs."""
+GPU_HEADS = (
+    Head("State"), Head("NVLink", "up", number=True), Head("NVLink errors"), Head("PCIe"),
+    Head("Clocks held by"), Head("Utilisation", "%", number=True),
+    Head("Power", "W", number=True), Head("Core", "°C", number=True),
+    Head("Memory", "°C", number=True),
+)  # fmt: skip
+PORT_UP = "active"
+PORT_HEADS = (
+    Head("State"), Head("Wire"), Head("Rate", "Gb/s of expected", number=True), Head("Errors"),
+    Head("Times down", number=True), Head("Link layer"), Head("Interface"), Head("NUMA", number=True),
+    Head("Nearest to"),
+)  # fmt: skip
+
+
+def gpus_of(told: Told, here: Readings) -> tuple[GpuName, ...]:
+    """Every GPU that the driver lists, the graph holds, or a finding names."""
+    graph = told.topology.gpus if told.topology else ()
+    listed = [
+        GpuName(one.labels["gpu"], one.labels["uuid"], one.labels["pci"], one.labels["name"])
+        for one in here.series.get("gpu_info", ())
+    ]
+    drawn = [GpuName(str(one.index), one.uuid, one.place.address, one.name) for one in graph]
+    parts = [one.subject for one in told.findings.findings]
+    named = [GpuName(one["gpu"], one.get("uuid", "")) for one in parts if one.get("gpu")]
+    return unique([*listed, *drawn, *named])
+
+
+def gpus_section(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Section:
+    if not gpus:
+        inventory = here.collectors.get("inventory")
+        seen = inventory is not None and inventory.success
+        why = "The driver lists no GPU." if seen else f"Not known: {here.why('inventory')}."
+        return Section("gpus", "GPUs and links", (Line(why, "quiet" if seen else "unknown"),))
+    products = ", ".join(sorted({one.product for one in gpus if one.product}))
+    told_of = f"{count(len(gpus), 'GPU')}{f', {products}' if products else ''}."
+    hint = (
+        "Utilisation is the share of time in which any kernel ran: in a job that waits for one slow GPU "
+        "it reads 100 % on all of them."
+    )
+    return Section(
+        "gpus", "GPUs and links", (Line(told_of), Line(hint, "quiet")), (_table(told, here, gpus),)
+    )
+
+
+def blind(here: Readings) -> list[str]:
+    """Collectors of GPUs that see none of them now."""
+    return [name for name in WATCHING if name in here.collectors and not here.collectors[name].success]
+
+
+def up_and_expected(here: Readings, gpu: GpuName) -> tuple[int | None, int | None]:
+    """NVLinks that are up, and how many should be; None for not known."""
+    states = here.by("nvlink_links", gpu.part, "state")
+    up = int(sum(states.get(LINK_STATES[code], 0.0) for code in UP)) if states else None
+    expected = here.value("nvlink_links_expected", gpu.part)
+    return up, None if expected is None else int(expected)
+
+
+def counted(errors: Mapping[str, float], why: str) -> Cell:
+    """Error counters in short: only those that have counted anything."""
+    if not errors:
+        return unknown(why)
+    some = [f"{kind.replace('_', ' ')} {plain(value)}" for kind, value in errors.items() if value]
+    return cell(", ".join(some)) if some else cell("0", "quiet")
+
+
+def ports_of(here: Readings) -> list[Series]:
+    """One series for each port that is read now, in their natural order."""
+    return sorted(
+        here.series.get("rdma_port_info", ()),
+        key=lambda one: (natural(one.labels["device"]), natural(one.labels["port"])),
+    )
+
+
+def ports_section(here: Readings) -> Section:
+    ports = ports_of(here)
+    away = [
+        Line(f"{one.labels['device']} was here and is elsewhere: {one.labels['reason']}.", "quiet")
+        for one in here.series.get("rdma_device_away_info", ())
+    ]
+    if not ports:
+        line = (
+            Line(f"Not known: {here.why('infiniband')}.", "unknown")
+            if here.applies("infiniband")
+            else Line("There are no RDMA ports here, and none are expected.", "quiet")
+        )
+        return Section("ports", "Ports", (line, *away))
+    hint = Line("Errors are counted since the card was reset: old ones are no fault.", "quiet")
+    lines = (Line(f"{count(len(ports), 'RDMA port')}."), hint, *away)
+    tables = [_ports(here, ports)]
+    checks = here.series.get("gpudirect_check_state", ())
+    if checks:
+        tables.append(_checks(here, checks))
+    return Section("ports", "Ports", lines, tuple(tables))
+
+
+def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
+    """The PCI path from each GPU to each NIC."""
+    told: dict[tuple[str, str], Mapping[str, str]] = {}
+    for one in here.series.get("gpu_nic_path_info", ()):
+        told[one.labels["uuid"] or one.labels["gpu"], one.labels["device"]] = one.labels
+    nics = sorted({device for _, device in told}, key=natural)
+    if not nics or not gpus:
+        line = (
+            Line(f"Not known: {here.why('gpudirect')}.", "unknown")
+            if here.applies("gpudirect")
+            else Line("There is no pair of a GPU and an RDMA NIC here.", "quiet")
+        )
+        return Section("paths", "Paths between GPUs and NICs", (line,))
+    rows = [
+        (
+            cell(f"GPU {gpu.index}"),
+            tuple(_path(told.get((gpu.uuid or gpu.index, nic)), here, gpu) for nic in nics),
+        )
+        for gpu in gpus
+    ]
+    caption = "PCI path between GPU and NIC, the nearest of each GPU in bold"
+    legend = Line(
+        "As nvidia-smi names them, nearest first: PIX one PCIe switch, PXB several, PHB the host bridge, "
+        "NODE within a NUMA node, SYS between them.", "quiet",
+    )  # fmt: skip
+    made = table("path-table", caption, (Head("GPU"), *(Head(nic) for nic in nics)), rows, dense=True)
+    return Section("paths", "Paths between GPUs and NICs", (legend,), (made,))
+
+
+def _table(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Table:
+    rows = []
+    for gpu in gpus:
+        head = cell(f"GPU {gpu.index}", note=gpu.pci)
+        rows.append(
+            (head, (_state(told, here, gpu), *_links(here, gpu), _pcie(here, gpu), *_board(here, gpu)))
+        )
+    return table(
+        "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Head("GPU"), *GPU_HEADS), rows
+    )
+
+
+def _state(told: Told, here: Readings, gpu: GpuName) -> Cell:
+    """The worst of its findings; while somebody who watches GPUs sees nothing, nobody is OK."""
+    mine = [one for one in told.health.findings if _of(one, gpu)]
+    unseen = blind(here)
+    if unseen and not any(one.health == "failed" for one in mine):
+        return Cell("UNKNOWN", "unknown", note=f"not read: {', '.join(unseen)}", strong=True)
+    if not mine:
+        apart = [one for one in told.findings.findings if one.stage in APART and _of(one, gpu)]
+        return Cell("OK", "good", note=", ".join(f"{one.rule} {one.stage}" for one in apart))
+    first = mine[0]
+    more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
+    return Cell(first.health.upper(), TONES[first.health], note=f"{first.rule}{more}", strong=True)
+
+
+def _of(finding: Finding, gpu: GpuName) -> bool:
+    told = finding.subject
+    if told.get("uuid") and gpu.uuid:
+        return told["uuid"] == gpu.uuid
+    return bool(told.get("gpu")) and told["gpu"] == gpu.index
+
+
+def _board(here: Readings, gpu: GpuName) -> Iterator[Cell]:
+    why = here.why("gpu", gpu.part)
+    reasons = here.by("clocks_event_active", gpu.part, "reason")
+    holding = [name for name, on in reasons.items() if on and name not in NO_MATTER]
+    if not reasons:
+        yield unknown(why)
+    else:
+        yield (
+            Cell(", ".join(one.replace("_", " ") for one in holding), "warn")
+            if holding
+            else cell("nothing", "quiet")
+        )
+    used = here.value("gpu_utilization_ratio", gpu.part)
+    yield known(used, f"{(used or 0.0) * 100:.0f}", why)
+    power = here.value("gpu_power_watts", gpu.part)
+    yield known(power, f"{power or 0.0:.0f}", why)
+    heat = here.by("gpu_temperature_celsius", gpu.part, "sensor")
+    for sensor in ("core", "memory"):
+        yield known(heat.get(sensor), plain(heat.get(sensor, 0.0)), why)
+
+
+def _links(here: Readings, gpu: GpuName) -> Iterator[Cell]:
+    up, expected = up_and_expected(here, gpu)
+    if up is None and not here.applies("nvlink"):
+        # In MIG mode the wires are there, and nobody can use them.
+        wired = bool(here.of("nvlink_peer_links", gpu.part))
+        yield from [cell("not watched" if wired else "none here", "quiet")] * 2
+        return
+    why = here.why("nvlink", gpu.part)
+    if up is None:
+        yield unknown(why)
+    elif not up and not expected:
+        yield cell("none", "quiet")
+    else:
+        short = expected is not None and up < expected
+        yield Cell(
+            f"{up} of {'?' if expected is None else expected}",
+            "bad" if short else "",
+            number=True,
+            strong=short,
+        )
+    yield counted(here.by("nvlink_errors_total", gpu.part, "kind"), why)
+
+
+def _pcie(here: Readings, gpu: GpuName) -> Cell:
+    names = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
+    generation, best, width, widest = (here.value(name, gpu.part) for name in names)
+    if generation is None or width is None:
+        return unknown(here.why("pcie", gpu.part))
+    narrow = widest is not None and width < widest
+    slow = best is not None and generation < best
+    lanes = f"x{width:.0f}{f' of x{widest:.0f}' if narrow else ''}"
+    return Cell(
+        f"gen {generation:.0f}{f' of {best:.0f}' if slow else ''} {lanes}",
+        "bad" if narrow else "",
+        strong=narrow,
+    )
+
+
+def _ports(here: Readings, ports: Sequence[Series]) -> Table:
+    rows = []
+    for one in ports:
+        device, port = one.labels["device"], one.labels["port"]
+        rows.append((cell(f"{device} port {port}", note=one.labels["model"]), tuple(_port(here, one))))
+    return table("port-table", "RDMA ports: state, rate and errors", (Head("Port"), *PORT_HEADS), rows)
+
+
+def _port(here: Readings, info: Series) -> Iterator[Cell]:
+    part = {"device": info.labels["device"], "port": info.labels["port"]}
+    why = here.why("infiniband", part)
+    state = here.state("rdma_port_state", part)
+    yield _word(state, PORT_UP, why)
+    yield _word(here.state("rdma_port_physical_state", part), "link_up", why)
+    yield _rate(here, part, "it has none while it is down" if state == "down" else why)
+    yield counted(here.by("rdma_port_errors_total", part, "kind"), why)
+    downed = here.value("rdma_port_link_downed_total", part)
+    yield unknown(why) if downed is None else number(plain(downed), "warn" if downed else "quiet")
+    for name in ("link_layer", "netdev"):
+        yield cell(info.labels[name]) if info.labels[name] else unknown("sysfs does not tell it")
+    numa = info.labels["numa"]
+    yield number(numa) if numa else unknown("the firmware does not tell it")
+    near = [
+        one.labels["gpu"]
+        for one in here.of("gpu_nic_path_info", {"device": part["device"], "nearest": "true"})
+    ]
+    yield cell(f"GPU {', '.join(near)}") if near else cell("no GPU", "quiet")
+
+
+def _word(state: str | None, good: str, why: str) -> Cell:
+    if state is None:
+        return unknown(why)
+    fine = state == good
+    return Cell((state or "another").replace("_", " "), "good" if fine else "bad", strong=not fine)
+
+
+def _rate(here: Readings, part: Part, why: str) -> Cell:
+    rate = here.value("rdma_port_rate_bytes_per_second", part)
+    expected = here.value("rdma_port_rate_expected_bytes_per_second", part)
+    if rate is None:
+        return unknown(why)
+    slow = expected is not None and rate < expected
+    best = f" of {plain(expected / GBIT)}" if expected is not None else ""
+    return Cell(f"{plain(rate / GBIT)}{best}", "bad" if slow else "", number=True, strong=slow)
+
+
+def _checks(here: Readings, checks: Sequence[Series]) -> Table:
+    names = list(dict.fromkeys(one.labels["check"] for one in checks))
+    rows = []
+    for name in names:
+        part = {"check": name}
+        state = here.state("gpudirect_check_state", part)
+        needs = next((one.labels["privilege"] for one in here.of("gpudirect_check_needs_info", part)), "")
+        words = {"passed": Cell("passed", "good"), "failed": Cell("failed", "bad", strong=True)}
+        why = f"it would take {needs}" if needs and needs != "none" else "nothing here tells it"
+        rows.append((cell(name.replace("_", " ")), (words.get(state or "", unknown(why)),)))
+    return table("direct-table", "What GPUDirect RDMA needs", (Head("Check"), Head("Answer")), rows)
+
+
+def _path(labels: Mapping[str, str] | None, here: Readings, gpu: GpuName) -> Cell:
+    if labels is None:
+        return unknown(here.why("gpudirect", gpu.part))
+    if labels["path"] == "unknown":
+        return unknown("the PCI tree does not tell where both are")
+    near = labels["nearest"] == "true"
+    return Cell(labels["path"], "" if near else "quiet", aside="nearest" if near else "", strong=near)

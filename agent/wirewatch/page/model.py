@@ -1,0 +1,246 @@
+"""What the page shows, as frozen values that are ready to print: texts, and what they are a sign of."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from wirewatch.documents.health import Health
+
+Tone = Literal["", "good", "warn", "unknown", "bad", "quiet", "slow1", "slow2", "slow3", "fast"]
+"""What a text is a sign of, for colour and weight; the text itself says the same in words."""
+LONG = 40
+"""Letters in one line of a table."""
+NARROW = 3
+"""Columns of a table that are too few for the width of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time: `text` in UTC, `iso` for machines, `ago` as seen from the time of the page."""
+
+    text: str
+    iso: str
+    ago: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value of a table. `why`: it is not known, and why; `aside`: for who does not see the colour.
+
+    `number`: to the right. `span`: columns that it takes. `mark`: the footnote that has the rest, 0 for none.
+    """
+
+    text: str
+    tone: Tone = ""
+    note: str = ""
+    aside: str = ""
+    why: str = ""
+    number: bool = False
+    strong: bool = False
+    span: int = 1
+    mark: int = 0
+
+    @property
+    def long(self) -> bool:
+        """Whether it is a sentence, which may be broken into lines."""
+        return len(self.text) > LONG or self.span > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a column, with its unit."""
+
+    text: str
+    unit: str = ""
+    number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`head` names what the row is of."""
+
+    head: Cell
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`dense`: many short numbers, such as a matrix. `notes` count from 1; `legend` tells the tones."""
+
+    id: str
+    caption: str
+    heads: tuple[Head, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    legend: tuple[Cell, ...] = ()
+    dense: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        """Whether its columns should stay together instead of filling the page."""
+        return self.dense or len(self.heads) <= NARROW
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A sentence; `code` is a command at its end, `at` a time there."""
+
+    text: str
+    tone: Tone = ""
+    code: str = ""
+    at: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A sentence, and what is below it."""
+
+    text: str
+    under: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What only some want to read, behind its title."""
+
+    title: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLink:
+    """The rule of a finding, its id, and the address of its entry in the runbook, "" for not configured."""
+
+    name: str
+    id: str
+    runbook: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A finding, or several that say the same of one part: `rules` are theirs.
+
+    `subject` is the part in words, `stage` with how often it came, `ends` what ends it, `said` what operators
+    said of it.
+    """
+
+    rules: tuple[RuleLink, ...]
+    health: Health
+    subject: str
+    evidence: str
+    action: str
+    since: Moment | None
+    last: Moment | None
+    stage: str
+    ends: str
+    said: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`start`: whether the next job may start, in a sentence; `reason`: the worst in one line."""
+
+    health: Health
+    start: str
+    reason: str
+    since: Moment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to refresh the page; `query` is what the address ends with."""
+
+    text: str
+    query: str
+    chosen: bool
+
+
+Look = Literal["plain", "good", "warn", "unknown", "bad", "quiet"]
+WIDE = 720.0
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part: `text` in its middle, `note` below that."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+    note: str = ""
+    look: Look = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A line, or a curve that bends upwards by `bend`; `text` is at its middle, with a cross if `broken`."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    text: str = ""
+    look: Look = "plain"
+    broken: bool = False
+    bend: float = 0.0
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        return (self.x1 + self.x2) / 2, (self.y1 + self.y2) / 2 - self.bend / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What belongs together, with its name at the lower left."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """`title` says what it is, `words` the same in sentences, for who cannot see it."""
+
+    title: str
+    width: float
+    height: float
+    frames: tuple[Frame, ...]
+    wires: tuple[Wire, ...]
+    boxes: tuple[Box, ...]
+    words: tuple[str, ...]
+
+    @property
+    def wide(self) -> bool:
+        """Whether it would be too small to read on a phone, and should be scrolled there."""
+        return self.width > WIDE
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page; `lines` come first. One without tables says in its lines why."""
+
+    id: str
+    title: str
+    lines: tuple[Line, ...] = ()
+    tables: tuple[Table, ...] = ()
+    details: tuple[Details, ...] = ()
+    drawing: Drawing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`findings` count for the verdict, `apart` are acknowledged or suppressed. `node` may be empty."""
+
+    node: str
+    about: str
+    at: Moment
+    verdict: Verdict
+    notices: tuple[Line, ...]
+    findings: tuple[Card, ...]
+    apart: tuple[Card, ...]
+    sections: tuple[Section, ...]
+    version: str
+    source: str

@@ -1,0 +1,285 @@
+"""The last probe against what was expected, whether one may run now, and the newest ones in short. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from wirewatch.busbw.expected import human
+from wirewatch.documents.probes import PastProbe, PeerCopy, ProbeDocument, Result, Straggler
+from wirewatch.page.content import Told
+from wirewatch.page.model import Cell, Details, Head, Line, Moment, Point, Section, Table, Tone
+from wirewatch.page.tables import (
+    GB,
+    GpuName,
+    Readings,
+    cell,
+    known,
+    moment,
+    number,
+    order,
+    percent,
+    span,
+    table,
+    unknown,
+)
+from wirewatch.probe.component import POINTLESS, PROBE_NAME
+from wirewatch.probe.model import ProbePolicy
+from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy
+
+SMALL = 1 << 20
+"""Bytes below which a message measures latency and no bandwidth."""
+PAST = 8
+"""So many of the newest probes are shown."""
+LOW = ProbePolicy().ratio
+"""Of what is expected, by default: the finding itself is judged by the configuration's."""
+STEPS: Sequence[tuple[float, Tone, str]] = (
+    (0.25, "slow3", "25 % and more below"),
+    (0.10, "slow2", "10 % to 25 % below"),
+    (0.05, "slow1", "5 % to 10 % below"),
+    (-0.05, "", "within 5 % of the median"),
+    (float("-inf"), "fast", "5 % and more above"),
+)
+"""Parts of the median by which a copy is below it; from 10 % a straggler is DEGRADED, from 25 % FAILED."""
+SPEAK = 0.05
+"""Less of a deviation is said by the number alone."""
+NONE = Line("Not known: the last probe made no copies between GPUs.", "unknown")
+SCORE = StragglerPolicy().score
+"""Standard deviations from which on a part may be a straggler, by default."""
+ABOUT = {
+    Resource.COMPUTE: "matrix products", Resource.MEMORY: "copies within", Resource.SOURCE: "sends",
+    Resource.DESTINATION: "receives", Resource.PAIR: "worst pair", Resource.LINK: "worst link",
+}  # fmt: skip
+WHOLE = "the whole node"
+
+
+def nothing(told: Told, here: Readings) -> Line:
+    """Why there is no complete probe."""
+    gate = told.probes.gate
+    if PROBE_NAME not in here.collectors:
+        return Line("Probing is switched off.", "quiet")
+    if gate.reason in {one.value for one in POINTLESS}:
+        return Line(f"There is nothing to probe here: {gate.meaning} ({gate.detail}).", "quiet")
+    wait = "one may run now" if gate.open else f"{gate.meaning} ({gate.detail})"
+    return Line(f"Not known: there was no complete probe yet; {wait}.", "unknown")
+
+
+def probes_section(told: Told, here: Readings) -> Section:
+    lines = tuple(_lines(told, here))
+    last = told.probes.last
+    tables: list[Table] = []
+    details: list[Details] = []
+    if last is not None and last.results:
+        tables.append(_results(last))
+        details += _derivations(last.results)
+    if told.probes.past:
+        tables.append(_past(told.probes.past, told.at))
+    return Section("probes", "Probes against what is expected", lines, tuple(tables), tuple(details))
+
+
+def matrix_section(probe: ProbeDocument | None, at: Moment | None, why: Line, *, fresh: bool) -> Section:
+    """`why` is said where there is no probe; `at` is when this one began."""
+    if probe is None or not probe.copies:
+        return Section("peers", "Copies between GPUs", (why if probe is None else NONE,))
+    middle = median(one.bytes_per_second for one in probe.copies)
+    old = "" if fresh else " It is old: what it says of now is not known."
+    said = (
+        "Each GPU to each other, GB/s, while both directions of disjoint pairs run. "
+        f"Median {middle / GB:.1f}.{old} Measured"
+    )
+    line = Line(said, "" if fresh else "unknown", at=at)
+    return Section("peers", "Copies between GPUs", (line,), (_table(probe.copies, middle),))
+
+
+def slow_section(told: Told, here: Readings, gpus: Sequence[GpuName], why: Line) -> Section:
+    last = told.probes.last
+    lines, tables = list(_slow_lines(told)), []
+    if last is not None and last.stragglers:
+        tables.append(_named(last.stragglers))
+    if here.series.get("straggler_score"):
+        tables.append(_scores(here, gpus))
+    elif last is not None:
+        lines.append(
+            Line("Scores are not known: the last probe is too old, or measured no GPU alone.", "unknown")
+        )
+    else:
+        lines.append(why)
+    return Section("slow", "Who is slow", tuple(lines), tuple(tables))
+
+
+def _lines(told: Told, here: Readings) -> Iterator[Line]:
+    last, gate = told.probes.last, told.probes.gate
+    if last is None:
+        yield nothing(told, here)
+        return
+    yield from _last(told, last)
+    if gate.open:
+        yield Line("A probe may run now.")
+    else:
+        yield Line(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
+
+
+def _last(told: Told, last: ProbeDocument) -> Iterator[Line]:
+    age = told.health.probe.age_seconds if told.health.probe else None
+    old = "" if told.probes.fresh else " It is too old to say anything about now."
+    ended = "" if age is None else f" It ended {span(age)} ago."
+    versions = (
+        f" ({', '.join(f'{name} {value}' for name, value in last.versions.items())})" if last.versions else ""
+    )
+    way = f", between GPUs by {last.transport}" if last.transport else ""
+    yield Line(
+        f"Last complete probe: engine {last.engine}{versions}{way}, run by {last.by}.{ended}{old} It began",
+        "" if told.probes.fresh else "unknown", at=moment(last.at, told.at),
+    )  # fmt: skip
+    if last.slowing:
+        yield Line(f"NCCL settings that lower bandwidth: {'; '.join(last.slowing)}.", "warn")
+
+
+def _results(last: ProbeDocument) -> Table:
+    rows = [(cell(one.op), tuple(_result(one))) for one in last.results if one.size_bytes >= SMALL]
+    heads = (
+        Head("Collective"), Head("Size", number=True), Head("GPUs"),
+        Head("Bus bandwidth", "GB/s", number=True), Head("Expected", "GB/s", number=True),
+        Head("Ratio", number=True), Head("By"),
+        Head("Wrong sums", number=True),
+    )  # fmt: skip
+    return table("probe-table", "The last complete probe against what this topology should give", heads, rows)
+
+
+def _result(one: Result) -> Iterator[Cell]:
+    yield number(human(one.size_bytes))
+    yield cell(one.gpus)
+    yield number(f"{one.busbw / GB:.1f}")
+    why = one.derivation[0] if one.derivation else "nothing is known of such a topology"
+    yield known(one.expected_busbw, f"{(one.expected_busbw or 0.0) / GB:.1f}", why)
+    if one.ratio is None:
+        yield unknown(why)
+    else:
+        low = one.ratio < LOW
+        tone: Tone = "bad" if low else "good"
+        yield Cell(
+            percent(one.ratio), tone, note=f"below {percent(LOW)}" if low else "", number=True, strong=low
+        )
+    by = f"{one.algorithm}/{one.protocol}".strip("/")
+    yield cell(by) if by else unknown("NCCL's log does not tell it")
+    yield Cell(str(one.wrong), "bad", number=True, strong=True) if one.wrong else number("0", "quiet")
+
+
+def _derivations(results: Sequence[Result]) -> Iterator[Details]:
+    points = tuple(
+        Point(
+            f"{one.op} of {human(one.size_bytes)}, GPUs: {one.gpus}",
+            (*one.derivation, *((f"confidence: {one.confidence}",) if one.confidence else ())),
+        )
+        for one in results
+        if one.size_bytes >= SMALL and one.derivation
+    )
+    if points:
+        yield Details("How each expectation follows", points)
+
+
+def _past(past: Sequence[PastProbe], at: float) -> Table:
+    rows = []
+    for one in past[:PAST]:
+        when = moment(one.at, at)
+        good = one.outcome == "ok"
+        outcome = Cell(one.outcome, "" if good else "unknown", note=one.why)
+        low = one.worst_ratio is not None and one.worst_ratio < LOW
+        ratio = (
+            unknown("nothing was measured against an expectation")
+            if one.worst_ratio is None
+            else Cell(percent(one.worst_ratio), "bad" if low else "", number=True, strong=low)
+        )
+        kind = cell("forced: no verdict" if one.forced else "counts", "quiet")
+        rows.append((cell(when.text, note=when.ago), (outcome, ratio, number(f"{one.seconds:.1f}"), kind)))
+    heads = (
+        Head("Began"), Head("Outcome"), Head("Lowest ratio", number=True), Head("Took", "s", number=True),
+        Head("Counts"),
+    )  # fmt: skip
+    return table("past-table", "The newest probes, newest first", heads, rows)
+
+
+def _table(copies: Sequence[PeerCopy], middle: float) -> Table:
+    rates = {(one.source, one.destination): one for one in copies}
+    places = sorted({one for pair in rates for one in pair}, key=lambda one: order(str(one)))
+    heads = [Head(f"to {one}", number=True) for one in places]
+    rows = [
+        (cell(f"from {source}"), tuple(_cell(source, to, rates, middle) for to in places))
+        for source in places
+    ]
+    legend = [Cell(words, tone) for _, tone, words in reversed(STEPS)]
+    caption = "Copies between GPUs in GB/s: rows send, columns receive"
+    return table("peer-table", caption, (Head("GPU"), *heads), rows, legend, dense=True)
+
+
+def _cell(source: int, to: int, rates: Mapping[tuple[int, int], PeerCopy], middle: float) -> Cell:
+    if source == to:
+        return Cell("·", "quiet", aside="itself", number=True)
+    one = rates.get((source, to))
+    if one is None:
+        return unknown("the probe did not copy between these two")
+    below = 1 - one.bytes_per_second / middle if middle else 0.0
+    tone = next(tone for least, tone, _ in STEPS if below >= least)
+    aside = (
+        f"{percent(abs(below))} {'below' if below > 0 else 'above'} the median" if abs(below) >= SPEAK else ""
+    )
+    ways = "" if one.direct else "through the host"
+    return Cell(
+        f"{one.bytes_per_second / GB:.1f}",
+        tone,
+        note=ways,
+        aside=aside,
+        number=True,
+        strong=tone in {"slow2", "slow3"},
+    )
+
+
+def _slow_lines(told: Told) -> Iterator[Line]:
+    last = told.probes.last
+    if last is not None:
+        nobody = "Nobody stood out in the last probe." if not last.stragglers else ""
+        named = "By the last probe alone; a finding needs two of three." if last.stragglers else ""
+        yield Line(nobody or named)
+
+
+def _named(stragglers: Sequence[Straggler]) -> Table:
+    rows = [(cell(_who(one)), tuple(_straggler(one))) for one in stragglers]
+    heads = (
+        Head("Who"), Head("What"), Head("Slower", number=True), Head("Than"), Head("Deviations", number=True),
+        Head("And because of it"),
+    )  # fmt: skip
+    return table("slow-table", "Slow by the last probe", heads, rows)
+
+
+def _who(one: Straggler) -> str:
+    if one.gpu is None:
+        return one.uuid or WHOLE
+    return f"GPU {one.gpu}" + ("" if one.peer is None else f" to {one.peer}")
+
+
+def _straggler(one: Straggler) -> Iterator[Cell]:
+    yield cell(one.resource)
+    yield Cell(percent(one.lost), "warn", number=True, strong=True)
+    yield cell("its own history" if one.against == "own" else "its peers")
+    yield known(one.score, f"{one.score or 0.0:.0f}", "it is of all GPUs alike, and no one of them deviates")
+    yield cell(", ".join(one.follows) or "nothing else", "" if one.follows else "quiet")
+
+
+def _scores(here: Readings, gpus: Sequence[GpuName]) -> Table:
+    rows = [
+        (cell(f"GPU {gpu.index}"), tuple(_score(here, gpu, resource) for resource in Resource))
+        for gpu in gpus
+    ]
+    heads = [Head(ABOUT[resource], number=True) for resource in Resource]
+    caption = (
+        "Straggler scores: standard deviations slower than its own history or its peers; "
+        f"{SCORE:g} is conspicuous"
+    )
+    return table("score-table", caption, (Head("GPU"), *heads), rows, dense=True)
+
+
+def _score(here: Readings, gpu: GpuName, resource: Resource) -> Cell:
+    value = here.by("straggler_score", gpu.part, "signal").get(resource.value)
+    if value is None:
+        return known(None, "", "the last probe tells nothing of it")
+    high = value >= SCORE
+    text = f"{value:.1f}".replace("-0.0", "0.0")
+    return Cell(text, "warn", number=True, strong=True) if high else number(text)

@@ -1,0 +1,221 @@
+"""Times and quantities for people: UTC, and how long ago; GB/s are 10^9 bytes per second."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from wirewatch.core.collector import blind_rule
+from wirewatch.documents.health import Finding
+from wirewatch.documents.state import Collector, Series, StateDocument
+from wirewatch.page.model import Cell, Head, Moment, Row, Table, Tone
+
+GB = 1e9
+GBIT = 1.25e8
+"""Bytes per second of one Gb/s."""
+_STEPS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_LAST = 253402300799.0
+"""The last second that has a date of four digits."""
+PREFIX = "wirewatch_"
+NOT_TOLD = "this part or its driver does not tell it"
+NOT_YET = "it has not been read since the agent started"
+Part = Mapping[str, str]
+"""Labels that name a part, such as `gpu` and `uuid`, or `device` and `port`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Series by name without prefix; collectors by name."""
+
+    series: Mapping[str, Sequence[Series]]
+    collectors: Mapping[str, Collector]
+    at: float
+
+    def of(self, name: str, part: Part) -> Sequence[Series]:
+        """The series of one metric that carry these labels."""
+        wanted = part.items()
+        return [one for one in self.series.get(name, ()) if wanted <= one.labels.items()]
+
+    def value(self, name: str, part: Part) -> float | None:
+        """The one number of this name that a part has; None where it is not known."""
+        return next((one.value for one in self.of(name, part)), None)
+
+    def by(self, name: str, part: Part, label: str) -> Mapping[str, float]:
+        """The numbers of this name that a part has, by one more label."""
+        return {one.labels.get(label, ""): one.value for one in self.of(name, part)}
+
+    def state(self, name: str, part: Part) -> str | None:
+        """The one of several states that is 1, empty for none of those there are; None for not known."""
+        told = self.by(name, part, "state")
+        return next((state for state, value in told.items() if value), "") if told else None
+
+    def why(self, collector: str, part: Part | None = None) -> str:
+        """Why a collector has no number, of a part or at all."""
+        one = self.collectors.get(collector)
+        if one is None:
+            return f"the collector {collector} is switched off"
+        blind = _blind(one, part or {})
+        if blind:
+            return blind
+        if one.overdue_since is not None:
+            since = moment(one.overdue_since, self.at)
+            return f"{collector} is overdue since {since.text}, {since.ago}"
+        if one.error is not None:
+            return one.error
+        return NOT_TOLD if one.last_success else NOT_YET
+
+    def applies(self, collector: str) -> bool:
+        """Whether there may be something for a collector to watch."""
+        one = self.collectors.get(collector)
+        return one is None or one.applicable is not False or bool(one.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuName:
+    """A GPU of the node: today's index, UUID (empty where not told), PCI address, product."""
+
+    index: str
+    uuid: str
+    pci: str = ""
+    product: str = ""
+
+    @property
+    def part(self) -> Part:
+        return {"gpu": self.index, "uuid": self.uuid} if self.uuid else {"gpu": self.index}
+
+
+UNKNOWN = "not known"
+JOINED = 3
+"""So many cells in a row that are not known for one reason become one, with the reason in it."""
+
+
+def moment(at: float, now: float) -> Moment:
+    """A time in Unix seconds as seen from `now`."""
+    day = datetime.fromtimestamp(min(max(at, 0.0), _LAST), UTC)
+    return Moment(day.strftime("%Y-%m-%d %H:%M:%S UTC"), day.strftime("%Y-%m-%dT%H:%M:%SZ"), ago(now - at))
+
+
+def ago(seconds: float) -> str:
+    """`4 min ago`, `in 2 h`; whole seconds."""
+    if abs(seconds) < 1:
+        return "just now"
+    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
+
+
+def span(seconds: float) -> str:
+    """A length of time by its two largest units: `3 h 20 min`."""
+    left, told = int(seconds), []
+    for size, unit in _STEPS:
+        count, left = divmod(left, size)
+        if count:
+            told.append(f"{count} {unit}")
+        elif told:
+            break
+    return " ".join(told[:2]) or "0 s"
+
+
+def percent(ratio: float) -> str:
+    return f"{ratio * 100:.0f} %"
+
+
+def plain(value: float) -> str:
+    """A count, or a number with one digit behind the point where it has any."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+
+
+def listed(words: Iterable[str], most: int = 3) -> str:
+    """The first of many, and how many more there are."""
+    every = list(words)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 link`, `2 links`."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def readings(state: StateDocument) -> Readings:
+    series: dict[str, list[Series]] = {}
+    for collector in state.collectors:
+        for one in collector.samples:
+            series.setdefault(one.name.removeprefix(PREFIX), []).append(one)
+    return Readings(series, {one.collector: one for one in state.collectors}, state.at)
+
+
+def order(index: str) -> tuple[int, str]:
+    """Numbers by their value, what is none after them."""
+    return (int(index), "") if index.isdecimal() and len(index) < 10 else (1 << 30, index)  # noqa: PLR2004
+
+
+def unique(gpus: Iterable[GpuName]) -> tuple[GpuName, ...]:
+    """One of each, the first that is told, by index; none without UUID where its index has one with."""
+    found: dict[str, GpuName] = {}
+    for one in gpus:
+        found.setdefault(one.uuid or f"index {one.index}", one)
+    known = {one.index for one in found.values() if one.uuid}
+    kept = [one for one in found.values() if one.uuid or one.index not in known]
+    return tuple(sorted(kept, key=lambda one: (order(one.index), one.uuid)))
+
+
+def cell(text: str, tone: Tone = "", note: str = "") -> Cell:
+    return Cell(text, tone, note)
+
+
+def number(text: str, tone: Tone = "", note: str = "") -> Cell:
+    return Cell(text, tone, note, number=True)
+
+
+def unknown(why: str) -> Cell:
+    """What is not known. Never 0, never blank."""
+    return Cell(UNKNOWN, "unknown", why=why)
+
+
+def known(value: float | None, text: str, why: str) -> Cell:
+    """A number as text, unless there is none."""
+    return unknown(why) if value is None else number(text)
+
+
+def table(
+    name: str, caption: str, heads: Sequence[Head], rows: Iterable[tuple[Cell, Sequence[Cell]]],
+    legend: Sequence[Cell] = (), *, dense: bool = False,
+) -> Table:  # fmt: skip
+    """A table whose unknown cells are joined or have footnotes."""
+    notes: list[str] = []
+    made = tuple(Row(head, tuple(_folded(cells, notes))) for head, cells in rows)
+    return Table(name, caption, tuple(heads), made, tuple(notes), tuple(legend), dense)
+
+
+def _blind(collector: Collector, part: Part) -> str:
+    """What the finding says that this part, or all, cannot be read."""
+    rule = blind_rule(collector.collector)
+    found = [one for one in collector.findings if one.rule == rule]
+    return next((one.evidence for one in found if _covers(one, part)), "")
+
+
+def _covers(finding: Finding, part: Part) -> bool:
+    told = finding.subject
+    return all(part.get(name, value) == value for name, value in told.items()) and (
+        not told or bool(set(told) & set(part))
+    )
+
+
+def _folded(cells: Sequence[Cell], notes: list[str]) -> Iterable[Cell]:
+    place = 0
+    while place < len(cells):
+        here = cells[place]
+        length = 1
+        while here.why and place + length < len(cells) and cells[place + length].why == here.why:
+            length += 1
+        place += length
+        if length >= JOINED:
+            yield replace(here, text=f"{UNKNOWN}: {here.why}", span=length)
+        else:
+            yield from [_marked(here, notes)] * length
+
+
+def _marked(one: Cell, notes: list[str]) -> Cell:
+    if not one.why:
+        return one
+    if one.why not in notes:
+        notes.append(one.why)
+    return replace(one, mark=notes.index(one.why) + 1)

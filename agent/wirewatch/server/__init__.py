@@ -1,0 +1,1 @@
+"""HTTP: Prometheus text, JSON, control, TLS; the only importer of prometheus_client and FastAPI."""

@@ -1,0 +1,189 @@
+"""The HTTP interface. Nothing here touches hardware: every answer is made from the published state."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from wirewatch import __version__
+from wirewatch.documents import drift, finding, probes, state
+from wirewatch.documents.drift import drift_of_state
+from wirewatch.documents.evidence import evidence
+from wirewatch.documents.health import HealthDocument
+from wirewatch.documents.state import Daemon
+from wirewatch.kubernetes.outcome import Told
+from wirewatch.page.content import Place, told
+from wirewatch.page.html import Made, choice, page, render
+from wirewatch.server.exposition import Exposition
+from wirewatch.server.reload import Counts
+from wirewatch.verdict.ledger import VerdictPolicy
+from wirewatch.verdict.node import Judged
+from wirewatch.verdict.orders import OrderError
+
+NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the interface may ask the daemon for."""
+
+    node: Callable[[], Judged]
+    turning: Callable[[], bool]
+    ready: Callable[[], bool]
+    now: Callable[[], float]
+    mono: Callable[[], float]
+    source: str
+    released_until: Callable[[], float] = lambda: 0.0
+    policy: VerdictPolicy = field(default_factory=VerdictPolicy)
+    place: Place = field(default_factory=Place)
+    web: Counts = field(default_factory=Counts)
+    condition: Callable[[], Told | None] = lambda: None
+
+    def daemon(self) -> state.Daemon:
+        """What the daemon says of itself now."""
+        return state.Daemon(
+            self.now(), self.mono(), self.turning(), self.released_until(),
+            self.policy.require_fresh_probe,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What does not change while the daemon runs; `source` is live, replay or synthetic."""
+
+    source: str
+    policy: VerdictPolicy = field(default_factory=VerdictPolicy)
+    place: Place = field(default_factory=Place)
+
+
+class Pages:
+    """Makes pages in a thread: milliseconds in which /livez and /metrics are to be answered too.
+
+    Args:
+        node: the published state.
+        daemon: what the daemon says of itself now.
+        about: the rest.
+    """
+
+    def __init__(self, node: Callable[[], Judged], daemon: Callable[[], Daemon], about: About) -> None:
+        self._node = node
+        self._daemon = daemon
+        self._about = about
+        self._one = asyncio.Lock()
+        self._last: tuple[Judged, int, str, Made] | None = None
+
+    async def get(self, refresh: str) -> Made:
+        """The page now; ages are in whole seconds, so that one made in this second is as good."""
+        chosen = choice(refresh)
+        async with self._one:
+            judged, daemon = self._node(), self._daemon()
+            second, last = int(daemon.at), self._last
+            if last is not None and last[0] is judged and last[1:3] == (second, chosen):
+                return last[3]
+            made = await asyncio.to_thread(make, judged, daemon, self._about, chosen)
+            self._last = (judged, second, chosen, made)
+            return made
+
+
+def application(status: Status) -> FastAPI:
+    """The interface over a daemon's status."""
+    app = FastAPI(
+        title="wirewatch", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )  # fmt: skip
+    exposition = Exposition(status.source)
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics(request: Request) -> Response:
+        """Prometheus text, or OpenMetrics when the Accept header asks for it."""
+        accept = request.headers.get("accept", "")
+        told = (status.web.told, status.condition())
+        text, content_type = exposition.render(status.node(), accept, *told)
+        return Response(text, headers={"content-type": content_type})
+
+    @app.get("/livez")
+    async def livez() -> JSONResponse:
+        """200 while the loops turn. A sick GPU does not change it: a restart would only hide the evidence."""
+        return _flag(status.turning(), "alive", "a loop has stopped turning")
+
+    @app.get("/readyz")
+    async def readyz() -> JSONResponse:
+        """200 once every collector has ended its first run or is overdue with it."""
+        return _flag(status.ready(), "ready", "the first polls have not ended")
+
+    @app.get("/health", response_model=HealthDocument)
+    async def health() -> Response:
+        """The verdict with its reasons: 200 for OK and DEGRADED, 503 for UNKNOWN and FAILED."""
+        node = status.node()
+        document = state.health(node, status.daemon())
+        return _json(state.HEALTH.dump_json(document), 200 if node.verdict.job_ready else 503)
+
+    add_page(app, Pages(status.node, status.daemon, About(status.source, status.policy, status.place)))
+    _api(app, status)
+    return app
+
+
+def make(judged: Judged, daemon: Daemon, about: About, refresh: str) -> Made:
+    """The page of a state at a time; `refresh` as the address has it."""
+    return render(page(told(judged, daemon, about.source, about.policy, about.place)), refresh)
+
+
+def add_page(app: FastAPI, pages: Pages) -> None:
+    """The page at `/`, which is for people and no part of the interface for programs."""
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def status(refresh: str = "") -> Response:
+        made = await pages.get(refresh)
+        return Response(made.text, headers=dict(made.headers))
+
+
+def _api(app: FastAPI, status: Status) -> None:
+    """What programs ask for beside the metrics."""
+
+    @app.get("/api/v1/state", response_model=state.StateDocument)
+    async def api_state() -> Response:
+        """Everything that is known, collector by collector."""
+        document = state.state(status.node(), status.now(), status.source)
+        return _json(state.STATE.dump_json(document), 200)
+
+    @app.get("/api/v1/topology", response_model=state.TopologyDocument)
+    async def api_topology() -> Response:
+        """GPUs, NVLink peers, PCI places, NICs and the paths between them, as one graph."""
+        document = state.topology(status.node().state, status.now())
+        return _json(state.TOPOLOGY.dump_json(document), 200)
+
+    @app.get("/api/v1/topology/drift", response_model=drift.DriftDocument)
+    async def api_drift() -> Response:
+        """The baseline, and what is different from it that nobody has accepted."""
+        document = drift_of_state(status.node().state, status.now())
+        return _json(drift.DRIFT.dump_json(document), 200)
+
+    @app.get("/api/v1/findings", response_model=state.FindingsDocument)
+    async def api_findings() -> Response:
+        """All findings with their stage: live, latched, on probation, acknowledged, suppressed."""
+        return _json(state.FINDINGS.dump_json(state.findings(status.node(), status.now())), 200)
+
+    @app.get("/api/v1/findings/{name}", response_model=finding.FindingDocument)
+    async def api_finding(name: str) -> Response:
+        """One finding by its id, for a hardware return: the part, its numbers, and those of its peers."""
+        try:
+            document = evidence(status.node(), name, status.now(), status.source)
+        except OrderError as error:
+            return JSONResponse({"detail": str(error)}, NOT_FOUND)
+        return _json(finding.FINDING.dump_json(document), 200)
+
+    @app.get("/api/v1/probes", response_model=probes.ProbesDocument)
+    async def api_probes() -> Response:
+        """The gate, the last complete probe with how its expectations follow, and the newest in short."""
+        document = probes.probes_of(status.node().state, status.now())
+        return _json(probes.PROBES.dump_json(document), 200)
+
+
+def _json(text: bytes, code: int) -> Response:
+    return Response(text, code, media_type="application/json")
+
+
+def _flag(good: bool, yes: str, no: str) -> JSONResponse:  # noqa: FBT001
+    return JSONResponse({"status": yes if good else no}, 200 if good else 503)

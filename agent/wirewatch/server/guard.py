@@ -1,0 +1,213 @@
+"""Between the port and the interface: who asks, by which name, and whether he may."""
+
+import binascii
+import hashlib
+import hmac
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from wirewatch.server.passwords import PAUSE, Word, origin
+from wirewatch.server.reload import Counts
+from wirewatch.server.webconfig import Settings
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+CERTIFICATE = "wirewatch.certificate"
+"""Where the scope's state says that a verified client certificate was given."""
+TLS = "wirewatch.tls"
+"""Where it has what the connection began with; None for plain HTTP."""
+_BODY = {401: b"who are you?\n", 421: b"not by that name\n", 429: b"later\n"}
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why not, as a reason to be counted and as an answer."""
+
+    reason: str
+    status: int
+    headers: Headers = ()
+
+
+_PLAIN = Settings()
+_LOCAL = "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Host headers that are answered.
+
+    A page of a stranger can make the name of its own server mean this machine, and then read what a browser
+    here is answered; but the browser still says that name. On a loopback address only this machine's own
+    names are answered, and those of `names`; elsewhere any, unless `names` are given. An address is no name:
+    it cannot be made to mean something else.
+    """
+
+    names: frozenset[str] = frozenset()
+    loopback: bool = False
+
+    @classmethod
+    def of(cls, names: Sequence[str], address: str) -> "Hosts":
+        """For a listener at a numeric address."""
+        return cls(frozenset(name.lower() for name in names), is_loopback(address))
+
+    def answers(self, header: bytes | None) -> bool:
+        """Whether a request with this Host header is answered; None for a request without one."""
+        if header is None or not (self.loopback or self.names):
+            return True
+        name = _name(header.decode("latin-1"))
+        return name == _LOCAL or name in self.names or _is_address(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """What guards a port; `current` and `passwords` are None without a web configuration."""
+
+    counts: Counts = field(default_factory=Counts)
+    hosts: Hosts = field(default_factory=Hosts)
+    current: "Current | None" = None
+    passwords: "Passwords | None" = None
+
+    def look(self) -> Settings:
+        """What holds now."""
+        return self.current.look() if self.current is not None else _PLAIN
+
+
+def guarded(application: Application, web: Web) -> Application:
+    """The application, for those who may."""
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        settings = web.look()
+        send = _with_headers(send, (*settings.headers, *_ending(scope, settings)))
+        refusal = await _refusal(scope, settings, web)
+        if refusal is None:
+            await application(scope, receive, send)
+            return
+        web.counts.refuse(refusal.reason, _address(scope))
+        await _answer(send, refusal)
+
+    return guard
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a numeric address is of this machine alone."""
+    return ip_address(address.partition("%")[0]).is_loopback
+
+
+def _ending(scope: Scope, settings: Settings) -> Headers:
+    """A connection from before a rotation gets its answer and is then begun anew, with all that holds now.
+
+    A client that asks often enough would else keep a certificate for ever that has long been replaced.
+    """
+    return () if scope["state"].get(TLS) is settings.tls else ((b"connection", b"close"),)
+
+
+async def _refusal(scope: Scope, settings: Settings, web: Web) -> Refusal | None:
+    headers = dict(scope["headers"])
+    if not web.hosts.answers(headers.get(b"host")):
+        return Refusal("host", 421)
+    if scope["path"] in settings.excluded:
+        return None
+    if settings.certificate and not scope["state"].get(CERTIFICATE):
+        return Refusal("certificate_missing", 401)
+    if not settings.asks:
+        return None
+    return await _who(headers.get(b"authorization", b""), settings, web.passwords, _address(scope))
+
+
+async def _who(
+    header: bytes, settings: Settings, passwords: "Passwords | None", address: str
+) -> Refusal | None:
+    scheme, _, given = header.partition(b" ")
+    word = Word.WRONG
+    if not header:
+        return Refusal("credentials_missing", 401, _challenges(settings))
+    if scheme.lower() == b"bearer" and settings.tokens:
+        word = Word.RIGHT if _token(settings.tokens, given.strip()) else Word.WRONG
+    elif scheme.lower() == b"basic" and settings.users and passwords is not None:
+        user, password = _basic(given)
+        if user is not None:
+            word = await passwords.check(settings.users, user, password, origin(address))
+    if word is Word.BUSY:
+        return Refusal("throttled", 429, ((b"retry-after", b"%d" % PAUSE),))
+    return None if word is Word.RIGHT else Refusal("credentials_wrong", 401, _challenges(settings))
+
+
+def _token(tokens: Mapping[str, bytes], given: bytes) -> bool:
+    """Whether it is one of them; all are compared, whatever the first ones are."""
+    digest = hashlib.sha256(given).digest()
+    return sum(hmac.compare_digest(digest, known) for known in tokens.values()) > 0
+
+
+def _basic(given: bytes) -> tuple[str | None, bytes]:
+    """User and password; None for what is neither."""
+    try:
+        user, colon, password = b64decode(given.strip(), validate=True).partition(b":")
+        return (user.decode() if colon else None), password
+    except (binascii.Error, UnicodeDecodeError):
+        return None, b""
+
+
+def _challenges(settings: Settings) -> Headers:
+    known = (
+        (settings.users, b'Basic realm="wirewatch", charset="UTF-8"'),
+        (settings.tokens, b'Bearer realm="wirewatch"'),
+    )
+    return tuple((b"www-authenticate", told) for have, told in known if have)
+
+
+def _address(scope: Scope) -> str:
+    return str(scope["client"][0]) if scope["client"] else ""
+
+
+def _with_headers(send: Send, wanted: Headers) -> Send:
+    """Sends with headers of the configuration, which take the place of the interface's own."""
+    if not wanted:
+        return send
+    names = {name for name, _ in wanted}
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            own = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+            message["headers"] = [*own, *wanted]
+        await send(message)
+
+    return sending
+
+
+async def _answer(send: Send, refusal: Refusal) -> None:
+    body = _BODY[refusal.status]
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        *refusal.headers,
+    ]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _name(header: str) -> str:
+    """The name in `NAME`, `NAME:PORT`, `[V6]` and `[V6]:PORT`."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].rstrip(".").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+if TYPE_CHECKING:
+    # They load YAML and bcrypt, which a port without a web configuration does without.
+    from wirewatch.server.passwords import Passwords
+    from wirewatch.server.reload import Current

@@ -1,0 +1,144 @@
+"""Passwords against their bcrypt hashes, which are slow by design, so that guessing costs others nothing.
+
+One thread looks at one password at a time, off the event loop. One that was right is known for as long as its
+hash stays. One that was wrong takes the thread twice as long, so that guessing has half a processor at most,
+and an address that guesses has to wait.
+"""
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from ipaddress import IPv6Address, IPv6Network, ip_address
+
+import bcrypt
+
+KNOWN = 128
+"""Right passwords that are remembered, as keyed hashes."""
+WAITING = 8
+"""Passwords that may wait for the thread."""
+LONGEST = 72
+"""Bytes of a password that bcrypt looks at."""
+AT_ONCE = 5.0
+"""Passwords of one address that are looked at without a pause."""
+PAUSE = 2.0
+"""Seconds until it may have one more looked at."""
+ADDRESSES = 1024
+"""Addresses that are remembered; the longest quiet is forgotten first."""
+
+
+class Word(Enum):
+    """What became of a password; `BUSY` when it was not looked at."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    BUSY = "busy"
+
+
+class Passwords:
+    """Looks at passwords; of one event loop."""
+
+    def __init__(self, mono: Callable[[], float] = time.monotonic) -> None:
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._running: dict[bytes, asyncio.Future[bool]] = {}
+        self._throttle = Throttle(mono)
+        self._key = secrets.token_bytes(32)
+        self._thread = ThreadPoolExecutor(1, "passwords")
+
+    async def check(self, users: Mapping[str, bytes], user: str, password: bytes, address: str) -> Word:
+        """Whether `password` is that of `user`; one who is not of `users`, of at least one, takes as long."""
+        hashed = users.get(user)
+        stored = hashed or _nobodys(users)
+        name = self._name(user, stored, password)
+        if hashed and name in self._known:
+            self._known.move_to_end(name)
+            return Word.RIGHT
+        running = self._running.get(name)
+        if running is None:
+            if len(self._running) > WAITING or not self._throttle.take(address):
+                return Word.BUSY
+            running = self._start(name, password, stored)
+            running.add_done_callback(lambda done: self._ended(name, done, address, known=bool(hashed)))
+        right = await asyncio.shield(running)
+        return Word.RIGHT if right and hashed else Word.WRONG
+
+    def _start(self, name: bytes, password: bytes, stored: bytes) -> asyncio.Future[bool]:
+        loop = asyncio.get_running_loop()
+        running = self._running[name] = loop.run_in_executor(self._thread, _compare, password, stored)
+        return running
+
+    def _ended(self, name: bytes, done: "asyncio.Future[bool]", address: str, *, known: bool) -> None:
+        del self._running[name]
+        if known and not done.cancelled() and done.exception() is None and done.result():
+            self._throttle.give_back(address)
+            self._known[name] = None
+            if len(self._known) > KNOWN:
+                self._known.popitem(last=False)
+
+    def _name(self, user: str, stored: bytes, password: bytes) -> bytes:
+        """A name for this question that tells nothing of it, and changes with the stored hash."""
+        digest = hashlib.blake2b(key=self._key)
+        for part in (user.encode(), stored, password):
+            digest.update(len(part).to_bytes(4, "big") + part)
+        return digest.digest()
+
+
+class Throttle:
+    """A bucket of tries for each address, full at first, with one more every PAUSE."""
+
+    def __init__(self, mono: Callable[[], float]) -> None:
+        self._mono = mono
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, address: str) -> bool:
+        """One try less; False when there is none."""
+        left = self._left(address)
+        if left < 1:
+            return False
+        self._put(address, left - 1)
+        return True
+
+    def give_back(self, address: str) -> None:
+        """That one was right."""
+        self._put(address, min(AT_ONCE, self._left(address) + 1))
+
+    def _left(self, address: str) -> float:
+        left, at = self._buckets.get(address, (AT_ONCE, self._mono()))
+        return min(AT_ONCE, left + (self._mono() - at) / PAUSE)
+
+    def _put(self, address: str, left: float) -> None:
+        self._buckets[address] = (left, self._mono())
+        self._buckets.move_to_end(address)
+        if len(self._buckets) > ADDRESSES:
+            self._buckets.popitem(last=False)
+
+
+def origin(host: str) -> str:
+    """Who is meant by an address: of IPv6 the /64, of which whoever has one address has all."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return host
+    mapped = address.ipv4_mapped
+    return str(mapped) if mapped else str(IPv6Network((address, 64), strict=False))
+
+
+def _nobodys(users: Mapping[str, bytes]) -> bytes:
+    """A hash that no password has, as costly as a known user's."""
+    return next(iter(users.values()))[: len(b"$2b$10$")] + b"." * 53
+
+
+def _compare(password: bytes, stored: bytes) -> bool:
+    """Compare in constant time; what is wrong takes twice as long, without a processor."""
+    began = time.monotonic()
+    # Longer ones are refused by the library; cut, so that they take as long as others.
+    right = bcrypt.checkpw(password[:LONGEST], stored) and len(password) <= LONGEST
+    if not right:
+        time.sleep(time.monotonic() - began)
+    return right
