@@ -9,7 +9,7 @@ from wirewatch.core.collector import AnyCollector, Component, NodeState, after
 from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
-from wirewatch.daemon.run import Job
+from wirewatch.daemon.schedule import Job
 from wirewatch.hw.overlay import Change, Overlay, Player
 from wirewatch.hw.recording import load_recording
 from wirewatch.hw.replay import (

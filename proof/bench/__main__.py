@@ -12,7 +12,7 @@ from typing import TypeVar
 from wirewatch.cli.hardware import replayed
 from wirewatch.core.collector import Component, NodeState, after
 from wirewatch.core.types import Expect
-from wirewatch.daemon.run import Job
+from wirewatch.daemon.schedule import Job
 from wirewatch.probe.component import components
 from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.fold import step

@@ -13,7 +13,7 @@ from tests.cli.schemas import complaints
 from tests.cli.telling import finding, health, reply, saying, server
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.verdict.drift.test_recordings import recorded
-from wirewatch.daemon.baselinefile import save
+from wirewatch.daemon.baselines import save
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Word
 

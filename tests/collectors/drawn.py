@@ -22,7 +22,7 @@ from wirewatch.core.ports import (
 )
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
-from wirewatch.daemon.run import Job
+from wirewatch.daemon.schedule import Job
 from wirewatch.probe.component import components
 
 PCI, RDMA = "/sys/bus/pci/devices", "/sys/class/infiniband"

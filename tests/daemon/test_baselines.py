@@ -24,8 +24,7 @@ from tests.verdict.drift.drawn import BOXES, bridged, switched
 from tests.verdict.drift.test_properties import OMISSIONS, without
 from tests.verdict.drift.test_recordings import recorded
 from wirewatch.daemon import baselines
-from wirewatch.daemon.baselinefile import LIMIT, VERSION, Loaded, load, read, save
-from wirewatch.daemon.baselines import Desk, foreign
+from wirewatch.daemon.baselines import LIMIT, VERSION, Desk, Loaded, foreign, load, read, save
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
@@ -263,7 +262,7 @@ def test_reading_moves_nothing(path: Path) -> None:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from wirewatch.daemon.baselinefile import load
+from wirewatch.daemon.baselines import load
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 print(load(Path(sys.argv[1]), float(sys.argv[2])).trouble)
 """
@@ -390,7 +389,7 @@ IMPORTS = """
 import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from wirewatch.daemon.baselinefile import read, save
+from wirewatch.daemon.baselines import read, save
 baseline = read(Path(sys.argv[1])).baseline
 """
 SAVE_LESS = """

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.export.web.authority import Authority
-from wirewatch.daemon.door import HEAD, Bounds, Doors
-from wirewatch.daemon.server import server
-from wirewatch.daemon.sockets import ListenError, local, tcp
+from wirewatch.server.connections import HEAD, Bounds, Doors
 from wirewatch.server.guard import Receive, Scope, Send, Web, guarded
 from wirewatch.server.reload import Counts, Current
+from wirewatch.server.sockets import ListenError, local, server, tcp
 
 BIG = b"x" * (8 << 20)
 """More than the kernel keeps for a reader that does not read."""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tests.support import StillClock
 from wirewatch.core.types import Health, Subject
-from wirewatch.daemon.keeper import EVERY, Keeper
-from wirewatch.daemon.latches import read
+from wirewatch.daemon.persistence import EVERY, Keeper, read
 from wirewatch.verdict.ledger import Entry, Ledger, Stage
 
 ENTRY = Entry(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.core.strategies import JSON
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, Subject
-from wirewatch.daemon.latches import LIMIT, VERSION, load, read, save
+from wirewatch.daemon.persistence import LIMIT, VERSION, load, read, save
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, Word, key_of
 from wirewatch.verdict.node import judge_node, judged
 from wirewatch.verdict.orders import acknowledge, pick, suppress
@@ -272,7 +272,7 @@ def test_reading_moves_nothing(path: Path) -> None:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from wirewatch.daemon.latches import load, save
+from wirewatch.daemon.persistence import load, save
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 path, at = Path(sys.argv[1]), float(sys.argv[2])
 ledger = load(path, "boot-1", at)
@@ -353,7 +353,7 @@ print(save(Path(sys.argv[1]), Ledger("boot-1"), float(sys.argv[2])))
 IMPORTS = """
 import os, signal, sys
 from pathlib import Path
-from wirewatch.daemon.latches import save
+from wirewatch.daemon.persistence import save
 """
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.export.kubernetes.views import FAILED, OK, UNKNOWN
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.daemon.eyes import Eyes
+from wirewatch.daemon.nodecondition import Eyes
 from wirewatch.daemon.notify import LONGEST, Notifier, words_of
 from wirewatch.verdict.node import Judged, Verdict
 

@@ -15,13 +15,13 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
 from wirewatch.daemon.baselines import Desk
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.drift import Topologies
+from wirewatch.daemon.operator import Topologies
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.daemon.service import Remembered, Sockets, serve
-from wirewatch.daemon.sockets import tcp
 from wirewatch.hw.host import SystemClock
 from wirewatch.probe.component import components
+from wirewatch.server.sockets import tcp
 from wirewatch.verdict.ledger import VerdictPolicy
 
 HELD_UP = 0.05

@@ -23,8 +23,7 @@ from wirewatch.core.collector import APART, AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.lane import Lane
-from wirewatch.daemon.schedule import ROOM, Schedule, Turn, until_gap
+from wirewatch.daemon.schedule import ROOM, Lane, Schedule, Turn, until_gap
 
 T = TypeVar("T")
 LONG = 900.0

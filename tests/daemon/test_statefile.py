@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from wirewatch.daemon.statefile import write
+from wirewatch.daemon.persistence import write
 
 
 def test_content_is_on_the_disk_before_it_has_its_name_and_then_the_name(

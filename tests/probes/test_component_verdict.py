@@ -7,7 +7,7 @@ import pytest
 from tests.collectors.drawn import Watched
 from tests.probes.idle import Idle
 from wirewatch.core.types import Absent, Expect, Health, Why
-from wirewatch.daemon.run import Job
+from wirewatch.daemon.schedule import Job
 from wirewatch.probe.component import PROBE_NAME, components, probe_component
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 

@@ -13,7 +13,7 @@ from wirewatch.collectors.pcie import WIDTH
 from wirewatch.collectors.xid import LAST, SOURCE
 from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
-from wirewatch.daemon.latches import load, save
+from wirewatch.daemon.persistence import load, save
 from wirewatch.probe.component import components, rule_of
 from wirewatch.probe.metrics import FRESH
 from wirewatch.verdict.fold import step

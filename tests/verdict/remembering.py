@@ -7,8 +7,8 @@ from tests.support import Node
 from wirewatch.core.collector import after
 from wirewatch.core.types import Health
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.latches import load, save
-from wirewatch.daemon.run import Job
+from wirewatch.daemon.persistence import load, save
+from wirewatch.daemon.schedule import Job
 from wirewatch.hw.overlay import Change, load_overlay
 from wirewatch.probe.persistence import boot_id
 from wirewatch.verdict.ledger import Ledger, Stage

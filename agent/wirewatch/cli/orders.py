@@ -17,7 +17,7 @@ DEADLINE = 10.0
 def control_socket(socket: str | None, config: Path | None) -> str:
     """Where the daemon takes orders: beside where it answers questions; "" for nowhere."""
     from wirewatch.cli.checking.daemon import place
-    from wirewatch.daemon.sockets import control_path
+    from wirewatch.server.sockets import control_path
 
     return control_path(place(socket, config).socket)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from wirewatch.config import Listen, address
 from wirewatch.core.ports import Hardware
-from wirewatch.daemon.sockets import tcp
 from wirewatch.server.guard import Hosts, Web
 from wirewatch.server.reload import Counts
+from wirewatch.server.sockets import tcp
 
 log = logging.getLogger(__name__)
 

@@ -36,8 +36,8 @@ def prober(
     from wirewatch.config import load
     from wirewatch.daemon.prober import serve_prober
     from wirewatch.daemon.release import Handles
-    from wirewatch.daemon.sockets import local
     from wirewatch.probe.runner import Prober
+    from wirewatch.server.sockets import local
 
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")

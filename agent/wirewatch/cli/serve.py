@@ -18,7 +18,7 @@ from wirewatch.hw.nvml.client import NvmlClient
 
 if TYPE_CHECKING:
     from wirewatch.cli.port import Port
-    from wirewatch.daemon.drift import Topologies
+    from wirewatch.daemon.operator import Topologies
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.page.content import Place
@@ -56,8 +56,7 @@ def serve(
     from wirewatch.cli.port import announce, guard
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
-    from wirewatch.daemon.notify import Notifier
-    from wirewatch.daemon.outward import Outward
+    from wirewatch.daemon.notify import Notifier, Outward
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.component import Hints
 
@@ -148,9 +147,8 @@ def _drifting(
 ) -> "tuple[Topologies, Sequence[AnyCollector]]":
     """The topology against its baseline, which the state folder keeps where there is one."""
     from wirewatch.cli.topologies import given_graph
-    from wirewatch.daemon.baselinefile import Loaded, load
-    from wirewatch.daemon.baselines import Desk, foreign
-    from wirewatch.daemon.drift import Topologies
+    from wirewatch.daemon.baselines import Desk, Loaded, foreign, load
+    from wirewatch.daemon.operator import Topologies
     from wirewatch.verdict.drift.component import Around, drift_component
 
     options = config.drift
@@ -166,7 +164,7 @@ def _drifting(
 
 
 def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":
-    from wirewatch.daemon.latches import load
+    from wirewatch.daemon.persistence import load
     from wirewatch.daemon.service import Remembered
     from wirewatch.probe.persistence import boot_id
     from wirewatch.verdict.ledger import Ledger
@@ -187,7 +185,7 @@ def _place(config: Config, hardware: Hardware) -> "Place":
 
 def _socket_path(config: Config, replay: str | None) -> str:
     """A recording answers for this node only when told to: nothing may start a job on a demo's word."""
-    from wirewatch.daemon.sockets import default_path
+    from wirewatch.server.sockets import default_path
 
     if config.listen.socket is not None:
         return config.listen.socket
@@ -196,7 +194,7 @@ def _socket_path(config: Config, replay: str | None) -> str:
 
 def _sockets(port: "Port", path: str, stack: ExitStack) -> "Sockets":
     from wirewatch.daemon.service import Sockets
-    from wirewatch.daemon.sockets import control, local
+    from wirewatch.server.sockets import control, local
 
     if not path:
         return Sockets(*port)

@@ -1,7 +1,4 @@
-"""Tells Kubernetes the node condition: looks at the verdict, writes when there is news or a heartbeat is due.
-
-Nothing is queued: what is written is what holds when the API server answers again, with the time since when.
-"""
+"""What those look at who tell others of the daemon."""
 
 import asyncio
 import logging
@@ -11,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import random
 
 from wirewatch.core.ports import Clock
-from wirewatch.daemon.eyes import Eyes
-from wirewatch.daemon.lane import Lane
+from wirewatch.daemon.schedule import Lane
 from wirewatch.kubernetes import api
 from wirewatch.kubernetes.api import Place, patch_status, read
 from wirewatch.kubernetes.condition import Condition, Holds, Memory, learned, view_of, watch
@@ -29,11 +25,19 @@ from wirewatch.kubernetes.outcome import (
 )
 from wirewatch.verdict.node import Judged
 
-log = logging.getLogger(__name__)
 
+@dataclass(frozen=True, slots=True)
+class Eyes:
+    """The verdict; whether the first polls have ended (/readyz); whether the loops turn (/livez)."""
+
+    node: Callable[[], Judged]
+    ready: Callable[[], bool]
+    turning: Callable[[], bool]
+
+
+log = logging.getLogger(__name__)
 TICK = 5.0
 """Seconds between two looks at the verdict, which cost nothing."""
-
 _SAYS = ("verify_message", "reason", "strerror")
 
 

@@ -5,17 +5,19 @@ one `sendto`.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
 
 from wirewatch.core.types import Health
-from wirewatch.daemon.eyes import Eyes
+from wirewatch.daemon.nodecondition import Eyes, Teller
+from wirewatch.kubernetes.outcome import Told
 from wirewatch.verdict.node import Verdict
 
 log = logging.getLogger(__name__)
-
 SOON = 0.2
 """Seconds between two looks whether the first polls have ended."""
 OFTEN = 5.0
@@ -77,6 +79,40 @@ class Notifier:
         return ("WATCHDOG=1",) if self._watched and eyes.turning() else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Outward:
+    """Those who are told; None for who is not there."""
+
+    notifier: Notifier | None = None
+    teller: Teller | None = None
+
+    def condition(self) -> Told | None:
+        """What is told of the node condition, for the metrics."""
+        return None if self.teller is None else self.teller.told
+
+    def stopping(self) -> None:
+        """The daemon was told to stop. The node condition stays: a restart is no news of the hardware."""
+        if self.notifier is not None:
+            self.notifier.tell("STOPPING=1", "STATUS=stopping")
+
+    @contextlib.contextmanager
+    def telling(self, eyes: Eyes) -> Iterator[None]:
+        """Tell them while the block runs."""
+        tasks = [
+            asyncio.create_task(one.run(eyes)) for one in (self.notifier, self.teller) if one is not None
+        ]
+        for task in tasks:
+            task.add_done_callback(_ended)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+NOBODY = Outward()
+
+
 def words_of(verdict: Verdict) -> str:
     """The verdict in one line for `systemctl status`."""
     health = verdict.health
@@ -87,3 +123,9 @@ def words_of(verdict: Verdict) -> str:
         text += f": {worst.rule} {worst.subject}: {worst.evidence}"
         text += f" (and {others} more)" if others else ""
     return "".join(c if c.isprintable() else " " for c in text)[:LONGEST]
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """One that ends by itself must be heard of; the metrics show it, and a watchdog that starves."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has ended", task.get_coro(), exc_info=error)

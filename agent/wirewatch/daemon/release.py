@@ -10,7 +10,7 @@ from typing import TypeVar
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Why
-from wirewatch.daemon.lane import Lane
+from wirewatch.daemon.schedule import Lane
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.probe.remote import Elsewhere, LetGo
 from wirewatch.probe.runner import Prober

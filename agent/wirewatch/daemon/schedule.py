@@ -3,24 +3,23 @@
 import asyncio
 import logging
 import math
+import queue
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from wirewatch.core.collector import APART, AnyCollector, Component, after, overdue
-from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Expect
+from wirewatch.core.collector import APART, AnyCollector, Component, Step, after, fold, overdue
+from wirewatch.core.ports import Clock, Hardware
+from wirewatch.core.types import Absent, Expect, Failed, Ok, Why
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.lane import Lane
-from wirewatch.daemon.run import Job
 
 log = logging.getLogger(__name__)
-
 SLACK = 3.0
 """A loop that has not turned for this many of its intervals (plus its deadline) does not turn."""
-
 RETRY = 15.0
 """Seconds after which a collector that failed runs again, when its interval is longer."""
-
 ROOM = 0.5
 """Seconds that a run which must be apart from others is given: it has to end APART before they are due."""
 AGAIN = 0.05
@@ -36,20 +35,38 @@ class Turn:
     ended: float = -math.inf
 
 
-def until_gap(others: Iterable[Turn], now: float, apart: float = APART, room: float = ROOM) -> float:
-    """Seconds for which a run that must be `apart` from those of others has to wait; 0 when it may begin.
-
-    It is never too long, and may be too short: ask again then.
-    """
-    return max((_until_gap(turn, now, apart, room) for turn in others), default=0.0)
+T = TypeVar("T")
+_Job = Callable[[], None]
 
 
-def _until_gap(turn: Turn, now: float, apart: float, room: float) -> float:
-    if turn.running or turn.due <= now:
-        return apart
-    if now < turn.ended + apart:
-        return turn.ended + apart - now
-    return turn.due - now if turn.due < now + room + apart else 0.0
+class Lane:
+    """Runs jobs in order in a thread that never keeps the process alive."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"lane-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """A future of the running loop for what `work` returns; `work` must not raise."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def deliver(result: T) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        def job() -> None:
+            result = work()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(deliver, result)
+
+        self._jobs.put(job)
+        return future
+
+    def _run(self) -> None:
+        while True:
+            self._jobs.get()()
 
 
 class Schedule:
@@ -164,6 +181,50 @@ class Schedule:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A collector with all that a run of it takes."""
+
+    collector: AnyCollector
+    hardware: Hardware
+    expect: Expect
+
+    def run(self, memory: object) -> Step:
+        """Read, judge, and make samples. Never raises."""
+        began = time.thread_time()
+        step = self._run(memory)
+        return replace(step, cpu=time.thread_time() - began)
+
+    def _run(self, memory: object) -> Step:
+        clock = self.hardware.clock
+        began = clock.mono()
+        try:
+            value = self.collector.read(self.hardware, memory, self.collector.options)
+            outcome = _outcome(value, clock)
+            return fold(self.collector, memory, outcome, clock.mono() - began, self.expect)
+        except Exception as error:
+            log.exception("collector %s raised", self.collector.name)
+            absent = Absent(Why.MALFORMED, f"collector {self.collector.name} raised {error!r}")
+            failed = Failed(absent, clock.now(), clock.mono())
+            return fold(self.collector, memory, failed, clock.mono() - began, self.expect)
+
+
+def until_gap(others: Iterable[Turn], now: float, apart: float = APART, room: float = ROOM) -> float:
+    """Seconds for which a run that must be `apart` from those of others has to wait; 0 when it may begin.
+
+    It is never too long, and may be too short: ask again then.
+    """
+    return max((_until_gap(turn, now, apart, room) for turn in others), default=0.0)
+
+
+def _until_gap(turn: Turn, now: float, apart: float, room: float) -> float:
+    if turn.running or turn.due <= now:
+        return apart
+    if now < turn.ended + apart:
+        return turn.ended + apart - now
+    return turn.due - now if turn.due < now + room + apart else 0.0
+
+
 def _tell(before: Component, now: Component) -> None:
     """Log findings as they come and go, and when they get worse."""
     old = {f.key: f for f in before.findings}
@@ -177,3 +238,8 @@ def _tell(before: Component, now: Component) -> None:
     for key, finding in old.items():
         if key not in new:
             log.info("cleared %s: %s", finding.rule, finding.subject)
+
+
+def _outcome(value: object, clock: Clock) -> Ok[object] | Failed:
+    now, mono = clock.now(), clock.mono()
+    return Failed(value, now, mono) if isinstance(value, Absent) else Ok(value, now, mono)

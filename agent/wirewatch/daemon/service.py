@@ -14,19 +14,18 @@ from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.door import LOCAL, Doors
-from wirewatch.daemon.drift import Topologies
-from wirewatch.daemon.eyes import Eyes
-from wirewatch.daemon.keeper import Keeper
-from wirewatch.daemon.orders import Orders
-from wirewatch.daemon.outward import NOBODY, Outward
+from wirewatch.daemon.nodecondition import Eyes
+from wirewatch.daemon.notify import NOBODY, Outward
+from wirewatch.daemon.operator import Orders, Topologies
+from wirewatch.daemon.persistence import Keeper
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
-from wirewatch.daemon.server import Server, server
 from wirewatch.page.content import NO_PLACE, Place
 from wirewatch.server.api import Status, application
+from wirewatch.server.connections import LOCAL, Doors
 from wirewatch.server.control import Control, control_application
 from wirewatch.server.guard import Application, Web, guarded
+from wirewatch.server.sockets import Server, server
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)

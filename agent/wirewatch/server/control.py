@@ -16,11 +16,11 @@ from wirewatch import __version__
 from wirewatch.core.types import Absent
 from wirewatch.documents.drift import DRIFT, AcceptOrder, DriftDocument
 from wirewatch.documents.state import FINDINGS, FindingsDocument
-from wirewatch.hw.peers import Peer
 from wirewatch.probe import remote
 from wirewatch.probe.comparability import ProbeTerms
 from wirewatch.probe.remote import Came, Looked, LookOrder
 from wirewatch.probe.setup import Wanted
+from wirewatch.server.connections import Peer
 from wirewatch.verdict.orders import OrderError
 
 CONFLICT, UNUSABLE = 409, 422

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from tools.pages import DOCS
-from wirewatch.daemon.door import HEAD, LOCAL, Bounds
 from wirewatch.hw.recording import LONGEST, WHOLE
+from wirewatch.server.connections import HEAD, LOCAL, Bounds
 from wirewatch.server.passwords import AT_ONCE, PAUSE, WAITING
 from wirewatch.server.webconfig import parse
 

@@ -9,8 +9,8 @@ from typing import Any
 from wirewatch.cli.checking.document import NotUnderstood, Stale, read_health
 from wirewatch.cli.checking.values import Grounds
 from wirewatch.core.types import Unusable
-from wirewatch.daemon.sockets import default_path
 from wirewatch.hw.httpclient import NoAnswer, request
+from wirewatch.server.sockets import default_path
 
 SYSTEM = "/run/wirewatch/wirewatch.sock"
 """The system's daemon, which answers everybody; a caller who is not root has another default."""

@@ -14,7 +14,7 @@ from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, a
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.run import Job
+from wirewatch.daemon.schedule import Job
 from wirewatch.documents.health import Probe
 from wirewatch.documents.state import STAGES
 from wirewatch.probe.component import PROBE_NAME

@@ -15,10 +15,9 @@ from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
 from wirewatch.core.collector import AnyCollector, Component
 from wirewatch.core.types import Finding
-from wirewatch.daemon.baselinefile import Loaded
-from wirewatch.daemon.baselinefile import read as read_baseline
-from wirewatch.daemon.baselines import foreign
-from wirewatch.daemon.latches import read
+from wirewatch.daemon.baselines import Loaded, foreign
+from wirewatch.daemon.baselines import read as read_baseline
+from wirewatch.daemon.persistence import read
 from wirewatch.probe.component import ProbeSummary, probe_summary
 from wirewatch.probe.persistence import boot_id, recall
 from wirewatch.probe.request import Asked, Wish, ask

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from wirewatch.server.guard import CERTIFICATE, TLS, Web
@@ -212,13 +212,78 @@ class _Bounded(H11Protocol):
         self.transport.abort()
 
 
+_CREDENTIALS = struct.Struct("3i")
+REQUEST_BYTES = 256 << 10
+"""Of a whole request, head and body; ours take 2 KiB."""
+REQUEST_SECONDS = 5.0
+"""From the connection to the end of the request."""
+MOST = 16
+"""Connections at a time; uvicorn tells others to come back."""
+
+
+class Guarded(H11Protocol):
+    """uvicorn's protocol with these bounds; `peer` in the state of a request is the `Peer` who sent it."""
+
+    cycle: RequestResponseCycle | None  # type: ignore[assignment]
+    _taken = 0
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer": peer_of(transport.get_extra_info("socket"))}
+        self._late = self.loop.call_later(REQUEST_SECONDS, self._too_late)
+
+    def data_received(self, data: bytes) -> None:
+        self._taken += len(data)
+        if self._taken > REQUEST_BYTES:
+            self.transport.abort()
+            return
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def _too_late(self) -> None:
+        if self.cycle is None or self.cycle.more_body:
+            self.transport.abort()
+
+
+_SO_PEERGROUPS = 59
+"""<asm-generic/socket.h>, Linux 4.13; Python has no name for it."""
+_MOST_GROUPS = 1024
+"""Bytes of them; all that Python lets ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process as it was when it connected; `pid` as we number processes, 0 for one that we cannot see."""
+
+    pid: int
+    uid: int
+    gid: int
+    groups: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        return f"uid {self.uid} (pid {self.pid})"
+
+    def belongs(self, group: int) -> bool:
+        """Whether it is in this group."""
+        return group in {self.gid, *self.groups}
+
+
+def peer_of(connection: Any) -> Peer:
+    """Who connected; takes a socket, or asyncio's view of one."""
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(told)
+    return Peer(pid, uid, gid, _groups(connection))
+
+
 def _why(error: OSError) -> str:
     """What OpenSSL says, in its own words and without what the other end sent."""
     told = getattr(error, "verify_message", "") or getattr(error, "reason", "")
     return str(told or error.strerror or type(error).__name__)
-
-
-_CREDENTIALS = struct.Struct("3i")
 
 
 def _who(transport: asyncio.Transport) -> str:
@@ -230,3 +295,12 @@ def _who(transport: asyncio.Transport) -> str:
     with contextlib.suppress(IndexError, TypeError):
         return origin(transport.get_extra_info("peername")[0])
     return ""
+
+
+def _groups(connection: Any) -> frozenset[int]:
+    """Its groups beside the first; none where the kernel does not tell, or there are more than 256."""
+    try:
+        told = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS)
+    except OSError:
+        return frozenset()
+    return frozenset(struct.unpack(f"{len(told) // 4}I", told))

@@ -1,0 +1,239 @@
+"""Files of the state folder: read with a limit, written whole or not at all, put aside."""
+
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from pydantic import TypeAdapter, ValidationError
+
+from wirewatch.core.ports import Clock
+from wirewatch.core.types import Health, Subject
+from wirewatch.daemon.schedule import Lane
+from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression
+
+_NAMES = 1000
+"""So many names are tried for a file that is put aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """The name that a file has now, or in words why it has its own still; neither: there was none."""
+
+    kept: Path | None = None
+    wrong: str = ""
+
+    def __str__(self) -> str:
+        if self.wrong:
+            return f"it cannot be moved out of the way: {self.wrong}"
+        return f"kept as {self.kept}" if self.kept else ""
+
+
+log = logging.getLogger(__name__)
+VERSION = 1
+LIMIT = 16 << 20
+"""Bytes; a file that is larger is not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """The file's content; `at`: when it was written (Unix seconds), `boot`: in which boot."""
+
+    version: int
+    boot: str
+    at: float
+    gpus: int
+    entries: tuple[Entry, ...]
+    suppressions: tuple[Suppression, ...]
+    cards: Mapping[str, Subject] = field(default_factory=dict)
+
+
+_FILE = TypeAdapter(File)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The ledger to begin with, and what was wrong with the file in words; empty for nothing."""
+
+    ledger: Ledger
+    wrong: str = ""
+
+
+EVERY = 600.0
+"""Seconds after which what only counts on is written; a crash may lose so much of a probation."""
+
+
+class Keeper:
+    """Writes each ledger that says something new; of the event loop alone.
+
+    Args:
+        path: the file, None to keep nothing.
+    """
+
+    def __init__(self, path: Path | None, clock: Clock) -> None:
+        self._path, self._clock = path, clock
+        self._lane = Lane("state") if path else None
+        self._newest = Ledger()
+        self._written: object = None
+        self._at = clock.mono()
+        self._wrong = ""
+
+    def changed(self, ledger: Ledger) -> None:
+        """A new ledger is there."""
+        self._newest = ledger
+        told, mono = _essence(ledger), self._clock.mono()
+        counting = bool(ledger.entries) and mono - self._at >= EVERY
+        if self._lane is not None and (told != self._written or counting):
+            # Before the first one there is nothing to write, unless something is remembered.
+            first, self._written, self._at = self._written is None, told, mono
+            if not first or ledger.entries:
+                self._lane.submit(self._save)
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        wrong = save(self._path, self._newest, self._clock.now())
+        if wrong and wrong != self._wrong:
+            log.error("%s: what is remembered of faults would be lost with a restart", wrong)
+        if not wrong and self._wrong:
+            log.info("%s is written again", self._path)
+        self._wrong = wrong
+
+
+def content(path: Path, limit: int) -> bytes | str | None:
+    """What a file holds, None where there is none, or in words why it cannot be read; `limit`: bytes."""
+    try:
+        mode = path.stat().st_mode
+        # What is no file may never answer.
+        if not S_ISREG(mode) and not S_ISDIR(mode):
+            return "not a file"
+        with path.open("rb") as file:
+            text = file.read(limit + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error.strerror or str(error)
+    return text if len(text) <= limit else f"larger than {limit >> 20} MiB"
+
+
+def reason(error: ValidationError) -> str:
+    """The first thing that is wrong with a file's content, and where; the content is not repeated."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place + ': ' if place else ''}{first['msg']}"
+
+
+def encoded(document: object) -> bytes:
+    """JSON for machines and people."""
+    # What is no Unicode in somebody's words must not keep everything from being written.
+    return json.dumps(document, ensure_ascii=False, indent=1).encode(errors="replace")
+
+
+def write(path: Path, text: bytes) -> str:
+    """Replace the file; returns what went wrong in words, empty for nothing."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with new.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        return f"{path}: {error.strerror or error}"
+    return ""
+
+
+def put_aside(path: Path, at: float) -> Aside:
+    """Give the file another name, with the Unix seconds `at`; a name that is taken is not used."""
+    try:
+        if not os.path.lexists(path):
+            return Aside()
+        for number in range(int(at), int(at) + _NAMES):
+            name = path.with_name(f"{path.name}.corrupt-{number}")
+            if not os.path.lexists(name):
+                path.rename(name)
+                return Aside(name)
+    except OSError as error:
+        return Aside(None, error.strerror or str(error))
+    return Aside(None, f"{_NAMES} names are taken")
+
+
+def read(path: Path, boot: str, at: float) -> Loaded:
+    """What the file holds; one that cannot be understood is left where it is.
+
+    A file that is there and tells nothing may have told of a fault: that is a finding, not a clean start.
+    """
+    text = content(path, LIMIT)
+    if text is None:
+        return Loaded(Ledger(boot))
+    kept = _understood(text) if isinstance(text, bytes) else text
+    if isinstance(kept, str):
+        return _lost(boot, at, f"{path}: {kept}")
+    entries = {entry.key: replace(entry, mono=None) for entry in kept.entries}
+    suppressions = {one.key: one for one in kept.suppressions}
+    return Loaded(Ledger(boot, kept.gpus, entries, suppressions, cards=kept.cards))
+
+
+def load(path: Path, boot: str, at: float) -> Ledger:
+    """What the file holds, for the agent that owns it: what cannot be understood is put aside and named."""
+    loaded = read(path, boot, at)
+    if not loaded.wrong:
+        return loaded.ledger
+    wrong = f"{loaded.wrong}; {put_aside(path, at)}"
+    log.error("%s", wrong)
+    return _lost(boot, at, wrong).ledger
+
+
+def save(path: Path, ledger: Ledger, at: float) -> str:
+    """Write the file; returns what went wrong in words, empty for nothing."""
+    entries = tuple(replace(entry, mono=None) for entry in ledger.entries.values())
+    kept = File(
+        VERSION, ledger.boot, at, ledger.gpus, entries, tuple(ledger.suppressions.values()), ledger.cards
+    )
+    return write(path, encoded(_FILE.dump_python(kept, mode="json")))
+
+
+def _understood(text: bytes) -> File | str:
+    """The file's content, or in words why it is none of ours."""
+    try:
+        kept = _FILE.validate_json(text)
+    except ValidationError as error:
+        return reason(error)
+    if kept.version != VERSION:
+        return f"version {kept.version}, this agent knows {VERSION}"
+    return kept if all(map(math.isfinite, _numbers(kept))) else "a number without end"
+
+
+def _numbers(kept: File) -> Iterator[float]:
+    yield kept.at
+    for entry in kept.entries:
+        yield from (entry.since, entry.last, entry.event, entry.absent)
+        yield from () if entry.acked is None else (entry.acked.at,)
+    for one in kept.suppressions:
+        yield from (one.until, one.said.at)
+
+
+def _lost(boot: str, at: float, wrong: str) -> Loaded:
+    entry = Entry(
+        LOST, Subject(), "", Health.UNKNOWN, Stage.LATCHED, f"what was remembered of faults is lost: {wrong}",
+        "look at the node, its kernel log and the file named here", at, at,
+    )  # fmt: skip
+    return Loaded(Ledger(boot).with_entry(entry), wrong)
+
+
+def _essence(ledger: Ledger) -> object:
+    """All but what merely counts on."""
+    entries = tuple(replace(e, absent=0.0, mono=None, last=0.0, evidence="") for e in ledger.entries.values())
+    return (ledger.boot, ledger.gpus, entries, tuple(ledger.suppressions.values()))
