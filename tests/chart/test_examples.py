@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.chart.documents import EXAMPLES, KUBERNETES, Document, of_kind, pod_of, read, the
-from wirewatch.cli.check import check
+from wirewatch.cli.check.command import check
 from wirewatch.collectors import discover
 from wirewatch.config import load
 

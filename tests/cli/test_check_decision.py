@@ -10,9 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import telling
-from wirewatch.cli.checking.decide import decide
-from wirewatch.cli.checking.document import STALE, NotUnderstood, Stale, read_health
-from wirewatch.cli.checking.values import Answer, Grounds, Terms, nothing
+from wirewatch.cli.check.answer import (
+    STALE,
+    Answer,
+    Grounds,
+    NotUnderstood,
+    Stale,
+    Terms,
+    decide,
+    nothing,
+    read_health,
+)
 from wirewatch.core.types import Health
 from wirewatch.documents.health import Probe
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.collectors.drawn import Watched
-from wirewatch.cli.checking.deadline import Work
-from wirewatch.cli.checking.decide import decide
-from wirewatch.cli.checking.look import PAUSE, Look, looks
-from wirewatch.cli.checking.values import HEALTHS, Grounds, Terms
+from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
+from wirewatch.cli.check.daemon import Work
+from wirewatch.cli.check.look import PAUSE, Look, looks
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.probe.component import PROBE_NAME

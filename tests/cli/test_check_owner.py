@@ -12,9 +12,8 @@ from tests.hw.children import until
 from tests.probes import recordings
 from tests.probes.histories import stored
 from tests.probes.recordings import Change, with_probe
-from wirewatch.cli.checking.attempt import Attempt, Wanted
-from wirewatch.cli.checking.deadline import Work
-from wirewatch.cli.checking.values import Grounds
+from wirewatch.cli.check.answer import Grounds
+from wirewatch.cli.check.daemon import Attempt, Wanted, Work
 from wirewatch.core.types import Health
 from wirewatch.documents.health import Probe
 

@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from tests.cli.schemas import complaints
-from wirewatch.cli.checking.decide import decide
-from wirewatch.cli.checking.values import Grounds, Terms
-from wirewatch.cli.checking.words import LIMIT, document, duration, line, plain, shortened
+from wirewatch.cli.check.answer import (
+    LIMIT,
+    Grounds,
+    Terms,
+    decide,
+    document,
+    duration,
+    line,
+    plain,
+    shortened,
+)
 from wirewatch.core.types import LEVELS, Health
 from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
 

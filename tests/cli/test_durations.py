@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.cli.durations import UNITS, Duration
+from wirewatch.cli.options import UNITS, Duration
 
 
 def seconds(text: str) -> float:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
-from wirewatch.cli.logs import log_to_stderr
-from wirewatch.cli.shown import printable, shown
+from wirewatch.cli.output import log_to_stderr, printable, shown
 
 HOSTILE = """
 [[change]]

@@ -49,7 +49,7 @@ def test_a_check_by_the_daemons_word_imports_nothing_heavy() -> None:
     command = [sys.executable, "-X", "importtime", *COMMAND[1:], "--cached", "--socket", ""]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "wirewatch.cli.checking.decide" in imported
+    assert "wirewatch.cli.check.answer" in imported
     assert [
         m for m in imported - ASKING if any(m == heavy or m.startswith(f"{heavy}.") for heavy in HEAVY)
     ] == []

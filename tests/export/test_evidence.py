@@ -18,7 +18,7 @@ from tests.probes.drawn import gloo
 from tests.support import EPOCH, Node
 from tests.verdict.remembering import Remembering
 from wirewatch import __version__
-from wirewatch.cli.ticket import HEADER, ticket
+from wirewatch.cli.findings import HEADER, ticket
 from wirewatch.core.probe import Copy, Micro, Probed
 from wirewatch.core.types import Absent, Kind
 from wirewatch.documents.evidence import QUANTITY_NAMES, evidence, of_gpu, unit_of

@@ -14,7 +14,7 @@ from tests.export.page.pages import lines
 from tests.export.page.states import state
 from tests.support import Node
 from wirewatch import __version__
-from wirewatch.cli.ticket import ticket
+from wirewatch.cli.findings import ticket
 from wirewatch.documents.evidence import evidence
 from wirewatch.documents.finding import FINDING
 from wirewatch.hw.overlay import load_overlay

@@ -1,27 +1,45 @@
 """The command line. Nothing heavy is imported here: whoever asks `check` waits for it."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 
 import click
 
 from wirewatch import __version__
-from wirewatch.cli.lazy import LazyGroup
 from wirewatch.core.types import Unusable
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
 COMMANDS = {
-    "check": "wirewatch.cli.check:check",
+    "check": "wirewatch.cli.check.command:check",
     "findings": "wirewatch.cli.findings:findings",
     "probe": "wirewatch.cli.probe:probe",
     "prober": "wirewatch.cli.prober:prober",
     "record": "wirewatch.cli.record:record",
-    "release": "wirewatch.cli.release:release",
+    "release": "wirewatch.cli.orders:release",
     "serve": "wirewatch.cli.serve:serve",
     "topology": "wirewatch.cli.topology:topology",
 }
 QUIET = frozenset({"check"})
 """Commands that begin to log and to collect garbage by themselves, if at all: most end before it pays."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands stand in a table, as `module:attribute` by name."""
+
+    def __init__(self, *, table: Mapping[str, str], **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in self._table:
+            return None
+        module, _, attribute = self._table[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,7 +53,7 @@ def cli(context: click.Context, *, verbose: bool) -> None:
     error, 78 wrong configuration.
     """
     if context.invoked_subcommand not in QUIET:
-        from wirewatch.cli.logs import log_to_stderr
+        from wirewatch.cli.output import log_to_stderr
 
         gc.enable()
         log_to_stderr(verbose=verbose)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.owners import owner as an_owner
-from wirewatch.cli.shown import shown
+from wirewatch.cli.options import owner as an_owner
+from wirewatch.cli.output import shown
 from wirewatch.core.probe import ENGINES, OPS
 
 if TYPE_CHECKING:

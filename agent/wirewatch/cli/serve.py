@@ -11,27 +11,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.config import Config, ConfigError, expectations
+from wirewatch.config import Config, ConfigError, Listen, address, expectations
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
+from wirewatch.daemon.nodecondition import Manner, Teller
 from wirewatch.hw.nvml.client import NvmlClient
-
-if TYPE_CHECKING:
-    from wirewatch.cli.port import Port
-    from wirewatch.daemon.operator import Topologies
-    from wirewatch.daemon.release import Handles
-    from wirewatch.daemon.service import Remembered, Sockets
-    from wirewatch.page.content import Place
-    from wirewatch.probe.component import Hints
-    from wirewatch.probe.remote import Elsewhere
-    from wirewatch.probe.statefolder import State
+from wirewatch.kubernetes.api import place
+from wirewatch.kubernetes.condition import TYPE, Holds
+from wirewatch.server.guard import Hosts, Web
+from wirewatch.server.reload import Counts
+from wirewatch.server.sockets import tcp
 
 log = logging.getLogger(__name__)
-
 DEMO = "demo-dgx-h200"
 LAST_WRITE = 1.0
 """Seconds that a baseline which was just accepted may take to reach the disk when the daemon ends."""
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
+Port = tuple[socket.socket, Web]
 
 
 @click.command()
@@ -52,8 +48,6 @@ def serve(
     overlays: Sequence[str], loop: bool, demo: bool,
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
-    from wirewatch.cli.condition import teller
-    from wirewatch.cli.port import announce, guard
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
     from wirewatch.daemon.notify import Notifier, Outward
@@ -91,6 +85,60 @@ def serve(
             _remembered(config, hardware, state), _place(config, hardware),
             Outward(notifier, teller(config, hardware)),
         )  # fmt: skip
+
+
+def guard(listen: Listen, instead: str | None, web_config: str | None, stack: ExitStack) -> Port:
+    """The listening port and what guards it; `instead` and `web_config` are the command line's, if given.
+
+    Raises:
+        ListenError: it cannot be listened on.
+        WebConfigError: the web configuration cannot be used.
+    """
+    # Before the port is there: whoever comes first shall not find it unguarded.
+    counts, file = Counts(), listen.web_config if web_config is None else web_config
+    web = _configured(Path(file), counts) if file else Web(counts)
+    port = stack.enter_context(tcp(*address(instead or listen.address)))
+    hosts = Hosts.of(listen.hosts, port.getsockname()[0])
+    return port, Web(counts, hosts, web.current, web.passwords)
+
+
+def announce(hardware: Hardware, port: socket.socket, web: Web) -> None:
+    """Where to ask, and one line of warning where more may read it than may be meant."""
+    host, number = port.getsockname()[:2]
+    settings = web.look()
+    scheme = "https" if settings.tls else "http"
+    base = f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
+    log.info("%s: reading %s", hardware.source, hardware.about)
+    for path in ("/", "/metrics", "/health", "/api/v1/state"):
+        log.info("%s%s", base, path)
+    if web.hosts.loopback:
+        return
+    if web.current is None:
+        log.warning(
+            "%s: whoever reaches it may read it, there is no web configuration (docs/security.md)", base
+        )
+    elif settings.asks and not settings.tls:
+        log.warning("%s: passwords and tokens go there unencrypted, the web configuration has no TLS", base)
+
+
+def teller(config: Config, hardware: Hardware) -> Teller | None:
+    """Who tells it, None when it is switched off.
+
+    Raises:
+        PlaceError: node or API server are not told.
+    """
+    options = config.kubernetes
+    if not options.node_condition:
+        return None
+    where = place(options.api_server, options.credentials, options.node, os.environ)
+    holds = Holds(
+        options.condition_failed_after, options.condition_unknown_after, options.condition_recovered_after
+    )
+    recording = "" if hardware.source == "live" else hardware.about
+    if recording:
+        log.warning("node %s gets its condition from a recording, as it was told to", where.node)
+    log.info("condition %s of node %s goes to %s:%d", TYPE, where.node, where.host, where.port)
+    return Teller(where, Manner(holds, options.condition_heartbeat, recording=recording), hardware.clock)
 
 
 def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | None":
@@ -214,3 +262,20 @@ def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -
     from wirewatch.probe.runner import Prober
 
     return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None, prober)
+
+
+def _configured(file: Path, counts: Counts) -> Web:
+    from wirewatch.server.passwords import Passwords
+    from wirewatch.server.reload import Current
+
+    return Web(counts, current=Current(file, counts), passwords=Passwords())
+
+
+if TYPE_CHECKING:
+    from wirewatch.daemon.operator import Topologies
+    from wirewatch.daemon.release import Handles
+    from wirewatch.daemon.service import Remembered, Sockets
+    from wirewatch.page.content import Place
+    from wirewatch.probe.component import Hints
+    from wirewatch.probe.remote import Elsewhere
+    from wirewatch.probe.statefolder import State

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.shown import shown
+from wirewatch.cli.output import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def show(*, replay: str | None, form: str | None, config: Path | None, socket: s
 
 
 def _shown(told: "Told", form: str) -> str:
-    from wirewatch.cli.graphs import text
+    from wirewatch.cli.topologies import text
     from wirewatch.documents.state import TOPOLOGY, TopologyDocument
     from wirewatch.verdict.drift.canonical import graph_of
     from wirewatch.verdict.drift.draw import dot, mermaid
@@ -69,9 +69,8 @@ def diff(
     Each is a document of `topology show --json`, or a recording. Parts that are only numbered anew are no
     change. Exit code: 0 nothing or information alone, 1 DEGRADED, 2 FAILED.
     """
-    from wirewatch.cli.checking.values import EXIT
-    from wirewatch.cli.graphs import changes
-    from wirewatch.cli.topologies import of_name, of_this_node
+    from wirewatch.cli.check.answer import EXIT
+    from wirewatch.cli.topologies import changes, of_name, of_this_node
     from wirewatch.core.types import Health
     from wirewatch.documents.drift import DIFF, difference
 
@@ -88,8 +87,8 @@ def diff(
 def _against_baseline(
     context: click.Context, config: Path | None, socket: str | None, *, as_json: bool
 ) -> None:  # fmt: skip
-    from wirewatch.cli.checking.values import EXIT
-    from wirewatch.cli.graphs import drift
+    from wirewatch.cli.check.answer import EXIT
+    from wirewatch.cli.topologies import drift
     from wirewatch.core.types import Health
 
     told = _drift(config, socket)
@@ -98,7 +97,7 @@ def _against_baseline(
 
 
 def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
-    from wirewatch.cli.checking.daemon import place
+    from wirewatch.cli.check.daemon import place
     from wirewatch.cli.orders import ask
 
     return ask(place(socket, config).socket, "GET", "/api/v1/topology/drift", None)
@@ -109,7 +108,7 @@ def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
     """What the daemon compares this node with: who accepted it, when, why; or why there is nothing yet."""
-    from wirewatch.cli.graphs import baseline as text
+    from wirewatch.cli.topologies import baseline as text
 
     told = _drift(config, socket)
     click.echo(json.dumps(told, indent=1) if as_json else shown(text(told)))
@@ -122,8 +121,8 @@ def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
 @_places
 def accept(*, change: str | None, why: str, by: str | None, config: Path | None, socket: str | None) -> None:
     """Take the topology as it is now for right; or CHANGE alone, by the id that `topology diff` shows."""
-    from wirewatch.cli.graphs import baseline as text
     from wirewatch.cli.orders import control_socket, order, user
+    from wirewatch.cli.topologies import baseline as text
 
     said = {"by": by or user(), "why": why, "change": change or ""}
     click.echo(shown(text(order(control_socket(socket, config), "/topology", said))))

@@ -9,13 +9,10 @@ from typing import NoReturn
 
 import click
 
-from wirewatch.cli.checking.attempt import Attempt, Wanted
-from wirewatch.cli.checking.deadline import Work, leave, stderr_of_our_own
-from wirewatch.cli.checking.decide import decide
-from wirewatch.cli.checking.values import Terms
-from wirewatch.cli.checking.words import document, line
-from wirewatch.cli.durations import Duration
-from wirewatch.cli.owners import owner as an_owner
+from wirewatch.cli.check.answer import Terms, decide, document, line
+from wirewatch.cli.check.daemon import Attempt, Wanted, Work, leave, stderr_of_our_own
+from wirewatch.cli.options import Duration
+from wirewatch.cli.options import owner as an_owner
 from wirewatch.core.types import Health
 
 RESERVE, PART = 0.5, 0.15

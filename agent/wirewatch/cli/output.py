@@ -1,9 +1,8 @@
-"""Where logs go: standard error. Imported only by those that have something to log."""
+"""What is printed for people; some of it others wrote, in a kernel's log or a recording that was sent."""
 
 import logging
 import sys
-
-from wirewatch.cli.shown import printable
+from collections.abc import Iterable
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -13,6 +12,15 @@ class _OneLine(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return printable(super().formatMessage(record))
+
+
+def shown(lines: Iterable[str]) -> str:
+    """The lines as one text, with a space for whatever would move a terminal's cursor or begin a line."""
+    return "\n".join(map(printable, lines))
+
+
+def printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def log_to_stderr(*, verbose: bool) -> None:

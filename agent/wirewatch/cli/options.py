@@ -21,3 +21,18 @@ class Duration(click.ParamType[float]):
         if not math.isfinite(seconds):
             self.fail(f"{value!r} is not a duration, such as 3s, 10m, 2h, 1d or 1.5", param, ctx)
         return seconds
+
+
+KINDS = ("slurm", "pod")
+
+
+def owner(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """A callback that lets through what can be an owner.
+
+    Raises:
+        UsageError: it is none.
+    """
+    kind, _, name = (value or "").partition(":")
+    if value is not None and (kind not in KINDS or not name.strip()):
+        raise click.UsageError("--owner is slurm:ID or pod:UID")
+    return value

@@ -1,22 +1,43 @@
-"""One check from its question to what is known: the daemon first, a look of our own if it does not tell."""
+"""Where the daemon listens, and what it says."""
 
+import os
+import queue
+import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from wirewatch.cli.checking.daemon import ask_daemon, place
-from wirewatch.cli.checking.decide import aged
-from wirewatch.cli.checking.values import HEALTHS, Grounds, found, nothing
-from wirewatch.core.types import Subject
+from wirewatch.cli.check.answer import (
+    HEALTHS,
+    Grounds,
+    NotUnderstood,
+    Stale,
+    aged,
+    found,
+    nothing,
+    read_health,
+)
+from wirewatch.core.types import Subject, Unusable
 from wirewatch.documents.health import CheckFinding, Probe
+from wirewatch.hw.httpclient import NoAnswer, request
+from wirewatch.server.sockets import default_path
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+SYSTEM = "/run/wirewatch/wirewatch.sock"
+"""The system's daemon, which answers everybody; a caller who is not root has another default."""
+VERDICTS = (200, 503)
 
-    from wirewatch.cli.checking.node import Node
-    from wirewatch.core.types import Finding
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The daemon's socket, "" for none, and whether the policy of the configuration wants a fresh probe."""
+
+    socket: str
+    required: bool = False
+
 
 PART, LONGEST = 1 / 3, 5.0
 """Part of the time that the daemon may take to answer, as long as a look of our own can follow; seconds."""
@@ -82,7 +103,7 @@ class Attempt:
 
     def _made(self) -> "Node":
         """The node, made once."""
-        from wirewatch.cli.checking.node import Node, Which
+        from wirewatch.cli.check.look import Node, Which
 
         if self._node is None:
             self._settle_in()
@@ -136,6 +157,125 @@ class Attempt:
             self._node.shoot()
 
 
+T = TypeVar("T")
+
+
+class Work(Generic[T]):
+    """Work under way in a thread of its own, which does not keep the process alive."""
+
+    def __init__(self, work: Callable[[], T], after: Callable[[], None]) -> None:
+        """Begin; `after` is done once the outcome has been told, as long as there is time."""
+        self._told: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, args=(work, after), daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], T], after: Callable[[], None]) -> None:
+        try:
+            self._told.put(work())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._told.put(error)
+        after()
+
+    def outcome(self, seconds: float) -> T:
+        """What the work came to.
+
+        Raises:
+            TimeoutError: it has not within so many seconds.
+            BaseException: what the work raised.
+        """
+        try:
+            told = self._told.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            raise TimeoutError from None
+        if isinstance(told, BaseException):
+            raise told
+        return told
+
+    def ended(self, seconds: float) -> bool:
+        """Whether all is done within so many seconds."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
+
+def place(given: str | None, config: Path | None) -> Place:
+    """Where to ask: as given, as configured, or where daemons listen by default.
+
+    Raises:
+        Unusable: the configuration cannot be read, or has nonsense in these two places.
+    """
+    if config is None:
+        return Place(_usual() if given is None else given)
+    told = _toml(config)
+    socket = _in(told, "listen").get("socket")
+    required = _in(_in(told, "policy"), "verdict").get("require_fresh_probe", False)
+    if not isinstance(socket, str | None):
+        raise Unusable(f"{config}: listen.socket: not a text: {socket!r}")
+    if not isinstance(required, bool):
+        raise Unusable(f"{config}: policy.verdict.require_fresh_probe: not true or false: {required!r}")
+    path = given if given is not None else socket
+    return Place(_usual() if path is None else path, required)
+
+
+def ask_daemon(path: str, deadline: float) -> Grounds | str:
+    """What the daemon knows, `deadline` in seconds; or why it has not told."""
+    if not path:
+        return "no socket is configured to ask a daemon at"
+    try:
+        status, body = request(path, "GET", "/health", None, deadline)
+        if status not in VERDICTS:
+            return f"{path}: HTTP status {status} instead of a verdict"
+        return read_health(body, time.time())
+    except NoAnswer as error:
+        return str(error)
+    except (NotUnderstood, Stale) as error:
+        return f"{path}: {error}"
+
+
+def stderr_of_our_own(*, verbose: bool) -> None:
+    """Keep the caller's standard error from the processes that we start, and log there.
+
+    One that hangs in the driver outlives us, and who reads our output to its end would wait for it.
+    """
+    from wirewatch.cli.output import log_to_stderr
+
+    try:
+        ours, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    except OSError:
+        return  # closed by the caller
+    os.dup2(nothing, 2)
+    os.close(nothing)
+    sys.stderr = open(ours, "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115, PTH123
+    log_to_stderr(verbose=verbose)
+
+
+def leave(code: int) -> NoReturn:
+    """End now: no thread is waited for, nothing is tidied up."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, AttributeError):  # gone, or closed from the start
+            stream.flush()
+    os._exit(code)
+
+
+def _toml(config: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(config.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise Unusable(f"{config}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _in(told: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section; what is none is told by who reads the whole configuration."""
+    value = told.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _usual() -> str:
+    places = [path for path in (default_path(), SYSTEM) if path]
+    return next((path for path in places if os.path.exists(path)), places[0])  # noqa: PTH110 - a socket's name
+
+
 def _with(grounds: Grounds, why: str) -> Grounds:
     return replace(grounds, why=f"{grounds.why}; {why}" if grounds.why else why)
 
@@ -152,3 +292,10 @@ def _merged(grounds: Grounds, found_by_probe: "Iterable[Finding]") -> Grounds:
 
 def _key(one: CheckFinding) -> tuple[str, Subject]:
     return one.rule, Subject.of(one.subject)
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wirewatch.cli.check.look import Node
+    from wirewatch.core.types import Finding
