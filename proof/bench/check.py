@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.cli.telling import health, holding, reply, saying, server
+from tests.cli.replies import health, holding, reply, saying, server
 from tests.daemon.process import Daemon
 
 DEADLINE = 3.0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.collectors.test_overlays import DEMO
 from tests.daemon.process import Daemon
-from tests.export.page.states import faulty
+from tests.page.states import faulty
 from wirewatch.documents.state import Daemon as Said
 from wirewatch.page.content import told
 from wirewatch.page.html import page, render

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from tests.alerts.told import REST, heard, hearers, known_rules, levels_of
+from tests.alerts.reported import REST, heard, hearers, known_rules, levels_of
 from tools import alerting, promql
 from tools.alerting import HELD, SEVERITIES, Alert, alerts, records
 from wirewatch.probe.component import rule_of

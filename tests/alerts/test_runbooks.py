@@ -8,7 +8,7 @@ import click
 import pytest
 
 from dashboards.runbook import code, entries
-from tests.alerts.told import EXAMPLES, heard, known_rules, levels_of
+from tests.alerts.reported import EXAMPLES, heard, known_rules, levels_of
 from tools import alerting, promql
 from tools.alerting import HEADINGS, INDEX, RUNBOOKS, alerts, records, sections
 from wirewatch.cli import cli

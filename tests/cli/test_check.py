@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli import telling
+from tests.cli import replies
 from tests.cli.checks import Checked, check, overlay
+from tests.cli.replies import finding, health, reply, saying, server
 from tests.cli.schemas import complaints
-from tests.cli.telling import finding, health, reply, saying, server
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.verdict.drift.test_recordings import recorded
 from wirewatch.daemon.baselines import save
@@ -256,5 +256,5 @@ def test_what_a_look_needs_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_the_fake_daemon_tells_what_the_real_one_does() -> None:
     """Else these tests would test nothing."""
-    told = telling.health(time.time(), "failed", telling.finding())
+    told = replies.health(time.time(), "failed", replies.finding())
     assert complaints("wirewatch.health.1", json.dumps(told)) == []

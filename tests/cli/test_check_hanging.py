@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.checks import SLACK, check, overlay
-from tests.cli.telling import Behaviour, health, holding, reply, saying, server, trickling
+from tests.cli.replies import Behaviour, health, holding, reply, saying, server, trickling
 from tests.daemon.process import FAST, Daemon
 from tests.hw.children import until
 from tests.processes import Process

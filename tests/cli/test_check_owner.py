@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.checks import Checked, check, overlay
-from tests.cli.telling import finding, health, reply, saying, server
+from tests.cli.replies import finding, health, reply, saying, server
 from tests.hw.children import until
-from tests.probes import recordings
-from tests.probes.histories import stored
-from tests.probes.recordings import Change, with_probe
+from tests.probe import recordings
+from tests.probe.histories import stored
+from tests.probe.recordings import Change, with_probe
 from wirewatch.cli.check.answer import Grounds
 from wirewatch.cli.check.daemon import Attempt, Wanted, Work
 from wirewatch.core.types import Health

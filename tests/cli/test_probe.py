@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import USAGE, refused
 from tests.hw.children import is_dead, until
-from tests.probes import recordings
-from tests.probes.recordings import Change, with_probe
+from tests.probe import recordings
+from tests.probe.recordings import Change, with_probe
 from tests.processes import Process, run_wirewatch
 from wirewatch.cli.probe import Size
 

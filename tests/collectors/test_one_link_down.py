@@ -1,6 +1,6 @@
 """One of 18 links of a GPU is down: its state says so at the next poll, which no measured speed does."""
 
-from tests.probes.drawn import LINKS, breaches, drawn, on_switch
+from tests.probe.drawn import LINKS, breaches, drawn, on_switch
 from tests.support import Node
 from tests.verdict.straggling import POLICY, history, probe
 from wirewatch.core.types import Health

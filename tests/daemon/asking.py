@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from tests.export.web.authority import Pair
+from tests.server.authority import Pair
 
 TIMEOUT = 30.0
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import psutil
 
-from tests.probes import workers
+from tests.probe import workers
 from tests.processes import Process
 from wirewatch import __version__
 from wirewatch.cli import hardware, run
@@ -114,7 +114,7 @@ class ProberProcess:
 
 
 def working(folder: Path, worker: str, *arguments: str, **settings: Any) -> ProberProcess:
-    """A prober of the demo node's GPUs, whose workers are real: one of tests.probes.workers, or a module."""
+    """A prober of the demo node's GPUs, whose workers are real: one of tests.probe.workers, or a module."""
     told = {name.replace("__", "."): value for name, value in settings.items()}
     return ProberProcess(folder, ("--replay", DEMO, *arguments), WORKING, worker, told)
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.groups import dies
 from tests.hw.children import is_dead, until
-from tests.probes.rig import Rig
+from tests.probe.rig import Rig
 from wirewatch.collectors import discover
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Why

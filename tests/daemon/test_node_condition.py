@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.telling import Rig, played, rig
-from tests.export.kubernetes.apiserver import NODE, ApiServer
-from tests.export.kubernetes.views import FAILED, OK, UNKNOWN
+from tests.daemon.replies import Rig, played, rig
+from tests.kubernetes.apiserver import NODE, ApiServer
+from tests.kubernetes.views import FAILED, OK, UNKNOWN
 from tests.support import EPOCH
 from wirewatch.kubernetes import outcome
 from wirewatch.kubernetes.api import rfc3339

@@ -10,18 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.telling import Rig, played, rig
-from tests.export.kubernetes.apiserver import (
-    NODE,
-    ApiServer,
-    Day,
-    certify,
-    refusing,
-    saying,
-    silent,
-    trickling,
-)
-from tests.export.kubernetes.views import FAILED, OK
+from tests.daemon.replies import Rig, played, rig
+from tests.kubernetes.apiserver import NODE, ApiServer, Day, certify, refusing, saying, silent, trickling
+from tests.kubernetes.views import FAILED, OK
 from tests.support import EPOCH
 from wirewatch.kubernetes.api import LIMIT, rfc3339
 from wirewatch.kubernetes.outcome import Result

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.kubernetes.views import FAILED, OK, UNKNOWN
+from tests.kubernetes.views import FAILED, OK, UNKNOWN
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.daemon.nodecondition import Eyes
 from wirewatch.daemon.notify import LONGEST, Notifier, words_of

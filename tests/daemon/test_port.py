@@ -19,7 +19,7 @@ from tests.cli.checks import check
 from tests.cli.test_wrong_input import CONFIG, refused
 from tests.daemon.asking import Answer, Client, ask, basic, bearer
 from tests.daemon.process import FAST, SOON, Daemon
-from tests.export.web.authority import Authority
+from tests.server.authority import Authority
 from wirewatch.server.reload import OFTEN
 
 PASSWORD, TOKEN = "secret", "correct-horse-battery"

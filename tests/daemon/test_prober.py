@@ -155,7 +155,7 @@ def test_a_prober_that_is_killed_takes_its_worker_along_and_the_agent_says_so(tm
     with agent(tmp_path) as running:
         running.wait(PROBES, "no such socket; does the prober run?")
         assert probes(running)["gate"]["reason"] == "prober_away"
-        with working(tmp_path, "tests.probes.hanging") as prober:
+        with working(tmp_path, "tests.probe.hanging") as prober:
             worker = prober.worker()
             prober.process.kill()
             assert dies(worker)

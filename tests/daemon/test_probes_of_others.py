@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.daemon.process import FAST, Daemon
 from tests.daemon.test_probing import PROBES, config, probes, value
-from tests.probes import recordings
-from tests.probes.recordings import with_probe
+from tests.probe import recordings
+from tests.probe.recordings import with_probe
 from tests.processes import run_wirewatch
 
 OK, FAILED = 0, 2

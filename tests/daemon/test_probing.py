@@ -12,8 +12,8 @@ import pytest
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import CONFIG, REPLAY, refused
 from tests.daemon.process import FAST, Daemon
-from tests.probes import recordings
-from tests.probes.recordings import Change, with_probe
+from tests.probe import recordings
+from tests.probe.recordings import Change, with_probe
 from wirewatch.core.probe import OPS
 
 PROBES = "/api/v1/probes"

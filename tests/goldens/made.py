@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from tests.collectors.test_overlays import DEMO, watch
-from tests.export.page.pages import lines
-from tests.export.page.states import state
+from tests.page.pages import lines
+from tests.page.states import state
 from tests.support import Node
 from wirewatch import __version__
 from wirewatch.cli.findings import ticket

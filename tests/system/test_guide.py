@@ -84,7 +84,7 @@ SUITES = ("collectors", "goldens", "export", "alerts", "dashboards", "chart")
 WHOLE = (
     "tests/alerts", "tests/chart/test_made.py", "tests/chart/test_manifests.py",
     "tests/dashboards/test_boards.py", "tests/dashboards/test_queries.py",
-    "tests/export/test_pages.py", "tests/export/test_runbook.py",
+    "tests/tools/test_pages.py", "tests/alerts/test_runbook.py",
     "tests/proof/rehearsal/test_page.py", "tests/proof/rehearsal/test_table.py",
 )  # fmt: skip
 """Suites that look at every collector at once."""

@@ -16,7 +16,7 @@ import bcrypt
 import pytest
 
 from tests.daemon.process import FAST, SOON, Daemon
-from tests.export.web.authority import Authority
+from tests.server.authority import Authority
 
 pytestmark = pytest.mark.system
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.process import FAST
-from tests.probes.histories import stored
+from tests.probe.histories import stored
 from tests.system.cluster import Cluster
 from tests.system.gate import Gate, Turn, slurm_lines
 from wirewatch.probe.persistence import probe_of

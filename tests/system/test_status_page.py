@@ -9,8 +9,8 @@ import pytest
 
 from tests.collectors.test_overlays import DEMO
 from tests.daemon.process import Daemon
-from tests.export.page.pages import Strict, html_of
-from tests.export.page.states import STATES, state
+from tests.page.pages import Strict, html_of
+from tests.page.states import STATES, state
 from tests.system.browser import Size, Visit, chromium, served
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.probes.drawn import drawn, on_switch
+from tests.probe.drawn import drawn, on_switch
 from wirewatch.core.probe import Document, Plan, strange
 
 PROBED = drawn(on_switch(4))

@@ -1,0 +1,367 @@
+"""From a daemon's document to an answer: what may be lost on the way, and what never."""
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from tests.cli import replies
+from tests.cli.schemas import complaints
+from wirewatch.cli.check.answer import (
+    LIMIT,
+    STALE,
+    Answer,
+    Grounds,
+    NotUnderstood,
+    Stale,
+    Terms,
+    decide,
+    document,
+    duration,
+    line,
+    nothing,
+    plain,
+    read_health,
+    shortened,
+)
+from wirewatch.core.types import LEVELS, Health
+from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
+
+OK, DEGRADED, UNKNOWN, FAILED = Health
+NOW = 1_795_000_000.0
+NAMES = tuple(health.name.lower() for health in Health)
+terms = st.builds(
+    Terms,
+    fail_on=st.frozensets(st.sampled_from(Health)),
+    max_age=st.none() | st.floats(0, 1e6),
+    require=st.booleans(),
+)
+probes = st.none() | st.fixed_dictionaries(
+    {
+        "at": st.floats(0, 2e9), "age_seconds": st.none() | st.floats(0, 1e7), "fresh": st.booleans(),
+        "required": st.booleans(),
+    }
+)  # fmt: skip
+documents = st.builds(
+    lambda told, findings, probe, released: replies.health(
+        NOW, told, *map(replies.finding, findings), probe=probe, released_until=released
+    ),
+    st.sampled_from(NAMES),
+    st.lists(st.sampled_from(NAMES), max_size=3),
+    probes,
+    st.sampled_from((0.0, NOW - 5, NOW + 500)),
+)
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def read(document: object, now: float = NOW) -> Grounds:
+    return read_health(json.dumps(document).encode(), now)
+
+
+def answer(document: object, wanted: Terms) -> tuple[Answer, bool]:
+    """The answer to a document, and whether it was understood."""
+    try:
+        return decide(read(document), wanted, NOW), True
+    except (NotUnderstood, Stale):
+        return decide(nothing("not understood"), wanted, NOW), False
+
+
+def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every way that leads to something in a document."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield (*before, name)
+            yield from places(inner, (*before, name))
+
+
+def at(document: Any, place: tuple[Any, ...]) -> Any:
+    for name in place:
+        document = document[name]
+    return document
+
+
+@given(documents, terms, st.data())
+def test_what_is_lost_of_a_document_starts_no_job(document: Any, wanted: Terms, data: st.DataObject) -> None:
+    """Only UNKNOWN may come of it, which starts a job where whoever asks has said so."""
+    whole, understood = answer(document, wanted)
+    assert understood
+    place = data.draw(st.sampled_from(list(places(document))))
+    less = copy.deepcopy(document)
+    del at(less, place[:-1])[place[-1]]
+    lost, understood = answer(less, wanted)
+    if understood:
+        assert lost.health == whole.health
+        assert lost.may_start == whole.may_start
+    else:
+        assert lost.health is UNKNOWN
+        assert lost.may_start == (UNKNOWN not in wanted.fail_on and not wanted.require)
+
+
+@given(documents, terms, junk, st.data())
+def test_nonsense_in_a_place_that_decides_is_no_answer(
+    document: Any, wanted: Terms, nonsense: Any, data: st.DataObject
+) -> None:
+    for name in ("schema", "health", "polled_at", "turning", "released_until", "probe", "findings"):
+        other = {**document, name: nonsense}
+        got, understood = answer(other, wanted)
+        if understood and name != "probe":
+            assert type(nonsense) in {bool, int, float, list}
+        if not understood:
+            assert got.health is UNKNOWN
+    place = data.draw(st.sampled_from(list(places(document))))
+    changed = copy.deepcopy(document)
+    at(changed, place[:-1])[place[-1]] = nonsense
+    answer(changed, wanted)
+
+
+@given(st.binary() | junk.map(lambda value: json.dumps(value).encode()))
+def test_whatever_answers_is_a_document_or_none(body: bytes) -> None:
+    with pytest.raises((NotUnderstood, Stale)):
+        read_health(body, NOW)
+
+
+@given(documents, junk)
+def test_what_a_newer_daemon_tells_beside_it_changes_nothing(document: Any, more: Any) -> None:
+    wider = copy.deepcopy(document)
+    for place in [(), *places(document)]:
+        inner = at(wider, place)
+        if isinstance(inner, dict):
+            inner["newly_told"] = "a level of it" if place[-1:] == ("subject",) else more
+    assert read(wider) == read(document)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"schema": "wirewatch.health/2"}, "its schema is 'wirewatch.health/2'"),
+        ({"health": "splendid"}, "'health' is none of ok, degraded, unknown, failed: 'splendid'"),
+        ({"polled_at": -1.0}, "'polled_at' is no number of seconds"),
+        ({"polled_at": 10**400}, "'polled_at' is no number of seconds"),
+        ({"polled_at": True}, "'polled_at' is no number of seconds"),
+        ({"turning": 1}, "'turning' is neither true nor false"),
+        ({"probe": {"at": 0.0, "fresh": True, "required": False}}, "'probe' has no 'age_seconds'"),
+        ({"findings": [{}]}, "one of 'findings' has no 'rule'"),
+        ({"findings": [replies.finding(subject=[])]}, "'subject' is no object"),
+        ({"findings": [replies.finding(subject={"gpu": 3})]}, "'gpu' is no text"),
+        ({"findings": [replies.finding(times=1.5)]}, "'times' is no whole number"),
+        ({"findings": None}, "'findings' is no list"),
+    ],
+)
+def test_nonsense_is_named(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(NotUnderstood) as caught:
+        read(replies.health(NOW, "ok", **changes))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"{" + b'"a":{' * 50_000, b'{"polled_at": NaN}', b"\xff"])
+def test_bodies_that_break_parsers_are_no_answer(body: bytes) -> None:
+    with pytest.raises(NotUnderstood, match="not JSON"):
+        read_health(body, NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"polled_at": NOW - STALE - 1}, "last polled 61 s ago"),
+        ({"polled_at": NOW + STALE + 1}, "last polled -61 s ago"),
+        ({"polled_at": 0.0}, "it has not polled yet"),
+        ({"turning": False}, "has stopped turning"),
+    ],
+)
+def test_a_daemon_that_does_not_watch_is_no_answer(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(Stale, match=told):
+        read(replies.health(NOW, "ok", **changes))
+
+
+def test_a_daemon_that_has_released_the_gpus_is_not_stale_but_unknown() -> None:
+    """And nobody else may touch them either."""
+    document = replies.health(NOW, "ok", polled_at=NOW - 300, turning=False, released_until=NOW + 120)
+    grounds = read(document)
+    assert (grounds.health, grounds.released, grounds.source) == (UNKNOWN, True, "daemon")
+    assert "released for another 120 s" in grounds.why
+    assert read({**document, "health": "failed"}).health is FAILED
+    assert not read(replies.health(NOW, "ok", released_until=NOW - 1)).released
+
+
+@pytest.mark.parametrize(
+    ("health", "fail_on", "code"),
+    [
+        (OK, {FAILED}, 0), (DEGRADED, {FAILED}, 0), (UNKNOWN, {FAILED}, 0), (FAILED, {FAILED}, 2),
+        (FAILED, set(), 2), (DEGRADED, {FAILED, DEGRADED}, 1), (UNKNOWN, {FAILED, DEGRADED}, 0),
+        (UNKNOWN, {FAILED, UNKNOWN}, 3), (OK, {FAILED, UNKNOWN, DEGRADED}, 0),
+    ],
+)  # fmt: skip
+def test_the_exit_code_is_the_health_where_that_is_to_fail(
+    health: Health, fail_on: set[Health], code: int
+) -> None:
+    given = decide(Grounds(health, "daemon"), Terms(frozenset(fail_on)), NOW)
+    assert (given.code, given.may_start) == (code, code == 0)
+
+
+YOUNG = Probe(NOW - 650, 600.0, fresh=True, required=False)
+OLD = Probe(NOW - 9000, 8950.0, fresh=False, required=False)
+NEVER = Probe(0.0, None, fresh=False, required=False)
+
+
+@pytest.mark.parametrize(
+    ("probe", "max_age", "fresh"),
+    [
+        (YOUNG, None, True), (YOUNG, 600.0, True), (YOUNG, 599.0, False), (OLD, None, False),
+        (OLD, 86400.0, True), (NEVER, 1e9, False), (NEVER, None, False),
+    ],
+)  # fmt: skip
+def test_a_probe_is_as_old_as_it_may_be(probe: Probe, max_age: float | None, *, fresh: bool) -> None:
+    """An old one is told; it blocks only where a fresh one is required, by whoever asks or by the policy."""
+    grounds = Grounds(OK, "daemon", probe=probe)
+    plain = decide(grounds, Terms(max_age=max_age), NOW)
+    assert plain.grounds.probe is not None
+    assert (plain.grounds.probe.fresh, plain.code, plain.health) == (fresh, 0, OK)
+    asked = decide(grounds, Terms(max_age=max_age, require=True), NOW)
+    policy = decide(Grounds(OK, "daemon", probe=probe, required=True), Terms(max_age=max_age), NOW)
+    expected = (0, OK) if fresh else (3, UNKNOWN)
+    assert (asked.code, asked.health) == (policy.code, policy.health) == expected
+    assert (UNKNOWN in asked.fail_on) is not fresh
+
+
+def test_where_nothing_is_known_of_probes_a_required_one_is_not_there() -> None:
+    assert decide(Grounds(OK, "own"), Terms(require=True), NOW).code == 3
+    assert decide(nothing("", required=True), Terms(), NOW).code == 3
+    assert decide(nothing(""), Terms(), NOW).code == 0
+
+
+@given(
+    health=st.sampled_from(Health),
+    wanted=terms,
+    probe=st.sampled_from((None, YOUNG, OLD, NEVER)),
+    required=st.booleans(),
+)
+def test_to_ask_for_more_never_starts_a_job(
+    health: Health, wanted: Terms, probe: Probe | None, *, required: bool
+) -> None:
+    given = decide(Grounds(health, "daemon", probe=probe, required=required), wanted, NOW)
+    stricter = decide(Grounds(health, "daemon", probe=probe, required=True), wanted, NOW)
+    assert given.health >= health
+    assert stricter.health >= given.health
+    assert given.may_start or not stricter.may_start
+    assert FAILED in given.fail_on
+
+
+CHECK = TypeAdapter(CheckDocument)
+DOWN = CheckFinding(
+    "0123abcd", "live", "nvlink.link_down", "failed", {"gpu": "3", "uuid": "GPU-3", "link": "5"},
+    "down in 3 polls", "reset the GPU", 100.0,
+)  # fmt: skip
+WARM = CheckFinding("", "", "gpu.throttled", "degraded", {"gpu": "1"}, "half of it.", "see the fans", 90.0)
+OLD_TEST_CHECK_WORDS = Probe(NOW - 9000, 7200.0, fresh=False, required=False)
+texts = st.text() | st.text(alphabet=st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")))
+findings = st.builds(
+    CheckFinding,
+    rule=texts,
+    health=st.sampled_from(tuple(HEALTH_NAMES.values())),
+    subject=st.dictionaries(st.sampled_from(LEVELS), texts),
+    evidence=texts,
+    action=texts,
+    since=st.floats(0, 2e9),
+    id=texts,
+    stage=st.sampled_from(("", "live", "latched", "probation", "acknowledged", "suppressed")),
+)
+grounds = st.builds(
+    Grounds,
+    health=st.sampled_from(Health),
+    source=st.sampled_from(("daemon", "own", "none")),
+    why=texts,
+    verdict_at=st.floats(0, 2e9),
+    findings=st.lists(findings, max_size=4).map(tuple),
+    probe=st.sampled_from((None, YOUNG, OLD_TEST_CHECK_WORDS, NEVER)),
+    required=st.booleans(),
+)
+
+
+def said(told: Grounds) -> str:
+    return line(decide(told, Terms(), NOW))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (Grounds(Health.OK, "daemon", probe=YOUNG), "OK"),
+        (Grounds(Health.OK, "daemon", probe=OLD_TEST_CHECK_WORDS), "OK; the last probe is 2 h old"),
+        (Grounds(Health.OK, "daemon", probe=NEVER), "OK; no probe yet"),
+        (Grounds(Health.OK, "daemon"), "OK"),
+        (Grounds(Health.UNKNOWN, "none", "nobody there"), "UNKNOWN; nobody there"),
+        (
+            Grounds(Health.FAILED, "daemon", findings=(WARM, DOWN), probe=YOUNG),
+            "FAILED nvlink.link_down GPU 3 link 5: down in 3 polls. reset the GPU; 1 more finding",
+        ),
+        (
+            Grounds(Health.DEGRADED, "own", "nobody", findings=(WARM, WARM, WARM), probe=NEVER),
+            "DEGRADED gpu.throttled GPU 1: half of it. see the fans; nobody; no probe yet; 2 more findings",
+        ),
+        (
+            Grounds(Health.OK, "own", required=True),
+            "UNKNOWN; a fresh probe is required and none is known",
+        ),
+    ],
+)
+def test_the_line_has_the_worst_first(told: Grounds, words: str) -> None:
+    assert said(told) == words
+
+
+def test_what_is_suppressed_is_no_reason() -> None:
+    hidden = replace(DOWN, stage="suppressed")
+    assert said(Grounds(Health.DEGRADED, "daemon", findings=(hidden, WARM))) == (
+        "DEGRADED gpu.throttled GPU 1: half of it. see the fans"
+    )
+
+
+@given(told=grounds, require=st.booleans())
+def test_the_line_is_one_line_whatever_is_told(told: Grounds, *, require: bool) -> None:
+    given = decide(told, Terms(require=require), NOW)
+    text = line(given)
+    assert text.splitlines() == [text]
+    assert all(c.isprintable() for c in text)
+    assert len(text.encode()) <= LIMIT
+    assert text.startswith(given.health.name)
+
+
+@given(told=grounds, max_age=st.sampled_from((None, 0.0, 1e9)), require=st.booleans())
+def test_every_document_is_as_its_schema_says(told: Grounds, max_age: float | None, *, require: bool) -> None:
+    made = document(decide(told, Terms(max_age=max_age, require=require), NOW))
+    read = CHECK.validate_json(json.dumps(made), strict=True)
+    assert CHECK.dump_python(read) == made
+
+
+def test_the_document_tells_all_findings_and_what_was_applied() -> None:
+    told = Grounds(Health.FAILED, "daemon", "", NOW - 3, (DOWN, WARM), YOUNG)
+    made: dict[str, Any] = document(decide(told, Terms(max_age=60.0, require=True), NOW))
+    assert (made["health"], made["may_start"], made["fail_on"]) == ("failed", False, ["unknown", "failed"])
+    assert made["probe"] == {"at": NOW - 650, "age_seconds": 600.0, "fresh": False, "required": True}
+    assert [row["id"] for row in made["findings"]] == ["0123abcd", ""]
+    assert made["verdict_at"] == NOW - 3
+    assert complaints("wirewatch.check.1", json.dumps(made)) == []
+
+
+@given(st.text(), st.integers(4, 60))
+def test_a_text_is_cut_between_two_characters(text: str, limit: int) -> None:
+    text = plain(text)
+    cut = shortened(text, limit)
+    assert len(cut.encode()) <= limit
+    assert cut == text or (cut.endswith("…") and text.startswith(cut[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0, "0 s"), (59.4, "59 s"), (60.0, "1 min"), (3599.0, "60 min"), (7200.0, "2 h"), (2e6, "23 d")],
+)
+def test_ages_are_in_units_of_people(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

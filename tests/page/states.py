@@ -1,0 +1,170 @@
+"""Nodes in all kinds of states, by name, as a page is made of them. Each is made once."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from tests.collectors.test_overlays import DEMO, watch
+from tests.page.pages import told_of
+from tests.support import EPOCH, Node
+from tests.verdict.remembering import Remembering
+from wirewatch.core.collector import Component, NodeState, Step, after, overdue
+from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
+from wirewatch.hw.overlay import load_overlay
+from wirewatch.page.content import Place, Told
+from wirewatch.verdict.ledger import VerdictPolicy, Word
+from wirewatch.verdict.node import Judged, Standing, judged
+from wirewatch.verdict.orders import acknowledge, suppress
+
+PLACE = Place("gpu-017", "this machine", "https://docs.example.org/runbook.html")
+MANY = 100
+DRAWN = ("drift", "gpu", "gpudirect", "infiniband", "inventory", "nvlink", "pcie", "probe", "topology", "xid")
+"""Collectors that the page has a place for: what another adds changes none of these states."""
+OF_THE_LOG = frozenset({"latched", "acknowledged"})
+
+
+def of(node: Node, *, source: str = "live", released_until: float = 0.0, turning: bool = True) -> Told:
+    return told_of(
+        judged(node.state), node, source=source, place=PLACE, released_until=released_until, turning=turning
+    )
+
+
+def faulty(name: str, recording: str = DEMO, rounds: int = 20) -> Node:
+    node = Node(recording, load_overlay(name).changes if name else (), only=DRAWN)
+    watch(node, rounds)
+    return node
+
+
+def no_gpus() -> Told:
+    node = Node("h200x1-idle", only=DRAWN)
+    node.change("Count()", "set", 0)
+    node.poll(times=3)
+    return of(node)
+
+
+def stale(fault: str, *names: str) -> Told:
+    """The driver hangs: collectors are overdue, and what they found stays."""
+    node = faulty(fault)
+    for name in names:
+        node.state = node.state.with_component(
+            overdue(node.state.components[name], node.clock.now() - 70, 10.0)
+        )
+    return of(node)
+
+
+def unread(why: Why, detail: str) -> Callable[[Component, float], Component]:
+    def fail(one: Component, at: float) -> Component:
+        failed = Failed(Absent(why, detail), at, 0.0)
+        return after(one, Step(failed, 0.001, one.memory, (), (), None))
+
+    return fail
+
+
+def released() -> Told:
+    node = faulty("")
+    fail = unread(Why.RELEASED, "released until 01:20:00Z")
+    for name in ("inventory", "nvlink", "gpu", "pcie", "topology"):
+        node.state = node.state.with_component(fail(node.state.components[name], node.clock.now()))
+    return of(node, released_until=node.clock.now() + 400)
+
+
+def denied() -> Told:
+    node = faulty("")
+    fail = unread(Why.DENIED, "/sys/class/infiniband: Permission denied")
+    for name in ("infiniband", "gpudirect", "xid"):
+        node.state = node.state.with_component(fail(node.state.components[name], node.clock.now()))
+    return of(node)
+
+
+def drifted() -> Told:
+    node = faulty("")
+    for link in (6, 7):
+        node.change(f"gpu2/Field(165,{link})", "set", 0)
+    node.poll("topology", "drift", times=2)
+    return of(node)
+
+
+def many() -> Told:
+    """So many findings that nobody reads them all."""
+    node = faulty("")
+    one = node.state.components["xid"]
+    made = tuple(
+        Finding(
+            f"xid.{n}", Health(1 + 2 * (n % 2)), Subject(str(n % 8), f"GPU-{n % 8}"), f"event {n}",
+            f"do `this {n}`", EPOCH + n, EPOCH + n,
+        )
+        for n in range(MANY)
+    )  # fmt: skip
+    node.state = node.state.with_component(replace(one, findings=made))
+    return of(node)
+
+
+def remembered(step: str) -> Told:
+    """A link that was down: unseen, on probation, suppressed, or said to be repaired."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = Remembering(Path(folder), "xid-79" if step in OF_THE_LOG else "nvlink-link-down")
+        here.poll(times=6)
+        if step == "suppressed":
+            until, said = EPOCH + 86400.0, Word("night-shift", "part is ordered", EPOCH + 50)
+            here.board.order(
+                lambda node, policy, _now: suppress(node.ledger, first(node), until, said, policy)
+            )
+        elif step == "acknowledged":
+            said = Word("night-shift", "card replaced", EPOCH + 95)
+            for _ in range(2):
+                here.board.order(
+                    lambda node, _policy, now: acknowledge(node.ledger, first(node), said, now.mono)
+                )
+        else:
+            here.repair()
+            if step == "latched":
+                here.restart()
+            here.poll(times={"unseen": 2, "latched": 4}.get(step, 8))
+        return told_of(here.board.node, here.node, place=PLACE, policy=VerdictPolicy())
+
+
+def first(node: Judged) -> Standing:
+    return node.verdict.standings[0]
+
+
+def nothing_watched() -> Told:
+    node = Node(DEMO, only=DRAWN)
+    node.state = NodeState({})
+    return of(node)
+
+
+STATES: Mapping[str, Callable[[], Told]] = {
+    "healthy": lambda: of(faulty("")),
+    "first-seconds": lambda: of(Node(DEMO, only=DRAWN)),
+    "nothing-watched": nothing_watched,
+    "link-down": lambda: of(faulty("nvlink-link-down")),
+    "gpu-lost": lambda: of(faulty("gpu-lost")),
+    "degraded": lambda: of(faulty("straggler-memory"), source="synthetic"),
+    "straggler": lambda: of(faulty("straggler-source"), source="replay"),
+    "mig": lambda: of(faulty("gpu-mig")),
+    "one-gpu": lambda: of(faulty("", "h200x1-idle", 4)),
+    "four-gpus": lambda: of(faulty("", "h200x4-idle", 4)),
+    "virtual": lambda: of(faulty("", "h200x8", 4)),
+    "no-gpus": no_gpus,
+    "port-down": lambda: of(faulty("ib-port-down")),
+    "port-unreadable": lambda: of(faulty("ib-unreadable")),
+    "denied": denied,
+    "stale": lambda: stale("nvlink-link-down", "nvlink", "gpu", "topology"),
+    "silent": lambda: stale("", "inventory", "nvlink", "gpu", "pcie", "topology", "drift"),
+    "released": released,
+    "drifted": drifted,
+    "many": many,
+    "stopped": lambda: of(faulty("", rounds=4), turning=False),
+    "unseen": lambda: remembered("unseen"),
+    "probation": lambda: remembered("probation"),
+    "latched": lambda: remembered("latched"),
+    "suppressed": lambda: remembered("suppressed"),
+    "acknowledged": lambda: remembered("acknowledged"),
+}
+
+
+@cache
+def state(name: str) -> Told:
+    return STATES[name]()
