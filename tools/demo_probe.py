@@ -101,7 +101,8 @@ def _probed(scene: Scene) -> Probed:
     sent = {op: sum(_sent(t, ranks) for t in collectives if t.op == op) for op in OPS}
     sent["copies"] = (ranks - 1) * 3 * plan.copy_bytes
     return Probed(
-        schema=PROBED_SCHEMA, at=_Still().now(), by="recording", forced=False, outcome="ok", why="", plan=plan,
+        schema=PROBED_SCHEMA, at=_Still().now(), by="recording", forced=False, outcome="ok", why="",
+        plan=plan,
         gpus=tuple(ProbedGpu(g.index, g.uuid, 644_939_776, 2_642_411_520, 644_939_776) for g in scene.gpus),
         conditions=scene.conditions, settings=SETTINGS, seconds=4.1, held_seconds=3.6,
         document=Document(

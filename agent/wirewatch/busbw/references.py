@@ -2,7 +2,7 @@
 
 A reference is bus bandwidths at a few sizes, out of place, by nccl-tests. From two sizes and more follow an
 efficiency and a latency term (seconds = latency + factor * size / (efficiency * wire), as
-core.probing.busbw.fit); from one size an efficiency only, which smaller messages fall short of. A line is
+busbw.formulas.fit); from one size an efficiency only, which smaller messages fall short of. A line is
 trusted from its smallest size on. Below that, down to `LEAST_BYTES`, NCCL changes protocol and the line is
 off by up to a fifth, B200's by a third, mostly low; still smaller messages measure latency. Beyond its
 largest size a line may be 7 % low, NVLS 9 %.

@@ -1,6 +1,6 @@
 """NCCL settings that lower bandwidth: what was measured with them is not what its defaults would give.
 
-They change no expectation, except NVLS switched off (core.probing.expected). Sources: NCCL's user guide,
+They change no expectation, except NVLS switched off (busbw.expected). Sources: NCCL's user guide,
 environment variables, and what 2.30 does with them (src/graph/tuning.cc, paths.cc, search.cc); effects
 measured on four H200 at 256 MiB, where 340 GB/s are healthy.
 """

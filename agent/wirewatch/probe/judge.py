@@ -294,7 +294,8 @@ def _detoured(probed: Probed) -> Iterator[Breach]:
     because = f"; NCCL is told {', '.join(told)}" if told else ""
     yield Breach(
         "probe.transport", Subject(), Health.FAILED,
-        f"NCCL went by {measurement.worst_wire(found)} ({transports}) where NVLink is: ranks {pairs}{more}{because}",
+        f"NCCL went by {measurement.worst_wire(found)} ({transports}) where NVLink is: "
+            f"ranks {pairs}{more}{because}",
         "look for peer access: `nvidia-smi topo -p2p r`, IOMMU and ACS settings, NCCL's settings",
     )  # fmt: skip
 

@@ -131,7 +131,8 @@ class Prober:
     def _nothing(self, order: Order, outcome: Outcome, why: str) -> Probed:
         gpus = tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in order.gpus)
         return Probed(
-            schema=PROBED_SCHEMA, at=self._around.clock.now(), by=order.by, forced=order.forced, outcome=outcome,
+            schema=PROBED_SCHEMA, at=self._around.clock.now(), by=order.by, forced=order.forced,
+            outcome=outcome,
             why=why, plan=order.plan, gpus=gpus, conditions=order.conditions,
             settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
         )  # fmt: skip
@@ -282,7 +283,8 @@ class _Run:
         document, outcome, why = understand(worker, status, outcome, why, plan)
         after = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
         return Probed(
-            schema=PROBED_SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why, plan=order.plan,
+            schema=PROBED_SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why,
+            plan=order.plan,
             gpus=tuple(
                 ProbedGpu(gpu.index, gpu.uuid, memory[n], self._seen.peak.get(gpu.key), after[n], others[n])
                 for n, gpu in enumerate(order.gpus)

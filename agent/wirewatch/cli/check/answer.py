@@ -165,7 +165,8 @@ def document(answer: Answer) -> dict[str, Any]:
     grounds = answer.grounds
     fail_on = [HEALTH_NAMES[health] for health in sorted(answer.fail_on)]
     made = CheckDocument(
-        "wirewatch.check/1", answer.at, HEALTH_NAMES[answer.health], answer.may_start, fail_on, grounds.source,
+        "wirewatch.check/1", answer.at, HEALTH_NAMES[answer.health], answer.may_start, fail_on,
+        grounds.source,
         grounds.why, grounds.verdict_at, grounds.probe, list(grounds.findings),
     )  # fmt: skip
     return {name: _sound(value) for name, value in asdict(made).items()}
