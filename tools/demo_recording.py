@@ -32,10 +32,10 @@ from tools.demo_rdma import REFUSED, SECONDS, rdma_files
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json
 from wirewatch.hw import record, recording
+from wirewatch.hw.files import SystemSysfs, absent_errno
 from wirewatch.hw.overlay import is_counter
 from wirewatch.hw.recording import Key, Recording, load_recording
 from wirewatch.hw.replay import RUN
-from wirewatch.hw.sysfs import SystemSysfs, absent_errno
 
 REAL = "h200x8"
 KERNEL = "5.15.0-1074-nvidia"

@@ -12,9 +12,8 @@ from proof.hardware.scrape import Scrape
 from proof.hardware.smi import smi, uuids
 from wirewatch.core.ports import Question
 from wirewatch.core.types import Absent
-from wirewatch.hw.kmsg import SystemKmsg
+from wirewatch.hw.files import SystemKmsg, SystemSysfs
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.hw.sysfs import SystemSysfs
 
 ASKED = 200
 NAMES = ("pcie", "xid", "infiniband", "gpudirect", "topology")

@@ -9,7 +9,7 @@ import pytest
 from wirewatch.core.kernellog import parse_record
 from wirewatch.core.ports import KernelLog
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.kmsg import KEPT, SystemKmsg
+from wirewatch.hw.files import KEPT, SystemKmsg
 
 
 def record(number: int, text: str = "NVRM: hello") -> str:

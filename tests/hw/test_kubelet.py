@@ -24,8 +24,8 @@ from tools import podresources
 from wirewatch.core.ports import Gpu, Pod
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import podresources_pb2 as wire
+from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.kubelet import LIMIT, SystemKubelet
-from wirewatch.hw.sysfs import SystemSysfs
 from wirewatch.probe.gate import Names, pod_holdings, read_podlife
 
 METHOD = "/v1.PodResourcesLister/List"

@@ -9,7 +9,7 @@ from tests.collectors.drawn import Watched
 from wirewatch.core.rdma import WORD, Rate, counter, physical_state, port_rate, port_state
 from wirewatch.core.tree import RDMA
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.sysfs import SystemSysfs
+from wirewatch.hw.files import SystemSysfs
 
 SAMPLE = Path(__file__).parents[2].parent / "shared/samples/sysfs_ib.h100.mlx5_0.values.txt"
 PORT = f"{RDMA}/mlx5_0/ports/1"

@@ -17,10 +17,10 @@ from tests.hw.playing import Time, player, recording
 from wirewatch.core.ports import ALL_LINKS, Answer, Hardware, Pod, Question, SlurmJob, parse_question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import record
+from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.record import Recorder, walk
 from wirewatch.hw.recording import Key, Recording, load_recording, unpack
 from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplayKubelet, ReplayProbe, ReplaySlurm
-from wirewatch.hw.sysfs import SystemSysfs
 
 SECRET = re.compile(r".*/(UUID|Serial|Pdi)\(\)|.*(node_guid|address|gids/\d+)|(Hostname|BootId)\(\)")
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.core.strategies import JSON, QUESTIONS
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Why
+from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import absent_code
 from wirewatch.hw.recording import (
     LONGEST,
@@ -23,7 +24,6 @@ from wirewatch.hw.recording import (
     pack,
     write,
 )
-from wirewatch.hw.sysfs import absent_errno
 
 MANIFEST = {"moments": [{"moment": 0, "seconds": 0.0}, {"moment": 1, "seconds": 5.5}]}
 ROWS = [

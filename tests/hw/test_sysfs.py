@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.sysfs import LIMIT, SystemSysfs, absent_errno
+from wirewatch.hw.files import LIMIT, SystemSysfs, absent_errno
 
 MTU = "/sys/class/net/eth0/mtu"
 

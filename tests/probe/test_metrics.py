@@ -12,11 +12,11 @@ from wirewatch.core.account import Account
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Sample
 from wirewatch.nccl.log import Wire
-from wirewatch.probe import metrics as exposed
+from wirewatch.probe import component as exposed
+from wirewatch.probe.component import METRICS, OUTCOMES, WORST_FIRST, probe_samples, transport
 from wirewatch.probe.gate import Facts, Reason, Stillness
 from wirewatch.probe.judge import take
 from wirewatch.probe.measurement import measure
-from wirewatch.probe.metrics import METRICS, OUTCOMES, WORST_FIRST, samples, transport
 from wirewatch.probe.model import Memory, ProbePolicy, Reading
 
 LARGE = str(256 << 20)
@@ -48,7 +48,7 @@ def results(probed: Probed) -> Iterator[Sample]:
 
 
 def exported(memory: Memory) -> list[Sample]:
-    return list(samples(READING, memory))
+    return list(probe_samples(READING, memory))
 
 
 def remembered(probed: Probed) -> Memory:

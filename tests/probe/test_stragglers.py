@@ -16,10 +16,9 @@ from wirewatch.cli.tables import probe_tables
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Finding, Health
 from wirewatch.documents.probes import probe
-from wirewatch.probe.component import when
+from wirewatch.probe.component import probe_samples, when
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.judge import confirming, take, take_all
-from wirewatch.probe.metrics import samples
 from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
 from wirewatch.probe.request import Wish, ask
@@ -154,7 +153,7 @@ def test_a_probe_that_found_something_else_is_no_history() -> None:
 
 
 def series(memory: Memory, name: str) -> Mapping[tuple[str, ...], float]:
-    told = samples(READING, replace(memory, fresh=True))
+    told = probe_samples(READING, replace(memory, fresh=True))
     return {(s.labels[0], s.labels[2]): s.value for s in told if s.metric.name == name}
 
 

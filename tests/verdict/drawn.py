@@ -14,8 +14,7 @@ from wirewatch.collectors.xid import LAST, SOURCE
 from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
 from wirewatch.daemon.persistence import load, save
-from wirewatch.probe.component import components, rule_of
-from wirewatch.probe.metrics import FRESH
+from wirewatch.probe.component import FRESH, components, rule_of
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, VerdictPolicy, Word, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node

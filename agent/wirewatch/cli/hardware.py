@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from wirewatch.config import Config
 from wirewatch.core.ports import Hardware
 from wirewatch.hw.command import SystemCommand
+from wirewatch.hw.files import SystemKmsg, SystemSysfs
 from wirewatch.hw.host import SystemClock, SystemHost
-from wirewatch.hw.kmsg import SystemKmsg
 from wirewatch.hw.kubelet import SystemKubelet
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.protocol import Source
@@ -21,7 +21,6 @@ from wirewatch.hw.replay import (
     ReplaySysfs,
 )
 from wirewatch.hw.slurm import SystemSlurm
-from wirewatch.hw.sysfs import SystemSysfs
 from wirewatch.probe.remote import Elsewhere
 from wirewatch.probe.runner import Around, Prober
 from wirewatch.probe.statefolder import State

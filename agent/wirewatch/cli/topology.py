@@ -42,10 +42,9 @@ def show(*, replay: str | None, form: str | None, config: Path | None, socket: s
 
 
 def _shown(told: "Told", form: str) -> str:
-    from wirewatch.cli.topologies import text
+    from wirewatch.cli.topologies import dot, mermaid, text
     from wirewatch.documents.state import TOPOLOGY, TopologyDocument
     from wirewatch.verdict.drift.canonical import graph_of
-    from wirewatch.verdict.drift.draw import dot, mermaid
 
     if form == "json":
         document = TopologyDocument("wirewatch.topology/1", told.at, told.topology)

@@ -14,8 +14,8 @@ from wirewatch.core.types import Health as CoreHealth
 from wirewatch.documents.finding import FindingDocument, Number, Peers, known, node_facts, part_of
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch.documents.state import standing
+from wirewatch.probe.component import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probe.measurement import Measured
-from wirewatch.probe.metrics import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probe.model import Memory as Probes
 from wirewatch.verdict.node import SUPPRESSED, Judged, Standing
 from wirewatch.verdict.orders import pick

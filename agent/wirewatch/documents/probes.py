@@ -15,10 +15,9 @@ from wirewatch.documents.health import HEALTH_NAMES, Finding, Health
 from wirewatch.documents.state import finding
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe import measurement
-from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.component import PROBE_NAME, transport
 from wirewatch.probe.gate import MEANING, Reason, Refusal
 from wirewatch.probe.measurement import Measured, asymptotes
-from wirewatch.probe.metrics import transport
 from wirewatch.probe.model import Memory
 from wirewatch.verdict.straggler.naming import Named, Slow, Uniform
 from wirewatch.verdict.straggler.signals import Unit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from wirewatch.core.ports import Pod
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.sysfs import absent_errno
+from wirewatch.hw.files import absent_errno
 
 if TYPE_CHECKING:
     from wirewatch.hw import podresources_pb2

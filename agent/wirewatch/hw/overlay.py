@@ -31,9 +31,9 @@ from typing import Any
 
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Health, Json, Subject, Unusable, Why
+from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import Source, absent_code
 from wirewatch.hw.recording import Key, Recording, load_recording, number
-from wirewatch.hw.sysfs import absent_errno
 
 PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command", "kubelet", "slurm", "probe"})
 ACTIONS = frozenset({"set", "add", "scale", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})

@@ -18,8 +18,8 @@ from typing import Any
 from wirewatch.core.ports import Answer
 from wirewatch.core.statistics import delta
 from wirewatch.core.types import Absent, Json, Unusable, Why
+from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import absent_code
-from wirewatch.hw.sysfs import absent_errno
 
 SCHEMA = "wirewatch.recording/1"
 BUNDLED = Path(__file__).parent.parent / "recordings"

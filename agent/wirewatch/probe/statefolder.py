@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from wirewatch.core.types import Absent, Unusable, Why
-from wirewatch.hw.sysfs import absent_errno
+from wirewatch.hw.files import absent_errno
 
 SYSTEM = "/var/lib/wirewatch"
 _AGENT_MODE = 0o600

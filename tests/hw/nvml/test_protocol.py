@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.core.strategies import ABSENT, JSON, QUESTIONS
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Why
+from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import (
     CODES,
     SESSION_ENDED,
@@ -27,7 +28,6 @@ from wirewatch.hw.nvml.protocol import (
     encode_reply,
     encode_source,
 )
-from wirewatch.hw.sysfs import absent_errno
 
 SECONDS = st.floats(0, 1e9)
 TIMES = st.floats(0, 1e6).map(lambda us: round(us, 1))

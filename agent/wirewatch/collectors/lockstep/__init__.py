@@ -3,8 +3,8 @@
 import logging
 
 from wirewatch.collectors.lockstep.judge import judge, watches
-from wirewatch.collectors.lockstep.metrics import METRICS, samples
 from wirewatch.collectors.lockstep.model import (
+    METRICS,
     Hint,
     HintTime,
     LockstepFacts,
@@ -13,6 +13,7 @@ from wirewatch.collectors.lockstep.model import (
     LockstepPolicy,
     LockstepReading,
     WindowReason,
+    samples,
 )
 from wirewatch.collectors.lockstep.read import read
 from wirewatch.core.collector import Collector

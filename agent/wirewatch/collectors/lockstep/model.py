@@ -1,14 +1,14 @@
 """A job in lockstep as values: options, policy, a reading of its GPUs, and what is remembered of it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
 from wirewatch.core.collector import GpuReading, Options
 from wirewatch.core.nvml import Supported
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Kind, Metric, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +225,23 @@ class LockstepFacts:
     last_hint: Hint | None
 
 
+GPU = ("gpu", "uuid")
+HINT = Metric(
+    "straggler_hint",
+    Kind.GAUGE,
+    GPU,
+    "1 for the GPU of a job in lockstep that never waits, 0 for the others; only while a job is watched.",
+    "jobs on more than two GPUs, and a hint of the running daemon",
+)
+BUSY = Metric(
+    "gpu_sm_busy_ratio",
+    Kind.GAUGE,
+    GPU,
+    "Share of the SMs' time in which they had work, in the newest window of a job that is watched.",
+)
+METRICS = (HINT, BUSY)
+
+
 def goes_on(job: LockstepJob, uses: Mapping[str, GpuUse | Absent]) -> bool:
     """Whether these are still the GPUs and processes of a job; a GPU that cannot be read proves nothing."""
     for key, use in uses.items():
@@ -236,3 +253,15 @@ def goes_on(job: LockstepJob, uses: Mapping[str, GpuUse | Absent]) -> bool:
         elif use.watched and use.processes:
             return False
     return True
+
+
+def samples(reading: LockstepReading, memory: LockstepMemory) -> Iterable[Sample]:
+    """The series of the GPUs of the job that is watched; none while there is no such job."""
+    if memory.job is None or not memory.settled:
+        return
+    for item in reading:
+        if item.gpu.key in memory.job.processes and not isinstance(item.value, Absent):
+            labels = (str(item.gpu.index), item.gpu.uuid)
+            yield HINT.sample(memory.hint is not None and memory.hint.uuid == item.gpu.uuid, *labels)
+            if item.gpu.key in memory.busy:
+                yield BUSY.sample(memory.busy[item.gpu.key], *labels)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.verdict.drift.drawn import BOXES, NOWHERE, Box, bridged, meshed, renumbered, switched
 from tests.verdict.drift.omissions import OF_GPUS
+from wirewatch.cli.topologies import dot, mermaid
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.draw import dot, mermaid
 
 STRING = r'"(?:[^"\\\x00-\x1f]|\\.)*"'
 ATTRIBUTES = rf"\[\w+={STRING}(?:, \w+={STRING})*\]"
