@@ -9,7 +9,7 @@ from wirewatch.busbw.references import (
     NVLS_FROM,
     Confidence,
     Reference,
-    Wanted,
+    ReferenceQuery,
     architecture,
     find,
     fitted,
@@ -17,7 +17,7 @@ from wirewatch.busbw.references import (
 )
 from wirewatch.core.pci import LANE_RATES
 from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
-from wirewatch.core.topology import PATHS, Kind, due_links, nvlink_product
+from wirewatch.core.topology import PATHS, WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.settings import NVLS_ENABLE, number
 
@@ -27,7 +27,7 @@ _NOISE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class GroupWire:
     """Bytes per second of one GPU each way, and how they follow."""
 
     rate: float
@@ -54,18 +54,18 @@ class Expectation:
     derivation: tuple[str, ...]
 
 
-def wire(conditions: Conditions) -> Wire | Absent:
+def wire(conditions: Conditions) -> GroupWire | Absent:
     """The wire of the group's slowest GPU, as if no link were lost: a lost link is the probe's to find.
 
     Returns:
         Absent for one GPU alone, for wires that are not known, and for rates that nobody tells.
     """
     group = conditions.group
-    if group.kind is Kind.UNKNOWN:
-        return Absent(Why.MISSING, group.why or Kind.UNKNOWN.value)
-    if group.kind is Kind.ALONE:
+    if group.kind is WireKind.UNKNOWN:
+        return Absent(Why.MISSING, group.why or WireKind.UNKNOWN.value)
+    if group.kind is WireKind.ALONE:
         return Absent(Why.UNSUPPORTED, "one GPU alone has no wire to another")
-    return _pcie(conditions) if group.kind is Kind.PCIE else _nvlink(conditions)
+    return _pcie(conditions) if group.kind is WireKind.PCIE else _nvlink(conditions)
 
 
 def pcie_rate(generation: int, lanes: int) -> float | Absent:
@@ -103,7 +103,7 @@ def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
     """The algorithm that NCCL's defaults take for large messages, and why where that is not plain."""
     group, arch = conditions.group, _arch(conditions)
     least = None if isinstance(arch, Absent) else NVLS_FROM.get(arch)
-    if op != ALL_REDUCE or group.kind is not Kind.SWITCH or least is None:
+    if op != ALL_REDUCE or group.kind is not WireKind.SWITCH or least is None:
         return RING, ()
     setting = conditions.settings.get(NVLS_ENABLE, "")
     if setting and number(setting) == 0:
@@ -126,7 +126,7 @@ def human(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def _pcie(conditions: Conditions) -> Wire | Absent:
+def _pcie(conditions: Conditions) -> GroupWire | Absent:
     if isinstance(conditions.pcie, Absent):
         return Absent(conditions.pcie.why, f"PCIe generation and lanes: {conditions.pcie.detail}")
     generation, lanes = conditions.pcie.generation, conditions.pcie.lanes
@@ -135,7 +135,7 @@ def _pcie(conditions: Conditions) -> Wire | Absent:
         return rate
     crossing = conditions.group.crossing
     where = "a path that is not told" if crossing is None or isinstance(crossing, Absent) else PATHS[crossing]
-    return Wire(
+    return GroupWire(
         rate,
         (
             f"no NVLink joins all {conditions.group.ranks} GPUs: a ring crosses {where}",
@@ -144,8 +144,8 @@ def _pcie(conditions: Conditions) -> Wire | Absent:
     )
 
 
-def _nvlink(conditions: Conditions) -> Wire | Absent:
-    found: list[Wire] = []
+def _nvlink(conditions: Conditions) -> GroupWire | Absent:
+    found: list[GroupWire] = []
     for place, gpu in enumerate(conditions.group.gpus):
         one = _gpu(conditions, place)
         if isinstance(one, Absent):
@@ -154,10 +154,10 @@ def _nvlink(conditions: Conditions) -> Wire | Absent:
     slowest = min(found, key=lambda one: one.rate)
     lost = tuple(line for one in found for line in one.lines[1:])
     mixed = any(one.rate != slowest.rate for one in found)
-    return Wire(slowest.rate, (slowest.lines[0], *(["of the slowest GPU"] if mixed else []), *lost))
+    return GroupWire(slowest.rate, (slowest.lines[0], *(["of the slowest GPU"] if mixed else []), *lost))
 
 
-def _gpu(conditions: Conditions, place: int) -> Wire | Absent:
+def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
     """One GPU's wire: the first line is the product of links and rate, the others are remarks."""
     group = conditions.group
     gpu, live = group.gpus[place], group.links[place]
@@ -178,7 +178,7 @@ def _gpu(conditions: Conditions, place: int) -> Wire | Absent:
         lines.append(f"GPU {gpu.index} shows {live} of {links} links up: {lost}")
     if not isinstance(told, Absent) and abs(told - rate) > _NOISE * rate and place == 0:
         lines.append(f"the driver shows {_short(told)} GB/s a link: the product's data are used")
-    return Wire(links * rate, tuple(lines))
+    return GroupWire(links * rate, tuple(lines))
 
 
 def _short(rate: float) -> str:
@@ -194,30 +194,30 @@ def _arch(conditions: Conditions) -> str | Absent:
     )
 
 
-def _reference(conditions: Conditions, op: str, algorithm: str, rail: Wire) -> Reference | Absent:
+def _reference(conditions: Conditions, op: str, algorithm: str, rail: GroupWire) -> Reference | Absent:
     group, arch = conditions.group, _arch(conditions)
-    wanted = Wanted(group.kind, algorithm, op, arch, group.ranks, rail.rate, group.crossing)
+    wanted = ReferenceQuery(group.kind, algorithm, op, arch, group.ranks, rail.rate, group.crossing)
     found = find(wanted)
-    if isinstance(found, Absent) and isinstance(arch, Absent) and group.kind is not Kind.PCIE:
+    if isinstance(found, Absent) and isinstance(arch, Absent) and group.kind is not WireKind.PCIE:
         # That the product is not known says more than that no reference is for it.
         return arch
     return found
 
 
-def _pinned(rail: Wire | Absent, algorithm: str, value: float, size_bytes: int) -> Expectation:
+def _pinned(rail: GroupWire | Absent, algorithm: str, value: float, size_bytes: int) -> Expectation:
     line = f"{human(size_bytes)}: {_gbs(value)}, {_PINNED}"
     peak, lines = _rail(rail)
     return Expectation(value, peak, _UNASKED, algorithm, Confidence.OPERATOR, _PINNED, (*lines, line))
 
 
-def _rail(rail: Wire | Absent) -> tuple[float | Absent, tuple[str, ...]]:
+def _rail(rail: GroupWire | Absent) -> tuple[float | Absent, tuple[str, ...]]:
     return (
         (rail, (f"the wire is not known: {rail}",)) if isinstance(rail, Absent) else (rail.rate, rail.lines)
     )
 
 
 def _under(
-    conditions: Conditions, rail: Wire | Absent, algorithm: str, reference: Reference | Absent,
+    conditions: Conditions, rail: GroupWire | Absent, algorithm: str, reference: Reference | Absent,
     most: float, op: str, size_bytes: int,
 ) -> Expectation:  # fmt: skip
     """Below an asymptote that the operator gave, with the reference's latency term where there is one."""
@@ -229,7 +229,7 @@ def _under(
 
 
 def _expected(
-    ranks: int, rail: Wire | Absent, reference: Reference | Absent, why: tuple[str, ...], size_bytes: int
+    ranks: int, rail: GroupWire | Absent, reference: Reference | Absent, why: tuple[str, ...], size_bytes: int
 ) -> Expectation | Absent:
     if isinstance(rail, Absent):
         return rail
@@ -257,7 +257,7 @@ def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> 
     return busbw, f"{human(size_bytes)}: {latency * 1e6:.0f} us latency term -> {_gbs(busbw)}"
 
 
-def _doubts(ranks: int, rail: Wire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
+def _doubts(ranks: int, rail: GroupWire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
     """Why the reference is of something else than what is asked."""
     least = reference.points[0][0]
     doubts = []

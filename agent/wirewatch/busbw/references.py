@@ -23,7 +23,7 @@ from functools import cache
 from wirewatch.busbw.formulas import NVLS, RING, Line, factor, fit
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
-from wirewatch.core.topology import PATHS, Kind
+from wirewatch.core.topology import PATHS, WireKind
 from wirewatch.core.types import Absent, Why
 
 GIB = 1024 * MIB
@@ -53,7 +53,7 @@ class Reference:
     `fits`: fewest and most ranks that it is for. `architecture` empty: any. `paths`: PCI paths it is for.
     """
 
-    kind: Kind
+    kind: WireKind
     algorithm: str
     op: str
     architecture: str
@@ -125,7 +125,7 @@ def _switch(
 ) -> Reference:
     """A complete table of Ring over NVSwitch: 64 MiB, 256 MiB, 1 GiB."""
     return Reference(
-        Kind.SWITCH, RING, op, arch, ranks, fits, wire, _table(*gbs), Confidence.MEASURED, source
+        WireKind.SWITCH, RING, op, arch, ranks, fits, wire, _table(*gbs), Confidence.MEASURED, source
     )
 
 
@@ -133,7 +133,7 @@ def _two(op: str, *busbw: float) -> Reference:
     """Two H200, at the sizes of the default plan: beyond them time bends too far for one line."""
     points = tuple((size * MIB, value * 1e9) for size, value in zip((64, 256, 512), busbw, strict=True))
     return Reference(
-        Kind.SWITCH, RING, op, "Hopper", 2, (2, 2), _HOPPER, points, Confidence.MEASURED, _H200_2
+        WireKind.SWITCH, RING, op, "Hopper", 2, (2, 2), _HOPPER, points, Confidence.MEASURED, _H200_2
     )
 
 
@@ -149,60 +149,60 @@ REFERENCES: tuple[Reference, ...] = (
     _two(ALL_GATHER, 222.49, 256.96, 275.84),
     _two(REDUCE_SCATTER, 212.66, 242.46, 261.33),
     Reference(
-        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (8, 8), _HOPPER,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (8, 8), _HOPPER,
         _table(361.67, 422.25, 466.33), Confidence.PUBLISHED, _H100_NVLS,
     ),
     Reference(
-        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 6, (6, 7), _HOPPER,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 6, (6, 7), _HOPPER,
         ((256 * MIB, 403.22e9), (GIB, 424.24e9), (8 * GIB, 442.96e9)), Confidence.PUBLISHED, _H100_SCALING,
     ),
     Reference(
-        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (6, 8), 8 * 26.562e9,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (6, 8), 8 * 26.562e9,
         ((8 * GIB, 215e9),), Confidence.LOW, "8 H800, size not told, NVIDIA/nccl#1374",
     ),
     Reference(
-        Kind.SWITCH, NVLS, ALL_REDUCE, "Blackwell", 8, (8, 8), _B200,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Blackwell", 8, (8, 8), _B200,
         _table(423.70, 659.23, 722.20), Confidence.PUBLISHED, _B200_8,
     ),
     Reference(
-        Kind.SWITCH, RING, ALL_GATHER, "Blackwell", 8, (6, 8), _B200,
+        WireKind.SWITCH, RING, ALL_GATHER, "Blackwell", 8, (6, 8), _B200,
         _table(422.06, 596.21, 632.22), Confidence.PUBLISHED, _B200_8,
     ),
     Reference(
-        Kind.SWITCH, RING, REDUCE_SCATTER, "Blackwell", 8, (6, 8), _B200,
+        WireKind.SWITCH, RING, REDUCE_SCATTER, "Blackwell", 8, (6, 8), _B200,
         _table(423.55, 604.14, 647.19), Confidence.PUBLISHED, _B200_8,
     ),
     Reference(
-        Kind.PARTIAL, RING, ALL_REDUCE, "Volta", 8, (8, 8), 6 * 25e9,
+        WireKind.PARTIAL, RING, ALL_REDUCE, "Volta", 8, (8, 8), 6 * 25e9,
         ((8 * GIB, 110e9),), Confidence.LOW, f"8 V100 (ND40rs v2), size not told: {_AZURE}",
     ),
     Reference(
-        Kind.PAIR, RING, ALL_REDUCE, "Ampere", 2, (2, 2), _AMPERE,
+        WireKind.PAIR, RING, ALL_REDUCE, "Ampere", 2, (2, 2), _AMPERE,
         ((16 * GIB, 193e9),), Confidence.PUBLISHED,
         f"2 A100 with three bridges (NC48ads): {_AZURE}; NVIDIA/nccl-tests#178 measured 208",
     ),
     Reference(
-        Kind.PAIR, RING, ALL_REDUCE, "Hopper", 2, (2, 2), 12 * 26.562e9,
+        WireKind.PAIR, RING, ALL_REDUCE, "Hopper", 2, (2, 2), 12 * 26.562e9,
         ((8 * GIB, 208e9),), Confidence.PUBLISHED,
         f"2 H100 NVL with three bridges (NC80adis), size not told: {_AZURE}",
     ),
     Reference(
-        Kind.PAIR, RING, ALL_REDUCE, "Turing", 2, (2, 2), 2 * 25.781e9,
+        WireKind.PAIR, RING, ALL_REDUCE, "Turing", 2, (2, 2), 2 * 25.781e9,
         ((64 * MIB, 21.4e9),), Confidence.LOW, "2 RTX 2080 Ti with a bridge, NVIDIA/nccl-tests#44",
     ),
     Reference(
-        Kind.PCIE, RING, ALL_REDUCE, "", 4, (2, 16), 16 * 16e9 * 128 / 130 / 8,
+        WireKind.PCIE, RING, ALL_REDUCE, "", 4, (2, 16), 16 * 16e9 * 128 / 130 / 8,
         ((8 * GIB, 25e9),), Confidence.LOW, f"4 A100, PCIe 4 x16 (NC96ads): {_AZURE}",
         frozenset({Path.PIX, Path.PXB, Path.PHB}),
     ),
     Reference(
-        Kind.PCIE, RING, ALL_REDUCE, "", 3, (2, 16), 16 * 16e9 * 128 / 130 / 8,
+        WireKind.PCIE, RING, ALL_REDUCE, "", 3, (2, 16), 16 * 16e9 * 128 / 130 / 8,
         ((8 * GIB, 20e9),), Confidence.LOW,
         "3 A100, PCIe 4 x16 between host bridges, size not told, NVIDIA/nccl-tests#178",
         frozenset({Path.NODE}),
     ),
     Reference(
-        Kind.PCIE, RING, ALL_REDUCE, "", 8, (2, 16), 16 * 32e9 * 128 / 130 / 8,
+        WireKind.PCIE, RING, ALL_REDUCE, "", 8, (2, 16), 16 * 32e9 * 128 / 130 / 8,
         ((8 * GIB, 40e9),), Confidence.LOW,
         "8 H100, PCIe 5 x16, size not told: 35 to 45 by docs.alayanew.com, 2026-05-06",
         frozenset({Path.PIX, Path.PXB, Path.PHB}),
@@ -211,10 +211,10 @@ REFERENCES: tuple[Reference, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReferenceQuery:
     """What a reference is looked for: `wire` in bytes per second; `path` Absent: the places are not told."""
 
-    kind: Kind
+    kind: WireKind
     algorithm: str
     op: str
     architecture: str | Absent
@@ -223,7 +223,7 @@ class Wanted:
     path: Path | Absent | None = None
 
 
-def find(wanted: Wanted) -> Reference | Absent:
+def find(wanted: ReferenceQuery) -> Reference | Absent:
     """The reference that is nearest: of the same wire first, then of as many ranks.
 
     Returns:
@@ -238,7 +238,7 @@ def find(wanted: Wanted) -> Reference | Absent:
     return Absent(Why.MISSING, f"no reference for {what}")
 
 
-def _fits(reference: Reference, wanted: Wanted) -> bool:
+def _fits(reference: Reference, wanted: ReferenceQuery) -> bool:
     told = wanted.path is None or isinstance(wanted.path, Absent)
     return (
         (reference.kind, reference.algorithm, reference.op) == (wanted.kind, wanted.algorithm, wanted.op)

@@ -42,7 +42,8 @@ class Path(IntEnum):
 class Place:
     """A device: its address, root complex, the bridges above it from the root down, and its NUMA node.
 
-    `numa` None: the firmware or hypervisor does not tell.
+    `root` is empty in a graph whose reader did not find the place. `numa` is None where neither firmware nor
+    hypervisor gives it.
     """
 
     address: str

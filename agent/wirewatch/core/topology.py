@@ -17,23 +17,13 @@ SWITCH, UNKNOWN_PEER = "switch", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class PciPlace:
-    """Address, root complex and the bridges from the root down; empty where it is not told."""
-
-    address: str
-    root: str
-    bridges: tuple[str, ...]
-    numa: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class GpuPart:
     """`clique`: the fabric's beyond this node, as `cluster/clique`; empty: none, None: not told."""
 
     uuid: str
     index: int
     name: str
-    place: PciPlace
+    place: Place
     clique: str | None = ""
 
 
@@ -45,7 +35,7 @@ class NicPart:
     device: str
     model: str
     firmware: str
-    place: PciPlace
+    place: Place
     ports: tuple[tuple[str, str], ...]
 
 
@@ -114,7 +104,7 @@ Pair = frozenset[str]
 """UUIDs of two GPUs."""
 
 
-class Kind(Enum):
+class WireKind(Enum):
     """What joins the GPUs of a group."""
 
     SWITCH = "NVSwitch"
@@ -140,7 +130,7 @@ class Island:
     """GPUs by index; `links` of each that are up to the others or the switch; `why` kind is UNKNOWN."""
 
     gpus: tuple[GpuPart, ...]
-    kind: Kind
+    kind: WireKind
     links: tuple[int, ...]
     why: str = ""
 
@@ -150,7 +140,7 @@ class Group:
     """GPUs to probe together, by index. `crossing`: the farthest PCI path that a ring cannot avoid."""
 
     gpus: tuple[GpuPart, ...]
-    kind: Kind
+    kind: WireKind
     links: tuple[int, ...]
     whole: bool
     crossing: Path | Absent | None = None
@@ -219,10 +209,10 @@ def groups(topology: Topology, found: Sequence[Island]) -> tuple[Group, ...]:
     links = tuple(live[gpu.uuid] for gpu in gpus)
     if len(found) == 1:
         return (Group(gpus, found[0].kind, links, whole=True, why=found[0].why),)
-    doubts = "; ".join(one.why for one in found if one.kind is Kind.UNKNOWN)
+    doubts = "; ".join(one.why for one in found if one.kind is WireKind.UNKNOWN)
     if doubts:
-        return (Group(gpus, Kind.UNKNOWN, links, whole=True, why=doubts),)
-    node = Group(gpus, Kind.PCIE, links, whole=True, crossing=_crossing(topology, found))
+        return (Group(gpus, WireKind.UNKNOWN, links, whole=True, why=doubts),)
+    node = Group(gpus, WireKind.PCIE, links, whole=True, crossing=_crossing(topology, found))
     parts = (Group(one.gpus, one.kind, one.links, whole=False) for one in found if len(one.gpus) > 1)
     return (node, *parts)
 
@@ -262,23 +252,23 @@ def _island(gpus: tuple[GpuPart, ...], wires: _Wires) -> Island:
     inside = {gpu.uuid for gpu in gpus} | {SWITCH}
     links = tuple(sum(n for to, n in wires.links[g.uuid].items() if to in inside) for g in gpus)
     doubts = [f"GPU {gpu.index}: {wires.unsure[gpu.uuid]}" for gpu in gpus if gpu.uuid in wires.unsure]
-    return Island(gpus, Kind.UNKNOWN if doubts else _kind(gpus, wires), links, "; ".join(doubts))
+    return Island(gpus, WireKind.UNKNOWN if doubts else _kind(gpus, wires), links, "; ".join(doubts))
 
 
-def _kind(gpus: Sequence[GpuPart], wires: _Wires) -> Kind:
+def _kind(gpus: Sequence[GpuPart], wires: _Wires) -> WireKind:
     if len(gpus) == 1:
-        return Kind.ALONE
+        return WireKind.ALONE
     if any(gpu.uuid in wires.switched for gpu in gpus):
-        return Kind.SWITCH
+        return WireKind.SWITCH
     if len(gpus) == 2:  # noqa: PLR2004
-        return Kind.PAIR
+        return WireKind.PAIR
     lacking = {gpu.uuid for gpu in gpus if _lacks(gpu, sum(wires.links[gpu.uuid].values()))}
     # Two GPUs that both lack links may have lost the ones between them: the board is a mesh still.
     meshed = (
         b.uuid in wires.links[a.uuid] or a.uuid in wires.links[b.uuid] or {a.uuid, b.uuid} <= lacking
         for a, b in combinations(gpus, 2)
     )
-    return Kind.MESH if all(meshed) else Kind.PARTIAL
+    return WireKind.MESH if all(meshed) else WireKind.PARTIAL
 
 
 def _lacks(gpu: GpuPart, live: int) -> bool:
@@ -309,7 +299,6 @@ def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:
 
 
 def _place(gpu: GpuPart) -> Place | Absent:
-    told: PciPlace = gpu.place
-    if not told.root:
-        return Absent(Why.MISSING, f"the PCI place of GPU {gpu.index} is not told")
-    return Place(told.address, told.root, told.bridges, told.numa)
+    if not gpu.place.root:
+        return Absent(Why.MISSING, f"the PCI place of GPU {gpu.index} is not known")
+    return gpu.place

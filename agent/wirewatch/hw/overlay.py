@@ -50,7 +50,7 @@ class OverlayError(Unusable):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AnswerChange:
     """One change; `start` and `until` in seconds of play."""
 
     port: str
@@ -83,7 +83,7 @@ class Overlay:
 
     name: str
     about: str
-    changes: tuple[Change, ...]
+    changes: tuple[AnswerChange, ...]
     findings: tuple[Expected, ...] = ()
 
 
@@ -242,7 +242,7 @@ def _finding(path: str, entry: Any) -> Expected:
     return Expected(entry["rule"], health, subject, entry["evidence"], entry["action"])
 
 
-def _change(path: str, entry: Any) -> Change:
+def _change(path: str, entry: Any) -> AnswerChange:
     if not isinstance(entry, dict):
         raise OverlayError(f"overlay {path}: a change is a table, got {entry!r}")
     actions = [a for a in entry if a in ACTIONS]
@@ -261,7 +261,9 @@ def _change(path: str, entry: Any) -> Change:
         if word in entry and not allowed(entry[word]):
             raise OverlayError(f"overlay {path}: {word} is {told}, got {entry[word]!r}")
     start, until = float(entry.get("from", 0)), float(entry.get("until", _FOR_EVER))
-    return Change(entry["port"], entry["match"], action, entry[action], start, until, entry.get("at", ""))
+    return AnswerChange(
+        entry["port"], entry["match"], action, entry[action], start, until, entry.get("at", "")
+    )
 
 
 def _number(value: Any) -> bool:
@@ -283,7 +285,7 @@ _ARGUMENTS: dict[str, _Allowed] = {
 }
 
 
-def _act(one: Change, key: Key, seconds: float, answer: Answer | None) -> Answer | None:
+def _act(one: AnswerChange, key: Key, seconds: float, answer: Answer | None) -> Answer | None:
     if one.action in _INSIDE:
         return answer and _inside(one, answer) if one.at else _value(one, answer)
     match one.action:
@@ -304,13 +306,13 @@ def _act(one: Change, key: Key, seconds: float, answer: Answer | None) -> Answer
         time.sleep(3600)
 
 
-def _value(one: Change, answer: Answer | None) -> Answer | None:
+def _value(one: AnswerChange, answer: Answer | None) -> Answer | None:
     if one.action == "set":
         return Answer(one.argument)
     return _more(answer, one.argument) if one.action == "add" else _more(answer, 0, one.argument)
 
 
-def _inside(one: Change, answer: Answer) -> Answer:
+def _inside(one: AnswerChange, answer: Answer) -> Answer:
     def changed(value: Json) -> Json:
         told = _value(one, Answer(value))
         return value if told is None or isinstance(told.value, Absent) else told.value

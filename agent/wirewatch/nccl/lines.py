@@ -68,7 +68,7 @@ class Link(NamedTuple):
     lane: tuple[int, int]
 
 
-class Counts(NamedTuple):
+class ChannelCounts(NamedTuple):
     """How many channels of each use; NCCL tells those of CollNet since 2.20, of NVLS since 2.17."""
 
     coll: int
@@ -130,10 +130,10 @@ class Fallen(NamedTuple):
     text: str
 
 
-Fact = Init | Link | Counts | Took | Spans | Joined | Chosen | Offered | Setting | Network | Fallen
+Fact = Init | Link | ChannelCounts | Took | Spans | Joined | Chosen | Offered | Setting | Network | Fallen
 
 
-class NotUnderstood(NamedTuple):
+class UnknownForm(NamedTuple):
     """A line of a known kind that is not whole, or whose form is new."""
 
     text: str
@@ -146,7 +146,7 @@ PROTOCOLS: Final = ("ll", "ll128", "simple")
 _OPS: Mapping[str, str] = {"AlltoAll": "alltoall", "SendRecv": "sendrecv"}
 
 
-class Kind(NamedTuple):
+class MessageKind(NamedTuple):
     """Messages that begin so are of this form; one that is not is torn, or of a version not known here."""
 
     begins: re.Pattern[str]
@@ -178,12 +178,12 @@ def messages(text: str) -> Iterator[Message]:
         yield Message(process, int(mark["tid"] or 0), mark["level"], line[0].strip() if line else "")
 
 
-def fact(text: str) -> Fact | NotUnderstood | None:
+def fact(text: str) -> Fact | UnknownForm | None:
     """What the text of a message says; None for the many that are of no kind read here."""
     for kind in KINDS:
         if kind.begins.match(text):
             match = kind.form.match(text)
-            return kind.make(match) if match else NotUnderstood(text)
+            return kind.make(match) if match else UnknownForm(text)
     return None
 
 
@@ -242,8 +242,8 @@ def _link(m: re.Match[str]) -> Link:
     return Link(int(m[3]), m[4], int(m[5]), m[6], m[7] == "receive", m["transport"], lane)
 
 
-def _counts(m: re.Match[str]) -> Counts:
-    return Counts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5]))
+def _counts(m: re.Match[str]) -> ChannelCounts:
+    return ChannelCounts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5]))
 
 
 def _chosen(m: re.Match[str]) -> Chosen:
@@ -271,8 +271,8 @@ def _plugin(m: re.Match[str]) -> Setting:
     return Setting(f"NCCL_{m[1] or 'NET'}_PLUGIN", m[2])
 
 
-def _kind(begins: str, form: str, make: Make) -> Kind:
-    return Kind(re.compile(begins, re.ASCII), re.compile(form, re.ASCII), make)
+def _kind(begins: str, form: str, make: Make) -> MessageKind:
+    return MessageKind(re.compile(begins, re.ASCII), re.compile(form, re.ASCII), make)
 
 
 KINDS: Final = (

@@ -17,25 +17,25 @@ from wirewatch.core.pci import normal_pci
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.lines import (
     NOWHERE,
+    ChannelCounts,
     Chosen,
-    Counts,
     Fact,
     Fallen,
     Init,
     Joined,
     Link,
     Network,
-    NotUnderstood,
     Offered,
     Process,
     Setting,
     Spans,
     Took,
+    UnknownForm,
     fact,
     messages,
 )
 
-Wire = Literal["p2p", "shm", "net_socket", "net_ib", "net_ib_gdr", "net_other", "nvls", "unknown"]
+TransportWire = Literal["p2p", "shm", "net_socket", "net_ib", "net_ib_gdr", "net_other", "nvls", "unknown"]
 _DIRECT = frozenset({"p2p", "nvls"})
 _VERSION = re.compile(r"NCCL version (\d{1,4}\.\d{1,4}\.\d{1,4}[\w.]*)\+cuda\d", re.ASCII)
 _T = TypeVar("_T")
@@ -48,13 +48,13 @@ class Fallback:
     source_rank: int
     destination_rank: int
     transport: str
-    wire: Wire
+    wire: TransportWire
 
 
 _NOT_TOLD = Absent(Why.MISSING, "NCCL's log does not tell it")
 
 
-class Told(NamedTuple):
+class LoggedFact(NamedTuple):
     """A fact, which line of the log told it, and who."""
 
     at: int
@@ -82,7 +82,7 @@ class _Group:
     finished: set[int] = field(default_factory=set)
     seconds: list[float] = field(default_factory=list)
     nodes: int | None = None
-    counts: Counts | None = None
+    counts: ChannelCounts | None = None
     lanes: defaultdict[tuple[int, int, str], set[tuple[int, int, bool]]] = field(
         default_factory=lambda: defaultdict(set)
     )
@@ -120,7 +120,7 @@ class _Groups:
         self._threads: defaultdict[tuple[Process, int], list[_Mark]] = defaultdict(list)
         self._ranks: defaultdict[tuple[Process, int], list[_Group]] = defaultdict(list)
 
-    def begin(self, told: Told, init: Init) -> None:
+    def begin(self, told: LoggedFact, init: Init) -> None:
         group = self._group(told, init)
         mark = _Mark(told.at, group, init.rank, init.done)
         self._threads[told.process, told.thread].append(mark)
@@ -131,7 +131,7 @@ class _Groups:
         if init.done:
             group.finished.add(init.rank)
 
-    def _group(self, told: Told, init: Init) -> _Group:
+    def _group(self, told: LoggedFact, init: Init) -> _Group:
         """The group with this id that has the rank at this pointer, or else lacks it, or else a new one.
 
         Ids need not be unique: before 2.16 there are none, and NCCL 2.18 to 2.20 give all splits the same.
@@ -154,31 +154,31 @@ class _Groups:
         group.members[init.rank] = _Member(init.pointer, init.nvml, init.bus, _device(init))
         return group
 
-    def at_pointer(self, told: Told, pointer: str) -> _Mark | None:
+    def at_pointer(self, told: LoggedFact, pointer: str) -> _Mark | None:
         """What was last begun there, since memory is used again; else what was first."""
         marks = self._pointers.get((told.process, pointer), [])
         before = bisect_left(marks, told.at, key=lambda mark: mark.at)
         return marks[max(before - 1, 0)] if marks else None
 
-    def of_thread(self, told: Told) -> _Group | None:
+    def of_thread(self, told: LoggedFact) -> _Group | None:
         """What the thread is setting up, or else has set up last."""
         before, _ = self._beside(told)
         return self._set_up_by(told) or (before.group if before else None)
 
-    def _set_up_by(self, told: Told) -> _Group | None:
+    def _set_up_by(self, told: LoggedFact) -> _Group | None:
         """Where the log lacks the beginning, as before 2.18.3, it is what the thread completes next."""
         before, after = self._beside(told)
         if before and not before.done:
             return before.group
         return after.group if after and after.done else None
 
-    def _beside(self, told: Told) -> tuple[_Mark | None, _Mark | None]:
+    def _beside(self, told: LoggedFact) -> tuple[_Mark | None, _Mark | None]:
         """The thread's marks next to this line."""
         marks = self._threads.get((told.process, told.thread), [])
         at = bisect_left(marks, told.at, key=lambda mark: mark.at)
         return marks[at - 1] if at else None, marks[at] if at < len(marks) else None
 
-    def of_link(self, told: Told, link: Link) -> _Group:
+    def of_link(self, told: LoggedFact, link: Link) -> _Group:
         group = self._set_up_by(told)
         if group and group.fits(link):
             return group
@@ -195,10 +195,10 @@ def parse_nccl_log(text: str) -> Account:
         told = fact(said) if level == "INFO" else None
         if level == "WARN" or isinstance(told, Fallen):
             warnings.append(said)
-        elif isinstance(told, NotUnderstood):
+        elif isinstance(told, UnknownForm):
             torn += 1
         elif told is not None:
-            facts.append(Told(at, process, thread, told))
+            facts.append(LoggedFact(at, process, thread, told))
     said_first = _VERSION.search(text)
     return Account(
         said_first[1] if said_first else Absent(Why.MISSING, "NCCL's log does not tell its version"),
@@ -212,7 +212,7 @@ def parse_nccl_log(text: str) -> Account:
     )
 
 
-def wire(transport: str) -> Wire:
+def wire(transport: str) -> TransportWire:
     """What a transport in NCCL's words goes over.
 
     `p2p` is NVLink or PCIe from GPU to GPU, `shm` the host's memory; `net_ib_gdr` reaches the GPU's memory at
@@ -224,7 +224,12 @@ def wire(transport: str) -> Wire:
         return "net_ib_gdr" if "/GDRDMA" in rest else "net_ib"
     if family in {"NET", "COLLNET"}:
         return "net_socket" if name == "Socket" else "net_other"
-    known: Mapping[str, Wire] = {"P2P": "p2p", "SHM": "shm", "direct shared memory": "shm", "NVLS": "nvls"}
+    known: Mapping[str, TransportWire] = {
+        "P2P": "p2p",
+        "SHM": "shm",
+        "direct shared memory": "shm",
+        "NVLS": "nvls",
+    }
     return known.get(family, "unknown")
 
 
@@ -253,7 +258,7 @@ def size_told(op: str, size_bytes: int, ranks: int, version: str | Absent) -> in
     return size_bytes // ranks if op in {"all_gather", "reduce_scatter"} and not old else size_bytes
 
 
-def gather(facts: Sequence[Told]) -> tuple[Comm, ...]:
+def gather(facts: Sequence[LoggedFact]) -> tuple[Comm, ...]:
     """The communicators in the order in which they were begun; last, without id, what belongs to none."""
     groups = _Groups()
     for told in facts:
@@ -276,7 +281,7 @@ def _multicast(offered: Offered) -> Multicast:
     return Multicast(offered.device, offered.available, not_told if channels is None else channels)
 
 
-def _calls(facts: Iterable[Told]) -> tuple[Call, ...]:
+def _calls(facts: Iterable[LoggedFact]) -> tuple[Call, ...]:
     counted = Counter(told.fact for told in facts if isinstance(told.fact, Chosen))
     return tuple(Call(*chosen, count) for chosen, count in counted.items())
 
@@ -289,11 +294,11 @@ def _ends(link: Link) -> tuple[int, int, str]:
     return link.source, link.destination, link.transport
 
 
-def _attach(groups: _Groups, told: Told) -> None:
+def _attach(groups: _Groups, told: LoggedFact) -> None:
     match told.fact:
         case Link() as link:
             groups.of_link(told, link).add(link)
-        case Counts() as counts:
+        case ChannelCounts() as counts:
             (groups.of_thread(told) or groups.nameless).counts = counts
         case Took(seconds):
             (groups.of_thread(told) or groups.nameless).seconds.append(seconds)
@@ -333,7 +338,7 @@ def _comm(group: _Group) -> Comm:
     )
 
 
-def _channels(counts: Counts) -> Channels:
+def _channels(counts: ChannelCounts) -> Channels:
     rest = counts.p2p, counts.p2p_per_peer
     return Channels(counts.coll, _or_absent(counts.collnet), _or_absent(counts.nvls), *rest)
 

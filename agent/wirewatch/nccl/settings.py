@@ -18,7 +18,7 @@ _DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class Slowdown:
     """A setting: `slows` tells whether a value does, `effect` what it does, `source` who says so."""
 
     slows: Callable[[str], bool]
@@ -136,27 +136,31 @@ def _thrifty(value: str) -> bool:
     return value.upper() not in {"0", "DEFAULT"}
 
 
-SLOWING: Mapping[str, Slow] = {
-    "NCCL_P2P_DISABLE": Slow(_on, "GPUs do not reach each other: through host memory, measured 26 GB/s"),
-    "NCCL_P2P_LEVEL": Slow(_short_reach, "GPUs farther apart than this go through host memory; LOC: all do"),
-    "NCCL_P2P_DIRECT_DISABLE": Slow(_on, "GPUs of one process copy through buffers"),
-    "NCCL_SHM_DISABLE": Slow(_on, "where GPUs do not reach each other: sockets, measured 4.4 GB/s"),
-    "NCCL_NVB_DISABLE": Slow(_on, "no NVLink by way of a third GPU"),
-    "NCCL_ALGO": Slow(_forbids("ring", "nvls"), "not every algorithm; Tree alone measured 234 GB/s", _LISTS),
-    "NCCL_PROTO": Slow(_forbids("simple"), "not the Simple protocol; LL alone measured 150 GB/s", _LISTS),
-    NVLS_ENABLE: Slow(_off, "no NVLink SHARP: Ring instead"),
-    "NCCL_NVLS_NCHANNELS": Slow(_under(16), "fewer channels for NVLS than it takes", _UNTOLD),
-    "NCCL_MAX_NCHANNELS": Slow(_under(_CHANNELS), _FEW),
-    "NCCL_MAX_NRINGS": Slow(_under(_CHANNELS), _FEW),
-    "NCCL_MAX_CTAS": Slow(_under(_CHANNELS), _FEW),
-    "NCCL_MIN_NCHANNELS": Slow(_over(_CHANNELS), _MANY),
-    "NCCL_MIN_CTAS": Slow(_over(_CHANNELS), _MANY),
-    "NCCL_CTA_POLICY": Slow(_thrifty, "fewer SMs rather than more speed"),
-    "NCCL_NTHREADS": Slow(_under(512), "fewer threads a channel than the 512 of recent GPUs"),
-    "NCCL_LL128_NTHREADS": Slow(_under(640), "fewer threads a channel for LL128 than its 640", _UNTOLD),
-    "NCCL_BUFFSIZE": Slow(_under(4 << 20), "smaller buffers than 4 MiB: more and shorter steps"),
-    "NCCL_TOPO_FILE": Slow(_any, "NCCL believes this file about the machine"),
-    "NCCL_GRAPH_FILE": Slow(_any, "rings and trees come from this file", _UNTOLD),
-    "NCCL_NET": Slow(_sockets, "sockets where GPUs do not reach each other"),
-    "NCCL_IB_DISABLE": Slow(_on, "no InfiniBand or RoCE: sockets between nodes"),
+SLOWING: Mapping[str, Slowdown] = {
+    "NCCL_P2P_DISABLE": Slowdown(_on, "GPUs do not reach each other: through host memory, measured 26 GB/s"),
+    "NCCL_P2P_LEVEL": Slowdown(
+        _short_reach, "GPUs farther apart than this go through host memory; LOC: all do"
+    ),
+    "NCCL_P2P_DIRECT_DISABLE": Slowdown(_on, "GPUs of one process copy through buffers"),
+    "NCCL_SHM_DISABLE": Slowdown(_on, "where GPUs do not reach each other: sockets, measured 4.4 GB/s"),
+    "NCCL_NVB_DISABLE": Slowdown(_on, "no NVLink by way of a third GPU"),
+    "NCCL_ALGO": Slowdown(
+        _forbids("ring", "nvls"), "not every algorithm; Tree alone measured 234 GB/s", _LISTS
+    ),
+    "NCCL_PROTO": Slowdown(_forbids("simple"), "not the Simple protocol; LL alone measured 150 GB/s", _LISTS),
+    NVLS_ENABLE: Slowdown(_off, "no NVLink SHARP: Ring instead"),
+    "NCCL_NVLS_NCHANNELS": Slowdown(_under(16), "fewer channels for NVLS than it takes", _UNTOLD),
+    "NCCL_MAX_NCHANNELS": Slowdown(_under(_CHANNELS), _FEW),
+    "NCCL_MAX_NRINGS": Slowdown(_under(_CHANNELS), _FEW),
+    "NCCL_MAX_CTAS": Slowdown(_under(_CHANNELS), _FEW),
+    "NCCL_MIN_NCHANNELS": Slowdown(_over(_CHANNELS), _MANY),
+    "NCCL_MIN_CTAS": Slowdown(_over(_CHANNELS), _MANY),
+    "NCCL_CTA_POLICY": Slowdown(_thrifty, "fewer SMs rather than more speed"),
+    "NCCL_NTHREADS": Slowdown(_under(512), "fewer threads a channel than the 512 of recent GPUs"),
+    "NCCL_LL128_NTHREADS": Slowdown(_under(640), "fewer threads a channel for LL128 than its 640", _UNTOLD),
+    "NCCL_BUFFSIZE": Slowdown(_under(4 << 20), "smaller buffers than 4 MiB: more and shorter steps"),
+    "NCCL_TOPO_FILE": Slowdown(_any, "NCCL believes this file about the machine"),
+    "NCCL_GRAPH_FILE": Slowdown(_any, "rings and trees come from this file", _UNTOLD),
+    "NCCL_NET": Slowdown(_sockets, "sockets where GPUs do not reach each other"),
+    "NCCL_IB_DISABLE": Slowdown(_on, "no InfiniBand or RoCE: sockets between nodes"),
 }

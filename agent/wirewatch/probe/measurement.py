@@ -9,7 +9,7 @@ from wirewatch.busbw.formulas import asymptote, busbw, wire_bytes
 from wirewatch.busbw.references import Confidence
 from wirewatch.core.account import Comm
 from wirewatch.core.probe import LinkBytes, Moved, Part, Probed, Timed
-from wirewatch.core.topology import Kind
+from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, size_told
 
@@ -65,9 +65,9 @@ class Measured:
         return self.busbw / self.expected.peak
 
 
-NVLINK = frozenset({Kind.SWITCH, Kind.MESH, Kind.PAIR})
+NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 """Groups whose every two GPUs have NVLink between them."""
-EVEN = frozenset({Kind.SWITCH, Kind.PAIR})
+EVEN = frozenset({WireKind.SWITCH, WireKind.PAIR})
 """Groups in which a GPU's links all carry the same."""
 QUIET = frozenset({"effective", "symbol", "recovery_successful"})
 """Kinds of error that are corrected without anybody having to wait, on healthy links too."""

@@ -19,7 +19,7 @@ ELEMENT = 4
 _BLOCKS = 1024
 
 
-class Gpu(Queue):
+class CudaGpu(Queue):
     """One GPU with a stream and one buffer, `data`.
 
     Collectives run in place, which takes half the memory, and copies go from its first half to the other's

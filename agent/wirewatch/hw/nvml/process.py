@@ -221,7 +221,7 @@ class Quarantine:
         return entry.absent if entry else None
 
 
-class Keeper:
+class Supervisor:
     """One thread at a time, but for what says otherwise.
 
     `session` counts how often NVML was initialised. `withheld` says why nothing may be started now, None when
