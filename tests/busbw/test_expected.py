@@ -299,7 +299,7 @@ def test_what_is_no_pcie_link_has_no_rate(generation: int, lanes: int) -> None:
         (meshed(A100, 4, 4), "no reference for Ring all_reduce of 4 Ampere GPUs"),
         (switched(B200, 4), "no reference for Ring all_reduce of 4 Blackwell GPUs"),
         (node([H200, H200, A100], {i: {SWITCH: 12} for i in range(3)}), "several architectures"),
-        (node([H200] * 2, {i: {UNKNOWN_PEER: 18} for i in range(2)}), "where its links go is not told"),
+        (node([H200] * 2, {i: {UNKNOWN_PEER: 18} for i in range(2)}), "where its links go is not known"),
         (node([H200] * 2, {}), "none of the links is up"),
     ],
 )

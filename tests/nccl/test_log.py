@@ -7,7 +7,7 @@ import pytest
 from tests.nccl.texts import ALL, V2_14, V2_18, V2_21, V2_23, V2_27, V2_28, V2_30, say
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.log import Fallback, algorithms, fallbacks, parse_nccl_log, size_told, wire
+from wirewatch.nccl.log import Fallback, algorithms, fallbacks, parse_nccl_log, logged_size, wire
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 NOT_TOLD = Absent(Why.MISSING, "NCCL's log does not tell it")
@@ -261,7 +261,7 @@ def test_warnings_of_all_versions_are_told_once_each() -> None:
     ],
 )
 def test_the_size_told_is_a_rank_s_or_the_whole(op: str, version: str | Absent, told: int) -> None:
-    assert size_told(op, 1024, 8, version) == told
+    assert logged_size(op, 1024, 8, version) == told
 
 
 def test_versions_one_after_the_other_in_one_file_lose_nothing() -> None:

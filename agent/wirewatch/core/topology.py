@@ -18,7 +18,7 @@ SWITCH, UNKNOWN_PEER = "switch", "unknown"
 
 @dataclass(frozen=True, slots=True)
 class GpuPart:
-    """`clique`: the fabric's beyond this node, as `cluster/clique`; empty: none, None: not told."""
+    """A GPU. `clique`: of the fabric beyond this node, as `cluster/clique`; empty: none, None: not known."""
 
     uuid: str
     index: int
@@ -50,7 +50,7 @@ class NvlinkWires:
 
 @dataclass(frozen=True, slots=True)
 class NicPath:
-    """PCI path between a GPU and a NIC: PIX, PXB, PHB, NODE, SYS, or empty where it cannot be told."""
+    """PCI path between a GPU and a NIC: PIX, PXB, PHB, NODE, SYS, or empty where it is not known."""
 
     uuid: str
     device: str
@@ -59,9 +59,9 @@ class NicPath:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Everything at one moment; versions of driver, kernel and RDMA drivers, empty where not told.
+    """The graph at one moment, with the versions of driver, kernel and RDMA drivers, empty where not known.
 
-    `unread`: GPUs whose NVLink wires could not be read this time, so that nothing may be concluded of them.
+    `unread`: GPUs whose NVLink wires could not be read this time, so that nothing follows from their absence.
     """
 
     gpus: tuple[GpuPart, ...]
@@ -80,7 +80,10 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkProduct:
-    """`counts`: how many links a healthy card may show active; several where bridges decide."""
+    """The NVLink of a product; `link_rate` in bytes per second each way.
+
+    `counts`: how many links a healthy GPU may show active; several where bridges decide.
+    """
 
     pattern: str
     counts: tuple[int, ...]
@@ -127,7 +130,10 @@ PATHS: Mapping[Path, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """GPUs by index; `links` of each that are up to the others or the switch; `why` kind is UNKNOWN."""
+    """GPUs that NVLink joins, by index.
+
+    `links`: how many of each are up to the others or the switch. `why` the kind is UNKNOWN.
+    """
 
     gpus: tuple[GpuPart, ...]
     kind: WireKind
@@ -137,7 +143,10 @@ class Island:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """GPUs to probe together, by index. `crossing`: the farthest PCI path that a ring cannot avoid."""
+    """GPUs to probe together, by index; `whole`: they are all of the node.
+
+    `crossing`: the farthest PCI path that a ring cannot avoid, None where NVLink joins them.
+    """
 
     gpus: tuple[GpuPart, ...]
     kind: WireKind
@@ -148,12 +157,13 @@ class Group:
 
     @property
     def ranks(self) -> int:
+        """How many GPUs it has."""
         return len(self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wires:
-    """Links that are up by UUID and peer; `unsure`: why nothing may be concluded of a GPU."""
+    """Links that are up by UUID and peer; `unsure`: why the links of a GPU are not known."""
 
     links: Mapping[str, Mapping[str, int]]
     unsure: Mapping[str, str]
@@ -162,7 +172,7 @@ class _Wires:
 
 @cache
 def nvlink_product(name: str) -> NvlinkProduct | None:
-    """The entry for a product name as NVML tells it, None for a product not listed."""
+    """The entry for a product name as NVML gives it, None for a product not listed."""
     return next((p for p in NVLINK_PRODUCTS if re.search(p.pattern, name)), None)
 
 
@@ -219,11 +229,11 @@ def groups(topology: Topology, found: Sequence[Island]) -> tuple[Group, ...]:
 
 def _wires(topology: Topology) -> _Wires:
     links: dict[str, dict[str, int]] = {gpu.uuid: {} for gpu in topology.gpus}
-    for told in topology.nvlink:
-        if told.uuid in links and told.links:
-            links[told.uuid][told.peer] = len(told.links)
+    for wires in topology.nvlink:
+        if wires.uuid in links and wires.links:
+            links[wires.uuid][wires.peer] = len(wires.links)
     unsure = dict.fromkeys(topology.unread, "its NVLink links could not be read")
-    unsure |= {uuid: "where its links go is not told" for uuid, to in links.items() if UNKNOWN_PEER in to}
+    unsure |= {uuid: "where its links go is not known" for uuid, to in links.items() if UNKNOWN_PEER in to}
     switched = {uuid for uuid, to in links.items() if SWITCH in to}
     names = {gpu.name for gpu in topology.gpus if gpu.uuid in switched}
     for gpu in topology.gpus:
@@ -277,7 +287,7 @@ def _lacks(gpu: GpuPart, live: int) -> bool:
 
 def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:
     """The worst of the best paths that join all islands, as a ring must (a minimum spanning tree's last)."""
-    absent = Absent(Why.UNSUPPORTED, "the places of the GPUs are not told")
+    absent = Absent(Why.UNSUPPORTED, "the places of the GPUs are not known")
     edges: list[tuple[Path, int, int]] = []
     for (a, one), (b, other) in combinations(enumerate(found), 2):
         paths = [

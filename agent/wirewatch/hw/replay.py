@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from wirewatch.core.kernellog import parse_record
 from wirewatch.core.nvml import as_int, as_ints, as_str, member
 from wirewatch.core.ports import Answer, Clock, KernelLog, Order, Output, Pod, ProcessUse, Question, SlurmJob
-from wirewatch.core.probe import PROBED_SCHEMA, Outcome, Probed, ProbedGpu, unsound
+from wirewatch.core.probe import PROBED_SCHEMA, Outcome, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.host import SystemHost
 from wirewatch.hw.nvml.protocol import GPU_IS_LOST, Source, absent_code
@@ -281,5 +281,5 @@ def _decode(value: Json | Absent) -> Probed | Absent:
         probed = _PROBED.validate_json(json.dumps(value))
     except ValidationError as error:
         return Absent(Why.MALFORMED, f"not a recorded probe: {error.errors()[0]['msg']}")
-    wrong = unsound(probed)
+    wrong = wrong_in_probed(probed)
     return Absent(Why.MALFORMED, f"not a recorded probe: {wrong}") if wrong else probed

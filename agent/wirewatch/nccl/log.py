@@ -247,7 +247,7 @@ def algorithms(account: Account) -> Mapping[tuple[str, int], tuple[str, str]]:
     return {key: counter.most_common(1)[0][0] for key, counter in counted.items()}
 
 
-def size_told(op: str, size_bytes: int, ranks: int, version: str | Absent) -> int:
+def logged_size(op: str, size_bytes: int, ranks: int, version: str | Absent) -> int:
     """The size under which NCCL tells of a collective of nccl-tests' message size, both in bytes.
 
     Since 2.24 it tells of an all-gather and a reduce-scatter what one rank contributes or gets; before that,

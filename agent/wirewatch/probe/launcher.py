@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.probe import Document, Outcome, Plan, encode_plan, strange
+from wirewatch.core.probe import Document, Outcome, Plan, encode_plan, wrong_in_document
 
 DEBUG = "INFO"
 SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING,NET,P2P,SHM,NVLS"
@@ -272,7 +272,7 @@ def _document(worker: Worker, status: int | None, plan: Plan) -> Document | tupl
         first = error.errors(include_url=False, include_context=False)[0]
         where = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
         return "garbage", _with_words(f"not a document of the worker: {where}{first['msg']}", worker)
-    told = strange(document, plan)
+    told = wrong_in_document(document, plan)
     return ("garbage", f"not a document of this plan: {told}") if told else document
 
 

@@ -11,7 +11,7 @@ from wirewatch.core.account import Comm
 from wirewatch.core.probe import LinkBytes, Moved, Part, Probed, Timed
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.log import Fallback, algorithms, fallbacks, size_told
+from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
 
 GPU_ENGINES = frozenset({"nccl", "torch"})
 NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's processors, not its GPUs")
@@ -107,7 +107,7 @@ def measure(probed: Probed) -> tuple[Measured, ...]:
     found = []
     for timed in document.collectives:
         ranks = len(probed.plan.groups[timed.group])
-        asked = size_told(timed.op, timed.size_bytes, ranks, version)
+        asked = logged_size(timed.op, timed.size_bytes, ranks, version)
         algorithm, protocol = told.get((timed.op, asked)) or told.get(("", asked)) or ("", "")
         found.append(
             Measured(
