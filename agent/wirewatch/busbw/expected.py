@@ -1,4 +1,9 @@
-"""The wire under a group of GPUs: how many bytes a second one GPU can send each way when nothing is lost."""
+"""Expected busbw: the wire under a group of GPUs, and what NCCL's defaults should reach on it at a size.
+
+`wire` is how many bytes per second one GPU can send each way when no link is lost. `choose` is the algorithm
+that NCCL's tuner takes. `expect` takes the share of the wire that it reaches from busbw.references, or from
+the operator's pins.
+"""
 
 from dataclasses import dataclass
 
@@ -22,27 +27,27 @@ from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.settings import NVLS_ENABLE, number
 
 GB = 1e9
-"""For texts that people read."""
+"""Bytes per second in a GB/s, for texts that people read."""
 _NOISE = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class GroupWire:
-    """Bytes per second of one GPU each way, and how they follow."""
-
-    rate: float
-    lines: tuple[str, ...]
-
-
+"""Share by which the driver's link rate may differ from the product's without a remark."""
 _PINNED = "pinned by the operator"
 _UNASKED = Absent(Why.MISSING, "the operator pinned this size alone")
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """Bus bandwidths in bytes per second. `peak`: one GPU's wire each way, what "of peak" divides by.
+class GroupWire:
+    """What one GPU of a group can send: `rate` in bytes per second each way, `lines` say how it follows."""
 
-    `asymptote`: what ever larger messages tend to. `derivation`: how it follows, for people, in GB/s.
+    rate: float
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """The expected `busbw` at one size, in bytes per second like the other figures.
+
+    `peak`: one GPU's wire each way, by which "of peak" divides. `asymptote`: what ever larger messages tend
+    to. `derivation`: how it follows, for people, in GB/s.
     """
 
     busbw: float
@@ -55,10 +60,10 @@ class Expectation:
 
 
 def wire(conditions: Conditions) -> GroupWire | Absent:
-    """The wire of the group's slowest GPU, as if no link were lost: a lost link is the probe's to find.
+    """The wire of the group's slowest GPU with all links that it should have: the probe shows a lost one.
 
     Returns:
-        Absent for one GPU alone, for wires that are not known, and for rates that nobody tells.
+        Absent for one GPU alone, for wires that are not known, and for rates that are not known.
     """
     group = conditions.group
     if group.kind is WireKind.UNKNOWN:
@@ -78,7 +83,7 @@ def pcie_rate(generation: int, lanes: int) -> float | Absent:
 
 
 def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
-    """The expectation for one collective and message size (nccl-tests' S).
+    """The expected busbw of one collective at one message size in bytes (nccl-tests' S).
 
     Returns:
         Absent, never a guess: unknown wires or products, no reference, one GPU, a message too small.
@@ -119,7 +124,7 @@ def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
 
 
 def human(size_bytes: int) -> str:
-    """A message size for people."""
+    """A message size for people, such as `64 MiB`."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
         if size_bytes >= unit and size_bytes % unit == 0:
             return f"{size_bytes // unit} {name}"
@@ -134,7 +139,9 @@ def _pcie(conditions: Conditions) -> GroupWire | Absent:
     if isinstance(rate, Absent):
         return rate
     crossing = conditions.group.crossing
-    where = "a path that is not told" if crossing is None or isinstance(crossing, Absent) else PATHS[crossing]
+    where = (
+        "a path that is not known" if crossing is None or isinstance(crossing, Absent) else PATHS[crossing]
+    )
     return GroupWire(
         rate,
         (
@@ -164,20 +171,20 @@ def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
     peers = (due_links(g.name, n) for g, n in zip(group.gpus, group.links, strict=True) if g.name == gpu.name)
     links = max(peers) if conditions.links is None else conditions.links
     product = nvlink_product(gpu.name)
-    told = conditions.link_rate
-    if product is None and isinstance(told, Absent):
+    shown = conditions.link_rate
+    if product is None and isinstance(shown, Absent):
         return Absent(
-            told.why, f"the rate of a link of {gpu.name or 'a product without name'}: {told.detail}"
+            shown.why, f"the rate of a link of {gpu.name or 'a product without name'}: {shown.detail}"
         )
-    rate = product.link_rate if product else told
+    rate = product.link_rate if product else shown
     if isinstance(rate, Absent) or links < 1:
         return Absent(Why.MISSING, "no NVLink link is up, and none is known to be due")
     lines = [f"{links} NVLink links x {_short(rate)} GB/s = {links * rate / GB:.1f} GB/s each way"]
     if live < links:
         lost = "that lowers what is measured, not what is expected"
         lines.append(f"GPU {gpu.index} shows {live} of {links} links up: {lost}")
-    if not isinstance(told, Absent) and abs(told - rate) > _NOISE * rate and place == 0:
-        lines.append(f"the driver shows {_short(told)} GB/s a link: the product's data are used")
+    if not isinstance(shown, Absent) and abs(shown - rate) > _NOISE * rate and place == 0:
+        lines.append(f"the driver shows {_short(shown)} GB/s a link: the product's data are used")
     return GroupWire(links * rate, tuple(lines))
 
 
@@ -187,10 +194,10 @@ def _short(rate: float) -> str:
 
 def _arch(conditions: Conditions) -> str | Absent:
     """The architecture of all GPUs; Absent for a mixed group."""
-    told = {architecture(gpu.name) for gpu in conditions.group.gpus}
+    found = {architecture(gpu.name) for gpu in conditions.group.gpus}
     names = ", ".join(sorted({gpu.name or "without a name" for gpu in conditions.group.gpus}))
     return (
-        told.pop() if len(told) == 1 else Absent(Why.UNSUPPORTED, f"GPUs of several architectures: {names}")
+        found.pop() if len(found) == 1 else Absent(Why.UNSUPPORTED, f"GPUs of several architectures: {names}")
     )
 
 
@@ -199,7 +206,7 @@ def _reference(conditions: Conditions, op: str, algorithm: str, rail: GroupWire)
     wanted = ReferenceQuery(group.kind, algorithm, op, arch, group.ranks, rail.rate, group.crossing)
     found = find(wanted)
     if isinstance(found, Absent) and isinstance(arch, Absent) and group.kind is not WireKind.PCIE:
-        # That the product is not known says more than that no reference is for it.
+        # An unknown product explains more than a missing reference.
         return arch
     return found
 
@@ -258,7 +265,7 @@ def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> 
 
 
 def _doubts(ranks: int, rail: GroupWire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
-    """Why the reference is of something else than what is asked."""
+    """In what the reference differs from the group that is asked about."""
     least = reference.points[0][0]
     doubts = []
     if reference.ranks != ranks:

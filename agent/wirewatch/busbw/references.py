@@ -30,7 +30,7 @@ GIB = 1024 * MIB
 LEAST_BYTES = 16 * MIB
 """No bandwidth is expected of smaller messages."""
 SAME_WIRE = 0.01
-"""Wires that differ by less than this share are one."""
+"""Wires that differ by less than this share are the same."""
 NVLS_FROM: Mapping[str, int] = {"Hopper": 6, "Blackwell": 8}
 """The fewest GPUs with which the tuner takes NVLS for all_reduce, by architecture."""
 
@@ -48,7 +48,7 @@ class Confidence(Enum):
 class Reference:
     """`points`: sizes in bytes with bus bandwidths, `wire` one GPU's each way, both in bytes per second.
 
-    A figure whose size is not told stands at 8 GiB, and its source says so.
+    A figure without a size in its source stands at 8 GiB, and `source` says so.
 
     `fits`: fewest and most ranks that it is for. `architecture` empty: any. `paths`: PCI paths it is for.
     """
@@ -110,8 +110,8 @@ _H200_2 = "2xH200, nccl-tests in place, docs/hardware/2026-11-21-h200-probe.md"
 _H100_4 = "nccl-tests 2.18.3, NCCL 2.29.2, 4 of 8 H100, waynehacking8/nccl-collectives-bench"
 _H100_SCALING = "scaling runs of 2, 4, 6 H100, NCCL 2.29.2, waynehacking8/nccl-collectives-bench"
 _H100_NVLS = "8 H100, NVIDIA/dgxc-benchmarking, nccl/README.md; awslabs' p5 measured 1 to 5 % less"
-_A100 = "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 tells 230"
-_B200_8 = "8 B200, acceptance tests of a Vultr cluster of 2026-05; NVIDIA/nccl#1807 tells 830"
+_A100 = "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 has 230"
+_B200_8 = "8 B200, acceptance tests of a Vultr cluster of 2026-05; NVIDIA/nccl#1807 has 830"
 _AZURE = "Azure/azurehpc-health-checks asks at least this"
 
 
@@ -158,7 +158,7 @@ REFERENCES: tuple[Reference, ...] = (
     ),
     Reference(
         WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (6, 8), 8 * 26.562e9,
-        ((8 * GIB, 215e9),), Confidence.LOW, "8 H800, size not told, NVIDIA/nccl#1374",
+        ((8 * GIB, 215e9),), Confidence.LOW, "8 H800, size not given, NVIDIA/nccl#1374",
     ),
     Reference(
         WireKind.SWITCH, NVLS, ALL_REDUCE, "Blackwell", 8, (8, 8), _B200,
@@ -174,7 +174,7 @@ REFERENCES: tuple[Reference, ...] = (
     ),
     Reference(
         WireKind.PARTIAL, RING, ALL_REDUCE, "Volta", 8, (8, 8), 6 * 25e9,
-        ((8 * GIB, 110e9),), Confidence.LOW, f"8 V100 (ND40rs v2), size not told: {_AZURE}",
+        ((8 * GIB, 110e9),), Confidence.LOW, f"8 V100 (ND40rs v2), size not given: {_AZURE}",
     ),
     Reference(
         WireKind.PAIR, RING, ALL_REDUCE, "Ampere", 2, (2, 2), _AMPERE,
@@ -184,7 +184,7 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(
         WireKind.PAIR, RING, ALL_REDUCE, "Hopper", 2, (2, 2), 12 * 26.562e9,
         ((8 * GIB, 208e9),), Confidence.PUBLISHED,
-        f"2 H100 NVL with three bridges (NC80adis), size not told: {_AZURE}",
+        f"2 H100 NVL with three bridges (NC80adis), size not given: {_AZURE}",
     ),
     Reference(
         WireKind.PAIR, RING, ALL_REDUCE, "Turing", 2, (2, 2), 2 * 25.781e9,
@@ -198,13 +198,13 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(
         WireKind.PCIE, RING, ALL_REDUCE, "", 3, (2, 16), 16 * 16e9 * 128 / 130 / 8,
         ((8 * GIB, 20e9),), Confidence.LOW,
-        "3 A100, PCIe 4 x16 between host bridges, size not told, NVIDIA/nccl-tests#178",
+        "3 A100, PCIe 4 x16 between host bridges, size not given, NVIDIA/nccl-tests#178",
         frozenset({Path.NODE}),
     ),
     Reference(
         WireKind.PCIE, RING, ALL_REDUCE, "", 8, (2, 16), 16 * 32e9 * 128 / 130 / 8,
         ((8 * GIB, 40e9),), Confidence.LOW,
-        "8 H100, PCIe 5 x16, size not told: 35 to 45 by docs.alayanew.com, 2026-05-06",
+        "8 H100, PCIe 5 x16, size not given: 35 to 45 by docs.alayanew.com, 2026-05-06",
         frozenset({Path.PIX, Path.PXB, Path.PHB}),
     ),
 )  # fmt: skip
@@ -212,7 +212,7 @@ REFERENCES: tuple[Reference, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ReferenceQuery:
-    """What a reference is looked for: `wire` in bytes per second; `path` Absent: the places are not told."""
+    """What to find a reference for: `wire` in bytes per second; `path` Absent: the places are not known."""
 
     kind: WireKind
     algorithm: str
@@ -224,7 +224,7 @@ class ReferenceQuery:
 
 
 def find(wanted: ReferenceQuery) -> Reference | Absent:
-    """The reference that is nearest: of the same wire first, then of as many ranks.
+    """The nearest reference: first by its wire, then by its number of ranks.
 
     Returns:
         Absent when there is none of this kind, algorithm, collective and architecture for so many ranks.
@@ -238,21 +238,22 @@ def find(wanted: ReferenceQuery) -> Reference | Absent:
     return Absent(Why.MISSING, f"no reference for {what}")
 
 
+def same_wire(reference: Reference, wire: float) -> bool:
+    """Whether a reference was measured on a wire of this rate, in bytes per second."""
+    return _apart(reference, wire) == 0.0
+
+
 def _fits(reference: Reference, wanted: ReferenceQuery) -> bool:
-    told = wanted.path is None or isinstance(wanted.path, Absent)
+    anywhere = wanted.path is None or isinstance(wanted.path, Absent)
     return (
         (reference.kind, reference.algorithm, reference.op) == (wanted.kind, wanted.algorithm, wanted.op)
         and reference.fits[0] <= wanted.ranks <= reference.fits[1]
         and reference.architecture in {"", wanted.architecture}
-        and (not reference.paths or told or wanted.path in reference.paths)
+        and (not reference.paths or anywhere or wanted.path in reference.paths)
     )
 
 
 def _apart(reference: Reference, wire: float) -> float:
-    """How far the reference's wire is from this one, as a share; 0 for one wire."""
+    """By what share the reference's wire differs from this one; 0 for the same wire."""
     share = abs(reference.wire - wire) / wire
     return 0.0 if share < SAME_WIRE else share
-
-
-def same_wire(reference: Reference, wire: float) -> bool:
-    return _apart(reference, wire) == 0.0
