@@ -1,8 +1,8 @@
 """The NVML port of the daemon: one child process, one question at a time, nothing that can hang us.
 
 A job that is overdue or that kills the child costs that job: the child is started again and the GPU of
-that job is left out for a while. A killed child that does not die is abandoned; while one is, the GPU that
-caught it is not asked again, and if its successor is caught too, none is started until one has died.
+that job is left out for a while. A killed child that does not die is abandoned. While it lives, the GPU at
+which it hangs is not asked again; if the next child hangs too, none is started until one has died.
 """
 
 import logging
@@ -59,11 +59,11 @@ class NvmlClient:
         start: Callable[[protocol.Source], Child] = Child,
         mono: Callable[[], float] = time.monotonic,
     ) -> None:
-        told = source or protocol.Source()
+        origin = source or protocol.Source()
         self._limits = limits or Limits()
         self._lock = threading.RLock()
         backoff = Quarantine(self._limits.restart, mono)
-        self._supervisor = Supervisor(lambda: start(told), self._limits.start, backoff)
+        self._supervisor = Supervisor(lambda: start(origin), self._limits.start, backoff)
         self._gpus: dict[int, Gpu] = {}
         self._listed = 0
         self._lost = False
@@ -118,9 +118,9 @@ class NvmlClient:
         return self._supervisor.living()
 
     def resume(self) -> None:
-        """Answer again: NVML is initialised anew with the next question, and nobody is left out.
+        """Answer again: NVML is initialised anew with the next question, and no GPU is left out.
 
-        But for who caught a process that still cannot be killed.
+        Except a GPU at which a process hangs that still cannot be killed.
         """
         with self._lock:
             self._supervisor.forget()
@@ -189,7 +189,7 @@ class NvmlClient:
             return self._take(key, reply)
         killed, withheld = self._supervisor.drop(), self._supervisor.withheld
         if killed and withheld is not None:
-            # It was killed to be released: nobody is to blame.
+            # It was killed for the release: no GPU is to blame.
             return [Answer(withheld)] * len(questions)
         log.error("%s: %s", key, absent)
         self._quarantine.add(key, absent)
