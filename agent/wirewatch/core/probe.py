@@ -375,7 +375,7 @@ def wrong_in_probed(probed: Probed) -> str:
         "GPUs that are not there": all(position in range(count) for position in positions),
         "GPUs that the plan does not have": not probed.gpus or len(probed.gpus) == count,
         "conditions of other groups": not probed.gpus or len(probed.conditions) == len(plan.groups),
-        "a group of nobody": all(plan.groups),
+        "a group without GPUs": all(plan.groups),
     }
     found = next((what for what, good in checks.items() if not good), "")
     return found or ("" if probed.document is None else wrong_in_document(probed.document, plan))

@@ -37,9 +37,9 @@ class NcclEngine:
 
     def versions(self) -> Mapping[str, str]:
         number = int(nccl.get_version())
-        told = {"nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}"}
+        versions = {"nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}"}
         cuda = int(done(driver.cuDriverGetVersion()))
-        return {**told, "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+        return {**versions, "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}"}
 
     def contexts(self) -> None:
         self._gpus = [CudaGpu(device, rank) for rank, device in enumerate(devices(self._plan.gpus))]
