@@ -7,7 +7,7 @@ import pytest
 from tests.nccl.texts import ALL, V2_14, V2_18, V2_21, V2_23, V2_27, V2_28, V2_30, say
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.log import Fallback, algorithms, fallbacks, parse_nccl_log, logged_size, wire
+from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size, parse_nccl_log, wire
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
@@ -36,7 +36,10 @@ def test_2_14_names_buses_and_tells_only_of_the_end_of_a_set_up() -> None:
     told = understood(V2_14)
     comm = only(told)
     assert (told.version, told.network) == ("2.14.3", "Socket")
-    assert comm.devices == {0: Device(0, NOT_LOGGED, "0000:41:00.0"), 1: Device(1, NOT_LOGGED, "0000:42:00.0")}
+    assert comm.devices == {
+        0: Device(0, NOT_LOGGED, "0000:41:00.0"),
+        1: Device(1, NOT_LOGGED, "0000:42:00.0"),
+    }
     assert comm.connections == (Connection(0, 1, "P2P/IPC/read", 2), Connection(1, 0, "SHM/direct/direct", 1))
     assert comm.channels == Channels(2, NOT_LOGGED, NOT_LOGGED, 2, 2)
     assert (comm.id, comm.ranks, comm.finished) == ("0x55d0c040", 2, (0, 1))
