@@ -1,4 +1,4 @@
-"""baseline.json comes back as it was, or is put aside when it is not ours; the desk waits for no disk."""
+"""baseline.json comes back as it was, or is put aside when it is not ours; the store waits for no disk."""
 
 import json
 import logging
@@ -24,7 +24,16 @@ from tests.verdict.drift.drawn import BOXES, bridged, switched
 from tests.verdict.drift.test_properties import OMISSIONS, without
 from tests.verdict.drift.test_recordings import recorded
 from wirewatch.daemon import baselines
-from wirewatch.daemon.baselines import LIMIT, VERSION, Desk, Loaded, foreign, load, read, save
+from wirewatch.daemon.baselines import (
+    LIMIT,
+    VERSION,
+    BaselineStore,
+    LoadedBaseline,
+    foreign,
+    load,
+    read,
+    save,
+)
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
@@ -40,7 +49,7 @@ WORD = Word("ann", "as it was delivered", AT - 60.0)
 CHANGE = Accepted("nic_firmware", "mlx5", "28.41", "28.42", "mlx5_0: firmware 28.41 -> 28.42", WORD)
 BASELINE = Baseline(graph_of(switched().build()), WORD, "accepted", (CHANGE,))
 OTHER = Baseline(graph_of(bridged().build()), WORD, "learned")
-ENDLESS = "a number without end"
+ENDLESS = "a number that is not finite"
 
 
 @pytest.fixture
@@ -119,9 +128,9 @@ def test_a_node_that_is_not_known_whole_has_no_name(path: Path) -> None:
 
 
 def test_no_file_is_no_trouble(path: Path) -> None:
-    assert load(path, AT) == Loaded(None, "")
+    assert load(path, AT) == LoadedBaseline(None, "")
     path.symlink_to(path.parent / "nowhere")
-    assert load(path, AT) == Loaded(None, "")
+    assert load(path, AT) == LoadedBaseline(None, "")
     assert returned(path, BASELINE) == BASELINE
 
 
@@ -182,7 +191,7 @@ NOT_OURS: dict[str, tuple[bytes, str]] = {
     "a GPU in no island": (graph(islands=[]), "a GPU that is in no island"),
     "a path that is none": (
         changed(lambda told: told["baseline"]["graph"]["nics"][2]["paths"][1].update(path="PIX2")),
-        "a PCIe path that is none",
+        "an unknown PCIe path",
     ),
 }  # fmt: skip
 
@@ -202,7 +211,7 @@ def test_what_cannot_be_understood_is_put_aside_and_named(
     assert loaded.trouble.startswith(f"{path}: ")
     assert loaded.trouble.endswith(f"; kept as {kept}")
     assert loaded.trouble in caplog.text
-    assert load(path, AT) == Loaded(None, "")
+    assert load(path, AT) == LoadedBaseline(None, "")
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(path: Path) -> None:
@@ -243,7 +252,7 @@ def test_when_all_names_are_taken_the_file_is_left(path: Path, monkeypatch: pyte
     assert load(path, AT).trouble.endswith("; it cannot be moved out of the way: 1000 names are taken")
     assert path.read_bytes() == b"last"
     clock = Counting()
-    desk = Desk(path, clock, load(path, AT))
+    desk = BaselineStore(path, clock, load(path, AT))
     put(desk, BASELINE)
     assert until(lambda: clock.asked > 3)
     assert path.read_bytes() == b"last"
@@ -419,7 +428,7 @@ def test_a_file_that_may_not_be_so_large_is_told_and_the_old_one_left(path: Path
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     path = tmp_path / "none" / "baseline.json"
     assert save(path, BASELINE, AT) == f"{path}: No such file or directory"
-    assert load(path, AT) == Loaded(None, "")
+    assert load(path, AT) == LoadedBaseline(None, "")
 
 
 # Whose it is
@@ -466,23 +475,23 @@ def until(met: Callable[[], bool], seconds: float = 10.0) -> bool:
     return True
 
 
-def held(desk: Desk) -> tuple[Baseline | None, str]:
+def held(desk: BaselineStore) -> tuple[Baseline | None, str]:
     return desk.baseline, desk.trouble
 
 
-def put(desk: Desk, baseline: Baseline) -> None:
+def put(desk: BaselineStore, baseline: Baseline) -> None:
     """In the place of whatever holds."""
     assert desk.put(baseline, desk.baseline)
 
 
-def reject(desk: Desk, trouble: str) -> None:
+def reject(desk: BaselineStore, trouble: str) -> None:
     """Whatever holds."""
     if desk.baseline is not None:
         desk.reject(desk.baseline, trouble)
 
 
 def test_what_is_put_holds_and_is_written(path: Path) -> None:
-    desk = Desk(path, StillClock())
+    desk = BaselineStore(path, StillClock())
     assert held(desk) == (None, "")
     put(desk, BASELINE)
     assert desk.baseline is BASELINE
@@ -497,7 +506,7 @@ def test_what_is_put_holds_and_is_written(path: Path) -> None:
 def test_what_was_loaded_holds_and_is_not_written_again(path: Path) -> None:
     save(path, BASELINE, AT)
     before = path.stat()
-    desk = Desk(path, StillClock(), load(path, AT))
+    desk = BaselineStore(path, StillClock(), load(path, AT))
     assert held(desk) == (BASELINE, "")
     assert desk.flush(0.0)
     assert path.stat() == before
@@ -505,7 +514,7 @@ def test_what_was_loaded_holds_and_is_not_written_again(path: Path) -> None:
 
 def test_trouble_stands_until_something_is_put(path: Path) -> None:
     path.write_bytes(b"garbage")
-    desk = Desk(path, StillClock(), load(path, AT))
+    desk = BaselineStore(path, StillClock(), load(path, AT))
     assert (desk.baseline, "garbage" in desk.trouble) == (None, False)
     assert desk.trouble.startswith(f"{path}: Invalid JSON")
     put(desk, BASELINE)
@@ -517,7 +526,7 @@ def test_trouble_stands_until_something_is_put(path: Path) -> None:
 
 def test_what_could_not_be_moved_at_first_is_not_overwritten(path: Path) -> None:
     path.write_bytes(b"garbage")
-    desk = Desk(path, StillClock(), Loaded(None, "the file could not be moved"))
+    desk = BaselineStore(path, StillClock(), LoadedBaseline(None, "the file could not be moved"))
     put(desk, BASELINE)
     assert desk.flush(10.0)
     assert aside(path)[0].read_bytes() == b"garbage"
@@ -528,7 +537,7 @@ def test_what_could_not_be_moved_at_first_is_not_overwritten(path: Path) -> None
 def test_another_nodes_file_is_put_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save(path, BASELINE, AT)
     content = path.read_bytes()
-    desk = Desk(path, StillClock(), load(path, AT))
+    desk = BaselineStore(path, StillClock(), load(path, AT))
     reject(desk, "it is another node's")
     assert desk.baseline is None
     assert desk.flush(10.0)
@@ -550,7 +559,7 @@ def test_what_is_put_at_once_after_a_rejection_is_written_beside_it(path: Path) 
     for number in range(20):
         save(path, BASELINE, AT)
         content = path.read_bytes()
-        desk = Desk(path, StillClock(), load(path, AT))
+        desk = BaselineStore(path, StillClock(), load(path, AT))
         reject(desk, "it is another node's")
         put(desk, OTHER)
         assert held(desk) == (OTHER, "")
@@ -560,7 +569,7 @@ def test_what_is_put_at_once_after_a_rejection_is_written_beside_it(path: Path) 
 
 
 def test_a_node_without_state_writes_nothing(tmp_path: Path) -> None:
-    desk = Desk(None, StillClock(), Loaded(BASELINE))
+    desk = BaselineStore(None, StillClock(), LoadedBaseline(BASELINE))
     put(desk, OTHER)
     assert desk.baseline is OTHER
     reject(desk, "it is another node's")
@@ -576,7 +585,7 @@ def test_a_failure_is_logged_once_and_so_is_its_end(
     monkeypatch.setattr(baselines, "AGAIN", 0.02)
     path = tmp_path / "late" / "baseline.json"
     clock = Counting()
-    desk = Desk(path, clock)
+    desk = BaselineStore(path, clock)
     put(desk, OTHER)
     put(desk, BASELINE)
     assert until(lambda: clock.asked > 5)
@@ -605,7 +614,7 @@ class Counting(StillClock):
 
 def test_after_a_failure_what_is_new_is_written_at_once(tmp_path: Path) -> None:
     path = tmp_path / "late" / "baseline.json"
-    desk = Desk(path, StillClock())
+    desk = BaselineStore(path, StillClock())
     put(desk, OTHER)
     assert until(lambda: desk._wrong != "")  # noqa: SLF001
     path.parent.mkdir()
@@ -618,7 +627,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path) -> None:
     """A pipe that nobody reads, where the new file should be: opening it waits, as a dead disk does."""
     pipe = path.with_name("baseline.json.new")
     os.mkfifo(pipe)
-    desk = Desk(path, StillClock())
+    desk = BaselineStore(path, StillClock())
     began = time.monotonic()
     for number in range(100):
         put(desk, replace(OTHER, said=Word("ann", str(number), AT)))
@@ -638,7 +647,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path) -> None:
 
 
 def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
-    desk = Desk(path, StillClock())
+    desk = BaselineStore(path, StillClock())
     seen: list[Baseline] = []
 
     def write(thread: int) -> None:
@@ -663,7 +672,7 @@ def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
 
 def test_what_somebody_else_put_meanwhile_is_not_overwritten_nor_rejected(path: Path) -> None:
     save(path, BASELINE, AT)
-    desk = Desk(path, StillClock(), load(path, AT))
+    desk = BaselineStore(path, StillClock(), load(path, AT))
     read = desk.baseline
     assert read is not None
     assert desk.put(OTHER, read)
@@ -677,7 +686,7 @@ def test_what_somebody_else_put_meanwhile_is_not_overwritten_nor_rejected(path: 
 
 def test_what_is_accepted_no_more_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    desk = Desk(path, StillClock())
+    desk = BaselineStore(path, StillClock())
     put(desk, replace(BASELINE, accepted=(CHANGE,)))
     put(desk, replace(BASELINE, accepted=()))
     assert desk.flush(10.0)
@@ -688,7 +697,7 @@ def test_what_is_accepted_no_more_is_logged(path: Path, caplog: pytest.LogCaptur
 
 def test_no_thread_is_left_when_nothing_is_to_be_written(path: Path) -> None:
     before = set(threading.enumerate())
-    desk = Desk(path, StillClock())
+    desk = BaselineStore(path, StillClock())
     put(desk, BASELINE)
     assert desk.flush(10.0)
     assert until(lambda: not set(threading.enumerate()) - before)
@@ -702,7 +711,7 @@ def test_whatever_is_done_the_file_is_what_holds(folder: Path, steps: list[str])
     for old in place.iterdir():
         old.unlink()
     path = place / "baseline.json"
-    desk = Desk(path, StillClock())
+    desk = BaselineStore(path, StillClock())
     for step in steps:
         if step == "put":
             put(desk, BASELINE)

@@ -165,7 +165,7 @@ def entry(number: int, **values: object) -> bytes:
     return changed(lambda told: told["entries"][number].update(values))
 
 
-ENDLESS = "a number without end"
+ENDLESS = "a number that is not finite"
 NOT_OURS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "EOF while parsing"),
     "zeros": (bytes(4096), "Invalid JSON"),

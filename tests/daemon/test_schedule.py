@@ -13,9 +13,9 @@ from wirewatch.cli.hardware import replayed
 from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
-from wirewatch.daemon.baselines import Desk
+from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.operator import Topologies
+from wirewatch.daemon.operator import TopologyOrders
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.daemon.service import Remembered, Sockets, serve
@@ -164,7 +164,7 @@ def test_a_daemon_whose_verdict_breaks_ends_and_does_not_go_on_with_an_old_one()
         ),
     )  # fmt: skip
     hardware, nvml = replayed("h200x8", (), loop=False)
-    topologies = Topologies(Desk(None, SystemClock()), SystemClock())
+    topologies = TopologyOrders(BaselineStore(None, SystemClock()), SystemClock())
     with tcp("127.0.0.1", 0) as server, pytest.raises(ExceptionGroup) as error:
         serve([broken], hardware, Expect(), Sockets(server), Handles(nvml), topologies, Remembered(nonsense))
     assert error.group_contains(TypeError)

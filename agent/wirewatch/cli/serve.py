@@ -14,7 +14,7 @@ import click
 from wirewatch.config import Config, ConfigError, Listen, address, expectations
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.daemon.nodecondition import Manner, Teller
+from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.kubernetes.api import place
 from wirewatch.kubernetes.condition import TYPE, Holds
@@ -50,7 +50,7 @@ def serve(
     """Run the daemon: metrics, health and state over HTTP."""
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
-    from wirewatch.daemon.notify import Notifier, Outward
+    from wirewatch.daemon.notify import Notifier, Reporters
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.component import Hints
 
@@ -83,7 +83,7 @@ def serve(
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
             _remembered(config, hardware, state), _place(config, hardware),
-            Outward(notifier, teller(config, hardware)),
+            Reporters(notifier, condition_writer(config, hardware)),
         )  # fmt: skip
 
 
@@ -121,11 +121,11 @@ def announce(hardware: Hardware, port: socket.socket, web: Web) -> None:
         log.warning("%s: passwords and tokens go there unencrypted, the web configuration has no TLS", base)
 
 
-def teller(config: Config, hardware: Hardware) -> Teller | None:
-    """Who tells it, None when it is switched off.
+def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | None:
+    """What writes the node condition; None when it is switched off.
 
     Raises:
-        PlaceError: node or API server are not told.
+        PlaceError: the node or the API server is not known.
     """
     options = config.kubernetes
     if not options.node_condition:
@@ -136,9 +136,10 @@ def teller(config: Config, hardware: Hardware) -> Teller | None:
     )
     recording = "" if hardware.source == "live" else hardware.about
     if recording:
-        log.warning("node %s gets its condition from a recording, as it was told to", where.node)
+        log.warning("node %s gets its condition from a recording, as configured", where.node)
     log.info("condition %s of node %s goes to %s:%d", TYPE, where.node, where.host, where.port)
-    return Teller(where, Manner(holds, options.condition_heartbeat, recording=recording), hardware.clock)
+    how = ConditionOptions(holds, options.condition_heartbeat, recording=recording)
+    return ConditionWriter(where, how, hardware.clock)
 
 
 def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | None":
@@ -192,22 +193,22 @@ def _probing(
 
 def _drifting(
     config: Config, hardware: Hardware, state: "State | None", stack: ExitStack
-) -> "tuple[Topologies, Sequence[AnyCollector]]":
+) -> "tuple[TopologyOrders, Sequence[AnyCollector]]":
     """The topology against its baseline, which the state folder keeps where there is one."""
     from wirewatch.cli.topologies import given_graph
-    from wirewatch.daemon.baselines import Desk, Loaded, foreign, load
-    from wirewatch.daemon.operator import Topologies
+    from wirewatch.daemon.baselines import BaselineStore, LoadedBaseline, foreign, load
+    from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.verdict.drift.component import Around, drift_component
 
     options = config.drift
-    loaded = Loaded(None, "") if state is None else load(state.baseline, hardware.clock.now())
-    desk = Desk(None if state is None else state.baseline, hardware.clock, loaded)
-    stack.callback(desk.flush, LAST_WRITE)
-    topologies = Topologies(desk, hardware.clock)
+    loaded = LoadedBaseline(None, "") if state is None else load(state.baseline, hardware.clock.now())
+    store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
+    stack.callback(store.flush, LAST_WRITE)
+    topologies = TopologyOrders(store, hardware.clock)
     if not options.enabled:
         return topologies, ()
     given = given_graph(options.baseline) if options.baseline else None
-    around = Around(desk, given, topologies.troubles, foreign)
+    around = Around(store, given, topologies.troubles, foreign)
     return topologies, (drift_component(options, config.policy.drift, around),)
 
 
@@ -272,7 +273,7 @@ def _configured(file: Path, counts: Counts) -> Web:
 
 
 if TYPE_CHECKING:
-    from wirewatch.daemon.operator import Topologies
+    from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.page.content import Place

@@ -21,7 +21,7 @@ from wirewatch.config import Config, expectations, load
 from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
-from wirewatch.daemon.baselines import Loaded, foreign
+from wirewatch.daemon.baselines import LoadedBaseline, foreign
 from wirewatch.daemon.baselines import read as read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import read
@@ -161,8 +161,8 @@ class Node:
     def _drift(self) -> Sequence[AnyCollector]:
         """The topology against its baseline, where there is one; it is neither learned nor written here."""
         options = self._config.drift
-        loaded = read_baseline(self._state.baseline) if self._state else Loaded(None)
-        if not options.enabled or (loaded == Loaded(None) and not options.baseline):
+        loaded = read_baseline(self._state.baseline) if self._state else LoadedBaseline(None)
+        if not options.enabled or (loaded == LoadedBaseline(None) and not options.baseline):
             return ()
         given = given_graph(options.baseline) if options.baseline else None
         around = Around(Unkept(loaded.baseline, loaded.trouble), given, foreign=foreign)
