@@ -140,7 +140,7 @@ def test_a_look_of_our_own_finds_nothing_wrong() -> None:
     done = check(*DEMO, "--json", "--fail-on", "unknown,degraded")
     told = done.document
     assert (done.code, told["health"], told["source"], done.err) == (0, "ok", "own", "")
-    assert (told["why"], told["findings"]) == ("a look at recording demo-dgx-h200", [])
+    assert (told["why"], told["findings"]) == ("a poll of recording demo-dgx-h200", [])
     assert told["at"] - 20 < told["verdict_at"] <= told["at"]
     assert told["probe"] == {"at": 0.0, "age_seconds": None, "fresh": False, "required": False}
 
@@ -170,7 +170,7 @@ def test_where_no_daemon_answers_the_look_says_why(tmp_path: Path) -> None:
     told = done.document
     assert (done.code, told["source"], told["health"]) == (0, "own", "unknown")
     assert (
-        told["why"] == f"a look of our own, since {tmp_path}/none.sock: no such socket; does the daemon run?"
+        told["why"] == f"a poll of our own, since {tmp_path}/none.sock: no such socket; does the daemon run?"
     )
     assert not state.exists()
 
@@ -223,8 +223,8 @@ def test_a_baseline_that_cannot_be_used_is_told_and_left_where_it_is(tmp_path: P
         (("--fail-on", ""), "'' is none of failed, unknown, degraded"),
         (("--owner", "user:7"), "--owner is slurm:ID or pod:UID"),
         (("--overlay", "gpu-lost"), "give --replay too"),
-        (("--cached", "--owner", "slurm:7"), "--cached looks at nothing"),
-        (("--cached", "--replay", "h200x8"), "--cached looks at nothing"),
+        (("--cached", "--owner", "slurm:7"), "--cached polls nothing"),
+        (("--cached", "--replay", "h200x8"), "--cached polls nothing"),
     ],
 )
 def test_wrong_usage_is_told_in_one_line(arguments: tuple[str, ...], words: str) -> None:

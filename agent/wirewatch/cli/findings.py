@@ -102,10 +102,10 @@ def list_(context: click.Context, *, config: Path | None, socket: str | None, as
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
     from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.daemon import place
+    from wirewatch.cli.check.daemon import daemon_address
     from wirewatch.core.types import Health
 
-    document = ask(place(socket, config).socket, "GET", "/api/v1/findings", None)
+    document = ask(daemon_address(socket, config).socket, "GET", "/api/v1/findings", None)
     click.echo(json.dumps(document, indent=1) if as_json else shown(_text(document)))
     context.exit(EXIT[Health[document["health"].upper()]])
 
@@ -123,11 +123,11 @@ def show(
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
     from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.daemon import place
+    from wirewatch.cli.check.daemon import daemon_address
     from wirewatch.core.types import Health
 
     _must_be_id(finding)
-    document = ask(place(socket, config).socket, "GET", f"/api/v1/findings/{finding}", None)
+    document = ask(daemon_address(socket, config).socket, "GET", f"/api/v1/findings/{finding}", None)
     click.echo(json.dumps(document, indent=1) if as_json else shown(ticket(document).split("\n")))
     context.exit(EXIT[Health[document["health"].upper()]])
 

@@ -20,10 +20,10 @@ USUAL, MOST = 600.0, 86400.0
 
 def control_socket(socket: str | None, config: Path | None) -> str:
     """Where the daemon takes orders: beside where it answers questions; "" for nowhere."""
-    from wirewatch.cli.check.daemon import place
+    from wirewatch.cli.check.daemon import daemon_address
     from wirewatch.server.sockets import control_path
 
-    return control_path(place(socket, config).socket)
+    return control_path(daemon_address(socket, config).socket)
 
 
 def user() -> str:

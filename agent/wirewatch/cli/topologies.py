@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from wirewatch.cli.check.daemon import place
+from wirewatch.cli.check.daemon import daemon_address
 from wirewatch.cli.tables import table
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.ports import Hardware
@@ -81,7 +81,7 @@ def of_this_node(config: Path | None, socket: str | None) -> Told:
     Raises:
         Unusable: the configuration cannot be used, or the node cannot be read.
     """
-    path = place(socket, config).socket
+    path = daemon_address(socket, config).socket
     told = _of_daemon(path) if path else "no socket is configured to ask a daemon at"
     if isinstance(told, Told):
         return told

@@ -96,10 +96,10 @@ def _against_baseline(
 
 
 def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
-    from wirewatch.cli.check.daemon import place
+    from wirewatch.cli.check.daemon import daemon_address
     from wirewatch.cli.orders import ask
 
-    return ask(place(socket, config).socket, "GET", "/api/v1/topology/drift", None)
+    return ask(daemon_address(socket, config).socket, "GET", "/api/v1/topology/drift", None)
 
 
 @topology.command()
