@@ -90,7 +90,7 @@ def test_the_socket_is_that_of_the_configuration(tmp_path: Path) -> None:
         config.write_text('[listen]\nsocket = ""\n[policy.verdict]\nrequire_fresh_probe = true\n', "utf-8")
         done = check("--config", str(config), "--cached")
         assert (done.code, done.line.partition(";")[0]) == (3, "UNKNOWN")
-        assert "no socket is configured" in done.line
+        assert "the configuration names no socket" in done.line
         assert check("--config", str(config), "--socket", socket, "--cached").line == "OK"
 
 
@@ -219,9 +219,9 @@ def test_a_baseline_that_cannot_be_used_is_told_and_left_where_it_is(tmp_path: P
     [
         (("--deadline", "soon"), "'soon' is not a duration"),
         (("--deadline", "0s"), "must be above 0 s"),
-        (("--fail-on", "failed,sick"), "'sick' is none of failed, unknown, degraded"),
-        (("--fail-on", ""), "'' is none of failed, unknown, degraded"),
-        (("--owner", "user:7"), "--owner is slurm:ID or pod:UID"),
+        (("--fail-on", "failed,sick"), "'sick' is not one of failed, unknown, degraded"),
+        (("--fail-on", ""), "'' is not one of failed, unknown, degraded"),
+        (("--owner", "user:7"), "--owner must be slurm:ID or pod:UID"),
         (("--overlay", "gpu-lost"), "give --replay too"),
         (("--cached", "--owner", "slurm:7"), "--cached polls nothing"),
         (("--cached", "--replay", "h200x8"), "--cached polls nothing"),
@@ -235,7 +235,7 @@ def test_wrong_usage_is_told_in_one_line(arguments: tuple[str, ...], words: str)
     ("text", "words"),
     [
         ("[[", "wirewatch.toml: "),
-        ("[listen]\nsocket = 5", "listen.socket: not a text: 5"),
+        ("[listen]\nsocket = 5", "listen.socket: not a string: 5"),
         ("[policy.verdict]\nrequire_fresh_probe = 1", "require_fresh_probe: not true or false: 1"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kubernetes.views import FAILED, OK, UNKNOWN
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.daemon.board import DaemonView
+from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.notify import LONGEST, Notifier, status_line
 from wirewatch.verdict.node import Judged, Verdict
 
@@ -48,8 +48,8 @@ class Daemon:
         self.ready, self.turning = True, True
 
     @property
-    def view(self) -> DaemonView:
-        return DaemonView(lambda: self.node, lambda: self.ready, lambda: self.turning)
+    def view(self) -> ReportSource:
+        return ReportSource(lambda: self.node, lambda: self.ready, lambda: self.turning)
 
 
 def made(name: str, **more: str) -> Notifier:

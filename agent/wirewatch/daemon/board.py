@@ -12,8 +12,8 @@ from wirewatch.verdict.node import Judged, judge_node
 
 
 @dataclass(frozen=True, slots=True)
-class DaemonView:
-    """The verdict; whether the first polls have ended (/readyz); whether the loops turn (/livez)."""
+class ReportSource:
+    """What reporters read: the verdict, whether the first polls have ended, and whether the loops turn."""
 
     node: Callable[[], Judged]
     ready: Callable[[], bool]

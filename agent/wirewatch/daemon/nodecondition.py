@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import random
 
 from wirewatch.core.ports import Clock
-from wirewatch.daemon.board import DaemonView
+from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.schedule import Lane
 from wirewatch.kubernetes import api
 from wirewatch.kubernetes.api import Place, patch_status, read
@@ -70,12 +70,12 @@ class ConditionWriter:
         self._last = Result.OK
         self.report = Told()
 
-    async def run(self, view: DaemonView) -> None:
+    async def run(self, source: ReportSource) -> None:
         """Run until cancelled."""
         while True:
             # Before the first polls nothing is known, and that must not read as a fault.
-            if view.ready():
-                self.observe(view.node(), turning=view.turning())
+            if source.ready():
+                self.observe(source.node(), turning=source.turning())
                 await self.write()
             await asyncio.sleep(self._options.tick)
 

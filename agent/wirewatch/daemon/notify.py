@@ -1,4 +1,4 @@
-"""Reports to systemd (READY=1, STATUS=, WATCHDOG=1, STOPPING=1; see sd_notify(3)), and who else gets one.
+"""Reports to systemd (READY=1, STATUS=, WATCHDOG=1, STOPPING=1; see sd_notify(3)), and all reporters.
 
 The protocol is one `sendto`; the packages on PyPI are unmaintained or must be compiled.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
 from wirewatch.core.types import Health
-from wirewatch.daemon.board import DaemonView
+from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.nodecondition import ConditionWriter
 from wirewatch.kubernetes.outcome import Told
 from wirewatch.verdict.node import Verdict
@@ -65,21 +65,21 @@ class Notifier:
             return False
         return True
 
-    async def run(self, view: DaemonView) -> None:
+    async def run(self, source: ReportSource) -> None:
         """Report readiness, then feed the watchdog and report the verdict, until cancelled."""
         self.send("STATUS=first polls")
-        while not view.ready():  # noqa: ASYNC110 - no event is set when that changes
+        while not source.ready():  # noqa: ASYNC110 - no event is set when that changes
             await asyncio.sleep(SOON)
         waiting, sent = ["READY=1"], ""
         while True:
-            status = f"STATUS={status_line(view.node().verdict)}"
-            lines = [*waiting, *([status] if status != sent else ()), *self._watchdog(view)]
+            status = f"STATUS={status_line(source.node().verdict)}"
+            lines = [*waiting, *([status] if status != sent else ()), *self._watchdog(source)]
             if lines and self.send(*lines):
                 waiting, sent = [], status
             await asyncio.sleep(self._every)
 
-    def _watchdog(self, view: DaemonView) -> tuple[str, ...]:
-        return ("WATCHDOG=1",) if self._watched and view.turning() else ()
+    def _watchdog(self, source: ReportSource) -> tuple[str, ...]:
+        return ("WATCHDOG=1",) if self._watched and source.turning() else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,10 @@ class Reporters:
             self.notifier.send("STOPPING=1", "STATUS=stopping")
 
     @contextlib.contextmanager
-    def reporting(self, view: DaemonView) -> Iterator[None]:
+    def reporting(self, source: ReportSource) -> Iterator[None]:
         """Report while the block runs."""
         reporters = (self.notifier, self.condition_writer)
-        tasks = [asyncio.create_task(one.run(view)) for one in reporters if one is not None]
+        tasks = [asyncio.create_task(one.run(source)) for one in reporters if one is not None]
         for task in tasks:
             task.add_done_callback(_ended)
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
-from wirewatch.daemon.board import Board, DaemonView
+from wirewatch.daemon.board import Board, ReportSource
 from wirewatch.daemon.notify import NO_REPORTERS, Reporters
 from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.persistence import LedgerWriter
@@ -86,7 +86,7 @@ async def _serve(
         orders = FindingOrders(board, hardware.clock)
         control = Control(release.begin, release.end, orders.carry_out, topologies.accept)
         servers.append((server(control_application(control)), sockets.orders))
-    with reporters.reporting(DaemonView(lambda: board.node, board.first_polls_done, schedule.turning)):
+    with reporters.reporting(ReportSource(lambda: board.node, board.first_polls_done, schedule.turning)):
         await _until_signal(schedule, servers, reporters.stopping)
 
 

@@ -17,8 +17,8 @@ import click
 
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, aged, decide, document, found, line, nothing
 from wirewatch.cli.check.daemon import ask_daemon, daemon_address
-from wirewatch.cli.options import Duration
-from wirewatch.cli.options import owner as an_owner
+from wirewatch.cli.options import Duration, replay_options
+from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.types import Health, Subject
 from wirewatch.documents.health import CheckFinding, Probe
 
@@ -86,19 +86,13 @@ def _above_zero(_context: click.Context, option: click.Parameter, value: float) 
 )
 @click.option(
     "--owner",
-    callback=an_owner,
+    callback=checked_owner,
     help="The job that holds the GPUs, slurm:ID or pod:UID: probe them if the last probe is old.",
 )
 @click.option("--cached", is_flag=True, help="Give the daemon's verdict or UNKNOWN; never poll.")
 @click.option("--require-fresh-probe", "require", is_flag=True, help="Start no job without a fresh probe.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a line.")
-@click.option("--replay", help="Poll a recording instead: a folder, or the name of a bundled one.")
-@click.option(
-    "--overlay",
-    "overlays",
-    multiple=True,
-    help="Change the recording: a TOML file, or the name of a bundled fault; repeatable.",
-)
+@replay_options
 @click.pass_context
 def check(
     context: click.Context, *, config: Path | None, socket: str | None, max_age: float | None,

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from wirewatch.cli.check.answer import Grounds, found
-from wirewatch.cli.hardware import elsewhere, live, replayed
+from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
@@ -147,7 +147,7 @@ class CheckedNode:
         else:
             self._hardware, self._nvml = live(self._config, state=self._state)
         self._expect = expectations(self._config)
-        self._prober = elsewhere(self._config, self._hardware)
+        self._prober = remote_prober(self._config, self._hardware)
 
     def poll(self) -> Poll:
         """A poll that can begin. The daemon's files are only read, since it may still run."""
