@@ -13,7 +13,7 @@ from tests.cli.replies import finding, health, reply, saying, server
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.verdict.drift.test_recordings import recorded
-from wirewatch.daemon.baselines import save
+from wirewatch.daemon.baselines import save_baseline
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Word
 
@@ -189,7 +189,9 @@ def test_what_was_latched_counts_in_a_look_of_our_own(tmp_path: Path) -> None:
 
 def drifting(folder: Path, *words: str) -> Checked:
     """A look with the baseline of the demo node, where nobody but drift tells of links."""
-    assert save(folder / "baseline.json", Baseline(recorded(DEMO[1]), WORD, "learned"), WORD.at) == ""
+    assert (
+        save_baseline(folder / "baseline.json", Baseline(recorded(DEMO[1]), WORD, "learned"), WORD.at) == ""
+    )
     config = folder / "wirewatch.toml"
     config.write_text(f'[state]\ndirectory = "{folder}"\n[collectors.nvlink]\nenabled = false\n', "utf-8")
     return check(*DEMO, *words, "--config", str(config), "--json", "--fail-on", "failed,unknown")

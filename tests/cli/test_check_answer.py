@@ -15,7 +15,7 @@ from tests.cli import replies
 from tests.cli.schemas import complaints
 from wirewatch.cli.check.answer import (
     LIMIT,
-    Answer,
+    CheckAnswer,
     Grounds,
     Terms,
     decide,
@@ -65,7 +65,7 @@ def read(document: object, now: float = NOW) -> Grounds:
     return read_health(json.dumps(document).encode(), now)
 
 
-def answer(document: object, wanted: Terms) -> tuple[Answer, bool]:
+def answer(document: object, wanted: Terms) -> tuple[CheckAnswer, bool]:
     """The answer to a document, and whether it was understood."""
     try:
         return decide(read(document), wanted, NOW), True

@@ -203,12 +203,12 @@ def _drifting(
 ) -> "tuple[TopologyOrders, Sequence[AnyCollector]]":
     """The orders about topologies, and the component that compares the topology with its baseline."""
     from wirewatch.cli.topologies import given_graph
-    from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load
+    from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
     from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.verdict.drift.component import Around, drift_component
 
     options = config.drift
-    loaded = NOTHING if state is None else load(state.baseline, hardware.clock.now())
+    loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
     store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
     stack.callback(store.flush, LAST_WRITE)
     topologies = TopologyOrders(store, hardware.clock)
@@ -220,7 +220,7 @@ def _drifting(
 
 
 def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":
-    from wirewatch.daemon.persistence import load
+    from wirewatch.daemon.persistence import load_ledger
     from wirewatch.daemon.service import Remembered
     from wirewatch.probe.persistence import boot_id
     from wirewatch.verdict.ledger import Ledger
@@ -228,7 +228,7 @@ def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "R
     boot, policy = boot_id(hardware), config.policy.verdict
     if state is None:
         return Remembered(policy, Ledger(boot))
-    return Remembered(policy, load(state.latches, boot, hardware.clock.now()), state.latches)
+    return Remembered(policy, load_ledger(state.latches, boot, hardware.clock.now()), state.latches)
 
 
 def _place(config: Config, hardware: Hardware) -> "Place":

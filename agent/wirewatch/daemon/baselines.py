@@ -69,7 +69,7 @@ class BaselineStore:
 
     Args:
         path: the file; None to keep nothing.
-        loaded: its content. A file that `load` could not move away is not overwritten until it can be moved.
+        loaded: its content. A file that could not be put aside is not overwritten until it can be.
     """
 
     def __init__(self, path: Path | None, clock: Clock, loaded: LoadedBaseline = NOTHING) -> None:
@@ -174,7 +174,7 @@ class BaselineStore:
                 return f"{path}: {aside}; nothing is written there"
             if aside.kept:
                 log.warning("%s: %s", path, "; ".join(filter(None, (held.trouble, str(aside)))))
-        wrong = "" if held.baseline is None else save(path, held.baseline, at)
+        wrong = "" if held.baseline is None else save_baseline(path, held.baseline, at)
         return wrong and f"{wrong}: the accepted topology would be lost with a restart"
 
 
@@ -186,7 +186,7 @@ def foreign(baseline: Baseline, graph: Graph) -> str:
     return f"its GPUs are none of this node's: {', '.join(f'...{name[-4:]}' for name in sorted(theirs))}"
 
 
-def read(path: Path) -> LoadedBaseline:
+def read_baseline(path: Path) -> LoadedBaseline:
     """What the file holds; a file that cannot be parsed stays where it is."""
     text = content(path, LIMIT)
     if text is None:
@@ -195,9 +195,9 @@ def read(path: Path) -> LoadedBaseline:
     return LoadedBaseline(None, f"{path}: {kept}") if isinstance(kept, str) else LoadedBaseline(kept.baseline)
 
 
-def load(path: Path, at: float) -> LoadedBaseline:
+def load_baseline(path: Path, at: float) -> LoadedBaseline:
     """What the file holds, for the agent that owns it: a file that cannot be parsed is put aside."""
-    loaded = read(path)
+    loaded = read_baseline(path)
     if not loaded.trouble:
         return loaded
     trouble = f"{loaded.trouble}; {put_aside(path, at)}"
@@ -205,10 +205,10 @@ def load(path: Path, at: float) -> LoadedBaseline:
     return LoadedBaseline(None, trouble)
 
 
-def save(path: Path, baseline: Baseline, at: float) -> str:
+def save_baseline(path: Path, baseline: Baseline, at: float) -> str:
     """Write the file; returns what went wrong in words, empty for nothing.
 
-    A baseline that `load` would refuse is not written, so that the one accepted before stays.
+    A baseline that `load_baseline` would refuse is not written, so that the one accepted before stays.
     """
     wrong = _malformed(baseline.graph)
     if wrong:

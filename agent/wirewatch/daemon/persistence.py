@@ -93,7 +93,7 @@ class LedgerWriter:
     def _save(self) -> None:
         if self._path is None:
             return
-        wrong = save(self._path, self._newest, self._clock.now())
+        wrong = save_ledger(self._path, self._newest, self._clock.now())
         if wrong and wrong != self._wrong:
             log.error("%s: what is remembered of faults would be lost with a restart", wrong)
         if not wrong and self._wrong:
@@ -166,7 +166,7 @@ def put_aside(path: Path, at: float) -> Aside:
     return Aside(None, f"{_NAMES} names are taken")
 
 
-def read(path: Path, boot: str, at: float) -> LoadedLedger:
+def read_ledger(path: Path, boot: str, at: float) -> LoadedLedger:
     """What the file holds; a file that cannot be parsed stays where it is.
 
     Such a file may have held a fault, so the ledger gets a finding and not a clean start.
@@ -182,9 +182,9 @@ def read(path: Path, boot: str, at: float) -> LoadedLedger:
     return LoadedLedger(Ledger(boot, kept.gpus, entries, suppressions, cards=kept.cards))
 
 
-def load(path: Path, boot: str, at: float) -> Ledger:
+def load_ledger(path: Path, boot: str, at: float) -> Ledger:
     """What the file holds, for the agent that owns it: a file that cannot be parsed is put aside."""
-    loaded = read(path, boot, at)
+    loaded = read_ledger(path, boot, at)
     if not loaded.wrong:
         return loaded.ledger
     wrong = f"{loaded.wrong}; {put_aside(path, at)}"
@@ -192,7 +192,7 @@ def load(path: Path, boot: str, at: float) -> Ledger:
     return _lost(boot, at, wrong).ledger
 
 
-def save(path: Path, ledger: Ledger, at: float) -> str:
+def save_ledger(path: Path, ledger: Ledger, at: float) -> str:
     """Write the file; returns what went wrong in words, empty for nothing."""
     entries = tuple(replace(entry, mono=None) for entry in ledger.entries.values())
     kept = LedgerFile(

@@ -49,7 +49,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckAnswer:
     """The answer at `at`, Unix seconds, with the `fail_on` and the `grounds.probe` that were applied."""
 
     at: float
@@ -82,7 +82,7 @@ def nothing(why: str, *, required: bool = False) -> Grounds:
     return Grounds(Health.UNKNOWN, "none", why, required=required)
 
 
-def decide(grounds: Grounds, terms: Terms, at: float) -> Answer:
+def decide(grounds: Grounds, terms: Terms, at: float) -> CheckAnswer:
     """The answer at `at`, Unix seconds.
 
     A node without a required fresh probe is at least UNKNOWN, and then no job starts.
@@ -93,7 +93,7 @@ def decide(grounds: Grounds, terms: Terms, at: float) -> Answer:
     health, fail_on = grounds.health, terms.fail_on | {Health.FAILED}
     if required and not (probe is not None and probe.fresh):
         health, fail_on = max(health, Health.UNKNOWN), fail_on | {Health.UNKNOWN}
-    return Answer(at, health, fail_on, required, replace(grounds, probe=probe))
+    return CheckAnswer(at, health, fail_on, required, replace(grounds, probe=probe))
 
 
 def aged(probe: Probe | None, max_age: float | None) -> Probe | None:
@@ -103,7 +103,7 @@ def aged(probe: Probe | None, max_age: float | None) -> Probe | None:
     return replace(probe, fresh=probe.age_seconds is not None and probe.age_seconds <= max_age)
 
 
-def line(answer: Answer) -> str:
+def line(answer: CheckAnswer) -> str:
     """The answer as one line, the worst finding first; at most LIMIT bytes."""
     findings = [f for f in answer.grounds.findings if f.stage != SUPPRESSED]
     worst = max(findings, key=lambda f: HEALTHS[f.health], default=None)
@@ -111,7 +111,7 @@ def line(answer: Answer) -> str:
     return shortened(plain("; ".join((head, *_more(answer, len(findings))))))
 
 
-def document(answer: Answer) -> dict[str, Any]:
+def document(answer: CheckAnswer) -> dict[str, Any]:
     """The answer as a `CheckDocument`, ready for JSON."""
     grounds = answer.grounds
     fail_on = [HEALTH_NAMES[health] for health in sorted(answer.fail_on)]
@@ -146,7 +146,7 @@ def _finding(one: CheckFinding) -> str:
     return f"{one.rule} {Subject.of(one.subject)}: {evidence}. {one.action}"
 
 
-def _more(answer: Answer, findings: int) -> Iterator[str]:
+def _more(answer: CheckAnswer, findings: int) -> Iterator[str]:
     if answer.grounds.why:
         yield answer.grounds.why
     if answer.grounds.probe is not None and not answer.grounds.probe.fresh:

@@ -21,10 +21,9 @@ from wirewatch.config import Config, expectations, load
 from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
-from wirewatch.daemon.baselines import LoadedBaseline, foreign
-from wirewatch.daemon.baselines import read as read_baseline
+from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.persistence import read
+from wirewatch.daemon.persistence import read_ledger
 from wirewatch.daemon.schedule import Job
 from wirewatch.documents.health import Probe
 from wirewatch.documents.state import STAGES
@@ -153,7 +152,7 @@ class CheckedNode:
         """A poll that can begin. The daemon's files are only read, since it may still run."""
         config, clock = self._config, self._hardware.clock
         boot = boot_id(self._hardware)
-        ledger = read(self._state.latches, boot, clock.now()).ledger if self._state else Ledger(boot)
+        ledger = read_ledger(self._state.latches, boot, clock.now()).ledger if self._state else Ledger(boot)
         recalls = self._recall if config.probe.enabled else None
         policy = config.policy.verdict
         collectors = (*self._collectors, *self._drift())
