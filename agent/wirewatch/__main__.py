@@ -6,12 +6,12 @@ import sys
 import time
 
 BEGAN = time.monotonic()
-"""Before anything of weight is imported: a command with a deadline counts from here."""
+"""Monotonic seconds before anything heavy is imported: the deadline of a command counts from here."""
 INTERNAL = 70
 
 
 def _exit(_number: int, _frame: object) -> None:
-    """A daemon told to stop has done its work; any other command has not, and 0 would read as OK."""
+    """End on SIGTERM: with 0 for a daemon, else with 70, since 0 would read as the verdict OK."""
     command = next((text for text in sys.argv[1:] if not text.startswith("-")), "")
     sys.exit(0 if command in {"serve", "prober"} else INTERNAL)
 
@@ -19,10 +19,10 @@ def _exit(_number: int, _frame: object) -> None:
 def main() -> None:
     """Run the command line.
 
-    The signal handler comes first: as process 1 of a container nothing else would end us while we import.
+    The signal handler comes first: without it, process 1 of a container ignores SIGTERM during the imports.
     """
     signal.signal(signal.SIGTERM, _exit)
-    # What is imported stays; to look for garbage meanwhile costs a tenth of the time.
+    # Imported objects stay, and collecting garbage meanwhile costs a tenth of the time.
     gc.disable()
     from wirewatch.cli import run
 

@@ -1,4 +1,4 @@
-"""One TOML file, one frozen model. An unknown key or a wrong type is an error, never ignored."""
+"""The configuration: one TOML file, one frozen model. An unknown key or a wrong type is an error."""
 
 import json
 import tomllib
@@ -18,6 +18,9 @@ from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import VerdictPolicy
 
+SPARE = 1.0
+"""Seconds between two runs of others that must be left to a collector that runs apart from them."""
+
 
 class ConfigError(Unusable):
     """A configuration that cannot be used; the text is one line for the user."""
@@ -28,10 +31,10 @@ class _Section(BaseModel):
 
 
 class Listen(_Section):
-    """`address` is HOST:PORT for HTTP; `socket` a path for local callers, "" for none.
+    """`address` is HOST:PORT for HTTP; `socket` is a path for local callers, "" for none.
 
-    `web_config`: the file that says who may ask at the address and how, "" for anybody. `hosts`: names by
-    which the address may be asked; on a loopback address beside its own, elsewhere any when there are none.
+    `web_config`: the file with TLS, users and tokens for the address, "" for an open one. `hosts`: accepted
+    names in the Host header; a loopback address also accepts its own, another accepts all when none is given.
     """
 
     address: str = "127.0.0.1:9410"
@@ -41,25 +44,25 @@ class Listen(_Section):
 
 
 class StateSection(_Section):
-    """`directory`: where the daemon keeps what it must know again after a restart; "" for the usual place."""
+    """`directory`: where the daemon keeps its state over restarts; "" for the default place."""
 
     directory: str = ""
 
 
 class SlurmSection(_Section):
-    """`node`: this node's name in Slurm, where it is not told; `conf`: slurm.conf, "" for the usual place."""
+    """`node`: this node's name in Slurm, "" to find it out; `conf`: slurm.conf, "" for the default place."""
 
     node: str = ""
     conf: str = ""
 
 
 class KubernetesSection(_Section):
-    """`socket`: of the kubelet's pod-resources; `node_condition`: whether Kubernetes is told of this node.
+    """`socket`: of the kubelet's pod-resources; `node_condition`: whether the node gets a condition.
 
-    `node`: this node's name, "" for NODE_NAME; `api_server`: HOST:PORT, "" for what a pod is told;
-    `credentials`: the folder with `token` and `ca.crt`. In seconds: `condition_heartbeat` between two writes
-    when nothing changes; `condition_failed_after`, `condition_unknown_after` and `condition_recovered_after`
-    for which a verdict must hold until the condition follows it.
+    `node`: this node's name, "" for NODE_NAME; `api_server`: HOST:PORT, "" for that of the pod;
+    `credentials`: the folder with `token` and `ca.crt`. In seconds: `condition_heartbeat` is the time between
+    two writes when nothing changes; a verdict must hold for `condition_failed_after`,
+    `condition_unknown_after` or `condition_recovered_after` before the condition follows it.
     """
 
     socket: str = SOCKET
@@ -74,13 +77,13 @@ class KubernetesSection(_Section):
 
 
 class PageSection(_Section):
-    """The status page; `runbook`: where docs/runbook.md is served for people, "" for nowhere."""
+    """The status page; `runbook`: the URL where people read docs/runbook.md, "" for none."""
 
     runbook: str = Field(default="", pattern=r"^(https?://[^\s]+)?$")
 
 
 class ExpectSection(_Section):
-    """What this node must have; leave out what need not be checked."""
+    """What this node must have; what is left out is not checked."""
 
     gpus: int | None = Field(default=None, ge=1)
     nvlink_links: int | None = Field(default=None, ge=0)
@@ -90,7 +93,7 @@ class ExpectSection(_Section):
 
 
 class Config(_Section):
-    """The sections that are the same whatever collectors there are."""
+    """The sections that do not depend on the collectors."""
 
     listen: Listen = Listen()
     state: StateSection = StateSection()
@@ -105,7 +108,7 @@ class Config(_Section):
 
 
 def model(collectors: Sequence[AnyCollector]) -> type[Config]:
-    """The model of a file: with a section for each collector, of its own options and policy."""
+    """The model of a file, with the options and the policy of each collector."""
     options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
     policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
     policies["probe"] = (ProbePolicy, ProbePolicy())
@@ -128,7 +131,8 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     Without a file everything has its default.
 
     Raises:
-        ConfigError: file missing or unreadable, not TOML, unknown key, wrong type, impossible value.
+        ConfigError: the file is missing, unreadable or not TOML, or it has an unknown key, a wrong type or an
+            impossible value.
     """
     try:
         data = tomllib.loads(path.read_text("utf-8")) if path else {}
@@ -138,7 +142,7 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
         # By way of JSON, where strict models take objects for dataclasses and arrays for tuples.
         config = model(collectors).model_validate_json(json.dumps(data))
     except TypeError as error:
-        raise ConfigError(f"{path}: dates and times mean nothing here ({error})") from error
+        raise ConfigError(f"{path}: dates and times are not supported ({error})") from error
     except ValidationError as error:
         raise ConfigError(f"{path}: {_first(error)}") from error
     ready = [
@@ -164,42 +168,38 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     return config, enabled
 
 
-SPARE = 1.0
-"""Seconds between two turns of others that must be left to a collector that runs apart from them."""
-
-
-def _no_gap(collector: AnyCollector, running: Mapping[str, Options]) -> str:
-    """Why those that a collector must be apart from leave no gap for it, in words; empty when they do."""
-    others = {name: running[name].interval for name in collector.apart if name in running}
-    # Each turn of each takes so much of the time; whatever their phases, together they must leave some.
-    if sum((2 * APART + SPARE) / interval for interval in others.values()) <= 1:
-        return ""
-    told = " and ".join(f"{name} (every {interval:g} s)" for name, interval in others.items())
-    return (
-        f"it must run {APART:g} s apart from {told}, and they leave no time for that: let them run less often"
-    )
-
-
 def expectations(config: Config) -> Expect:
+    """What the node must have, as the collectors take it."""
     return Expect(**config.expect.model_dump())
-
-
-def _first(error: ValidationError) -> str:
-    """The first complaint in one line: where, what, and what was given."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        return f"unknown key {place!r}"
-    return f"{place}: {first['msg']}, got {first['input']!r}"
 
 
 def address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT` or `[V6]:PORT`.
 
     Raises:
-        ConfigError: not of that form.
+        ConfigError: the text is not of that form.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004
         raise ConfigError(f"not HOST:PORT: {text!r}")
     return host.strip("[]"), int(port)
+
+
+def _no_gap(collector: AnyCollector, running: Mapping[str, Options]) -> str:
+    """Why the others leave no gap for a collector that runs apart from them; empty when they leave one."""
+    others = {name: running[name].interval for name in collector.apart if name in running}
+    # Each run of each takes this share of the time; whatever their phases, together they must leave some.
+    if sum((2 * APART + SPARE) / interval for interval in others.values()) <= 1:
+        return ""
+    names = " and ".join(f"{name} (every {interval:g} s)" for name, interval in others.items())
+    apart = f"it must run {APART:g} s apart from {names}"
+    return f"{apart}, and they leave no time for that: let them run less often"
+
+
+def _first(error: ValidationError) -> str:
+    """The first error in one line: where, what, and the given value."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return f"unknown key {place!r}"
+    return f"{place}: {first['msg']}, got {first['input']!r}"

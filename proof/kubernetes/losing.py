@@ -84,7 +84,7 @@ def _as_before(after: Pod, before: Pod) -> None:
     assert (after.name, after.restarts()) == (before.name, 0)
     log = after.log("agent")
     assert log.count(MEANING[Result.UNREACHABLE]) == 1, log
-    assert "the API server takes it again" in log
+    assert "the API server accepts it again" in log
 
 
 def _look(pod: Pod, lasting: float) -> Looked:

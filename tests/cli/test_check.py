@@ -13,7 +13,7 @@ from tests.cli.replies import finding, health, reply, saying, server
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.verdict.drift.test_recordings import recorded
-from wirewatch.daemon.baselines import save
+from wirewatch.daemon.baselines import save_baseline
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Word
 
@@ -90,7 +90,7 @@ def test_the_socket_is_that_of_the_configuration(tmp_path: Path) -> None:
         config.write_text('[listen]\nsocket = ""\n[policy.verdict]\nrequire_fresh_probe = true\n', "utf-8")
         done = check("--config", str(config), "--cached")
         assert (done.code, done.line.partition(";")[0]) == (3, "UNKNOWN")
-        assert "no socket is configured" in done.line
+        assert "the configuration names no socket" in done.line
         assert check("--config", str(config), "--socket", socket, "--cached").line == "OK"
 
 
@@ -140,7 +140,7 @@ def test_a_look_of_our_own_finds_nothing_wrong() -> None:
     done = check(*DEMO, "--json", "--fail-on", "unknown,degraded")
     told = done.document
     assert (done.code, told["health"], told["source"], done.err) == (0, "ok", "own", "")
-    assert (told["why"], told["findings"]) == ("a look at recording demo-dgx-h200", [])
+    assert (told["why"], told["findings"]) == ("a poll of recording demo-dgx-h200", [])
     assert told["at"] - 20 < told["verdict_at"] <= told["at"]
     assert told["probe"] == {"at": 0.0, "age_seconds": None, "fresh": False, "required": False}
 
@@ -170,7 +170,7 @@ def test_where_no_daemon_answers_the_look_says_why(tmp_path: Path) -> None:
     told = done.document
     assert (done.code, told["source"], told["health"]) == (0, "own", "unknown")
     assert (
-        told["why"] == f"a look of our own, since {tmp_path}/none.sock: no such socket; does the daemon run?"
+        told["why"] == f"a poll of our own, since {tmp_path}/none.sock: no such socket; does the daemon run?"
     )
     assert not state.exists()
 
@@ -189,7 +189,9 @@ def test_what_was_latched_counts_in_a_look_of_our_own(tmp_path: Path) -> None:
 
 def drifting(folder: Path, *words: str) -> Checked:
     """A look with the baseline of the demo node, where nobody but drift tells of links."""
-    assert save(folder / "baseline.json", Baseline(recorded(DEMO[1]), WORD, "learned"), WORD.at) == ""
+    assert (
+        save_baseline(folder / "baseline.json", Baseline(recorded(DEMO[1]), WORD, "learned"), WORD.at) == ""
+    )
     config = folder / "wirewatch.toml"
     config.write_text(f'[state]\ndirectory = "{folder}"\n[collectors.nvlink]\nenabled = false\n', "utf-8")
     return check(*DEMO, *words, "--config", str(config), "--json", "--fail-on", "failed,unknown")
@@ -219,12 +221,12 @@ def test_a_baseline_that_cannot_be_used_is_told_and_left_where_it_is(tmp_path: P
     [
         (("--deadline", "soon"), "'soon' is not a duration"),
         (("--deadline", "0s"), "must be above 0 s"),
-        (("--fail-on", "failed,sick"), "'sick' is none of failed, unknown, degraded"),
-        (("--fail-on", ""), "'' is none of failed, unknown, degraded"),
-        (("--owner", "user:7"), "--owner is slurm:ID or pod:UID"),
+        (("--fail-on", "failed,sick"), "'sick' is not one of failed, unknown, degraded"),
+        (("--fail-on", ""), "'' is not one of failed, unknown, degraded"),
+        (("--owner", "user:7"), "--owner must be slurm:ID or pod:UID"),
         (("--overlay", "gpu-lost"), "give --replay too"),
-        (("--cached", "--owner", "slurm:7"), "--cached looks at nothing"),
-        (("--cached", "--replay", "h200x8"), "--cached looks at nothing"),
+        (("--cached", "--owner", "slurm:7"), "--cached polls nothing"),
+        (("--cached", "--replay", "h200x8"), "--cached polls nothing"),
     ],
 )
 def test_wrong_usage_is_told_in_one_line(arguments: tuple[str, ...], words: str) -> None:
@@ -235,7 +237,7 @@ def test_wrong_usage_is_told_in_one_line(arguments: tuple[str, ...], words: str)
     ("text", "words"),
     [
         ("[[", "wirewatch.toml: "),
-        ("[listen]\nsocket = 5", "listen.socket: not a text: 5"),
+        ("[listen]\nsocket = 5", "listen.socket: not a string: 5"),
         ("[policy.verdict]\nrequire_fresh_probe = 1", "require_fresh_probe: not true or false: 1"),
     ],
 )

@@ -15,11 +15,8 @@ from tests.cli import replies
 from tests.cli.schemas import complaints
 from wirewatch.cli.check.answer import (
     LIMIT,
-    STALE,
-    Answer,
+    CheckAnswer,
     Grounds,
-    NotUnderstood,
-    Stale,
     Terms,
     decide,
     document,
@@ -27,9 +24,9 @@ from wirewatch.cli.check.answer import (
     line,
     nothing,
     plain,
-    read_health,
     shortened,
 )
+from wirewatch.cli.check.daemon import STALE, StaleAnswer, WrongAnswer, read_health
 from wirewatch.core.types import LEVELS, Health
 from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
 
@@ -68,11 +65,11 @@ def read(document: object, now: float = NOW) -> Grounds:
     return read_health(json.dumps(document).encode(), now)
 
 
-def answer(document: object, wanted: Terms) -> tuple[Answer, bool]:
+def answer(document: object, wanted: Terms) -> tuple[CheckAnswer, bool]:
     """The answer to a document, and whether it was understood."""
     try:
         return decide(read(document), wanted, NOW), True
-    except (NotUnderstood, Stale):
+    except (WrongAnswer, StaleAnswer):
         return decide(nothing("not understood"), wanted, NOW), False
 
 
@@ -126,7 +123,7 @@ def test_nonsense_in_a_place_that_decides_is_no_answer(
 
 @given(st.binary() | junk.map(lambda value: json.dumps(value).encode()))
 def test_whatever_answers_is_a_document_or_none(body: bytes) -> None:
-    with pytest.raises((NotUnderstood, Stale)):
+    with pytest.raises((WrongAnswer, StaleAnswer)):
         read_health(body, NOW)
 
 
@@ -144,28 +141,28 @@ def test_what_a_newer_daemon_tells_beside_it_changes_nothing(document: Any, more
     ("changes", "told"),
     [
         ({"schema": "wirewatch.health/2"}, "its schema is 'wirewatch.health/2'"),
-        ({"health": "splendid"}, "'health' is none of ok, degraded, unknown, failed: 'splendid'"),
-        ({"polled_at": -1.0}, "'polled_at' is no number of seconds"),
-        ({"polled_at": 10**400}, "'polled_at' is no number of seconds"),
-        ({"polled_at": True}, "'polled_at' is no number of seconds"),
+        ({"health": "splendid"}, "'health' is not one of ok, degraded, unknown, failed: 'splendid'"),
+        ({"polled_at": -1.0}, "'polled_at' is not a number of seconds"),
+        ({"polled_at": 10**400}, "'polled_at' is not a number of seconds"),
+        ({"polled_at": True}, "'polled_at' is not a number of seconds"),
         ({"turning": 1}, "'turning' is neither true nor false"),
         ({"probe": {"at": 0.0, "fresh": True, "required": False}}, "'probe' has no 'age_seconds'"),
         ({"findings": [{}]}, "one of 'findings' has no 'rule'"),
-        ({"findings": [replies.finding(subject=[])]}, "'subject' is no object"),
-        ({"findings": [replies.finding(subject={"gpu": 3})]}, "'gpu' is no text"),
-        ({"findings": [replies.finding(times=1.5)]}, "'times' is no whole number"),
-        ({"findings": None}, "'findings' is no list"),
+        ({"findings": [replies.finding(subject=[])]}, "'subject' is not an object"),
+        ({"findings": [replies.finding(subject={"gpu": 3})]}, "'gpu' is not a string"),
+        ({"findings": [replies.finding(times=1.5)]}, "'times' is not a whole number"),
+        ({"findings": None}, "'findings' is not a list"),
     ],
 )
 def test_nonsense_is_named(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(NotUnderstood) as caught:
+    with pytest.raises(WrongAnswer) as caught:
         read(replies.health(NOW, "ok", **changes))
     assert told in str(caught.value)
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"{" + b'"a":{' * 50_000, b'{"polled_at": NaN}', b"\xff"])
 def test_bodies_that_break_parsers_are_no_answer(body: bytes) -> None:
-    with pytest.raises(NotUnderstood, match="not JSON"):
+    with pytest.raises(WrongAnswer, match="not JSON"):
         read_health(body, NOW)
 
 
@@ -179,7 +176,7 @@ def test_bodies_that_break_parsers_are_no_answer(body: bytes) -> None:
     ],
 )
 def test_a_daemon_that_does_not_watch_is_no_answer(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(Stale, match=told):
+    with pytest.raises(StaleAnswer, match=told):
         read(replies.health(NOW, "ok", **changes))
 
 
@@ -309,7 +306,7 @@ def said(told: Grounds) -> str:
         ),
         (
             Grounds(Health.OK, "own", required=True),
-            "UNKNOWN; a fresh probe is required and none is known",
+            "UNKNOWN; a fresh probe is required, and no probe is known",
         ),
     ],
 )

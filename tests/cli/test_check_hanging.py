@@ -100,7 +100,7 @@ def test_a_recording_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes((BUNDLED / "h200x8" / "manifest.json").read_bytes())
     os.mkfifo(tmp_path / "moments.jsonl.gz")
     done = check("--replay", str(tmp_path), *SECONDS, "--fail-on", "unknown")
-    assert (done.code, done.line) == (3, f"UNKNOWN; a look at recording {tmp_path}, has not begun in time")
+    assert (done.code, done.line) == (3, f"UNKNOWN; a poll of recording {tmp_path}, did not begin in time")
     assert done.seconds < DEADLINE + SLACK
 
 
@@ -110,7 +110,7 @@ def test_hardware_that_hangs(tmp_path: Path) -> None:
     done = check("--replay", "h200x8", *hangs, *LATER, "--json")
     told = done.document
     assert (done.code, told["health"], told["source"]) == (0, "unknown", "own")
-    assert told["why"].endswith("has not ended in time")
+    assert told["why"].endswith("did not end in time")
     assert "gpu.blind" in {f["rule"] for f in told["findings"]}
     assert done.seconds < LONG + SLACK
 

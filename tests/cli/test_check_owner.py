@@ -13,7 +13,7 @@ from tests.probe import recordings
 from tests.probe.histories import stored
 from tests.probe.recordings import Change, with_probe
 from wirewatch.cli.check.answer import Grounds
-from wirewatch.cli.check.daemon import Attempt, Wanted, Work
+from wirewatch.cli.check.command import Attempt, CheckRequest, Work
 from wirewatch.core.types import Health
 from wirewatch.documents.health import Probe
 
@@ -106,14 +106,14 @@ def test_a_probe_that_the_daemon_does_not_know_yet_is_not_made_again(
     before = Grounds(
         Health.OK, "daemon", verdict_at=time.time(), probe=Probe(1.0, 9000.0, fresh=False, required=False)
     )
-    monkeypatch.setattr(Attempt, "_heard", lambda _: before)
+    monkeypatch.setattr(Attempt, "_verdict", lambda _: before)
 
     def again(max_age: float) -> Grounds:
-        wanted = Wanted(
+        request = CheckRequest(
             end=time.monotonic() + 30, config=tmp_path / "wirewatch.toml", max_age=max_age,
             owner="slurm:7", replay=str(tmp_path / "node"), overlays=(overlay(tmp_path, JOB)[1],),
         )  # fmt: skip
-        attempt = Attempt(wanted, lambda: None)
+        attempt = Attempt(request, lambda: None)
         try:
             return attempt.run()
         finally:
@@ -132,14 +132,14 @@ def test_a_probe_that_the_daemon_does_not_know_yet_is_not_made_again(
 
 def test_a_probe_that_does_not_end_leaves_what_was_known(tmp_path: Path) -> None:
     recording = with_probe(tmp_path / "node", seconds=600.0)
-    wanted = Wanted(
+    request = CheckRequest(
         end=time.monotonic() + 120, replay=recording, overlays=(overlay(tmp_path, JOB)[1],), owner="slurm:7"
     )
-    begun = Attempt(wanted, lambda: None)
+    begun = Attempt(request, lambda: None)
     work = Work(begun.run, begun.tidy)
-    until(lambda: begun.sofar().why.endswith("; the probe has not ended in time"))
+    until(lambda: begun.so_far().why.endswith("; the probe did not end in time"))
     with pytest.raises(TimeoutError):
         work.outcome(0.0)
-    grounds = begun.sofar()
+    grounds = begun.so_far()
     begun.tidy()
     assert (grounds.health.name, grounds.source) == ("OK", "own")

@@ -73,8 +73,8 @@ def test_the_document_is_of_its_schema(daemon: Daemon, folder: Path) -> None:
     [
         ("00000000", "no finding has an id that begins with '00000000'"),
         ("00", "at least 4 digits"),
-        ("../..", "not an id of a finding"),
-        ("\u0665\u0665\u0665\u0665", "not an id of a finding"),
+        ("../..", "is not the id of a finding"),
+        ("\u0665\u0665\u0665\u0665", "is not the id of a finding"),
     ],
 )
 @pytest.mark.usefixtures("daemon")

@@ -1,4 +1,4 @@
-"""A teller of the node condition on a clock that is moved by hand."""
+"""A writer of the node condition on a clock that is moved by hand."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.kubernetes.apiserver import NODE, ApiServer
 from tests.support import StillClock
-from wirewatch.daemon.nodecondition import Manner, Teller
+from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.kubernetes.api import Place
 from wirewatch.verdict.node import Judged
 
@@ -16,27 +16,27 @@ DEADLINE = 5.0
 
 @dataclass
 class Rig:
-    """A teller on a clock that is moved by hand; to be used within one event loop."""
+    """A writer on a clock that is moved by hand; to be used within one event loop."""
 
     clock: StillClock
-    teller: Teller
+    writer: ConditionWriter
 
     async def go(self, node: Judged, seconds: float, *, turning: bool = True, every: float = 5.0) -> None:
         """Look, and write what is due, for so long."""
         end = self.clock.seconds + seconds
         while self.clock.seconds < end:
-            self.teller.look(node, turning=turning)
-            await self.teller.write()
+            self.writer.observe(node, turning=turning)
+            await self.writer.write()
             self.clock.seconds += every
 
     def counted(self) -> dict[str, int]:
-        return {result.value: count for result, count in self.teller.told.updates.items() if count}
+        return {result.value: count for result, count in self.writer.report.updates.items() if count}
 
 
 def rig(api: ApiServer, deadline: float = DEADLINE, host: str = "127.0.0.1", node: str = NODE) -> Rig:
     clock = StillClock()
     where = Place(host, api.port, api.folder, node)
-    return Rig(clock, Teller(where, Manner(deadline=deadline), clock, lambda: 0.5))
+    return Rig(clock, ConditionWriter(where, ConditionOptions(deadline=deadline), clock, lambda: 0.5))
 
 
 def played(api: ApiServer, story: Callable[[Rig], Any], **how: Any) -> Rig:

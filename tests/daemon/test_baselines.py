@@ -1,4 +1,4 @@
-"""baseline.json comes back as it was, or is put aside when it is not ours; the desk waits for no disk."""
+"""baseline.json comes back as it was, or is put aside when it is not ours; the store waits for no disk."""
 
 import json
 import logging
@@ -24,7 +24,16 @@ from tests.verdict.drift.drawn import BOXES, bridged, switched
 from tests.verdict.drift.test_properties import OMISSIONS, without
 from tests.verdict.drift.test_recordings import recorded
 from wirewatch.daemon import baselines
-from wirewatch.daemon.baselines import LIMIT, VERSION, Desk, Loaded, foreign, load, read, save
+from wirewatch.daemon.baselines import (
+    LIMIT,
+    VERSION,
+    BaselineStore,
+    LoadedBaseline,
+    foreign,
+    load_baseline,
+    read_baseline,
+    save_baseline,
+)
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
@@ -40,7 +49,7 @@ WORD = Word("ann", "as it was delivered", AT - 60.0)
 CHANGE = Accepted("nic_firmware", "mlx5", "28.41", "28.42", "mlx5_0: firmware 28.41 -> 28.42", WORD)
 BASELINE = Baseline(graph_of(switched().build()), WORD, "accepted", (CHANGE,))
 OTHER = Baseline(graph_of(bridged().build()), WORD, "learned")
-ENDLESS = "a number without end"
+ENDLESS = "a number that is not finite"
 
 
 @pytest.fixture
@@ -58,8 +67,8 @@ def aside(path: Path) -> list[Path]:
 
 
 def returned(path: Path, baseline: Baseline) -> Baseline:
-    assert save(path, baseline, AT) == ""
-    loaded = load(path, AT)
+    assert save_baseline(path, baseline, AT) == ""
+    loaded = load_baseline(path, AT)
     assert loaded.trouble == ""
     assert loaded.baseline is not None
     return loaded.baseline
@@ -106,7 +115,7 @@ def test_words_that_are_no_unicode_keep_nothing_from_being_written(path: Path) -
 
 
 def test_a_person_can_read_it(path: Path) -> None:
-    save(path, BASELINE, AT)
+    save_baseline(path, BASELINE, AT)
     told = json.loads(path.read_text())
     assert (told["version"], told["at"], told["node"]) == (VERSION, AT, identity(BASELINE.graph))
     assert told["baseline"]["said"] == {"by": "ann", "why": "as it was delivered", "at": AT - 60.0}
@@ -114,20 +123,20 @@ def test_a_person_can_read_it(path: Path) -> None:
 
 
 def test_a_node_that_is_not_known_whole_has_no_name(path: Path) -> None:
-    save(path, replace(BASELINE, graph=recorded("h200x8")), AT)
+    save_baseline(path, replace(BASELINE, graph=recorded("h200x8")), AT)
     assert json.loads(path.read_text())["node"] is None
 
 
 def test_no_file_is_no_trouble(path: Path) -> None:
-    assert load(path, AT) == Loaded(None, "")
+    assert load_baseline(path, AT) == LoadedBaseline(None, "")
     path.symlink_to(path.parent / "nowhere")
-    assert load(path, AT) == Loaded(None, "")
+    assert load_baseline(path, AT) == LoadedBaseline(None, "")
     assert returned(path, BASELINE) == BASELINE
 
 
 def test_keys_that_a_later_agent_adds_are_no_harm(path: Path) -> None:
     path.write_bytes(changed(lambda told: told["baseline"].update(colour="red")))
-    assert load(path, AT).baseline == BASELINE
+    assert load_baseline(path, AT).baseline == BASELINE
 
 
 # Files that are not ours
@@ -136,7 +145,7 @@ def test_keys_that_a_later_agent_adds_are_no_harm(path: Path) -> None:
 def _saved() -> bytes:
     with TemporaryDirectory() as place:
         path = Path(place) / "baseline.json"
-        assert save(path, BASELINE, AT) == ""
+        assert save_baseline(path, BASELINE, AT) == ""
         return path.read_bytes()
 
 
@@ -182,7 +191,7 @@ NOT_OURS: dict[str, tuple[bytes, str]] = {
     "a GPU in no island": (graph(islands=[]), "a GPU that is in no island"),
     "a path that is none": (
         changed(lambda told: told["baseline"]["graph"]["nics"][2]["paths"][1].update(path="PIX2")),
-        "a PCIe path that is none",
+        "an unknown PCIe path",
     ),
 }  # fmt: skip
 
@@ -193,7 +202,7 @@ def test_what_cannot_be_understood_is_put_aside_and_named(
 ) -> None:
     content, says = NOT_OURS[name]
     path.write_bytes(content)
-    loaded = load(path, AT)
+    loaded = load_baseline(path, AT)
     (kept,) = aside(path)
     assert kept.read_bytes() == content
     assert list(path.parent.iterdir()) == [kept]
@@ -202,26 +211,26 @@ def test_what_cannot_be_understood_is_put_aside_and_named(
     assert loaded.trouble.startswith(f"{path}: ")
     assert loaded.trouble.endswith(f"; kept as {kept}")
     assert loaded.trouble in caplog.text
-    assert load(path, AT) == Loaded(None, "")
+    assert load_baseline(path, AT) == LoadedBaseline(None, "")
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(LIMIT + 1)
-    assert "larger than 16 MiB" in load(path, AT).trouble
+    assert "larger than 16 MiB" in load_baseline(path, AT).trouble
     assert aside(path)[0].stat().st_size == LIMIT + 1
 
 
 def test_a_folder_in_its_place_is_put_aside(path: Path) -> None:
     path.mkdir()
     (path / "inside").write_text("kept")
-    assert "Is a directory" in load(path, AT).trouble
+    assert "Is a directory" in load_baseline(path, AT).trouble
     assert (aside(path)[0] / "inside").read_text() == "kept"
 
 
 def test_a_pipe_in_its_place_is_not_waited_for(path: Path) -> None:
     os.mkfifo(path)
-    assert "not a file" in load(path, AT).trouble
+    assert "not a file" in load_baseline(path, AT).trouble
     assert aside(path)[0].is_fifo()
 
 
@@ -230,7 +239,7 @@ def test_a_name_that_is_taken_is_not_overwritten(path: Path) -> None:
     nowhere.symlink_to(path.parent / "nowhere")
     for content in (b"first", b"second", b"third"):
         path.write_bytes(content)
-        load(path, AT)
+        load_baseline(path, AT)
     assert nowhere.is_symlink()
     assert [one.read_bytes() for one in aside(path)[1:]] == [b"first", b"second", b"third"]
 
@@ -240,31 +249,33 @@ def test_when_all_names_are_taken_the_file_is_left(path: Path, monkeypatch: pyte
     for number in range(1000):
         path.with_name(f"baseline.json.corrupt-{int(AT) + number}").touch()
     path.write_bytes(b"last")
-    assert load(path, AT).trouble.endswith("; it cannot be moved out of the way: 1000 names are taken")
+    assert load_baseline(path, AT).trouble.endswith(
+        "; it cannot be moved out of the way: 1000 names are taken"
+    )
     assert path.read_bytes() == b"last"
     clock = Counting()
-    desk = Desk(path, clock, load(path, AT))
-    put(desk, BASELINE)
+    store = BaselineStore(path, clock, load_baseline(path, AT))
+    put(store, BASELINE)
     assert until(lambda: clock.asked > 3)
     assert path.read_bytes() == b"last"
     path.with_name(f"baseline.json.corrupt-{int(AT)}").unlink()
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == BASELINE
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == BASELINE
     assert path.with_name(f"baseline.json.corrupt-{int(AT)}").read_bytes() == b"last"
 
 
 def test_reading_moves_nothing(path: Path) -> None:
     path.write_bytes(b"garbage")
-    assert read(path).trouble.startswith(f"{path}: Invalid JSON")
+    assert read_baseline(path).trouble.startswith(f"{path}: Invalid JSON")
     assert list(path.parent.iterdir()) == [path]
 
 
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from wirewatch.daemon.baselines import load
+from wirewatch.daemon.baselines import load_baseline
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print(load(Path(sys.argv[1]), float(sys.argv[2])).trouble)
+print(load_baseline(Path(sys.argv[1]), float(sys.argv[2])).trouble)
 """
 
 
@@ -272,14 +283,14 @@ print(load(Path(sys.argv[1]), float(sys.argv[2])).trouble)
 def test_a_file_that_may_not_be_read_is_named_and_left() -> None:
     with TemporaryDirectory() as place:
         path = Path(place) / "baseline.json"
-        save(path, BASELINE, AT)
+        save_baseline(path, BASELINE, AT)
         path.chmod(0o600)
         path.parent.chmod(0o755)
         denied = "Permission denied"
         assert run(AS_NOBODY, str(path), str(AT)).stdout == (
             f"{path}: {denied}; it cannot be moved out of the way: {denied}\n"
         )
-        assert load(path, AT).baseline == BASELINE
+        assert load_baseline(path, AT).baseline == BASELINE
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -294,7 +305,7 @@ def checked(place: Path, content: bytes) -> None:
         old.unlink()
     path = place / "baseline.json"
     path.write_bytes(content)
-    loaded = load(path, AT)
+    loaded = load_baseline(path, AT)
     (left,) = place.iterdir()
     assert left.read_bytes() == content
     assert (left == path) == (loaded.baseline is not None) == (loaded.trouble == "")
@@ -370,9 +381,9 @@ def test_no_edit_raises_or_is_lost(folder: Path, edits: list[tuple[tuple[Any, ..
     ],
 )
 def test_what_would_not_be_read_again_is_not_written(baseline: Baseline, says: str, path: Path) -> None:
-    save(path, BASELINE, AT)
-    assert save(path, baseline, AT) == f"{path}: not written: {says}"
-    assert load(path, AT).baseline == BASELINE
+    save_baseline(path, BASELINE, AT)
+    assert save_baseline(path, baseline, AT) == f"{path}: not written: {says}"
+    assert load_baseline(path, AT).baseline == BASELINE
 
 
 CRASHES = {
@@ -389,37 +400,37 @@ IMPORTS = """
 import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from wirewatch.daemon.baselines import read, save
-baseline = read(Path(sys.argv[1])).baseline
+from wirewatch.daemon.baselines import read_baseline, save_baseline
+baseline = read_baseline(Path(sys.argv[1])).baseline
 """
 SAVE_LESS = """
-print(save(Path(sys.argv[1]), replace(baseline, accepted=()), float(sys.argv[2])))
+print(save_baseline(Path(sys.argv[1]), replace(baseline, accepted=()), float(sys.argv[2])))
 """
 
 
 @pytest.mark.parametrize("when", CRASHES)
 def test_a_crash_leaves_the_old_file(when: str, path: Path) -> None:
-    save(path, BASELINE, AT)
+    save_baseline(path, BASELINE, AT)
     done = run(IMPORTS + CRASHES[when] + SAVE_LESS, str(path), str(AT))
     assert (done.returncode < 0, done.stdout) == (True, "")
-    assert load(path, AT).baseline == BASELINE
+    assert load_baseline(path, AT).baseline == BASELINE
     assert returned(path, OTHER) == OTHER
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_file_that_may_not_be_so_large_is_told_and_the_old_one_left(path: Path) -> None:
-    save(path, BASELINE, AT)
+    save_baseline(path, BASELINE, AT)
     limit = CRASHES["in the middle of the file"].replace("SIG_DFL", "SIG_IGN")
     done = run(IMPORTS + limit + SAVE_LESS, str(path), str(AT))
     assert done.stdout == f"{path}: File too large\n"
     assert list(path.parent.iterdir()) == [path]
-    assert load(path, AT).baseline == BASELINE
+    assert load_baseline(path, AT).baseline == BASELINE
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     path = tmp_path / "none" / "baseline.json"
-    assert save(path, BASELINE, AT) == f"{path}: No such file or directory"
-    assert load(path, AT) == Loaded(None, "")
+    assert save_baseline(path, BASELINE, AT) == f"{path}: No such file or directory"
+    assert load_baseline(path, AT) == LoadedBaseline(None, "")
 
 
 # Whose it is
@@ -454,7 +465,7 @@ def test_without_names_nothing_is_said() -> None:
     assert foreign(OTHER, replace(renamed, gpus=())) == ""
 
 
-# The desk
+# The store
 
 
 def until(met: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -466,106 +477,106 @@ def until(met: Callable[[], bool], seconds: float = 10.0) -> bool:
     return True
 
 
-def held(desk: Desk) -> tuple[Baseline | None, str]:
-    return desk.baseline, desk.trouble
+def held(store: BaselineStore) -> tuple[Baseline | None, str]:
+    return store.baseline, store.trouble
 
 
-def put(desk: Desk, baseline: Baseline) -> None:
+def put(store: BaselineStore, baseline: Baseline) -> None:
     """In the place of whatever holds."""
-    assert desk.put(baseline, desk.baseline)
+    assert store.put(baseline, store.baseline)
 
 
-def reject(desk: Desk, trouble: str) -> None:
+def reject(store: BaselineStore, trouble: str) -> None:
     """Whatever holds."""
-    if desk.baseline is not None:
-        desk.reject(desk.baseline, trouble)
+    if store.baseline is not None:
+        store.reject(store.baseline, trouble)
 
 
 def test_what_is_put_holds_and_is_written(path: Path) -> None:
-    desk = Desk(path, StillClock())
-    assert held(desk) == (None, "")
-    put(desk, BASELINE)
-    assert desk.baseline is BASELINE
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == BASELINE
-    put(desk, OTHER)
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == OTHER
+    store = BaselineStore(path, StillClock())
+    assert held(store) == (None, "")
+    put(store, BASELINE)
+    assert store.baseline is BASELINE
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == BASELINE
+    put(store, OTHER)
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == OTHER
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_what_was_loaded_holds_and_is_not_written_again(path: Path) -> None:
-    save(path, BASELINE, AT)
+    save_baseline(path, BASELINE, AT)
     before = path.stat()
-    desk = Desk(path, StillClock(), load(path, AT))
-    assert held(desk) == (BASELINE, "")
-    assert desk.flush(0.0)
+    store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+    assert held(store) == (BASELINE, "")
+    assert store.flush(0.0)
     assert path.stat() == before
 
 
 def test_trouble_stands_until_something_is_put(path: Path) -> None:
     path.write_bytes(b"garbage")
-    desk = Desk(path, StillClock(), load(path, AT))
-    assert (desk.baseline, "garbage" in desk.trouble) == (None, False)
-    assert desk.trouble.startswith(f"{path}: Invalid JSON")
-    put(desk, BASELINE)
-    assert held(desk) == (BASELINE, "")
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == BASELINE
+    store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+    assert (store.baseline, "garbage" in store.trouble) == (None, False)
+    assert store.trouble.startswith(f"{path}: Invalid JSON")
+    put(store, BASELINE)
+    assert held(store) == (BASELINE, "")
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == BASELINE
     assert aside(path)[0].read_bytes() == b"garbage"
 
 
 def test_what_could_not_be_moved_at_first_is_not_overwritten(path: Path) -> None:
     path.write_bytes(b"garbage")
-    desk = Desk(path, StillClock(), Loaded(None, "the file could not be moved"))
-    put(desk, BASELINE)
-    assert desk.flush(10.0)
+    store = BaselineStore(path, StillClock(), LoadedBaseline(None, "the file could not be moved"))
+    put(store, BASELINE)
+    assert store.flush(10.0)
     assert aside(path)[0].read_bytes() == b"garbage"
-    assert load(path, AT).baseline == BASELINE
-    assert held(desk) == (BASELINE, "")
+    assert load_baseline(path, AT).baseline == BASELINE
+    assert held(store) == (BASELINE, "")
 
 
 def test_another_nodes_file_is_put_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    save(path, BASELINE, AT)
+    save_baseline(path, BASELINE, AT)
     content = path.read_bytes()
-    desk = Desk(path, StillClock(), load(path, AT))
-    reject(desk, "it is another node's")
-    assert desk.baseline is None
-    assert desk.flush(10.0)
+    store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+    reject(store, "it is another node's")
+    assert store.baseline is None
+    assert store.flush(10.0)
     (kept,) = path.parent.iterdir()
     assert kept.name == f"baseline.json.corrupt-{int(AT)}"
     assert kept.read_bytes() == content
-    assert desk.trouble == f"it is another node's; kept as {kept}"
+    assert store.trouble == f"it is another node's; kept as {kept}"
     assert f"{path}: it is another node's; kept as {kept}" in caplog.text
-    reject(desk, "it is another node's")
-    assert desk.flush(10.0)
-    assert desk.trouble == f"it is another node's; kept as {kept}"
-    put(desk, OTHER)
-    assert desk.flush(10.0)
-    assert (desk.trouble, load(path, AT).baseline) == ("", OTHER)
+    reject(store, "it is another node's")
+    assert store.flush(10.0)
+    assert store.trouble == f"it is another node's; kept as {kept}"
+    put(store, OTHER)
+    assert store.flush(10.0)
+    assert (store.trouble, load_baseline(path, AT).baseline) == ("", OTHER)
     assert kept.read_bytes() == content
 
 
 def test_what_is_put_at_once_after_a_rejection_is_written_beside_it(path: Path) -> None:
     for number in range(20):
-        save(path, BASELINE, AT)
+        save_baseline(path, BASELINE, AT)
         content = path.read_bytes()
-        desk = Desk(path, StillClock(), load(path, AT))
-        reject(desk, "it is another node's")
-        put(desk, OTHER)
-        assert held(desk) == (OTHER, "")
-        assert desk.flush(10.0)
-        assert load(path, AT).baseline == OTHER
+        store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+        reject(store, "it is another node's")
+        put(store, OTHER)
+        assert held(store) == (OTHER, "")
+        assert store.flush(10.0)
+        assert load_baseline(path, AT).baseline == OTHER
         assert [one.read_bytes() for one in aside(path)] == [content] * (number + 1)
 
 
 def test_a_node_without_state_writes_nothing(tmp_path: Path) -> None:
-    desk = Desk(None, StillClock(), Loaded(BASELINE))
-    put(desk, OTHER)
-    assert desk.baseline is OTHER
-    reject(desk, "it is another node's")
-    assert held(desk) == (None, "it is another node's")
-    assert desk.flush(0.0)
+    store = BaselineStore(None, StillClock(), LoadedBaseline(BASELINE))
+    put(store, OTHER)
+    assert store.baseline is OTHER
+    reject(store, "it is another node's")
+    assert held(store) == (None, "it is another node's")
+    assert store.flush(0.0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -576,20 +587,20 @@ def test_a_failure_is_logged_once_and_so_is_its_end(
     monkeypatch.setattr(baselines, "AGAIN", 0.02)
     path = tmp_path / "late" / "baseline.json"
     clock = Counting()
-    desk = Desk(path, clock)
-    put(desk, OTHER)
-    put(desk, BASELINE)
+    store = BaselineStore(path, clock)
+    put(store, OTHER)
+    put(store, BASELINE)
     assert until(lambda: clock.asked > 5)
-    assert not desk.flush(0.0)
+    assert not store.flush(0.0)
     assert [record.getMessage() for record in caplog.records] == [
         f"{path}: No such file or directory: the accepted topology would be lost with a restart"
     ]
     path.parent.mkdir()
-    assert desk.flush(10.0)
+    assert store.flush(10.0)
     assert [record.getMessage() for record in caplog.records][1:] == [f"{path} is written again"]
-    assert load(path, AT).baseline == BASELINE
-    put(desk, OTHER)
-    assert desk.flush(10.0)
+    assert load_baseline(path, AT).baseline == BASELINE
+    put(store, OTHER)
+    assert store.flush(10.0)
     assert len(caplog.records) == 2
 
 
@@ -605,48 +616,48 @@ class Counting(StillClock):
 
 def test_after_a_failure_what_is_new_is_written_at_once(tmp_path: Path) -> None:
     path = tmp_path / "late" / "baseline.json"
-    desk = Desk(path, StillClock())
-    put(desk, OTHER)
-    assert until(lambda: desk._wrong != "")  # noqa: SLF001
+    store = BaselineStore(path, StillClock())
+    put(store, OTHER)
+    assert until(lambda: store._wrong != "")  # noqa: SLF001
     path.parent.mkdir()
-    put(desk, BASELINE)
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == BASELINE
+    put(store, BASELINE)
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == BASELINE
 
 
 def test_a_disk_that_hangs_holds_up_nobody(path: Path) -> None:
     """A pipe that nobody reads, where the new file should be: opening it waits, as a dead disk does."""
     pipe = path.with_name("baseline.json.new")
     os.mkfifo(pipe)
-    desk = Desk(path, StillClock())
+    store = BaselineStore(path, StillClock())
     began = time.monotonic()
     for number in range(100):
-        put(desk, replace(OTHER, said=Word("ann", str(number), AT)))
-    reject(desk, "it is another node's")
-    put(desk, BASELINE)
-    assert held(desk) == (BASELINE, "")
+        put(store, replace(OTHER, said=Word("ann", str(number), AT)))
+    reject(store, "it is another node's")
+    put(store, BASELINE)
+    assert held(store) == (BASELINE, "")
     assert time.monotonic() - began < 20.0
-    assert not desk.flush(0.05)
+    assert not store.flush(0.05)
     assert not path.exists()
     # The disk comes back; what cannot be synchronised, as a pipe, is not taken for written.
     with pipe.open("rb") as end:
         assert until(lambda: not pipe.exists())
         assert b'"version": 1' in end.read()
-    put(desk, BASELINE)
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == BASELINE
+    put(store, BASELINE)
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == BASELINE
 
 
 def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
-    desk = Desk(path, StillClock())
+    store = BaselineStore(path, StillClock())
     seen: list[Baseline] = []
 
     def write(thread: int) -> None:
         for number in range(30):
             one = replace(OTHER, said=Word(str(thread), str(number), AT))
-            while not desk.put(one, desk.baseline):
+            while not store.put(one, store.baseline):
                 pass
-            held = desk.baseline
+            held = store.baseline
             if held is not None:
                 seen.append(held)
 
@@ -656,31 +667,31 @@ def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(seen) == 180
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == desk.baseline
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == store.baseline
     assert aside(path) == []
 
 
 def test_what_somebody_else_put_meanwhile_is_not_overwritten_nor_rejected(path: Path) -> None:
-    save(path, BASELINE, AT)
-    desk = Desk(path, StillClock(), load(path, AT))
-    read = desk.baseline
+    save_baseline(path, BASELINE, AT)
+    store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+    read = store.baseline
     assert read is not None
-    assert desk.put(OTHER, read)
-    assert not desk.put(BASELINE, read)
-    desk.reject(read, "it is another node's")
-    assert held(desk) == (OTHER, "")
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == OTHER
+    assert store.put(OTHER, read)
+    assert not store.put(BASELINE, read)
+    store.reject(read, "it is another node's")
+    assert held(store) == (OTHER, "")
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == OTHER
     assert aside(path) == []
 
 
 def test_what_is_accepted_no_more_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    desk = Desk(path, StillClock())
-    put(desk, replace(BASELINE, accepted=(CHANGE,)))
-    put(desk, replace(BASELINE, accepted=()))
-    assert desk.flush(10.0)
+    store = BaselineStore(path, StillClock())
+    put(store, replace(BASELINE, accepted=(CHANGE,)))
+    put(store, replace(BASELINE, accepted=()))
+    assert store.flush(10.0)
     assert [record.getMessage() for record in caplog.records] == [
         f"not accepted any more, since it is as before: {CHANGE.text}"
     ]
@@ -688,9 +699,9 @@ def test_what_is_accepted_no_more_is_logged(path: Path, caplog: pytest.LogCaptur
 
 def test_no_thread_is_left_when_nothing_is_to_be_written(path: Path) -> None:
     before = set(threading.enumerate())
-    desk = Desk(path, StillClock())
-    put(desk, BASELINE)
-    assert desk.flush(10.0)
+    store = BaselineStore(path, StillClock())
+    put(store, BASELINE)
+    assert store.flush(10.0)
     assert until(lambda: not set(threading.enumerate()) - before)
 
 
@@ -702,17 +713,17 @@ def test_whatever_is_done_the_file_is_what_holds(folder: Path, steps: list[str])
     for old in place.iterdir():
         old.unlink()
     path = place / "baseline.json"
-    desk = Desk(path, StillClock())
+    store = BaselineStore(path, StillClock())
     for step in steps:
         if step == "put":
-            put(desk, BASELINE)
+            put(store, BASELINE)
         elif step == "other":
-            put(desk, OTHER)
+            put(store, OTHER)
         elif step == "reject":
-            reject(desk, "it is another node's")
+            reject(store, "it is another node's")
         else:
-            assert desk.flush(10.0)
-    assert desk.flush(10.0)
-    assert load(path, AT).baseline == desk.baseline
-    assert path.exists() == (desk.baseline is not None)
-    assert all(read(one).baseline in (BASELINE, OTHER) for one in aside(path))
+            assert store.flush(10.0)
+    assert store.flush(10.0)
+    assert load_baseline(path, AT).baseline == store.baseline
+    assert path.exists() == (store.baseline is not None)
+    assert all(read_baseline(one).baseline in (BASELINE, OTHER) for one in aside(path))

@@ -138,7 +138,7 @@ def test_a_file_that_is_not_understood_is_put_aside_and_named(tmp_path: Path) ->
     [
         (("ack", "00000000", "--why", "x"), USAGE, "no finding has an id that begins with '00000000'"),
         (("ack", "00", "--why", "x"), USAGE, "at least 4 digits"),
-        (("ack", "../..", "--why", "x"), USAGE, "not an id"),
+        (("ack", "../..", "--why", "x"), USAGE, "is not the id"),
         (("suppress", "00000000", "--why", "x"), USAGE, "give either --until or --for"),
         (("ack", "00000000"), USAGE, "--why"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support import StillClock
 from wirewatch.core.types import Health, Subject
-from wirewatch.daemon.persistence import EVERY, Keeper, read
+from wirewatch.daemon.persistence import EVERY, LedgerWriter, read_ledger
 from wirewatch.verdict.ledger import Entry, Ledger, Stage
 
 ENTRY = Entry(
@@ -21,11 +21,11 @@ def keep(path: Path, steps: Sequence[tuple[Ledger, Ledger]], apart: float = 1.0)
 
     async def run() -> None:
         clock = StillClock()
-        keeper = Keeper(path, clock)
+        keeper = LedgerWriter(path, clock)
         for ledger, expected in steps:
             keeper.changed(ledger)
             async with asyncio.timeout(10):
-                while read(path, "b", 0.0).ledger != expected:  # noqa: ASYNC110 - a file
+                while read_ledger(path, "b", 0.0).ledger != expected:  # noqa: ASYNC110 - a file
                     await asyncio.sleep(0.005)
             clock.seconds += apart
 

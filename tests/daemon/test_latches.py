@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.core.strategies import JSON
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, Subject
-from wirewatch.daemon.persistence import LIMIT, VERSION, load, read, save
+from wirewatch.daemon.persistence import LIMIT, VERSION, load_ledger, read_ledger, save_ledger
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, Word, key_of
 from wirewatch.verdict.node import judge_node, judged
 from wirewatch.verdict.orders import acknowledge, pick, suppress
@@ -56,32 +56,32 @@ def aside(path: Path) -> list[Path]:
 
 
 def test_what_was_saved_is_read_again(path: Path) -> None:
-    assert save(path, LEDGER, AT) == ""
-    assert load(path, "boot-1", AT) == LEDGER
-    assert read(path, "boot-1", AT).wrong == ""
+    assert save_ledger(path, LEDGER, AT) == ""
+    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT).wrong == ""
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_another_boot_is_known_by_its_own_name(path: Path) -> None:
-    save(path, LEDGER, AT)
-    ledger = load(path, "boot-2", AT)
+    save_ledger(path, LEDGER, AT)
+    ledger = load_ledger(path, "boot-2", AT)
     assert ledger.boot == "boot-2"
     assert {entry.boot for entry in ledger.entries.values()} == {"boot-1"}
 
 
 def test_no_file_is_a_clean_start(path: Path) -> None:
-    assert load(path, "boot-1", AT) == Ledger("boot-1")
+    assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
     assert list(path.parent.iterdir()) == []
 
 
 def test_seconds_that_a_clock_of_this_process_counted_are_not_kept(path: Path) -> None:
-    save(path, LEDGER.with_entry(replace(ENTRY, mono=1234.5)), AT)
-    assert load(path, "boot-1", AT) == LEDGER
+    save_ledger(path, LEDGER.with_entry(replace(ENTRY, mono=1234.5)), AT)
+    assert load_ledger(path, "boot-1", AT) == LEDGER
     assert "1234.5" not in path.read_text()
 
 
 def test_a_person_can_read_it(path: Path) -> None:
-    save(path, LEDGER, AT)
+    save_ledger(path, LEDGER, AT)
     told = json.loads(path.read_text())
     assert (told["version"], told["boot"], told["at"], told["gpus"]) == (VERSION, "boot-1", AT, 8)
     assert told["entries"][0]["rule"] == "nvlink.link_down"
@@ -113,8 +113,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=40)
 @given(LEDGERS)
 def test_every_ledger_comes_back(folder: Path, ledger: Ledger) -> None:
-    assert save(folder / "any.json", ledger, AT) == ""
-    assert load(folder / "any.json", "boot-1", AT) == ledger
+    assert save_ledger(folder / "any.json", ledger, AT) == ""
+    assert load_ledger(folder / "any.json", "boot-1", AT) == ledger
     assert aside(folder / "any.json") == []
 
 
@@ -123,8 +123,8 @@ def test_every_ledger_comes_back(folder: Path, ledger: Ledger) -> None:
 def test_words_that_are_no_unicode_keep_nothing_from_being_written(folder: Path, words: str) -> None:
     text = words + "\ud83d"
     ledger = LEDGER.with_entry(replace(ENTRY, evidence=text, acked=Word(text, text, AT)))
-    assert save(folder / "odd.json", ledger, AT) == ""
-    kept = load(folder / "odd.json", "boot-1", AT)
+    assert save_ledger(folder / "odd.json", ledger, AT) == ""
+    kept = load_ledger(folder / "odd.json", "boot-1", AT)
     assert kept.entries.keys() == ledger.entries.keys()
     assert kept.entries[ENTRY.key].evidence.endswith("?")
 
@@ -135,7 +135,7 @@ def test_words_that_are_no_unicode_keep_nothing_from_being_written(folder: Path,
 def corrupt(path: Path, content: bytes, says: str) -> Ledger:
     """Such a file is set aside unchanged, and what came of it is a finding."""
     path.write_bytes(content)
-    ledger = load(path, "boot-1", AT)
+    ledger = load_ledger(path, "boot-1", AT)
     (kept,) = aside(path)
     assert kept.read_bytes() == content
     assert not path.exists()
@@ -148,7 +148,7 @@ def corrupt(path: Path, content: bytes, says: str) -> Ledger:
 def _saved() -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "latches.json"
-        assert save(path, LEDGER, AT) == ""
+        assert save_ledger(path, LEDGER, AT) == ""
         return path.read_bytes()
 
 
@@ -165,7 +165,7 @@ def entry(number: int, **values: object) -> bytes:
     return changed(lambda told: told["entries"][number].update(values))
 
 
-ENDLESS = "a number without end"
+ENDLESS = "a number that is not finite"
 NOT_OURS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "EOF while parsing"),
     "zeros": (bytes(4096), "Invalid JSON"),
@@ -195,13 +195,13 @@ def test_what_cannot_be_understood_is_set_aside_and_named(name: str, path: Path)
 def test_a_file_that_is_too_large_is_not_read_whole(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(LIMIT + 1)
-    assert "larger than 16 MiB" in lost(load(path, "boot-1", AT)).evidence
+    assert "larger than 16 MiB" in lost(load_ledger(path, "boot-1", AT)).evidence
     assert aside(path)[0].stat().st_size == LIMIT + 1
 
 
 def test_keys_that_a_later_agent_adds_are_no_harm(path: Path) -> None:
     path.write_bytes(entry(0, colour="red"))
-    assert load(path, "boot-1", AT) == LEDGER
+    assert load_ledger(path, "boot-1", AT) == LEDGER
 
 
 @settings(max_examples=80)
@@ -229,40 +229,40 @@ def test_no_content_raises_or_is_lost(folder: Path, content: bytes) -> None:
         old.unlink()
     path = place / "latches.json"
     path.write_bytes(content)
-    ledger = load(path, "boot-1", AT)
+    ledger = load_ledger(path, "boot-1", AT)
     (left,) = place.iterdir()
     assert left.read_bytes() == content
     assert (left == path) != (key_of(LOST, Subject()) in ledger.entries)
     judge_node(NodeState(), ledger)
-    assert save(path, ledger, AT) == ""
-    assert load(path, "boot-1", AT).entries.keys() == ledger.entries.keys()
+    assert save_ledger(path, ledger, AT) == ""
+    assert load_ledger(path, "boot-1", AT).entries.keys() == ledger.entries.keys()
 
 
 def test_a_folder_in_its_place_is_set_aside(path: Path) -> None:
     path.mkdir()
     (path / "inside").write_text("kept")
-    assert "Is a directory" in lost(load(path, "boot-1", AT)).evidence
+    assert "Is a directory" in lost(load_ledger(path, "boot-1", AT)).evidence
     assert (aside(path)[0] / "inside").read_text() == "kept"
-    assert save(path, LEDGER, AT) == ""
+    assert save_ledger(path, LEDGER, AT) == ""
 
 
 def test_a_link_to_nowhere_is_a_clean_start(path: Path) -> None:
     path.symlink_to(path.parent / "nowhere")
-    assert load(path, "boot-1", AT) == Ledger("boot-1")
-    assert save(path, LEDGER, AT) == ""
-    assert load(path, "boot-1", AT) == LEDGER
+    assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
+    assert save_ledger(path, LEDGER, AT) == ""
+    assert load_ledger(path, "boot-1", AT) == LEDGER
 
 
 def test_a_name_that_is_taken_is_not_overwritten(path: Path) -> None:
     for content in (b"first", b"second", b"third"):
         path.write_bytes(content)
-        load(path, "boot-1", AT)
+        load_ledger(path, "boot-1", AT)
     assert [one.read_bytes() for one in aside(path)] == [b"first", b"second", b"third"]
 
 
 def test_reading_moves_nothing(path: Path) -> None:
     path.write_bytes(b"garbage")
-    loaded = read(path, "boot-1", AT)
+    loaded = read_ledger(path, "boot-1", AT)
     assert loaded.wrong.startswith(f"{path}: Invalid JSON")
     assert "garbage" not in loaded.wrong
     assert lost(loaded.ledger).evidence.endswith(loaded.wrong)
@@ -272,12 +272,12 @@ def test_reading_moves_nothing(path: Path) -> None:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from wirewatch.daemon.persistence import load, save
+from wirewatch.daemon.persistence import load_ledger, save_ledger
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 path, at = Path(sys.argv[1]), float(sys.argv[2])
-ledger = load(path, "boot-1", at)
+ledger = load_ledger(path, "boot-1", at)
 print([entry.evidence for entry in ledger.entries.values()])
-print(save(path, ledger, at))
+print(save_ledger(path, ledger, at))
 """
 
 
@@ -285,14 +285,14 @@ print(save(path, ledger, at))
 def test_a_file_that_may_not_be_read_is_named() -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "latches.json"
-        save(path, LEDGER, AT)
+        save_ledger(path, LEDGER, AT)
         path.chmod(0o600)
         path.parent.chmod(0o755)
         evidence, saved = run(AS_NOBODY, str(path), str(AT)).stdout.splitlines()
         assert f"{path}: Permission denied" in evidence
         assert "kept as" not in evidence
         assert saved == f"{path}: Permission denied"
-        assert load(path, "boot-1", AT) == LEDGER
+        assert load_ledger(path, "boot-1", AT) == LEDGER
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -305,7 +305,7 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_lost_memory_is_unknown_until_somebody_has_looked(path: Path) -> None:
     path.write_bytes(b"")
-    ledger = load(path, "boot-1", AT)
+    ledger = load_ledger(path, "boot-1", AT)
     verdict = judge_node(NodeState(), ledger)
     (standing,) = verdict.standings
     assert (verdict.health, verdict.job_ready) == (Health.UNKNOWN, False)
@@ -316,8 +316,8 @@ def test_lost_memory_is_unknown_until_somebody_has_looked(path: Path) -> None:
         "look at the node, its kernel log and the file named here; once repaired: "
         f"`wirewatch findings ack {standing.id}`"
     )
-    assert save(path, ledger, AT) == ""
-    again = load(path, "boot-2", AT)
+    assert save_ledger(path, ledger, AT) == ""
+    again = load_ledger(path, "boot-2", AT)
     assert again == replace(ledger, boot="boot-2")
     said = Word("ann", "looked", AT)
     assert acknowledge(again, pick(verdict, standing.id), said, 1.0).entries == {}
@@ -326,7 +326,7 @@ def test_lost_memory_is_unknown_until_somebody_has_looked(path: Path) -> None:
 
 def test_lost_memory_may_be_suppressed(path: Path) -> None:
     path.write_bytes(b"")
-    ledger = load(path, "boot-1", AT)
+    ledger = load_ledger(path, "boot-1", AT)
     verdict = judge_node(NodeState(), ledger)
     said = Word("ann", "known", AT)
     one = suppress(ledger, verdict.standings[0], AT + 60.0, said, VerdictPolicy())
@@ -348,53 +348,53 @@ sys.addaudithook(lambda event, _: event == "os.rename" and os.kill(os.getpid(), 
 }
 SAVE_LESS = """
 from wirewatch.verdict.ledger import Ledger
-print(save(Path(sys.argv[1]), Ledger("boot-1"), float(sys.argv[2])))
+print(save_ledger(Path(sys.argv[1]), Ledger("boot-1"), float(sys.argv[2])))
 """
 IMPORTS = """
 import os, signal, sys
 from pathlib import Path
-from wirewatch.daemon.persistence import save
+from wirewatch.daemon.persistence import save_ledger
 """
 
 
 @pytest.mark.parametrize("when", CRASHES)
 def test_a_crash_leaves_the_old_file(when: str, path: Path) -> None:
-    save(path, LEDGER, AT)
+    save_ledger(path, LEDGER, AT)
     done = run(IMPORTS + CRASHES[when] + SAVE_LESS, str(path), str(AT))
     assert (done.returncode < 0, done.stdout) == (True, "")
-    assert load(path, "boot-1", AT) == LEDGER
-    assert save(path, Ledger("boot-1"), AT) == ""
-    assert load(path, "boot-1", AT) == Ledger("boot-1")
+    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert save_ledger(path, Ledger("boot-1"), AT) == ""
+    assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_file_that_may_not_be_so_large_is_told_and_the_old_one_left(path: Path) -> None:
-    save(path, LEDGER, AT)
+    save_ledger(path, LEDGER, AT)
     limit = CRASHES["in the middle of the file"].replace("SIG_DFL", "SIG_IGN")
     done = run(IMPORTS + limit + SAVE_LESS, str(path), str(AT))
     assert done.stdout == f"{path}: File too large\n"
     assert list(path.parent.iterdir()) == [path]
-    assert load(path, "boot-1", AT) == LEDGER
+    assert load_ledger(path, "boot-1", AT) == LEDGER
 
 
 def test_a_full_disk_is_told_and_loses_nothing(path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
-    save(path, LEDGER, AT)
+    save_ledger(path, LEDGER, AT)
     path.with_name("latches.json.new").symlink_to(full)
-    assert save(path, Ledger("boot-1"), AT) == f"{path}: {os.strerror(errno.ENOSPC)}"
-    assert load(path, "boot-1", AT) == LEDGER
+    assert save_ledger(path, Ledger("boot-1"), AT) == f"{path}: {os.strerror(errno.ENOSPC)}"
+    assert load_ledger(path, "boot-1", AT) == LEDGER
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     path = tmp_path / "none" / "latches.json"
-    assert save(path, LEDGER, AT) == f"{path}: No such file or directory"
-    assert load(path, "boot-1", AT) == Ledger("boot-1")
+    assert save_ledger(path, LEDGER, AT) == f"{path}: No such file or directory"
+    assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
 
 
 def test_a_folder_in_the_way_of_the_new_file_is_told(path: Path) -> None:
-    save(path, LEDGER, AT)
+    save_ledger(path, LEDGER, AT)
     path.with_name("latches.json.new").mkdir()
-    assert save(path, Ledger("boot-1"), AT) == f"{path}: Is a directory"
-    assert load(path, "boot-1", AT) == LEDGER
+    assert save_ledger(path, Ledger("boot-1"), AT) == f"{path}: Is a directory"
+    assert load_ledger(path, "boot-1", AT) == LEDGER

@@ -33,7 +33,7 @@ def test_a_new_node_gets_the_condition_and_a_heartbeat_every_five_minutes(api: A
         rfc3339(EPOCH + at) for at in (65, 365, 665, 965)
     ]
     assert told.counted() == {"ok": 5}
-    assert told.teller.told.updated_at == EPOCH + 965
+    assert told.writer.report.updated_at == EPOCH + 965
 
 
 def test_a_fault_is_written_soon_after_it_held(api: ApiServer) -> None:
@@ -66,7 +66,7 @@ def test_an_agent_that_starts_anew_moves_nothing(api: ApiServer) -> None:
     after = api.condition()
     assert after["lastTransitionTime"] == before["lastTransitionTime"] == rfc3339(EPOCH + 60)
     assert after["lastHeartbeatTime"] > before["lastHeartbeatTime"]
-    assert again.teller.told.condition is not None
+    assert again.writer.report.condition is not None
 
 
 def test_conditions_of_others_are_not_touched(api: ApiServer) -> None:
@@ -81,7 +81,7 @@ def test_conditions_of_others_are_not_touched(api: ApiServer) -> None:
 
 def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
     made = rig(api)
-    found = {(s.metric.name, s.labels): s.value for s in outcome.samples(made.teller.told)}
+    found = {(s.metric.name, s.labels): s.value for s in outcome.samples(made.writer.report)}
     assert found["node_condition_last_update_timestamp_seconds", ()] == 0
     assert found["node_condition_last_transition_timestamp_seconds", ()] == 0
     updates = {
@@ -93,7 +93,7 @@ def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
 
 
 def test_metrics_tell_what_is_told(api: ApiServer) -> None:
-    told = played(api, lambda it: it.go(FAILED, 100)).teller.told
+    told = played(api, lambda it: it.go(FAILED, 100)).writer.report
     found = {(s.metric.name, s.labels): s.value for s in outcome.samples(told)}
     assert found["node_condition_status", ("false",)] == 1
     assert found["node_condition_status", ("true",)] == 0

@@ -59,7 +59,7 @@ def test_whatever_is_answered_is_counted_told_once_and_tried_again(
     assert len(warned) == 1
     assert NODE in warned[0]
     assert "first" not in warned[0]
-    assert "the API server takes it again" in caplog.text
+    assert "the API server accepts it again" in caplog.text
 
 
 def test_a_lack_of_rights_names_what_the_role_needs(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -106,7 +106,7 @@ def test_a_token_that_was_rotated_is_read_anew(api: ApiServer) -> None:
         await it.go(OK, 300)
 
     told = played(api, story)
-    assert (api.requests[-1].token, told.teller.told.updates[Result.OK] > 1) == ("third", True)
+    assert (api.requests[-1].token, told.writer.report.updates[Result.OK] > 1) == ("third", True)
     assert api.requests[-1].status == 200
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.kubernetes.views import FAILED, OK, UNKNOWN
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.daemon.nodecondition import Eyes
-from wirewatch.daemon.notify import LONGEST, Notifier, words_of
+from wirewatch.daemon.board import ReportSource
+from wirewatch.daemon.notify import LONGEST, Notifier, status_line
 from wirewatch.verdict.node import Judged, Verdict
 
 
@@ -48,8 +48,8 @@ class Daemon:
         self.ready, self.turning = True, True
 
     @property
-    def eyes(self) -> Eyes:
-        return Eyes(lambda: self.node, lambda: self.ready, lambda: self.turning)
+    def view(self) -> ReportSource:
+        return ReportSource(lambda: self.node, lambda: self.ready, lambda: self.turning)
 
 
 def made(name: str, **more: str) -> Notifier:
@@ -76,7 +76,7 @@ def test_ready_comes_after_the_first_polls_with_the_verdict_in_words(
     async def story() -> None:
         daemon = Daemon()
         daemon.ready = False
-        running = asyncio.create_task(made(name).run(daemon.eyes))
+        running = asyncio.create_task(made(name).run(daemon.view))
         await asyncio.sleep(0.5)
         assert told(end) == ["STATUS=first polls"]
         daemon.ready = True
@@ -94,7 +94,7 @@ def test_the_watchdog_is_fed_while_the_loops_turn_and_starves_when_one_does_not(
     async def story() -> None:
         daemon = Daemon()
         running = asyncio.create_task(
-            made(name, WATCHDOG_USEC="300000", WATCHDOG_PID=str(os.getpid())).run(daemon.eyes)
+            made(name, WATCHDOG_USEC="300000", WATCHDOG_PID=str(os.getpid())).run(daemon.view)
         )
         await until(end, "WATCHDOG=1")
         await asyncio.sleep(0.5)
@@ -116,7 +116,7 @@ def test_the_status_changes_with_the_verdict_only(manager: tuple[socket.socket, 
 
     async def story() -> None:
         daemon = Daemon()
-        running = asyncio.create_task(made(name, WATCHDOG_USEC="60000").run(daemon.eyes))
+        running = asyncio.create_task(made(name, WATCHDOG_USEC="60000").run(daemon.view))
         await until(end, "READY=1")
         daemon.node = FAILED
         status = "STATUS=FAILED, no job may start: nvlink.link_down GPU 2 link 7: inactive; 17 of 18 links up"
@@ -133,7 +133,7 @@ def test_the_watchdog_of_another_process_is_not_ours(manager: tuple[socket.socke
     end, name = manager
 
     async def story() -> None:
-        running = asyncio.create_task(made(name, WATCHDOG_USEC="60000", WATCHDOG_PID=pid).run(Daemon().eyes))
+        running = asyncio.create_task(made(name, WATCHDOG_USEC="60000", WATCHDOG_PID=pid).run(Daemon().view))
         lines = await until(end, "READY=1")
         await asyncio.sleep(0.2)
         assert "WATCHDOG=1" not in lines + told(end)
@@ -162,16 +162,16 @@ def test_children_do_not_inherit_it(tmp_path: Path) -> None:
 def test_a_manager_that_is_gone_or_full_is_told_the_next_time(tmp_path: Path) -> None:
     name = str(tmp_path / "notify")
     notifier = made(name)
-    assert not notifier.tell("READY=1")
+    assert not notifier.send("READY=1")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
         end.bind(name)
         began = time.monotonic()
         sent = 0
-        while notifier.tell("STATUS=full"):
+        while notifier.send("STATUS=full"):
             sent += 1
             assert sent < 100_000
         assert time.monotonic() - began < 20
-        while end.recv(4096) and not notifier.tell("READY=1"):
+        while end.recv(4096) and not notifier.send("READY=1"):
             pass
         lines = [end.recv(4096) for _ in range(sent)]
     assert lines[-1] == b"READY=1"
@@ -179,8 +179,8 @@ def test_a_manager_that_is_gone_or_full_is_told_the_next_time(tmp_path: Path) ->
 
 def test_words_are_one_line_of_a_few_hundred_characters() -> None:
     bad = Finding("xid.79", Health.FAILED, Subject("1"), "two\nlines\x1b[31m " + "x" * 999, "reboot")
-    words = words_of(Verdict(Health.FAILED, (bad, bad, bad)))
+    words = status_line(Verdict(Health.FAILED, (bad, bad, bad)))
     assert words.isprintable()
     assert len(words) == LONGEST
-    assert words_of(UNKNOWN.verdict) == "UNKNOWN, no job may start: nvlink.blind node: timeout"
-    assert words_of(Verdict(Health.FAILED, (FAILED.verdict.findings[0],) * 3)).endswith("up (and 2 more)")
+    assert status_line(UNKNOWN.verdict) == "UNKNOWN, no job may start: nvlink.blind node: timeout"
+    assert status_line(Verdict(Health.FAILED, (FAILED.verdict.findings[0],) * 3)).endswith("up (and 2 more)")

@@ -214,7 +214,7 @@ def test_an_agent_that_goes_in_the_middle_of_a_probe_ends_it_and_the_next_one_pr
             running.process.wait(STOP)
             assert dies(worker)
             until(lambda: "probe preempted" in prober.log)
-            assert "whoever asked for it is gone" in prober.log
+            assert "the caller is gone" in prober.log
         prober.pid_file.unlink()
         with agent(tmp_path):
             assert prober.worker() != worker
@@ -300,7 +300,7 @@ def test_once_nobody_asks_any_more_no_handle_is_held(tmp_path: Path) -> None:
     with working(tmp_path, "good", daemon__prober__IDLE=0.5) as prober:
         assert attempt(prober).probed.outcome == "ok"
         until(lambda: children(prober.process.pid) == [])
-        assert "nobody has asked" in prober.log
+        assert "every GPU handle is closed until the next one" in prober.log
         assert attempt(prober).probed.outcome == "ok"
 
 
@@ -319,7 +319,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
             looked = elsewhere(prober).look("auto", SystemClock().mono() + 10)
             assert not isinstance(looked, Refusal)
             assert looked.refusal is not None
-            assert looked.refusal.detail == "the prober is at work for somebody else"
+            assert looked.refusal.detail == "the prober is at work for another caller"
         assert dies(worker)
 
 
@@ -446,7 +446,7 @@ def test_what_it_would_measure_is_told_where_the_worker_would_run(tmp_path: Path
 def test_a_machine_is_not_judged_by_a_recording(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
         there, soon = Elsewhere(prober.socket, SystemClock(), live=True), SystemClock().mono() + 10
-        told = "the prober has a recording before it, and its asker a machine"
+        told = "the prober works on a recording, and its caller on a machine"
         for engine in ("auto", "nccl"):
             looked = there.look(engine, soon)
             assert not isinstance(looked, Refusal)

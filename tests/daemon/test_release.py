@@ -229,7 +229,7 @@ def test_something_else_that_answers_is_not_believed(tmp_path: Path) -> None:
                 client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             _, told = asking.communicate(timeout=20)
     assert asking.returncode == INTERNAL
-    assert told == f"wirewatch: {path}: what answers there is not this version of wirewatch\n"
+    assert told == f"wirewatch: {path}: the answer is not from this version of wirewatch\n"
 
 
 def test_without_a_socket_there_is_none_for_orders_and_its_name_is_taken(tmp_path: Path) -> None:

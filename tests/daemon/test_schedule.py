@@ -13,11 +13,11 @@ from wirewatch.cli.hardware import replayed
 from wirewatch.core.collector import AnyCollector, Collector, NoPolicy, Options
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
-from wirewatch.daemon.baselines import Desk
+from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.operator import Topologies
+from wirewatch.daemon.operator import TopologyOrders
 from wirewatch.daemon.release import Handles
-from wirewatch.daemon.schedule import Schedule
+from wirewatch.daemon.schedule import Lane, Schedule
 from wirewatch.daemon.service import Remembered, Sockets, serve
 from wirewatch.hw.host import SystemClock
 from wirewatch.probe.component import components
@@ -164,7 +164,19 @@ def test_a_daemon_whose_verdict_breaks_ends_and_does_not_go_on_with_an_old_one()
         ),
     )  # fmt: skip
     hardware, nvml = replayed("h200x8", (), loop=False)
-    topologies = Topologies(Desk(None, SystemClock()), SystemClock())
+    topologies = TopologyOrders(BaselineStore(None, SystemClock()), SystemClock())
     with tcp("127.0.0.1", 0) as server, pytest.raises(ExceptionGroup) as error:
         serve([broken], hardware, Expect(), Sockets(server), Handles(nvml), topologies, Remembered(nonsense))
     assert error.group_contains(TypeError)
+
+
+def test_a_job_that_raises_fails_its_future_and_not_the_lane() -> None:
+    async def run() -> tuple[BaseException | None, int]:
+        lane = Lane("test")
+        failing, next_one = lane.submit(lambda: 1 // 0), lane.submit(lambda: 7)
+        await asyncio.wait({failing, next_one}, timeout=5)
+        return failing.exception(), next_one.result()
+
+    error, result = asyncio.run(run())
+    assert isinstance(error, ZeroDivisionError)
+    assert result == 7

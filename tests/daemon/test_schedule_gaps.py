@@ -23,7 +23,7 @@ from wirewatch.core.collector import APART, AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.schedule import ROOM, Lane, Schedule, Turn, until_gap
+from wirewatch.daemon.schedule import ROOM, Lane, Schedule, Timing, until_gap
 
 T = TypeVar("T")
 LONG = 900.0
@@ -236,16 +236,16 @@ def test_a_kick_at_the_very_end_does_not_keep_it_alive() -> None:
     ("turns", "wait"),
     [
         ([], 0.0),
-        ([Turn(due=20.0)], 0.0),
-        ([Turn(due=10.0)], APART),
-        ([Turn(due=20.0, running=True)], APART),
-        ([Turn(due=20.0, ended=9.0)], 2.0),
-        ([Turn(due=20.0, ended=7.0)], 0.0),
-        ([Turn(due=13.5)], 0.0),
-        ([Turn(due=13.4)], 3.4),
-        ([Turn(due=20.0, ended=9.0), Turn(due=12.5)], 2.5),
-        ([Turn(due=20.0, ended=9.0), Turn(due=9.0)], APART),
+        ([Timing(due=20.0)], 0.0),
+        ([Timing(due=10.0)], APART),
+        ([Timing(due=20.0, running=True)], APART),
+        ([Timing(due=20.0, ended=9.0)], 2.0),
+        ([Timing(due=20.0, ended=7.0)], 0.0),
+        ([Timing(due=13.5)], 0.0),
+        ([Timing(due=13.4)], 3.4),
+        ([Timing(due=20.0, ended=9.0), Timing(due=12.5)], 2.5),
+        ([Timing(due=20.0, ended=9.0), Timing(due=9.0)], APART),
     ],
 )
-def test_how_long_to_wait_at_ten(turns: list[Turn], wait: float) -> None:
+def test_how_long_to_wait_at_ten(turns: list[Timing], wait: float) -> None:
     assert until_gap(turns, 10.0) == pytest.approx(wait)

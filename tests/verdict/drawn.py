@@ -13,7 +13,7 @@ from wirewatch.collectors.pcie import WIDTH
 from wirewatch.collectors.xid import LAST, SOURCE
 from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
-from wirewatch.daemon.persistence import load, save
+from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.probe.component import FRESH, components, rule_of
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, VerdictPolicy, Word, key_of
@@ -219,8 +219,8 @@ class Drawn:
             self.ledger = reloaded(self.ledger, self.boot)
         else:
             path = self.folder / "latches.json"
-            assert save(path, self.ledger, self.at) == ""
-            self.ledger = load(path, self.boot, self.at)
+            assert save_ledger(path, self.ledger, self.at) == ""
+            self.ledger = load_ledger(path, self.boot, self.at)
         self.at += down
         self.mono += down
         self.probes = Probes(0, clean=False, watched=self.probes.watched)

@@ -7,7 +7,7 @@ from tests.support import Node
 from wirewatch.core.collector import after
 from wirewatch.core.types import Health
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.persistence import load, save
+from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.probe.persistence import boot_id
@@ -34,7 +34,7 @@ class Remembering:
 
     def _board(self) -> Board:
         clock = self.node.clock
-        ledger = load(self.path, boot_id(self.node.hardware), clock.now())
+        ledger = load_ledger(self.path, boot_id(self.node.hardware), clock.now())
         return Board([c for n, c in self.node.collectors.items() if n in self.only], clock, ledger=ledger)
 
     @property
@@ -73,7 +73,7 @@ class Remembering:
 
     def restart(self, seconds: float = 20.0) -> None:
         """The daemon ends, and starts again: what its collectors knew is gone."""
-        assert save(self.path, self.ledger, self.node.clock.now()) == ""
+        assert save_ledger(self.path, self.ledger, self.node.clock.now()) == ""
         self.node.clock.seconds += seconds
         self.board = self._board()
 

@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported here: whoever asks `check` waits for it."""
+"""The command line. Nothing heavy is imported here, because each `check` would wait for it."""
 
 import gc
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ COMMANDS = {
     "topology": "wirewatch.cli.topology:topology",
 }
 QUIET = frozenset({"check"})
-"""Commands that begin to log and to collect garbage by themselves, if at all: most end before it pays."""
+"""Commands that set up logging and garbage collection themselves, if at all: most end before it pays."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands stand in a table, as `module:attribute` by name."""
+    """A group of commands that are imported when called; `table` has `module:attribute` for each name."""
 
     def __init__(self, *, table: Mapping[str, str], **kwargs: object) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]
@@ -44,13 +44,13 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="wirewatch")
-@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+@click.option("-v", "--verbose", is_flag=True, help="Log debug messages too.")
 @click.pass_context
 def cli(context: click.Context, *, verbose: bool) -> None:
-    """Watch the wires between this node's GPUs.
+    """Watch the NVLink, PCIe and InfiniBand connections of this node's GPUs.
 
-    Exit codes: 0 to 3 only from a verdict (OK, DEGRADED, FAILED, UNKNOWN); 64 wrong usage, 70 internal
-    error, 78 wrong configuration.
+    Exit codes: 0 OK, 1 DEGRADED, 2 FAILED and 3 UNKNOWN are verdicts and nothing else. 64 means wrong usage,
+    70 an internal error and 78 a wrong configuration.
     """
     if context.invoked_subcommand not in QUIET:
         from wirewatch.cli.output import log_to_stderr
@@ -60,10 +60,10 @@ def cli(context: click.Context, *, verbose: bool) -> None:
 
 
 def run(arguments: Sequence[str], began: float | None = None) -> int:
-    """Run a command line, which began at so many monotonic seconds; returns the exit code.
+    """Run a command line; returns the exit code. `began`: when the process began, monotonic seconds.
 
     Raises:
-        SystemExit: a signal came.
+        SystemExit: a signal ended the command.
     """
     try:
         return cli.main(list(arguments), prog_name="wirewatch", standalone_mode=False, obj=began) or 0
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
     except click.Abort:
         return INTERNAL
     except SystemExit as error:
-        # So click ends when nobody reads what is printed; 1 would read as the verdict DEGRADED.
+        # click ends so when the reader of our output is gone; 1 would read as the verdict DEGRADED.
         if error.code != 1:
             raise
         return INTERNAL

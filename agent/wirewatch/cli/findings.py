@@ -1,18 +1,18 @@
-"""`wirewatch findings`: what is wrong, and what an operator says of it."""
+"""`wirewatch findings`: what is wrong with the node, an operator's orders about it, and texts for tickets."""
 
 import json
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from wirewatch.cli.options import Duration
+from wirewatch.cli.options import Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
-from wirewatch.cli.output import shown
+from wirewatch.cli.output import shown, utc
 from wirewatch.core.types import Subject
 
 GB, MHZ, MILLI, SMALL = 1e9, 1e6, 1e-3, 0.1
@@ -57,21 +57,107 @@ HEADER = ("metric", "this part", "peers min", "median", "max", "peers")
 
 @click.group()
 def findings() -> None:
-    """What is wrong with this node, and what an operator says of it."""
+    """List findings, show one for a ticket, acknowledge or suppress one."""
+
+
+def _reason_options(command: Callable[..., None]) -> Callable[..., None]:
+    why = click.option("--why", required=True, help="What was done, or why; kept with the finding.")
+    by = click.option("--by", default=None, help="Who orders it; default: the user's name.")
+    return daemon_options(why(by(command)))
+
+
+@findings.command("list")
+@daemon_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+@click.pass_context
+def list_(context: click.Context, *, config: Path | None, socket: str | None, as_json: bool) -> None:
+    """List all findings, worst first.
+
+    Suppressed and acknowledged findings are listed too.
+
+    Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
+    """
+    from wirewatch.cli.check.answer import EXIT
+    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.core.types import Health
+
+    document = ask(daemon_address(socket, config).socket, "GET", "/api/v1/findings", None)
+    click.echo(json.dumps(document, indent=1) if as_json else shown(_text(document)))
+    context.exit(EXIT[Health[document["health"].upper()]])
+
+
+@findings.command()
+@click.argument("finding")
+@daemon_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+@click.pass_context
+def show(
+    context: click.Context, *, finding: str, config: Path | None, socket: str | None, as_json: bool
+) -> None:
+    """Show one finding as text for a ticket.
+
+    The text has everything about FINDING that a vendor asks for when the part is returned.
+
+    Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
+    """
+    from wirewatch.cli.check.answer import EXIT
+    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.core.types import Health
+
+    _must_be_id(finding)
+    document = ask(daemon_address(socket, config).socket, "GET", f"/api/v1/findings/{finding}", None)
+    click.echo(json.dumps(document, indent=1) if as_json else shown(ticket(document).split("\n")))
+    context.exit(EXIT[Health[document["health"].upper()]])
+
+
+@findings.command()
+@click.argument("finding")
+@_reason_options
+def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
+    """Report that a fault has been repaired.
+
+    FINDING then goes on probation; a FINDING that is on probation ends. A fault that is measured at this
+    moment cannot be acknowledged: repair it, or suppress it until a date.
+    """
+    _order(config, socket, finding, "ack", {"why": why}, by)
+
+
+@findings.command()
+@click.argument("finding")
+@click.option(
+    "--until", type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M")), help="Date, or date and time, in UTC."
+)
+@click.option("--for", "seconds", type=Duration(), help="How long instead of a date, such as 12h or 7d.")
+@_reason_options
+def suppress(
+    *, finding: str, until: datetime | None, seconds: float | None, config: Path | None, socket: str | None,
+    why: str, by: str | None,
+) -> None:  # fmt: skip
+    """Leave a finding out of the verdict until a date.
+
+    FINDING counts again at once if it gets worse than it is now.
+    """
+    if (until is None) == (seconds is None):
+        raise click.UsageError("give either --until or --for")
+    end = time.time() + (seconds or 0.0) if until is None else until.replace(tzinfo=UTC).timestamp()
+    _order(config, socket, finding, "suppress", {"why": why, "until": end}, by)
+
+
+@findings.command()
+@click.argument("finding")
+@_reason_options
+def unsuppress(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
+    """Let a suppressed FINDING count in the verdict again."""
+    _order(config, socket, finding, "unsuppress", {"why": why}, by)
 
 
 def ticket(document: Mapping[str, Any]) -> str:
-    """The text of a document `wirewatch.finding/1`."""
+    """The text for a ticket, in printable ASCII, of a document `wirewatch.finding/1`."""
     return "\n".join(_ascii(line) for line in _lines(document))
 
 
-def utc(at: float) -> str:
-    """Unix seconds as UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else "never"
-
-
 def amount(value: float, unit: str) -> str:
-    """A number with its unit, for people."""
+    """A number with its unit, scaled for people; `unit` is that of a metric."""
     if unit == TIME:
         return utc(value)
     if unit == "seconds":
@@ -86,95 +172,6 @@ def amount(value: float, unit: str) -> str:
     )
 
 
-def _places(command: "Callable[..., None]") -> "Callable[..., None]":
-    config = click.option("--config", type=click.Path(path_type=Path), help="TOML file.")
-    socket = click.option("--socket", help="The daemon's socket, instead of the configuration's.")
-    return config(socket(command))
-
-
-@findings.command("list")
-@_places
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
-@click.pass_context
-def list_(context: click.Context, *, config: Path | None, socket: str | None, as_json: bool) -> None:
-    """All findings, worst first, also those that are suppressed or acknowledged.
-
-    Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
-    """
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.daemon import place
-    from wirewatch.core.types import Health
-
-    document = ask(place(socket, config).socket, "GET", "/api/v1/findings", None)
-    click.echo(json.dumps(document, indent=1) if as_json else shown(_text(document)))
-    context.exit(EXIT[Health[document["health"].upper()]])
-
-
-@findings.command()
-@click.argument("finding")
-@_places
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
-@click.pass_context
-def show(
-    context: click.Context, *, finding: str, config: Path | None, socket: str | None, as_json: bool
-) -> None:
-    """Everything about FINDING that a vendor asks for when the part is returned, as text for a ticket.
-
-    Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
-    """
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.daemon import place
-    from wirewatch.core.types import Health
-
-    _must_be_id(finding)
-    document = ask(place(socket, config).socket, "GET", f"/api/v1/findings/{finding}", None)
-    click.echo(json.dumps(document, indent=1) if as_json else shown(ticket(document).split("\n")))
-    context.exit(EXIT[Health[document["health"].upper()]])
-
-
-def _words(command: "Callable[..., None]") -> "Callable[..., None]":
-    why = click.option("--why", required=True, help="What was done, or why; kept with it.")
-    by = click.option("--by", default=None, help="Who says so; else the user's name.")
-    return _places(why(by(command)))
-
-
-@findings.command()
-@click.argument("finding")
-@_words
-def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
-    """Say that what FINDING tells of was repaired: it goes on probation; on probation, it ends.
-
-    What is measured at this moment cannot be talked away: repair it, or suppress it until a date.
-    """
-    _order(config, socket, finding, "ack", {"why": why}, by)
-
-
-@findings.command()
-@click.argument("finding")
-@click.option(
-    "--until", type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M")), help="Date, or date and time, in UTC."
-)
-@click.option("--for", "seconds", type=Duration(), help="Such as 12h or 7d, instead of a date.")
-@_words
-def suppress(
-    *, finding: str, until: datetime | None, seconds: float | None, config: Path | None, socket: str | None,
-    why: str, by: str | None,
-) -> None:  # fmt: skip
-    """Let FINDING take no part in the verdict until a date, unless it gets worse than it is now."""
-    if (until is None) == (seconds is None):
-        raise click.UsageError("give either --until or --for")
-    end = time.time() + (seconds or 0.0) if until is None else until.replace(tzinfo=UTC).timestamp()
-    _order(config, socket, finding, "suppress", {"why": why, "until": end}, by)
-
-
-@findings.command()
-@click.argument("finding")
-@_words
-def unsuppress(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
-    """Let FINDING take part again."""
-    _order(config, socket, finding, "unsuppress", {"why": why}, by)
-
-
 def _order(
     config: Path | None, socket: str | None, finding: str, what: str, said: Mapping[str, Any], by: str | None
 ) -> None:
@@ -186,7 +183,7 @@ def _order(
 
 def _must_be_id(finding: str) -> None:
     if not (finding.isascii() and finding.isalnum()):
-        raise click.UsageError(f"not an id of a finding: {finding!r}; see `wirewatch findings list`")
+        raise click.UsageError(f"{finding!r} is not the id of a finding; see `wirewatch findings list`")
 
 
 def _text(document: Mapping[str, Any]) -> list[str]:
@@ -204,24 +201,21 @@ def _one(one: Mapping[str, Any]) -> list[str]:
     times = f", {one['times']} times" if one["times"] > 1 else ""
     words = (one["id"], one["health"].upper(), one["rule"], str(part), f"{one['stage']}{times}")
     lines = [
-        "  ".join((*words, f"since {_time(one['since'])}")),
+        "  ".join((*words, f"since {utc(one['since'])}")),
         f"          {one['evidence']}",
         f"          -> {one['action']}",
     ]
-    for word, until in (("acknowledged", ""), ("suppressed", _time(one["suppressed_until"]))):
+    suppressed = one["suppressed_until"]
+    for word, until in (("acknowledged", ""), ("suppressed", utc(suppressed) if suppressed else "")):
         said = one[word]
         if said:
             end = f" until {until}" if until else ""
-            lines.append(f"          {word}{end} by {said['by']} at {_time(said['at'])}: {said['why']}")
+            lines.append(f"          {word}{end} by {said['by']} at {utc(said['at'])}: {said['why']}")
     return lines
 
 
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else ""
-
-
 def _ascii(text: str) -> str:
-    """What people said may be any text; a line of a ticket is printable ASCII."""
+    """The text in printable ASCII, other characters escaped; people may give any text as a reason."""
     return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -230,7 +224,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     what = f"{finding['health'].upper()} {finding['rule']}, {_place(finding)}"
     yield f"wirewatch finding {finding['id']}: {what}"
     yield ""
-    for key, value in _told(document):
+    for key, value in _summary(document):
         yield from _entry(key, value)
     yield ""
     yield from _entry("part", f"{KINDS[document['kind']]} {_index(finding)}".rstrip())
@@ -250,10 +244,10 @@ def _index(finding: Mapping[str, Any]) -> str:
     return str(finding["subject"].get("gpu", ""))
 
 
-def _told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _summary(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     finding = document["finding"]
     ready = "the next job may start" if document["job_ready"] else "no job may start"
-    yield "told at", utc(document["at"])
+    yield "written at", utc(document["at"])
     yield "rule", finding["rule"]
     yield "health", finding["health"].upper()
     yield "health of the node", f"{document['health'].upper()}, {ready}"
@@ -263,7 +257,7 @@ def _told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "action", finding["action"]
     yield "since", utc(finding["since"])
     yield "last seen", _seen(document)
-    yield "came", "once" if finding["times"] == 1 else f"{finding['times']} times"
+    yield "seen", "once" if finding["times"] == 1 else f"{finding['times']} times"
     for word, end in (
         ("acknowledged", ""),
         ("suppressed", f" until {utc(finding['suppressed_until'])}" if finding["suppressed"] else ""),
@@ -301,22 +295,22 @@ def _numbers(document: Mapping[str, Any]) -> Iterator[str]:
         return
     at = "" if document["numbers_at"] is None else f" at {utc(document['numbers_at'])}"
     yield f"numbers of the collector `{by}`{at}:"
-    told = document["numbers"]
-    compared = [one for one in told if one["peers"] is not None and not _nothing(one)]
+    numbers = document["numbers"]
+    compared = [one for one in numbers if one["peers"] is not None and not _is_zero(one)]
     if compared:
         yield from _table([HEADER, *map(_row, compared)])
     alone: dict[str, list[Sequence[str]]] = {}
-    for one in told:
+    for one in numbers:
         if one["peers"] is None:
             row = (_name(one), amount(one["value"], one["unit"]))
             alone.setdefault(one["peers_unknown"], []).append(row)
     for why, rows in alone.items():
         yield f"without peers: {why}"
         yield from _table(rows)
-    yield from _entry("0 here and at peers", _in_short([one for one in told if _nothing(one)]))
+    yield from _entry("0 here and at peers", _in_short([one for one in numbers if _is_zero(one)]))
 
 
-def _nothing(one: Mapping[str, Any]) -> bool:
+def _is_zero(one: Mapping[str, Any]) -> bool:
     peers = one["peers"]
     zero = one["value"] == 0 and peers is not None and peers["min"] == peers["max"] == 0
     return zero and one["unit"] != TIME
@@ -327,7 +321,9 @@ def _in_short(ones: Sequence[Mapping[str, Any]]) -> str:
     found: dict[str, list[str]] = {}
     for one in ones:
         found.setdefault(_plain(one), []).append("/".join(one["labels"].values()))
-    return ", ".join(f"{name} ({', '.join(told)})" if any(told) else name for name, told in found.items())
+    return ", ".join(
+        f"{name} ({', '.join(values)})" if any(values) else name for name, values in found.items()
+    )
 
 
 def _plain(one: Mapping[str, Any]) -> str:
@@ -340,7 +336,7 @@ def _name(one: Mapping[str, Any]) -> str:
 
 
 def _row(one: Mapping[str, Any]) -> Sequence[str]:
-    """Of a number that has peers."""
+    """The row of a number that has peers."""
     peers, unit = one["peers"], one["unit"]
     mine = "(none named)" if one["value"] is None else amount(one["value"], unit)
     values = (amount(peers[name], unit) for name in ("min", "median", "max"))
@@ -349,7 +345,7 @@ def _row(one: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The first column and the last of all to the left, numbers to the right."""
+    """The first and the last column aligned to the left, numbers to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         cells = (
@@ -357,7 +353,3 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
             for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         )  # fmt: skip
         yield f"  {'  '.join(cells)}".rstrip()
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The ports that a command works with: this machine's, or a recording's."""
+"""The ports that a command works with: those of this machine, or of a recording."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ from wirewatch.probe.statefolder import State
 def live(
     config: Config | None = None, *, timed: bool = False, state: State | None = None
 ) -> tuple[Hardware, NvmlClient]:
-    """This machine; `timed` for answers that tell how long each call took, `state` for the lock of probes."""
+    """The ports of this machine; `timed`: each NVML call is timed; `state` holds the lock of probes."""
     config = config or Config()
     nvml, sysfs, clock = NvmlClient(Source(timed=timed)), SystemSysfs(), SystemClock()
     hardware = Hardware(
@@ -40,14 +40,14 @@ def live(
     return hardware, nvml
 
 
-def elsewhere(config: Config, hardware: Hardware) -> "Elsewhere | None":
-    """The prober that the configuration names; None where this process starts its workers itself."""
+def remote_prober(config: Config, hardware: Hardware) -> Elsewhere | None:
+    """The prober that the configuration names; None when this process starts its workers itself."""
     path = config.probe.prober
     return Elsewhere(path, hardware.clock, live=hardware.source == "live") if path else None
 
 
 def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:
-    """A recording that begins to play now; NVML is answered by a child process, as on a real machine.
+    """The ports of a recording that begins to play now; a child process answers for NVML, as on a machine.
 
     Raises:
         RecordingError, OverlayError: it cannot be played.
@@ -55,15 +55,15 @@ def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Ha
     clock = SystemClock()
     source = Source(recording, tuple(overlays), loop, clock.mono())
     player = open_player(source)
-    told = [f"recording {player.recording.name}", *(f"overlay {o.name}" for o in player.overlays)]
-    told += ["looped with its counters continued"] if loop else []
-    told += ["part of it made up"] if player.recording.synthetic else []
+    about = [f"recording {player.recording.name}", *(f"overlay {o.name}" for o in player.overlays)]
+    about += ["looped with its counters continued"] if loop else []
+    about += ["part of it made up"] if player.recording.synthetic else []
     synthetic = loop or overlays or player.recording.synthetic
     nvml = NvmlClient(source)
     hardware = Hardware(
         nvml, ReplaySysfs(player), ReplayHost(player, clock.now()), ReplayKmsg(player),
         ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), clock,
         ReplayProbe(player, clock, slowly=True), source="synthetic" if synthetic else "replay",
-        about=", ".join(told),
+        about=", ".join(about),
     )  # fmt: skip
     return hardware, nvml

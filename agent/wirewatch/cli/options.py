@@ -1,16 +1,22 @@
-"""Durations as people write them: `3s`, `10m`, `2h`, `1d`, or seconds without a letter."""
+"""Options that several commands share, and what their values look like."""
 
 import math
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+KINDS = ("slurm", "pod")
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([smhd]?)", re.ASCII)
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, 0 or more, never infinite."""
+    """Seconds, 0 or more and finite, written as `3s`, `10m`, `2h`, `1d`, or without a letter."""
 
     name = "duration"
 
@@ -23,16 +29,38 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-KINDS = ("slurm", "pod")
-
-
 def owner(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """A callback that lets through what can be an owner.
+    """A callback that checks the owner of GPUs.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the value is neither slurm:ID nor pod:UID.
     """
     kind, _, name = (value or "").partition(":")
     if value is not None and (kind not in KINDS or not name.strip()):
-        raise click.UsageError("--owner is slurm:ID or pod:UID")
+        raise click.UsageError("--owner must be slurm:ID or pod:UID")
     return value
+
+
+def daemon_options(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Add the options that say which daemon is asked: --config and --socket."""
+    config = click.option("--config", type=click.Path(path_type=Path), help="The daemon's TOML file.")
+    socket = click.option("--socket", help="The daemon's socket, instead of the configured one.")
+    return config(socket(command))
+
+
+def config_option(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Add --config, as `config_file`."""
+    kind = click.Path(path_type=Path)
+    return click.option("--config", "config_file", type=kind, help="TOML file of the configuration.")(command)
+
+
+def replay_options(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Add the options that play a recording: --replay, and --overlay as `overlays`."""
+    replay = click.option(
+        "--replay", help="Play a recording instead: a folder, or the name of a bundled one."
+    )
+    overlay = click.option(
+        "--overlay", "overlays", multiple=True,
+        help="Change the recording: a TOML file, or the name of a bundled fault; repeatable.",
+    )  # fmt: skip
+    return replay(overlay(command))

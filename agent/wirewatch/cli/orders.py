@@ -1,4 +1,4 @@
-"""Telling the daemon to do something, over its control socket; for people."""
+"""Questions and orders of an operator to the daemon, over its sockets; `wirewatch release`."""
 
 import getpass
 import json
@@ -9,25 +9,25 @@ from typing import Any
 
 import click
 
-from wirewatch.cli.options import Duration
+from wirewatch.cli.options import Duration, daemon_options
 
 OK, INTERNAL = 200, 70
 DEADLINE = 10.0
-"""Seconds for an answer; a release needs 2, and more when the order before is still under way."""
-USUAL, MOST = 600.0, 86400.0
-"""Seconds of a release."""
+"""Seconds for an answer; a release needs 2, and more while another order is under way."""
+DEFAULT, LONGEST = 600.0, 86400.0
+"""Seconds of a release: by default, and at most."""
 
 
 def control_socket(socket: str | None, config: Path | None) -> str:
-    """Where the daemon takes orders: beside where it answers questions; "" for nowhere."""
-    from wirewatch.cli.check.daemon import place
+    """The socket where the daemon takes orders, beside the one for questions; "" for none."""
+    from wirewatch.cli.check.daemon import daemon_address
     from wirewatch.server.sockets import control_path
 
-    return control_path(place(socket, config).socket)
+    return control_path(daemon_address(socket, config).socket)
 
 
 def user() -> str:
-    """Who gives the order, for the daemon's log and what is kept with a finding."""
+    """The name of the user who gives the order, for the daemon's log and for the finding."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
@@ -35,18 +35,18 @@ def user() -> str:
 
 
 def order(path: str, target: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """The daemon's document after an order. Raises as `ask`."""
+    """Give an order; returns the daemon's document and raises as `ask` does."""
     if not path:
-        raise _told("the daemon of this configuration takes no orders: it has no socket")
+        raise _no_answer("the daemon of this configuration takes no orders, because it has no socket")
     return ask(path, "POST", target, json.dumps(said).encode())
 
 
 def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, Any]:
-    """The daemon's document.
+    """Ask the daemon; returns its document.
 
     Raises:
-        UsageError: it cannot be done; the daemon's own words.
-        Exit: nobody answers, which was told.
+        UsageError: the daemon refuses; the text is its own.
+        Exit: the daemon does not answer; the reason has been printed.
     """
     from wirewatch.hw.httpclient import STRANGE, NoAnswer, request
 
@@ -54,42 +54,47 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
         status, answer = request(path, method, target, body, DEADLINE)
         document = json.loads(answer)
     except NoAnswer as error:
-        raise _told(str(error)) from error
+        raise _no_answer(str(error)) from error
     except ValueError as error:
-        raise _told(f"{path}: {STRANGE}") from error
+        raise _no_answer(f"{path}: {STRANGE}") from error
     if not isinstance(document, dict):
-        raise _told(f"{path}: {STRANGE}")
+        raise _no_answer(f"{path}: {STRANGE}")
     if status != OK:
         raise click.UsageError(str(document.get("detail", f"refused, HTTP status {status}")))
     if not str(document.get("schema", "")).startswith("wirewatch."):
-        raise _told(f"{path}: what answers there is not this version of wirewatch")
+        raise _no_answer(f"{path}: the answer is not from this version of wirewatch")
     return document
 
 
 @click.command()
-@click.option("--for", "seconds", type=Duration(), help="Such as 90s, 10m (default) or 2h; at most 1d.")
-@click.option("--end", is_flag=True, help="Take the GPUs back now.")
-@click.option("--socket", help="The daemon's socket, instead of the configuration's.")
-@click.option("--config", type=click.Path(path_type=Path), help="TOML file.")
-@click.option("--by", help="Who wants it, for the daemon's log; else the user's name.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+@click.option(
+    "--for", "seconds", type=Duration(), help="How long, such as 90s, 10m (the default) or 2h; at most 1d."
+)
+@click.option("--end", is_flag=True, help="End a release and watch the GPUs again.")
+@daemon_options
+@click.option("--by", help="Who orders it, for the daemon's log; default: the user's name.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_context
 def release(
     context: click.Context, *, seconds: float | None, end: bool, socket: str | None, config: Path | None,
     by: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Close every GPU handle of the daemon, for a reset or a driver upgrade.
+    """Close the daemon's GPU handles for a while.
 
-    They are closed when this returns. The daemon comes back by itself when the time is up. Meanwhile the
-    node's health is UNKNOWN. Exit codes: 0 done; 70 nobody answers, or a handle could not be closed.
+    A reset of a GPU and an upgrade of the driver need that.
+
+    All handles are closed when this command returns. The daemon watches the GPUs again when the time is up.
+    Until then the health of the node is UNKNOWN.
+
+    Exit codes: 0 done; 70 no daemon answers, or a handle could not be closed.
     """
     if end and seconds is not None:
         raise click.UsageError("give either --for or --end")
-    if seconds is not None and not 0 < seconds <= MOST:
+    if seconds is not None and not 0 < seconds <= LONGEST:
         raise click.UsageError("--for must be above 0 and at most 1d")
     said: dict[str, Any] = {"by": (by or user())[:200]}
     if not end:
-        said["seconds"] = USUAL if seconds is None else seconds
+        said["seconds"] = DEFAULT if seconds is None else seconds
     document = order(control_socket(socket, config), "/resume" if end else "/release", said)
     click.echo(json.dumps(document, indent=1) if as_json else _text(document))
     for pid in document["stuck"]:
@@ -99,7 +104,7 @@ def release(
     context.exit(INTERNAL if document["stuck"] or document["unsure"] else 0)
 
 
-def _told(why: str) -> click.exceptions.Exit:
+def _no_answer(why: str) -> click.exceptions.Exit:
     click.echo(f"wirewatch: {why}", err=True)
     return click.exceptions.Exit(INTERNAL)
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.options import owner as an_owner
+from wirewatch.cli.check.answer import EXIT
+from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
 from wirewatch.core.probe import ENGINES, OPS
 
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from wirewatch.probe.request import Asked, Wish
 
 SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-EXIT = (0, 1, 3, 2)
-"""Exit codes by health: OK, DEGRADED, UNKNOWN, FAILED."""
 
 
 class Size(click.ParamType[int]):
@@ -33,30 +33,32 @@ class Size(click.ParamType[int]):
 
 
 @click.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
-@click.option("--op", "ops", multiple=True, type=click.Choice(OPS), help="Collective; repeatable.")
+@config_option
+@click.option("--op", "ops", multiple=True, type=click.Choice(OPS), help="Collective to run; repeatable.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Message size, such as 256M; repeatable.")
-@click.option("--engine", type=click.Choice(("auto", *ENGINES)), help="What to probe with.")
+@click.option("--engine", type=click.Choice(("auto", *ENGINES)), help="What runs the collectives.")
 @click.option(
-    "--owner", callback=an_owner, help="slurm:ID or pod:UID that holds the GPUs and asks: they count as idle."
+    "--owner",
+    callback=checked_owner,
+    help="The job whose GPUs count as idle: slurm:ID or pod:UID.",
 )
-@click.option("--explain", is_flag=True, help="Show how each expectation follows.")
+@click.option("--explain", is_flag=True, help="Show how each expected busbw follows.")
 @click.option(
-    "--force", is_flag=True, help="Do not ask whether the GPUs are idle; labelled, never a verdict."
+    "--force", is_flag=True, help="Probe busy GPUs too; the result is labelled and gives no verdict."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
-@click.option("--replay", help="Play a recording: a folder, or the name of a bundled one.")
-@click.option("--overlay", "overlays", multiple=True, help="Change the recording; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+@replay_options
 @click.pass_context
 def probe(
     context: click.Context, *, config_file: Path | None, ops: Sequence[str], sizes: Sequence[int],
     engine: str | None, owner: str | None, explain: bool, force: bool, as_json: bool, replay: str | None,
     overlays: Sequence[str],
 ) -> None:  # fmt: skip
-    """Measure the wires between the idle GPUs of this node, against what they should give.
+    """Measure busbw between this node's idle GPUs.
 
-    What it finds wrong it looks at twice. Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN, which is also
-    when the GPUs are busy.
+    The result is compared with what the wires should give. A fault is measured again to confirm it.
+
+    Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN. Busy GPUs give UNKNOWN.
     """
     from wirewatch.probe.request import Wish
 
@@ -69,7 +71,7 @@ def probe(
 
 
 def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: Sequence[str]) -> "Asked":
-    from wirewatch.cli.hardware import elsewhere, live, replayed
+    from wirewatch.cli.hardware import live, remote_prober, replayed
     from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
     from wirewatch.probe.request import ask
@@ -78,17 +80,17 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
     config, _ = load(config_file, discover())
     with ExitStack() as stack:
         state = None
-        # A recording has a place for state only when told to: it must not mix with this node's.
+        # A recording has a state folder only when one is configured: it must not mix with this node's.
         if replay is None or config.state.directory:
             try:
                 state = open_state(state_directory(config.state.directory))
             except StateError as error:
-                click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is looked at", err=True)
+                click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is respected", err=True)
         hardware, nvml = replayed(replay, overlays, loop=False) if replay else live(config, state=state)
         stack.callback(nvml.stop)
         return ask(
             hardware, config.probe, config.policy.probe, expectations(config), wish, state,
-            prober=elsewhere(config, hardware),
+            prober=remote_prober(config, hardware),
         )  # fmt: skip
 
 
@@ -98,10 +100,10 @@ def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
     from wirewatch.documents.probes import probe as document
 
     if asked.probed is None:
-        told = refused(asked.refusal, asked.at)
+        result = refused(asked.refusal, asked.at)
     else:
-        told = document(asked.probed, asked.measured, asked.findings, asked.named)
+        result = document(asked.probed, asked.measured, asked.findings, asked.named)
     if as_json:
-        click.echo(PROBE.dump_json(told, indent=1).decode())
+        click.echo(PROBE.dump_json(result, indent=1).decode())
     else:
-        click.echo(shown(probe_tables(told, explain=explain).split("\n")))
+        click.echo(shown(probe_tables(result, explain=explain).split("\n")))

@@ -1,4 +1,4 @@
-"""`wirewatch prober`: the process with the privileges that a probe needs, for an agent that has none."""
+"""`wirewatch prober`: runs probes with the privileges they need, for an agent that has none."""
 
 import logging
 import os
@@ -8,28 +8,32 @@ from pathlib import Path
 
 import click
 
+from wirewatch.cli.options import config_option, replay_options
+
 log = logging.getLogger(__name__)
 
-USUAL = "/run/wirewatch/prober.sock"
+SOCKET = "/run/wirewatch/prober.sock"
 MODE = 0o660
 
 
 @click.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file, the agent's.")
-@click.option("--socket", "path", help=f"Where to listen, instead of [probe] prober or {USUAL}.")
+@config_option
+@click.option("--socket", "path", help=f"Socket to listen on; default: [probe] prober, else {SOCKET}.")
 @click.option("--group", help="Group that may ask, by name or number; else that of the socket's folder.")
-@click.option("--replay", help="Play a recording: a folder, or the name of a bundled one.")
-@click.option("--overlay", "overlays", multiple=True, help="Change the recording; repeatable.")
-@click.option("--loop", is_flag=True, help="Play the recording again and again, its counters continued.")
+@replay_options
+@click.option("--loop", is_flag=True, help="Repeat the recording, with counters that go on rising.")
 def prober(
     *, config_file: Path | None, path: str | None, group: str | None, replay: str | None,
     overlays: Sequence[str], loop: bool,
 ) -> None:  # fmt: skip
-    """Run probes for an agent in another container, which asks over a unix socket.
+    """Run probes for an agent in another container.
 
-    It sees the host's processes and asks the kubelet, runs a probe when the gate is open, and kills it at the
-    first sight of somebody. It keeps nothing. Stops with SIGTERM. Exit codes: 0 stopped, 64 wrong usage, 70
-    internal error, 78 wrong configuration, or the socket cannot be made.
+    The agent asks over a unix socket. The prober sees the host's processes and asks the kubelet. It runs a
+    probe when the gate is open, and kills it as soon as another process uses the GPUs. It keeps nothing, and
+    stops with SIGTERM.
+
+    Exit codes: 0 stopped; 64 wrong usage; 70 internal error; 78 wrong configuration, or the socket cannot be
+    made.
     """
     from wirewatch.cli.hardware import live, replayed
     from wirewatch.collectors import discover
@@ -42,15 +46,15 @@ def prober(
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")
     config, _ = load(config_file, discover())
-    place = path or config.probe.prober or USUAL
+    address = path or config.probe.prober or SOCKET
     with ExitStack() as stack:
-        listening = stack.enter_context(local(place, MODE, group or None))
+        listening = stack.enter_context(local(address, MODE, group or None))
         hardware, nvml = replayed(replay, overlays, loop=loop) if replay else live(config)
         stack.callback(nvml.stop)
         if hardware.source == "live" and os.getpid() == 1:
             log.warning(
                 "this is process 1 of a PID namespace: without hostPID no probe knows its own process"
             )
-        log.info("%s: probing %s; asked at %s", hardware.source, hardware.about, place)
-        runs = hardware.probe if isinstance(hardware.probe, Prober) else None
-        serve_prober(hardware, config.probe, Handles(nvml, runs), listening)
+        log.info("%s: probing %s; listening at %s", hardware.source, hardware.about, address)
+        runner = hardware.probe if isinstance(hardware.probe, Prober) else None
+        serve_prober(hardware, config.probe, Handles(nvml, runner), listening)

@@ -1,4 +1,4 @@
-"""`wirewatch record`: a capture, fit for a bug report and for replay."""
+"""`wirewatch record`: a recording of this node, fit for a bug report and for replay."""
 
 import time
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch import __version__
+from wirewatch.cli.options import config_option
 from wirewatch.core.types import Json
 
 if TYPE_CHECKING:
@@ -16,17 +17,26 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--moments", default=3, show_default=True, type=click.IntRange(1, 1000), help="How many.")
 @click.option(
-    "--every", default=5.0, show_default=True, type=click.FloatRange(0), help="Seconds between them."
+    "--moments",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="How many readings.",
+)
+@click.option(
+    "--every", default=5.0, show_default=True, type=click.FloatRange(0), help="Seconds between two readings."
 )
 @click.option("--probe", is_flag=True, help="Run a probe first, if the GPUs are idle, and record it too.")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
-@click.option("--note", default="", help="What the node was doing; kept in the manifest.")
+@config_option
+@click.option("--note", default="", help="A remark for the manifest: what the node was doing.")
 def record(
     *, folder: Path, moments: int, every: float, probe: bool, config_file: Path | None, note: str
 ) -> None:
-    """Record everything that can be read of this node into FOLDER, names masked."""
+    """Record everything that can be read of this node.
+
+    The recording is written to FOLDER, with names, serial numbers and UUIDs masked.
+    """
     from wirewatch.cli.hardware import live
     from wirewatch.collectors import discover
     from wirewatch.config import load
@@ -34,7 +44,7 @@ def record(
     from wirewatch.probe.statefolder import open_state, state_directory
 
     if folder.exists() and any(folder.iterdir()):
-        raise click.UsageError(f"{folder} is not empty; a recording is never written over")
+        raise click.UsageError(f"{folder} is not empty, and a recording is never overwritten")
     config, _ = load(config_file, discover())
     # Only a probe needs the state folder, for its lock.
     state = open_state(state_directory(config.state.directory)) if probe else None
@@ -55,12 +65,12 @@ def record(
 
 
 def _probed(hardware: "Hardware", config: "Config") -> Json:
-    """What a probe of the idle node comes to.
+    """The result of a probe of the idle node, as JSON.
 
     Raises:
-        UsageError: it may not run now, or did not come to its end.
+        UsageError: a probe may not run now, or did not complete.
     """
-    from wirewatch.cli.hardware import elsewhere
+    from wirewatch.cli.hardware import remote_prober
     from wirewatch.config import expectations
     from wirewatch.probe.model import ProbePolicy
     from wirewatch.probe.persistence import PROBED
@@ -68,10 +78,10 @@ def _probed(hardware: "Hardware", config: "Config") -> Json:
 
     asked = ask(
         hardware, config.probe, ProbePolicy(confirm=1), expectations(config), Wish(), None,
-        prober=elsewhere(config, hardware),
+        prober=remote_prober(config, hardware),
     )  # fmt: skip
     if asked.probed is None or asked.probed.outcome != "ok":
-        told = asked.refusal.detail if asked.refusal else asked.probed.why if asked.probed else ""
-        raise click.UsageError(f"no probe to record: {told}")
+        reason = asked.refusal.detail if asked.refusal else asked.probed.why if asked.probed else ""
+        raise click.UsageError(f"no probe to record: {reason}")
     answer: Json = PROBED.dump_python(asked.probed, mode="json")
     return answer

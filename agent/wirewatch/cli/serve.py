@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.options import config_option, replay_options
 from wirewatch.config import Config, ConfigError, Listen, address, expectations
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.daemon.nodecondition import Manner, Teller
+from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.kubernetes.api import place
 from wirewatch.kubernetes.condition import TYPE, Holds
@@ -22,27 +23,30 @@ from wirewatch.server.guard import Hosts, Web
 from wirewatch.server.reload import Counts
 from wirewatch.server.sockets import tcp
 
+if TYPE_CHECKING:
+    from wirewatch.daemon.operator import TopologyOrders
+    from wirewatch.daemon.release import Handles
+    from wirewatch.daemon.service import Remembered, Sockets
+    from wirewatch.page.content import Place
+    from wirewatch.probe.component import Hints
+    from wirewatch.probe.remote import Elsewhere
+    from wirewatch.probe.statefolder import State
+
 log = logging.getLogger(__name__)
 DEMO = "demo-dgx-h200"
 LAST_WRITE = 1.0
-"""Seconds that a baseline which was just accepted may take to reach the disk when the daemon ends."""
+"""Seconds that a baseline may take to reach the disk when the daemon ends."""
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 Port = tuple[socket.socket, Web]
 
 
 @click.command()
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="TOML file.")
-@click.option("--listen", help="HOST:PORT for HTTP, instead of the configuration's.")
-@click.option(
-    "--web-config", help="File with TLS, users and tokens for HTTP, instead of the configuration's."
-)
-@click.option("--replay", help="Play a recording: a folder, or the name of a bundled one.")
-@click.option(
-    "--overlay", "overlays", multiple=True,
-    help="Change the recording: a TOML file, or the name of a bundled fault; repeatable.",
-)  # fmt: skip
-@click.option("--loop", is_flag=True, help="Play the recording again and again, its counters continued.")
-@click.option("--demo", is_flag=True, help="The GPUs found here, else a bundled recording, looped.")
+@config_option
+@click.option("--listen", help="HOST:PORT for HTTP, instead of the configured one.")
+@click.option("--web-config", help="File with TLS, users and tokens for HTTP, instead of the configured one.")
+@replay_options
+@click.option("--loop", is_flag=True, help="Repeat the recording, with counters that go on rising.")
+@click.option("--demo", is_flag=True, help="Watch this machine's GPUs, or without any a bundled recording.")
 def serve(
     *, config_file: Path | None, listen: str | None, web_config: str | None, replay: str | None,
     overlays: Sequence[str], loop: bool, demo: bool,
@@ -50,13 +54,13 @@ def serve(
     """Run the daemon: metrics, health and state over HTTP."""
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
-    from wirewatch.daemon.notify import Notifier, Outward
+    from wirewatch.daemon.notify import Notifier, Reporters
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.component import Hints
 
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
-    # Before there are children.
+    # Before any child process could inherit the variables.
     notifier = Notifier.of_environment(os.environ)
     if demo and not replay and not any(path.exists() for path in _DRIVER):
         replay, loop = DEMO, True
@@ -76,25 +80,25 @@ def serve(
         stack.callback(nvml.stop)
         hints = Hints()
         topologies, drifting = _drifting(config, hardware, state, stack)
-        prober = _elsewhere(config, hardware)
+        prober = _remote_prober(config, hardware)
         probing = _probing(config, hardware, state, prober, hints)
         components = (*map(hints.heard, collectors), *probing, *drifting)
         announce(hardware, *web)
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
             _remembered(config, hardware, state), _place(config, hardware),
-            Outward(notifier, teller(config, hardware)),
+            Reporters(notifier, condition_writer(config, hardware)),
         )  # fmt: skip
 
 
 def guard(listen: Listen, instead: str | None, web_config: str | None, stack: ExitStack) -> Port:
-    """The listening port and what guards it; `instead` and `web_config` are the command line's, if given.
+    """The listening port and what guards it; `instead` and `web_config` override the configuration.
 
     Raises:
-        ListenError: it cannot be listened on.
+        ListenError: the address cannot be listened on.
         WebConfigError: the web configuration cannot be used.
     """
-    # Before the port is there: whoever comes first shall not find it unguarded.
+    # Before the port opens, so that no first request finds it unguarded.
     counts, file = Counts(), listen.web_config if web_config is None else web_config
     web = _configured(Path(file), counts) if file else Web(counts)
     port = stack.enter_context(tcp(*address(instead or listen.address)))
@@ -103,7 +107,7 @@ def guard(listen: Listen, instead: str | None, web_config: str | None, stack: Ex
 
 
 def announce(hardware: Hardware, port: socket.socket, web: Web) -> None:
-    """Where to ask, and one line of warning where more may read it than may be meant."""
+    """Log where the daemon answers, and warn when more people may read it than may be intended."""
     host, number = port.getsockname()[:2]
     settings = web.look()
     scheme = "https" if settings.tls else "http"
@@ -115,17 +119,20 @@ def announce(hardware: Hardware, port: socket.socket, web: Web) -> None:
         return
     if web.current is None:
         log.warning(
-            "%s: whoever reaches it may read it, there is no web configuration (docs/security.md)", base
+            "%s: anyone who reaches it may read it: there is no web configuration (docs/security.md)",
+            base,
         )
     elif settings.asks and not settings.tls:
-        log.warning("%s: passwords and tokens go there unencrypted, the web configuration has no TLS", base)
+        log.warning(
+            "%s: passwords and tokens are sent unencrypted, as the web configuration has no TLS", base
+        )
 
 
-def teller(config: Config, hardware: Hardware) -> Teller | None:
-    """Who tells it, None when it is switched off.
+def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | None:
+    """What writes the node condition; None when it is switched off.
 
     Raises:
-        PlaceError: node or API server are not told.
+        PlaceError: the node or the API server is not known.
     """
     options = config.kubernetes
     if not options.node_condition:
@@ -136,16 +143,17 @@ def teller(config: Config, hardware: Hardware) -> Teller | None:
     )
     recording = "" if hardware.source == "live" else hardware.about
     if recording:
-        log.warning("node %s gets its condition from a recording, as it was told to", where.node)
+        log.warning("node %s gets its condition from a recording, as configured", where.node)
     log.info("condition %s of node %s goes to %s:%d", TYPE, where.node, where.host, where.port)
-    return Teller(where, Manner(holds, options.condition_heartbeat, recording=recording), hardware.clock)
+    how = ConditionOptions(holds, options.condition_heartbeat, recording=recording)
+    return ConditionWriter(where, how, hardware.clock)
 
 
 def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | None":
-    """The state folder, locked; a recording has one only when told to: it must not mix with this node's.
+    """The state folder, locked; a recording uses one only when it is configured, not that of the node.
 
     Raises:
-        StateError: a folder that was named cannot be used, or another agent has it.
+        StateError: the configured folder cannot be used, or another agent uses it.
     """
     from wirewatch.probe.statefolder import StateError, lock_agent, open_state, state_directory
 
@@ -156,7 +164,7 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | Non
     except StateError as error:
         if config.state.directory:
             raise
-        log.warning("%s: nothing will be known of before after a restart", error)
+        log.warning("%s: nothing is remembered over a restart", error)
         return None
     stack.enter_context(lock_agent(state))
     return state
@@ -173,7 +181,7 @@ def _hardware(
 def _probing(
     config: Config, hardware: Hardware, state: "State | None", prober: "Elsewhere | None", hints: "Hints"
 ) -> Sequence[AnyCollector]:
-    """The probe, with the history of the state folder where there is one; nothing when it is switched off."""
+    """The component of the probe, with the history of the state folder; none when probing is switched off."""
     from wirewatch.probe.component import probe_component
     from wirewatch.probe.history import History
     from wirewatch.probe.persistence import boot_id, persistent, remember
@@ -192,27 +200,27 @@ def _probing(
 
 def _drifting(
     config: Config, hardware: Hardware, state: "State | None", stack: ExitStack
-) -> "tuple[Topologies, Sequence[AnyCollector]]":
-    """The topology against its baseline, which the state folder keeps where there is one."""
+) -> "tuple[TopologyOrders, Sequence[AnyCollector]]":
+    """The orders about topologies, and the component that compares the topology with its baseline."""
     from wirewatch.cli.topologies import given_graph
-    from wirewatch.daemon.baselines import Desk, Loaded, foreign, load
-    from wirewatch.daemon.operator import Topologies
+    from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
+    from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.verdict.drift.component import Around, drift_component
 
     options = config.drift
-    loaded = Loaded(None, "") if state is None else load(state.baseline, hardware.clock.now())
-    desk = Desk(None if state is None else state.baseline, hardware.clock, loaded)
-    stack.callback(desk.flush, LAST_WRITE)
-    topologies = Topologies(desk, hardware.clock)
+    loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
+    store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
+    stack.callback(store.flush, LAST_WRITE)
+    topologies = TopologyOrders(store, hardware.clock)
     if not options.enabled:
         return topologies, ()
     given = given_graph(options.baseline) if options.baseline else None
-    around = Around(desk, given, topologies.troubles, foreign)
+    around = Around(store, given, topologies.troubles, foreign)
     return topologies, (drift_component(options, config.policy.drift, around),)
 
 
 def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":
-    from wirewatch.daemon.persistence import load
+    from wirewatch.daemon.persistence import load_ledger
     from wirewatch.daemon.service import Remembered
     from wirewatch.probe.persistence import boot_id
     from wirewatch.verdict.ledger import Ledger
@@ -220,11 +228,11 @@ def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "R
     boot, policy = boot_id(hardware), config.policy.verdict
     if state is None:
         return Remembered(policy, Ledger(boot))
-    return Remembered(policy, load(state.latches, boot, hardware.clock.now()), state.latches)
+    return Remembered(policy, load_ledger(state.latches, boot, hardware.clock.now()), state.latches)
 
 
 def _place(config: Config, hardware: Hardware) -> "Place":
-    """What the status page says of this node; a recording is not it."""
+    """What the status page says of this node; for a recording it names no node."""
     from wirewatch.page.content import Place
 
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
@@ -232,7 +240,7 @@ def _place(config: Config, hardware: Hardware) -> "Place":
 
 
 def _socket_path(config: Config, replay: str | None) -> str:
-    """A recording answers for this node only when told to: nothing may start a job on a demo's word."""
+    """The path of the socket; a recording has none by default, since no job may start by a demo's verdict."""
     from wirewatch.server.sockets import default_path
 
     if config.listen.socket is not None:
@@ -249,15 +257,15 @@ def _sockets(port: "Port", path: str, stack: ExitStack) -> "Sockets":
     return Sockets(*port, stack.enter_context(local(path)), stack.enter_context(control(path)))
 
 
-def _elsewhere(config: Config, hardware: Hardware) -> "Elsewhere | None":
-    """The prober in another container, where there is one and probing is switched on."""
-    from wirewatch.cli.hardware import elsewhere
+def _remote_prober(config: Config, hardware: Hardware) -> "Elsewhere | None":
+    """The prober in another container; None without one, or when probing is switched off."""
+    from wirewatch.cli.hardware import remote_prober
 
-    return elsewhere(config, hardware) if config.probe.enabled else None
+    return remote_prober(config, hardware) if config.probe.enabled else None
 
 
 def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -> "Handles":
-    """Whoever may hold a GPU; the probe of a recording holds none."""
+    """What may hold a GPU; the probe of a recording holds none."""
     from wirewatch.daemon.release import Handles
     from wirewatch.probe.runner import Prober
 
@@ -269,13 +277,3 @@ def _configured(file: Path, counts: Counts) -> Web:
     from wirewatch.server.reload import Current
 
     return Web(counts, current=Current(file, counts), passwords=Passwords())
-
-
-if TYPE_CHECKING:
-    from wirewatch.daemon.operator import Topologies
-    from wirewatch.daemon.release import Handles
-    from wirewatch.daemon.service import Remembered, Sockets
-    from wirewatch.page.content import Place
-    from wirewatch.probe.component import Hints
-    from wirewatch.probe.remote import Elsewhere
-    from wirewatch.probe.statefolder import State

@@ -1,4 +1,4 @@
-"""Documents as text for people: GB/s are 10^9 bytes per second, as in nccl-tests."""
+"""Tables for people, and the text of a probe: GB/s are 10^9 bytes per second, as in nccl-tests."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ SMALL = 1 << 20
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines in columns; texts to the left, numbers to the right."""
+    """The rows as lines in columns; text is aligned to the left, numbers to the right."""
     if not rows:
         return
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
@@ -27,43 +27,43 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
         yield "  " + "  ".join(cells).rstrip()
 
 
+def probe_tables(probe: ProbeDocument, *, explain: bool) -> str:
+    """The text of one probe, from the verdict to the numbers; `explain`: how each expected busbw follows."""
+    return "\n".join(_lines(probe, explain=explain))
+
+
 def _number(text: str) -> bool:
-    """A number, with a short unit or without, or the mark that there is none."""
+    """Whether the text is a number, with or without a short unit, or the mark for a missing one."""
     return _NUMBER.fullmatch(text) is not None
 
 
-def probe_tables(told: ProbeDocument, *, explain: bool) -> str:
-    """One probe, from the verdict to the numbers; with `explain` how each expectation follows."""
-    return "\n".join(_lines(told, explain=explain))
-
-
-def _lines(told: ProbeDocument, *, explain: bool) -> Iterator[str]:
-    forced = " (forced: no verdict about the node)" if told.forced else ""
-    yield f"{told.health.upper()}{forced}"
-    if told.outcome != "ok":
-        yield f"  {told.outcome}: {told.why}"
-    for finding in told.findings:
+def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
+    forced = " (forced: no verdict about the node)" if probe.forced else ""
+    yield f"{probe.health.upper()}{forced}"
+    if probe.outcome != "ok":
+        yield f"  {probe.outcome}: {probe.why}"
+    for finding in probe.findings:
         subject = " ".join(f"{name} {value}" for name, value in finding.subject.items() if name != "uuid")
         yield f"  {finding.health.upper()} {finding.rule} {subject}".rstrip()
         yield f"    {finding.evidence}"
         yield f"    {finding.action}"
-    if told.results:
+    if probe.results:
         yield ""
-        versions = ", ".join(f"{name} {version}" for name, version in told.versions.items())
-        by = f"engine {told.engine}" + (f" ({versions})" if versions else "")
-        yield by + (f", between GPUs: {told.transport}" if told.transport else "")
-        yield from _results(told.results)
-        yield from _asymptotes(told)
-        yield from _gpus(told.gpus)
-        yield from _stragglers(told.stragglers)
-        yield from _matrix(told.copies)
-        yield from _cost(told)
-    if told.slowing:
+        versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
+        by = f"engine {probe.engine}" + (f" ({versions})" if versions else "")
+        yield by + (f", between GPUs: {probe.transport}" if probe.transport else "")
+        yield from _results(probe.results)
+        yield from _asymptotes(probe)
+        yield from _gpus(probe.gpus)
+        yield from _stragglers(probe.stragglers)
+        yield from _matrix(probe.copies)
+        yield from _cost(probe)
+    if probe.slowing:
         yield ""
         yield "NCCL settings that lower bandwidth:"
-        yield from (f"  {line}" for line in told.slowing)
+        yield from (f"  {line}" for line in probe.slowing)
     if explain:
-        yield from _explained(told.results)
+        yield from _explained(probe.results)
 
 
 def _results(results: Sequence[Result]) -> Iterator[str]:
@@ -85,13 +85,13 @@ def _percent(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio * 100:.0f} %"
 
 
-def _asymptotes(told: ProbeDocument) -> Iterator[str]:
-    if told.asymptotes:
+def _asymptotes(probe: ProbeDocument) -> Iterator[str]:
+    if probe.asymptotes:
         values = ", ".join(
             f"{a.op}{'' if a.gpus == 'all' else f' on GPUs {a.gpus}'} {a.busbw / GB:.1f}"
-            for a in told.asymptotes
+            for a in probe.asymptotes
         )
-        yield f"  ever larger messages tend to, GB/s: {values}"
+        yield f"  busbw of ever larger messages, GB/s: {values}"
 
 
 def _gpus(gpus: Sequence[GpuResult]) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _gpus(gpus: Sequence[GpuResult]) -> Iterator[str]:
 
 
 def _stragglers(stragglers: Sequence[Straggler]) -> Iterator[str]:
-    """Who is slow by this probe alone, whether or not others have confirmed it."""
+    """What is slow by this probe alone, confirmed or not."""
     if not stragglers:
         return
     yield ""
@@ -121,7 +121,7 @@ def _stragglers(stragglers: Sequence[Straggler]) -> Iterator[str]:
         )
         for s in stragglers
     ]  # fmt: skip
-    yield from table(("who", "what", "slower", "than", "deviations", "and because of it"), rows)
+    yield from table(("part", "resource", "slower", "than", "deviations", "slowed by it"), rows)
 
 
 def _scaled(value: float | None, by: float, digits: int) -> str:
@@ -139,14 +139,14 @@ def _matrix(copies: Sequence[PeerCopy]) -> Iterator[str]:
     yield from table(("", *map(str, places)), rows)
 
 
-def _cost(told: ProbeDocument) -> Iterator[str]:
-    busy = max(told.kernel_seconds, default=0.0)
+def _cost(probe: ProbeDocument) -> Iterator[str]:
+    busy = max(probe.kernel_seconds, default=0.0)
     yield ""
-    if told.engine == "gloo":
-        yield f"took {told.seconds:.2f} s, on processors alone: says nothing about GPUs"
+    if probe.engine == "gloo":
+        yield f"took {probe.seconds:.2f} s, on CPUs alone: this says nothing about GPUs"
         return
-    held = f"held the GPUs for {told.held_seconds:.2f} s"
-    yield f"took {told.seconds:.2f} s, {held}, {busy * 1e3:.0f} ms of work each"
+    held = f"held the GPUs for {probe.held_seconds:.2f} s"
+    yield f"took {probe.seconds:.2f} s, {held}, {busy * 1e3:.0f} ms of work each"
 
 
 def _explained(results: Sequence[Result]) -> Iterator[str]:

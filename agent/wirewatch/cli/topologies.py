@@ -1,14 +1,14 @@
-"""Topologies to look at and to compare: this node's, a recording's, or one that was written down."""
+"""Topologies of this node, of recordings and of documents: read, as text, and drawn as graphs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from wirewatch.cli.check.daemon import place
+from wirewatch.cli.check.daemon import daemon_address
+from wirewatch.cli.output import utc
 from wirewatch.cli.tables import table
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.ports import Hardware
@@ -35,18 +35,7 @@ from wirewatch.verdict.drift.graph import (
 DEADLINE = 5.0
 """Seconds for the daemon's answer."""
 LIMIT = 64 << 20
-"""Bytes of a document; more is not one of ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A topology, what it is of in words, and when it was read (Unix seconds)."""
-
-    topology: Topology
-    of: str
-    at: float
-
-
+"""Bytes of a document; a larger one is not one of ours."""
 ORDER = ("failed", "degraded", "ok")
 NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI paths, the nearest first."""
@@ -60,9 +49,18 @@ _MERMAID = str.maketrans(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class NamedTopology:
+    """A topology, the name of what it belongs to, and when it was read (Unix seconds)."""
+
+    topology: Topology
+    of: str
+    at: float
+
+
 @dataclass(slots=True)
 class _Cluster:
-    """A NUMA node, root or bridge; `leaves` are the lines of each part's label."""
+    """A NUMA node, PCI root or bridge; each leaf is the key of a part and the lines of its label."""
 
     below: dict[str, "_Cluster"] = field(default_factory=dict)
     leaves: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -75,26 +73,26 @@ class _Edge:
     label: str
 
 
-def of_this_node(config: Path | None, socket: str | None) -> Told:
-    """As the daemon knows it; where none answers, by a look of our own.
+def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
+    """The topology that the daemon knows; if none answers, the one that is read here.
 
     Raises:
         Unusable: the configuration cannot be used, or the node cannot be read.
     """
-    path = place(socket, config).socket
-    told = _of_daemon(path) if path else "no socket is configured to ask a daemon at"
-    if isinstance(told, Told):
-        return told
+    path = daemon_address(socket, config).socket
+    known = _of_daemon(path) if path else "the configuration names no socket of a daemon"
+    if isinstance(known, NamedTopology):
+        return known
     if socket is not None:
-        raise Unusable(told)
-    return _own_look(config)
+        raise Unusable(known)
+    return _read_here(config)
 
 
-def of_recording(name: str) -> Told:
-    """The first moment of a recording: a folder, or the name of a bundled one.
+def of_recording(name: str) -> NamedTopology:
+    """The topology in the first moment of a recording: a folder, or the name of a bundled one.
 
     Raises:
-        Unusable: it cannot be played, or holds no topology.
+        Unusable: the recording cannot be played, or has no topology.
     """
     from wirewatch.cli.hardware import replayed
 
@@ -109,7 +107,7 @@ def given_graph(name: str) -> Graph:
     """The baseline of a product that a configuration names.
 
     Raises:
-        ConfigError: it cannot be read, or is none.
+        ConfigError: it cannot be read, or is not a topology.
     """
     from wirewatch.config import ConfigError
 
@@ -119,11 +117,12 @@ def given_graph(name: str) -> Graph:
         raise ConfigError(f"drift.baseline: {error.message}") from error
 
 
-def of_name(name: str) -> Told:
-    """A document that `topology show --json` or `/api/v1/topology` gave, or a recording.
+def of_name(name: str) -> NamedTopology:
+    """The topology of a recording, or of a document from `topology show --json` or `/api/v1/topology`.
 
     Raises:
-        Unusable: it is neither.
+        Unusable: the recording cannot be played.
+        UsageError: `name` is neither.
     """
     path = Path(name)
     if path.is_dir() or (BUNDLED / name).is_dir():
@@ -131,24 +130,23 @@ def of_name(name: str) -> Told:
     try:
         with path.open("rb") as file:
             body = file.read(LIMIT)
-        told = TOPOLOGY.validate_json(body)
+        document = TOPOLOGY.validate_json(body)
     except OSError as error:
         raise click.UsageError(f"{name}: neither a recording nor a document: {error.strerror}") from error
     except ValueError as error:
         raise click.UsageError(f"{name}: not a document wirewatch.topology/1") from error
-    if told.topology is None:
+    if document.topology is None:
         raise click.UsageError(f"{name}: it was written before the topology was read for the first time")
-    return Told(told.topology, path.name, told.at)
+    return NamedTopology(document.topology, path.name, document.at)
 
 
-def text(told: Told) -> str:
-    """Names of the shape and of the node, its islands, GPUs and NICs."""
-    graph = graph_of(told.topology)
-    return "\n".join(_lines(told, graph))
+def topology_text(named: NamedTopology) -> str:
+    """The fingerprint and the identity of the node, its islands, GPUs and NICs, as text."""
+    return "\n".join(_lines(named, graph_of(named.topology)))
 
 
-def changes(document: DiffDocument) -> Iterator[str]:
-    """The worst first."""
+def changes_text(document: DiffDocument) -> Iterator[str]:
+    """The lines of a difference, the worst changes first."""
     yield f"{document.before} -> {document.after}: {_count(len(document.changes))}"
     for health in ORDER:
         for one in document.changes:
@@ -159,34 +157,34 @@ def changes(document: DiffDocument) -> Iterator[str]:
         yield from (f"    {line}" for line in document.unknown)
 
 
-def baseline(told: Mapping[str, Any]) -> Iterator[str]:
-    """Of the document `wirewatch.topology-drift/1`."""
-    base = told["baseline"]
+def baseline_text(document: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of the baseline in a document `wirewatch.topology-drift/1`."""
+    base = document["baseline"]
     if base is None:
-        yield f"no baseline yet: {told['learning'] or 'the topology has not been read'}"
+        yield f"no baseline yet: {document['learning'] or 'the topology has not been read'}"
         return
     shape = f", shape {base['shape']}" if base["shape"] else ""
-    yield f"baseline of {_time(base['at'])}, {base['origin']} by {base['by']}: {base['why']}"
+    yield f"baseline of {utc(base['at'])}, {base['origin']} by {base['by']}: {base['why']}"
     yield f"  {base['gpus']} GPUs, {base['nics']} NICs{shape}"
     for one in base["accepted"]:
-        yield f"  since then {one['by']} accepted at {_time(one['at'])}: {one['text']} ({one['why']})"
-    yield f"  {_count(len(told['changes']))} since then that nobody has accepted"
+        yield f"  since then {one['by']} accepted at {utc(one['at'])}: {one['text']} ({one['why']})"
+    yield f"  {_count(len(document['changes']))} since then, not accepted"
 
 
-def drift(told: Mapping[str, Any]) -> Iterator[str]:
-    """The same with every change, the worst first."""
-    yield from baseline(told)
+def drift_text(document: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of the baseline and of every change since, the worst first."""
+    yield from baseline_text(document)
     for health in ORDER:
-        for one in told["changes"]:
+        for one in document["changes"]:
             if one["health"] == health:
                 yield f"  {one['id']}  {_word(health):<12}{one['kind']:<13}{one['text']}"
-    if told["unknown"]:
-        yield f"  not known now, and so no change ({len(told['unknown'])}):"
-        yield from (f"    {line}" for line in told["unknown"])
+    if document["unknown"]:
+        yield f"  not known now, and so no change ({len(document['unknown'])}):"
+        yield from (f"    {line}" for line in document["unknown"])
 
 
 def dot(graph: Graph) -> str:
-    """Graphviz: `dot -Tsvg`."""
+    """The graph in the language of Graphviz, for `dot -Tsvg`."""
     ids = _ids(graph)
     lines = ["graph topology {", '  node [shape="box"];']
     lines += _dot_cluster(_tree(graph, ids), "  ", _counter("cluster"))
@@ -196,7 +194,7 @@ def dot(graph: Graph) -> str:
 
 
 def mermaid(graph: Graph) -> str:
-    """A Mermaid flowchart."""
+    """The graph as a Mermaid flowchart."""
     ids = _ids(graph)
     lines = ["flowchart TB", *_mermaid_cluster(_tree(graph, ids), "  ", _counter("cluster"))]
     lines += [f'  {key}(["{text}"])' for key, text in _others(graph)]
@@ -204,21 +202,21 @@ def mermaid(graph: Graph) -> str:
     return "\n".join([*lines, ""])
 
 
-def _of_daemon(path: str) -> Told | str:
-    """What the daemon knows, or why it has not told."""
+def _of_daemon(path: str) -> NamedTopology | str:
+    """The topology that the daemon knows, or why it gave none."""
     try:
         _, body = request(path, "GET", "/api/v1/topology", None, DEADLINE)
-        told = TOPOLOGY.validate_json(body)
+        document = TOPOLOGY.validate_json(body)
     except NoAnswer as error:
         return str(error)
     except ValueError:
-        return f"{path}: what answers there is not this version of wirewatch"
-    if told.topology is None:
+        return f"{path}: the answer is not from this version of wirewatch"
+    if document.topology is None:
         return f"{path}: the daemon has not read the topology yet"
-    return Told(told.topology, "this node, as its daemon knows it", told.at)
+    return NamedTopology(document.topology, "this node, as its daemon knows it", document.at)
 
 
-def _own_look(config: Path | None) -> Told:
+def _read_here(config: Path | None) -> NamedTopology:
     from wirewatch.cli.hardware import live
     from wirewatch.collectors import discover
     from wirewatch.config import load
@@ -230,15 +228,15 @@ def _own_look(config: Path | None) -> Told:
         nvml.stop()
 
 
-def _read(hardware: Hardware, of: str) -> Told:
-    told = read_topology(hardware)
-    if isinstance(told, Absent):
-        raise Unusable(f"the topology of {of} cannot be read: {told}")
-    return Told(told, of, hardware.clock.now())
+def _read(hardware: Hardware, of: str) -> NamedTopology:
+    topology = read_topology(hardware)
+    if isinstance(topology, Absent):
+        raise Unusable(f"the topology of {of} cannot be read: {topology}")
+    return NamedTopology(topology, of, hardware.clock.now())
 
 
-def _lines(told: Told, graph: Graph) -> Iterator[str]:
-    yield f"{told.of}: {len(graph.gpus)} GPUs, {len(graph.nics)} NICs"
+def _lines(named: NamedTopology, graph: Graph) -> Iterator[str]:
+    yield f"{named.of}: {len(graph.gpus)} GPUs, {len(graph.nics)} NICs"
     for name, value in (("shape", fingerprint(graph)), ("node", identity(graph))):
         yield f"  {name:<8}{f'has no name: {value.detail}' if isinstance(value, Absent) else value}"
     for island in graph.islands:
@@ -270,8 +268,8 @@ def _wires(graph: Graph, gpu: GpuNode) -> str:
     if not gpu.read:
         return "not read"
     names = {one.key: part_name(one) for one in graph.gpus} | {SWITCH: "the switch"}
-    told = [f"{len(wire.links)} to {names.get(wire.peer, wire.peer)}" for wire in gpu.wires]
-    return ", ".join(told) or "none"
+    counts = [f"{len(wire.links)} to {names.get(wire.peer, wire.peer)}" for wire in gpu.wires]
+    return ", ".join(counts) or "none"
 
 
 def _nearest(graph: Graph, gpu: GpuNode) -> str:
@@ -291,10 +289,6 @@ def _ports(nic: NicNode) -> str:
     return ", ".join(f"{port} {layer}".rstrip() for port, layer in nic.ports)
 
 
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
 def _word(health: str) -> str:
     return "information" if health == "ok" else health.upper()
 
@@ -304,7 +298,7 @@ def _count(number: int) -> str:
 
 
 def _ids(graph: Graph) -> dict[int, str]:
-    """Names in the drawing by the identity of the part, since a key may be empty."""
+    """The name of each part in the drawing, by id() of the part, since keys may be empty."""
     return {
         id(part): f"{kind}{n}"
         for kind, parts in (("gpu", _drawn_gpus(graph)), ("nic", _drawn_nics(graph)))
@@ -329,7 +323,7 @@ def _tree(graph: Graph, ids: dict[int, str]) -> _Cluster:
     for part in _parts(graph):
         node = () if part.spot.numa is None else (f"NUMA node {part.spot.numa}",)
         at = top
-        for name in (*node, *(part.spot.chain or ("PCI place not known",))):
+        for name in (*node, *(part.spot.chain or ("PCI address not known",))):
             at = at.below.setdefault(name, _Cluster())
         at.leaves.append((ids[id(part)], _label(part)))
     return top
@@ -348,7 +342,7 @@ def _others(graph: Graph) -> Iterable[tuple[str, str]]:
 
 
 def _edges(graph: Graph, ids: dict[int, str]) -> Iterator[_Edge]:
-    """Links between two GPUs once, with both counts where the ends do not agree."""
+    """One edge for each two connected GPUs; both counts where the two ends do not agree."""
     gpus = _drawn_gpus(graph)
     counts = {(gpu.key, wire.peer): len(wire.links) for gpu in gpus for wire in gpu.wires}
     for n, one in enumerate(gpus):
@@ -369,7 +363,7 @@ def _counter(name: str) -> Callable[[], str]:
 
 
 def _folded(name: str, cluster: _Cluster) -> tuple[str, _Cluster]:
-    """A bridge with nothing but one bridge below is written with it."""
+    """A bridge with only one bridge below it is drawn as one with it."""
     while len(cluster.below) == 1 and not cluster.leaves and not name.startswith("NUMA"):
         ((inner, cluster),) = cluster.below.items()
         name = f"{name} / {inner}"

@@ -1,4 +1,4 @@
-"""`wirewatch topology`: the node as one graph, and what is different between two."""
+"""`wirewatch topology`: the node as one graph, its baseline, and the differences between two graphs."""
 
 import json
 import time
@@ -7,69 +7,69 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.options import daemon_options
 from wirewatch.cli.output import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    from wirewatch.cli.topologies import Told
-
-
-def _places(command: "Callable[..., None]") -> "Callable[..., None]":
-    config = click.option("--config", type=click.Path(path_type=Path), help="TOML file.")
-    socket = click.option("--socket", help="The daemon's socket, instead of the configuration's.")
-    return config(socket(command))
+    from wirewatch.cli.topologies import NamedTopology
 
 
 @click.group()
 def topology() -> None:
-    """What hangs where in this node: GPUs, NVLink, the PCI tree, NICs."""
+    """Show, compare and accept this node's topology."""
 
 
 @topology.command()
-@_places
-@click.option("--replay", help="Of a recording: a folder, or the name of a bundled one.")
-@click.option("--json", "form", flag_value="json", help="One JSON document, which `diff` takes.")
-@click.option("--dot", "form", flag_value="dot", help="For Graphviz: `dot -Tsvg`.")
-@click.option("--mermaid", "form", flag_value="mermaid", help="A Mermaid flowchart.")
+@daemon_options
+@click.option("--replay", help="Show a recording instead: a folder, or the name of a bundled one.")
+@click.option("--json", "form", flag_value="json", help="Print one JSON document, which `diff` reads.")
+@click.option("--dot", "form", flag_value="dot", help="Print a graph for Graphviz: `dot -Tsvg`.")
+@click.option("--mermaid", "form", flag_value="mermaid", help="Print a Mermaid flowchart.")
 def show(*, replay: str | None, form: str | None, config: Path | None, socket: str | None) -> None:
-    """The topology of this node, as its daemon knows it or by a look of its own."""
+    """Show GPUs, NVLink, the PCI tree and NICs.
+
+    The daemon's topology is shown. If no daemon answers, this command reads the node itself.
+    """
     from wirewatch.cli.topologies import of_recording, of_this_node
 
-    told = of_recording(replay) if replay else of_this_node(config, socket)
-    click.echo(shown(_shown(told, form or "text").rstrip("\n").split("\n")))
+    named = of_recording(replay) if replay else of_this_node(config, socket)
+    click.echo(shown(_formatted(named, form or "text").rstrip("\n").split("\n")))
 
 
-def _shown(told: "Told", form: str) -> str:
-    from wirewatch.cli.topologies import dot, mermaid, text
+def _formatted(named: "NamedTopology", form: str) -> str:
+    from wirewatch.cli.topologies import dot, mermaid, topology_text
     from wirewatch.documents.state import TOPOLOGY, TopologyDocument
     from wirewatch.verdict.drift.canonical import graph_of
 
     if form == "json":
-        document = TopologyDocument("wirewatch.topology/1", told.at, told.topology)
+        document = TopologyDocument("wirewatch.topology/1", named.at, named.topology)
         return TOPOLOGY.dump_json(document, indent=1).decode()
     draw = {"dot": dot, "mermaid": mermaid}.get(form)
-    return draw(graph_of(told.topology)) if draw else text(told)
+    return draw(graph_of(named.topology)) if draw else topology_text(named)
 
 
 @topology.command()
 @click.argument("before", required=False)
 @click.argument("after", required=False)
-@_places
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+@daemon_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_context
 def diff(
     context: click.Context, *, before: str | None, after: str | None, as_json: bool, config: Path | None,
     socket: str | None,
 ) -> None:  # fmt: skip
-    """What changed from BEFORE to AFTER, or to this node; without both, since its baseline.
+    """Show what changed in a topology.
 
-    Each is a document of `topology show --json`, or a recording. Parts that are only numbered anew are no
-    change. Exit code: 0 nothing or information alone, 1 DEGRADED, 2 FAILED.
+    With BEFORE and AFTER, the two are compared; with BEFORE alone, it is compared with this node; with
+    neither, the baseline is. Each is a document of `topology show --json`, or a recording. Parts that only
+    got another number are no change.
+
+    Exit codes: 0 no change, or information only; 1 DEGRADED; 2 FAILED.
     """
     from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.topologies import changes, of_name, of_this_node
+    from wirewatch.cli.topologies import changes_text, of_name, of_this_node
     from wirewatch.core.types import Health
     from wirewatch.documents.drift import DIFF, difference
 
@@ -79,7 +79,7 @@ def diff(
     one = of_name(before)
     other = of_name(after) if after else of_this_node(config, socket)
     document = difference((one.of, one.topology), (other.of, other.topology), time.time())
-    click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else shown(changes(document)))
+    click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else shown(changes_text(document)))
     context.exit(EXIT[Health[document.health.upper()]])
 
 
@@ -87,41 +87,47 @@ def _against_baseline(
     context: click.Context, config: Path | None, socket: str | None, *, as_json: bool
 ) -> None:  # fmt: skip
     from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.topologies import drift
+    from wirewatch.cli.topologies import drift_text
     from wirewatch.core.types import Health
 
-    told = _drift(config, socket)
-    click.echo(json.dumps(told, indent=1) if as_json else shown(drift(told)))
-    context.exit(EXIT[Health[told["health"].upper()]])
+    document = _drift(config, socket)
+    click.echo(json.dumps(document, indent=1) if as_json else shown(drift_text(document)))
+    context.exit(EXIT[Health[document["health"].upper()]])
 
 
 def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
-    from wirewatch.cli.check.daemon import place
+    from wirewatch.cli.check.daemon import daemon_address
     from wirewatch.cli.orders import ask
 
-    return ask(place(socket, config).socket, "GET", "/api/v1/topology/drift", None)
+    return ask(daemon_address(socket, config).socket, "GET", "/api/v1/topology/drift", None)
 
 
 @topology.command()
-@_places
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+@daemon_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
-    """What the daemon compares this node with: who accepted it, when, why; or why there is nothing yet."""
-    from wirewatch.cli.topologies import baseline as text
+    """Show the baseline of this node.
 
-    told = _drift(config, socket)
-    click.echo(json.dumps(told, indent=1) if as_json else shown(text(told)))
+    It is printed with who accepted it, when and why; or why there is no baseline yet.
+    """
+    from wirewatch.cli.topologies import baseline_text
+
+    document = _drift(config, socket)
+    click.echo(json.dumps(document, indent=1) if as_json else shown(baseline_text(document)))
 
 
 @topology.command()
 @click.argument("change", required=False)
-@click.option("--why", required=True, help="What was done, or why; kept with it.")
-@click.option("--by", default=None, help="Who says so; else the user's name.")
-@_places
+@click.option("--why", required=True, help="What was done, or why; kept with the baseline.")
+@click.option("--by", default=None, help="Who orders it; default: the user's name.")
+@daemon_options
 def accept(*, change: str | None, why: str, by: str | None, config: Path | None, socket: str | None) -> None:
-    """Take the topology as it is now for right; or CHANGE alone, by the id that `topology diff` shows."""
+    """Accept the present topology as the baseline.
+
+    With CHANGE, the id of a change in `topology diff`, only that change is accepted.
+    """
     from wirewatch.cli.orders import control_socket, order, user
-    from wirewatch.cli.topologies import baseline as text
+    from wirewatch.cli.topologies import baseline_text
 
     said = {"by": by or user(), "why": why, "change": change or ""}
-    click.echo(shown(text(order(control_socket(socket, config), "/topology", said))))
+    click.echo(shown(baseline_text(order(control_socket(socket, config), "/topology", said))))

@@ -1,1 +1,1 @@
-"""The daemon: lanes, schedule, the published state."""
+"""The daemon: its schedule, the published state, orders, persistence and reports to other programs."""

@@ -1,4 +1,4 @@
-"""The baseline that holds now, for all threads; written off them: a disk that hangs holds up nobody."""
+"""The baseline of the topology: held for all threads, written by one to the state folder."""
 
 import logging
 import math
@@ -11,41 +11,29 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from wirewatch.core import pci
 from wirewatch.core.ports import Clock
-from wirewatch.daemon import persistence
-from wirewatch.daemon.persistence import put_aside
+from wirewatch.daemon.persistence import content, encoded, put_aside, reason, write
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.graph import Graph, identity
 
 log = logging.getLogger(__name__)
-AGAIN = 60.0
-"""Seconds after which what could not be written is tried again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """`kept`: what became of the file that was rejected."""
-
-    baseline: Baseline | None
-    trouble: str
-    kept: str = ""
-
-
 VERSION = 1
 LIMIT = 16 << 20
-"""Bytes; a file that is larger is not ours."""
+"""Bytes; a larger file is not one of ours."""
+AGAIN = 60.0
+"""Seconds after which a failed write is tried again."""
 _PATHS = frozenset({"", *(path.name for path in pci.Path)})
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class _Version:
     """What every version of the file begins with."""
 
     version: Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """The file's content; `at`: when it was written (Unix seconds), `node`: the identity, for people."""
+class BaselineFile:
+    """The file's content; `at`: when it was written (Unix seconds), `node`: its identity, for people."""
 
     version: int
     at: float
@@ -53,26 +41,38 @@ class File:
     baseline: Baseline
 
 
+_VERSION, _FILE = TypeAdapter(_Version), TypeAdapter(BaselineFile)
+
+
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedBaseline:
     """The baseline to begin with, and what was wrong with the file in one line; empty for nothing."""
 
     baseline: Baseline | None
     trouble: str = ""
 
 
-NOTHING = Loaded(None)
+NOTHING = LoadedBaseline(None)
 
 
-class Desk:
-    """Holds the baseline; for any thread, and nothing waits for the disk but `flush`.
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the store holds; `kept` says what became of a file that was rejected."""
+
+    baseline: Baseline | None
+    trouble: str
+    kept: str = ""
+
+
+class BaselineStore:
+    """The baseline that holds now. Any thread may use it, and only `flush` waits for the disk.
 
     Args:
-        path: the file, None to keep nothing.
-        loaded: what was in it. What `load` could not move away is not overwritten until it can be.
+        path: the file; None to keep nothing.
+        loaded: its content. A file that could not be put aside is not overwritten until it can be.
     """
 
-    def __init__(self, path: Path | None, clock: Clock, loaded: Loaded = NOTHING) -> None:
+    def __init__(self, path: Path | None, clock: Clock, loaded: LoadedBaseline = NOTHING) -> None:
         self._path, self._clock = path, clock
         self._held = _Held(loaded.baseline, loaded.trouble)
         self._turn = threading.Condition()
@@ -83,18 +83,19 @@ class Desk:
 
     @property
     def baseline(self) -> Baseline | None:
+        """The baseline that holds now; None when there is none."""
         return self._held.baseline
 
     @property
     def trouble(self) -> str:
-        """In words why there is no baseline though there was one; empty if that is not so."""
+        """Why a baseline that existed does not hold any more, in words; empty when that is not so."""
         held = self._held
         return f"{held.trouble}; {held.kept}" if held.kept else held.trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """This holds from now on, if `over` is what holds; whether it is.
+        """Replace `over`, if that is what holds, by `baseline`; returns whether it was replaced.
 
-        Of several in a row the file may get the last alone.
+        Of several in quick succession only the last may reach the file.
         """
         with self._turn:
             if self._held.baseline is not over:
@@ -107,9 +108,9 @@ class Desk:
         return True
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
-        """This one is another node's: if it holds, there is none from now on, and the file is put aside.
+        """Drop the baseline of another node, if it holds, and put its file aside.
 
-        Once it is, `trouble` ends with the name that it is kept under.
+        Afterwards `trouble` ends with the name under which the file is kept.
         """
         with self._turn:
             if self._held.baseline is not baseline:
@@ -119,12 +120,12 @@ class Desk:
             self._wake()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all is written, so long at most; whether it is."""
+        """Wait until all is written, for so many seconds at most; returns whether it is."""
         with self._turn:
             return self._turn.wait_for(lambda: not self._busy, seconds)
 
     def _wake(self) -> None:
-        """Let the thread write what is held; it is there only while there is something to write."""
+        """Let the thread write what is held; the thread lives only while something is to be written."""
         if self._path is None:
             return
         self._due = True
@@ -140,7 +141,7 @@ class Desk:
 
     def _run(self, path: Path) -> None:
         while self._next():
-            wrong = self._stored(path)
+            wrong = self._store(path)
             if wrong and wrong != self._wrong:
                 log.error("%s", wrong)
             if not wrong and self._wrong:
@@ -148,7 +149,7 @@ class Desk:
             self._wrong = wrong
 
     def _next(self) -> bool:
-        """Whether there is something to write; after a failure at once if it is new, else after a while."""
+        """Return whether something is to be written; after a failure, wait for a change or for AGAIN."""
         with self._turn:
             if self._wrong:
                 self._turn.wait_for(lambda: self._due, AGAIN)
@@ -157,8 +158,8 @@ class Desk:
             self._turn.notify_all()
             return self._busy
 
-    def _stored(self, path: Path) -> str:
-        """What went wrong in words, empty for nothing."""
+    def _store(self, path: Path) -> str:
+        """Write what is held; returns what went wrong in words, empty for nothing."""
         at = self._clock.now()
         with self._turn:
             held, in_the_way = self._held, self._in_the_way
@@ -173,75 +174,72 @@ class Desk:
                 return f"{path}: {aside}; nothing is written there"
             if aside.kept:
                 log.warning("%s: %s", path, "; ".join(filter(None, (held.trouble, str(aside)))))
-        wrong = "" if held.baseline is None else save(path, held.baseline, at)
+        wrong = "" if held.baseline is None else save_baseline(path, held.baseline, at)
         return wrong and f"{wrong}: the accepted topology would be lost with a restart"
 
 
-_HEAD, _FILE = TypeAdapter(Head), TypeAdapter(File)
-
-
 def foreign(baseline: Baseline, graph: Graph) -> str:
-    """In words why the baseline is another node's: both name GPUs, none is the same. Else empty."""
+    """Why the baseline is that of another node, in words: both name GPUs, none is the same. Else empty."""
     theirs, ours = ({gpu.name for gpu in one.gpus if gpu.name} for one in (baseline.graph, graph))
     if not theirs or not ours or theirs & ours:
         return ""
     return f"its GPUs are none of this node's: {', '.join(f'...{name[-4:]}' for name in sorted(theirs))}"
 
 
-def read(path: Path) -> Loaded:
-    """What the file holds; one that cannot be understood is left where it is."""
-    text = persistence.content(path, LIMIT)
+def read_baseline(path: Path) -> LoadedBaseline:
+    """What the file holds; a file that cannot be parsed stays where it is."""
+    text = content(path, LIMIT)
     if text is None:
-        return Loaded(None)
-    kept = _understood(text) if isinstance(text, bytes) else text
-    return Loaded(None, f"{path}: {kept}") if isinstance(kept, str) else Loaded(kept.baseline)
+        return LoadedBaseline(None)
+    kept = _parsed(text) if isinstance(text, bytes) else text
+    return LoadedBaseline(None, f"{path}: {kept}") if isinstance(kept, str) else LoadedBaseline(kept.baseline)
 
 
-def load(path: Path, at: float) -> Loaded:
-    """What the file holds, for the agent that owns it: what cannot be understood is put aside and named."""
-    loaded = read(path)
+def load_baseline(path: Path, at: float) -> LoadedBaseline:
+    """What the file holds, for the agent that owns it: a file that cannot be parsed is put aside."""
+    loaded = read_baseline(path)
     if not loaded.trouble:
         return loaded
-    trouble = f"{loaded.trouble}; {persistence.put_aside(path, at)}"
+    trouble = f"{loaded.trouble}; {put_aside(path, at)}"
     log.error("%s", trouble)
-    return Loaded(None, trouble)
+    return LoadedBaseline(None, trouble)
 
 
-def save(path: Path, baseline: Baseline, at: float) -> str:
+def save_baseline(path: Path, baseline: Baseline, at: float) -> str:
     """Write the file; returns what went wrong in words, empty for nothing.
 
-    What `load` would not take is not written, so that what was accepted before stays.
+    A baseline that `load_baseline` would refuse is not written, so that the one accepted before stays.
     """
-    wrong = _unsound(baseline.graph)
+    wrong = _malformed(baseline.graph)
     if wrong:
         return f"{path}: not written: {wrong}"
     name = identity(baseline.graph)
-    kept = File(VERSION, at, name if isinstance(name, str) else None, baseline)
-    text = persistence.encoded(_FILE.dump_python(kept, mode="json"))
-    again = _understood(text) if len(text) <= LIMIT else f"larger than {LIMIT >> 20} MiB"
-    return f"{path}: not written: {again}" if isinstance(again, str) else persistence.write(path, text)
+    kept = BaselineFile(VERSION, at, name if isinstance(name, str) else None, baseline)
+    text = encoded(_FILE.dump_python(kept, mode="json"))
+    again = _parsed(text) if len(text) <= LIMIT else f"larger than {LIMIT >> 20} MiB"
+    return f"{path}: not written: {again}" if isinstance(again, str) else write(path, text)
 
 
-def _understood(text: bytes) -> File | str:
-    """The file's content, or in words why it is none of ours."""
+def _parsed(text: bytes) -> BaselineFile | str:
+    """The file's content, or why it is none of ours, in words."""
     try:
-        version = _HEAD.validate_json(text, strict=True).version
+        version = _VERSION.validate_json(text, strict=True).version
         if version != VERSION:
             return f"version {version}, this agent knows {VERSION}"
         kept = _FILE.validate_json(text, strict=True)
     except ValidationError as error:
-        return persistence.reason(error)
+        return reason(error)
     said = (kept.baseline.said, *(one.said for one in kept.baseline.accepted))
     if not all(map(math.isfinite, (kept.at, *(word.at for word in said)))):
-        return "a number without end"
-    return _unsound(kept.baseline.graph) or kept
+        return "a number that is not finite"
+    return _malformed(kept.baseline.graph) or kept
 
 
-def _unsound(graph: Graph) -> str:
-    """In words what no graph of a node has, and who compares graphs does not expect."""
+def _malformed(graph: Graph) -> str:
+    """What the comparison of graphs does not allow, in words; empty for a sound graph."""
     grouped = {key for island in graph.islands for key in island.gpus}
     if not grouped.issuperset(gpu.key for gpu in graph.gpus):
         return "a GPU that is in no island"
     if not _PATHS.issuperset(reach.path for nic in graph.nics for reach in nic.paths):
-        return "a PCIe path that is none"
+        return "an unknown PCIe path"
     return ""

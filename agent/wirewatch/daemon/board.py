@@ -1,6 +1,7 @@
-"""The published state: replaced by one assignment, read by anybody."""
+"""The board: the published state of the node, replaced by one assignment and safe to read from any thread."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from wirewatch.core.collector import AnyCollector, Component, NodeState
 from wirewatch.core.ports import Clock
@@ -10,12 +11,23 @@ from wirewatch.verdict.ledger import Ledger, Now, Probes, VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_node
 
 
+@dataclass(frozen=True, slots=True)
+class ReportSource:
+    """What reporters read: the verdict, whether the first polls have ended, and whether the loops turn."""
+
+    node: Callable[[], Judged]
+    ready: Callable[[], bool]
+    turning: Callable[[], bool]
+
+
 class Board:
-    """What is known of the node, moved forward with each component; of the event loop alone.
+    """What is known of the node, updated with each component; only the event loop changes it.
 
     Args:
-        ledger: what is remembered from before.
-        changed: told of each new ledger.
+        policy: how the verdict is made; None for the default policy.
+        ledger: what is remembered from before; None for an empty one.
+        changed: called with each new ledger.
+        released_until: returns until when (Unix seconds) the GPUs are released; 0 when they are not.
     """
 
     def __init__(
@@ -32,23 +44,24 @@ class Board:
 
     @property
     def state(self) -> NodeState:
+        """The components as they are now."""
         return self.node.state
 
     def publish(self, component: Component) -> None:
-        """One component has moved on."""
+        """Replace one component and judge the node again."""
         state = self.node.state.with_component(component)
         self._polled_at = self._clock.now()
         self._publish(state, step(self.node.ledger, state, self._now(state), self._policy))
 
     def order(self, change: Callable[[Judged, VerdictPolicy, Now], Ledger]) -> Judged:
-        """Change the ledger on somebody's word; what `change` raises is the caller's."""
+        """Change the ledger as an operator ordered, and judge again; exceptions of `change` pass through."""
         now = self._now(self.state)
         ledger = change(self.node, self._policy, now)
         self._publish(self.state, step(ledger, self.state, now, self._policy))
         return self.node
 
     def first_polls_done(self) -> bool:
-        """Whether each collector has ended its first run, or is overdue with it."""
+        """Return whether each collector has ended its first run or is overdue with it."""
         parts = self.state.components.values()
         return all(c.outcome is not None or c.overdue_since is not None for c in parts)
 

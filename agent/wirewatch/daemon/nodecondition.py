@@ -1,4 +1,4 @@
-"""What those look at who tell others of the daemon."""
+"""The condition of the Kubernetes node: written from the verdict, in time and not too often."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import random
 
 from wirewatch.core.ports import Clock
+from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.schedule import Lane
 from wirewatch.kubernetes import api
 from wirewatch.kubernetes.api import Place, patch_status, read
@@ -25,25 +26,19 @@ from wirewatch.kubernetes.outcome import (
 )
 from wirewatch.verdict.node import Judged
 
-
-@dataclass(frozen=True, slots=True)
-class Eyes:
-    """The verdict; whether the first polls have ended (/readyz); whether the loops turn (/livez)."""
-
-    node: Callable[[], Judged]
-    ready: Callable[[], bool]
-    turning: Callable[[], bool]
-
-
 log = logging.getLogger(__name__)
 TICK = 5.0
-"""Seconds between two looks at the verdict, which cost nothing."""
-_SAYS = ("verify_message", "reason", "strerror")
+"""Seconds between two checks of the verdict, which cost nothing."""
+_REASONS = ("verify_message", "reason", "strerror")
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How it is told: `heartbeat`, `deadline` of a request in seconds; `recording`: whose verdict it is."""
+class ConditionOptions:
+    """How the condition is written.
+
+    `holds`: for how long a verdict must hold first; `heartbeat` between two writes when nothing changes, and
+    `deadline` of a request, in seconds; `recording`: what is played, "" for a live node.
+    """
 
     holds: Holds = field(default_factory=Holds)
     heartbeat: float = 300.0
@@ -52,46 +47,47 @@ class Manner:
 
     @property
     def tick(self) -> float:
+        """Seconds between two checks of the verdict."""
         return min(TICK, self.holds.failed / 2)
 
 
-class Teller:
-    """Of the event loop alone, but for the requests: to read files, to look a name up and to ask may hang.
+class ConditionWriter:
+    """Writes the condition, in the event loop; requests run in a thread, since files, DNS and HTTP may hang.
 
     Args:
         chance: numbers in [0, 1), so that nodes do not all ask at once.
     """
 
     def __init__(
-        self, where: Place, manner: Manner, clock: Clock, chance: Callable[[], float] = random
+        self, where: Place, options: ConditionOptions, clock: Clock, chance: Callable[[], float] = random
     ) -> None:
-        self._where, self._manner, self._clock, self._chance = where, manner, clock, chance
+        self._where, self._options, self._clock, self._chance = where, options, clock, chance
         self._lane = Lane("kubernetes")
         self._reading = False
         self._memory = Memory()
         self._noticed: Condition | None = None
         self._pace = begin(clock.mono(), chance())
         self._last = Result.OK
-        self.told = Told()
+        self.report = Told()
 
-    async def run(self, eyes: Eyes) -> None:
-        """Until cancelled."""
+    async def run(self, source: ReportSource) -> None:
+        """Run until cancelled."""
         while True:
-            # Before the first polls nothing is known, which must not look like something that broke.
-            if eyes.ready():
-                self.look(eyes.node(), turning=eyes.turning())
+            # Before the first polls nothing is known, and that must not read as a fault.
+            if source.ready():
+                self.observe(source.node(), turning=source.turning())
                 await self.write()
-            await asyncio.sleep(self._manner.tick)
+            await asyncio.sleep(self._options.tick)
 
-    def look(self, judged: Judged, *, turning: bool) -> None:
-        """One view of the verdict."""
+    def observe(self, judged: Judged, *, turning: bool) -> None:
+        """Take the verdict as it is now; `turning`: whether the loops of the daemon turn."""
         now, mono = self._clock.now(), self._clock.mono()
-        view = view_of(judged, now, mono, turning=turning, recording=self._manner.recording)
-        self._memory = watch(self._memory, view, self._manner.holds)
-        self._news()
+        view = view_of(judged, now, mono, turning=turning, recording=self._options.recording)
+        self._memory = watch(self._memory, view, self._options.holds)
+        self._schedule_write()
 
     async def write(self) -> None:
-        """A request if one is due."""
+        """Send a request if one is due."""
         mono = self._clock.mono()
         if mono < self._pace.latest:
             return
@@ -101,18 +97,18 @@ class Teller:
                 return
         mine = self._memory.condition
         if mine is None:
-            # There is nothing to tell yet; the first condition is news.
+            # No condition is known yet; the first one brings the next request forward.
             self._pace = replace(self._pace, latest=float("inf"))
             return
         outcome = await self._request(api.patch(mine, self._clock.now()))
         self._settle(outcome)
         if outcome.result is Result.OK:
-            self.told = replace(self.told, updated_at=self._clock.now())
+            self.report = replace(self.report, updated_at=self._clock.now())
 
-    def _news(self) -> None:
-        """Bring the next request forward when there is something new."""
+    def _schedule_write(self) -> None:
+        """Bring the next request forward when the condition has changed."""
         mine, before = self._memory.condition, self._noticed
-        self.told = replace(self.told, condition=mine)
+        self.report = replace(self.report, condition=mine)
         if mine is None or (
             before is not None and (mine.status, mine.reason) == (before.status, before.reason)
         ):
@@ -124,34 +120,34 @@ class Teller:
         self._pace = changed(self._pace, self._clock.mono(), self._chance(), status=new)
 
     async def _request(self, body: bytes) -> Outcome:
-        """One request within the deadline, in a thread; whatever goes wrong is an outcome."""
+        """Send one request within the deadline, in a thread; every error becomes an outcome."""
         if self._reading:
             still = "the files of the ServiceAccount, or the name of the API server, are still being read"
             return Outcome(Result.NO_CREDENTIALS, still)
         self._reading = True
-        end = time.monotonic() + self._manner.deadline
+        end = time.monotonic() + self._options.deadline
         try:
-            async with asyncio.timeout(self._manner.deadline):
-                outcome, found = await self._lane.submit(lambda: self._ask(body, end))
+            async with asyncio.timeout(self._options.deadline):
+                outcome, found = await self._lane.submit(lambda: self._send(body, end))
         except TimeoutError:
             return self._overdue()
         if outcome.result is Result.OK and not self._memory.known:
-            # What the node has from before a restart.
+            # The node keeps its condition over a restart of the daemon.
             self._memory = learned(self._memory, found)
             self._noticed = self._memory.condition
-            self.told = replace(self.told, condition=self._memory.condition)
+            self.report = replace(self.report, condition=self._memory.condition)
         return outcome
 
-    def _ask(self, body: bytes, end: float) -> tuple[Outcome, Condition | None]:
-        """What became of a request, and the condition that the node has then; in the lane's thread."""
+    def _send(self, body: bytes, end: float) -> tuple[Outcome, Condition | None]:
+        """Send a request, in the lane; returns its outcome and the condition that the node has afterwards."""
         try:
-            who = read(self._where)
+            account = read(self._where)
         except (OSError, ValueError) as error:
             return Outcome(Result.NO_CREDENTIALS, _why(error)), None
         finally:
             self._reading = False
         try:
-            reply, now = patch_status(self._where, who, body, end), self._clock.now()
+            reply, now = patch_status(self._where, account, body, end), self._clock.now()
             outcome, node = outcome_of(reply, now), self._where.node
             good = outcome.result is Result.OK
             return outcome, api.condition_in(reply.body, node, now) if good else None
@@ -163,33 +159,35 @@ class Teller:
             return Outcome(Result.UNREACHABLE, _why(error)), None
 
     def _overdue(self) -> Outcome:
-        return Outcome(Result.UNREACHABLE, f"no answer within {self._manner.deadline:g} s")
+        return Outcome(Result.UNREACHABLE, f"no answer within {self._options.deadline:g} s")
 
     def _settle(self, outcome: Outcome) -> None:
-        """Count it, say it once, and set when the next request is due."""
+        """Count the outcome, log it when it is another, and set when the next request is due."""
         result, mono = outcome.result, self._clock.mono()
-        self.told = replace(self.told, updates={**self.told.updates, result: self.told.updates[result] + 1})
+        self.report = replace(
+            self.report, updates={**self.report.updates, result: self.report.updates[result] + 1}
+        )
         if result is Result.OK:
-            self._pace = succeeded(self._pace, mono, self._manner.heartbeat, self._chance())
+            self._pace = succeeded(self._pace, mono, self._options.heartbeat, self._chance())
         else:
             self._pace = failed(self._pace, mono, outcome, self._chance())
         if result is not self._last:
-            self._say(outcome)
+            self._log(outcome)
         self._last = result
 
-    def _say(self, outcome: Outcome) -> None:
+    def _log(self, outcome: Outcome) -> None:
         if outcome.result is Result.OK:
-            log.info("node condition: the API server takes it again")
+            log.info("node condition: the API server accepts it again")
             return
         detail = f" ({outcome.detail})" if outcome.detail else ""
         log.warning(
-            "node condition of %s is not written, and tried again: %s%s",
+            "node condition of %s is not written and will be tried again: %s%s",
             self._where.node, MEANING[outcome.result], detail,
         )  # fmt: skip
 
 
 def _why(error: OSError | ValueError) -> str:
-    """What the system or OpenSSL says, without what the other end sent."""
-    told = next(filter(None, (getattr(error, name, "") for name in _SAYS)), "")
+    """What the system or OpenSSL says of an error, without what the other end sent."""
+    reason = next(filter(None, (getattr(error, name, "") for name in _REASONS)), "")
     name = getattr(error, "filename", None)
-    return f"{f'{name}: ' if name else ''}{told or str(error) or type(error).__name__}"
+    return f"{f'{name}: ' if name else ''}{reason or str(error) or type(error).__name__}"

@@ -1,7 +1,6 @@
-"""What systemd is told of the daemon: READY=1, STATUS=, WATCHDOG=1, STOPPING=1; see sd_notify(3).
+"""Reports to systemd (READY=1, STATUS=, WATCHDOG=1, STOPPING=1; see sd_notify(3)), and all reporters.
 
-A few lines of our own over a datagram socket: what PyPI has is unmaintained or must be compiled, for what is
-one `sendto`.
+The protocol is one `sendto`; the packages on PyPI are unmaintained or must be compiled.
 """
 
 import asyncio
@@ -13,27 +12,28 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
 from wirewatch.core.types import Health
-from wirewatch.daemon.nodecondition import Eyes, Teller
+from wirewatch.daemon.board import ReportSource
+from wirewatch.daemon.nodecondition import ConditionWriter
 from wirewatch.kubernetes.outcome import Told
 from wirewatch.verdict.node import Verdict
 
 log = logging.getLogger(__name__)
 SOON = 0.2
-"""Seconds between two looks whether the first polls have ended."""
+"""Seconds between two checks whether the first polls have ended."""
 OFTEN = 5.0
-"""Seconds between two looks at the verdict, at most."""
+"""Seconds between two checks of the verdict, at most."""
 PARTS = 3.0
-"""So often within the watchdog's time is it fed."""
+"""How often the watchdog is fed within its time."""
 LONGEST = 300
 """Characters of a status line."""
 
 
 class Notifier:
-    """Speaks to the service manager that started us; of the event loop alone.
+    """Reports to the service manager that started the daemon; only the event loop uses it.
 
     Args:
         address: of a unix datagram socket; `@` stands for the zero of an abstract name.
-        watchdog: seconds within which it must be fed, None when nobody waits for that.
+        watchdog: seconds within which it must be fed, None without a watchdog.
     """
 
     def __init__(self, address: str, watchdog: float | None) -> None:
@@ -43,7 +43,10 @@ class Notifier:
 
     @classmethod
     def of_environment(cls, environ: MutableMapping[str, str]) -> "Notifier | None":
-        """The one that the environment names, taken out of it: our children are not the service."""
+        """The notifier that the environment names, None without one.
+
+        The variables are taken out of `environ`, because our children are not the service.
+        """
         address, microseconds, pid = (
             environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
         )
@@ -52,55 +55,54 @@ class Notifier:
         ours = microseconds.isdigit() and int(microseconds) > 0 and pid in {"", str(os.getpid())}
         return cls(address, int(microseconds) / 1e6 if ours else None)
 
-    def tell(self, *lines: str) -> bool:
-        """Whether it was sent. A manager that is too busy is told the next time, never waited for."""
+    def send(self, *lines: str) -> bool:
+        """Send lines without waiting; returns whether they were sent, False when the manager is too busy."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
                 manager.sendto("\n".join(lines).encode(errors="replace"), self._address)
         except OSError as error:
-            log.debug("not told to systemd: %s", error)
+            log.debug("not sent to systemd: %s", error)
             return False
         return True
 
-    async def run(self, eyes: Eyes) -> None:
-        """Until cancelled: ready once it is, then fed while it lives, with the verdict in words."""
-        self.tell("STATUS=first polls")
-        while not eyes.ready():  # noqa: ASYNC110 - nobody is told when that changes
+    async def run(self, source: ReportSource) -> None:
+        """Report readiness, then feed the watchdog and report the verdict, until cancelled."""
+        self.send("STATUS=first polls")
+        while not source.ready():  # noqa: ASYNC110 - no event is set when that changes
             await asyncio.sleep(SOON)
-        waiting, said = ["READY=1"], ""
+        waiting, sent = ["READY=1"], ""
         while True:
-            words = f"STATUS={words_of(eyes.node().verdict)}"
-            lines = [*waiting, *([words] if words != said else ()), *self._food(eyes)]
-            if lines and self.tell(*lines):
-                waiting, said = [], words
+            status = f"STATUS={status_line(source.node().verdict)}"
+            lines = [*waiting, *([status] if status != sent else ()), *self._watchdog(source)]
+            if lines and self.send(*lines):
+                waiting, sent = [], status
             await asyncio.sleep(self._every)
 
-    def _food(self, eyes: Eyes) -> tuple[str, ...]:
-        return ("WATCHDOG=1",) if self._watched and eyes.turning() else ()
+    def _watchdog(self, source: ReportSource) -> tuple[str, ...]:
+        return ("WATCHDOG=1",) if self._watched and source.turning() else ()
 
 
 @dataclass(frozen=True, slots=True)
-class Outward:
-    """Those who are told; None for who is not there."""
+class Reporters:
+    """What reports the daemon to other programs: to systemd and to Kubernetes; None where not used."""
 
     notifier: Notifier | None = None
-    teller: Teller | None = None
+    condition_writer: ConditionWriter | None = None
 
     def condition(self) -> Told | None:
-        """What is told of the node condition, for the metrics."""
-        return None if self.teller is None else self.teller.told
+        """What became of the node condition, for the metrics."""
+        return None if self.condition_writer is None else self.condition_writer.report
 
     def stopping(self) -> None:
-        """The daemon was told to stop. The node condition stays: a restart is no news of the hardware."""
+        """Report that the daemon stops. The node condition stays: a restart changes no hardware."""
         if self.notifier is not None:
-            self.notifier.tell("STOPPING=1", "STATUS=stopping")
+            self.notifier.send("STOPPING=1", "STATUS=stopping")
 
     @contextlib.contextmanager
-    def telling(self, eyes: Eyes) -> Iterator[None]:
-        """Tell them while the block runs."""
-        tasks = [
-            asyncio.create_task(one.run(eyes)) for one in (self.notifier, self.teller) if one is not None
-        ]
+    def reporting(self, source: ReportSource) -> Iterator[None]:
+        """Report while the block runs."""
+        reporters = (self.notifier, self.condition_writer)
+        tasks = [asyncio.create_task(one.run(source)) for one in reporters if one is not None]
         for task in tasks:
             task.add_done_callback(_ended)
         try:
@@ -110,10 +112,10 @@ class Outward:
                 task.cancel()
 
 
-NOBODY = Outward()
+NO_REPORTERS = Reporters()
 
 
-def words_of(verdict: Verdict) -> str:
+def status_line(verdict: Verdict) -> str:
     """The verdict in one line for `systemctl status`."""
     health = verdict.health
     may = "a job may start" if verdict.job_ready else "no job may start"
@@ -126,6 +128,6 @@ def words_of(verdict: Verdict) -> str:
 
 
 def _ended(task: asyncio.Task[None]) -> None:
-    """One that ends by itself must be heard of; the metrics show it, and a watchdog that starves."""
+    """Log an error that ended a reporter; the metrics and a starving watchdog show it too."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s has ended", task.get_coro(), exc_info=error)

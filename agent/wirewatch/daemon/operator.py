@@ -1,11 +1,11 @@
-"""What an operator says of findings, as it reaches the board."""
+"""Orders of an operator, carried out: findings acknowledged or suppressed, and topologies accepted."""
 
 import logging
 from collections.abc import Callable, Sequence
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health
-from wirewatch.daemon.baselines import Desk
+from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.board import Board
 from wirewatch.documents.drift import AcceptOrder, DriftDocument, drift_of
 from wirewatch.documents.state import FindingsDocument, findings
@@ -17,20 +17,21 @@ from wirewatch.verdict.node import Judged, Standing
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress, unsuppress
 
 log = logging.getLogger(__name__)
+EARLY = ("the daemon has just begun",)
 Change = Callable[[Judged, Standing, FindingOrder, VerdictPolicy, Now], Ledger]
 
 
-class Orders:
-    """Changes the board's ledger on an operator's word; of the event loop alone."""
+class FindingOrders:
+    """Changes the ledger of the board as an operator orders; only the event loop uses it."""
 
     def __init__(self, board: Board, clock: Clock) -> None:
         self._board, self._clock = board, clock
 
-    def of_finding(self, name: str, order: FindingOrder) -> FindingsDocument:
-        """All findings after the order.
+    def carry_out(self, name: str, order: FindingOrder) -> FindingsDocument:
+        """Carry out an order about the finding with the id `name`; returns all findings afterwards.
 
         Raises:
-            OrderError: it cannot be followed.
+            OrderError: the order cannot be carried out.
         """
 
         def change(node: Judged, policy: VerdictPolicy, now: Now) -> Ledger:
@@ -41,23 +42,20 @@ class Orders:
         return document
 
 
-EARLY = ("the daemon has just begun",)
+class TopologyOrders:
+    """Changes the baseline as an operator orders, and says when it may be learned."""
 
-
-class Topologies:
-    """What the component asks of the daemon, and what an operator tells it (of the event loop alone)."""
-
-    def __init__(self, desk: Desk, clock: Clock) -> None:
-        self._desk, self._clock = desk, clock
+    def __init__(self, store: BaselineStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
         self._board: Board | None = None
-        self._look: Callable[[], None] = lambda: None
+        self._poll: Callable[[], None] = lambda: None
 
-    def attach(self, board: Board, look_again: Callable[[], None]) -> None:
-        """From now on the board is known; `look_again` lets all collectors run."""
-        self._board, self._look = board, look_again
+    def attach(self, board: Board, poll: Callable[[], None]) -> None:
+        """Set the board, and `poll`, which lets all collectors run."""
+        self._board, self._poll = board, poll
 
     def troubles(self) -> Sequence[str]:
-        """Rules of all that is wrong on the node but for drift itself; safe from any thread."""
+        """The rules of all findings but those of drift itself; safe from any thread."""
         board = self._board
         if board is None or not board.first_polls_done():
             return EARLY
@@ -69,19 +67,19 @@ class Topologies:
         )
 
     def accept(self, order: AcceptOrder) -> DriftDocument:
-        """What is there now, or one change of it, is right from now on.
+        """Accept the present topology, or one change of it, as the baseline; event loop only.
 
         Raises:
-            OrderError: it cannot be followed.
+            OrderError: the order cannot be carried out.
         """
         component = None if self._board is None else self._board.state.components.get(NAME)
         state = component.memory if component is not None else None
         if not isinstance(state, State):
             raise OrderError("the topology is not compared with anything here: [drift] is switched off")
         if state.foreign and state.read is not None:
-            # Its file is put aside before anything takes its place.
-            self._desk.reject(state.read, state.foreign)
-        word, kept = Word(order.by, order.why, self._clock.now()), self._desk.baseline
+            # The file of the other node is put aside before a new one takes its place.
+            self._store.reject(state.read, state.foreign)
+        word, kept = Word(order.by, order.why, self._clock.now()), self._store.baseline
         if not order.change:
             made = accept_all(state.watch, word)
         elif kept is None:
@@ -90,10 +88,10 @@ class Topologies:
             made = accept_one(kept, state.watch, order.change, word)
         if isinstance(made, str):
             raise OrderError(made)
-        if not self._desk.put(made, kept):
-            raise OrderError("the baseline changed at this very moment: look at it again")
+        if not self._store.put(made, kept):
+            raise OrderError("the baseline changed at this very moment: read it again")
         log.info("%s accepted %s: %s", order.by, order.change or "the topology as it is", order.why)
-        self._look()
+        self._poll()
         return drift_of(state.watch, made, self._clock.now())
 
 
@@ -105,7 +103,7 @@ def _acknowledge(
 
 def _suppress(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
     if order.until is None:
-        raise OrderError("until when is not said")
+        raise OrderError("the order says not until when")
     return suppress(node.ledger, one, order.until, Word(order.by, order.why, now.at), policy)
 
 

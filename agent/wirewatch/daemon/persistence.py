@@ -1,4 +1,4 @@
-"""Files of the state folder: read with a limit, written whole or not at all, put aside."""
+"""The ledger in the state folder, and how each file there is read, replaced and put aside."""
 
 import json
 import logging
@@ -17,13 +17,19 @@ from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.schedule import Lane
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression
 
+log = logging.getLogger(__name__)
+VERSION = 1
+LIMIT = 16 << 20
+"""Bytes; a larger file is not one of ours."""
+EVERY = 600.0
+"""Seconds after which times alone are written; a crash may lose so much of a probation."""
 _NAMES = 1000
-"""So many names are tried for a file that is put aside."""
+"""How many names are tried for a file that is put aside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """The name that a file has now, or in words why it has its own still; neither: there was none."""
+    """The new name of a file that was put aside, or why it could not be; neither when there was no file."""
 
     kept: Path | None = None
     wrong: str = ""
@@ -34,14 +40,8 @@ class Aside:
         return f"kept as {self.kept}" if self.kept else ""
 
 
-log = logging.getLogger(__name__)
-VERSION = 1
-LIMIT = 16 << 20
-"""Bytes; a file that is larger is not ours."""
-
-
 @dataclass(frozen=True, slots=True)
-class File:
+class LedgerFile:
     """The file's content; `at`: when it was written (Unix seconds), `boot`: in which boot."""
 
     version: int
@@ -53,26 +53,22 @@ class File:
     cards: Mapping[str, Subject] = field(default_factory=dict)
 
 
-_FILE = TypeAdapter(File)
+_FILE = TypeAdapter(LedgerFile)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedLedger:
     """The ledger to begin with, and what was wrong with the file in words; empty for nothing."""
 
     ledger: Ledger
     wrong: str = ""
 
 
-EVERY = 600.0
-"""Seconds after which what only counts on is written; a crash may lose so much of a probation."""
-
-
-class Keeper:
-    """Writes each ledger that says something new; of the event loop alone.
+class LedgerWriter:
+    """Writes each ledger that says something new; only the event loop calls it, a lane writes.
 
     Args:
-        path: the file, None to keep nothing.
+        path: the file; None to keep nothing.
     """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
@@ -84,20 +80,20 @@ class Keeper:
         self._wrong = ""
 
     def changed(self, ledger: Ledger) -> None:
-        """A new ledger is there."""
+        """Take a new ledger, and write it if it is worth it."""
         self._newest = ledger
-        told, mono = _essence(ledger), self._clock.mono()
+        essence, mono = _essence(ledger), self._clock.mono()
         counting = bool(ledger.entries) and mono - self._at >= EVERY
-        if self._lane is not None and (told != self._written or counting):
-            # Before the first one there is nothing to write, unless something is remembered.
-            first, self._written, self._at = self._written is None, told, mono
+        if self._lane is not None and (essence != self._written or counting):
+            # An empty ledger at the start is not worth a file.
+            first, self._written, self._at = self._written is None, essence, mono
             if not first or ledger.entries:
                 self._lane.submit(self._save)
 
     def _save(self) -> None:
         if self._path is None:
             return
-        wrong = save(self._path, self._newest, self._clock.now())
+        wrong = save_ledger(self._path, self._newest, self._clock.now())
         if wrong and wrong != self._wrong:
             log.error("%s: what is remembered of faults would be lost with a restart", wrong)
         if not wrong and self._wrong:
@@ -106,10 +102,10 @@ class Keeper:
 
 
 def content(path: Path, limit: int) -> bytes | str | None:
-    """What a file holds, None where there is none, or in words why it cannot be read; `limit`: bytes."""
+    """A file's content of at most `limit` bytes, None without a file, or why it cannot be read, in words."""
     try:
         mode = path.stat().st_mode
-        # What is no file may never answer.
+        # A read of a pipe or a device may never return.
         if not S_ISREG(mode) and not S_ISDIR(mode):
             return "not a file"
         with path.open("rb") as file:
@@ -122,20 +118,20 @@ def content(path: Path, limit: int) -> bytes | str | None:
 
 
 def reason(error: ValidationError) -> str:
-    """The first thing that is wrong with a file's content, and where; the content is not repeated."""
+    """The first thing that is wrong with a file's content, and where, without the content itself."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place + ': ' if place else ''}{first['msg']}"
 
 
 def encoded(document: object) -> bytes:
-    """JSON for machines and people."""
-    # What is no Unicode in somebody's words must not keep everything from being written.
+    """The document as indented JSON."""
+    # A surrogate in a text that a person gave must not keep all the rest from being written.
     return json.dumps(document, ensure_ascii=False, indent=1).encode(errors="replace")
 
 
 def write(path: Path, text: bytes) -> str:
-    """Replace the file; returns what went wrong in words, empty for nothing."""
+    """Replace the file, whole or not at all; returns what went wrong in words, empty for nothing."""
     new = path.with_name(f"{path.name}.new")
     try:
         with new.open("wb") as file:
@@ -156,7 +152,7 @@ def write(path: Path, text: bytes) -> str:
 
 
 def put_aside(path: Path, at: float) -> Aside:
-    """Give the file another name, with the Unix seconds `at`; a name that is taken is not used."""
+    """Rename the file to a free name with the Unix seconds `at`."""
     try:
         if not os.path.lexists(path):
             return Aside()
@@ -170,25 +166,25 @@ def put_aside(path: Path, at: float) -> Aside:
     return Aside(None, f"{_NAMES} names are taken")
 
 
-def read(path: Path, boot: str, at: float) -> Loaded:
-    """What the file holds; one that cannot be understood is left where it is.
+def read_ledger(path: Path, boot: str, at: float) -> LoadedLedger:
+    """What the file holds; a file that cannot be parsed stays where it is.
 
-    A file that is there and tells nothing may have told of a fault: that is a finding, not a clean start.
+    Such a file may have held a fault, so the ledger gets a finding and not a clean start.
     """
     text = content(path, LIMIT)
     if text is None:
-        return Loaded(Ledger(boot))
-    kept = _understood(text) if isinstance(text, bytes) else text
+        return LoadedLedger(Ledger(boot))
+    kept = _parsed(text) if isinstance(text, bytes) else text
     if isinstance(kept, str):
         return _lost(boot, at, f"{path}: {kept}")
     entries = {entry.key: replace(entry, mono=None) for entry in kept.entries}
     suppressions = {one.key: one for one in kept.suppressions}
-    return Loaded(Ledger(boot, kept.gpus, entries, suppressions, cards=kept.cards))
+    return LoadedLedger(Ledger(boot, kept.gpus, entries, suppressions, cards=kept.cards))
 
 
-def load(path: Path, boot: str, at: float) -> Ledger:
-    """What the file holds, for the agent that owns it: what cannot be understood is put aside and named."""
-    loaded = read(path, boot, at)
+def load_ledger(path: Path, boot: str, at: float) -> Ledger:
+    """What the file holds, for the agent that owns it: a file that cannot be parsed is put aside."""
+    loaded = read_ledger(path, boot, at)
     if not loaded.wrong:
         return loaded.ledger
     wrong = f"{loaded.wrong}; {put_aside(path, at)}"
@@ -196,27 +192,27 @@ def load(path: Path, boot: str, at: float) -> Ledger:
     return _lost(boot, at, wrong).ledger
 
 
-def save(path: Path, ledger: Ledger, at: float) -> str:
+def save_ledger(path: Path, ledger: Ledger, at: float) -> str:
     """Write the file; returns what went wrong in words, empty for nothing."""
     entries = tuple(replace(entry, mono=None) for entry in ledger.entries.values())
-    kept = File(
+    kept = LedgerFile(
         VERSION, ledger.boot, at, ledger.gpus, entries, tuple(ledger.suppressions.values()), ledger.cards
     )
     return write(path, encoded(_FILE.dump_python(kept, mode="json")))
 
 
-def _understood(text: bytes) -> File | str:
-    """The file's content, or in words why it is none of ours."""
+def _parsed(text: bytes) -> LedgerFile | str:
+    """The file's content, or why it is none of ours, in words."""
     try:
         kept = _FILE.validate_json(text)
     except ValidationError as error:
         return reason(error)
     if kept.version != VERSION:
         return f"version {kept.version}, this agent knows {VERSION}"
-    return kept if all(map(math.isfinite, _numbers(kept))) else "a number without end"
+    return kept if all(map(math.isfinite, _numbers(kept))) else "a number that is not finite"
 
 
-def _numbers(kept: File) -> Iterator[float]:
+def _numbers(kept: LedgerFile) -> Iterator[float]:
     yield kept.at
     for entry in kept.entries:
         yield from (entry.since, entry.last, entry.event, entry.absent)
@@ -225,15 +221,15 @@ def _numbers(kept: File) -> Iterator[float]:
         yield from (one.until, one.said.at)
 
 
-def _lost(boot: str, at: float, wrong: str) -> Loaded:
+def _lost(boot: str, at: float, wrong: str) -> LoadedLedger:
     entry = Entry(
         LOST, Subject(), "", Health.UNKNOWN, Stage.LATCHED, f"what was remembered of faults is lost: {wrong}",
         "look at the node, its kernel log and the file named here", at, at,
     )  # fmt: skip
-    return Loaded(Ledger(boot).with_entry(entry), wrong)
+    return LoadedLedger(Ledger(boot).with_entry(entry), wrong)
 
 
 def _essence(ledger: Ledger) -> object:
-    """All but what merely counts on."""
+    """Everything but the times and numbers that change with each poll."""
     entries = tuple(replace(e, absent=0.0, mono=None, last=0.0, evidence="") for e in ledger.entries.values())
     return (ledger.boot, ledger.gpus, entries, tuple(ledger.suppressions.values()))

@@ -1,4 +1,4 @@
-"""The prober as a process: a desk behind a socket, until it is told to stop."""
+"""The prober as a process: it answers questions about GPUs and runs probes over a socket, until a signal."""
 
 import asyncio
 import gc
@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from wirewatch import __version__
@@ -25,31 +25,31 @@ from wirewatch.server.connections import MOST, Guarded, Peer, Server, server
 from wirewatch.server.control import Probing, prober_application
 
 log = logging.getLogger(__name__)
-ENDING = "the prober ends"
-LAST = 2.0
-"""Seconds that closing handles may take once we are told to stop."""
-T = TypeVar("T")
 PATIENCE = 2.0
-"""Seconds that a question waits for its turn: a look takes milliseconds, a probe seconds."""
+"""Seconds that a question waits for its turn: a reading takes milliseconds, a probe seconds."""
 IDLE = 300.0
 """Seconds without a question after which every GPU handle is closed."""
-GONE = "whoever asked for it is gone"
-BUSY = Refusal(Reason.LOCKED, "the prober is at work for somebody else")
+LAST = 2.0
+"""Seconds that closing handles may take after a signal."""
+ENDING = "the prober ends"
+GONE = "the caller is gone"
+BUSY = Refusal(Reason.LOCKED, "the prober is at work for another caller")
+T = TypeVar("T")
 
 
 @dataclass
-class _Asker:
-    """Whether somebody still waits; told in the event loop, looked at by the thread that probes."""
+class _Caller:
+    """Why the caller no longer waits, None while it does. The event loop sets it, the lane reads it."""
 
-    gone: str | None = field(default=None)
+    gone: str | None = None
 
 
-class Desk:
-    """Of the event loop; what blocks has a thread of its own.
+class RemoteProber:
+    """What the prober answers, in the event loop; blocking work runs in a thread, one question at a time.
 
     Args:
         options: what this prober's own configuration allows.
-        close: closes what holds GPUs between questions; blocks.
+        close: closes the GPU handles that are held between questions; blocks.
     """
 
     def __init__(self, hardware: Hardware, options: ProbeOptions, close: Callable[[], None]) -> None:
@@ -59,38 +59,38 @@ class Desk:
         self._still = Stillness()
         self._idle: asyncio.TimerHandle | None = None
 
-    async def look(self, order: LookOrder) -> Looked:
-        """Who uses the GPUs."""
-        strange = self._strange(order.engine, live=order.live)
-        looked = None if strange else await self._do(lambda: self._look(order.engine))
-        return Looked("", None, strange or BUSY) if looked is None else looked
+    async def users(self, order: LookOrder) -> Looked:
+        """Report which processes use the GPUs, or why that cannot be reported now."""
+        mismatch = self._mismatch(order.engine, live=order.live)
+        users = None if mismatch else await self._do(lambda: self._users(order.engine))
+        return Looked("", None, mismatch or BUSY) if users is None else users
 
     async def terms(self, wanted: Wanted) -> ProbeTerms | Absent:
-        """The terms of the probe that would be run now, if the gate were open."""
+        """The terms of the probe that would run now if the gate were open."""
         options, expect = self._allowed(wanted).options, Expect(nvlink_links=wanted.links)
         terms = await self._do(lambda: read_terms(self._hardware, options, expect, ""))
         return Absent(Why.TIMEOUT, BUSY.detail) if terms is None else terms
 
     async def attempt(self, wanted: Wanted, gone: Awaitable[object]) -> Came:
-        """A probe, unless the gate is shut; it ends at once when `gone` does, since nobody waits for it."""
-        strange = self._strange(wanted.options.engine, live=wanted.live)
-        if strange is not None:
-            return Came(nobody(self._hardware), strange, None)
-        asker, began = _Asker(), time.monotonic()
+        """Run a probe, unless the gate is shut; it is withdrawn as soon as `gone` is done."""
+        mismatch = self._mismatch(wanted.options.engine, live=wanted.live)
+        if mismatch is not None:
+            return Came(nobody(self._hardware), mismatch, None)
+        caller, began = _Caller(), time.monotonic()
         waiting = asyncio.ensure_future(gone)
 
         def left(_: object) -> None:
-            asker.gone = asker.gone or GONE
+            caller.gone = caller.gone or GONE
 
         waiting.add_done_callback(left)
         try:
-            came = await self._do(lambda: self._attempt(wanted, asker, began))
+            came = await self._do(lambda: self._attempt(wanted, caller, began))
         finally:
             waiting.remove_done_callback(left)
         return Came(nobody(self._hardware), BUSY, None) if came is None else came
 
     async def _do(self, work: Callable[[], T]) -> T | None:
-        """Work in the lane when it is free; None when it is not within PATIENCE."""
+        """Work in the lane; None when it does not become free within PATIENCE."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._turn.acquire()
@@ -98,32 +98,21 @@ class Desk:
             return None
         if self._idle is not None:
             self._idle.cancel()
+        # The turn is held until the work is done, even when the caller no longer waits for it.
+        return await asyncio.shield(self._holding_turn(work))
 
-        def attempt() -> T | Exception:
-            try:
-                return work()
-            except Exception as error:  # noqa: BLE001 - raised by who waits for it
-                return error
-
-        # Not let go of before the work is done, even where nobody waits for it any more.
-        done = await asyncio.shield(self._worked(attempt))
-        if isinstance(done, Exception):
-            raise done
-        return done
-
-    async def _worked(self, work: Callable[[], T]) -> T:
+    async def _holding_turn(self, work: Callable[[], T]) -> T:
         try:
             return await self._lane.submit(work)
         finally:
             self._turn.release()
-            self._idle = asyncio.get_running_loop().call_later(IDLE, self._rest)
+            self._idle = asyncio.get_running_loop().call_later(IDLE, self._close_idle)
 
-    def _rest(self) -> None:
-        """Nobody asks: nothing is held for them."""
-        log.info("nobody has asked for %g s: every GPU handle is closed until somebody does", IDLE)
+    def _close_idle(self) -> None:
+        log.info("no question for %g s: every GPU handle is closed until the next one", IDLE)
         self._lane.submit(self._close)
 
-    def _look(self, engine: str) -> Looked:
+    def _users(self, engine: str) -> Looked:
         hardware = self._hardware
         name = hardware.probe.engine(engine)
         if engine == "gloo":
@@ -137,7 +126,7 @@ class Desk:
         self._still = watch_users(self._still, facts)
         return Looked(name, facts, None)
 
-    def _attempt(self, wanted: Wanted, asker: _Asker, began: float) -> Came:
+    def _attempt(self, wanted: Wanted, caller: _Caller, began: float) -> Came:
         prepared = prepare(self._hardware, self._allowed(wanted), self._still)
         self._still = prepared.still
         if isinstance(prepared.order, Refusal):
@@ -145,29 +134,31 @@ class Desk:
         left = prepared.order.deadline
         if wanted.within is not None:
             left = min(left, wanted.within - (time.monotonic() - began))
-        if asker.gone or left <= 0:
-            late = Refusal(Reason.PROBER_AWAY, asker.gone or "to ask everybody has taken all the time")
+        if caller.gone or left <= 0:
+            late = Refusal(
+                Reason.PROBER_AWAY, caller.gone or "the checks of the gate have taken all the time"
+            )
             return Came(prepared.facts, late, None)
-        order = replace(prepared.order, deadline=left, withdrawn=lambda: asker.gone)
+        order = replace(prepared.order, deadline=left, withdrawn=lambda: caller.gone)
         probed = self._hardware.probe.run(order)
         log.info(
             "probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else ""
         )
         return Came(prepared.facts, None, probed)
 
-    def _strange(self, engine: str, *, live: bool) -> Refusal | None:
-        """A demo may not work real GPUs, nor a node be judged by what was recorded elsewhere."""
+    def _mismatch(self, engine: str, *, live: bool) -> Refusal | None:
+        """A refusal when one side works on a machine and the other on a recording; None otherwise."""
         if engine == "gloo" or live == (self._hardware.source == "live"):
             return None
-        here, there = ("a recording", "a machine") if live else ("a machine", "a recording")
-        return Refusal(Reason.PROBER_AWAY, f"the prober has {here} before it, and its asker {there}")
+        prober, caller = ("a recording", "a machine") if live else ("a machine", "a recording")
+        return Refusal(Reason.PROBER_AWAY, f"the prober works on {prober}, and its caller on {caller}")
 
     def _allowed(self, wanted: Wanted) -> Wanted:
-        """What to measure is the asker's word; what harms nobody is this prober's own configuration's."""
-        own, told = self._options, wanted.options
+        """The caller says what to measure; the limits that keep jobs safe are those of this prober."""
+        ours, asked = self._options, wanted.options
         options = replace(
-            told, unseen_bytes=own.unseen_bytes, free_bytes=own.free_bytes, ranks=own.ranks,
-            kill_after=min(own.kill_after, told.kill_after),
+            asked, unseen_bytes=ours.unseen_bytes, free_bytes=ours.free_bytes, ranks=ours.ranks,
+            kill_after=min(ours.kill_after, asked.kill_after),
         )  # fmt: skip
         return replace(wanted, options=options)
 
@@ -182,27 +173,28 @@ def serve_prober(
 async def _serve(
     hardware: Hardware, options: ProbeOptions, handles: Handles, listening: socket.socket
 ) -> None:
-    desk = Desk(hardware, options, handles.rest)
+    prober = RemoteProber(hardware, options, handles.rest)
     release = Release(handles, hardware.clock)
-    group = os.stat(listening.getsockname()).st_gid  # noqa: PTH116 - a socket's name, no path to walk
+    group = os.stat(listening.getsockname()).st_gid  # noqa: PTH116 - the name of a socket
 
     def may(peer: Peer) -> bool:
         return peer.uid in {0, os.geteuid()} or peer.belongs(group)
 
-    app = prober_application(Probing(desk.look, desk.attempt, desk.terms, release.begin, release.end, may))
+    probing = Probing(prober.users, prober.attempt, prober.terms, release.begin, release.end, may)
     serving = server(
-        app, http=Guarded, limit_concurrency=MOST, headers=[("connection", "close"), (VERSION, __version__)]
-    )
-    await _until_told(serving, handles, listening)
+        prober_application(probing), http=Guarded, limit_concurrency=MOST,
+        headers=[("connection", "close"), (VERSION, __version__)],
+    )  # fmt: skip
+    await _until_signal(serving, handles, listening)
 
 
-async def _until_told(serving: Server, handles: Handles, listening: socket.socket) -> None:
+async def _until_signal(serving: Server, handles: Handles, listening: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     closing: list[asyncio.Future[Any]] = []
 
     def stop(name: str) -> None:
         log.info("%s: stopping", name)
-        # At once, so that a probe that runs is over when its asker is answered.
+        # At once, so that a running probe has ended when its caller is answered.
         closing.append(Lane("end").submit(lambda: handles.close(ENDING, 0.0)))
         serving.stop()
 

@@ -1,11 +1,10 @@
-"""Getting out of the way: every GPU handle closed for a reset or a driver upgrade, and back by itself."""
+"""Release: every GPU handle is closed for a reset or a driver upgrade, and opened again by itself."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Clock, Hardware
@@ -17,24 +16,22 @@ from wirewatch.probe.runner import Prober
 from wirewatch.server.control import ReleaseDocument
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 WITHIN = 1.8
-"""Seconds after which what still holds a GPU is told as such."""
+"""Seconds after which a process that still holds a GPU is reported as stuck."""
 LANE = "nvml"
-"""Whose collectors read nothing but GPUs; what they had half read when leave was taken is no reading."""
+"""The lane whose collectors read nothing but GPUs; a release in the middle of a read spoils the reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """Whoever of ours may hold a GPU: the process that talks to NVML, a probe's worker, another prober."""
+    """What may hold a GPU: the process that talks to NVML, a probe's worker, a remote prober."""
 
     nvml: NvmlClient
     prober: Prober | None = None
     elsewhere: Elsewhere | None = None
 
     def close(self, why: str, seconds: float) -> LetGo:
-        """Close all, within 2 s, for so many seconds; returns what still holds a GPU. Blocks."""
+        """Close all handles within 2 s, for so many seconds; returns what still holds a GPU. Blocks."""
         end = time.monotonic() + WITHIN
         if self.elsewhere is not None:
             self.elsewhere.give_way(why, seconds, WITHIN)
@@ -45,31 +42,31 @@ class Handles:
         stuck = stuck if worker is None else (*stuck, worker)
         if self.elsewhere is None:
             return LetGo(stuck)
-        there = self.elsewhere.left(max(0.0, end - time.monotonic()))
-        return LetGo((*stuck, *there.stuck), there.unsure)
+        remote = self.elsewhere.left(max(0.0, end - time.monotonic()))
+        return LetGo((*stuck, *remote.stuck), remote.unsure)
 
     def rest(self) -> None:
-        """Close what is opened again with the next question; nobody is kept from asking. Blocks."""
+        """Close handles that the next question opens again; questions stay allowed. Blocks."""
         self.nvml.close()
 
     def open(self) -> None:
-        """They may be held again. Blocks while a question hangs that cannot be killed."""
+        """Let handles be held again. Blocks while a question hangs that cannot be killed."""
         self.nvml.resume()
         if self.prober is not None:
             self.prober.resume()
         self.open_elsewhere()
 
     def open_elsewhere(self) -> None:
-        """The prober may hold GPUs again. Blocks, but not for long."""
+        """Let the remote prober hold GPUs again. Blocks, but not for long."""
         if self.elsewhere is not None:
             self.elsewhere.resume()
 
 
 class Release:
-    """The state of it: one at a time, in the event loop; what blocks has a thread of its own.
+    """Releases, one at a time, in the event loop; blocking work runs in a thread.
 
     Args:
-        changed: told, in the event loop, when handles were closed and when they may be open again.
+        changed: called in the event loop after handles were closed, and when they may be open again.
     """
 
     def __init__(self, handles: Handles, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
@@ -84,11 +81,11 @@ class Release:
         self._turn = 0
 
     def until(self) -> float:
-        """Until when (Unix seconds) nothing is held; 0 when that is not so."""
+        """Until when (Unix seconds) the GPUs are released; 0 when they are not."""
         return self._until
 
     async def begin(self, seconds: float, by: str = "") -> ReleaseDocument:
-        """Close every handle for so many seconds from now; takes the place of one that holds already."""
+        """Close every handle for so many seconds from now; this replaces a release under way."""
         began = self._clock.mono()
         async with self._order:
             self._stop_timer()
@@ -101,7 +98,7 @@ class Release:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(seconds, self._time_is_up, self._turn)
             log.info("%s (asked by %s)", why, printable(by))
-            closed = await self._do(lambda: self._handles.close(why, seconds))
+            closed = await self._lane.submit(lambda: self._handles.close(why, seconds))
             taken = self._clock.mono() - began
             self._changed()
             if closed.stuck:
@@ -117,14 +114,14 @@ class Release:
         began = self._clock.mono()
         async with self._order:
             if not self._until:
-                # But a prober may be, by the word of an agent that ended since.
-                await self._do(self._handles.open_elsewhere)
+                # A remote prober may still be released, by the order of an agent that has ended since.
+                await self._lane.submit(self._handles.open_elsewhere)
                 return self._document(0.0, LetGo(), "nothing was released")
             await self._take_back(f"asked by {printable(by)}")
             return self._document(self._clock.mono() - began, LetGo(), "taken back")
 
     def guarded(self, collector: AnyCollector) -> AnyCollector:
-        """The collector, whose reading fails as a whole when GPUs were let go while it read them."""
+        """The collector, changed so that a reading fails when the GPUs were released in the middle of it."""
         if collector.lane != LANE:
             return collector
 
@@ -149,7 +146,7 @@ class Release:
     async def _take_back(self, why: str) -> None:
         self._stop_timer()
         self._turn += 1
-        await self._do(self._handles.open)
+        await self._lane.submit(self._handles.open)
         self._until = 0.0
         self._changed()
         log.info("GPUs are watched again: %s", why)
@@ -159,20 +156,6 @@ class Release:
             self._timer.cancel()
             self._timer = None
 
-    async def _do(self, work: Callable[[], T]) -> T:
-        """Work off the loop; what it raises is raised here, since a lane must not end of it."""
-
-        def attempt() -> T | Exception:
-            try:
-                return work()
-            except Exception as error:  # noqa: BLE001 - raised by who waits for it
-                return error
-
-        done = await self._lane.submit(attempt)
-        if isinstance(done, Exception):
-            raise done
-        return done
-
     def _document(self, taken: float, closed: LetGo, why: str) -> ReleaseDocument:
         return ReleaseDocument(
             "wirewatch.release/1", self._clock.now(), bool(self._until), self._until, taken,
@@ -181,12 +164,12 @@ class Release:
 
 
 def utc(moment: float, now: float) -> str:
-    """A moment in words, with its date when that is not today's."""
+    """The Unix seconds `moment` as UTC, with the date when it is not that of `now`."""
     day, today = (time.strftime("%Y-%m-%d", time.gmtime(one)) for one in (moment, now))
     text = time.strftime("%H:%M:%SZ", time.gmtime(moment))
     return text if day == today else f"{day}T{text}"
 
 
 def printable(by: str) -> str:
-    """Who asks, in one line of a log."""
-    return "".join(c for c in by if c.isprintable()) or "somebody"
+    """The name of whoever gave an order, fit for one line of a log."""
+    return "".join(c for c in by if c.isprintable()) or "an unnamed caller"

@@ -1,4 +1,4 @@
-"""When collectors run: each on its interval, never twice at once, overdue when it does not return."""
+"""The schedule: each collector runs on its interval, never twice at once, and may become overdue."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from wirewatch.core.collector import APART, AnyCollector, Component, Step, after, fold, overdue
@@ -17,30 +18,28 @@ from wirewatch.daemon.board import Board
 
 log = logging.getLogger(__name__)
 SLACK = 3.0
-"""A loop that has not turned for this many of its intervals (plus its deadline) does not turn."""
+"""A loop that has not turned for this many of its intervals (plus its deadline) has stopped."""
 RETRY = 15.0
 """Seconds after which a collector that failed runs again, when its interval is longer."""
 ROOM = 0.5
-"""Seconds that a run which must be apart from others is given: it has to end APART before they are due."""
+"""Seconds that a run apart from others may take: it must end APART before they are due."""
 AGAIN = 0.05
-"""Seconds until it tries again when the gap was gone as its lane came to it."""
+"""Seconds until a collector tries again whose gap had closed when its lane was free."""
+T = TypeVar("T")
+_Job = Callable[[], None]
 
 
 @dataclass(slots=True)
-class Turn:
-    """Where a collector stands: when it is due, whether it runs, when it last ended (monotonic seconds)."""
+class Timing:
+    """When a collector is due, whether it runs, and when it last ended (monotonic seconds)."""
 
     due: float
     running: bool = False
     ended: float = -math.inf
 
 
-T = TypeVar("T")
-_Job = Callable[[], None]
-
-
 class Lane:
-    """Runs jobs in order in a thread that never keeps the process alive."""
+    """A thread that runs jobs one after the other and never keeps the process alive."""
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -48,18 +47,21 @@ class Lane:
         self._thread.start()
 
     def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """A future of the running loop for what `work` returns; `work` must not raise."""
+        """Queue `work`; returns a future of the running loop for what it returns or raises."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
-        def deliver(result: T) -> None:
+        def deliver(settle: Callable[[], None]) -> None:
             if not future.done():
-                future.set_result(result)
+                settle()
 
         def job() -> None:
-            result = work()
+            try:
+                settle = partial(future.set_result, work())
+            except Exception as error:  # noqa: BLE001 - raised where the future is awaited
+                settle = partial(future.set_exception, error)
             if not loop.is_closed():
-                loop.call_soon_threadsafe(deliver, result)
+                loop.call_soon_threadsafe(deliver, settle)
 
         self._jobs.put(job)
         return future
@@ -70,10 +72,10 @@ class Lane:
 
 
 class Schedule:
-    """Runs collectors for ever, each in its lane, and publishes what they know.
+    """Runs collectors for ever, each in its lane, and publishes their components on the board.
 
     Args:
-        lane: makes the lane of a name.
+        lane: makes a lane, given its name.
     """
 
     def __init__(
@@ -86,19 +88,19 @@ class Schedule:
         self._board = board
         self._lane = lane
         mono = hardware.clock.mono()
-        self._turns = {c.name: Turn(mono) for c in collectors}
+        self._timings = {c.name: Timing(mono) for c in collectors}
         self._turned: dict[str, float] = {}
         self._kick = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         lanes: Mapping[str, Lane] = {name: self._lane(name) for name in {c.lane for c in self._collectors}}
         async with asyncio.TaskGroup() as group:
             for collector in self._collectors:
                 group.create_task(self._every(collector, lanes[collector.lane]), name=collector.name)
 
     def turning(self) -> bool:
-        """Whether every loop has turned lately; says nothing about the hardware."""
+        """Return whether every loop has turned lately; this says nothing about the hardware."""
         mono = self._hardware.clock.mono()
         return all(
             mono - self._turned.get(c.name, mono) < SLACK * c.options.interval + c.options.deadline
@@ -106,10 +108,10 @@ class Schedule:
         )
 
     def kick(self) -> None:
-        """Let every collector run now: what they know has just ceased to be so."""
+        """Let every collector run now, because what they know no longer holds."""
         mono = self._hardware.clock.mono()
-        for turn in self._turns.values():
-            turn.due = min(turn.due, mono)
+        for timing in self._timings.values():
+            timing.due = min(timing.due, mono)
         kick, self._kick = self._kick, asyncio.Event()
         kick.set()
 
@@ -122,18 +124,18 @@ class Schedule:
             # Missed turns are skipped: a collector that was late does not run twice to catch up.
             now = clock.mono()
             due = max(due + interval, now - (now - due) % interval + interval)
-            self._turns[collector.name].due = due
+            self._timings[collector.name].due = due
             if await self._kicked(collector, due, clock.mono):
                 due = clock.mono()
 
     def _interval(self, collector: AnyCollector) -> float:
-        """Seconds to the next run; one that failed is not blind for longer than it must."""
+        """Seconds to the next run; a collector that failed is retried early."""
         interval: float = collector.options.interval
         component = self._board.state.components[collector.name]
         return interval if component.succeeding else min(interval, RETRY)
 
     async def _kicked(self, collector: AnyCollector, due: float, mono: Callable[[], float]) -> bool:
-        """Wait until it is due, or until a kick; whether it was a kick."""
+        """Wait until it is due or kicked; returns whether it was kicked."""
         self._turned[collector.name] = mono()
         # Not `wait_for`, which loses a cancellation that comes together with a kick.
         try:
@@ -143,7 +145,7 @@ class Schedule:
             return False
 
     async def _in_gap(self, collector: AnyCollector, lane: Lane, due: float) -> float:
-        """One run, as soon as the others leave a gap; returns when it was due, or else could run."""
+        """Run once, as soon as the others leave a gap; returns when it was due, or when it could run."""
         clock = self._hardware.clock
         while (wait := self._until_gap(collector)) > 0 or not await self._once(collector, lane):
             self._turned[collector.name] = clock.mono()
@@ -152,16 +154,16 @@ class Schedule:
         return due
 
     def _until_gap(self, collector: AnyCollector) -> float:
-        """Seconds until the gap that this one needs; asked in its lane too, where it may have waited long."""
-        others = [self._turns[name] for name in collector.apart if name in self._turns]
+        """Seconds until the gap that this one needs; its lane asks again, since it may have waited long."""
+        others = [self._timings[name] for name in collector.apart if name in self._timings]
         return until_gap(others, self._hardware.clock.mono())
 
     async def _once(self, collector: AnyCollector, lane: Lane) -> bool:
-        """One run; False when the gap that it needs was gone before its lane came to it."""
-        board, clock, turn = self._board, self._hardware.clock, self._turns[collector.name]
+        """Run once; False when the gap that it needs had closed before its lane was free."""
+        board, clock, timing = self._board, self._hardware.clock, self._timings[collector.name]
         memory = board.state.components[collector.name].memory
         job = Job(collector, self._hardware, self._expect)
-        turn.running = True
+        timing.running = True
         future = lane.submit(lambda: None if self._until_gap(collector) else job.run(memory))
         deadline = collector.options.deadline
         while not (await asyncio.wait({future}, timeout=deadline))[0]:
@@ -170,20 +172,20 @@ class Schedule:
             if component.overdue_since is None:
                 log.warning("collector %s is overdue after %g s", collector.name, deadline)
                 board.publish(overdue(component, clock.now(), deadline))
-        turn.running, turn.ended = False, clock.mono()
+        timing.running, timing.ended = False, clock.mono()
         step = future.result()
         if step is None:
             return False
         component = after(board.state.components[collector.name], step)
         if component.findings != board.state.components[collector.name].findings:
-            _tell(board.state.components[collector.name], component)
+            _log_changes(board.state.components[collector.name], component)
         board.publish(component)
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A collector with all that a run of it takes."""
+    """One collector with everything that a run of it needs."""
 
     collector: AnyCollector
     hardware: Hardware
@@ -209,24 +211,24 @@ class Job:
             return fold(self.collector, memory, failed, clock.mono() - began, self.expect)
 
 
-def until_gap(others: Iterable[Turn], now: float, apart: float = APART, room: float = ROOM) -> float:
-    """Seconds for which a run that must be `apart` from those of others has to wait; 0 when it may begin.
+def until_gap(others: Iterable[Timing], now: float, apart: float = APART, room: float = ROOM) -> float:
+    """Seconds that a run which must be `apart` from others has to wait; 0 when it may begin.
 
-    It is never too long, and may be too short: ask again then.
+    The result is never too long, but may be too short: the caller asks again afterwards.
     """
-    return max((_until_gap(turn, now, apart, room) for turn in others), default=0.0)
+    return max((_wait_for(timing, now, apart, room) for timing in others), default=0.0)
 
 
-def _until_gap(turn: Turn, now: float, apart: float, room: float) -> float:
-    if turn.running or turn.due <= now:
+def _wait_for(timing: Timing, now: float, apart: float, room: float) -> float:
+    if timing.running or timing.due <= now:
         return apart
-    if now < turn.ended + apart:
-        return turn.ended + apart - now
-    return turn.due - now if turn.due < now + room + apart else 0.0
+    if now < timing.ended + apart:
+        return timing.ended + apart - now
+    return timing.due - now if timing.due < now + room + apart else 0.0
 
 
-def _tell(before: Component, now: Component) -> None:
-    """Log findings as they come and go, and when they get worse."""
+def _log_changes(before: Component, now: Component) -> None:
+    """Log findings that came, went or changed their health."""
     old = {f.key: f for f in before.findings}
     new = {f.key: f for f in now.findings}
     for key, finding in new.items():

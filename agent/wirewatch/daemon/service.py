@@ -1,4 +1,4 @@
-"""The daemon itself: schedule and HTTP in one loop, until it is told to stop."""
+"""The daemon: schedule and HTTP in one event loop, until a signal."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,10 @@ from pathlib import Path
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
-from wirewatch.daemon.board import Board
-from wirewatch.daemon.nodecondition import Eyes
-from wirewatch.daemon.notify import NOBODY, Outward
-from wirewatch.daemon.operator import Orders, Topologies
-from wirewatch.daemon.persistence import Keeper
+from wirewatch.daemon.board import Board, ReportSource
+from wirewatch.daemon.notify import NO_REPORTERS, Reporters
+from wirewatch.daemon.operator import FindingOrders, TopologyOrders
+from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.page.content import NO_PLACE, Place
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is remembered of faults from before, and where it is kept; None for nowhere."""
+    """What is remembered of faults, how it is judged, and the file that keeps it; None for no file."""
 
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     ledger: Ledger = field(default_factory=Ledger)
@@ -41,7 +40,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Listening sockets: the port, which `web` guards, and local ones for questions and orders, if any."""
+    """Listening sockets: the port, which `web` guards, and the local ones for questions and for orders."""
 
     port: socket.socket
     web: Web = field(default_factory=Web)
@@ -51,48 +50,48 @@ class Sockets:
 
 def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: Topologies, remembered: Remembered = Remembered(), place: Place = NO_PLACE,
-    outward: Outward = NOBODY,
+    handles: Handles, topologies: TopologyOrders, remembered: Remembered = Remembered(),
+    place: Place = NO_PLACE, reporters: Reporters = NO_REPORTERS,
 ) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
     asyncio.run(
-        _serve(collectors, hardware, expect, sockets, handles, topologies, remembered, place, outward)
+        _serve(collectors, hardware, expect, sockets, handles, topologies, remembered, place, reporters)
     )
 
 
 async def _serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: Topologies, remembered: Remembered, place: Place,
-    outward: Outward,
+    handles: Handles, topologies: TopologyOrders, remembered: Remembered, place: Place,
+    reporters: Reporters,
 ) -> None:  # fmt: skip
-    def look_again() -> None:
+    def poll_again() -> None:
         schedule.kick()
 
-    release = Release(handles, hardware.clock, look_again)
+    release = Release(handles, hardware.clock, poll_again)
     collectors = [release.guarded(collector) for collector in collectors]
-    keeper = Keeper(remembered.path, hardware.clock)
+    writer = LedgerWriter(remembered.path, hardware.clock)
     board = Board(
         collectors, hardware.clock, policy=remembered.policy, ledger=remembered.ledger,
-        changed=keeper.changed, released_until=release.until,
+        changed=writer.changed, released_until=release.until,
     )  # fmt: skip
-    topologies.attach(board, look_again)
+    topologies.attach(board, poll_again)
     schedule = Schedule(collectors, hardware, expect, board)
     status = Status(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,
-        web=sockets.web.counts, condition=outward.condition,
+        web=sockets.web.counts, condition=reporters.condition,
     )  # fmt: skip
-    servers = _questions(application(status), sockets)
+    servers = _query_servers(application(status), sockets)
     if sockets.orders is not None:
-        orders = Orders(board, hardware.clock)
-        control = Control(release.begin, release.end, orders.of_finding, topologies.accept)
+        orders = FindingOrders(board, hardware.clock)
+        control = Control(release.begin, release.end, orders.carry_out, topologies.accept)
         servers.append((server(control_application(control)), sockets.orders))
-    with outward.telling(Eyes(lambda: board.node, board.first_polls_done, schedule.turning)):
-        await _until_told(schedule, servers, outward.stopping)
+    with reporters.reporting(ReportSource(lambda: board.node, board.first_polls_done, schedule.turning)):
+        await _until_signal(schedule, servers, reporters.stopping)
 
 
-def _questions(app: Application, sockets: Sockets) -> list[tuple[Server, socket.socket]]:
-    """The same interface at the port, guarded, and at the local socket, whose file says who may."""
+def _query_servers(app: Application, sockets: Sockets) -> list[tuple[Server, socket.socket]]:
+    """The API on the port, guarded, and on the local socket, whose file mode guards it."""
     web = sockets.web
     servers = [(server(guarded(app, web), **Doors(web.counts, web).options()), sockets.port)]
     if sockets.questions is not None:
@@ -100,10 +99,10 @@ def _questions(app: Application, sockets: Sockets) -> list[tuple[Server, socket.
     return servers
 
 
-async def _until_told(
+async def _until_signal(
     schedule: Schedule, servers: Sequence[tuple[Server, socket.socket]], stopping: Callable[[], None]
 ) -> None:
-    """Poll and serve until a signal; a daemon that polls no more ends, for whoever starts it again."""
+    """Poll and serve until a signal; when polling ends the daemon ends, so that it is started again."""
     loop = asyncio.get_running_loop()
 
     def stop(why: str) -> None:

@@ -1,1 +1,1 @@
-"""What `wirewatch check` is made of: the daemon's word or a look of its own, and the answer to be given."""
+"""`wirewatch check`: the daemon's verdict or a poll of its own, and the answer that follows."""

@@ -2,26 +2,46 @@
 
 import gc
 import json
+import os
+import queue
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 import click
 
-from wirewatch.cli.check.answer import Terms, decide, document, line
-from wirewatch.cli.check.daemon import Attempt, Wanted, Work, leave, stderr_of_our_own
-from wirewatch.cli.options import Duration
-from wirewatch.cli.options import owner as an_owner
-from wirewatch.core.types import Health
+from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, aged, decide, document, found, line, nothing
+from wirewatch.cli.check.daemon import ask_daemon, daemon_address
+from wirewatch.cli.options import Duration, replay_options
+from wirewatch.cli.options import owner as checked_owner
+from wirewatch.core.types import Health, Subject
+from wirewatch.documents.health import CheckFinding, Probe
 
-RESERVE, PART = 0.5, 0.15
-"""Seconds, but at most a part of the deadline, for the interpreter's start before us and its end after us."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wirewatch.cli.check.polling import CheckedNode
+    from wirewatch.core.types import Finding
+
+RESERVE, RESERVE_PART = 0.5, 0.15
+"""Seconds for the start and the end of the interpreter, but at most this part of the deadline."""
+DAEMON, DAEMON_PART = 5.0, 1 / 3
+"""Seconds that the daemon may take to answer when a poll can follow, but at most this part of the time."""
+PROBE = 10.0
+"""Seconds that must be left to begin a probe: the first one of a node takes so long."""
+TIDY = 1.0
+"""Seconds before the deadline at which a probe is killed, so that its outcome can still be printed."""
 BAD = {"failed": Health.FAILED, "unknown": Health.UNKNOWN, "degraded": Health.DEGRADED}
+T = TypeVar("T")
 
 
 class Healths(click.ParamType[frozenset[Health]]):
-    """A list of healths, with commas; FAILED belongs to each: nothing better stops what it lets pass."""
+    """Healths separated by commas; FAILED always belongs to them."""
 
     name = "healths"
 
@@ -31,7 +51,7 @@ class Healths(click.ParamType[frozenset[Health]]):
         names = [] if isinstance(value, frozenset) else [name.strip().lower() for name in value.split(",")]
         for name in names:
             if name not in BAD:
-                self.fail(f"{name!r} is none of {', '.join(BAD)}", param, ctx)
+                self.fail(f"{name!r} is not one of {', '.join(BAD)}", param, ctx)
         return value if isinstance(value, frozenset) else frozenset({Health.FAILED, *(BAD[n] for n in names)})
 
 
@@ -42,72 +62,275 @@ def _above_zero(_context: click.Context, option: click.Parameter, value: float) 
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="TOML file, the daemon's.")
-@click.option("--socket", help="Path of the daemon's socket, instead of the configuration's.")
-@click.option("--max-age", type=Duration(), help="Of the last probe, such as 2h; else as the daemon has it.")
+@click.option("--config", type=click.Path(path_type=Path), help="The daemon's TOML file.")
+@click.option("--socket", help="The daemon's socket, instead of the configured one.")
+@click.option(
+    "--max-age",
+    type=Duration(),
+    help="Age up to which the last probe is fresh, such as 2h; default: the daemon's limit.",
+)
 @click.option(
     "--deadline",
     type=Duration(),
     default="3s",
     show_default=True,
     callback=_above_zero,
-    help="For an answer, whatever hangs.",
+    help="Time for the answer, whatever hangs.",
 )
 @click.option(
     "--fail-on",
     type=Healths(),
     default="failed",
     show_default=True,
-    help="Healths that end in another exit code than 0: failed[,unknown,degraded].",
+    help="Healths that give an exit code other than 0: failed[,unknown,degraded].",
 )
 @click.option(
     "--owner",
-    callback=an_owner,
-    help="slurm:ID or pod:UID that holds the GPUs: probe them if the last probe is old.",
+    callback=checked_owner,
+    help="The job that holds the GPUs, slurm:ID or pod:UID: probe them if the last probe is old.",
 )
-@click.option("--cached", is_flag=True, help="The daemon's word or UNKNOWN: look at nothing.")
-@click.option("--require-fresh-probe", "require", is_flag=True, help="An old or missing probe blocks.")
+@click.option("--cached", is_flag=True, help="Give the daemon's verdict or UNKNOWN; never poll.")
+@click.option("--require-fresh-probe", "require", is_flag=True, help="Start no job without a fresh probe.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a line.")
-@click.option("--replay", help="Look at a recording instead: a folder, or the name of a bundled one.")
-@click.option("--overlay", "overlays", multiple=True, help="Change the recording; repeatable.")
+@replay_options
 @click.pass_context
 def check(
     context: click.Context, *, config: Path | None, socket: str | None, max_age: float | None,
     deadline: float, fail_on: frozenset[Health], owner: str | None, cached: bool, require: bool,
     as_json: bool, replay: str | None, overlays: Sequence[str],
 ) -> None:  # fmt: skip
-    """Say whether a job may start on this node: by the daemon's word, else after a look of its own.
+    """Say whether a job may start on this node.
 
-    Exit code 0 unless the health is one of --fail-on: then 1 DEGRADED, 2 FAILED, 3 UNKNOWN. An answer that
-    takes longer than the deadline is UNKNOWN.
+    The daemon's verdict is printed. If no daemon answers, this command polls the node itself.
+
+    The exit code is 0 unless the health is one of --fail-on: then it is 1 for DEGRADED, 2 for FAILED and 3
+    for UNKNOWN. When no answer is ready by the deadline, the health is UNKNOWN.
     """
     began: float | None = context.find_object(float)
-    end = (time.monotonic() if began is None else began) + deadline - min(RESERVE, deadline * PART)
+    end = (time.monotonic() if began is None else began) + deadline - min(RESERVE, deadline * RESERVE_PART)
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
     if cached and (replay or owner):
-        raise click.UsageError("--cached looks at nothing: it goes with neither --replay nor --owner")
+        raise click.UsageError("--cached polls nothing: it cannot be used with --replay or --owner")
     terms = Terms(fail_on, max_age, require)
-    wanted = Wanted(end, config, socket, max_age, owner, cached, replay, tuple(overlays))
+    request = CheckRequest(end, config, socket, max_age, owner, cached, replay, tuple(overlays))
     verbose = bool(context.find_root().params.get("verbose"))
-    _answer(wanted, terms, as_json=as_json, verbose=verbose)
+    _answer(request, terms, as_json=as_json, verbose=verbose)
 
 
-def _answer(wanted: Wanted, terms: Terms, *, as_json: bool, verbose: bool) -> NoReturn:
-    """Print the answer and end the process: to take an interpreter apart costs a sixth of all the time."""
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """What to check: `end` is the deadline in monotonic seconds, `max_age` of a probe in seconds."""
+
+    end: float
+    config: Path | None = None
+    socket: str | None = None
+    max_age: float | None = None
+    owner: str | None = None
+    cached: bool = False
+    replay: str | None = None
+    overlays: tuple[str, ...] = ()
+
+
+class Attempt:
+    """One check. `run` and `tidy` belong to a thread that may hang; `so_far` and `kill` to the main thread.
+
+    Args:
+        settle_in: called before anything more than the question to the daemon.
+    """
+
+    def __init__(self, request: CheckRequest, settle_in: Callable[[], None]) -> None:
+        self._request = request
+        self._settle_in = settle_in
+        self._node: CheckedNode | None = None
+        self.so_far: Callable[[], Grounds] = lambda: nothing("the configuration could not be read in time")
+
+    def run(self) -> Grounds:
+        """Ask the daemon, poll and probe as far as needed; returns what is known at the end.
+
+        Raises:
+            Unusable: the configuration, the recording or an overlay cannot be used.
+        """
+        grounds = self._verdict()
+        return grounds if self._request.owner is None or grounds.released else self._with_probe(grounds)
+
+    def _verdict(self) -> Grounds:
+        request = self._request
+        if request.replay:
+            return self._polled(f"a poll of recording {request.replay}", required=False)
+        address = daemon_address(request.socket, request.config)
+        self.so_far = lambda: nothing("the daemon did not answer in time", required=address.required)
+        left = request.end - time.monotonic()
+        answer = ask_daemon(
+            address.socket, round(left if request.cached else min(left * DAEMON_PART, DAEMON), 2)
+        )
+        if isinstance(answer, Grounds):
+            return answer
+        if request.cached:
+            return nothing(answer, required=address.required)
+        return self._polled(f"a poll of our own, since {answer}", required=address.required)
+
+    def _polled(self, why: str, *, required: bool) -> Grounds:
+        self.so_far = lambda: nothing(f"{why}, did not begin in time", required=required)
+        poll = self._opened().poll()
+        self.so_far = lambda: poll.grounds(f"{why}, did not end in time")
+        poll.run(self._request.end)
+        return poll.grounds(why)
+
+    def _opened(self) -> "CheckedNode":
+        """The node, opened once."""
+        from wirewatch.cli.check.polling import CheckedNode, NodeSource
+
+        if self._node is None:
+            self._settle_in()
+            request = self._request
+            source = NodeSource(request.config, request.replay, request.overlays)
+            self._node = CheckedNode(source, keep=request.owner is not None)
+        return self._node
+
+    def _with_probe(self, grounds: Grounds) -> Grounds:
+        """Add a probe for the owner, if the last one is old and the time suffices."""
+        if not self._is_old(grounds) or self._request.owner is None:
+            return grounds
+        # The daemon reads a probe of another process at its next turn only; jobs may be shorter than that.
+        grounds = self._recalled(grounds)
+        if not self._is_old(grounds):
+            return grounds
+        left = self._request.end - TIDY - time.monotonic()
+        if left < PROBE:
+            return _with(grounds, f"no probe: {max(left, 0.0):.0f} s are left, it may take {PROBE:.0f} s")
+        self.so_far = lambda: _with(grounds, "the probe did not end in time")
+        asked = self._opened().probe(self._request.owner, self._request.end - TIDY)
+        merged = _merged(grounds, asked.findings)
+        if asked.probed is None or asked.probed.outcome != "ok":
+            return _with(merged, f"no probe: {asked.why}")
+        return replace(merged, probe=Probe(asked.at, 0.0, fresh=True, required=grounds.required))
+
+    def _is_old(self, grounds: Grounds) -> bool:
+        last = aged(grounds.probe, self._request.max_age)
+        return last is not None and not last.fresh
+
+    def _recalled(self, grounds: Grounds) -> Grounds:
+        """Add the newest probe of the history, if the daemon does not know it yet."""
+        self.so_far = lambda: _with(grounds, "the history of probes could not be read in time")
+        newest, findings = self._opened().last_probe()
+        if newest is None or grounds.probe is None or newest.at <= grounds.probe.at:
+            return grounds
+        merged = _merged(grounds, findings)
+        return replace(
+            merged,
+            probe=replace(grounds.probe, at=newest.at, age_seconds=newest.age_seconds, fresh=newest.fresh),
+        )
+
+    def tidy(self) -> None:
+        """Close the hardware, which may take a while."""
+        if self._node is not None:
+            self._node.stop()
+
+    def kill(self) -> None:
+        """Kill what may hang, and wait for nothing."""
+        if self._node is not None:
+            self._node.kill()
+
+
+class Work(Generic[T]):
+    """Work under way in a thread that does not keep the process alive.
+
+    Args:
+        after: runs in the thread once the outcome is known.
+    """
+
+    def __init__(self, work: Callable[[], T], after: Callable[[], None]) -> None:
+        self._outcome: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, args=(work, after), daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], T], after: Callable[[], None]) -> None:
+        try:
+            self._outcome.put(work())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._outcome.put(error)
+        after()
+
+    def outcome(self, seconds: float) -> T:
+        """Wait for the result of the work.
+
+        Raises:
+            TimeoutError: the work did not end within so many seconds.
+            BaseException: what the work raised.
+        """
+        try:
+            outcome = self._outcome.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            raise TimeoutError from None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def ended(self, seconds: float) -> bool:
+        """Wait, and return whether all is done within so many seconds."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
+
+def _answer(request: CheckRequest, terms: Terms, *, as_json: bool, verbose: bool) -> NoReturn:
+    """Print the answer and end the process at once: an orderly end costs a sixth of all the time."""
 
     def settle_in() -> None:
         gc.enable()
-        stderr_of_our_own(verbose=verbose)
+        keep_stderr(verbose=verbose)
 
-    attempt = Attempt(wanted, settle_in)
+    attempt = Attempt(request, settle_in)
     work = Work(attempt.run, attempt.tidy)
     try:
-        grounds, in_time = work.outcome(wanted.end - time.monotonic()), True
+        grounds, in_time = work.outcome(request.end - time.monotonic()), True
     except TimeoutError:
-        grounds, in_time = attempt.sofar(), False
+        grounds, in_time = attempt.so_far(), False
     answer = decide(grounds, terms, time.time())
     click.echo(json.dumps(document(answer), indent=1) if as_json else line(answer))
-    if not in_time or not work.ended(wanted.end - time.monotonic()):
-        attempt.shoot()
+    if not in_time or not work.ended(request.end - time.monotonic()):
+        attempt.kill()
     leave(answer.code)
+
+
+def _with(grounds: Grounds, why: str) -> Grounds:
+    return replace(grounds, why=f"{grounds.why}; {why}" if grounds.why else why)
+
+
+def _merged(grounds: Grounds, found_by_probe: "Iterable[Finding]") -> Grounds:
+    """Add what a probe has found; it replaces a finding with the same rule and subject."""
+    newer = tuple(found(finding) for finding in found_by_probe)
+    again = {_key(one) for one in newer}
+    others = (one for one in grounds.findings if _key(one) not in again)
+    findings = sorted((*newer, *others), key=lambda one: -HEALTHS[one.health])
+    health = max((grounds.health, *(HEALTHS[one.health] for one in newer)))
+    return replace(grounds, health=health, findings=tuple(findings))
+
+
+def _key(one: CheckFinding) -> tuple[str, Subject]:
+    return one.rule, Subject.of(one.subject)
+
+
+def keep_stderr(*, verbose: bool) -> None:
+    """Log to the caller's standard error, and keep it from the processes that we start.
+
+    A process that hangs in the driver outlives us, and a caller that reads to the end would wait for it.
+    """
+    from wirewatch.cli.output import log_to_stderr
+
+    try:
+        ours, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    except OSError:
+        return  # closed by the caller
+    os.dup2(nothing, 2)
+    os.close(nothing)
+    sys.stderr = open(ours, "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115, PTH123
+    log_to_stderr(verbose=verbose)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process now, without waiting for threads and without cleaning up."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, AttributeError):  # gone, or closed from the start
+            stream.flush()
+    os._exit(code)

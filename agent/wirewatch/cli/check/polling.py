@@ -1,4 +1,4 @@
-"""A look of our own at the node, as the daemon would have it after its first polls."""
+"""A poll of the node without the daemon: the verdict that a daemon would have after its first polls."""
 
 import logging
 import os
@@ -14,22 +14,20 @@ from queue import SimpleQueue
 from threading import Thread
 
 from wirewatch.cli.check.answer import Grounds, found
-from wirewatch.cli.hardware import elsewhere, live, replayed
+from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
 from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
-from wirewatch.daemon.baselines import Loaded, foreign
-from wirewatch.daemon.baselines import read as read_baseline
+from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.persistence import read
+from wirewatch.daemon.persistence import read_ledger
 from wirewatch.daemon.schedule import Job
 from wirewatch.documents.health import Probe
 from wirewatch.documents.state import STAGES
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_summary
-from wirewatch.probe.component import probe_summary as told_of_probes
 from wirewatch.probe.model import Memory
 from wirewatch.probe.persistence import boot_id, recall
 from wirewatch.probe.request import Asked, Wish, ask
@@ -41,17 +39,17 @@ from wirewatch.verdict.observation import answering
 
 log = logging.getLogger(__name__)
 PAUSE = 0.4
-"""Seconds between two looks at what was found: long enough for a moment's hitch to be over."""
+"""Seconds until a collector with a finding polls again: long enough for a short hitch to pass."""
 
 
-class Look:
-    """The collectors over some hardware, each in a thread of its own, so that one that hangs hides no other.
+class Poll:
+    """The collectors, each in a thread of its own, so that a hanging one hides no other.
 
-    NVML's own lock keeps it asked one thing at a time.
+    A lock keeps NVML at one question at a time.
 
     Args:
         ledger: what is remembered of faults.
-        recall: the component of the probe, None where probing is switched off.
+        recall: makes the component of the probe; None when probing is switched off.
     """
 
     def __init__(
@@ -67,21 +65,21 @@ class Look:
             self._board.publish(Component(PROBE_NAME, Memory()))
 
     def run(self, end: float) -> None:
-        """Poll everything; what is wrong as often as it takes to believe it, until `end` (monotonic)."""
+        """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""
         wanted: Sequence[AnyCollector] = self._collectors
         work = [] if self._recall is None else [self._recalled]
         for number in count(1):
             began = time.monotonic()
             self._round([*work, *(partial(self._poll, collector) for collector in wanted)])
             found = self._board.state.components
-            wanted, work = [c for c in wanted if number < looks(c) and found[c.name].findings], []
+            wanted, work = [c for c in wanted if number < polls_needed(c) and found[c.name].findings], []
             now = time.monotonic()
             if not wanted or now + PAUSE + (now - began) > end:
                 return
             time.sleep(PAUSE)
 
     def _round(self, work: Sequence[Callable[[], Component]]) -> None:
-        """All of it once, and what comes of it published as it comes."""
+        """Do all the work at once, and publish each component as it comes."""
         done: SimpleQueue[Component] = SimpleQueue()
         for one in work:
             Thread(target=lambda one=one: done.put(one()), daemon=True).start()
@@ -93,7 +91,7 @@ class Look:
         return after(component, Job(collector, self._hardware, self._expect).run(component.memory))
 
     def _recalled(self) -> Component:
-        """The probe's component; what raises is not known, and sinks nothing else."""
+        """The component of the probe; an error makes it unknown and spoils nothing else."""
         clock = self._hardware.clock
         try:
             return self._recall() if self._recall else Component(PROBE_NAME, Memory())
@@ -104,7 +102,7 @@ class Look:
             return after(Component(PROBE_NAME, Memory()), Step(failed, 0.0, Memory(), (), (), None))
 
     def grounds(self, why: str) -> Grounds:
-        """What is known by now; may be asked at any time. Who has not ended is not known."""
+        """What is known by now, at any time; a collector that has not ended is unknown."""
         node, clock = self._board.node, self._hardware.clock
         state, waited = node.state, time.monotonic() - self._began
         for component in node.state.components.values():
@@ -120,49 +118,51 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
-    """Which node: this one, configured as its daemon is, or a recording."""
+class NodeSource:
+    """Where the node is read: this machine, configured as its daemon is, or a recording."""
 
     config: Path | None = None
     replay: str | None = None
     overlays: Sequence[str] = ()
 
 
-class Node:
-    """A node that can be looked at; its NVML process is started with the first question."""
+class CheckedNode:
+    """A node that can be polled and probed; its NVML process starts with the first question.
 
-    def __init__(self, which: Which, *, keep: bool) -> None:
-        """With `keep` the state folder is made where there is none, since a probe is kept there.
+    Args:
+        keep: make the state folder if it is missing, since a probe is kept there.
 
-        Raises:
-            Unusable: the configuration, the recording or an overlay.
-        """
-        self._config, self._collectors = load(which.config, discover())
+    Raises:
+        Unusable: the configuration, the recording or an overlay cannot be used.
+    """
+
+    def __init__(self, source: NodeSource, *, keep: bool) -> None:
+        self._config, self._collectors = load(source.config, discover())
         self._state = (
-            None if which.replay and not self._config.state.directory else _state(self._config, keep=keep)
+            None if source.replay and not self._config.state.directory else _state(self._config, keep=keep)
         )
-        if which.replay:
-            self._hardware, self._nvml = replayed(which.replay, which.overlays, loop=False)
+        if source.replay:
+            self._hardware, self._nvml = replayed(source.replay, source.overlays, loop=False)
         else:
             self._hardware, self._nvml = live(self._config, state=self._state)
         self._expect = expectations(self._config)
-        self._prober = elsewhere(self._config, self._hardware)
+        self._prober = remote_prober(self._config, self._hardware)
 
-    def look(self) -> Look:
-        """A look that can begin. What the daemon remembered is read only: it may still run."""
+    def poll(self) -> Poll:
+        """A poll that can begin. The daemon's files are only read, since it may still run."""
         config, clock = self._config, self._hardware.clock
         boot = boot_id(self._hardware)
-        ledger = read(self._state.latches, boot, clock.now()).ledger if self._state else Ledger(boot)
+        ledger = read_ledger(self._state.latches, boot, clock.now()).ledger if self._state else Ledger(boot)
         recalls = self._recall if config.probe.enabled else None
         policy = config.policy.verdict
         collectors = (*self._collectors, *self._drift())
-        return Look(collectors, self._hardware, self._expect, policy, ledger, recalls)
+        return Poll(collectors, self._hardware, self._expect, policy, ledger, recalls)
 
     def _drift(self) -> Sequence[AnyCollector]:
-        """The topology against its baseline, where there is one; it is neither learned nor written here."""
+        """The comparison with the baseline, if there is one; no baseline is learned or written here."""
         options = self._config.drift
-        loaded = read_baseline(self._state.baseline) if self._state else Loaded(None)
-        if not options.enabled or (loaded == Loaded(None) and not options.baseline):
+        loaded = read_baseline(self._state.baseline) if self._state else LoadedBaseline(None)
+        if not options.enabled or (loaded == LoadedBaseline(None) and not options.baseline):
             return ()
         given = given_graph(options.baseline) if options.baseline else None
         around = Around(Unkept(loaded.baseline, loaded.trouble), given, foreign=foreign)
@@ -172,15 +172,15 @@ class Node:
         config, history = self._config, self._state.history if self._state else None
         return recall(history, self._hardware, config.probe, config.policy.probe, self._expect, self._prober)
 
-    def probed(self) -> tuple[ProbeSummary | None, tuple[Finding, ...]]:
-        """The newest complete probe of the history, None where probing is off, and what it found."""
+    def last_probe(self) -> tuple[ProbeSummary | None, tuple[Finding, ...]]:
+        """The newest complete probe of the history and its findings; None when probing is off."""
         if not self._config.probe.enabled:
             return None, ()
         component = self._recall()
         return probe_summary(component, self._hardware.clock.mono()), component.findings
 
     def probe(self, owner: str, end: float) -> Asked:
-        """One probe for who holds the GPUs, over by `end` (monotonic), and again to confirm what it finds."""
+        """Probe for the owner of the GPUs until `end` (monotonic), and again to confirm what is found."""
         config, wish = self._config, Wish(owner=owner)
         return ask(
             self._hardware, config.probe, config.policy.probe, self._expect, wish, self._state, end,
@@ -188,9 +188,10 @@ class Node:
         )  # fmt: skip
 
     def stop(self) -> None:
+        """End the NVML process."""
         self._nvml.stop()
 
-    def shoot(self) -> None:
+    def kill(self) -> None:
         """Kill what may hang, and wait for nothing."""
         pid = self._nvml.cost().pid
         if pid is not None:
@@ -198,14 +199,14 @@ class Node:
                 os.kill(pid, signal.SIGKILL)
 
 
-def looks(collector: AnyCollector) -> int:
-    """How often something must be seen to be believed."""
+def polls_needed(collector: AnyCollector) -> int:
+    """How many polls must show a fault to confirm it."""
     confirm = getattr(collector.policy, "confirm", 1)
     return confirm if isinstance(confirm, int) else 1
 
 
 def _unread(component: Component, at: float, waited: float) -> Component:
-    """A component that has not told in time; that alone does not say that the driver hangs."""
+    """A component without a result in time; that alone does not mean that the driver hangs."""
     finding = Finding(
         blind_rule(component.name), Health.UNKNOWN, Subject(),
         f"no result within {waited:.1f} s, when the answer was due",
@@ -215,8 +216,8 @@ def _unread(component: Component, at: float, waited: float) -> Component:
 
 
 def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
-    """None where probing is off, or a single GPU has nobody to send to."""
-    probe = told_of_probes(state.components.get(PROBE_NAME), mono)
+    """The last probe; None when probing is off, or for a single GPU, which has no peer."""
+    probe = probe_summary(state.components.get(PROBE_NAME), mono)
     alone = state.components["inventory"].succeeding and len(answering(state)) == 1
     if probe is None or not probe.watched or alone:
         return None
@@ -224,12 +225,12 @@ def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
 
 
 def _state(config: Config, *, keep: bool) -> State | None:
-    """The state folder, None where there is none that can be used: a verdict can be had without."""
+    """The state folder; None when it cannot be used, since a verdict does not need it."""
     try:
         folder = state_directory(config.state.directory)
         if keep:
             return open_state(folder)
     except StateError as error:
-        log.warning("%s: no probe is kept, and no lock is looked at", error)
+        log.warning("%s: no probe is kept, and no lock is respected", error)
         return None
     return State(folder) if folder.is_dir() else None

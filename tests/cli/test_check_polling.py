@@ -1,4 +1,4 @@
-"""A look of our own over collectors made for the purpose: what hangs, what raises, what is seen again."""
+"""A poll of our own over collectors made for the purpose: what hangs, what raises, what is seen again."""
 
 import threading
 import time
@@ -9,8 +9,8 @@ import pytest
 
 from tests.collectors.drawn import Watched
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
-from wirewatch.cli.check.daemon import Work
-from wirewatch.cli.check.look import PAUSE, Look, looks
+from wirewatch.cli.check.command import Work
+from wirewatch.cli.check.polling import PAUSE, Poll, polls_needed
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.probe.component import PROBE_NAME
@@ -54,11 +54,11 @@ def bad() -> Health:
 def look_at(
     collectors: Sequence[AnyCollector], recall: Callable[[], Component] | None = None,
     policy: VerdictPolicy | None = None, ledger: Ledger | None = None,
-) -> Look:  # fmt: skip
+) -> Poll:  # fmt: skip
     # The inventory is asked whether there is but one GPU.
     here = collector("inventory", good)
     hardware = Watched("xid").hardware
-    return Look(
+    return Poll(
         (here, *collectors), hardware, Expect(), policy or VerdictPolicy(), ledger or Ledger(), recall
     )
 
@@ -69,7 +69,7 @@ def looked(*collectors: AnyCollector, seconds: float = 20.0) -> Grounds:
     return look.grounds("")
 
 
-def interrupted(look: Look, seconds: float) -> Grounds:
+def interrupted(look: Poll, seconds: float) -> Grounds:
     """What is known when the time is up, as the command comes by it."""
     work = Work(lambda: look.run(time.monotonic() + seconds), lambda: None)
     with pytest.raises(TimeoutError):
@@ -204,5 +204,5 @@ def test_what_is_remembered_of_faults_counts() -> None:
 
 
 def test_who_has_no_policy_is_looked_at_once() -> None:
-    assert looks(collector("one", good, confirm=4)) == 4
-    assert looks(replace(collector("one", good), policy=NoPolicy())) == 1
+    assert polls_needed(collector("one", good, confirm=4)) == 4
+    assert polls_needed(replace(collector("one", good), policy=NoPolicy())) == 1
