@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 
 from tools.imports import PACKAGE, ROOT, graph, room
+from tools.prose import formatted
 
 ROOMS, PICTURE = "<!-- rooms -->", "docs/architecture.svg"
 NAMED = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]*(?:\.py)?)`")
@@ -99,7 +100,7 @@ def page(root: Path, layers: Sequence[Sequence[str]]) -> str:
     """The prose, with a line for each room where it is marked."""
     head, _, tail = _prose(root).partition(ROOMS)
     lines = [f"| `{_place(root, name)}` | {_about(root, name)} |" for layer in layers for name in layer]
-    return head + "\n".join(["| room | what it holds |", "|---|---|", *lines]) + tail
+    return formatted(head + "\n".join(["| room | what it holds |", "|---|---|", *lines]) + tail)
 
 
 def _prose(root: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from tools.prose import formatted
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
@@ -32,7 +33,7 @@ def page() -> str:
     text = (DOCS / "METRICS.in.md").read_text("utf-8")
     for mark, rows in (
         (MARK, _tables()),
-        ("<!-- series -->", (f"{_series():,}",)),
+        ("{series}", (f"{_series():,}",)),
         ("<!-- rdma -->", _rdma()),
         ("<!-- xids -->", _xids()),
         ("<!-- reasons -->", _reasons()),
@@ -41,7 +42,7 @@ def page() -> str:
     ):
         head, _, tail = text.partition(mark)
         text = head + "\n".join(rows) + tail
-    return text
+    return formatted(text)
 
 
 def _series() -> int:
@@ -124,7 +125,7 @@ def captures() -> str:
     text = (DOCS / "captures.in.md").read_text("utf-8")
     rows = [f"| `{name}` | {load_overlay(name).about} |" for name in bundled_overlays()]
     head, _, tail = text.partition("<!-- overlays -->")
-    return head + "\n".join(["| name | what happens |", "|---|---|", *rows]) + tail
+    return formatted(head + "\n".join(["| name | what happens |", "|---|---|", *rows]) + tail)
 
 
 def schemas() -> dict[str, str]:
