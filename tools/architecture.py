@@ -1,7 +1,7 @@
 """Makes docs/architecture.md and its picture from imports, layers and docstrings: `make generated`.
 
 The prose is in docs/architecture.in.md. The picture has a box for each room, on a diagonal in the order of
-the layers: right of a box is what the room imports, above it is who imports the room.
+the layers: right of a box is what the room imports, above it what imports the room.
 """
 
 import ast
@@ -28,7 +28,7 @@ FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 LEGEND = (
     "A band is a layer.",
     "Right of a room is what it imports,",
-    "above it who imports it.",
+    "above it what imports it.",
     "Numbers count pairs of modules.",
 )
 _HEAD = (
