@@ -66,7 +66,7 @@ check: $(VENV)/.dev
 	$(BIN)/python -m tools.generated --check
 	$(BIN)/python -m tools.prose --check
 
-# Whatever is made of something else: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
+# Every generated file: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
 # their tests, runbook), Grafana's alerts, dashboards/json, the chart's schema, README and copies, deploy/kubernetes by Helm's
 # engine where it can be installed, and tests/goldens. Read the difference before committing it.
 generated: $(VENV)/.dev

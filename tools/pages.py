@@ -64,11 +64,11 @@ def _rdma() -> Iterator[str]:
 
 
 def _xids() -> Iterator[str]:
-    yield "| XID | meaning | told as | what to do |"
+    yield "| XID | meaning | reported as | what to do |"
     yield "|---|---|---|---|"
     for number, xid in XIDS.items():
-        told = f"{xid.severity.value}; by its own word" if xid.by_word else xid.severity.value
-        yield f"| {number} | {xid.meaning} | {told} | {xid.action} |"
+        severity = f"{xid.severity.value}; by its own text" if xid.by_word else xid.severity.value
+        yield f"| {number} | {xid.meaning} | {severity} | {xid.action} |"
 
 
 def _reasons() -> Iterator[str]:
@@ -97,11 +97,11 @@ def _results() -> Iterator[str]:
 
 def _tables() -> Iterator[str]:
     yield from _table(
-        "The daemon itself", "verdict, findings, and how the collectors are doing", series.METRICS
+        "The daemon itself", "verdict, findings, and the state of the collectors", series.METRICS
     )
-    about = "what Kubernetes is told of this node; only with `[kubernetes] node_condition = true`"
+    about = "what the agent reports to Kubernetes; only with `[kubernetes] node_condition = true`"
     yield from _table("The node condition", about, condition.METRICS)
-    yield from _table("The port", "who was refused, and how the web configuration fares", reload.METRICS)
+    yield from _table("The port", "refused requests, and the state of the web configuration", reload.METRICS)
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"
