@@ -18,7 +18,7 @@ RUN /tools/bin/pip --python /opt/wirewatch/bin/python install --requirement /src
 FROM tools AS app
 COPY deploy/image/build.txt /src/
 RUN /tools/bin/pip install --requirement /src/build.txt
-COPY pyproject.toml README.md /src/
+COPY pyproject.toml README.md LICENSE /src/
 COPY agent /src/agent
 RUN unset PIP_REQUIRE_HASHES && /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /src \
     && /tools/bin/pip --python /opt/wirewatch/bin/python install --no-deps /wheels/*.whl
@@ -39,6 +39,7 @@ ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="wirewatch" \
     org.opencontainers.image.description="Watches the wires between a node's GPUs: NVLink, PCIe, InfiniBand, RoCE" \
+    org.opencontainers.image.licenses="Apache-2.0" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.base.name="${BASE}"

@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
-.PHONY: run test coverage mutants check check-ship test-system bench measures generated simulation pictures screenshots \
+.PHONY: run test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
 	rehearsal locks e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
@@ -57,20 +57,25 @@ coverage: $(VENV)/.dev
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tools.mutants $(WRITE) $(NAMES)
 
-# Style, types, layers, and whether what is made is as it is made.
+# Style, types, layers, and whether generated files and pages are up to date. .pre-commit-config.yaml runs the same.
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.generated --check
+	$(BIN)/python -m tools.prose --check
 
-# Whatever is made of something else: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
+# Every generated file: docs/METRICS.md, docs/architecture.md, docs/schemas, what follows from the rules of collectors (alerts,
 # their tests, runbook), Grafana's alerts, dashboards/json, the chart's schema, README and copies, deploy/kubernetes by Helm's
 # engine where it can be installed, and tests/goldens. Read the difference before committing it.
 generated: $(VENV)/.dev
 	@$(MAKE) --no-print-directory $(VENV)/.helm || true
 	$(BIN)/python -m tools.generated
+
+# The Markdown pages, formatted by mdformat and wrapped at 100 columns.
+prose: $(VENV)/.dev
+	$(BIN)/python -m tools.prose
 
 # Before something is shipped: bandit, semgrep with our rules, SBOM, hadolint, checkov. See CONTRIBUTING.md.
 check-ship: $(VENV)/.dev

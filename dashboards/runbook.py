@@ -39,7 +39,7 @@ class Entry:
 
 def code(text: str) -> list[str]:
     """Whatever stands in backticks."""
-    return re.findall(r"`([^`]+)`", text)
+    return re.findall(r"(?<!`)`([^`]+)`(?!`)", text)
 
 
 @cache

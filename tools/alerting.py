@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tools.prose import formatted
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
 from wirewatch.probe.component import rules as declared
@@ -236,7 +237,7 @@ def sections(page: Path) -> dict[str, str]:
 def index() -> str:
     """docs/runbooks/README.md."""
     head, _, tail = (RUNBOOKS / "README.in.md").read_text("utf-8").partition(MARK)
-    return head + "\n".join(_rows()) + tail
+    return formatted(head + "\n".join(_rows()) + tail)
 
 
 def _rows() -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Makes docs/architecture.md and its picture from imports, layers and docstrings: `make generated`.
 
 The prose is in docs/architecture.in.md. The picture has a box for each room, on a diagonal in the order of
-the layers: right of a box is what the room imports, above it is who imports the room.
+the layers: right of a box is what the room imports, above it what imports the room.
 """
 
 import ast
@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 
 from tools.imports import PACKAGE, ROOT, graph, room
+from tools.prose import formatted
 
 ROOMS, PICTURE = "<!-- rooms -->", "docs/architecture.svg"
 NAMED = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]*(?:\.py)?)`")
@@ -27,7 +28,7 @@ FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 LEGEND = (
     "A band is a layer.",
     "Right of a room is what it imports,",
-    "above it who imports it.",
+    "above it what imports it.",
     "Numbers count pairs of modules.",
 )
 _HEAD = (
@@ -99,7 +100,7 @@ def page(root: Path, layers: Sequence[Sequence[str]]) -> str:
     """The prose, with a line for each room where it is marked."""
     head, _, tail = _prose(root).partition(ROOMS)
     lines = [f"| `{_place(root, name)}` | {_about(root, name)} |" for layer in layers for name in layer]
-    return head + "\n".join(["| room | what it holds |", "|---|---|", *lines]) + tail
+    return formatted(head + "\n".join(["| room | what it holds |", "|---|---|", *lines]) + tail)
 
 
 def _prose(root: Path) -> str:

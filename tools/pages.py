@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from tools.prose import formatted
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
@@ -32,7 +33,7 @@ def page() -> str:
     text = (DOCS / "METRICS.in.md").read_text("utf-8")
     for mark, rows in (
         (MARK, _tables()),
-        ("<!-- series -->", (f"{_series():,}",)),
+        ("{series}", (f"{_series():,}",)),
         ("<!-- rdma -->", _rdma()),
         ("<!-- xids -->", _xids()),
         ("<!-- reasons -->", _reasons()),
@@ -41,7 +42,7 @@ def page() -> str:
     ):
         head, _, tail = text.partition(mark)
         text = head + "\n".join(rows) + tail
-    return text
+    return formatted(text)
 
 
 def _series() -> int:
@@ -63,11 +64,11 @@ def _rdma() -> Iterator[str]:
 
 
 def _xids() -> Iterator[str]:
-    yield "| XID | meaning | told as | what to do |"
+    yield "| XID | meaning | reported as | what to do |"
     yield "|---|---|---|---|"
     for number, xid in XIDS.items():
-        told = f"{xid.severity.value}; by its own word" if xid.by_word else xid.severity.value
-        yield f"| {number} | {xid.meaning} | {told} | {xid.action} |"
+        severity = f"{xid.severity.value}; by its own text" if xid.by_word else xid.severity.value
+        yield f"| {number} | {xid.meaning} | {severity} | {xid.action} |"
 
 
 def _reasons() -> Iterator[str]:
@@ -96,11 +97,11 @@ def _results() -> Iterator[str]:
 
 def _tables() -> Iterator[str]:
     yield from _table(
-        "The daemon itself", "verdict, findings, and how the collectors are doing", series.METRICS
+        "The daemon itself", "verdict, findings, and the state of the collectors", series.METRICS
     )
-    about = "what Kubernetes is told of this node; only with `[kubernetes] node_condition = true`"
+    about = "what the agent reports to Kubernetes; only with `[kubernetes] node_condition = true`"
     yield from _table("The node condition", about, condition.METRICS)
-    yield from _table("The port", "who was refused, and how the web configuration fares", reload.METRICS)
+    yield from _table("The port", "refused requests, and the state of the web configuration", reload.METRICS)
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"
@@ -124,7 +125,7 @@ def captures() -> str:
     text = (DOCS / "captures.in.md").read_text("utf-8")
     rows = [f"| `{name}` | {load_overlay(name).about} |" for name in bundled_overlays()]
     head, _, tail = text.partition("<!-- overlays -->")
-    return head + "\n".join(["| name | what happens |", "|---|---|", *rows]) + tail
+    return formatted(head + "\n".join(["| name | what happens |", "|---|---|", *rows]) + tail)
 
 
 def schemas() -> dict[str, str]:

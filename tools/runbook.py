@@ -1,12 +1,12 @@
 """What docs/runbook.md and docs/runbooks say of the rules that have no text written by hand."""
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tools import alerting
 from tools.alerting import RUNBOOKS
+from tools.prose import formatted
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
@@ -16,7 +16,6 @@ from wirewatch.verdict.ledger import VerdictPolicy
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
 MADE = "<!-- Made by `make generated` from the collector's rules: do not edit. -->\n"
 HEAD = "## Other collectors"
-_WIDTH = 100
 
 
 def page(text: str) -> str:
@@ -24,13 +23,14 @@ def page(text: str) -> str:
     entries = "\n".join(_entry(rule) for rule in rules() if rule.means)
     text = between(text, "rules", f"{HEAD}\n\n{entries}" if entries else "")
     blind = ", ".join(f"`{name}.blind`" for name in sorted(one.name for one in components()))
-    return between(text, "blind", f"{textwrap.fill(blind, _WIDTH)}\n")
+    return formatted(between(text, "blind", f"{blind}\n"))
 
 
 def pages() -> Mapping[Path, str]:
     """The pages of alerts that are made from rules, by their paths."""
     return {
-        RUNBOOKS / f"{name}.md": _alert_page(name, of_it) for name, of_it in alerting.made_alerts().items()
+        RUNBOOKS / f"{name}.md": formatted(_alert_page(name, of_it))
+        for name, of_it in alerting.made_alerts().items()
     }
 
 
@@ -61,7 +61,7 @@ def _entry(rule: Rule) -> str:
         "After": _after(rule),
         "Rehearse": _rehearse(rule),
     }
-    lines = (_filled(f"- **{label}:** {_sentence(text)}", "  ") for label, text in points.items())
+    lines = (f"- **{label}:** {_sentence(text)}\n" for label, text in points.items())
     return f"### `{rule.name}`\n\n{''.join(lines)}\n"
 
 
@@ -89,12 +89,12 @@ def _makes(fault: str, rule: str) -> bool:
 
 def _alert_page(name: str, of_it: Iterable[Rule]) -> str:
     each = list(of_it)
-    meaning = "".join(_filled(_capital(_sentence(rule.means))) for rule in each)
-    steps = "".join(_filled(f"{number}. {text}", "   ") for number, text in enumerate(_steps(each), 1))
-    look = "".join(_filled(f"\nLook at {_sentence(rule.look)}") for rule in each if rule.look)
+    meaning = "\n".join(_capital(_sentence(rule.means)) for rule in each)
+    steps = "".join(f"{number}. {text}\n" for number, text in enumerate(_steps(each), 1))
+    look = "".join(f"\nLook at {_sentence(rule.look)}\n" for rule in each if rule.look)
     lies = "- The agent has measured it: the numbers are in `wirewatch findings list`.\n"
     return (
-        f"# {name}\n\n## Meaning\n\n{meaning}\n## Confirm\n\n    wirewatch findings list\n{look}\n"
+        f"# {name}\n\n## Meaning\n\n{meaning}\n\n## Confirm\n\n```\nwirewatch findings list\n```\n{look}\n"
         f"## Do\n\n{steps}\n## When it lies\n\n{lies}\n{MADE}"
     )
 
@@ -105,10 +105,6 @@ def _steps(each: Iterable[Rule]) -> Iterator[str]:
         yield f"[`{rule.name}`](../runbook.md#{anchor}): {_sentence(rule.do)}"
         if rule.worst is Health.FAILED:
             yield "Critical: no job may start here until it is repaired."
-
-
-def _filled(text: str, indent: str = "") -> str:
-    return f"{textwrap.fill(text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)}\n"
 
 
 def _sentence(text: str) -> str:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from proof.containers import run
 from proof.image import built, ran
 from proof.image.builder import ROOT, prepare
+from tools.prose import formatted
 
 PAGE = ROOT / "docs" / "e2e-image.md"
 STEPS: Mapping[str, Callable[[], str]] = {
@@ -34,7 +35,7 @@ def main(names: Sequence[str]) -> int:
         print(f"{name}: {told}", flush=True)
         rows.append(f"| {name.replace('_', ' ')} | {told} |")
     if not names:
-        PAGE.write_text(page(rows, time.monotonic() - began), "utf-8")
+        PAGE.write_text(formatted(page(rows, time.monotonic() - began)), "utf-8")
     return 0
 
 

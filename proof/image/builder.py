@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PLACE = BUILD / "e2e-image"
 BASE = "localhost/wirewatch-base"
 NEEDED = ("mmdebstrap", "buildah", "podman", "runc")
-CONTEXT = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "agent", "deploy/image")
+CONTEXT = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "agent", "deploy/image")
 TORCH = "deploy/image/torch-here.txt"
 
 

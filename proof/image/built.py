@@ -13,7 +13,7 @@ AGENT_MOST = 90e6
 """Bytes of the layers that are the agent's: all but the base and the engine."""
 MB = 1e6
 OWN = "65532"
-LABELS = ("title", "description", "version", "revision", "base.name")
+LABELS = ("title", "description", "version", "revision", "licenses", "base.name")
 ENGINE = """
 import sys
 from wirewatch.worker import kernels

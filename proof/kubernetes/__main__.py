@@ -30,6 +30,7 @@ from proof.kubernetes.refusing import refused
 from proof.kubernetes.scraping import scraped
 from proof.kubernetes.telling import healthy, turns_false
 from tools.chart.made import ROOT
+from tools.prose import formatted
 
 PAGE = ROOT / "docs" / "e2e-kubernetes.md"
 NEEDED = (
@@ -93,7 +94,7 @@ def inside() -> int:
     finally:
         cluster.ending.close()
         cluster.programs.stop_all()
-    PAGE.write_text(page(rows, about, time.monotonic() - began), "utf-8")
+    PAGE.write_text(formatted(page(rows, about, time.monotonic() - began)), "utf-8")
     return 0
 
 

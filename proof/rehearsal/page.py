@@ -12,6 +12,7 @@ from proof.rehearsal.results import Results
 from proof.rehearsal.squeeze import FACTOR, squeezed
 from proof.rehearsal.table import ALL, HARMLESS, OTHERS, TABLE
 from tools.alerting import made_alerts
+from tools.prose import formatted
 from wirewatch.hw.overlay import load_overlay
 
 TEXT = Path(__file__).with_name("page.in.md")
@@ -25,7 +26,7 @@ HEAD = (
 def page(results: Results, pace: Pace) -> str:
     """The page; `pace` is that of service."""
     played = {one.name: one for one in results.played}
-    return TEXT.read_text("utf-8").format(
+    text = TEXT.read_text("utf-8").format(
         overlays=len(TABLE), others=len(OTHERS), harmless=len(HARMLESS), factor=f"{FACTOR:g}",
         seconds=f"{results.seconds:.0f}", troubles=len(results.every_trouble()) or "none",
         squeezed=table(("in service", "here"), ((spoken(s), f"{squeezed(s):.0f} s") for s in SQUEEZED)),
@@ -35,6 +36,7 @@ def page(results: Results, pace: Pace) -> str:
         day=table(("step", "seconds here"), ((one.about, f"{one.seconds:.0f}") for one in results.day.steps)),
         nodes=len(NODES), unheard=", ".join(f"`{name}`" for name in unheard()),
     )  # fmt: skip
+    return formatted(text)
 
 
 def rows_of(played: Played, pace: Pace) -> Iterator[Sequence[str]]:

@@ -21,6 +21,7 @@ from proof.simulation.results import (  # fmt: skip
 )
 from proof.simulation.simulate import HORIZON, LEARNT, LIFE, POLICY, Outcome
 from proof.simulation.tail import DAY, MILLION, begun, bound, counted, false_alarms
+from tools.prose import formatted
 from wirewatch.verdict.straggler.signals import Resource
 
 TEXT = Path(__file__).with_name("page.in.md")
@@ -33,9 +34,8 @@ Row = Sequence[str]
 
 
 def page(told: Results) -> str:
-    return TEXT.read_text("utf-8").format_map(
-        {**of_probes(told), **_model(), **_alarms(told), **_delays(told)}
-    )
+    values = {**of_probes(told), **_model(), **_alarms(told), **_delays(told)}
+    return formatted(TEXT.read_text("utf-8").format_map(values))
 
 
 def of_probes(told: Results) -> Mapping[str, str]:

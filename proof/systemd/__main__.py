@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from proof.systemd.machine import ROOT, Machine, build, versions
+from tools.prose import formatted
 
 PAGE = ROOT / "docs" / "e2e-systemd.md"
 CONFIG = """
@@ -154,7 +155,7 @@ def main() -> int:
         f"{took:.0f} s in all, {built:.0f} of them for the image.\n"
     )
     table = "\n".join(("| step | what was seen |", "|---|---|", *rows))
-    PAGE.write_text(f"# The unit under a real systemd\n\n{head}\n{table}\n", "utf-8")
+    PAGE.write_text(formatted(f"# The unit under a real systemd\n\n{head}\n{table}\n"), "utf-8")
     return 0
 
 

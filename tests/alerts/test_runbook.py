@@ -195,7 +195,7 @@ def test_a_rate_that_no_link_reaches_makes_all_of_them_slow() -> None:
 
 
 def test_the_defaults_on_the_page_are_those_of_the_policy() -> None:
-    block = re.search(r"^    \[policy\.verdict\]\n(?:    .*\n)+", page(), re.MULTILINE)
+    block = re.search(r"^\[policy\.verdict\]\n(?:.+\n)+?(?=```)", page(), re.MULTILINE)
     assert block is not None
     told = tomllib.loads(block[0])["policy"]["verdict"]
     assert {k: tuple(v) if isinstance(v, list) else v for k, v in told.items()} == asdict(VerdictPolicy())

@@ -15,7 +15,7 @@ from wirewatch.cli import cli
 
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
 PAGES = sorted(path for path in RUNBOOKS.glob("*.md") if not path.name.startswith("README"))
-WIREWATCH = re.compile(r"(?<!`)`(wirewatch [^`]+)`|^ {4,}(wirewatch [a-z].*)$", re.MULTILINE)
+WIREWATCH = re.compile(r"(?<!`)`(wirewatch [^`]+)`|^ *(wirewatch [a-z].*)$", re.MULTILINE)
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 
@@ -35,7 +35,7 @@ def test_a_page_is_whole(page: Path) -> None:
     told = sections(page)
     assert tuple(told) == HEADINGS
     assert all(told.values())
-    assert re.search(r"^    \S", told["Confirm"], re.MULTILINE), "no command to confirm it with"
+    assert re.search(r"^ *```\n *\S", told["Confirm"], re.MULTILINE), "no command to confirm it with"
     assert told["Do"].startswith("1. ")
     assert told["When it lies"].startswith("- ")
 
@@ -46,7 +46,7 @@ def test_resets_begin_with_release(page: Path) -> None:
     for found in re.finditer(r"reset the GPU|reset it, take it back|--gpu-reset", do):
         before = do[: found.start()]
         following = do[found.start() :]
-        assert "wirewatch release --for" in before or "    wirewatch release --for" in following
+        assert "wirewatch release --for" in before or "\n   wirewatch release --for" in following
 
 
 @each_page

@@ -80,7 +80,7 @@ COLLECTOR: Collector[Reading, Memories[None], Options, NoPolicy] = Collector(
 )
 '''
 PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not system")
-SUITES = ("collectors", "goldens", "export", "alerts", "dashboards", "chart")
+SUITES = ("collectors", "goldens", "server", "alerts", "dashboards", "chart")
 WHOLE = (
     "tests/alerts", "tests/chart/test_made.py", "tests/chart/test_manifests.py",
     "tests/dashboards/test_boards.py", "tests/dashboards/test_queries.py",

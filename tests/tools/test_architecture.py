@@ -1,7 +1,5 @@
 """The page on the architecture is that of the code, and names what is there."""
 
-import pytest
-
 from tools.architecture import crossings, files, missing, picture, rooms_in_layers
 from tools.imports import ROOT
 
@@ -11,7 +9,6 @@ def test_the_page_and_its_picture_are_those_of_the_code() -> None:
         assert path.read_text("utf-8") == text, f"{path.relative_to(ROOT)}: run `make generated`"
 
 
-@pytest.mark.xfail(reason="the prose has the names of the tree that the agent gets", strict=True)
 def test_the_prose_names_files_that_are_there() -> None:
     assert missing() == []
 

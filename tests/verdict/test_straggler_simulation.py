@@ -27,6 +27,7 @@ from proof.simulation.simulate import HORIZON, LIFE, POLICY, Alarms, faults, rep
 from proof.simulation.tail import begun, bound, counted, false_alarms
 from tests.verdict.straggling import gpu
 from tools.pages import DOCS
+from tools.prose import formatted
 from wirewatch.core.statistics import spread
 from wirewatch.verdict.straggler.signals import Resource, Unit
 
@@ -184,7 +185,7 @@ def test_the_page_tells_the_noise_and_the_count_of_the_real_probes() -> None:
     text = (DOCS / "simulation.md").read_text("utf-8")
     told = of_probes(of_real(REAL))
     (words,) = (part for part in TEXT.read_text("utf-8").split("\n## ") if part.startswith("What healthy"))
-    said = words.format_map(told)
+    said = formatted(words.format_map(told))
     assert said in text, "run `make simulation`"
     count = sum(len(run.at) for run in REAL)
     assert f"**{count} complete probes" in said

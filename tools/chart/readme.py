@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from tools.chart import values
 from tools.chart.values import Values
+from tools.prose import formatted
 
 MARK = "<!-- values -->"
 
@@ -19,7 +20,7 @@ def readme(text: str, given: Path) -> str:
     rows = ["| value | default | |", "|---|---|---|"]
     rows += [f"| `{name}` | {default} | {about} |" for name, default, about in told(given)]
     made = "<!-- Made by `make generated` from README.in.md and values.yaml: do not edit. -->\n"
-    return made + text.replace(MARK, "\n".join(rows))
+    return formatted(made + text.replace(MARK, "\n".join(rows)))
 
 
 def told(given: Path) -> Iterator[tuple[str, str, str]]:

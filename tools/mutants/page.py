@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tools.mutants.trial import Tried
+from tools.prose import formatted
 
 HEAD = """\
 # Mutants
@@ -24,7 +25,7 @@ tries a family or single ones.
 
 def page(tried: Sequence[Tried]) -> str:
     """The page; each mutant as it ended when it was last tried."""
-    return "\n".join((HEAD, *_summary(tried), "", *_survivors(tried), "", *_all(tried), ""))
+    return formatted("\n".join((HEAD, *_summary(tried), "", *_survivors(tried), "", *_all(tried), "")))
 
 
 def _summary(tried: Sequence[Tried]) -> Iterator[str]:

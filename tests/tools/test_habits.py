@@ -1,0 +1,49 @@
+"""Licence, type information, hooks and line lengths are the same everywhere they are stated."""
+
+import re
+import tomllib
+from hashlib import sha256
+from pathlib import Path
+from zipfile import ZipFile
+
+import yaml
+from hatchling.builders.wheel import WheelBuilder
+
+ROOT = Path(__file__).parents[2]
+APACHE = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+"""SHA-256 of https://www.apache.org/licenses/LICENSE-2.0.txt."""
+
+
+def test_the_licence_is_apaches_unchanged() -> None:
+    assert sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert 'image.licenses="Apache-2.0"' in (ROOT / "Dockerfile").read_text("utf-8")
+    chart = yaml.safe_load((ROOT / "helm/wirewatch/Chart.yaml").read_text("utf-8"))
+    assert chart["annotations"]["artifacthub.io/license"] == "Apache-2.0"
+
+
+def test_the_wheel_has_the_licence_and_says_that_it_is_typed(tmp_path: Path) -> None:
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with ZipFile(wheel) as file:
+        names = set(file.namelist())
+        about = next(name for name in names if name.endswith("/METADATA"))
+        assert "License-Expression: Apache-2.0" in file.read(about).decode()
+    assert "wirewatch/py.typed" in names
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_hooks_before_a_commit_are_those_of_make_check() -> None:
+    recipe = re.search(r"^check: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert recipe
+    check = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    settings = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    assert [hook["entry"] for one in settings["repos"] for hook in one["hooks"]] == check
+    assert all(hook["language"] == "system" for one in settings["repos"] for hook in one["hooks"])
+
+
+def test_editors_wrap_where_the_formatters_do() -> None:
+    ruff = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["ruff"]
+    prose = tomllib.loads((ROOT / ".mdformat.toml").read_text("utf-8"))
+    editor = (ROOT / ".editorconfig").read_text("utf-8")
+    assert re.findall(r"max_line_length = (\d+)", editor) == [str(ruff["line-length"]), str(prose["wrap"])]
