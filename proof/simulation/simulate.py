@@ -8,7 +8,7 @@ from random import Random
 from proof.simulation.healthy import Run
 from proof.simulation.noise import Fault, Scales, probes, slowed
 from tests.verdict.straggling import gpu
-from wirewatch.verdict.straggler.naming import Held, Slow, Watch, look
+from wirewatch.verdict.straggler.naming import ConfirmedStraggler, SlowPart, StragglerWatch, look
 from wirewatch.verdict.straggler.signals import Resource, Signals, StragglerPolicy, Unit
 
 EVERY = 600.0
@@ -49,8 +49,8 @@ def timed(told: Iterable[Signals]) -> Iterator[Timed]:
 
 def watch_over(told: Iterable[Timed], policy: StragglerPolicy = POLICY) -> Alarms:
     """One node that is well, from its first probe on."""
-    watch, found = Watch(), Alarms()
-    believed: Mapping[Unit, Held] = {}
+    watch, found = StragglerWatch(), Alarms()
+    believed: Mapping[Unit, ConfirmedStraggler] = {}
     for at, signals in told:
         watch = look(watch, signals, at, policy, accepted=True)
         now = {_unit(one): one for one in watch.held(policy)}
@@ -104,7 +104,7 @@ def faults(
     for trial in range(trials):
         chance = Random(f"{seed} fault {count} {trial}")  # noqa: S311 - the same each time
         node = timed(probes(chance, count, scales))
-        watch = Watch()
+        watch = StragglerWatch()
         for at, signals in islice(node, LEARNT if history else 0):
             watch = look(watch, signals, at, POLICY, accepted=True)
         coming = tuple(islice(node, HORIZON))
@@ -115,7 +115,7 @@ def faults(
     return found
 
 
-def outcome(watch: Watch, coming: Sequence[Timed], fault: Fault) -> Outcome:
+def outcome(watch: StragglerWatch, coming: Sequence[Timed], fault: Fault) -> Outcome:
     """What becomes of a fault in the coming probes."""
     found: int | None = None
     right = False
@@ -131,13 +131,13 @@ def outcome(watch: Watch, coming: Sequence[Timed], fault: Fault) -> Outcome:
     return Outcome(found, None, right)
 
 
-def _unit(held: Held) -> Unit:
-    return held.seen.unit if isinstance(held.seen, Slow) else Unit(held.seen.resource, "")
+def _unit(held: ConfirmedStraggler) -> Unit:
+    return held.seen.unit if isinstance(held.seen, SlowPart) else Unit(held.seen.resource, "")
 
 
-def _failed(held: Held | None) -> bool:
+def _failed(held: ConfirmedStraggler | None) -> bool:
     return held is not None and held.failed
 
 
-def _by_peers(held: Held) -> bool:
-    return isinstance(held.seen, Slow) and not held.seen.own
+def _by_peers(held: ConfirmedStraggler) -> bool:
+    return isinstance(held.seen, SlowPart) and not held.seen.own

@@ -30,13 +30,13 @@ from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probe import remote
 from wirewatch.probe.gate import Reason, Refusal
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.remote import Came, Elsewhere, Vanished
-from wirewatch.probe.setup import Wanted
+from wirewatch.probe.remote import LostOrder, ProbeAnswer, RemoteProber
+from wirewatch.probe.setup import ProbeRequest
 
 STOP = 20.0
 CONFIG, NOBODY = 78, 65534
 QUICK = ProbeOptions(settle=0.0)
-WANTED = remote.WANTED.dump_json(Wanted(QUICK, "command", live=False))
+WANTED = remote.PROBE_REQUEST.dump_json(ProbeRequest(QUICK, "command", live=False))
 FOREIGN = """
 [[change]]
 port = "nvml"
@@ -60,13 +60,13 @@ def agent(folder: Path, probe: str = "") -> Daemon:
     return Daemon(("--replay", DEMO), folder, config(folder, probe))
 
 
-def elsewhere(prober: ProberProcess) -> Elsewhere:
-    return Elsewhere(prober.socket, SystemClock(), live=False)
+def elsewhere(prober: ProberProcess) -> RemoteProber:
+    return RemoteProber(prober.socket, SystemClock(), live=False)
 
 
 def attempt(prober: ProberProcess, seconds: float = 30.0, **wanted: Any) -> Any:
     until_then = SystemClock().mono() + seconds
-    return elsewhere(prober).attempt(Wanted(QUICK, "command", **wanted), until_then)
+    return elsewhere(prober).attempt(ProbeRequest(QUICK, "command", **wanted), until_then)
 
 
 def last(running: Daemon) -> dict[str, Any]:
@@ -443,14 +443,14 @@ def test_what_it_would_measure_is_told_where_the_worker_would_run(tmp_path: Path
 
 def test_a_machine_is_not_judged_by_a_recording(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
-        there, soon = Elsewhere(prober.socket, SystemClock(), live=True), SystemClock().mono() + 10
+        there, soon = RemoteProber(prober.socket, SystemClock(), live=True), SystemClock().mono() + 10
         told = "the prober has a recording before it, and its asker a machine"
         for engine in ("auto", "nccl"):
             looked = there.look(engine, soon)
             assert not isinstance(looked, Refusal)
             assert looked.refusal == Refusal(Reason.PROBER_AWAY, told)
-        came = there.attempt(Wanted(QUICK, "command"), soon)
-        assert isinstance(came, Came)
+        came = there.attempt(ProbeRequest(QUICK, "command"), soon)
+        assert isinstance(came, ProbeAnswer)
         assert (came.refusal, came.probed) == (Refusal(Reason.PROBER_AWAY, told), None)
         # The gloo engine touches neither.
         looked = there.look("gloo", soon)
@@ -473,4 +473,4 @@ def test_a_second_prober_is_refused(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
         done = run_wirewatch("prober", "--replay", DEMO, "--socket", prober.socket)
         assert (done.returncode, "answers there" in done.stderr) == (CONFIG, True)
-        assert not isinstance(attempt(prober), Vanished)
+        assert not isinstance(attempt(prober), LostOrder)

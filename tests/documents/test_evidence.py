@@ -25,12 +25,12 @@ from wirewatch.documents.evidence import QUANTITY_NAMES, evidence, of_gpu, unit_
 from wirewatch.documents.finding import FINDING, FindingDocument, Number
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.probe.component import components
-from wirewatch.verdict.ledger import VerdictPolicy, Word
+from wirewatch.verdict.ledger import Statement, VerdictPolicy
 from wirewatch.verdict.node import Judged, judged
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress
 
 LOST, NOT_SUPPORTED = 15, 3
-SAID = Word("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)
+SAID = Statement("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)
 
 
 def with_fault(name: str) -> Node:

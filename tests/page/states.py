@@ -14,7 +14,7 @@ from wirewatch.core.collector import Component, NodeState, Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.page.content import Place, Told
-from wirewatch.verdict.ledger import VerdictPolicy, Word
+from wirewatch.verdict.ledger import Statement, VerdictPolicy
 from wirewatch.verdict.node import Judged, Standing, judged
 from wirewatch.verdict.orders import acknowledge, suppress
 
@@ -107,12 +107,12 @@ def remembered(step: str) -> Told:
         here = Remembering(Path(folder), "xid-79" if step in OF_THE_LOG else "nvlink-link-down")
         here.poll(times=6)
         if step == "suppressed":
-            until, said = EPOCH + 86400.0, Word("night-shift", "part is ordered", EPOCH + 50)
+            until, said = EPOCH + 86400.0, Statement("night-shift", "part is ordered", EPOCH + 50)
             here.board.order(
                 lambda node, policy, _now: suppress(node.ledger, first(node), until, said, policy)
             )
         elif step == "acknowledged":
-            said = Word("night-shift", "card replaced", EPOCH + 95)
+            said = Statement("night-shift", "card replaced", EPOCH + 95)
             for _ in range(2):
                 here.board.order(
                     lambda node, _policy, now: acknowledge(node.ledger, first(node), said, now.mono)

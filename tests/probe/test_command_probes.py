@@ -19,7 +19,7 @@ from wirewatch.core.types import Absent, Expect, Failed, Health, Why
 from wirewatch.probe.comparability import ProbeTerms
 from wirewatch.probe.component import ProbeSummary, of_memory, when
 from wirewatch.probe.history import HistoryLimits
-from wirewatch.probe.model import Memory, ProbeOptions, Reading
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbeReading
 from wirewatch.probe.persistence import remember
 
 SLOW: dict[str, Any] = {"speed": 0.5}
@@ -265,7 +265,7 @@ def test_a_turn_that_breaks_after_the_look_loses_none(tmp_path: Path, turns: int
     node.other(**SLOW)
     good = node.collector
 
-    def breaks(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
+    def breaks(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         good.read(hardware, memory, options)
         raise RuntimeError("as drawn")
 

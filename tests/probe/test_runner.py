@@ -20,7 +20,7 @@ from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Clocks, LinkBytes, Probed
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe import launcher
-from wirewatch.probe.runner import Around, Prober
+from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 from wirewatch.probe.statefolder import open_state
 
 MALFORMED = "not a document of the worker: "
@@ -308,8 +308,8 @@ def test_one_of_several_probers_has_the_lock_and_the_others_are_told_whose_it_is
     rig: Rig, tmp_path: Path
 ) -> None:
     state = open_state(tmp_path / "state")
-    around = Around(rig.nvml, rig.files, StillClock())
-    one, other = Prober(around, state), Prober(around, state)
+    around = RunnerPorts(rig.nvml, rig.files, StillClock())
+    one, other = ProbeRunner(around, state), ProbeRunner(around, state)
     with one.lock() as nobody, other.lock() as somebody:
         assert nobody is None
         assert somebody is not None

@@ -16,7 +16,7 @@ from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Su
 from wirewatch.daemon.persistence import load, save
 from wirewatch.probe.component import FRESH, components, rule_of
 from wirewatch.verdict.fold import step
-from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, VerdictPolicy, Word, key_of
+from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, Statement, VerdictPolicy, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node
 from wirewatch.verdict.orders import acknowledge, pick, suppress, unsuppress
 
@@ -235,12 +235,12 @@ class Drawn:
         self.mono = 60.0
 
     def ack(self, rule: str, part: Subject) -> None:
-        said = Word("ann", "cable exchanged", self.at)
+        said = Statement("ann", "cable exchanged", self.at)
         self.ledger = acknowledge(self.ledger, self._picked(rule, part), said, self.mono)
         self.step()
 
     def suppress(self, rule: str, part: Subject, seconds: float = 3600.0) -> None:
-        said = Word("ann", "waiting for a part", self.at)
+        said = Statement("ann", "waiting for a part", self.at)
         one = self._picked(rule, part)
         self.ledger = suppress(self.ledger, one, self.at + seconds, said, self.policy)
         self.step()

@@ -12,7 +12,7 @@ from wirewatch.cli.output import shown
 from wirewatch.core.probe import ENGINES, OPS
 
 if TYPE_CHECKING:
-    from wirewatch.probe.request import Asked, Wish
+    from wirewatch.probe.request import ProbeOverrides, ProbeResult
 
 SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 EXIT = (0, 1, 3, 2)
@@ -58,17 +58,19 @@ def probe(
     What it finds wrong it looks at twice. Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN, which is also
     when the GPUs are busy.
     """
-    from wirewatch.probe.request import Wish
+    from wirewatch.probe.request import ProbeOverrides
 
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
-    wish = Wish(tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sizes)), engine, owner, force)
+    wish = ProbeOverrides(tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sizes)), engine, owner, force)
     asked = _ask(config_file, wish, replay, overlays)
     _print(asked, explain=explain, as_json=as_json)
     context.exit(EXIT[asked.health])
 
 
-def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: Sequence[str]) -> "Asked":
+def _ask(
+    config_file: Path | None, wish: "ProbeOverrides", replay: str | None, overlays: Sequence[str]
+) -> "ProbeResult":
     from wirewatch.cli.hardware import elsewhere, live, replayed
     from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
@@ -92,7 +94,7 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
         )  # fmt: skip
 
 
-def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
+def _print(asked: "ProbeResult", *, explain: bool, as_json: bool) -> None:
     from wirewatch.cli.tables import probe_tables
     from wirewatch.documents.probes import PROBE, refused
     from wirewatch.documents.probes import probe as document

@@ -141,7 +141,7 @@ def teller(config: Config, hardware: Hardware) -> Teller | None:
     return Teller(where, Manner(holds, options.condition_heartbeat, recording=recording), hardware.clock)
 
 
-def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | None":
+def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder | None":
     """The state folder, locked; a recording has one only when told to: it must not mix with this node's.
 
     Raises:
@@ -163,7 +163,7 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | Non
 
 
 def _hardware(
-    config: Config, replay: str | None, overlays: Sequence[str], state: "State | None", *, loop: bool
+    config: Config, replay: str | None, overlays: Sequence[str], state: "StateFolder | None", *, loop: bool
 ) -> tuple[Hardware, NvmlClient]:
     from wirewatch.cli.hardware import live, replayed
 
@@ -171,7 +171,11 @@ def _hardware(
 
 
 def _probing(
-    config: Config, hardware: Hardware, state: "State | None", prober: "Elsewhere | None", hints: "Hints"
+    config: Config,
+    hardware: Hardware,
+    state: "StateFolder | None",
+    prober: "RemoteProber | None",
+    hints: "Hints",
 ) -> Sequence[AnyCollector]:
     """The probe, with the history of the state folder where there is one; nothing when it is switched off."""
     from wirewatch.probe.component import probe_component
@@ -191,13 +195,13 @@ def _probing(
 
 
 def _drifting(
-    config: Config, hardware: Hardware, state: "State | None", stack: ExitStack
+    config: Config, hardware: Hardware, state: "StateFolder | None", stack: ExitStack
 ) -> "tuple[Topologies, Sequence[AnyCollector]]":
     """The topology against its baseline, which the state folder keeps where there is one."""
     from wirewatch.cli.topologies import given_graph
     from wirewatch.daemon.baselines import Desk, Loaded, foreign, load
     from wirewatch.daemon.operator import Topologies
-    from wirewatch.verdict.drift.component import Around, drift_component
+    from wirewatch.verdict.drift.component import DriftContext, drift_component
 
     options = config.drift
     loaded = Loaded(None, "") if state is None else load(state.baseline, hardware.clock.now())
@@ -207,11 +211,11 @@ def _drifting(
     if not options.enabled:
         return topologies, ()
     given = given_graph(options.baseline) if options.baseline else None
-    around = Around(desk, given, topologies.troubles, foreign)
+    around = DriftContext(desk, given, topologies.troubles, foreign)
     return topologies, (drift_component(options, config.policy.drift, around),)
 
 
-def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":
+def _remembered(config: Config, hardware: Hardware, state: "StateFolder | None") -> "Remembered":
     from wirewatch.daemon.persistence import load
     from wirewatch.daemon.service import Remembered
     from wirewatch.probe.persistence import boot_id
@@ -249,19 +253,19 @@ def _sockets(port: "Port", path: str, stack: ExitStack) -> "Sockets":
     return Sockets(*port, stack.enter_context(local(path)), stack.enter_context(control(path)))
 
 
-def _elsewhere(config: Config, hardware: Hardware) -> "Elsewhere | None":
+def _elsewhere(config: Config, hardware: Hardware) -> "RemoteProber | None":
     """The prober in another container, where there is one and probing is switched on."""
     from wirewatch.cli.hardware import elsewhere
 
     return elsewhere(config, hardware) if config.probe.enabled else None
 
 
-def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -> "Handles":
+def _handles(hardware: Hardware, nvml: NvmlClient, prober: "RemoteProber | None") -> "Handles":
     """Whoever may hold a GPU; the probe of a recording holds none."""
     from wirewatch.daemon.release import Handles
-    from wirewatch.probe.runner import Prober
+    from wirewatch.probe.runner import ProbeRunner
 
-    return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None, prober)
+    return Handles(nvml, hardware.probe if isinstance(hardware.probe, ProbeRunner) else None, prober)
 
 
 def _configured(file: Path, counts: Counts) -> Web:
@@ -277,5 +281,5 @@ if TYPE_CHECKING:
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.page.content import Place
     from wirewatch.probe.component import Hints
-    from wirewatch.probe.remote import Elsewhere
-    from wirewatch.probe.statefolder import State
+    from wirewatch.probe.remote import RemoteProber
+    from wirewatch.probe.statefolder import StateFolder

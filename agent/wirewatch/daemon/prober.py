@@ -19,8 +19,8 @@ from wirewatch.daemon.schedule import Lane
 from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.gate import Reason, Refusal, Stillness, nobody, read_facts, watch_users
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.remote import VERSION, Came, Looked, LookOrder
-from wirewatch.probe.setup import Wanted, prepare
+from wirewatch.probe.remote import VERSION, FactsAnswer, FactsRequest, ProbeAnswer
+from wirewatch.probe.setup import ProbeRequest, prepare
 from wirewatch.server.connections import MOST, Guarded, Peer
 from wirewatch.server.control import Probing, prober_application
 from wirewatch.server.sockets import Server, server
@@ -60,23 +60,23 @@ class Desk:
         self._still = Stillness()
         self._idle: asyncio.TimerHandle | None = None
 
-    async def look(self, order: LookOrder) -> Looked:
+    async def look(self, order: FactsRequest) -> FactsAnswer:
         """Who uses the GPUs."""
         strange = self._strange(order.engine, live=order.live)
         looked = None if strange else await self._do(lambda: self._look(order.engine))
-        return Looked("", None, strange or BUSY) if looked is None else looked
+        return FactsAnswer("", None, strange or BUSY) if looked is None else looked
 
-    async def terms(self, wanted: Wanted) -> ProbeTerms | Absent:
+    async def terms(self, wanted: ProbeRequest) -> ProbeTerms | Absent:
         """The terms of the probe that would be run now, if the gate were open."""
         options, expect = self._allowed(wanted).options, Expect(nvlink_links=wanted.links)
         terms = await self._do(lambda: read_terms(self._hardware, options, expect, ""))
         return Absent(Why.TIMEOUT, BUSY.detail) if terms is None else terms
 
-    async def attempt(self, wanted: Wanted, gone: Awaitable[object]) -> Came:
+    async def attempt(self, wanted: ProbeRequest, gone: Awaitable[object]) -> ProbeAnswer:
         """A probe, unless the gate is shut; it ends at once when `gone` does, since nobody waits for it."""
         strange = self._strange(wanted.options.engine, live=wanted.live)
         if strange is not None:
-            return Came(nobody(self._hardware), strange, None)
+            return ProbeAnswer(nobody(self._hardware), strange, None)
         asker, began = _Asker(), time.monotonic()
         waiting = asyncio.ensure_future(gone)
 
@@ -88,7 +88,7 @@ class Desk:
             came = await self._do(lambda: self._attempt(wanted, asker, began))
         finally:
             waiting.remove_done_callback(left)
-        return Came(nobody(self._hardware), BUSY, None) if came is None else came
+        return ProbeAnswer(nobody(self._hardware), BUSY, None) if came is None else came
 
     async def _do(self, work: Callable[[], T]) -> T | None:
         """Work in the lane when it is free; None when it is not within PATIENCE."""
@@ -124,37 +124,37 @@ class Desk:
         log.info("nobody has asked for %g s: every GPU handle is closed until somebody does", IDLE)
         self._lane.submit(self._close)
 
-    def _look(self, engine: str) -> Looked:
+    def _look(self, engine: str) -> FactsAnswer:
         hardware = self._hardware
         name = hardware.probe.engine(engine)
         if engine == "gloo":
-            return Looked(name, nobody(hardware), None)
+            return FactsAnswer(name, nobody(hardware), None)
         gpus = hardware.nvml.gpus()
         if isinstance(gpus, Absent):
             self._still = Stillness()
             reason = Reason.LOCKED if gpus.why is Why.RELEASED else Reason.BLIND
-            return Looked(name, None, Refusal(reason, f"the prober lists no GPUs: {gpus}"))
+            return FactsAnswer(name, None, Refusal(reason, f"the prober lists no GPUs: {gpus}"))
         facts = read_facts(hardware, gpus, slurm=False)
         self._still = watch_users(self._still, facts)
-        return Looked(name, facts, None)
+        return FactsAnswer(name, facts, None)
 
-    def _attempt(self, wanted: Wanted, asker: _Asker, began: float) -> Came:
+    def _attempt(self, wanted: ProbeRequest, asker: _Asker, began: float) -> ProbeAnswer:
         prepared = prepare(self._hardware, self._allowed(wanted), self._still)
         self._still = prepared.still
         if isinstance(prepared.order, Refusal):
-            return Came(prepared.facts, prepared.order, None)
+            return ProbeAnswer(prepared.facts, prepared.order, None)
         left = prepared.order.deadline
         if wanted.within is not None:
             left = min(left, wanted.within - (time.monotonic() - began))
         if asker.gone or left <= 0:
             late = Refusal(Reason.PROBER_AWAY, asker.gone or "to ask everybody has taken all the time")
-            return Came(prepared.facts, late, None)
+            return ProbeAnswer(prepared.facts, late, None)
         order = replace(prepared.order, deadline=left, withdrawn=lambda: asker.gone)
         probed = self._hardware.probe.run(order)
         log.info(
             "probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else ""
         )
-        return Came(prepared.facts, None, probed)
+        return ProbeAnswer(prepared.facts, None, probed)
 
     def _strange(self, engine: str, *, live: bool) -> Refusal | None:
         """A demo may not work real GPUs, nor a node be judged by what was recorded elsewhere."""
@@ -163,7 +163,7 @@ class Desk:
         here, there = ("a recording", "a machine") if live else ("a machine", "a recording")
         return Refusal(Reason.PROBER_AWAY, f"the prober has {here} before it, and its asker {there}")
 
-    def _allowed(self, wanted: Wanted) -> Wanted:
+    def _allowed(self, wanted: ProbeRequest) -> ProbeRequest:
         """What to measure is the asker's word; what harms nobody is this prober's own configuration's."""
         own, told = self._options, wanted.options
         options = replace(

@@ -12,8 +12,8 @@ from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.schedule import Lane
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.probe.remote import Elsewhere, LetGo
-from wirewatch.probe.runner import Prober
+from wirewatch.probe.remote import HandleRelease, RemoteProber
+from wirewatch.probe.runner import ProbeRunner
 from wirewatch.server.control import ReleaseDocument
 
 log = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ class Handles:
     """Whoever of ours may hold a GPU: the process that talks to NVML, a probe's worker, another prober."""
 
     nvml: NvmlClient
-    prober: Prober | None = None
-    elsewhere: Elsewhere | None = None
+    prober: ProbeRunner | None = None
+    elsewhere: RemoteProber | None = None
 
-    def close(self, why: str, seconds: float) -> LetGo:
+    def close(self, why: str, seconds: float) -> HandleRelease:
         """Close all, within 2 s, for so many seconds; returns what still holds a GPU. Blocks."""
         end = time.monotonic() + WITHIN
         if self.elsewhere is not None:
@@ -44,9 +44,9 @@ class Handles:
         worker = None if self.prober is None else self.prober.left(max(0.0, end - time.monotonic()))
         stuck = stuck if worker is None else (*stuck, worker)
         if self.elsewhere is None:
-            return LetGo(stuck)
+            return HandleRelease(stuck)
         there = self.elsewhere.left(max(0.0, end - time.monotonic()))
-        return LetGo((*stuck, *there.stuck), there.unsure)
+        return HandleRelease((*stuck, *there.stuck), there.unsure)
 
     def rest(self) -> None:
         """Close what is opened again with the next question; nobody is kept from asking. Blocks."""
@@ -108,7 +108,7 @@ class Release:
                 log.error("%s cannot be killed and still hold GPUs after %.2f s", closed.stuck, taken)
             if closed.unsure:
                 log.error("whether the prober has let go of GPUs is not known: %s", closed.unsure)
-            if closed == LetGo():
+            if closed == HandleRelease():
                 log.info("every GPU handle is closed after %.2f s", taken)
             return self._document(taken, closed, why)
 
@@ -119,9 +119,9 @@ class Release:
             if not self._until:
                 # But a prober may be, by the word of an agent that ended since.
                 await self._do(self._handles.open_elsewhere)
-                return self._document(0.0, LetGo(), "nothing was released")
+                return self._document(0.0, HandleRelease(), "nothing was released")
             await self._take_back(f"asked by {printable(by)}")
-            return self._document(self._clock.mono() - began, LetGo(), "taken back")
+            return self._document(self._clock.mono() - began, HandleRelease(), "taken back")
 
     def guarded(self, collector: AnyCollector) -> AnyCollector:
         """The collector, whose reading fails as a whole when GPUs were let go while it read them."""
@@ -173,7 +173,7 @@ class Release:
             raise done
         return done
 
-    def _document(self, taken: float, closed: LetGo, why: str) -> ReleaseDocument:
+    def _document(self, taken: float, closed: HandleRelease, why: str) -> ReleaseDocument:
         return ReleaseDocument(
             "wirewatch.release/1", self._clock.now(), bool(self._until), self._until, taken,
             list(closed.stuck), closed.unsure, why,

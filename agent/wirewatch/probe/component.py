@@ -15,13 +15,22 @@ from wirewatch.core.probe import Document, Probed
 from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample
 from wirewatch.nccl.log import Wire, wire
 from wirewatch.probe import model
-from wirewatch.probe.gate import Facts, Reason, Refusal, Stillness, nobody, read_facts, refuse, watch_users
+from wirewatch.probe.gate import (
+    GateFacts,
+    Reason,
+    Refusal,
+    Stillness,
+    nobody,
+    read_facts,
+    refuse,
+    watch_users,
+)
 from wirewatch.probe.judge import RULES, confirming, judge
 from wirewatch.probe.measurement import Measured, comms_of
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy, Reading, complete
-from wirewatch.probe.remote import Elsewhere, Vanished, vanished
-from wirewatch.probe.setup import NOWHERE, Wanted, prepare
-from wirewatch.verdict.drift.component import Around, DriftOptions, drift_component
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading, complete
+from wirewatch.probe.remote import LostOrder, RemoteProber, vanished
+from wirewatch.probe.setup import NOTHING_TO_PROBE, ProbeRequest, prepare
+from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import LOST
 
@@ -62,17 +71,17 @@ class Hints:
 
         return replace(collector, facts=facts)
 
-    def wanted(self, memory: Memory) -> bool:
+    def wanted(self, memory: ProbeMemory) -> bool:
         """Whether no probe was tried since the newest hint."""
         mono = self._mono
         return mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
 
     def hastening(
-        self, component: Collector[Reading, Memory, ProbeOptions, ProbePolicy]
-    ) -> Collector[Reading, Memory, ProbeOptions, ProbePolicy]:
+        self, component: Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
+    ) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:
         """The probe's component, due at once after a hint; it waits for idle GPUs as ever."""
 
-        def read(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
+        def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
             soon = replace(options, every=AT_ONCE) if self.wanted(memory) else options
             return component.read(hardware, memory, soon)
 
@@ -179,9 +188,9 @@ METRICS = (
 
 
 def read(
-    hardware: Hardware, memory: Memory, options: ProbeOptions, *, expect: Expect,
-    prober: Elsewhere | None = None,
-) -> Reading | Absent:  # fmt: skip
+    hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, *, expect: Expect,
+    prober: RemoteProber | None = None,
+) -> ProbeReading | Absent:  # fmt: skip
     """One turn: a look, and a probe if one is due and may run; both by `prober` where there is one."""
     until = hardware.clock.mono() + ANSWERED * options.deadline
     gpus: Sequence[Gpu] | Absent = () if options.engine == "gloo" else hardware.nvml.gpus()
@@ -199,7 +208,7 @@ def read(
             reading = replace(reading, refusal=refusal)
     if not due or reading.refusal is not None:
         return reading
-    wanted = Wanted(options, "daemon", expect.nvlink_links)
+    wanted = ProbeRequest(options, "daemon", expect.nvlink_links)
     with hardware.probe.lock() as other:
         if other is not None:
             return replace(reading, refusal=Refusal(Reason.LOCKED, other), late=True)
@@ -208,7 +217,7 @@ def read(
         return _probe_elsewhere(hardware, prober, wanted, reading, until)
 
 
-def when(memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
+def when(memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
     """When (monotonic seconds) the next probe is due.
 
     The first comes up to `settle` late, so that nodes that were started together do not ask Slurm together.
@@ -220,15 +229,15 @@ def when(memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
     return model.due(memory.tried_mono, every, options.jitter, [gpu.key for gpu in gpus], memory.count())
 
 
-def applicable(reading: Reading) -> bool:
+def applicable(reading: ProbeReading) -> bool:
     """Whether there is something here to probe, and something to probe it with."""
-    return reading.refusal is None or reading.refusal.reason not in NOWHERE
+    return reading.refusal is None or reading.refusal.reason not in NOTHING_TO_PROBE
 
 
 def probe_component(
-    options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: Memory | None = None,
-    prober: Elsewhere | None = None,
-) -> Collector[Reading, Memory, ProbeOptions, ProbePolicy]:  # fmt: skip
+    options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: ProbeMemory | None = None,
+    prober: RemoteProber | None = None,
+) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:  # fmt: skip
     """The component, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
     return Collector(
         name=PROBE_NAME,
@@ -237,7 +246,7 @@ def probe_component(
         options=options,
         policy=policy,
         metrics=METRICS,
-        start=start or Memory(),
+        start=start or ProbeMemory(),
         read=partial(read, expect=expect, prober=prober),
         samples=probe_samples,
         judge=lambda memory, ok, used, _expect: judge(options, memory, ok, used),
@@ -249,12 +258,12 @@ def probe_component(
 
 def probe_summary(component: Component | None, mono: float) -> ProbeSummary | None:
     """What the probe's component knows at `mono`, monotonic seconds; None where probing is switched off."""
-    if component is None or component.name != PROBE_NAME or not isinstance(component.memory, Memory):
+    if component is None or component.name != PROBE_NAME or not isinstance(component.memory, ProbeMemory):
         return None
     return of_memory(component.memory, mono, watched=component.applicable is not False)
 
 
-def of_memory(memory: Memory, mono: float, *, watched: bool = True) -> ProbeSummary:
+def of_memory(memory: ProbeMemory, mono: float, *, watched: bool = True) -> ProbeSummary:
     """What a memory tells at `mono`, monotonic seconds."""
     count, clean = complete(memory)
     pointless = memory.refusal is not None and memory.refusal.reason in POINTLESS
@@ -277,7 +286,7 @@ def components() -> tuple[AnyCollector, ...]:
     return (
         *discover(),
         probe_component(ProbeOptions(), ProbePolicy(), Expect()),
-        drift_component(DriftOptions(), DriftPolicy(), Around()),
+        drift_component(DriftOptions(), DriftPolicy(), DriftContext()),
     )
 
 
@@ -296,7 +305,7 @@ def rule_of(name: str, among: Iterable[Rule] | None = None) -> Rule | None:
     return next(exact, None) or next((one for one in known if fnmatchcase(name, one.name)), None)
 
 
-def probe_samples(_reading: Reading, memory: Memory) -> Iterator[Sample]:
+def probe_samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
     for outcome in OUTCOMES:
         yield RUNS.sample(memory.runs.get(outcome, 0), outcome)
     for reason in Reason:
@@ -330,19 +339,21 @@ def transport(probed: Probed, groups: Collection[int]) -> str:
 
 
 def _look(
-    hardware: Hardware, memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu], *, due: bool
-) -> Reading:
+    hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu], *, due: bool
+) -> ProbeReading:
     engine = hardware.probe.engine(options.engine)
     facts = read_facts(hardware, gpus, slurm=False) if gpus else nobody(hardware)
     return _seen(memory, options, engine, facts, due=due)
 
 
-def _seen(memory: Memory, options: ProbeOptions, engine: str | Absent, facts: Facts, *, due: bool) -> Reading:
+def _seen(
+    memory: ProbeMemory, options: ProbeOptions, engine: str | Absent, facts: GateFacts, *, due: bool
+) -> ProbeReading:
     still = watch_users(memory.still, facts)
-    return Reading(facts, still, engine, due, _refusal(memory, options, engine, facts, still))
+    return ProbeReading(facts, still, engine, due, _refusal(memory, options, engine, facts, still))
 
 
-def _probe(hardware: Hardware, wanted: Wanted, reading: Reading) -> Reading:
+def _probe(hardware: Hardware, wanted: ProbeRequest, reading: ProbeReading) -> ProbeReading:
     """What is asked last and not every turn comes first."""
     prepared = prepare(hardware, wanted, reading.still)
     asked = replace(reading, facts=prepared.facts, still=prepared.still, late=True)
@@ -352,15 +363,15 @@ def _probe(hardware: Hardware, wanted: Wanted, reading: Reading) -> Reading:
 
 
 def _look_elsewhere(
-    hardware: Hardware, prober: Elsewhere, memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu],
+    hardware: Hardware, prober: RemoteProber, memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu],
     until: float, *, due: bool,
-) -> Reading:  # fmt: skip
+) -> ProbeReading:  # fmt: skip
     looked = prober.look(options.engine, until)
     refusal = looked if isinstance(looked, Refusal) else looked.refusal
     if isinstance(looked, Refusal) or looked.facts is None:
         # Whose users are not seen may have changed them: they have to be still anew.
         engine = memory.engine if isinstance(looked, Refusal) else looked.engine
-        return Reading(nobody(hardware), Stillness(), engine, due, refusal)
+        return ProbeReading(nobody(hardware), Stillness(), engine, due, refusal)
     reading = _seen(memory, options, looked.engine, _now(hardware, looked.facts), due=due)
     there, here = ({gpu.key for gpu in side} for side in ((use.gpu for use in looked.facts.uses), gpus))
     if there == here:
@@ -370,14 +381,14 @@ def _look_elsewhere(
 
 
 def _probe_elsewhere(
-    hardware: Hardware, prober: Elsewhere, wanted: Wanted, reading: Reading, until: float
-) -> Reading:
+    hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, reading: ProbeReading, until: float
+) -> ProbeReading:
     within = IN_TIME * (until - hardware.clock.mono())
     came = prober.attempt(replace(wanted, within=within), until)
     asked = replace(reading, late=True)
     if isinstance(came, Refusal):
         return replace(asked, refusal=came)
-    if isinstance(came, Vanished):
+    if isinstance(came, LostOrder):
         engine = "" if isinstance(reading.engine, Absent) else reading.engine
         gpus = [use.gpu for use in reading.facts.uses]
         return _told(asked, vanished(came, engine, gpus, hardware.clock.now()))
@@ -386,22 +397,22 @@ def _probe_elsewhere(
     return asked if came.probed is None else _told(asked, came.probed)
 
 
-def _now(hardware: Hardware, facts: Facts) -> Facts:
+def _now(hardware: Hardware, facts: GateFacts) -> GateFacts:
     """Facts by this process's clock, which another container may not share."""
     return replace(facts, mono=hardware.clock.mono())
 
 
-def _told(reading: Reading, probed: Probed) -> Reading:
+def _told(reading: ProbeReading, probed: Probed) -> ProbeReading:
     log.info("probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else "")
     return replace(reading, probed=probed)
 
 
 def _refusal(
-    memory: Memory, options: ProbeOptions, engine: str | Absent, facts: Facts, still: Stillness
+    memory: ProbeMemory, options: ProbeOptions, engine: str | Absent, facts: GateFacts, still: Stillness
 ) -> Refusal | None:
     # The gloo engine touches no GPU, so nobody can be in its way.
     found = None if options.engine == "gloo" else refuse(facts, still, options.rules())
-    if isinstance(engine, Absent) and (found is None or found.reason not in NOWHERE):
+    if isinstance(engine, Absent) and (found is None or found.reason not in NOTHING_TO_PROBE):
         return Refusal(Reason.NO_ENGINE, engine.detail)
     if found is not None or options.engine == "gloo":
         return found
@@ -416,7 +427,7 @@ def _refusal(
     return None
 
 
-def _named(memory: Memory) -> Iterator[Sample]:
+def _named(memory: ProbeMemory) -> Iterator[Sample]:
     """As long as it is held, as findings are: nobody looks while GPUs are busy."""
     for found in memory.held:
         signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(STRAGGLER_RULES)
@@ -424,7 +435,7 @@ def _named(memory: Memory) -> Iterator[Sample]:
             yield STRAGGLER.sample(1, found.subject.gpu, found.subject.uuid, signal)
 
 
-def _scores(memory: Memory, probed: Probed) -> Iterator[Sample]:
+def _scores(memory: ProbeMemory, probed: Probed) -> Iterator[Sample]:
     places = {gpu.uuid: str(gpu.index) for gpu in probed.gpus}
     for unit, score in memory.stragglers.named.scores.items():
         if unit.uuid in places:

@@ -51,7 +51,7 @@ MEANING: Mapping[Reason, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class GpuUsers:
     """How a GPU is used: processes by id (None: not told), bytes of memory; Absent what could not be read."""
 
     gpu: Gpu
@@ -74,7 +74,7 @@ class Stillness:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class GateLimits:
     """What the gate asks for.
 
     `settle`: seconds for which nothing may have changed. `unseen`: bytes in use that nobody owns up to;
@@ -94,7 +94,7 @@ class Refusal:
 
 MEMORY = Question("MemoryInfo")
 MODES = (Question("MigMode"), Question("ComputeMode"))
-NOBODY = frozenset({Why.MISSING})
+NOT_INSTALLED = frozenset({Why.MISSING})
 """Where there is no kubelet and no Slurm, they have given nothing away; who cannot be asked may have."""
 PREFIXES = ("nvidia.com/",)
 """Resources that are GPUs or parts of them: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.18gb."""
@@ -123,27 +123,27 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class GateFacts:
     """Everything that the gate looks at; `slurm` None: not asked this time, since all else said no."""
 
-    uses: tuple[Use, ...]
+    uses: tuple[GpuUsers, ...]
     pods: tuple[Holding, ...] | Absent
     slurm: tuple[Holding, ...] | Absent | None
     mono: float
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class GpuNames:
     """Other names of GPUs, to their keys: numbers of device files (/dev/nvidia3), UUIDs of MIG devices."""
 
     minors: Mapping[int, str]
     migs: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Cards:
+class _GpuLookup:
     """The GPUs of a node by whatever name; a look-up gives keys, None for a name that is not understood."""
 
-    def __init__(self, gpus: Sequence[Gpu], names: Names) -> None:
+    def __init__(self, gpus: Sequence[Gpu], names: GpuNames) -> None:
         self._gpus, self._names = gpus, names
         self._indices = {gpu.index: gpu.key for gpu in gpus}
         self._uuids = {gpu.uuid for gpu in gpus if gpu.uuid}
@@ -226,7 +226,7 @@ class PodLife:
         return () if mine and self.alive <= known else None
 
 
-def watch_users(known: Stillness, facts: Facts) -> Stillness:
+def watch_users(known: Stillness, facts: GateFacts) -> Stillness:
     """Move the stillness forward by what is seen now; what cannot be read is a change."""
     users: dict[str, object] = {}
     since: dict[str, float] = {}
@@ -240,13 +240,13 @@ def watch_users(known: Stillness, facts: Facts) -> Stillness:
     return Stillness(users, since)
 
 
-def candidates(facts: Facts, owner: str | None) -> tuple[Gpu, ...]:
+def candidates(facts: GateFacts, owner: str | None) -> tuple[Gpu, ...]:
     """The GPUs that a probe would touch: the owner's where one asks and holds some, else all."""
     everyone = tuple(use.gpu for use in facts.uses)
     return everyone if owner is None else _held_by(facts, owner) or everyone
 
 
-def refuse(facts: Facts, still: Stillness, rules: Rules, owner: str | None = None) -> Refusal | None:
+def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | None = None) -> Refusal | None:
     """The first reason why these GPUs may not be probed, the lasting ones before those that pass."""
     touched = {gpu.key for gpu in candidates(facts, owner)}
     uses = [use for use in facts.uses if use.gpu.key in touched]
@@ -262,10 +262,10 @@ def refuse(facts: Facts, still: Stillness, rules: Rules, owner: str | None = Non
     return found or _settling(facts, still, touched, rules)
 
 
-def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> Facts:
+def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateFacts:
     """What the gate looks at; Slurm's controller is asked only with `slurm`."""
-    names = Names(read_minors(hardware.nvml, gpus))
-    return Facts(
+    names = GpuNames(read_minors(hardware.nvml, gpus))
+    return GateFacts(
         uses=tuple(_use(hardware.nvml, gpu) for gpu in gpus),
         pods=_pods(hardware, gpus, names),
         slurm=_jobs(hardware, gpus, names) if slurm else None,
@@ -273,15 +273,15 @@ def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> Facts
     )
 
 
-def nobody(hardware: Hardware) -> Facts:
+def nobody(hardware: Hardware) -> GateFacts:
     """Of no GPU at all."""
-    return Facts((), (), None, hardware.clock.mono())
+    return GateFacts((), (), None, hardware.clock.mono())
 
 
-def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: Facts) -> Callable[[], str | None]:
+def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts) -> Callable[[], str | None]:
     """A function that tells whom the kubelet has given one of `gpus` since `known` was read of all GPUs."""
     everyone, touched = [use.gpu for use in known.uses], {gpu.key for gpu in gpus}
-    names = Names(read_minors(hardware.nvml, everyone))
+    names = GpuNames(read_minors(hardware.nvml, everyone))
     before = frozenset() if isinstance(known.pods, Absent) else frozenset(h.holder for h in known.pods)
 
     def look() -> str | None:
@@ -304,11 +304,11 @@ def pod_holdings(
     pods: Sequence[Pod],
     gpus: Sequence[Gpu],
     life: PodLife | Absent,
-    names: Names,
+    names: GpuNames,
     prefixes: Sequence[str] = PREFIXES,
 ) -> tuple[Holding, ...]:
     """What pods hold; those that have ended as `life` tells hold nothing, those of two UIDs hold it twice."""
-    cards = _Cards(gpus, names)
+    cards = _GpuLookup(gpus, names)
     found = []
     for pod in pods:
         held, doubt = cards.all_of(_given(pod, cards, prefixes))
@@ -320,13 +320,13 @@ def pod_holdings(
     return tuple(found)
 
 
-def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...]:
+def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...]:
     """What jobs of Slurm hold.
 
     Slurm counts in the order of gres.conf, which is NVML's where it found the GPUs itself and that of the
     device files where they were written down: where the two differ, a number holds both GPUs.
     """
-    cards = _Cards(gpus, names)
+    cards = _GpuLookup(gpus, names)
     found = []
     for job in jobs:
         if job.gpus is None:
@@ -358,12 +358,12 @@ def _holders(told: Sequence[tuple[Holding, ...] | Absent | None], key: str) -> f
     return frozenset(h.holder for holdings in known for h in holdings if key in h.gpus)
 
 
-def _held_by(facts: Facts, owner: str) -> tuple[Gpu, ...]:
+def _held_by(facts: GateFacts, owner: str) -> tuple[Gpu, ...]:
     told = (facts.pods, facts.slurm)
     return tuple(use.gpu for use in facts.uses if owner in _holders(told, use.gpu.key))
 
 
-def _modes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
+def _modes(uses: Sequence[GpuUsers], _rules: GateLimits) -> Refusal | None:
     for use in uses:
         unread = next((v for v in (use.gpu.absent, use.mig, use.compute_mode) if isinstance(v, Absent)), None)
         if unread is not None:
@@ -375,7 +375,7 @@ def _modes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
     return None
 
 
-def _processes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
+def _processes(uses: Sequence[GpuUsers], _rules: GateLimits) -> Refusal | None:
     for use in uses:
         if isinstance(use.processes, Absent):
             return Refusal(Reason.BLIND, f"processes on GPU {use.gpu.index}: {use.processes}")
@@ -385,7 +385,7 @@ def _processes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
     return None
 
 
-def _memory(uses: Sequence[Use], rules: Rules) -> Refusal | None:
+def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
     for use in uses:
         if isinstance(use.free, Absent) or isinstance(use.used, Absent):
             unread = use.free if isinstance(use.free, Absent) else use.used
@@ -401,7 +401,7 @@ def _memory(uses: Sequence[Use], rules: Rules) -> Refusal | None:
     return None
 
 
-def _allocated(facts: Facts, touched: set[str], owner: str | None) -> Refusal | None:
+def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusal | None:
     for name, told in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
         if isinstance(told, Absent):
             return Refusal(Reason.BLIND, f"{name} does not tell who holds GPUs: {told}")
@@ -411,18 +411,18 @@ def _allocated(facts: Facts, touched: set[str], owner: str | None) -> Refusal | 
     return None
 
 
-def _settling(facts: Facts, still: Stillness, touched: set[str], rules: Rules) -> Refusal | None:
+def _settling(facts: GateFacts, still: Stillness, touched: set[str], rules: GateLimits) -> Refusal | None:
     waited = min(facts.mono - still.since.get(key, facts.mono) for key in touched)
     if waited < rules.settle:
         return Refusal(Reason.SETTLING, f"unchanged for {waited:.0f} of {rules.settle:.0f} s")
     return None
 
 
-def _use(nvml: Nvml, gpu: Gpu) -> Use:
+def _use(nvml: Nvml, gpu: Gpu) -> GpuUsers:
     if gpu.absent is not None:
-        return Use(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)
+        return GpuUsers(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)
     memory, mig, mode = (a.value for a in nvml.ask(gpu.key, (MEMORY, *MODES)))
-    return Use(
+    return GpuUsers(
         gpu=gpu,
         processes=compute_processes(nvml, gpu),
         used=as_int(member(memory, "used")),
@@ -446,23 +446,23 @@ def _mode(mode: Json | Absent) -> int | Absent:
     return 0 if unknown else as_int(mode)
 
 
-def _pods(hardware: Hardware, gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...] | Absent:
+def _pods(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...] | Absent:
     pods = hardware.kubelet.pods()
     if isinstance(pods, Absent):
-        return () if pods.why in NOBODY else pods
+        return () if pods.why in NOT_INSTALLED else pods
     if not pods:
         return ()
     return pod_holdings(pods, gpus, read_podlife(hardware.sysfs), names)
 
 
-def _jobs(hardware: Hardware, gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...] | Absent:
+def _jobs(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...] | Absent:
     jobs = hardware.slurm.jobs()
     if isinstance(jobs, Absent):
-        return () if jobs.why in NOBODY else jobs
+        return () if jobs.why in NOT_INSTALLED else jobs
     return job_holdings(jobs, gpus, names)
 
 
-def _given(pod: Pod, cards: "_Cards", prefixes: Sequence[str]) -> Iterator[tuple[str, Keys | None]]:
+def _given(pod: Pod, cards: _GpuLookup, prefixes: Sequence[str]) -> Iterator[tuple[str, Keys | None]]:
     """The devices of a pod that are GPUs, in words and in keys."""
     for resource, device in pod.devices:
         if resource.startswith(tuple(prefixes)):

@@ -16,8 +16,16 @@ from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probe import measurement
 from wirewatch.probe.gate import Reason
 from wirewatch.probe.measurement import Measured, measure
-from wirewatch.probe.model import Key, Memory, Past, ProbeOptions, ProbePolicy, Reading, spend
-from wirewatch.verdict.straggler.naming import Held, Slow, Uniform, Watch, look
+from wirewatch.probe.model import (
+    Key,
+    ProbeMemory,
+    ProbeOptions,
+    ProbeOutline,
+    ProbePolicy,
+    ProbeReading,
+    spend,
+)
+from wirewatch.verdict.straggler.naming import ConfirmedStraggler, SlowNode, SlowPart, StragglerWatch, look
 from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy, Unit, signals
 
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
@@ -81,8 +89,8 @@ RULES = (
 
 
 def judge(
-    options: ProbeOptions, memory: Memory, ok: Ok[Reading], policy: ProbePolicy
-) -> tuple[Memory, tuple[Finding, ...]]:
+    options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading], policy: ProbePolicy
+) -> tuple[ProbeMemory, tuple[Finding, ...]]:
     """The memory after one turn, and what is wrong."""
     reading = ok.value
     new = replace(take_all(memory, reading.others, policy), seen=reading.seen)
@@ -96,19 +104,19 @@ def judge(
     new = replace(new, fresh=until is not None and ok.mono <= until, fresh_until=until)
     if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
         # Somebody has made other use of the wires: what was found says nothing about them now.
-        watch = Watch(new.stragglers.references)
+        watch = StragglerWatch(new.stragglers.references)
         new = replace(new, held=(), streaks={}, failures=0, stragglers=watch)
     return new, (*new.held, *_broken(new, policy))
 
 
-def take_all(memory: Memory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy) -> Memory:
+def take_all(memory: ProbeMemory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy) -> ProbeMemory:
     """The memory after several probes, each with when it ended."""
     for probed, mono in probes:
         memory = take(memory, probed, mono, policy)
     return memory
 
 
-def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Memory:
+def take(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) -> ProbeMemory:
     """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
     measured = measure(probed)
     held = probed.held_seconds * len(probed.gpus)
@@ -141,7 +149,7 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
     )  # fmt: skip
 
 
-def confirming(memory: Memory) -> bool:
+def confirming(memory: ProbeMemory) -> bool:
     """Whether the newest probe found something that another would confirm or clear."""
     return memory.unconfirmed and memory.tried is memory.last
 
@@ -159,21 +167,21 @@ def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) 
     )
 
 
-def straggler_findings(watch: Watch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
+def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
     """One finding for each part that is slow, one of a rule a part; one for the node where all are."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     clocks = {probed.gpus[c.gpu].uuid: c for c in probed.clocks if c.gpu < len(probed.gpus)}
     held = watch.held(policy)
     found: dict[tuple[str, Subject], Finding] = {}
     for one in sorted(held, key=lambda one: -one.seen.lost):
-        if isinstance(one.seen, Slow):
+        if isinstance(one.seen, SlowPart):
             made = _of_part(one, one.seen, places, clocks.get(one.seen.unit.uuid))
             # Of several pairs that a GPU sends by, the slowest is told.
             found.setdefault(made.key, made)
-    return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, Uniform)]))
+    return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, SlowNode)]))
 
 
-def _skip(options: ProbeOptions, memory: Memory, ok: Ok[Reading]) -> Memory:
+def _skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) -> ProbeMemory:
     """Count a probe that was due and not run: each reason once in the time between probes."""
     refusal = ok.value.refusal
     if refusal is None or not ok.value.due:
@@ -185,16 +193,16 @@ def _skip(options: ProbeOptions, memory: Memory, ok: Ok[Reading]) -> Memory:
     return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})
 
 
-def _in_short(probed: Probed, measured: Iterable[Measured]) -> Past:
+def _in_short(probed: Probed, measured: Iterable[Measured]) -> ProbeOutline:
     ratios = [one.ratio for one in measured if one.ratio is not None]
-    return Past(
+    return ProbeOutline(
         probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
         min(ratios, default=None),
     )  # fmt: skip
 
 
 def _confirm(
-    memory: Memory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
+    memory: ProbeMemory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
 ) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
     """A breach is DEGRADED until as many probes in a row have found it as make it what it is."""
     streaks = {_key(b): memory.streaks.get(_key(b), Streak()) for b in found}
@@ -215,7 +223,7 @@ def _key(breach: Breach) -> Key:
     return (breach.rule, breach.subject, breach.worst)
 
 
-def _broken(memory: Memory, policy: ProbePolicy) -> tuple[Finding, ...]:
+def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
     if memory.failures < policy.failures:
         return ()
     last = next((f"{p.outcome}: {p.why}" for p in reversed(memory.past) if p.outcome in BROKEN), "not kept")
@@ -369,7 +377,9 @@ def _subject(probed: Probed, position: int, link: str = "") -> Subject:
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link=link)
 
 
-def _of_part(held: Held, slow: Slow, places: Mapping[str, int], clock: Clocks | None) -> Finding:
+def _of_part(
+    held: ConfirmedStraggler, slow: SlowPart, places: Mapping[str, int], clock: Clocks | None
+) -> Finding:
     unit = slow.unit
     told = [f"{_name(unit, places)}: {_rate(unit, slow.rate)}, {_lost(slow)}", _beside(slow)]
     told.append(f"seen in {held.times} of the last {held.looks} probes" if held.looks > 1 else "")
@@ -406,12 +416,12 @@ def _rate(unit: Unit, rate: float) -> str:
     return f"{rate / GB:.1f} GB/s"
 
 
-def _lost(slow: Slow) -> str:
+def _lost(slow: SlowPart) -> str:
     against = f"its own history of {slow.probes} probes" if slow.own else "its peers"
     return f"{slow.lost * 100:.0f} % slower than {against} ({_rate(slow.unit, slow.loss.usual)})"
 
 
-def _beside(slow: Slow) -> str:
+def _beside(slow: SlowPart) -> str:
     """The other comparison, or that there is none."""
     if slow.own:
         return "" if slow.peers is None else f"its peers reach {_rate(slow.unit, slow.peers)}"
@@ -420,13 +430,13 @@ def _beside(slow: Slow) -> str:
     return f"it has always been so: {_rate(slow.unit, slow.usual)} in {slow.probes} probes"
 
 
-def _of_node(held: Sequence[Held]) -> Iterator[Finding]:
+def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
     if not held:
         return
     told = [
         f"{ALL[one.seen.resource]} ({one.seen.units}) are {one.seen.lost * 100:.0f} % slower than they were"
         for one in held
-        if isinstance(one.seen, Uniform)
+        if isinstance(one.seen, SlowNode)
     ]
     health = Health.FAILED if any(one.failed for one in held) else Health.DEGRADED
     yield Finding(

@@ -10,10 +10,10 @@ from wirewatch.core.collector import Options
 from wirewatch.core.probe import OPS, Plan, Probed
 from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject
-from wirewatch.probe.gate import Facts, Reason, Refusal, Rules, Stillness
+from wirewatch.probe.gate import GateFacts, GateLimits, Reason, Refusal, Stillness
 from wirewatch.probe.history import HistoryCursor
 from wirewatch.probe.measurement import Measured
-from wirewatch.verdict.straggler.naming import Watch
+from wirewatch.verdict.straggler.naming import StragglerWatch
 from wirewatch.verdict.straggler.signals import StragglerPolicy
 
 GIB = 1 << 30
@@ -83,8 +83,8 @@ class ProbeOptions(Options):
         )
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 
-    def rules(self) -> Rules:
-        return Rules(self.settle, self.unseen_bytes, self.free_bytes)
+    def rules(self) -> GateLimits:
+        return GateLimits(self.settle, self.unseen_bytes, self.free_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ Key = tuple[str, Subject, Health]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ProbeReading:
     """One look at the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
 
     `late`: the refusal came after Slurm, the topology or the lock was asked, which is not done each turn.
@@ -135,7 +135,7 @@ class Reading:
     `seen`: the newest row of the history that was looked at, None where there is none.
     """
 
-    facts: Facts
+    facts: GateFacts
     still: Stillness
     engine: str | Absent
     due: bool
@@ -147,7 +147,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ProbeOutline:
     """A probe in short: when it began (Unix seconds), how it ended, its worst ratio where one is known."""
 
     at: float
@@ -160,7 +160,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ProbeMemory:
     """`last`: the newest probe that came to its end, at `last_mono` seconds, and what it measured.
 
     `tried`: the newest at all, at `tried_mono`.
@@ -192,7 +192,7 @@ class Memory:
     unconfirmed: bool = False
     failures: int = 0
     held: tuple[Finding, ...] = ()
-    stragglers: Watch = field(default_factory=Watch)
+    stragglers: StragglerWatch = field(default_factory=StragglerWatch)
     refusal: Refusal | None = None
     engine: str | Absent = ""
     fresh: bool = False
@@ -200,7 +200,7 @@ class Memory:
     completed: int = 0
     clean: bool = False
     seen: HistoryCursor | None = None
-    past: tuple[Past, ...] = ()
+    past: tuple[ProbeOutline, ...] = ()
 
     def count(self) -> int:
         """Probes so far, however they ended."""
@@ -257,7 +257,7 @@ def draw(names: Sequence[str], count: int) -> float:
     return zlib.crc32(" ".join((*names, str(count))).encode()) / 0xFFFFFFFF
 
 
-def complete(memory: Memory) -> tuple[int, bool]:
+def complete(memory: ProbeMemory) -> tuple[int, bool]:
     """Complete probes since start, whoever ran them but for forced ones; whether the newest found nothing.
 
     A probe of processors tells nothing of wires, and so is never clean.

@@ -18,13 +18,13 @@ from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, unsound
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.gate import Facts, Reason, Refusal
+from wirewatch.probe.gate import GateFacts, Reason, Refusal
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.setup import Wanted
+from wirewatch.probe.setup import ProbeRequest
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-WHO = "the prober"
+SERVER = "the prober"
 OK = 200
 LOOK_SECONDS = 35.0
 """Seconds for a look: NVML may take 30 to start."""
@@ -32,7 +32,7 @@ RESUME_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Vanished:
+class LostOrder:
     """It took an order and did not tell what came of it; `seconds` since the order."""
 
     why: str
@@ -40,7 +40,7 @@ class Vanished:
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class HandleRelease:
     """What is known of its GPU handles: processes that cannot be killed, and why it is not known."""
 
     stuck: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, slots=True)
-class LookOrder:
+class FactsRequest:
     """`engine` is a name or `auto`; `live`: whether the asker watches a machine, and not a recording."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -64,7 +64,7 @@ class LookOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class FactsAnswer:
     """What the prober sees: the engine that `auto` comes to there, and who uses the GPUs.
 
     Without `facts`, `refusal` says why; with them it is None, since the gate is the asker's to ask.
@@ -73,22 +73,22 @@ class Looked:
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     engine: str | Absent
-    facts: Facts | None
+    facts: GateFacts | None
     refusal: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class ProbeAnswer:
     """What came of an order: what the prober's own gate saw last, and its refusal or the probe."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
-    facts: Facts
+    facts: GateFacts
     refusal: Refusal | None
     probed: Probed | None
 
 
-class Elsewhere:
+class RemoteProber:
     """The prober at a socket; `live` is whether this process watches a machine, and not a recording."""
 
     def __init__(self, path: str, clock: Clock, *, live: bool) -> None:
@@ -98,34 +98,34 @@ class Elsewhere:
         self._withheld = ""
         self._away = ""
         self._letting_go: threading.Thread | None = None
-        self._let_go = LetGo()
+        self._let_go = HandleRelease()
 
-    def look(self, engine: str, until: float) -> Looked | Refusal:
+    def look(self, engine: str, until: float) -> FactsAnswer | Refusal:
         """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
-        body = LOOK_ORDER.dump_json(LookOrder(engine, self._live))
+        body = FACTS_REQUEST.dump_json(FactsRequest(engine, self._live))
         until = min(until, self._clock.mono() + LOOK_SECONDS)
-        looked = self._ask(LOOK, body, LOOKED, until)
-        if isinstance(looked, Vanished):
+        looked = self._ask(LOOK, body, FACTS_ANSWER, until)
+        if isinstance(looked, LostOrder):
             looked = self._refusal(looked.why)
         self._tell(looked.detail if isinstance(looked, Refusal) else "")
         return looked
 
-    def attempt(self, wanted: Wanted, until: float) -> Came | Refusal | Vanished:
+    def attempt(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
         """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
-        body = WANTED.dump_json(replace(wanted, live=self._live))
-        came = self._ask(PROBE, body, CAME, until)
-        if isinstance(came, Came) and came.probed is not None and (wrong := unsound(came.probed)):
+        body = PROBE_REQUEST.dump_json(replace(wanted, live=self._live))
+        came = self._ask(PROBE, body, PROBE_ANSWER, until)
+        if isinstance(came, ProbeAnswer) and came.probed is not None and (wrong := unsound(came.probed)):
             why = f"{self._path}: what it measured does not fit together: {wrong}"
-            return Vanished(why, came.probed.held_seconds)
+            return LostOrder(why, came.probed.held_seconds)
         return came
 
     def terms(
         self, options: ProbeOptions, expect: Expect, within: float = LOOK_SECONDS
     ) -> ProbeTerms | Absent:
         """The terms of the probe that would be run there now, if the gate were open; `within` seconds."""
-        body = WANTED.dump_json(Wanted(options, "daemon", expect.nvlink_links))
+        body = PROBE_REQUEST.dump_json(ProbeRequest(options, "daemon", expect.nvlink_links))
         terms = self._ask(TERMS, body, PROBE_TERMS, self._clock.mono() + within)
-        if isinstance(terms, Refusal | Vanished):
+        if isinstance(terms, Refusal | LostOrder):
             return Absent(Why.LOST, terms.detail if isinstance(terms, Refusal) else terms.why)
         return terms
 
@@ -140,11 +140,11 @@ class Elsewhere:
         def ask() -> None:
             self._let_go = self._closed(body, within)
 
-        self._let_go = LetGo(unsure=f"{self._path}: no answer within {within:g} s")
+        self._let_go = HandleRelease(unsure=f"{self._path}: no answer within {within:g} s")
         self._letting_go = threading.Thread(target=ask, name="prober-release", daemon=True)
         self._letting_go.start()
 
-    def left(self, within: float) -> LetGo:
+    def left(self, within: float) -> HandleRelease:
         """What became of `give_way`, waited for so many seconds."""
         if self._letting_go is not None:
             self._letting_go.join(within)
@@ -154,40 +154,42 @@ class Elsewhere:
         """It may be asked again, and hold GPUs. One that does not answer comes back by itself in time."""
         self._withheld = ""
         try:
-            request(self._path, "POST", RESUME, b'{"by": "the agent"}', RESUME_SECONDS, WHO)
+            request(self._path, "POST", RESUME, b'{"by": "the agent"}', RESUME_SECONDS, SERVER)
         except NoAnswer as error:
             log.warning("the prober was not told that the release is over: %s", error)
 
-    def _closed(self, body: bytes, within: float) -> LetGo:
+    def _closed(self, body: bytes, within: float) -> HandleRelease:
         try:
-            status, answer = request(self._path, "POST", RELEASE, body, within, WHO)
+            status, answer = request(self._path, "POST", RELEASE, body, within, SERVER)
             if status == OK:
-                return LetGo(tuple(int(pid) for pid in json.loads(answer)["stuck"]))
+                return HandleRelease(tuple(int(pid) for pid in json.loads(answer)["stuck"]))
         except NoAnswer as error:
             # Where no process listens, none holds a GPU: its own end with it.
-            return LetGo(unsure=str(error)) if error.there else LetGo()
+            return HandleRelease(unsure=str(error)) if error.there else HandleRelease()
         except (ValueError, TypeError, KeyError):
             status = OK
-        return LetGo(unsure=f"{self._path}: HTTP status {status} and nothing that is understood")
+        return HandleRelease(unsure=f"{self._path}: HTTP status {status} and nothing that is understood")
 
-    def _ask(self, target: str, body: bytes, adapter: TypeAdapter[T], until: float) -> T | Refusal | Vanished:
+    def _ask(
+        self, target: str, body: bytes, adapter: TypeAdapter[T], until: float
+    ) -> T | Refusal | LostOrder:
         """An answer; a refusal where the question was not taken, Vanished where nothing came of it."""
         if self._withheld:
             return self._refusal(self._withheld)
         began = self._clock.mono()
         try:
             headers = ((VERSION, __version__),)
-            status, answer = request(self._path, "POST", target, body, until - began, WHO, headers)
+            status, answer = request(self._path, "POST", target, body, until - began, SERVER, headers)
             if status == OK:
                 return adapter.validate_json(answer)
         except NoAnswer as error:
             if error.heard:
-                return Vanished(str(error), self._clock.mono() - began)
+                return LostOrder(str(error), self._clock.mono() - began)
             return self._refusal(str(error))
         except ValidationError as error:
             told = error.errors(include_url=False, include_context=False)[0]["msg"]
             why = f"{self._path}: what it answers is not understood: {told}"
-            return Vanished(why, self._clock.mono() - began)
+            return LostOrder(why, self._clock.mono() - began)
         return self._refusal(f"{self._path}: {_detail(answer) or f'HTTP status {status}'}")
 
     @staticmethod
@@ -203,15 +205,15 @@ class Elsewhere:
         self._away = why
 
 
-LOOK_ORDER = TypeAdapter(LookOrder)
-LOOKED = TypeAdapter(Looked)
-WANTED = TypeAdapter(Wanted)
-CAME = TypeAdapter(Came)
+FACTS_REQUEST = TypeAdapter(FactsRequest)
+FACTS_ANSWER = TypeAdapter(FactsAnswer)
+PROBE_REQUEST = TypeAdapter(ProbeRequest)
+PROBE_ANSWER = TypeAdapter(ProbeAnswer)
 PROBE_TERMS: TypeAdapter[ProbeTerms | Absent] = TypeAdapter(ProbeTerms | Absent)
 
 
 def terms_of(
-    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: Elsewhere | None,
+    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: RemoteProber | None,
     within: float = LOOK_SECONDS,
 ) -> ProbeTerms | Absent:  # fmt: skip
     """The terms of a probe that this daemon would order now, as whoever would run it knows them."""
@@ -221,7 +223,7 @@ def terms_of(
     return terms if isinstance(terms, Absent) else replace(terms, boot_id=boot_id)
 
 
-def vanished(gone: Vanished, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:
+def vanished(gone: LostOrder, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:
     """The probe of a prober that is gone: held for as long as it may have been, and nothing measured."""
     plan = Plan(engine, tuple(gpu.uuid for gpu in gpus), ())
     return Probed(

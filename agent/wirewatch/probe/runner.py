@@ -22,7 +22,7 @@ from wirewatch.probe import counters as ports
 from wirewatch.probe.counters import CounterReader, Counters
 from wirewatch.probe.launcher import WORKER, StartError, Worker, understand
 from wirewatch.probe.setup import find_engine
-from wirewatch.probe.statefolder import Lock, State, lock_probe
+from wirewatch.probe.statefolder import Lock, StateFolder, lock_probe
 
 log = logging.getLogger(__name__)
 LOOK = 0.02
@@ -34,7 +34,7 @@ LOG_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class RunnerPorts:
     """What is read around the worker."""
 
     nvml: Nvml
@@ -55,18 +55,18 @@ class _Watched:
     peak: dict[str, int] = field(default_factory=dict)
 
 
-class Prober:
+class ProbeRunner:
     """The `probe` port of this machine; a worker that cannot be killed keeps it from starting another."""
 
     def __init__(
-        self, around: Around, state: State | None = None, inherited: Mapping[str, str] | None = None,
-        command: Sequence[str] = WORKER,
+        self, around: RunnerPorts, state: StateFolder | None = None,
+        inherited: Mapping[str, str] | None = None, command: Sequence[str] = WORKER,
     ) -> None:  # fmt: skip
         self._around = around
         self._state = state
         self._inherited = os.environ if inherited is None else inherited
         self._command = command
-        self._leave = Leave()
+        self._leave = Lease()
         self._stuck: Worker | None = None
 
     def engine(self, wanted: str) -> str | Absent:
@@ -201,7 +201,7 @@ class Withdrawn(Exception):
     """No worker may be started now; the text says why."""
 
 
-class Leave:
+class Lease:
     """Taken by the thread that probes, withdrawn by any other.
 
     `broken`: why the newest worker was killed from here, empty when it was not.
@@ -249,7 +249,9 @@ class Leave:
 
 
 class _Run:
-    def __init__(self, around: Around, order: Order, leave: Leave, stuck: Callable[[Worker], None]) -> None:
+    def __init__(
+        self, around: RunnerPorts, order: Order, leave: Lease, stuck: Callable[[Worker], None]
+    ) -> None:
         self._around = around
         self._nvml = around.nvml
         self._order = order

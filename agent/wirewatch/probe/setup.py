@@ -16,7 +16,7 @@ from wirewatch.core.topology import Topology, groups, islands
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.nccl.settings import parse_nccl_conf
 from wirewatch.probe.gate import (
-    Facts,
+    GateFacts,
     Reason,
     Refusal,
     Stillness,
@@ -50,12 +50,12 @@ class Scene:
     settings: Mapping[str, str]
 
 
-NOWHERE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
+NOTHING_TO_PROBE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
 """Reasons for which there is nothing here to probe."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProbeRequest:
     """What is to be measured, for whom, by when.
 
     `links`: how many NVLink links a GPU must have, by the operator's word. `owner` holds the GPUs and asks:
@@ -79,7 +79,7 @@ class Wanted:
 class Prepared:
     """What the gate saw, since when it is so, and the order, or why there is none."""
 
-    facts: Facts
+    facts: GateFacts
     still: Stillness
     order: Order | Refusal
 
@@ -132,7 +132,7 @@ def cpu_scene(count: int) -> Scene:
     return Scene(tuple(f"cpu:{n}" for n in range(count)), (), (tuple(range(count)),), (), {})
 
 
-def prepare(hardware: Hardware, wanted: Wanted, still: Stillness) -> Prepared:
+def prepare(hardware: Hardware, wanted: ProbeRequest, still: Stillness) -> Prepared:
     """Ask everybody, Slurm's controller too, which answers for thousands of nodes."""
     order: Order | Refusal
     engine = hardware.probe.engine(wanted.options.engine)
@@ -210,7 +210,7 @@ def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
     return min(known, key=lambda one: (one.generation, one.lanes), default=NOT_TOLD)
 
 
-def _staged(hardware: Hardware, wanted: Wanted, engine: str, facts: Facts) -> Order | Refusal:
+def _staged(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: GateFacts) -> Order | Refusal:
     gpus = candidates(facts, wanted.owner)
     expect = Expect(nvlink_links=wanted.links)
     scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, wanted.options.pins)
@@ -220,13 +220,13 @@ def _staged(hardware: Hardware, wanted: Wanted, engine: str, facts: Facts) -> Or
     return _order(wanted, engine, scene, allocations)
 
 
-def _refusal(facts: Facts, still: Stillness, wanted: Wanted) -> Refusal | None:
+def _refusal(facts: GateFacts, still: Stillness, wanted: ProbeRequest) -> Refusal | None:
     """What the gate says; with `force` only that there is nothing to probe."""
     found = refuse(facts, still, wanted.options.rules(), wanted.owner)
-    return None if found is not None and wanted.force and found.reason not in NOWHERE else found
+    return None if found is not None and wanted.force and found.reason not in NOTHING_TO_PROBE else found
 
 
-def _order(wanted: Wanted, engine: str, scene: Scene, allocations: Callable[[], str | None]) -> Order:
+def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callable[[], str | None]) -> Order:
     return Order(
         plan=plan_of(wanted.options, engine, scene), gpus=scene.gpus, conditions=scene.conditions,
         settings=scene.settings, allocations=allocations, by=wanted.by, forced=wanted.force,

@@ -30,7 +30,7 @@ class StateError(Unusable):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateFolder:
     """A state folder that is there and can be written."""
 
     directory: Path
@@ -57,7 +57,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockHolder:
     """The lock is another's; `who` is what it calls itself, or its program's name."""
 
     pid: int | Absent
@@ -113,7 +113,7 @@ def state_directory(
     return Path(user) / "wirewatch"
 
 
-def open_state(directory: Path) -> State:
+def open_state(directory: Path) -> StateFolder:
     """The state folder, made if it is not there.
 
     Raises:
@@ -128,10 +128,10 @@ def open_state(directory: Path) -> State:
         raise StateError(f"cannot keep state in {directory}: not a folder") from error
     except OSError as error:
         raise StateError(f"cannot keep state in {directory}: {error.strerror or error}") from error
-    return State(directory)
+    return StateFolder(directory)
 
 
-def lock_agent(state: State) -> Lock:
+def lock_agent(state: StateFolder) -> Lock:
     """The lock of the one agent that a state folder may have.
 
     Raises:
@@ -141,12 +141,12 @@ def lock_agent(state: State) -> Lock:
         lock = take(state.agent_lock, "wirewatch serve", _AGENT_MODE)
     except OSError as error:
         raise StateError(f"cannot lock {state.agent_lock}: {error.strerror or error}") from error
-    if isinstance(lock, Held):
+    if isinstance(lock, LockHolder):
         raise StateError(f"another agent keeps its state in {state.directory}: {lock}")
     return lock
 
 
-def lock_probe(state: State, who: str = "wirewatch") -> Lock | Held | Absent:
+def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder | Absent:
     """The lock that whoever probes holds; `who` is told to those who find it held.
 
     Never waits. Absent: the file cannot be opened or locked, so it cannot be known whether somebody probes.
@@ -163,7 +163,7 @@ def refused(error: OSError, path: Path) -> Absent:
     return replace(absent, why=Why.DENIED) if absent.why is Why.MALFORMED else absent
 
 
-def take(path: Path, who: str, mode: int) -> Lock | Held:
+def take(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
     Raises:
@@ -203,13 +203,13 @@ def _write(handle: int, text: bytes) -> None:
         return
 
 
-def _holder(handle: int) -> Held:
+def _holder(handle: int) -> LockHolder:
     """The kernel knows best, but not across containers; a killed holder leaves its name in the file."""
     pid, who = _named(handle)
     kernel = _kernel_holder(os.fstat(handle))
     if kernel is None:
-        return Held(pid, f"{who}, by its file") if isinstance(pid, int) else Held(pid, who)
-    return Held(kernel, who if pid == kernel else _program(kernel))
+        return LockHolder(pid, f"{who}, by its file") if isinstance(pid, int) else LockHolder(pid, who)
+    return LockHolder(kernel, who if pid == kernel else _program(kernel))
 
 
 def _named(handle: int) -> tuple[int | Absent, str]:

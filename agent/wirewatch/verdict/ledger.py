@@ -24,7 +24,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class Statement:
     """What an operator said: who, why, when (Unix seconds)."""
 
     by: str
@@ -58,7 +58,7 @@ class Entry:
     absent: float = 0.0
     probes: int = 0
     asked: bool = False
-    acked: Word | None = None
+    acked: Statement | None = None
     mono: float | None = None
 
     @property
@@ -74,7 +74,7 @@ class Suppression:
     subject: Subject
     health: Health
     until: float
-    said: Word
+    said: Statement
 
     @property
     def key(self) -> "Key":

@@ -12,8 +12,8 @@ from wirewatch.verdict.ledger import (
     Key,
     Ledger,
     Stage,
+    Statement,
     Suppression,
-    Word,
     key_of_finding,
     name_of,
 )
@@ -45,7 +45,7 @@ class Standing:
     collector: str
     measured: Health | None = None
     times: int = 1
-    acked: Word | None = None
+    acked: Statement | None = None
     suppression: Suppression | None = None
 
     @property

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from wirewatch.core.types import Health
-from wirewatch.verdict.ledger import DAY, LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, Word
+from wirewatch.verdict.ledger import DAY, LOST, Entry, Ledger, Stage, Statement, Suppression, VerdictPolicy
 from wirewatch.verdict.node import ACKNOWLEDGED, Standing, Verdict
 
 LEAST = 4
@@ -32,7 +32,7 @@ def pick(verdict: Verdict, name: str) -> Standing:
     return next(iter(found.values()))
 
 
-def acknowledge(ledger: Ledger, standing: Standing, said: Word, mono: float) -> Ledger:
+def acknowledge(ledger: Ledger, standing: Standing, said: Statement, mono: float) -> Ledger:
     """The part was repaired, says the operator: what is remembered becomes probation, probation ends.
 
     Raises:
@@ -67,7 +67,7 @@ def _noted(standing: Standing, boot: str) -> Entry:
     )  # fmt: skip
 
 
-def _over(standing: Standing, entry: Entry, said: Word, mono: float) -> Entry:
+def _over(standing: Standing, entry: Entry, said: Statement, mono: float) -> Entry:
     stage = Stage.PROBATION if entry.health is Health.FAILED else Stage.REMEMBERED
     event = standing.finding.last or entry.event
     return replace(
@@ -83,7 +83,9 @@ def _over(standing: Standing, entry: Entry, said: Word, mono: float) -> Entry:
     )
 
 
-def suppress(ledger: Ledger, standing: Standing, until: float, said: Word, policy: VerdictPolicy) -> Ledger:
+def suppress(
+    ledger: Ledger, standing: Standing, until: float, said: Statement, policy: VerdictPolicy
+) -> Ledger:
     """The finding takes no part until a date (Unix seconds), unless it gets worse than it is now.
 
     Raises:

@@ -30,11 +30,11 @@ from wirewatch.documents.health import Probe
 from wirewatch.documents.state import STAGES
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_summary
 from wirewatch.probe.component import probe_summary as told_of_probes
-from wirewatch.probe.model import Memory
+from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.persistence import boot_id, recall
-from wirewatch.probe.request import Asked, Wish, ask
-from wirewatch.probe.statefolder import State, StateError, open_state, state_directory
-from wirewatch.verdict.drift.component import Around, Unkept, drift_component
+from wirewatch.probe.request import ProbeOverrides, ProbeResult, ask
+from wirewatch.probe.statefolder import StateError, StateFolder, open_state, state_directory
+from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 from wirewatch.verdict.node import judge_node
 from wirewatch.verdict.observation import answering
@@ -64,7 +64,7 @@ class Look:
         self._began = time.monotonic()
         self._board = Board(collectors, hardware.clock, policy=policy, ledger=ledger)
         if recall is not None:
-            self._board.publish(Component(PROBE_NAME, Memory()))
+            self._board.publish(Component(PROBE_NAME, ProbeMemory()))
 
     def run(self, end: float) -> None:
         """Poll everything; what is wrong as often as it takes to believe it, until `end` (monotonic)."""
@@ -96,12 +96,12 @@ class Look:
         """The probe's component; what raises is not known, and sinks nothing else."""
         clock = self._hardware.clock
         try:
-            return self._recall() if self._recall else Component(PROBE_NAME, Memory())
+            return self._recall() if self._recall else Component(PROBE_NAME, ProbeMemory())
         except Exception as error:
             log.exception("the history of probes")
             absent = Absent(Why.MALFORMED, f"the history of probes: {error!r}")
             failed = Failed(absent, clock.now(), clock.mono())
-            return after(Component(PROBE_NAME, Memory()), Step(failed, 0.0, Memory(), (), (), None))
+            return after(Component(PROBE_NAME, ProbeMemory()), Step(failed, 0.0, ProbeMemory(), (), (), None))
 
     def grounds(self, why: str) -> Grounds:
         """What is known by now; may be asked at any time. Who has not ended is not known."""
@@ -165,7 +165,7 @@ class Node:
         if not options.enabled or (loaded == Loaded(None) and not options.baseline):
             return ()
         given = given_graph(options.baseline) if options.baseline else None
-        around = Around(Unkept(loaded.baseline, loaded.trouble), given, foreign=foreign)
+        around = DriftContext(BaselineInMemory(loaded.baseline, loaded.trouble), given, foreign=foreign)
         return (drift_component(options, self._config.policy.drift, around),)
 
     def _recall(self) -> Component:
@@ -179,9 +179,9 @@ class Node:
         component = self._recall()
         return probe_summary(component, self._hardware.clock.mono()), component.findings
 
-    def probe(self, owner: str, end: float) -> Asked:
+    def probe(self, owner: str, end: float) -> ProbeResult:
         """One probe for who holds the GPUs, over by `end` (monotonic), and again to confirm what it finds."""
-        config, wish = self._config, Wish(owner=owner)
+        config, wish = self._config, ProbeOverrides(owner=owner)
         return ask(
             self._hardware, config.probe, config.policy.probe, self._expect, wish, self._state, end,
             self._prober,
@@ -223,7 +223,7 @@ def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
     return Probe(probe.at, probe.age_seconds, probe.fresh, required)
 
 
-def _state(config: Config, *, keep: bool) -> State | None:
+def _state(config: Config, *, keep: bool) -> StateFolder | None:
     """The state folder, None where there is none that can be used: a verdict can be had without."""
     try:
         folder = state_directory(config.state.directory)
@@ -232,4 +232,4 @@ def _state(config: Config, *, keep: bool) -> State | None:
     except StateError as error:
         log.warning("%s: no probe is kept, and no lock is looked at", error)
         return None
-    return State(folder) if folder.is_dir() else None
+    return StateFolder(folder) if folder.is_dir() else None

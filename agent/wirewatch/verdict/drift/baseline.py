@@ -7,9 +7,17 @@ from typing import Literal
 
 from wirewatch.core.topology import due_links
 from wirewatch.core.types import Absent, Expect, Finding, Health, Subject
-from wirewatch.verdict.drift.change import Change
-from wirewatch.verdict.drift.graph import GpuNode, Graph, Unknown, What, fingerprint, part_name, unknown_text
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.drift.change import TopologyChange
+from wirewatch.verdict.drift.graph import (
+    Aspect,
+    GpuNode,
+    Graph,
+    Unknown,
+    fingerprint,
+    part_name,
+    unknown_text,
+)
+from wirewatch.verdict.ledger import Statement
 
 Origin = Literal["learned", "accepted"]
 
@@ -23,9 +31,9 @@ class Accepted:
     before: str
     after: str
     text: str
-    said: Word
+    said: Statement
 
-    def covers(self, change: Change) -> bool:
+    def covers(self, change: TopologyChange) -> bool:
         """Whether this is that change, however the parts are numbered now."""
         return (self.kind, self.part, self.before, self.after) == (
             change.kind.value, change.part, change.before, change.after,
@@ -37,18 +45,18 @@ class Baseline:
     """`said`: who accepted it, why and when (Unix seconds); the agent itself where it was learned."""
 
     graph: Graph
-    said: Word
+    said: Statement
     origin: Origin
     accepted: tuple[Accepted, ...] = ()
 
 
 BASELINE = "topology.baseline"
 """The rule that says that the baseline that was kept cannot be used; a new one ends it."""
-_GPUS = frozenset({What.NAME, What.PRODUCT, What.NVLINK})
-_EVERYWHERE = frozenset({What.PORTS})
-_TOLD_OF_ALL = frozenset({What.NUMA, What.NODES})
+_GPUS = frozenset({Aspect.NAME, Aspect.PRODUCT, Aspect.NVLINK})
+_EVERYWHERE = frozenset({Aspect.PORTS})
+_TOLD_OF_ALL = frozenset({Aspect.NUMA, Aspect.NODES})
 RULE = "topology.shape"
-_WIRES = frozenset({What.NVLINK, What.PEERS})
+_WIRES = frozenset({Aspect.NVLINK, Aspect.PEERS})
 _LESS = "look at the findings of the parts that are missing, then at power, seating and cables"
 _OTHER = "ask who opened the node; put it back, or give its product the baseline of a node like this one"
 _BLIND = "look at the findings of the collectors: something of the GPUs cannot be read"
@@ -73,7 +81,7 @@ def unlearnable(graph: Graph) -> tuple[Unknown, ...]:
     sure = frozenset(unread(graph))
 
     def matters(one: Unknown) -> bool:
-        of_gpu = one.part in gpus and one.what in {What.PLACE, What.PEERS}
+        of_gpu = one.part in gpus and one.what in {Aspect.PLACE, Aspect.PEERS}
         return one in sure or of_gpu or (numa and one.what in _TOLD_OF_ALL and one.part in {"", *gpus})
 
     return tuple(one for one in graph.unknown if matters(one))
@@ -165,7 +173,7 @@ def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
 
 def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
     gpus = {gpu.key for gpu in graph.gpus}
-    asked = {What.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
+    asked = {Aspect.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
     return tuple(one for one in graph.unknown if one.part in gpus and one.what in asked)
 
 

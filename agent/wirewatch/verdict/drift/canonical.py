@@ -10,15 +10,15 @@ from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, PciPlace, To
 from wirewatch.core.tree import DEVICES, find_strays, where_is
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.graph import (
+    Aspect,
     GpuIsland,
     GpuNode,
     Graph,
     NicNode,
-    Reach,
-    Spot,
+    PciPath,
+    PeerLinks,
+    TreePlace,
     Unknown,
-    What,
-    Wire,
     function,
 )
 
@@ -142,53 +142,53 @@ def _branches(leaves: Iterable[tuple[str, PciPlace]]) -> Mapping[tuple[str, ...]
     return branches
 
 
-def _spot(place: PciPlace, branches: Mapping[tuple[str, ...], tuple[int, ...]]) -> Spot:
+def _spot(place: PciPlace, branches: Mapping[tuple[str, ...], tuple[int, ...]]) -> TreePlace:
     chain = (place.root, *place.bridges) if place.root else ()
-    return Spot(branches[chain], place.numa, place.root, place.bridges, place.address)
+    return TreePlace(branches[chain], place.numa, place.root, place.bridges, place.address)
 
 
-def _wires(topology: Topology, uuid: str, keys: Mapping[str, str]) -> tuple[Wire, ...]:
+def _wires(topology: Topology, uuid: str, keys: Mapping[str, str]) -> tuple[PeerLinks, ...]:
     links: dict[str, list[int]] = {}
     for told in topology.nvlink:
         if told.uuid == uuid and told.links:
             links.setdefault(keys.get(told.peer, told.peer) or UNKNOWN_PEER, []).extend(told.links)
-    return tuple(Wire(peer, tuple(sorted(links[peer]))) for peer in sorted(links))
+    return tuple(PeerLinks(peer, tuple(sorted(links[peer]))) for peer in sorted(links))
 
 
-def _paths(topology: Topology, device: str, keys: Mapping[str, str]) -> tuple[Reach, ...]:
+def _paths(topology: Topology, device: str, keys: Mapping[str, str]) -> tuple[PciPath, ...]:
     told = {keys[one.uuid]: one.path for one in topology.paths if one.device == device and one.uuid in keys}
-    return tuple(Reach(key, told[key]) for key in sorted(told) if key)
+    return tuple(PciPath(key, told[key]) for key in sorted(told) if key)
 
 
 def _unknown(gpus: Iterable[GpuNode], nics: Iterable[NicNode], nodes: int | None) -> Iterator[Unknown]:
     for gpu in gpus:
         missing = {
-            What.NAME: not gpu.uuid,
-            What.PRODUCT: not gpu.product,
-            What.NVLINK: not gpu.read,
-            What.PEERS: any(wire.peer == UNKNOWN_PEER for wire in gpu.wires),
-            What.CLIQUE: gpu.clique is None,
+            Aspect.NAME: not gpu.uuid,
+            Aspect.PRODUCT: not gpu.product,
+            Aspect.NVLINK: not gpu.read,
+            Aspect.PEERS: any(wire.peer == UNKNOWN_PEER for wire in gpu.wires),
+            Aspect.CLIQUE: gpu.clique is None,
             **_unplaced(gpu.spot, nodes),
         }
         yield from (Unknown(gpu.key, what) for what, is_missing in missing.items() if is_missing)
     for nic in nics:
         missing = {
-            What.NAME: not nic.name,
-            What.PRODUCT: not nic.model,
-            What.FIRMWARE: not nic.firmware,
-            What.PORTS: not nic.ports or not all(layer for _, layer in nic.ports),
-            What.PATHS: not all(reach.path for reach in nic.paths),
+            Aspect.NAME: not nic.name,
+            Aspect.PRODUCT: not nic.model,
+            Aspect.FIRMWARE: not nic.firmware,
+            Aspect.PORTS: not nic.ports or not all(layer for _, layer in nic.ports),
+            Aspect.PATHS: not all(reach.path for reach in nic.paths),
             **_unplaced(nic.spot, nodes),
         }
         yield from (Unknown(nic.key, what) for what, is_missing in missing.items() if is_missing)
     if nodes is None:
-        yield Unknown("", What.NODES)
+        yield Unknown("", Aspect.NODES)
 
 
-def _unplaced(spot: Spot, nodes: int | None) -> Mapping[What, bool]:
+def _unplaced(spot: TreePlace, nodes: int | None) -> Mapping[Aspect, bool]:
     """With one NUMA node there is nothing more to know of it."""
-    return {What.PLACE: not spot.root, What.NUMA: spot.numa is None and nodes != 1}
+    return {Aspect.PLACE: not spot.root, Aspect.NUMA: spot.numa is None and nodes != 1}
 
 
 def _unknown_versions(versions: Iterable[tuple[str, str]]) -> Iterator[Unknown]:
-    return (Unknown(name, What.VERSION) for name, version in versions if not version)
+    return (Unknown(name, Aspect.VERSION) for name, version in versions if not version)

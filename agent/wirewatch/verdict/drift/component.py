@@ -14,7 +14,7 @@ from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given
 from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, with_away
 from wirewatch.verdict.drift.change import RULES
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.watch import DriftPolicy, Memory, counts, findings, see
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findings, see
 
 NAME = "drift"
 DRIFT = Metric(
@@ -46,7 +46,7 @@ class DriftOptions(Options):
         return f"must be above 0 s: {bad[0]!r}" if bad else ""
 
 
-class Keeps(Protocol):
+class BaselineStore(Protocol):
     """Who keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
 
     @property
@@ -64,7 +64,7 @@ class Keeps(Protocol):
         ...
 
 
-class Unkept:
+class BaselineInMemory:
     """Keeps it as long as this process lives; begins with what somebody else keeps."""
 
     def __init__(self, baseline: Baseline | None = None, trouble: str = "") -> None:
@@ -82,17 +82,17 @@ class Unkept:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class DriftContext:
     """`given`: the operator's baseline of the product. `troubles`: rules of what is wrong on the node."""
 
-    keeps: Keeps = field(default_factory=Unkept)
+    keeps: BaselineStore = field(default_factory=BaselineInMemory)
     given: Graph | None = None
     troubles: Callable[[], Sequence[str]] = tuple
     foreign: Callable[[Baseline, Graph], str] = lambda _baseline, _graph: ""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DriftReading:
     """The topology now, and what it is compared with; `away`: keys of NICs that somebody was given.
 
     `before`: another look just before, at the first reading of a daemon: what was FAILED when it ended must
@@ -109,25 +109,25 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DriftMemory:
     """`baseline`: what holds after the reading.
 
     `read`: what held before it. The next reading puts `baseline` in its place, or rejects it for what
     `foreign` says.
     """
 
-    watch: Memory = field(default_factory=Memory)
+    watch: DriftWatch = field(default_factory=DriftWatch)
     baseline: Baseline | None = None
     read: Baseline | None = None
     foreign: str = ""
 
 
 def drift_component(
-    options: DriftOptions, policy: DriftPolicy, around: Around
-) -> Collector[Reading, State, DriftOptions, DriftPolicy]:
+    options: DriftOptions, policy: DriftPolicy, around: DriftContext
+) -> Collector[DriftReading, DriftMemory, DriftOptions, DriftPolicy]:
     """The component; without a place for it, the baseline lasts as long as the process."""
 
-    def read(hardware: Hardware, state: State, _options: DriftOptions) -> Reading | Absent:
+    def read(hardware: Hardware, state: DriftMemory, _options: DriftOptions) -> DriftReading | Absent:
         keeps = around.keeps
         _keep(keeps, state)
         baseline, sysfs = keeps.baseline, hardware.sysfs
@@ -140,11 +140,13 @@ def drift_component(
         away = frozenset[str]() if baseline is None else given_away(sysfs, good[-1], baseline.graph)
         before = good[0] if len(good) > 1 else None
         given_to = 0 if around.given is None else lent(sysfs, good[-1])
-        return Reading(good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to)
+        return DriftReading(
+            good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to
+        )
 
     def judge(
-        state: State, ok: Ok[Reading], used: DriftPolicy, expect: Expect
-    ) -> tuple[State, tuple[Finding, ...]]:
+        state: DriftMemory, ok: Ok[DriftReading], used: DriftPolicy, expect: Expect
+    ) -> tuple[DriftMemory, tuple[Finding, ...]]:
         return _judge(state, ok, used, expect, around)
 
     return Collector(
@@ -154,7 +156,7 @@ def drift_component(
         options=options,
         policy=policy,
         metrics=METRICS,
-        start=State(),
+        start=DriftMemory(),
         read=read,
         samples=samples,
         judge=judge,
@@ -165,8 +167,8 @@ def drift_component(
 
 
 def _judge(
-    state: State, ok: Ok[Reading], policy: DriftPolicy, expect: Expect, around: Around
-) -> tuple[State, tuple[Finding, ...]]:
+    state: DriftMemory, ok: Ok[DriftReading], policy: DriftPolicy, expect: Expect, around: DriftContext
+) -> tuple[DriftMemory, tuple[Finding, ...]]:
     reading, baseline = ok.value, ok.value.baseline
     graphs = [_graph(told, reading) for told in (reading.before, reading.topology) if told is not None]
     graph = graphs[-1]
@@ -186,10 +188,10 @@ def _judge(
                 "look at the file named here; `wirewatch topology accept` takes what is there now for right",
             )
         )  # fmt: skip
-    return State(watch, new or compared, baseline, foreign), tuple(found)
+    return DriftMemory(watch, new or compared, baseline, foreign), tuple(found)
 
 
-def _keep(keeps: Keeps, state: State) -> None:
+def _keep(keeps: BaselineStore, state: DriftMemory) -> None:
     """What the last reading found out about the baseline that it was compared with."""
     if state.foreign and state.read is not None:
         keeps.reject(state.read, state.foreign)
@@ -197,13 +199,13 @@ def _keep(keeps: Keeps, state: State) -> None:
         keeps.put(state.baseline, None if state.foreign else state.read)
 
 
-def _graph(told: Topology, reading: Reading) -> Graph:
+def _graph(told: Topology, reading: DriftReading) -> Graph:
     graph, baseline = graph_of(told), reading.baseline
     return graph if baseline is None else with_away(graph, baseline.graph, reading.away)
 
 
-def samples(_reading: Reading, state: State) -> Iterator[Sample]:
+def samples(_reading: DriftReading, state: DriftMemory) -> Iterator[Sample]:
     told = counts(state.watch)
-    for kind in change.Kind:
+    for kind in change.ChangeKind:
         yield DRIFT.sample(told.get(kind, 0), kind.value)
     yield AGE.sample(state.baseline.said.at if state.baseline else 0)

@@ -18,7 +18,7 @@ from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent, Why
 
 
-class What(StrEnum):
+class Aspect(StrEnum):
     """What of a part is not known."""
 
     NAME = "name"
@@ -40,11 +40,11 @@ class Unknown:
     """`part`: key of a GPU or NIC, name of a version, empty for the node."""
 
     part: str
-    what: What
+    what: Aspect
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class TreePlace:
     """Where a part sits in the PCI tree.
 
     `branch`: the root's number, then each bridge's among those of its parent, counted in the order of the
@@ -64,7 +64,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class PeerLinks:
     """Links that are up to a peer: the key of a GPU, `switch`, or `unknown`."""
 
     peer: str
@@ -77,8 +77,8 @@ class GpuNode:
 
     uuid: str
     product: str
-    spot: Spot
-    wires: tuple[Wire, ...]
+    spot: TreePlace
+    wires: tuple[PeerLinks, ...]
     read: bool
     index: int = field(compare=False)
     clique: str | None = ""
@@ -98,7 +98,7 @@ class GpuNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PciPath:
     """PCIe path to a GPU: PIX, PXB, PHB, NODE, SYS, empty where it is not told."""
 
     gpu: str
@@ -113,9 +113,9 @@ class NicNode:
     guid: str
     model: str
     firmware: str
-    spot: Spot
+    spot: TreePlace
     ports: tuple[tuple[str, str], ...]
-    paths: tuple[Reach, ...]
+    paths: tuple[PciPath, ...]
     device: str = field(compare=False)
 
     @property
@@ -159,7 +159,9 @@ _DIGITS = re.compile(r"(\d+)", re.ASCII)
 _RUN = 3
 """So many numbers in a row are written as a range."""
 _BYTES = 8
-_SHAPE = frozenset({What.PRODUCT, What.PORTS, What.PLACE, What.NUMA, What.NVLINK, What.PEERS, What.NODES})
+_SHAPE = frozenset(
+    {Aspect.PRODUCT, Aspect.PORTS, Aspect.PLACE, Aspect.NUMA, Aspect.NVLINK, Aspect.PEERS, Aspect.NODES}
+)
 _Relations = Sequence[Sequence[tuple[int, int, bool]]]
 """Of each part to each other: NVLink links, bridges shared, whether they are on one NUMA node."""
 Part = TypeVar("Part", bound=Node)
@@ -194,14 +196,14 @@ class Renaming:
     names: Mapping[str, str]
     steady: bool
 
-    def kept(self, before: Spot, after: Spot) -> bool:
+    def kept(self, before: TreePlace, after: TreePlace) -> bool:
         """Whether a part hangs where it hung, by whatever numbers; True while that is not known."""
         one, other = before.chain, after.chain
         if not one or not other:
             return True
         return len(one) == len(other) and all(self.names.get(x) == y for x, y in zip(one, other, strict=True))
 
-    def same_slot(self, before: Spot, after: Spot) -> bool:
+    def same_slot(self, before: TreePlace, after: TreePlace) -> bool:
         """Whether two parts sat in the same place; what has nothing else below it is told by its number."""
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
@@ -214,7 +216,7 @@ class Renaming:
             self._same(x, y) or (self._free(x, y) and device_number(x) == device_number(y)) for x, y in below
         )
 
-    def same_address(self, before: Spot, after: Spot) -> bool:
+    def same_address(self, before: TreePlace, after: TreePlace) -> bool:
         return self.steady and bool(before.address) and before.address == after.address
 
     def _same(self, before: str, after: str) -> bool:
@@ -303,7 +305,7 @@ def identity(graph: Graph) -> str | Absent:
     Good to see that a baseline is another node's, or that a part was replaced. Drivers and firmware do not
     change it.
     """
-    return _named(graph, _SHAPE | {What.NAME}, names=True)
+    return _named(graph, _SHAPE | {Aspect.NAME}, names=True)
 
 
 def device_number(address: str) -> str:
@@ -327,7 +329,7 @@ def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNod
     )
 
 
-def _named(graph: Graph, needed: frozenset[What], *, names: bool) -> str | Absent:
+def _named(graph: Graph, needed: frozenset[Aspect], *, names: bool) -> str | Absent:
     missing = [one for one in graph.unknown if one.what in needed and not _never_told(graph, one)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -347,7 +349,7 @@ def _named(graph: Graph, needed: frozenset[What], *, names: bool) -> str | Absen
 
 
 def _never_told(graph: Graph, unknown: Unknown) -> bool:
-    return unknown.what is What.NUMA and all(part.spot.numa is None for part in graph.parts)
+    return unknown.what is Aspect.NUMA and all(part.spot.numa is None for part in graph.parts)
 
 
 def _digest(*facts: object) -> str:
@@ -438,7 +440,7 @@ def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
     return [part for part in here if part.name or not there]
 
 
-def _names(pairs: Sequence[tuple[Spot, Spot, tuple[int, str]]]) -> Mapping[str, str]:
+def _names(pairs: Sequence[tuple[TreePlace, TreePlace, tuple[int, str]]]) -> Mapping[str, str]:
     """New names of roots and bridges by vote of what hangs below, from the roots down.
 
     If even, the name that stayed, then what has no other choice, then a GPU's vote. Parts that moved are

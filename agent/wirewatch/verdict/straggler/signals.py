@@ -118,7 +118,7 @@ FORGOTTEN = 90 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class UsualRate:
     """A unit's usual rate, the relative spread of its values, and how many there are."""
 
     rate: float
@@ -127,20 +127,20 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class References:
+class RateHistory:
     """Rates of accepted probes by unit, oldest first, all of one `kind`; `at`: when the last was taken."""
 
     kind: str = ""
     values: Mapping[Unit, tuple[float, ...]] = field(default_factory=dict)
     taken: Mapping[Unit, float] = field(default_factory=dict)
 
-    def of(self, unit: Unit, kind: str, least: int) -> Reference | None:
+    def of(self, unit: Unit, kind: str, least: int) -> UsualRate | None:
         """None while fewer than `least` values of this kind are known."""
         values = self.values.get(unit, ()) if kind == self.kind else ()
         if len(values) < max(1, least):
             return None
         rate = low_median(values)
-        return Reference(rate, spread([value / rate for value in values], 1.0), len(values))
+        return UsualRate(rate, spread([value / rate for value in values], 1.0), len(values))
 
 
 CLOSE = 0.2
@@ -224,12 +224,12 @@ def signals(probed: Probed) -> Signals:
     )  # fmt: skip
 
 
-def learn(references: References, told: Signals, at: float) -> References:
+def learn(references: RateHistory, told: Signals, at: float) -> RateHistory:
     """The references after a probe (at Unix seconds) that found nothing; another kind begins them anew."""
     if not told.rates:
         return references
     if told.kind != references.kind:
-        references = References(told.kind)
+        references = RateHistory(told.kind)
     values, taken = dict(references.values), dict(references.taken)
     for unit, rate in told.rates.items():
         known = values.get(unit, ())
@@ -237,10 +237,10 @@ def learn(references: References, told: Signals, at: float) -> References:
             values[unit] = (*known, rate)[-KEPT:]
             taken[unit] = at
     kept = [unit for unit in values if at - taken[unit] < FORGOTTEN]
-    return References(told.kind, {unit: values[unit] for unit in kept}, {unit: taken[unit] for unit in kept})
+    return RateHistory(told.kind, {unit: values[unit] for unit in kept}, {unit: taken[unit] for unit in kept})
 
 
-def deviations(told: Signals, references: References, policy: StragglerPolicy) -> Mapping[Unit, Deviation]:
+def deviations(told: Signals, references: RateHistory, policy: StragglerPolicy) -> Mapping[Unit, Deviation]:
     """Every unit of a probe against its history, and against those that are made alike."""
     groups: dict[tuple[Resource, str], list[Unit]] = {}
     for unit in told.rates:
@@ -353,7 +353,7 @@ def _lowest(links: LinkBytes) -> float | None:
     return max(lost, default=None)
 
 
-def _alone(unit: Unit, told: Signals, references: References, policy: StragglerPolicy) -> Deviation:
+def _alone(unit: Unit, told: Signals, references: RateHistory, policy: StragglerPolicy) -> Deviation:
     one = Deviation(unit, told.rates[unit])
     reference = references.of(unit, told.kind, policy.learn)
     if reference is None:
@@ -375,7 +375,7 @@ def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> L
     return Loss(1 - rate / usual, noise, usual)
 
 
-def _to_own(one: Deviation, reference: Reference, policy: StragglerPolicy) -> Loss:
+def _to_own(one: Deviation, reference: UsualRate, policy: StragglerPolicy) -> Loss:
     noise = max(policy.noise(one.unit.resource), reference.spread)
     return Loss(1 - one.rate / reference.rate, noise, reference.rate)
 
