@@ -22,7 +22,7 @@ from wirewatch.core.types import Absent, Expect
 from wirewatch.documents.probes import PROBE
 from wirewatch.documents.probes import probe as document_of
 from wirewatch.probe.counters import memory_used
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.launcher import WORKER
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import PROBED
@@ -151,7 +151,7 @@ def probing(report: Report) -> Iterator[Probing]:
 
 def told(probed: Probed) -> dict[str, Any]:
     """The document of one probe, with what one such probe finds wrong."""
-    memory = take(ProbeMemory(), probed, 0.0, ProbePolicy())
+    memory = fold_probe(ProbeMemory(), probed, 0.0, ProbePolicy())
     made = document_of(probed, memory.measured, memory.held)
     document: dict[str, Any] = PROBE.dump_python(made, mode="json")
     return document

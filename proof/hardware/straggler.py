@@ -14,7 +14,7 @@ from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import Probing, command, probing
 from wirewatch.core.probe import Probed
 from wirewatch.probe.history import History
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.model import ProbeMemory, ProbePolicy
 from wirewatch.probe.persistence import accepted, keep
 from wirewatch.probe.statefolder import open_state
@@ -206,7 +206,7 @@ def judge(report: Report, trials: list[Trial], named: list[str], healthy: int, c
 def named_by(probed: Probed, references: RateHistory) -> NamedStragglers:
     """Who is slow by one probe alone."""
     memory = ProbeMemory(stragglers=StragglerWatch(references))
-    return take(memory, replace(probed, forced=False), 0.0, POLICY).stragglers.named
+    return fold_probe(memory, replace(probed, forced=False), 0.0, POLICY).stragglers.named
 
 
 def parts(named: NamedStragglers, probed: Probed) -> Iterator[str]:

@@ -8,7 +8,7 @@ from random import Random
 from proof.simulation.healthy import Run
 from proof.simulation.noise import Fault, Scales, probes, slowed
 from tests.verdict.straggling import gpu
-from wirewatch.verdict.straggler.naming import ConfirmedStraggler, SlowPart, StragglerWatch, look
+from wirewatch.verdict.straggler.naming import ConfirmedStraggler, SlowPart, StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import Resource, Signals, StragglerPolicy, Unit
 
 EVERY = 600.0
@@ -52,7 +52,7 @@ def watch_over(told: Iterable[Timed], policy: StragglerPolicy = POLICY) -> Alarm
     watch, found = StragglerWatch(), Alarms()
     believed: Mapping[Unit, ConfirmedStraggler] = {}
     for at, signals in told:
-        watch = look(watch, signals, at, policy, accepted=True)
+        watch = fold_stragglers(watch, signals, at, policy, accepted=True)
         now = {_unit(one): one for one in watch.held(policy)}
         new = [one for unit, one in now.items() if unit not in believed]
         worse = [one for unit, one in now.items() if one.failed and not _failed(believed.get(unit))]
@@ -106,7 +106,7 @@ def faults(
         node = timed(probes(chance, count, scales))
         watch = StragglerWatch()
         for at, signals in islice(node, LEARNT if history else 0):
-            watch = look(watch, signals, at, POLICY, accepted=True)
+            watch = fold_stragglers(watch, signals, at, POLICY, accepted=True)
         coming = tuple(islice(node, HORIZON))
         one, other = chance.sample(range(count), 2)
         for resource, lost in cases:
@@ -120,7 +120,7 @@ def outcome(watch: StragglerWatch, coming: Sequence[Timed], fault: Fault) -> Out
     found: int | None = None
     right = False
     for number, (at, signals) in enumerate(coming, 1):
-        watch = look(watch, slowed(signals, fault), at, POLICY, accepted=True)
+        watch = fold_stragglers(watch, slowed(signals, fault), at, POLICY, accepted=True)
         held = watch.held(POLICY)
         if held and found is None:
             found, right = number, [_unit(one) for one in held] == [fault.unit]

@@ -20,7 +20,7 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.persistence import LIMIT, VERSION, load, read, save
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Statement, Suppression, VerdictPolicy, key_of
-from wirewatch.verdict.node import judge_node, judged
+from wirewatch.verdict.node import judge_node, judge_state
 from wirewatch.verdict.orders import acknowledge, pick, suppress
 
 AT = 1_795_223_090.0
@@ -321,7 +321,7 @@ def test_lost_memory_is_unknown_until_somebody_has_looked(path: Path) -> None:
     assert again == replace(ledger, boot="boot-2")
     said = Statement("ann", "looked", AT)
     assert acknowledge(again, pick(verdict, standing.id), said, 1.0).entries == {}
-    assert judged(NodeState(), again).ledger == again
+    assert judge_state(NodeState(), again).ledger == again
 
 
 def test_lost_memory_may_be_suppressed(path: Path) -> None:

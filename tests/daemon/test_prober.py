@@ -325,7 +325,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
 
 def test_another_version_is_told_clearly_and_does_no_harm(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
-        for target in (remote.LOOK, remote.PROBE, remote.TERMS):
+        for target in (remote.FACTS, remote.PROBE, remote.TERMS):
             for other in ("9.9.9", "", "x" * 300):
                 status, told = prober.ask(target, b"{}", other)
                 assert (status, told["detail"].endswith("start both anew, from one image")) == (409, True)
@@ -373,7 +373,7 @@ def test_nobody_talks_for_long_nor_much(nonsense: ProberProcess) -> None:
             began = time.monotonic()
             assert b"200" not in client.recv(1000)
             assert time.monotonic() - began < STOP
-    assert nonsense.ask(remote.LOOK, b'{"engine": "auto", "live": false}')[0] == 200
+    assert nonsense.ask(remote.FACTS, b'{"engine": "auto", "live": false}')[0] == 200
     assert "Traceback" not in nonsense.log
 
 

@@ -15,7 +15,7 @@ from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.page.content import Place, Told
 from wirewatch.verdict.ledger import Statement, VerdictPolicy
-from wirewatch.verdict.node import Judged, Standing, judged
+from wirewatch.verdict.node import Judged, Standing, judge_state
 from wirewatch.verdict.orders import acknowledge, suppress
 
 PLACE = Place("gpu-017", "this machine", "https://docs.example.org/runbook.html")
@@ -27,7 +27,12 @@ OF_THE_LOG = frozenset({"latched", "acknowledged"})
 
 def of(node: Node, *, source: str = "live", released_until: float = 0.0, turning: bool = True) -> Told:
     return told_of(
-        judged(node.state), node, source=source, place=PLACE, released_until=released_until, turning=turning
+        judge_state(node.state),
+        node,
+        source=source,
+        place=PLACE,
+        released_until=released_until,
+        turning=turning,
     )
 
 

@@ -15,7 +15,7 @@ from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.component import probe_component
 from wirewatch.probe.history import History, HistoryLimits, ProbeRecord
 from wirewatch.probe.persistence import keep, persistent, remember
-from wirewatch.probe.request import ProbeOverrides, ProbeResult, ask
+from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.statefolder import StateFolder
 
 BOOT = "boot-1"
@@ -44,7 +44,9 @@ class Sharing(Idle):
 
     def command(self, **wish: Any) -> ProbeResult:
         """`wirewatch probe`, as a process of its own would run it."""
-        told = ask(self.hardware, self.made, self.rules_used, self.expect, ProbeOverrides(**wish), self.state)
+        told = probe_now(
+            self.hardware, self.made, self.rules_used, self.expect, ProbeOverrides(**wish), self.state
+        )
         assert told.probed is not None, told.refusal
         return told
 
@@ -70,7 +72,7 @@ class Sharing(Idle):
         """What would be ordered now of all that is here."""
         port = replace(self.probes, result=lambda order: of_order(order, 0.0), ordered=[])
         hardware = replace(self.hardware, probe=port)
-        ask(hardware, self.made, self.rules_used, self.expect, ProbeOverrides(force=True), None)
+        probe_now(hardware, self.made, self.rules_used, self.expect, ProbeOverrides(force=True), None)
         return replace(port.ordered[0], by=by, forced=False)
 
     def terms(self) -> ProbeTerms:

@@ -16,7 +16,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Outcome, Probed
 from wirewatch.probe.gate import GateFacts, Stillness
 from wirewatch.probe.history import History
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.persistence import keep, persistent
 
@@ -120,7 +120,7 @@ class Played(Sharing):
         """What a daemon would know that had run all of them itself, from the first of these on."""
         memory = ProbeMemory()
         for probed, mono in self.counted[first:]:
-            memory = take(memory, replace(probed, by="daemon"), mono, ProbePolicy())
+            memory = fold_probe(memory, replace(probed, by="daemon"), mono, ProbePolicy())
         return memory
 
 

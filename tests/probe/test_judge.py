@@ -13,7 +13,7 @@ from tests.probe.drawn import OFF, breaches, drawn, gloo, on_pcie, on_switch, tw
 from tests.support import EPOCH
 from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok, Subject
-from wirewatch.probe.component import when
+from wirewatch.probe.component import next_due
 from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness
 from wirewatch.probe.judge import BROKEN, KEPT, Breach, confirming, judge
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
@@ -219,13 +219,13 @@ def test_results_are_fresh_for_a_while_and_what_was_found_stays() -> None:
 def test_what_is_new_is_looked_at_again_soon_and_what_is_known_is_not() -> None:
     def wait(told: list[Probed], policy: ProbePolicy = POLICY) -> float:
         memory, _ = folded(told, policy)
-        return when(memory, OPTIONS, ()) - (memory.tried_mono or 0.0)
+        return next_due(memory, OPTIONS, ()) - (memory.tried_mono or 0.0)
 
     errors = drawn(TWO, errors={0: {"crc": 1}})
     assert [wait([SLOW]), wait([errors]), wait([SLOW] * 2, ProbePolicy(confirm=3))] == [60.0] * 3
     known = [[GOOD], [SLOW] * 2, [errors] * 2, [drawn(TWO, wrong=1)], [SLOW, GOOD], [broken("failed")]]
     assert [wait(told) for told in known] == [600.0] * len(known)
-    assert 0.0 <= when(ProbeMemory(), OPTIONS, ()) <= OPTIONS.settle
+    assert 0.0 <= next_due(ProbeMemory(), OPTIONS, ()) <= OPTIONS.settle
     assert wait([SLOW, broken("out_of_memory")]) == 600.0
 
 

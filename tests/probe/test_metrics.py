@@ -13,9 +13,9 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Sample
 from wirewatch.nccl.log import Wire
 from wirewatch.probe import component as exposed
-from wirewatch.probe.component import METRICS, OUTCOMES, WORST_FIRST, probe_samples, transport
+from wirewatch.probe.component import METRICS, OUTCOMES, WORST_FIRST, samples, transport
 from wirewatch.probe.gate import GateFacts, Reason, Stillness
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeMemory, ProbePolicy, ProbeReading
 
@@ -48,11 +48,11 @@ def results(probed: Probed) -> Iterator[Sample]:
 
 
 def exported(memory: ProbeMemory) -> list[Sample]:
-    return list(probe_samples(READING, memory))
+    return list(samples(READING, memory))
 
 
 def remembered(probed: Probed) -> ProbeMemory:
-    return replace(take(ProbeMemory(), probed, 1000.0, ProbePolicy()), fresh=True)
+    return replace(fold_probe(ProbeMemory(), probed, 1000.0, ProbePolicy()), fresh=True)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -178,8 +178,8 @@ def test_every_count_is_there_from_the_start() -> None:
 
 def test_runs_cost_and_time_are_told_of_every_probe() -> None:
     good = drawn(on_switch(2), at=EPOCH)
-    memory = take(
-        take(ProbeMemory(), good, 1000.0, ProbePolicy()), broken(good, "timeout"), 2000.0, ProbePolicy()
+    memory = fold_probe(
+        fold_probe(ProbeMemory(), good, 1000.0, ProbePolicy()), broken(good, "timeout"), 2000.0, ProbePolicy()
     )
     told = exported(memory)
     assert series(told, "probe_runs_total", result="ok") == {("ok",): 1}
@@ -204,6 +204,6 @@ def test_what_is_not_fresh_is_withdrawn_but_for_its_age() -> None:
 
 def test_a_broken_probe_takes_no_result_away_and_gives_none() -> None:
     good = remembered(ALL["two"])
-    after = replace(take(good, broken(ALL["two"], "failed"), 2000.0, ProbePolicy()), fresh=True)
+    after = replace(fold_probe(good, broken(ALL["two"], "failed"), 2000.0, ProbePolicy()), fresh=True)
     assert series(exported(after), "probe_busbw_ratio") == series(exported(good), "probe_busbw_ratio") != {}
     assert list(results(replace(ALL["two"], outcome="failed", document=None))) == []

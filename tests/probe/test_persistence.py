@@ -12,7 +12,7 @@ from tests.probe.idle import Idle
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Health, Why
-from wirewatch.probe.component import when
+from wirewatch.probe.component import next_due
 from wirewatch.probe.history import History, ProbeRecord
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import PROBED, REMEMBERED, boot_id, keep, persistent, remember
@@ -69,7 +69,7 @@ def test_counters_begin_at_nought_and_the_next_probe_is_due_as_before(
 ) -> None:
     memory = kept(history, [GOOD, broken(GOOD, "timeout")], clock, every=200.0)
     assert (memory.runs, memory.gpu_seconds, memory.failures) == ({}, 0.0, 1)
-    assert when(memory, ProbeOptions(jitter=0.0), ()) == clock.mono() + 400.0
+    assert next_due(memory, ProbeOptions(jitter=0.0), ()) == clock.mono() + 400.0
 
 
 def test_one_slow_probe_before_and_one_after_the_restart_are_two(history: History, clock: StillClock) -> None:

@@ -12,7 +12,7 @@ from wirewatch.core.types import Expect, Health
 from wirewatch.probe.component import probe_summary
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import recall
-from wirewatch.probe.request import ProbeOverrides, ask
+from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.statefolder import StateFolder, open_state
 
 OPTIONS, POLICY = ProbeOptions(), ProbePolicy()
@@ -25,7 +25,7 @@ def state(tmp_path: Path) -> StateFolder:
 
 def probed(node: Idle, state: StateFolder) -> None:
     """One probe on somebody's word, kept."""
-    asked = ask(node.hardware, OPTIONS, POLICY, Expect(), ProbeOverrides(), state)
+    asked = probe_now(node.hardware, OPTIONS, POLICY, Expect(), ProbeOverrides(), state)
     assert asked.probed is not None
 
 
@@ -71,7 +71,7 @@ def test_probes_that_could_not_be_done_are_told_as_the_daemon_tells_them(state: 
 
 def test_a_probe_under_other_settings_is_not_the_nodes(state: StateFolder) -> None:
     node = Idle(4)
-    ask(node.hardware, replace(OPTIONS, copies=False), POLICY, Expect(), ProbeOverrides(), state)
+    probe_now(node.hardware, replace(OPTIONS, copies=False), POLICY, Expect(), ProbeOverrides(), state)
     assert recalled(node, state.history).health is None
 
 

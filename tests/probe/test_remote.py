@@ -18,8 +18,8 @@ from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.hw.host import SystemClock
 from wirewatch.probe import remote
 from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.component import LATER, probe_component
-from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness, nobody, read_facts
+from wirewatch.probe.component import ASK_AGAIN_SECONDS, probe_component
+from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import PROBED
 from wirewatch.probe.remote import (
@@ -29,10 +29,10 @@ from wirewatch.probe.remote import (
     LostOrder,
     ProbeAnswer,
     RemoteProber,
+    lost_probe,
     terms_of,
-    vanished,
 )
-from wirewatch.probe.request import ProbeOverrides, ask
+from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.setup import ProbeRequest, prepare
 
 SHORT, SOON = 0.3, 10.0
@@ -73,7 +73,7 @@ def test_everything_comes_out_as_it_went_in() -> None:
         (remote.FACTS_ANSWER, FactsAnswer(Absent(Why.MISSING, "none"), None, AWAY)),
         (remote.PROBE_REQUEST, wanted),
         (remote.PROBE_ANSWER, ProbeAnswer(seen, None, probed(node, wanted))),
-        (remote.PROBE_ANSWER, ProbeAnswer(nobody(node.hardware), AWAY, None)),
+        (remote.PROBE_ANSWER, ProbeAnswer(no_gpus(node.hardware), AWAY, None)),
         (remote.PROBE_TERMS, terms),
         (remote.PROBE_TERMS, Absent(Why.LOST, "gone")),
     ]
@@ -85,7 +85,7 @@ def test_everything_comes_out_as_it_went_in() -> None:
 
 def test_a_vanished_probe_can_be_kept_and_read_again() -> None:
     node = Idle(2)
-    gone = vanished(LostOrder("no answer", 7.0), "nccl", node.listed(), 5.0)
+    gone = lost_probe(LostOrder("no answer", 7.0), "nccl", node.listed(), 5.0)
     assert PROBED.validate_json(PROBED.dump_json(gone)) == gone
     assert (gone.outcome, gone.held_seconds, len(gone.gpus)) == ("away", 7.0, 2)
 
@@ -320,7 +320,7 @@ def test_whoever_comes_between_look_and_order_is_the_prober_s_to_see() -> None:
     prober.comes = lambda came: replace(came, probed=None, refusal=Refusal(Reason.BUSY, "GPU 1"))
     agent.poll(5)
     assert (agent.reason(), agent.memory.runs, len(prober.wanted)) == ("busy", {}, 1)
-    agent.poll(1, every=LATER)
+    agent.poll(1, every=ASK_AGAIN_SECONDS)
     agent.poll(1)
     assert len(prober.wanted) == 2
 
@@ -402,7 +402,7 @@ def test_the_agent_s_own_lock_holds_for_the_prober_too() -> None:
 
 
 def asked(agent: Idle, prober: Beside, **wish: Any) -> Any:
-    return ask(
+    return probe_now(
         agent.hardware, ProbeOptions(), ProbePolicy(), Expect(), ProbeOverrides(**wish), None, prober=prober
     )
 

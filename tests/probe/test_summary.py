@@ -19,7 +19,7 @@ from wirewatch.documents import probes
 from wirewatch.documents.probes import PROBE, PROBES, ProbeDocument, gate, probes_of, refused
 from wirewatch.probe.component import ProbeSummary, probe_summary
 from wirewatch.probe.gate import MEANING, Reason, Refusal
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeMemory, ProbePolicy, complete
 
@@ -226,6 +226,6 @@ def test_it_is_watched_until_it_is_known_that_there_is_nothing() -> None:
 def test_forced_ones_and_broken_ones_count_for_nothing(probes: list[tuple[Probed, bool]]) -> None:
     memory = ProbeMemory()
     for number, (probed, forced) in enumerate(probes):
-        memory = take(memory, replace(probed, forced=forced), float(number), ProbePolicy())
+        memory = fold_probe(memory, replace(probed, forced=forced), float(number), ProbePolicy())
     whole = [probed for probed, forced in probes if not forced and probed.outcome == "ok"]
     assert complete(memory) == (len(whole), bool(whole) and whole[-1] is GOOD)

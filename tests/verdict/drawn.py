@@ -38,7 +38,7 @@ def collector_of(rule: str) -> str:
 def reloaded(ledger: Ledger, boot: str) -> Ledger:
     """What a file keeps of a ledger."""
     entries = {key: replace(entry, mono=None) for key, entry in ledger.entries.items()}
-    return replace(ledger, boot=boot, entries=entries, complete=0, comings={}, told=frozenset())
+    return replace(ledger, boot=boot, entries=entries, complete=0, occurrences={}, present=frozenset())
 
 
 class Drawn:

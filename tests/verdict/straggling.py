@@ -2,8 +2,15 @@
 
 from collections.abc import Mapping
 
-from wirewatch.verdict.straggler.naming import StragglerWatch, look
-from wirewatch.verdict.straggler.signals import RateHistory, Resource, Signals, StragglerPolicy, Unit, learn
+from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
+from wirewatch.verdict.straggler.signals import (
+    RateHistory,
+    Resource,
+    Signals,
+    StragglerPolicy,
+    Unit,
+    learn,
+)
 
 POLICY = StragglerPolicy()
 PRODUCTS, MEMORY, PAIR = 1 / 0.9e-3, 4.135e12, 389.7e9
@@ -58,5 +65,5 @@ def watched(looks: list[Signals], references: RateHistory | None = None) -> Stra
     """After these probes, ten minutes apart."""
     watch = StragglerWatch(references or RateHistory())
     for number, signals in enumerate(looks):
-        watch = look(watch, signals, 600.0 * number, POLICY, accepted=True)
+        watch = fold_stragglers(watch, signals, 600.0 * number, POLICY, accepted=True)
     return watch

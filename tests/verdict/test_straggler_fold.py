@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verdict.straggling import POLICY, gpu, history, probe, told, watched
-from wirewatch.verdict.straggler.naming import StragglerWatch, look
+from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import (
     APART,
     FORGOTTEN,
@@ -66,7 +66,7 @@ def test_what_is_slow_never_becomes_history() -> None:
     watch = watched([GOOD] * 12)
     before = watch.references
     for number in range(200):
-        watch = look(watch, SLOW, 1e5 + number * APART, POLICY, accepted=True)
+        watch = fold_stragglers(watch, SLOW, 1e5 + number * APART, POLICY, accepted=True)
     assert watch.references == before
     assert [one.failed for one in watch.held(POLICY)] == [False]
 
@@ -74,7 +74,7 @@ def test_what_is_slow_never_becomes_history() -> None:
 def test_nor_does_a_probe_that_found_something_else() -> None:
     watch = StragglerWatch()
     for number in range(20):
-        watch = look(watch, GOOD, 600.0 * number, POLICY, accepted=False)
+        watch = fold_stragglers(watch, GOOD, 600.0 * number, POLICY, accepted=False)
     assert watch.references == RateHistory()
 
 

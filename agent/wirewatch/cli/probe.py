@@ -74,7 +74,7 @@ def _ask(
     from wirewatch.cli.hardware import elsewhere, live, replayed
     from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
-    from wirewatch.probe.request import ask
+    from wirewatch.probe.request import probe_now
     from wirewatch.probe.statefolder import StateError, open_state, state_directory
 
     config, _ = load(config_file, discover())
@@ -88,7 +88,7 @@ def _ask(
                 click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is looked at", err=True)
         hardware, nvml = replayed(replay, overlays, loop=False) if replay else live(config, state=state)
         stack.callback(nvml.stop)
-        return ask(
+        return probe_now(
             hardware, config.probe, config.policy.probe, expectations(config), wish, state,
             prober=elsewhere(config, hardware),
         )  # fmt: skip

@@ -64,9 +64,9 @@ def _probed(hardware: "Hardware", config: "Config") -> Json:
     from wirewatch.config import expectations
     from wirewatch.probe.model import ProbePolicy
     from wirewatch.probe.persistence import PROBED
-    from wirewatch.probe.request import ProbeOverrides, ask
+    from wirewatch.probe.request import ProbeOverrides, probe_now
 
-    asked = ask(
+    asked = probe_now(
         hardware, config.probe, ProbePolicy(confirm=1), expectations(config), ProbeOverrides(), None,
         prober=elsewhere(config, hardware),
     )  # fmt: skip

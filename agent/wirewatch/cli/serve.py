@@ -78,7 +78,7 @@ def serve(
         topologies, drifting = _drifting(config, hardware, state, stack)
         prober = _elsewhere(config, hardware)
         probing = _probing(config, hardware, state, prober, hints)
-        components = (*map(hints.heard, collectors), *probing, *drifting)
+        components = (*map(hints.listen_to, collectors), *probing, *drifting)
         announce(hardware, *web)
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
@@ -186,12 +186,12 @@ def _probing(
     if not options.enabled:
         return ()
     if state is None:
-        return (hints.hastening(probe_component(options, policy, expectations(config), prober=prober)),)
+        return (hints.due_after_hint(probe_component(options, policy, expectations(config), prober=prober)),)
     history = History.open(state.history, hardware.clock)
     expect = expectations(config)
     start = remember(history, hardware.clock, policy)
     component = probe_component(options, policy, expect, start, prober)
-    return (hints.hastening(persistent(component, history, boot_id(hardware), expect, prober)),)
+    return (hints.due_after_hint(persistent(component, history, boot_id(hardware), expect, prober)),)
 
 
 def _drifting(

@@ -17,7 +17,7 @@ from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Lane
 from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.gate import Reason, Refusal, Stillness, nobody, read_facts, watch_users
+from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts, watch_users
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION, FactsAnswer, FactsRequest, ProbeAnswer
 from wirewatch.probe.setup import ProbeRequest, prepare
@@ -76,7 +76,7 @@ class Desk:
         """A probe, unless the gate is shut; it ends at once when `gone` does, since nobody waits for it."""
         strange = self._strange(wanted.options.engine, live=wanted.live)
         if strange is not None:
-            return ProbeAnswer(nobody(self._hardware), strange, None)
+            return ProbeAnswer(no_gpus(self._hardware), strange, None)
         asker, began = _Asker(), time.monotonic()
         waiting = asyncio.ensure_future(gone)
 
@@ -88,7 +88,7 @@ class Desk:
             came = await self._do(lambda: self._attempt(wanted, asker, began))
         finally:
             waiting.remove_done_callback(left)
-        return ProbeAnswer(nobody(self._hardware), BUSY, None) if came is None else came
+        return ProbeAnswer(no_gpus(self._hardware), BUSY, None) if came is None else came
 
     async def _do(self, work: Callable[[], T]) -> T | None:
         """Work in the lane when it is free; None when it is not within PATIENCE."""
@@ -128,7 +128,7 @@ class Desk:
         hardware = self._hardware
         name = hardware.probe.engine(engine)
         if engine == "gloo":
-            return FactsAnswer(name, nobody(hardware), None)
+            return FactsAnswer(name, no_gpus(hardware), None)
         gpus = hardware.nvml.gpus()
         if isinstance(gpus, Absent):
             self._still = Stillness()

@@ -20,7 +20,7 @@ from wirewatch.probe.gate import (
     Reason,
     Refusal,
     Stillness,
-    nobody,
+    no_gpus,
     read_facts,
     refuse,
     watch_users,
@@ -28,7 +28,7 @@ from wirewatch.probe.gate import (
 from wirewatch.probe.judge import RULES, confirming, judge
 from wirewatch.probe.measurement import Measured, comms_of
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading, complete
-from wirewatch.probe.remote import LostOrder, RemoteProber, vanished
+from wirewatch.probe.remote import LostOrder, RemoteProber, lost_probe
 from wirewatch.probe.setup import NOTHING_TO_PROBE, ProbeRequest, prepare
 from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
 from wirewatch.verdict.drift.watch import DriftPolicy
@@ -36,15 +36,15 @@ from wirewatch.verdict.ledger import LOST
 
 log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
-GUESS = 6.0
+GUESSED_SECONDS = 6.0
 """Seconds that a probe holds each GPU, before one has told."""
-AGAIN = 60.0
+CONFIRM_SECONDS = 60.0
 """Seconds after which a probe that found something new is repeated, to confirm or clear it."""
 ANSWERED, IN_TIME = 0.95, 0.8
 """Part of the turn's deadline by which a prober must have answered; of what is left, that of its worker."""
-LATER = 300.0
+ASK_AGAIN_SECONDS = 300.0
 """Seconds until Slurm, the topology and the lock are asked again once one of them said no."""
-AT_ONCE = 1e-3
+SOON = 1e-3
 """Seconds between probes while one is wanted: the gate and the budget alone decide."""
 
 
@@ -57,7 +57,7 @@ class Hints:
     def __init__(self) -> None:
         self._mono: float | None = None
 
-    def heard(self, collector: AnyCollector) -> AnyCollector:
+    def listen_to(self, collector: AnyCollector) -> AnyCollector:
         """The collector, which tells of its hints from now on; any other as it is."""
         offered = collector.facts
         if collector.name != NAME or offered is None:
@@ -76,19 +76,19 @@ class Hints:
         mono = self._mono
         return mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
 
-    def hastening(
+    def due_after_hint(
         self, component: Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
     ) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:
         """The probe's component, due at once after a hint; it waits for idle GPUs as ever."""
 
         def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
-            soon = replace(options, every=AT_ONCE) if self.wanted(memory) else options
+            soon = replace(options, every=SOON) if self.wanted(memory) else options
             return component.read(hardware, memory, soon)
 
         return replace(component, read=read)
 
 
-POINTLESS = frozenset({Reason.FEW_GPUS, Reason.MIG})
+UNPROBEABLE = frozenset({Reason.FEW_GPUS, Reason.MIG})
 """No engine is not one of them: the node could be probed, and nobody knows what would come of it."""
 
 
@@ -196,15 +196,15 @@ def read(
     gpus: Sequence[Gpu] | Absent = () if options.engine == "gloo" else hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
-    due = hardware.clock.mono() >= when(memory, options, gpus)
+    due = hardware.clock.mono() >= next_due(memory, options, gpus)
     reading = (
-        _look(hardware, memory, options, gpus, due=due)
+        _read_gate(hardware, memory, options, gpus, due=due)
         if prober is None
-        else _look_elsewhere(hardware, prober, memory, options, gpus, until, due=due)
+        else _read_remote_gate(hardware, prober, memory, options, gpus, until, due=due)
     )
     if due and reading.refusal is None and memory.late is not None:
         told, refusal = memory.late
-        if reading.facts.mono - told < LATER:
+        if reading.facts.mono - told < ASK_AGAIN_SECONDS:
             reading = replace(reading, refusal=refusal)
     if not due or reading.refusal is not None:
         return reading
@@ -213,11 +213,11 @@ def read(
         if other is not None:
             return replace(reading, refusal=Refusal(Reason.LOCKED, other), late=True)
         if prober is None:
-            return _probe(hardware, wanted, reading)
-        return _probe_elsewhere(hardware, prober, wanted, reading, until)
+            return _run_here(hardware, wanted, reading)
+        return _run_remotely(hardware, prober, wanted, reading, until)
 
 
-def when(memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
+def next_due(memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
     """When (monotonic seconds) the next probe is due.
 
     The first comes up to `settle` late, so that nodes that were started together do not ask Slurm together.
@@ -225,7 +225,7 @@ def when(memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu]) -> flo
     if memory.tried_mono is None:
         seen = min(memory.still.since.values(), default=0.0)
         return seen + model.draw([gpu.key for gpu in gpus], 0) * options.settle
-    every = min(AGAIN, options.every) if confirming(memory) else options.every
+    every = min(CONFIRM_SECONDS, options.every) if confirming(memory) else options.every
     return model.due(memory.tried_mono, every, options.jitter, [gpu.key for gpu in gpus], memory.count())
 
 
@@ -248,7 +248,7 @@ def probe_component(
         metrics=METRICS,
         start=start or ProbeMemory(),
         read=partial(read, expect=expect, prober=prober),
-        samples=probe_samples,
+        samples=samples,
         judge=lambda memory, ok, used, _expect: judge(options, memory, ok, used),
         applicable=applicable,
         rules=RULES,
@@ -260,13 +260,13 @@ def probe_summary(component: Component | None, mono: float) -> ProbeSummary | No
     """What the probe's component knows at `mono`, monotonic seconds; None where probing is switched off."""
     if component is None or component.name != PROBE_NAME or not isinstance(component.memory, ProbeMemory):
         return None
-    return of_memory(component.memory, mono, watched=component.applicable is not False)
+    return summary_of(component.memory, mono, watched=component.applicable is not False)
 
 
-def of_memory(memory: ProbeMemory, mono: float, *, watched: bool = True) -> ProbeSummary:
+def summary_of(memory: ProbeMemory, mono: float, *, watched: bool = True) -> ProbeSummary:
     """What a memory tells at `mono`, monotonic seconds."""
     count, clean = complete(memory)
-    pointless = memory.refusal is not None and memory.refusal.reason in POINTLESS
+    pointless = memory.refusal is not None and memory.refusal.reason in UNPROBEABLE
     if memory.last is None or memory.last_mono is None:
         return ProbeSummary(complete=count, watched=watched, pointless=pointless)
     return ProbeSummary(
@@ -305,7 +305,7 @@ def rule_of(name: str, among: Iterable[Rule] | None = None) -> Rule | None:
     return next(exact, None) or next((one for one in known if fnmatchcase(name, one.name)), None)
 
 
-def probe_samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
+def samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
     for outcome in OUTCOMES:
         yield RUNS.sample(memory.runs.get(outcome, 0), outcome)
     for reason in Reason:
@@ -315,7 +315,7 @@ def probe_samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sampl
     yield FRESH.sample(memory.fresh)
     if memory.tried is not None:
         yield DURATION.sample(memory.tried.seconds)
-    yield from _named(memory)
+    yield from _straggler_samples(memory)
     if memory.fresh and memory.last is not None:
         yield from results(memory.last, memory.measured)
         yield from _scores(memory, memory.last)
@@ -338,31 +338,31 @@ def transport(probed: Probed, groups: Collection[int]) -> str:
     return next((way for way in WORST_FIRST if way in ways), "")
 
 
-def _look(
+def _read_gate(
     hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu], *, due: bool
 ) -> ProbeReading:
     engine = hardware.probe.engine(options.engine)
-    facts = read_facts(hardware, gpus, slurm=False) if gpus else nobody(hardware)
-    return _seen(memory, options, engine, facts, due=due)
+    facts = read_facts(hardware, gpus, slurm=False) if gpus else no_gpus(hardware)
+    return _gate_reading(memory, options, engine, facts, due=due)
 
 
-def _seen(
+def _gate_reading(
     memory: ProbeMemory, options: ProbeOptions, engine: str | Absent, facts: GateFacts, *, due: bool
 ) -> ProbeReading:
     still = watch_users(memory.still, facts)
     return ProbeReading(facts, still, engine, due, _refusal(memory, options, engine, facts, still))
 
 
-def _probe(hardware: Hardware, wanted: ProbeRequest, reading: ProbeReading) -> ProbeReading:
+def _run_here(hardware: Hardware, wanted: ProbeRequest, reading: ProbeReading) -> ProbeReading:
     """What is asked last and not every turn comes first."""
     prepared = prepare(hardware, wanted, reading.still)
     asked = replace(reading, facts=prepared.facts, still=prepared.still, late=True)
     if isinstance(prepared.order, Refusal):
         return replace(asked, refusal=prepared.order)
-    return _told(asked, hardware.probe.run(prepared.order))
+    return _logged(asked, hardware.probe.run(prepared.order))
 
 
-def _look_elsewhere(
+def _read_remote_gate(
     hardware: Hardware, prober: RemoteProber, memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu],
     until: float, *, due: bool,
 ) -> ProbeReading:  # fmt: skip
@@ -371,8 +371,8 @@ def _look_elsewhere(
     if isinstance(looked, Refusal) or looked.facts is None:
         # Whose users are not seen may have changed them: they have to be still anew.
         engine = memory.engine if isinstance(looked, Refusal) else looked.engine
-        return ProbeReading(nobody(hardware), Stillness(), engine, due, refusal)
-    reading = _seen(memory, options, looked.engine, _now(hardware, looked.facts), due=due)
+        return ProbeReading(no_gpus(hardware), Stillness(), engine, due, refusal)
+    reading = _gate_reading(memory, options, looked.engine, _now(hardware, looked.facts), due=due)
     there, here = ({gpu.key for gpu in side} for side in ((use.gpu for use in looked.facts.uses), gpus))
     if there == here:
         return reading
@@ -380,7 +380,7 @@ def _look_elsewhere(
     return replace(reading, refusal=Refusal(Reason.BLIND, odd))
 
 
-def _probe_elsewhere(
+def _run_remotely(
     hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, reading: ProbeReading, until: float
 ) -> ProbeReading:
     within = IN_TIME * (until - hardware.clock.mono())
@@ -391,10 +391,10 @@ def _probe_elsewhere(
     if isinstance(came, LostOrder):
         engine = "" if isinstance(reading.engine, Absent) else reading.engine
         gpus = [use.gpu for use in reading.facts.uses]
-        return _told(asked, vanished(came, engine, gpus, hardware.clock.now()))
+        return _logged(asked, lost_probe(came, engine, gpus, hardware.clock.now()))
     facts = _now(hardware, came.facts)
     asked = replace(asked, facts=facts, still=watch_users(reading.still, facts), refusal=came.refusal)
-    return asked if came.probed is None else _told(asked, came.probed)
+    return asked if came.probed is None else _logged(asked, came.probed)
 
 
 def _now(hardware: Hardware, facts: GateFacts) -> GateFacts:
@@ -402,7 +402,7 @@ def _now(hardware: Hardware, facts: GateFacts) -> GateFacts:
     return replace(facts, mono=hardware.clock.mono())
 
 
-def _told(reading: ProbeReading, probed: Probed) -> ProbeReading:
+def _logged(reading: ProbeReading, probed: Probed) -> ProbeReading:
     log.info("probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else "")
     return replace(reading, probed=probed)
 
@@ -417,7 +417,7 @@ def _refusal(
     if found is not None or options.engine == "gloo":
         return found
     held = memory.tried.held_seconds if memory.tried else 0.0
-    cost = (held or GUESS) * len(facts.uses)
+    cost = (held or GUESSED_SECONDS) * len(facts.uses)
     left = model.left(memory.spent, facts.mono, len(facts.uses), options.budget)
     # A budget below a single probe still allows one an hour.
     if left < cost and model.spent_within(memory.spent, facts.mono):
@@ -427,7 +427,7 @@ def _refusal(
     return None
 
 
-def _named(memory: ProbeMemory) -> Iterator[Sample]:
+def _straggler_samples(memory: ProbeMemory) -> Iterator[Sample]:
     """As long as it is held, as findings are: nobody looks while GPUs are busy."""
     for found in memory.held:
         signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(STRAGGLER_RULES)

@@ -18,7 +18,7 @@ CLOCKS = (
     Question("ClockInfo", (MEMORY,)),
     Question("CurrentClocksEventReasons"),
 )
-USED = Question("MemoryInfo")
+MEMORY_INFO = Question("MemoryInfo")
 UTILIZATION = Question("UtilizationRates")
 
 
@@ -112,7 +112,7 @@ def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
 
 def memory_used(nvml: Nvml, gpu: Gpu) -> int | None:
     """Bytes in use as NVML counts them, what the driver keeps for itself included."""
-    used = as_int(member(nvml.ask(gpu.key, [USED])[0].value, "used"))
+    used = as_int(member(nvml.ask(gpu.key, [MEMORY_INFO])[0].value, "used"))
     return None if isinstance(used, Absent) else used
 
 

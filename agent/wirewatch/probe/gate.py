@@ -273,7 +273,7 @@ def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateF
     )
 
 
-def nobody(hardware: Hardware) -> GateFacts:
+def no_gpus(hardware: Hardware) -> GateFacts:
     """Of no GPU at all."""
     return GateFacts((), (), None, hardware.clock.mono())
 
@@ -311,7 +311,7 @@ def pod_holdings(
     cards = _GpuLookup(gpus, names)
     found = []
     for pod in pods:
-        held, doubt = cards.all_of(_given(pod, cards, prefixes))
+        held, doubt = cards.all_of(_pod_devices(pod, cards, prefixes))
         uids = None if isinstance(life, Absent) else life.uids(pod.namespace, pod.name)
         path = f"{pod.namespace}/{pod.name}"
         holders = [path] if uids is None else uids
@@ -462,7 +462,7 @@ def _jobs(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Hol
     return job_holdings(jobs, gpus, names)
 
 
-def _given(pod: Pod, cards: _GpuLookup, prefixes: Sequence[str]) -> Iterator[tuple[str, Keys | None]]:
+def _pod_devices(pod: Pod, cards: _GpuLookup, prefixes: Sequence[str]) -> Iterator[tuple[str, Keys | None]]:
     """The devices of a pod that are GPUs, in words and in keys."""
     for resource, device in pod.devices:
         if resource.startswith(tuple(prefixes)):

@@ -25,7 +25,13 @@ from wirewatch.probe.model import (
     ProbeReading,
     spend,
 )
-from wirewatch.verdict.straggler.naming import ConfirmedStraggler, SlowNode, SlowPart, StragglerWatch, look
+from wirewatch.verdict.straggler.naming import (
+    ConfirmedStraggler,
+    SlowNode,
+    SlowPart,
+    StragglerWatch,
+    fold_stragglers,
+)
 from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy, Unit, signals
 
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
@@ -93,13 +99,13 @@ def judge(
 ) -> tuple[ProbeMemory, tuple[Finding, ...]]:
     """The memory after one turn, and what is wrong."""
     reading = ok.value
-    new = replace(take_all(memory, reading.others, policy), seen=reading.seen)
+    new = replace(fold_probes(memory, reading.others, policy), seen=reading.seen)
     new = replace(new, still=reading.still, refusal=reading.refusal, engine=reading.engine)
     if reading.late and reading.refusal is not None:
         new = replace(new, late=(ok.mono, reading.refusal))
-    new = _skip(options, new, ok)
+    new = _count_skip(options, new, ok)
     if reading.probed is not None:
-        new = take(new, reading.probed, ok.mono, policy)
+        new = fold_probe(new, reading.probed, ok.mono, policy)
     until = None if new.last_mono is None else new.last_mono + options.fresh
     new = replace(new, fresh=until is not None and ok.mono <= until, fresh_until=until)
     if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
@@ -109,14 +115,16 @@ def judge(
     return new, (*new.held, *_broken(new, policy))
 
 
-def take_all(memory: ProbeMemory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy) -> ProbeMemory:
+def fold_probes(
+    memory: ProbeMemory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy
+) -> ProbeMemory:
     """The memory after several probes, each with when it ended."""
     for probed, mono in probes:
-        memory = take(memory, probed, mono, policy)
+        memory = fold_probe(memory, probed, mono, policy)
     return memory
 
 
-def take(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) -> ProbeMemory:
+def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) -> ProbeMemory:
     """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
     measured = measure(probed)
     held = probed.held_seconds * len(probed.gpus)
@@ -129,7 +137,7 @@ def take(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) 
         runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
         gpu_seconds=memory.gpu_seconds + held,
         spent=spend(memory.spent, mono, held),
-        past=(*memory.past[1 - KEPT :], _in_short(probed, measured)),
+        past=(*memory.past[1 - KEPT :], _outline(probed, measured)),
     )
     if probed.forced:
         return counted
@@ -137,7 +145,9 @@ def take(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) 
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
     found = breaches(probed, measured, policy)
     streaks, findings = _confirm(memory, found, probed.at, policy)
-    watch = look(memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found)
+    watch = fold_stragglers(
+        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found
+    )
     unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
     nothing = not found and not watch.looks
     return replace(
@@ -157,7 +167,7 @@ def confirming(memory: ProbeMemory) -> bool:
 def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> tuple[Breach, ...]:
     """Everything that a completed probe found wrong, at most one of a rule for a part."""
     return (
-        *_wrong(measured),
+        *_wrong_data(measured),
         *_slow(probed, measured, policy),
         *_detoured(probed),
         *_other_algorithm(probed, measured),
@@ -181,7 +191,7 @@ def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerP
     return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, SlowNode)]))
 
 
-def _skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) -> ProbeMemory:
+def _count_skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) -> ProbeMemory:
     """Count a probe that was due and not run: each reason once in the time between probes."""
     refusal = ok.value.refusal
     if refusal is None or not ok.value.due:
@@ -193,7 +203,7 @@ def _skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) -> P
     return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})
 
 
-def _in_short(probed: Probed, measured: Iterable[Measured]) -> ProbeOutline:
+def _outline(probed: Probed, measured: Iterable[Measured]) -> ProbeOutline:
     ratios = [one.ratio for one in measured if one.ratio is not None]
     return ProbeOutline(
         probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
@@ -236,7 +246,7 @@ def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
     )  # fmt: skip
 
 
-def _wrong(measured: Sequence[Measured]) -> Iterator[Breach]:
+def _wrong_data(measured: Sequence[Measured]) -> Iterator[Breach]:
     bad = [one for one in measured if one.wrong]
     if bad:
         told = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
@@ -255,7 +265,7 @@ def _slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> 
     steady = [one for one in bad if (one.best_ratio or 0.0) < policy.ratio]
     worst = min(steady or bad, key=lambda one: one.ratio or 0.0)
     others = f", and {len(bad) - 1} more below" if len(bad) > 1 else ""
-    evidence = f"{_told(worst)}{others}{_reasons(probed, worst)}"
+    evidence = f"{_measured_text(worst)}{others}{_reasons(probed, worst)}"
     if not steady:
         evidence += "; single runs were fast enough: not conclusive"
     yield Breach(
@@ -264,7 +274,7 @@ def _slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> 
     )  # fmt: skip
 
 
-def _told(one: Measured) -> str:
+def _measured_text(one: Measured) -> str:
     if isinstance(one.expected, Absent):
         return f"{one.op} of {human(one.size_bytes)} {one.busbw / GB:.1f} GB/s"
     where = "" if one.gpus == "all" else f" on GPUs {one.gpus}"
@@ -323,7 +333,7 @@ def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[B
     if bad:
         yield Breach(
             "probe.nvls", Subject(), Health.DEGRADED,
-            f"NCCL took {bad[0].algorithm} where NVLink SHARP (NVLS) is due: {_told(bad[0])}",
+            f"NCCL took {bad[0].algorithm} where NVLink SHARP (NVLS) is due: {_measured_text(bad[0])}",
             "look for a program that holds the fabric's multicast slots, and into the Fabric Manager's log",
         )  # fmt: skip
 

@@ -18,9 +18,9 @@ from wirewatch.core.probe import Document, Outcome, Plan, encode_plan, strange
 
 DEBUG = "INFO"
 SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING,NET,P2P,SHM,NVLS"
-DYING = 5.0
+KILL_SECONDS = 5.0
 """Seconds that a killed worker may take to be gone; the driver takes its memory back meanwhile."""
-REAPING = 1.0
+REAP_SECONDS = 1.0
 """Seconds that killed processes of its group may take to be gone, where they are ours to wait for."""
 LIMIT = 8 << 20
 """Bytes of a document; more is not one of ours."""
@@ -32,7 +32,7 @@ TAIL = 1 << 16
 """Bytes read of the end of what a worker printed."""
 WORKER = ("-P", "-m", "wirewatch.worker")
 """Without the working folder among the places of modules: nothing that lies there is ours."""
-_LOOK = 0.005
+_POLL_SECONDS = 0.005
 
 
 class StartError(Exception):
@@ -109,7 +109,7 @@ class Worker:
         """Let it go on from a mark."""
         self._say("")
 
-    def hear(self, seconds: float) -> str | None:
+    def read_mark(self, seconds: float) -> str | None:
         """Wait up to so long for a mark; None when none came."""
         if not self._marks:
             self._read(seconds)
@@ -167,15 +167,15 @@ class Worker:
 
     def end(self) -> int | None:
         """Kill what is left of it and wait; its exit status, None when it does not die."""
-        late = time.monotonic() + (DYING if self.ended else 0)
+        late = time.monotonic() + (KILL_SECONDS if self.ended else 0)
         while not (left := self.exited()) and time.monotonic() < late:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         self.hung = not left
         self.kill()
         with self._lock:
             self._waited = True
         try:
-            self._process.wait(timeout=DYING)
+            self._process.wait(timeout=KILL_SECONDS)
         except subprocess.TimeoutExpired:
             return None
         finally:
@@ -186,11 +186,11 @@ class Worker:
 
     def _reap(self) -> None:
         """Wait for what it started: process 1 of a container inherits that, and would collect its remains."""
-        late = time.monotonic() + REAPING
+        late = time.monotonic() + REAP_SECONDS
         with contextlib.suppress(ChildProcessError):
             while time.monotonic() < late:
                 if os.waitid(os.P_PGID, self.pid, os.WEXITED | os.WNOHANG) is None:
-                    time.sleep(_LOOK)
+                    time.sleep(_POLL_SECONDS)
 
     def exited(self) -> bool:
         """Whether it has ended; it is left there to be waited for. From any thread."""
@@ -205,7 +205,7 @@ class Worker:
         """Whether it has died, also after `end` gave up on it."""
         return self._process.poll() is not None
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The end of what it and its libraries printed."""
         try:
             with self._errors.open("rb") as file:
@@ -241,12 +241,12 @@ def environment(inherited: Mapping[str, str], log: str) -> dict[str, str]:
     }
 
 
-def understand(
+def interpret(
     worker: Worker, status: int | None, outcome: Outcome, why: str, plan: Plan
 ) -> tuple[Document | None, Outcome, str]:
     """The document, and the outcome that it and the end of the worker amount to."""
     if outcome == "timeout":
-        return None, outcome, _with_words(why, worker)
+        return None, outcome, _with_output(why, worker)
     if outcome not in {"ok", "stuck"}:
         return None, outcome, why
     document = _document(worker, status, plan)
@@ -263,15 +263,15 @@ def understand(
 def _document(worker: Worker, status: int | None, plan: Plan) -> Document | tuple[Outcome, str]:
     """What the worker told, or why it told nothing that can be used."""
     if worker.nonsense:
-        return "garbage", _with_words(f"not what a worker writes: {worker.nonsense}", worker)
+        return "garbage", _with_output(f"not what a worker writes: {worker.nonsense}", worker)
     if not worker.document:
-        return "failed", _with_words(f"the worker {_end(worker, status)} and told nothing", worker)
+        return "failed", _with_output(f"the worker {_end(worker, status)} and told nothing", worker)
     try:
         document = DOCUMENT.validate_json(worker.document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
-        return "garbage", _with_words(f"not a document of the worker: {where}{first['msg']}", worker)
+        return "garbage", _with_output(f"not a document of the worker: {where}{first['msg']}", worker)
     told = strange(document, plan)
     return ("garbage", f"not a document of this plan: {told}") if told else document
 
@@ -284,6 +284,6 @@ def _end(worker: Worker, status: int | None) -> str:
     return f"was ended by signal {-status}"
 
 
-def _with_words(why: str, worker: Worker) -> str:
-    said = worker.last_words()
+def _with_output(why: str, worker: Worker) -> str:
+    said = worker.last_line()
     return f"{why}: {said}" if said else why

@@ -16,11 +16,11 @@ from wirewatch.probe.comparability import ProbeTerms, difference
 from wirewatch.probe.component import PROBE_NAME, probe_component
 from wirewatch.probe.gate import GateFacts, Stillness
 from wirewatch.probe.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
-from wirewatch.probe.judge import breaches, take, take_all
+from wirewatch.probe.judge import breaches, fold_probe, fold_probes
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.remote import RemoteProber, terms_of
-from wirewatch.verdict.straggler.naming import StragglerWatch, look
+from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import RateHistory, signals
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def persistent(
     def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         others, seen = commands.read(hardware, memory.seen, options)
         # Already now, since a probe that has just been run need not be run again.
-        reading = component.read(hardware, take_all(memory, others, component.policy), options)
+        reading = component.read(hardware, fold_probes(memory, others, component.policy), options)
         if isinstance(reading, Absent):
             return reading
         if reading.probed is not None:
@@ -129,7 +129,7 @@ def remember(
     for record in records:
         probed = probe_of(record)
         if probed is not None and not _difference(record, probed, terms):
-            memory = take(memory, probed, _ended(record, clock), policy)
+            memory = fold_probe(memory, probed, _ended(record, clock), policy)
     seen = next((record.cursor for record in reversed(records) if record.folded), START)
     return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
 
@@ -142,7 +142,7 @@ def accepted(history: History, policy: ProbePolicy, most: int = SAMPLED) -> Rate
         probed = probe_of(record)
         if probed is not None:
             well = not breaches(probed, measure(probed), policy)
-            watch = look(watch, signals(probed), probed.at, policy.straggler, accepted=well)
+            watch = fold_stragglers(watch, signals(probed), probed.at, policy.straggler, accepted=well)
     return watch.references
 
 

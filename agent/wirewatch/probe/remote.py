@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 SERVER = "the prober"
 OK = 200
-LOOK_SECONDS = 35.0
+FACTS_SECONDS = 35.0
 """Seconds for a look: NVML may take 30 to start."""
 RESUME_SECONDS = 2.0
 
@@ -49,7 +49,7 @@ class HandleRelease:
 
 VERSION = "wirewatch-version"
 """The header."""
-LOOK, PROBE, TERMS, RELEASE, RESUME = "/look", "/probe", "/terms", "/release", "/resume"
+FACTS, PROBE, TERMS, RELEASE, RESUME = "/look", "/probe", "/terms", "/release", "/resume"
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 
 
@@ -103,8 +103,8 @@ class RemoteProber:
     def look(self, engine: str, until: float) -> FactsAnswer | Refusal:
         """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
         body = FACTS_REQUEST.dump_json(FactsRequest(engine, self._live))
-        until = min(until, self._clock.mono() + LOOK_SECONDS)
-        looked = self._ask(LOOK, body, FACTS_ANSWER, until)
+        until = min(until, self._clock.mono() + FACTS_SECONDS)
+        looked = self._ask(FACTS, body, FACTS_ANSWER, until)
         if isinstance(looked, LostOrder):
             looked = self._refusal(looked.why)
         self._tell(looked.detail if isinstance(looked, Refusal) else "")
@@ -120,7 +120,7 @@ class RemoteProber:
         return came
 
     def terms(
-        self, options: ProbeOptions, expect: Expect, within: float = LOOK_SECONDS
+        self, options: ProbeOptions, expect: Expect, within: float = FACTS_SECONDS
     ) -> ProbeTerms | Absent:
         """The terms of the probe that would be run there now, if the gate were open; `within` seconds."""
         body = PROBE_REQUEST.dump_json(ProbeRequest(options, "daemon", expect.nvlink_links))
@@ -214,7 +214,7 @@ PROBE_TERMS: TypeAdapter[ProbeTerms | Absent] = TypeAdapter(ProbeTerms | Absent)
 
 def terms_of(
     hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: RemoteProber | None,
-    within: float = LOOK_SECONDS,
+    within: float = FACTS_SECONDS,
 ) -> ProbeTerms | Absent:  # fmt: skip
     """The terms of a probe that this daemon would order now, as whoever would run it knows them."""
     if prober is None:
@@ -223,7 +223,7 @@ def terms_of(
     return terms if isinstance(terms, Absent) else replace(terms, boot_id=boot_id)
 
 
-def vanished(gone: LostOrder, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:
+def lost_probe(gone: LostOrder, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:
     """The probe of a prober that is gone: held for as long as it may have been, and nothing measured."""
     plan = Plan(engine, tuple(gpu.uuid for gpu in gpus), ())
     return Probed(

@@ -11,7 +11,7 @@ from wirewatch.core.probe import ENGINES, MIB, Probed
 from wirewatch.core.types import Expect, Finding, Health, worst
 from wirewatch.probe.gate import Reason, Refusal, Stillness
 from wirewatch.probe.history import History
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import Measured
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import accepted, boot_id, keep
@@ -65,7 +65,7 @@ class ProbeResult:
         return self.refusal.detail if self.refusal else self.probed.why if self.probed else ""
 
 
-def ask(
+def probe_now(
     hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect, wish: ProbeOverrides,
     state: StateFolder | None, end: float = math.inf, prober: RemoteProber | None = None,
 ) -> ProbeResult:  # fmt: skip
@@ -99,7 +99,7 @@ def ask(
             last, refusal = probed, None
             if history is not None:
                 keep(history, probed, hardware.clock.now(), boot_id(hardware), "command")
-            memory = take(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
+            memory = fold_probe(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
             if probed.outcome != "ok" or not (memory.held or memory.unconfirmed):
                 break
     at = hardware.clock.now() if last is None else last.at

@@ -20,12 +20,12 @@ from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probe import counters
 from wirewatch.probe import counters as ports
 from wirewatch.probe.counters import CounterReader, Counters
-from wirewatch.probe.launcher import WORKER, StartError, Worker, understand
+from wirewatch.probe.launcher import WORKER, StartError, Worker, interpret
 from wirewatch.probe.setup import find_engine
 from wirewatch.probe.statefolder import Lock, StateFolder, lock_probe
 
 log = logging.getLogger(__name__)
-LOOK = 0.02
+GUARD_SECONDS = 0.02
 """Seconds between looks at the processes on the GPUs while a probe runs."""
 CLOCKS_AFTER = 0.003
 """Seconds from the start of the micro-probes to the reading of clocks, so that the GPUs are at work."""
@@ -43,7 +43,7 @@ class RunnerPorts:
 
 
 @dataclass
-class _Watched:
+class _Observed:
     """What was read around the worker so far."""
 
     parts: list[Part] = field(default_factory=list)
@@ -139,7 +139,7 @@ class ProbeRunner:
 
 
 Pids = frozenset[int | None]
-SLOW = 1.0
+ALLOCATIONS_SECONDS = 1.0
 """Seconds between looks at allocations, which are asked of other daemons."""
 
 
@@ -184,7 +184,7 @@ class Guard:
 
     def _watch(self) -> None:
         """Allocations are asked in a thread of their own: an answer may take seconds."""
-        while not self._stop.wait(SLOW):
+        while not self._stop.wait(ALLOCATIONS_SECONDS):
             try:
                 told = self.allocations()
             except Exception as error:  # noqa: BLE001 - the thread must not end without a word
@@ -194,7 +194,7 @@ class Guard:
                 return
 
 
-_LOOK = 0.01
+_POLL_SECONDS = 0.01
 
 
 class Withdrawn(Exception):
@@ -244,7 +244,7 @@ class Lease:
         while worker is not None and not worker.exited():
             if time.monotonic() > end:
                 return worker.pid
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         return None
 
 
@@ -257,7 +257,7 @@ class _Run:
         self._order = order
         self._leave = leave
         self._stuck = stuck
-        self._seen = _Watched()
+        self._seen = _Observed()
         self._counters = CounterReader(self._nvml, order.gpus)
 
     def run(self, folder: Path, inherited: Mapping[str, str], command: Sequence[str]) -> Probed:
@@ -282,7 +282,7 @@ class _Run:
         if status is None:
             self._stuck(worker)
             outcome, why = "stuck", f"process {worker.pid} was killed and does not die"
-        document, outcome, why = understand(worker, status, outcome, why, plan)
+        document, outcome, why = interpret(worker, status, outcome, why, plan)
         after = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
         return Probed(
             schema=PROBED_SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why,
@@ -309,7 +309,7 @@ class _Run:
         """Until it ends, somebody comes, or time is up; looks at every step, since each may take a while."""
         unread = list(self._order.gpus)
         while not worker.ended:
-            mark = worker.hear(0.0 if unread else LOOK)
+            mark = worker.read_mark(0.0 if unread else GUARD_SECONDS)
             foreign = guard.look()
             if foreign is not None:
                 worker.kill()

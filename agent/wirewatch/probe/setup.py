@@ -22,7 +22,7 @@ from wirewatch.probe.gate import (
     Stillness,
     candidates,
     new_allocations,
-    nobody,
+    no_gpus,
     read_facts,
     refuse,
     watch_users,
@@ -84,7 +84,7 @@ class Prepared:
     order: Order | Refusal
 
 
-NEEDS = {
+REQUIREMENTS = {
     "nccl": "nccl4py and cuda-core (pip install 'wirewatch[nccl]')",
     "torch": "torch with CUDA",
     "gloo": "torch and numpy (pip install 'wirewatch[torch]')",
@@ -137,18 +137,20 @@ def prepare(hardware: Hardware, wanted: ProbeRequest, still: Stillness) -> Prepa
     order: Order | Refusal
     engine = hardware.probe.engine(wanted.options.engine)
     if isinstance(engine, Absent):
-        return Prepared(nobody(hardware), still, Refusal(Reason.NO_ENGINE, engine.detail))
+        return Prepared(no_gpus(hardware), still, Refusal(Reason.NO_ENGINE, engine.detail))
     if wanted.options.engine == "gloo":
         # It touches no GPU, so nobody can be in its way.
         order = _order(wanted, engine, cpu_scene(wanted.options.ranks), lambda: None)
-        return Prepared(nobody(hardware), still, order)
+        return Prepared(no_gpus(hardware), still, order)
     listed = hardware.nvml.gpus()
     if isinstance(listed, Absent):
         order = Refusal(Reason.BLIND, f"the GPUs cannot be listed: {listed}")
-        return Prepared(nobody(hardware), still, order)
+        return Prepared(no_gpus(hardware), still, order)
     facts = read_facts(hardware, listed, slurm=True)
     still = watch_users(still, facts)
-    return Prepared(facts, still, _refusal(facts, still, wanted) or _staged(hardware, wanted, engine, facts))
+    return Prepared(
+        facts, still, _refusal(facts, still, wanted) or _gpu_order(hardware, wanted, engine, facts)
+    )
 
 
 def plan_of(options: ProbeOptions, engine: str, scene: Scene) -> Plan:
@@ -166,7 +168,9 @@ def find_engine(wanted: str) -> str | Absent:
     for name in names:
         if _is_here(name):
             return name
-    return Absent(Why.MISSING, f"no engine: {' nor '.join(NEEDS[name] for name in names)} is installed")
+    return Absent(
+        Why.MISSING, f"no engine: {' nor '.join(REQUIREMENTS[name] for name in names)} is installed"
+    )
 
 
 def _only(whole: Topology, keys: frozenset[str]) -> Topology:
@@ -210,7 +214,7 @@ def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
     return min(known, key=lambda one: (one.generation, one.lanes), default=NOT_TOLD)
 
 
-def _staged(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: GateFacts) -> Order | Refusal:
+def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: GateFacts) -> Order | Refusal:
     gpus = candidates(facts, wanted.owner)
     expect = Expect(nvlink_links=wanted.links)
     scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, wanted.options.pins)
@@ -236,15 +240,15 @@ def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callabl
 
 def _is_here(name: str) -> bool:
     if name == "nccl":
-        return _found("nccl.bindings") and _found("cuda.core") and _found("cuda.bindings")
+        return _has("nccl.bindings") and _has("cuda.core") and _has("cuda.bindings")
     if name == "gloo":
-        return _found("torch")
+        return _has("torch")
     torch = _spec("torch")
     places = torch.submodule_search_locations if torch else None
     return any(Path(place, "lib", "libtorch_cuda.so").exists() for place in places or ())
 
 
-def _found(module: str) -> bool:
+def _has(module: str) -> bool:
     return _spec(module) is not None
 
 

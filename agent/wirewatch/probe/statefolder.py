@@ -138,7 +138,7 @@ def lock_agent(state: StateFolder) -> Lock:
         StateError: another agent has it, or the file cannot be opened or locked.
     """
     try:
-        lock = take(state.agent_lock, "wirewatch serve", _AGENT_MODE)
+        lock = acquire(state.agent_lock, "wirewatch serve", _AGENT_MODE)
     except OSError as error:
         raise StateError(f"cannot lock {state.agent_lock}: {error.strerror or error}") from error
     if isinstance(lock, LockHolder):
@@ -152,7 +152,7 @@ def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder 
     Never waits. Absent: the file cannot be opened or locked, so it cannot be known whether somebody probes.
     """
     try:
-        return take(state.probe_lock, who, _PROBE_MODE)
+        return acquire(state.probe_lock, who, _PROBE_MODE)
     except OSError as error:
         return refused(error, state.probe_lock)
 
@@ -163,7 +163,7 @@ def refused(error: OSError, path: Path) -> Absent:
     return replace(absent, why=Why.DENIED) if absent.why is Why.MALFORMED else absent
 
 
-def take(path: Path, who: str, mode: int) -> Lock | LockHolder:
+def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
     Raises:

@@ -178,7 +178,7 @@ def prober_application(probing: Probing) -> FastAPI:
             log.warning("%s of %s refused: %s", request.url.path, _peer(request), error)
         return JSONResponse({"detail": str(error)}, error.status)
 
-    @app.post(remote.LOOK)
+    @app.post(remote.FACTS)
     async def look(request: Request) -> Response:
         """Who uses the GPUs."""
         order = await _told(request, remote.FACTS_REQUEST, probing)

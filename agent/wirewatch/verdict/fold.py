@@ -11,18 +11,18 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Now, Stage, VerdictPolicy, key_of_finding
 from wirewatch.verdict.observation import (
-    WORD,
+    XID_RECOVERY,
     asks_for_reset,
-    belonging,
+    belonging_gpus,
     cards,
     found,
     gone_for_good,
-    indexes,
-    looked_at,
-    measured_now,
+    gpu_indexes,
+    is_current,
     named,
     needs_nothing,
-    reading_of,
+    observed_at,
+    read_at,
 )
 
 OVER = frozenset({Stage.PROBATION, Stage.REMEMBERED})
@@ -32,7 +32,7 @@ DRIFT = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _Step:
     state: NodeState
     now: Now
     policy: VerdictPolicy
@@ -70,7 +70,7 @@ class _Sight:
         return finding.last <= entry.last and self._was_reset(entry)
 
     def _new(self, collector: str, finding: Finding) -> Entry | None:
-        flaps = flapping(self.ledger.comings.get(key_of_finding(finding), ()), self.policy)
+        flaps = flapping(self.ledger.occurrences.get(key_of_finding(finding), ()), self.policy)
         if not (finding.health is Health.FAILED or flaps) or self.policy.forgets(finding.rule):
             return None
         evidence = f"{finding.evidence}; {flaps}" if flaps else finding.evidence
@@ -86,7 +86,7 @@ class _Sight:
         if max(entry.health, finding.health) < Health.FAILED or self.policy.forgets(finding.rule):
             return None
         again = entry.stage in OVER
-        of_now = measured_now(collector, self.now.probes.complete)
+        of_now = is_current(collector, self.now.probes.complete)
         return replace(
             entry, subject=finding.subject, collector=collector, stage=Stage.ACTIVE, health=Health.FAILED,
             evidence=finding.evidence, action=finding.action, last=finding.last or self.now.at,
@@ -102,17 +102,17 @@ class _Sight:
             return entry
         if self.policy.forgets(entry.rule):
             return None
-        looked = looked_at(self.state, entry, self.now.probes.complete)
+        looked = observed_at(self.state, entry, self.now.probes.complete)
         if gone_for_good(self.state, entry.subject.uuid, self.ledger.gpus):
             if entry.stage not in OVER:
                 return self._probation(entry)
-            looked = reading_of(self.state, entry.collector)
+            looked = read_at(self.state, entry.collector)
         counted = self._count(entry, looked)
         if looked is None:
             return counted
         if entry.stage in OVER:
             return self._watched(counted)
-        taken_back = entry.rule == WORD and entry.stage is Stage.ACTIVE and entry.mono is not None
+        taken_back = entry.rule == XID_RECOVERY and entry.stage is Stage.ACTIVE and entry.mono is not None
         return self._probation(counted) if taken_back else self._gone(counted)
 
     def _count(self, entry: Entry, looked: float | None) -> Entry:
@@ -124,7 +124,7 @@ class _Sight:
         if looked is None:
             return replace(entry, probes=probes, asked=asked, mono=None)
         passed = 0.0 if entry.mono is None else max(0.0, looked - entry.mono)
-        index = indexes(self.state).get(entry.subject.uuid, entry.subject.gpu)
+        index = gpu_indexes(self.state).get(entry.subject.uuid, entry.subject.gpu)
         return replace(
             entry, subject=replace(entry.subject, gpu=index), absent=entry.absent + passed, probes=probes,
             asked=asked, mono=looked,
@@ -153,7 +153,7 @@ class _Sight:
         return entry
 
     def _probation(self, entry: Entry) -> Entry:
-        looked = reading_of(self.state, entry.collector)
+        looked = read_at(self.state, entry.collector)
         return replace(
             entry, stage=Stage.PROBATION, absent=0.0, probes=0, last=self.now.at, asked=False, mono=looked
         )
@@ -165,26 +165,26 @@ class _Sight:
         return asks_for_reset(self.state, subject.uuid)
 
 
-Comings = Mapping[Key, tuple[float, ...]]
+Occurrences = Mapping[Key, tuple[float, ...]]
 """When (monotonic seconds) each fault came, newest last; what the window has left."""
 
 
 def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> Ledger:
     """The ledger after a look at a state."""
     here = {**ledger.cards, **cards(state)}
-    live = _live(state, here)
-    came = comings(ledger.comings, ledger.told, live, now.mono, policy)
-    sight = _Sight(state, now, policy, replace(ledger, comings=came))
+    live = _findings_now(state, here)
+    came = occurrences(ledger.occurrences, ledger.present, live, now.mono, policy)
+    sight = _Step(state, now, policy, replace(ledger, occurrences=came))
     entries = {}
-    known = _named(ledger.entries, here)
+    known = _renamed(ledger.entries, here)
     for key in {**known, **live}:
         moved = sight.move(known.get(key), live.get(key))
         if moved is not None:
             entries[key] = moved
     suppressions = {key: one for key, one in ledger.suppressions.items() if now.at < one.until}
     return replace(
-        ledger, gpus=max(ledger.gpus, len(belonging(state))), entries=entries, suppressions=suppressions,
-        complete=now.probes.complete, cards=here, comings=came, told=frozenset(live),
+        ledger, gpus=max(ledger.gpus, len(belonging_gpus(state))), entries=entries, suppressions=suppressions,
+        complete=now.probes.complete, cards=here, occurrences=came, present=frozenset(live),
     )  # fmt: skip
 
 
@@ -199,10 +199,10 @@ def covered(entry: Entry, finding: Finding) -> bool:
     return finding.last == entry.event or _over_in(entry, finding.last)
 
 
-def comings(
-    before: Comings, told: Collection[Key], live: Mapping[Key, tuple[str, Finding]], mono: float,
+def occurrences(
+    before: Occurrences, told: Collection[Key], live: Mapping[Key, tuple[str, Finding]], mono: float,
     policy: VerdictPolicy,
-) -> Comings:  # fmt: skip
+) -> Occurrences:  # fmt: skip
     """Those of before with those that are `live` now and were not `told` at the last look."""
     made = {}
     for key in {**before, **live}:
@@ -220,7 +220,7 @@ def flapping(times: tuple[float, ...], policy: VerdictPolicy) -> str:
     return f"came and went {len(times)} times within {policy.flap_window / 60:g} min"
 
 
-def _named(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
+def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
     """The entries by their lasting names, as far as they are known by now.
 
     Of two for one fault the worse is kept, unless the other knows the event as one that is over.
@@ -247,7 +247,7 @@ def _over_in(entry: Entry, event: float) -> bool:
     return entry.stage in OVER and entry.mono is None and 0 < event <= until
 
 
-def _live(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:
+def _findings_now(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:
     """What is found now, by collector; of two with one name the worse."""
     live: dict[Key, tuple[str, Finding]] = {}
     for name, finding in found(state, known):

@@ -90,7 +90,7 @@ class Ledger:
     """`boot` is this boot's id; `gpus` the most that ever were here; `complete` the probes counted so far.
 
     `cards`: the GPU last seen at each PCI address; the kernel's log is read before NVML tells who is where.
-    Of this run alone: `comings`, when (monotonic seconds) faults came that may flap; `told`, what was there
+    Of this run alone: `occurrences`, when (monotonic seconds) faults came that may flap; `present`, what was
     at the last look.
     """
 
@@ -100,8 +100,8 @@ class Ledger:
     suppressions: Mapping[Key, Suppression] = field(default_factory=dict)
     complete: int = 0
     cards: Mapping[str, Subject] = field(default_factory=dict)
-    comings: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)
-    told: frozenset[Key] = frozenset()
+    occurrences: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)
+    present: frozenset[Key] = frozenset()
 
     def with_entry(self, entry: Entry) -> "Ledger":
         return replace(self, entries={**self.entries, entry.key: entry})

@@ -89,7 +89,7 @@ class Judged:
     released_until: float = 0.0
 
 
-def judged(state: NodeState, ledger: Ledger | None = None) -> Judged:
+def judge_state(state: NodeState, ledger: Ledger | None = None) -> Judged:
     known = ledger or Ledger()
     return Judged(state, judge_node(state, known), known)
 

@@ -45,7 +45,7 @@ from wirewatch.core.types import Expect, Health, Subject
 from wirewatch.verdict.drift.baseline import Baseline, against_given, why_not
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph, fingerprint
-from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, see
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, fold_drift
 from wirewatch.verdict.ledger import Statement
 
 HERE = Expect()
@@ -58,7 +58,7 @@ def learned(
     memory, baseline = DriftWatch(), None
     for at, graph in enumerate(graphs):
         assert baseline is None
-        memory, baseline = see(memory, None, graph, float(at), troubles, expect, policy)
+        memory, baseline = fold_drift(memory, None, graph, float(at), troubles, expect, policy)
         assert memory.graph is graph
         assert (memory.changes, memory.streaks, memory.since) == ((), (), ())
         assert bool(memory.learning) is (baseline is None)
@@ -72,7 +72,7 @@ def test_three_readings_alike_are_learned(make: type[Box]) -> None:
     said = Statement("wirewatch", "learned: 3 readings alike, nothing wrong", 2.0)
     assert baseline == Baseline(graph, said, "learned")
     assert not any(counts(memory).values())
-    again, second = see(memory, baseline, graph, 3.0, (), HERE, POLICY)
+    again, second = fold_drift(memory, baseline, graph, 3.0, (), HERE, POLICY)
     assert (again.changes, again.learning, second) == ((), "", None)
 
 
@@ -214,7 +214,7 @@ def test_no_history_teaches_fewer_links_than_the_product_has(graphs: list[Graph]
     memory = DriftWatch()
     for at, graph in enumerate(graphs):
         troubles = ("xid.74",) if wrong[at] else ()
-        memory, baseline = see(memory, None, graph, float(at), troubles, HERE, POLICY)
+        memory, baseline = fold_drift(memory, None, graph, float(at), troubles, HERE, POLICY)
         if baseline is None:
             continue
         assert at >= 2

@@ -29,7 +29,7 @@ from tests.verdict.drift.edits import (
 from tests.verdict.drift.watching import POLICY, SAID, STEP, accepted, compared, drawn, rules, told
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.change import BETTER, SEVERITY, ChangeKind, TopologyChange, severity
+from wirewatch.verdict.drift.change import IMPROVEMENT, SEVERITY, ChangeKind, TopologyChange, severity
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, findings
 
 FAILED, DEGRADED = Health.FAILED, Health.DEGRADED
@@ -204,7 +204,7 @@ def test_what_cannot_be_meant(policy: DriftPolicy, wrong: str) -> None:
 
 def test_every_kind_has_a_severity_with_its_reason_and_what_to_do() -> None:
     assert set(SEVERITY) == set(ChangeKind)
-    assert all(one.reason and one.action for one in (*SEVERITY.values(), BETTER))
+    assert all(one.reason and one.action for one in (*SEVERITY.values(), IMPROVEMENT))
     assert not any(one.health is Health.UNKNOWN for one in SEVERITY.values())
 
 

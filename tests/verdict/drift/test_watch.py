@@ -40,8 +40,8 @@ from wirewatch.verdict.drift.watch import (
     accept_all,
     accept_one,
     counts,
+    fold_drift,
     name_of,
-    see,
 )
 
 BASE = accepted()
@@ -151,7 +151,7 @@ def test_another_baseline_is_compared_from_the_start() -> None:
 
 def test_without_a_baseline_learning_starts_anew() -> None:
     memory = compared(BASE, [drawn(link_lost), drawn()])
-    memory, learned = see(memory, None, drawn(), 0.0, (), Expect(), POLICY)
+    memory, learned = fold_drift(memory, None, drawn(), 0.0, (), Expect(), POLICY)
     assert (memory.same, memory.changes, memory.against, learned) == (1, (), None, None)
 
 

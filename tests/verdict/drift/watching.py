@@ -9,7 +9,7 @@ from wirewatch.core.types import Expect, Finding
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, accept_one, findings, name_of, see
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, accept_one, findings, fold_drift, name_of
 from wirewatch.verdict.ledger import Statement
 
 POLICY = DriftPolicy()
@@ -51,7 +51,7 @@ def followed(
     for graph in graphs:
         at = (memory.since[-1] if memory.since else SAID.at) + STEP
         wrong = ("nvlink.link_down",)
-        memory, new = see(memory, baseline, graph, at, wrong, Expect(gpus=99), policy, away)
+        memory, new = fold_drift(memory, baseline, graph, at, wrong, Expect(gpus=99), policy, away)
         assert new is None or (new.graph, new.said) == (baseline.graph, baseline.said)
         assert (memory.same, memory.learning) == (0, "")
         baseline = new or baseline

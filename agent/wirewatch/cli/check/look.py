@@ -32,12 +32,12 @@ from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_summary
 from wirewatch.probe.component import probe_summary as told_of_probes
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.persistence import boot_id, recall
-from wirewatch.probe.request import ProbeOverrides, ProbeResult, ask
+from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.statefolder import StateError, StateFolder, open_state, state_directory
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 from wirewatch.verdict.node import judge_node
-from wirewatch.verdict.observation import answering
+from wirewatch.verdict.observation import answering_gpus
 
 log = logging.getLogger(__name__)
 PAUSE = 0.4
@@ -182,7 +182,7 @@ class Node:
     def probe(self, owner: str, end: float) -> ProbeResult:
         """One probe for who holds the GPUs, over by `end` (monotonic), and again to confirm what it finds."""
         config, wish = self._config, ProbeOverrides(owner=owner)
-        return ask(
+        return probe_now(
             self._hardware, config.probe, config.policy.probe, self._expect, wish, self._state, end,
             self._prober,
         )  # fmt: skip
@@ -217,7 +217,7 @@ def _unread(component: Component, at: float, waited: float) -> Component:
 def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
     """None where probing is off, or a single GPU has nobody to send to."""
     probe = told_of_probes(state.components.get(PROBE_NAME), mono)
-    alone = state.components["inventory"].succeeding and len(answering(state)) == 1
+    alone = state.components["inventory"].succeeding and len(answering_gpus(state)) == 1
     if probe is None or not probe.watched or alone:
         return None
     return Probe(probe.at, probe.age_seconds, probe.fresh, required)

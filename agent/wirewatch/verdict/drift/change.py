@@ -115,7 +115,7 @@ SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
     ),
     ChangeKind.VERSION: ChangeSeverity(Health.OK, _ACCEPT, "somebody's work, and no fault by itself"),
 }
-BETTER = ChangeSeverity(Health.OK, _ACCEPT, "nothing is less than it was")
+IMPROVEMENT = ChangeSeverity(Health.OK, _ACCEPT, "nothing is less than it was")
 ALERT = "TopologyDrift"
 RULES = (
     *(
@@ -135,6 +135,6 @@ RULES = (
 
 
 def severity(change: TopologyChange) -> ChangeSeverity:
-    """That of its kind, or `BETTER` for a change that takes nothing away."""
+    """That of its kind, or `IMPROVEMENT` for a change that takes nothing away."""
     found = SEVERITY[change.kind]
-    return found if change.worse or found.health is Health.OK else BETTER
+    return found if change.worse or found.health is Health.OK else IMPROVEMENT

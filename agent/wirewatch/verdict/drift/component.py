@@ -14,7 +14,7 @@ from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given
 from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, with_away
 from wirewatch.verdict.drift.change import RULES
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findings, see
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findings, fold_drift
 
 NAME = "drift"
 DRIFT = Metric(
@@ -175,7 +175,7 @@ def _judge(
     foreign = "" if baseline is None else around.foreign(baseline, graph)
     compared, watch, new = None if foreign else baseline, state.watch, None
     for one in graphs:
-        watch, new = see(watch, compared, one, ok.at, reading.troubles, expect, policy, reading.away)
+        watch, new = fold_drift(watch, compared, one, ok.at, reading.troubles, expect, policy, reading.away)
     compared = compared or new
     found = list(findings(watch, compared, policy, ok.at)) if compared is not None else []
     if around.given is not None:

@@ -114,7 +114,7 @@ _KINDS = frozenset(kind.value for kind in ChangeKind)
 _LOST = frozenset({ChangeKind.GPU_LOST, ChangeKind.NIC_LOST})
 
 
-def see(
+def fold_drift(
     memory: DriftWatch,
     baseline: Baseline | None,
     graph: Graph,

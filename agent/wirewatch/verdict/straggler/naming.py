@@ -121,7 +121,7 @@ class StragglerWatch:
         )
 
 
-def name(told: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
+def name_stragglers(told: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
     """Who is slow in one probe, judged against peers and histories."""
     found = deviations(told, references, policy)
     raw = {unit: loss.part for unit, one in found.items() if (loss := one.telling(policy)) is not None}
@@ -142,14 +142,14 @@ def name(told: Signals, references: RateHistory, policy: StragglerPolicy) -> Nam
     return NamedStragglers(tuple(slow), tuple(uniform), scores)
 
 
-def look(
+def fold_stragglers(
     watch: StragglerWatch, told: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
 ) -> StragglerWatch:  # fmt: skip
     """The watch after a complete probe (at Unix seconds).
 
     `accepted`: nothing else was wrong, so that its rates may become history where nobody is slow.
     """
-    named = name(told, watch.references, policy)
+    named = name_stragglers(told, watch.references, policy)
     now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow}
     now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
     looks = {

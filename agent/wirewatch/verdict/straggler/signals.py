@@ -179,7 +179,7 @@ class Deviation:
     def slow(self, policy: StragglerPolicy) -> bool:
         return self.telling(policy) is not None
 
-    def own_slow(self, policy: StragglerPolicy) -> bool:
+    def is_own_slow(self, policy: StragglerPolicy) -> bool:
         return replace(self, peers=None).slow(policy)
 
     def telling(self, policy: StragglerPolicy) -> Loss | None:
@@ -257,7 +257,7 @@ def deviations(told: Signals, references: RateHistory, policy: StragglerPolicy) 
 
 def common(ones: Sequence[Deviation], policy: StragglerPolicy) -> float:
     """What all of several units have lost against their own histories; 0 unless every one is slow."""
-    losses = [one.own for one in ones if one.own is not None and one.own_slow(policy)]
+    losses = [one.own for one in ones if one.own is not None and one.is_own_slow(policy)]
     if len(ones) < 2 or len(losses) < len(ones):  # noqa: PLR2004
         return 0.0
     return low_median(loss.part for loss in losses)
@@ -363,7 +363,7 @@ def _alone(unit: Unit, told: Signals, references: RateHistory, policy: Straggler
 
 def _steady(one: Deviation, policy: StragglerPolicy) -> float:
     """What peers are compared by: the history of one that is as it was; near the limit no noise decides."""
-    return one.rate if one.own is None or one.own_slow(policy) else one.own.usual
+    return one.rate if one.own is None or one.is_own_slow(policy) else one.own.usual
 
 
 def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> Loss | None:
