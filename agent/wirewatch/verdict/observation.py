@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core.collector import Component, NodeState, blind_rule
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.verdict.ledger import Entry, Stage
@@ -138,9 +139,21 @@ def named(part: Subject, gpus: Mapping[str, Subject]) -> Subject:
 
 
 def cards(state: NodeState) -> Mapping[str, Subject]:
-    """Each GPU that tells its name, by its PCI address without function."""
-    told = _labels(_inventory(state), "pci", "uuid", "gpu")
-    return {pci.partition(".")[0]: Subject(gpu=gpu, uuid=uuid) for pci, uuid, gpu in told if pci and uuid}
+    """The GPU at each PCI address, which is without its function.
+
+    Those of the newest reading that succeeded stand: no GPU moves because the inventory cannot be read. Where
+    two had one address since the start, the one that is not lost has it.
+    """
+    inventory = state.facts(InventoryFacts)
+    if inventory is None:
+        return {}
+    lost_first = sorted(inventory.gpus, key=lambda key: key not in inventory.lost)
+    gpus = (inventory.gpus[key].gpu for key in lost_first)
+    return {
+        gpu.pci.partition(".")[0]: Subject(gpu=str(gpu.index), uuid=gpu.uuid)
+        for gpu in gpus
+        if gpu.pci and gpu.uuid
+    }
 
 
 def belonging_gpus(state: NodeState) -> frozenset[str]:
