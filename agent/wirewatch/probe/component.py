@@ -203,8 +203,8 @@ def read(
         else _read_remote_gate(hardware, prober, memory, options, gpus, until, due=due)
     )
     if due and reading.refusal is None and memory.late is not None:
-        told, refusal = memory.late
-        if reading.facts.mono - told < ASK_AGAIN_SECONDS:
+        asked_at, refusal = memory.late
+        if reading.facts.mono - asked_at < ASK_AGAIN_SECONDS:
             reading = replace(reading, refusal=refusal)
     if not due or reading.refusal is not None:
         return reading

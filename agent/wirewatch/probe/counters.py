@@ -50,13 +50,13 @@ class CounterReader:
             return asked
         self._supported[gpu.key] = asked.supported
         kinds = {kind: asked.whole(q) for kind, q in error_questions(asked.supported.skip)}
-        told = {kind: value for kind, value in kinds.items() if not isinstance(value, Absent)}
+        counted = {kind: value for kind, value in kinds.items() if not isinstance(value, Absent)}
         for one in TRAFFIC_FIELDS:
             values = [asked.whole(q) for q in one.questions()]
             whole = [v * one.scale for v in values if not isinstance(v, Absent)]
             if len(whole) == len(values):
-                return Counters((whole[0], whole[1], whole[2], whole[3]), one.twin_proof * one.scale, told)
-        return Counters(None, 0, told)
+                return Counters((whole[0], whole[1], whole[2], whole[3]), one.twin_proof * one.scale, counted)
+        return Counters(None, 0, counted)
 
 
 LANES = 4
@@ -81,8 +81,8 @@ def link_bytes(nvml: Nvml, gpu: Gpu) -> Mapping[int, tuple[int | None, int | Non
     count = count_links(nvml, gpu.key)
     for one in TRAFFIC_FIELDS:
         questions = [Question("Field", (f, n)) for n in range(count) for f in (one.transmit, one.receive)]
-        told = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
-        values = [None if isinstance(v, Absent) else v * one.scale for v in told]
+        answers = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
+        values = [None if isinstance(v, Absent) else v * one.scale for v in answers]
         found = {n: (values[2 * n], values[2 * n + 1]) for n in range(count)}
         found = {n: both for n, both in found.items() if both != (None, None)}
         if found:
@@ -103,8 +103,8 @@ def links_moved(
 
 
 def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
-    told = [as_int(a.value) for a in nvml.ask(gpu.key, CLOCKS)]
-    sm, memory, reasons = (None if isinstance(v, Absent) else v for v in told)
+    answers = [as_int(a.value) for a in nvml.ask(gpu.key, CLOCKS)]
+    sm, memory, reasons = (None if isinstance(v, Absent) else v for v in answers)
     return Clocks(
         position, None if sm is None else sm * MHZ, None if memory is None else memory * MHZ, reasons
     )
@@ -122,8 +122,8 @@ def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
     None where it is not told, or where nobody did anything: NVML is about a second late, and whoever is there
     has come since.
     """
-    told = nvml.ask(gpu.key, [UTILIZATION])[0].value
-    busy, memory = as_int(member(told, "gpu")), as_int(member(told, "memory"))
+    rates = nvml.ask(gpu.key, [UTILIZATION])[0].value
+    busy, memory = as_int(member(rates, "gpu")), as_int(member(rates, "memory"))
     return None if isinstance(memory, Absent) or busy == 0 else memory / 100
 
 

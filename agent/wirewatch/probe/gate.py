@@ -296,8 +296,8 @@ def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts) -
 
 def read_minors(nvml: Nvml, gpus: Sequence[Gpu]) -> Mapping[int, str]:
     """Keys by the number of the device file; a GPU that does not tell it is left out."""
-    told = {gpu.key: as_int(nvml.ask(gpu.key, [Question("MinorNumber")])[0].value) for gpu in gpus}
-    return {minor: key for key, minor in told.items() if not isinstance(minor, Absent)}
+    minors = {gpu.key: as_int(nvml.ask(gpu.key, [Question("MinorNumber")])[0].value) for gpu in gpus}
+    return {minor: key for key, minor in minors.items() if not isinstance(minor, Absent)}
 
 
 def pod_holdings(
@@ -353,14 +353,14 @@ def read_podlife(sysfs: Sysfs) -> PodLife | Absent:
     return alive if isinstance(alive, Absent) else PodLife(named, alive)
 
 
-def _holders(told: Sequence[tuple[Holding, ...] | Absent | None], key: str) -> frozenset[str]:
-    known = [holdings for holdings in told if holdings is not None and not isinstance(holdings, Absent)]
+def _holders(sources: Sequence[tuple[Holding, ...] | Absent | None], key: str) -> frozenset[str]:
+    known = [holdings for holdings in sources if holdings is not None and not isinstance(holdings, Absent)]
     return frozenset(h.holder for holdings in known for h in holdings if key in h.gpus)
 
 
 def _held_by(facts: GateFacts, owner: str) -> tuple[Gpu, ...]:
-    told = (facts.pods, facts.slurm)
-    return tuple(use.gpu for use in facts.uses if owner in _holders(told, use.gpu.key))
+    sources = (facts.pods, facts.slurm)
+    return tuple(use.gpu for use in facts.uses if owner in _holders(sources, use.gpu.key))
 
 
 def _modes(uses: Sequence[GpuUsers], _rules: GateLimits) -> Refusal | None:
@@ -402,10 +402,10 @@ def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
 
 
 def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusal | None:
-    for name, told in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
-        if isinstance(told, Absent):
-            return Refusal(Reason.BLIND, f"{name} does not tell who holds GPUs: {told}")
-        for holding in told or ():
+    for name, holdings in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
+        if isinstance(holdings, Absent):
+            return Refusal(Reason.BLIND, f"{name} does not tell who holds GPUs: {holdings}")
+        for holding in holdings or ():
             if holding.holder != owner and touched & set(holding.gpus):
                 return Refusal(Reason.ALLOCATED, f"{holding.holder} holds GPUs: {holding.about}")
     return None

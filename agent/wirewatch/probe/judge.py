@@ -249,9 +249,9 @@ def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
 def _wrong_data(measured: Sequence[Measured]) -> Iterator[Breach]:
     bad = [one for one in measured if one.wrong]
     if bad:
-        told = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
+        texts = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
         yield Breach(
-            "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {told}",
+            "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {texts}",
             "drain the node: jobs here compute nonsense; find the GPU with a memory and a link test",
             sure=True,
         )  # fmt: skip
@@ -286,8 +286,8 @@ def _measured_text(one: Measured) -> str:
 
 def _reasons(probed: Probed, worst: Measured) -> str:
     """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
-    told = [f"{name}={value} ({effect})" for name, value, effect in _slowing(probed)]
-    reasons = f"; NCCL is told {', '.join(told)}" if told else ""
+    settings = [f"{name}={value} ({effect})" for name, value, effect in _slowing(probed)]
+    reasons = f"; NCCL is told {', '.join(settings)}" if settings else ""
     crossing = probed.conditions[worst.group].group.crossing
     if isinstance(crossing, Path):
         reasons += f"; the ring crosses {PATHS[crossing]}"
@@ -296,7 +296,7 @@ def _reasons(probed: Probed, worst: Measured) -> str:
 
 def _slowing(probed: Probed) -> list[tuple[str, str, str]]:
     """NCCL's settings that lower bandwidth, but for the one that the expectation follows."""
-    return [told for told in slowing_settings(probed.settings) if told[0] != NVLS_ENABLE]
+    return [one for one in slowing_settings(probed.settings) if one[0] != NVLS_ENABLE]
 
 
 def _detoured(probed: Probed) -> Iterator[Breach]:
@@ -308,8 +308,8 @@ def _detoured(probed: Probed) -> Iterator[Breach]:
     )
     more = ", ..." if len(found) > 8 else ""  # noqa: PLR2004
     transports = ", ".join(dict.fromkeys(f.transport for f in found))
-    told = [f"{name}={value}" for name, value, _ in _slowing(probed)]
-    because = f"; NCCL is told {', '.join(told)}" if told else ""
+    settings = [f"{name}={value}" for name, value, _ in _slowing(probed)]
+    because = f"; NCCL is told {', '.join(settings)}" if settings else ""
     yield Breach(
         "probe.transport", Subject(), Health.FAILED,
         f"NCCL went by {measurement.worst_wire(found)} ({transports}) where NVLink is: "
@@ -374,10 +374,10 @@ def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
 
 def _errors(probed: Probed) -> Iterator[Breach]:
     for gpu, kinds in measurement.new_errors(probed).items():
-        told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         yield Breach(
             "probe.link_errors", _subject(probed, gpu), Health.DEGRADED,
-            f"new NVLink errors under the probe's load: {told}",
+            f"new NVLink errors under the probe's load: {counts}",
             "look at the errors link by link; reseat or replace the part they point to",
         )  # fmt: skip
 
@@ -391,15 +391,15 @@ def _of_part(
     held: ConfirmedStraggler, slow: SlowPart, places: Mapping[str, int], clock: Clocks | None
 ) -> Finding:
     unit = slow.unit
-    told = [f"{_name(unit, places)}: {_rate(unit, slow.rate)}, {_lost(slow)}", _beside(slow)]
-    told.append(f"seen in {held.times} of the last {held.looks} probes" if held.looks > 1 else "")
+    parts = [f"{_name(unit, places)}: {_rate(unit, slow.rate)}, {_lost(slow)}", _beside(slow)]
+    parts.append(f"seen in {held.times} of the last {held.looks} probes" if held.looks > 1 else "")
     if clock is not None and unit.resource is Resource.COMPUTE:
-        told.append(_clock(clock))
+        parts.append(_clock(clock))
     if slow.follows:
-        told.append(f"because of it also slow: {', '.join(_name(one, places) for one in slow.follows)}")
+        parts.append(f"because of it also slow: {', '.join(_name(one, places) for one in slow.follows)}")
     return Finding(
         f"straggler.{unit.resource.value}", Health.FAILED if held.failed else Health.DEGRADED,
-        Subject(gpu=str(places.get(unit.uuid, "")), uuid=unit.uuid), "; ".join(filter(None, told)),
+        Subject(gpu=str(places.get(unit.uuid, "")), uuid=unit.uuid), "; ".join(filter(None, parts)),
         DO[unit.resource], held.since,
     )  # fmt: skip
 
@@ -443,14 +443,14 @@ def _beside(slow: SlowPart) -> str:
 def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
     if not held:
         return
-    told = [
+    texts = [
         f"{ALL[one.seen.resource]} ({one.seen.units}) are {one.seen.lost * 100:.0f} % slower than they were"
         for one in held
         if isinstance(one.seen, SlowNode)
     ]
     health = Health.FAILED if any(one.failed for one in held) else Health.DEGRADED
     yield Finding(
-        NODE, health, Subject(), "; ".join(told),
+        NODE, health, Subject(), "; ".join(texts),
         "no single part is at fault: look at what all share: power limits, cooling, clocks, the driver",
         min(one.since for one in held),
     )  # fmt: skip

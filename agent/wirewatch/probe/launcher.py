@@ -272,8 +272,8 @@ def _document(worker: Worker, status: int | None, plan: Plan) -> Document | tupl
         first = error.errors(include_url=False, include_context=False)[0]
         where = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
         return "garbage", _with_output(f"not a document of the worker: {where}{first['msg']}", worker)
-    told = strange(document, plan)
-    return ("garbage", f"not a document of this plan: {told}") if told else document
+    odd = strange(document, plan)
+    return ("garbage", f"not a document of this plan: {odd}") if odd else document
 
 
 def _end(worker: Worker, status: int | None) -> str:

@@ -101,14 +101,14 @@ def measure(probed: Probed) -> tuple[Measured, ...]:
     document = probed.document
     if document is None or probed.outcome != "ok":
         return ()
-    told = algorithms(probed.account) if probed.account else {}
+    choices = algorithms(probed.account) if probed.account else {}
     version = probed.account.version if probed.account else Absent(Why.MISSING)
     small = frozenset(probed.plan.latency_sizes)
     found = []
     for timed in document.collectives:
         ranks = len(probed.plan.groups[timed.group])
         asked = size_told(timed.op, timed.size_bytes, ranks, version)
-        algorithm, protocol = told.get((timed.op, asked)) or told.get(("", asked)) or ("", "")
+        algorithm, protocol = choices.get((timed.op, asked)) or choices.get(("", asked)) or ("", "")
         found.append(
             Measured(
                 group=timed.group,
@@ -209,11 +209,11 @@ def new_errors(probed: Probed) -> dict[int, dict[str, int]]:
 
 def comms_of(probed: Probed, groups: Collection[int]) -> tuple[Comm, ...]:
     """NCCL's communicators of these groups: those of as many ranks, since its log names no group."""
-    told = probed.account.comms if probed.account else ()
+    comms = probed.account.comms if probed.account else ()
     if len(groups) == len(probed.plan.groups):
-        return told
+        return comms
     sizes = {len(probed.plan.groups[group]) for group in groups}
-    return tuple(comm for comm in told if comm.ranks in sizes)
+    return tuple(comm for comm in comms if comm.ranks in sizes)
 
 
 def detours(probed: Probed) -> tuple[Fallback, ...]:

@@ -114,9 +114,9 @@ class ProbePolicy:
             ([name for name, value in counts.items() if value < 1], "must be above 0"),
             ([name for name, value in parts.items() if not 0 < value <= 1], "must be above 0 and at most 1"),
         )
-        told = [f"{text}: {bad[0]!r}" for bad, text in checks if bad]
+        wrong = [f"{text}: {bad[0]!r}" for bad, text in checks if bad]
         inner = self.straggler.wrong()
-        return "; ".join([*told, *([f"straggler: {inner}"] if inner else [])])
+        return "; ".join([*wrong, *([f"straggler: {inner}"] if inner else [])])
 
 
 HOUR = 3600.0

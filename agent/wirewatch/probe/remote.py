@@ -187,8 +187,8 @@ class RemoteProber:
                 return LostOrder(str(error), self._clock.mono() - began)
             return self._refusal(str(error))
         except ValidationError as error:
-            told = error.errors(include_url=False, include_context=False)[0]["msg"]
-            why = f"{self._path}: what it answers is not understood: {told}"
+            problem = error.errors(include_url=False, include_context=False)[0]["msg"]
+            why = f"{self._path}: what it answers is not understood: {problem}"
             return LostOrder(why, self._clock.mono() - began)
         return self._refusal(f"{self._path}: {_detail(answer) or f'HTTP status {status}'}")
 

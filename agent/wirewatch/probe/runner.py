@@ -186,11 +186,11 @@ class Guard:
         """Allocations are asked in a thread of their own: an answer may take seconds."""
         while not self._stop.wait(ALLOCATIONS_SECONDS):
             try:
-                told = self.allocations()
+                reason = self.allocations()
             except Exception as error:  # noqa: BLE001 - the thread must not end without a word
-                told = f"who is given GPUs cannot be told: {error!r}"
-            if told is not None:
-                self._allocated = told
+                reason = f"who is given GPUs is not known: {error!r}"
+            if reason is not None:
+                self._allocated = reason
                 return
 
 
@@ -302,8 +302,8 @@ class _Run:
         return replace(self._order.plan, log=str(folder / "nccl.log"), pauses=True)
 
     def _pids(self, gpu: Gpu) -> Pids:
-        told = compute_processes(self._nvml, gpu)
-        return frozenset() if isinstance(told, Absent) else told
+        pids = compute_processes(self._nvml, gpu)
+        return frozenset() if isinstance(pids, Absent) else pids
 
     def _watch(self, worker: Worker, guard: Guard) -> tuple[Outcome, str]:
         """Until it ends, somebody comes, or time is up; looks at every step, since each may take a while."""

@@ -185,14 +185,14 @@ def _only(whole: Topology, keys: frozenset[str]) -> Topology:
 def _settings(hardware: Hardware, environment: Mapping[str, str]) -> dict[str, str]:
     text = hardware.sysfs.read(CONF)
     conf = {} if isinstance(text, Absent) else dict(parse_nccl_conf(text).settings)
-    told = {**conf, **environment}
-    names = (name for name in sorted(told) if name.startswith("NCCL_") and name not in OURS)
-    return {_text(name): _text(told[name]) for name in names}
+    merged = {**conf, **environment}
+    names = (name for name in sorted(merged) if name.startswith("NCCL_") and name not in OURS)
+    return {_text(name): _text(merged[name]) for name in names}
 
 
-def _text(told: str) -> str:
+def _text(text: str) -> str:
     """Text that JSON can hold: an environment may hold any bytes."""
-    return told.encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode()
 
 
 def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
@@ -207,9 +207,9 @@ def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
 
 def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
     """The slowest of the cards, as it should train to."""
-    told = [[as_int(a.value) for a in nvml.ask(gpu.key, PCIE)] for gpu in gpus]
-    known = [Pcie(g, w) for g, w in told if not isinstance(g, Absent) and not isinstance(w, Absent)]
-    if len(known) < len(told):
+    links = [[as_int(a.value) for a in nvml.ask(gpu.key, PCIE)] for gpu in gpus]
+    known = [Pcie(g, w) for g, w in links if not isinstance(g, Absent) and not isinstance(w, Absent)]
+    if len(known) < len(links):
         return NOT_TOLD
     return min(known, key=lambda one: (one.generation, one.lanes), default=NOT_TOLD)
 

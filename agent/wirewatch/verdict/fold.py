@@ -1,7 +1,7 @@
-"""Moving the ledger forward with each state. Pure.
+"""One step of the ledger for each state of the node. Pure.
 
-No verdict from silence: a fault that is not seen any more is held, then watched, then remembered, and the
-seconds count only while the part it was seen in is read.
+Silence is no verdict: a fault that is not seen any more is held, then on probation, then remembered. The
+seconds count only while the part in which it was seen is read.
 """
 
 from collections.abc import Collection, Mapping
@@ -46,21 +46,21 @@ class _Step:
         if entry is None:
             return self._new(collector, finding)
         if entry.event and self._other_boot(entry):
-            # What is told now is of this boot: it cannot be what was over in another.
+            # An event that is reported now is of this boot: it cannot be what was over in another.
             entry = replace(entry, event=0.0, last=0.0)
         if covered(entry, finding):
-            # Kept for as long as it is told: what is over would be new again.
+            # Kept for as long as it is reported: else what is over would be new again.
             known = replace(entry, event=finding.last)
             return self._unseen(known) or known
         if self._ended(entry, finding):
-            told = replace(entry, subject=finding.subject, evidence=finding.evidence, event=finding.last)
-            return self._probation(told)
+            over = replace(entry, subject=finding.subject, evidence=finding.evidence, event=finding.last)
+            return self._probation(over)
         return self._seen(entry, collector, finding)
 
     def _ended(self, entry: Entry, finding: Finding) -> bool:
-        """Whether an event that is still told is over: whoever tells it says so, or a reset came since.
+        """Whether an event that is still reported is over: it is milder now, or a reset came since.
 
-        One that is milder and new is none that has ended.
+        A milder event that is new has not ended.
         """
         if not finding.last or entry.stage in OVER:
             return False
@@ -82,7 +82,7 @@ class _Step:
         )  # fmt: skip
 
     def _seen(self, entry: Entry, collector: str, finding: Finding) -> Entry | None:
-        """It is there: again, or still; what was FAILED once is so at any health that its rule gives it."""
+        """The fault is found again, or still; once FAILED, it is so at any health that its rule gives it."""
         if max(entry.health, finding.health) < Health.FAILED or self.policy.forgets(finding.rule):
             return None
         again = entry.stage in OVER
@@ -131,7 +131,7 @@ class _Step:
         )  # fmt: skip
 
     def _gone(self, entry: Entry) -> Entry:
-        """A reboot ends everything; where silence does not, a reset does; elsewhere some time."""
+        """A fault that is not found: a reboot ends it, for some rules a reset, for others time."""
         if self._other_boot(entry):
             return self._probation(entry)
         settled = entry.absent >= self.policy.settle
@@ -170,15 +170,15 @@ Occurrences = Mapping[Key, tuple[float, ...]]
 
 
 def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> Ledger:
-    """The ledger after a look at a state."""
+    """The ledger after one more state."""
     here = {**ledger.cards, **cards(state)}
     live = _findings_now(state, here)
     came = occurrences(ledger.occurrences, ledger.present, live, now.mono, policy)
-    sight = _Step(state, now, policy, replace(ledger, occurrences=came))
+    current = _Step(state, now, policy, replace(ledger, occurrences=came))
     entries = {}
     known = _renamed(ledger.entries, here)
     for key in {**known, **live}:
-        moved = sight.move(known.get(key), live.get(key))
+        moved = current.move(known.get(key), live.get(key))
         if moved is not None:
             entries[key] = moved
     suppressions = {key: one for key, one in ledger.suppressions.items() if now.at < one.until}
@@ -189,7 +189,7 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
 
 
 def covered(entry: Entry, finding: Finding) -> bool:
-    """Whether the finding tells of an event that is over: acknowledged, or known already as over.
+    """Whether the finding is of an event that is over: acknowledged, or known already as over.
 
     Any other than the known one is new, whatever the clock says; only after a restart, when the times of
     events are made anew, does the time alone decide.
@@ -200,14 +200,17 @@ def covered(entry: Entry, finding: Finding) -> bool:
 
 
 def occurrences(
-    before: Occurrences, told: Collection[Key], live: Mapping[Key, tuple[str, Finding]], mono: float,
+    before: Occurrences, present: Collection[Key], live: Mapping[Key, tuple[str, Finding]], mono: float,
     policy: VerdictPolicy,
 ) -> Occurrences:  # fmt: skip
-    """Those of before with those that are `live` now and were not `told` at the last look."""
+    """The times of `before`, with `mono` for each fault that is `live` now and was not `present` before.
+
+    Times are monotonic seconds; those that are older than the window of the policy are dropped.
+    """
     made = {}
     for key in {**before, **live}:
         kept = tuple(at for at in before.get(key, ()) if mono - at < policy.flap_window)
-        new = (mono,) if key in live and key not in told and policy.flaps_count(key[0]) else ()
+        new = (mono,) if key in live and key not in present and policy.flaps_count(key[0]) else ()
         if kept or new:
             made[key] = (*kept, *new)[-policy.flaps :]
     return made

@@ -18,7 +18,7 @@ def pick(verdict: Verdict, name: str) -> Standing:
     """The finding whose id begins so.
 
     Raises:
-        OrderError: none or several do, or too few digits to tell.
+        OrderError: none or several do, or there are too few digits.
     """
     if len(name) < LEAST:
         raise OrderError(f"give at least {LEAST} digits of the id: {name!r}")
@@ -33,10 +33,10 @@ def pick(verdict: Verdict, name: str) -> Standing:
 
 
 def acknowledge(ledger: Ledger, standing: Standing, said: Statement, mono: float) -> Ledger:
-    """The part was repaired, says the operator: what is remembered becomes probation, probation ends.
+    """The operator says that the part was repaired: what is remembered is on probation, probation ends.
 
     Raises:
-        OrderError: it is measured now, so that no word can end it.
+        OrderError: it is measured now, so that no statement can end it.
     """
     finding, entry = standing.finding, ledger.entries.get(standing.key)
     if standing.stage == ACKNOWLEDGED:
@@ -59,7 +59,7 @@ def acknowledge(ledger: Ledger, standing: Standing, said: Statement, mono: float
 
 
 def _noted(standing: Standing, boot: str) -> Entry:
-    """An event that was never FAILED, to be remembered since somebody has seen to it."""
+    """An event that was never FAILED, to be remembered since an operator has acknowledged it."""
     finding = standing.finding
     return Entry(
         finding.rule, finding.subject, standing.collector, finding.health, Stage.REMEMBERED,

@@ -23,7 +23,7 @@ from wirewatch.verdict.drift.graph import (
 )
 
 _NAMELESS = "index:"
-"""How `core.ports.Gpu.key` begins for a GPU that never told its UUID."""
+"""How `core.ports.Gpu.key` begins for a GPU whose UUID was never read."""
 _ZEROS = frozenset("0:")
 
 
@@ -63,36 +63,36 @@ def graph_of(topology: Topology) -> Graph:
     )  # fmt: skip
 
 
-def physical(sysfs: Sysfs, told: Topology) -> Topology:
+def physical(sysfs: Sysfs, topology: Topology) -> Topology:
     """Without virtual functions: they are made and unmade by design, and their wire is their card's."""
 
     def is_virtual(nic: NicPart) -> bool:
         link = sysfs.link(f"{DEVICES}/{nic.place.address}/physfn") if nic.place.address else None
         return link is not None and not isinstance(link, Absent)
 
-    virtual = {nic.device for nic in told.nics if is_virtual(nic)}
+    virtual = {nic.device for nic in topology.nics if is_virtual(nic)}
     if not virtual:
-        return told
+        return topology
     return replace(
-        told,
-        nics=tuple(nic for nic in told.nics if nic.device not in virtual),
-        paths=tuple(path for path in told.paths if path.device not in virtual),
+        topology,
+        nics=tuple(nic for nic in topology.nics if nic.device not in virtual),
+        paths=tuple(path for path in topology.paths if path.device not in virtual),
     )
 
 
-def given_away(sysfs: Sysfs, told: Topology, before: Graph) -> frozenset[str]:
+def given_away(sysfs: Sysfs, topology: Topology, before: Graph) -> frozenset[str]:
     """Keys of NICs of the baseline that are not listed now and are not lost.
 
-    A pod or a virtual machine has them, or it cannot be told where they are.
+    A pod or a virtual machine has them, or it is not known where they are.
     """
-    here = {nic.key for nic in graph_of(told).nics}
+    here = {nic.key for nic in graph_of(topology).nics}
     gone = [nic for nic in before.nics if nic.key not in here]
     return frozenset(nic.key for nic in gone if where_is(sysfs, nic.spot.address).away is not False)
 
 
-def lent(sysfs: Sysfs, told: Topology) -> int:
-    """How many cards of vendors that make RDMA are here, and with somebody who was given them."""
-    strays = find_strays(sysfs, {nic.place.address for nic in told.nics})
+def lent(sysfs: Sysfs, topology: Topology) -> int:
+    """How many cards of vendors that make RDMA are here, and were given to a pod or a guest."""
+    strays = find_strays(sysfs, {nic.place.address for nic in topology.nics})
     return sum(one.away is not False for one in strays.values())
 
 
@@ -149,15 +149,15 @@ def _spot(place: PciPlace, branches: Mapping[tuple[str, ...], tuple[int, ...]]) 
 
 def _wires(topology: Topology, uuid: str, keys: Mapping[str, str]) -> tuple[PeerLinks, ...]:
     links: dict[str, list[int]] = {}
-    for told in topology.nvlink:
-        if told.uuid == uuid and told.links:
-            links.setdefault(keys.get(told.peer, told.peer) or UNKNOWN_PEER, []).extend(told.links)
+    for wires in topology.nvlink:
+        if wires.uuid == uuid and wires.links:
+            links.setdefault(keys.get(wires.peer, wires.peer) or UNKNOWN_PEER, []).extend(wires.links)
     return tuple(PeerLinks(peer, tuple(sorted(links[peer]))) for peer in sorted(links))
 
 
 def _paths(topology: Topology, device: str, keys: Mapping[str, str]) -> tuple[PciPath, ...]:
-    told = {keys[one.uuid]: one.path for one in topology.paths if one.device == device and one.uuid in keys}
-    return tuple(PciPath(key, told[key]) for key in sorted(told) if key)
+    paths = {keys[one.uuid]: one.path for one in topology.paths if one.device == device and one.uuid in keys}
+    return tuple(PciPath(key, paths[key]) for key in sorted(paths) if key)
 
 
 def _unknown(gpus: Iterable[GpuNode], nics: Iterable[NicNode], nodes: int | None) -> Iterator[Unknown]:

@@ -47,36 +47,42 @@ class DriftOptions(Options):
 
 
 class BaselineStore(Protocol):
-    """Who keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
+    """Keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
 
     @property
-    def baseline(self) -> Baseline | None: ...
+    def baseline(self) -> Baseline | None:
+        """The baseline that holds; None where none does."""
+        ...
 
     @property
-    def trouble(self) -> str: ...
+    def trouble(self) -> str:
+        """Why a baseline that was kept cannot be used; empty where it can."""
+        ...
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """This holds from now on, if `over` is what holds; whether it is."""
+        """Put a baseline in the place of `over`; False, and nothing happens, where another one holds."""
         ...
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
-        """This one is no baseline of this node; nothing happens if another holds by now."""
+        """Drop a baseline that is not of this node; nothing happens where another one holds."""
         ...
 
 
 class BaselineInMemory:
-    """Keeps it as long as this process lives; begins with what somebody else keeps."""
+    """Holds the baseline while this process lives; begins with one that was read from a file."""
 
     def __init__(self, baseline: Baseline | None = None, trouble: str = "") -> None:
         self.baseline, self.trouble = baseline, trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
+        """As of `BaselineStore`."""
         if self.baseline is not over:
             return False
         self.baseline, self.trouble = baseline, ""
         return True
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
+        """As of `BaselineStore`."""
         if self.baseline is baseline:
             self.baseline, self.trouble = None, trouble
 
@@ -93,10 +99,10 @@ class DriftContext:
 
 @dataclass(frozen=True, slots=True)
 class DriftReading:
-    """The topology now, and what it is compared with; `away`: keys of NICs that somebody was given.
+    """The topology now, and what it is compared with; `away`: keys of NICs that a pod or a guest was given.
 
-    `before`: another look just before, at the first reading of a daemon: what was FAILED when it ended must
-    not be ready until the second reading. `lent`: NICs that somebody was given, for a product's baseline.
+    `before`: another reading just before, at the start of a daemon: what was FAILED when it ended must not be
+    ready until the second reading. `lent`: how many such NICs there are, for a product's baseline.
     """
 
     topology: Topology
@@ -131,12 +137,12 @@ def drift_component(
         keeps = around.keeps
         _keep(keeps, state)
         baseline, sysfs = keeps.baseline, hardware.sysfs
-        looks = [read_topology(hardware)]
+        readings = [read_topology(hardware)]
         if state.watch.graph is None and baseline is not None:
-            looks.append(read_topology(hardware))
-        good = [physical(sysfs, told) for told in looks if not isinstance(told, Absent)]
-        if len(good) < len(looks):
-            return next(told for told in looks if isinstance(told, Absent))
+            readings.append(read_topology(hardware))
+        good = [physical(sysfs, topology) for topology in readings if not isinstance(topology, Absent)]
+        if len(good) < len(readings):
+            return next(topology for topology in readings if isinstance(topology, Absent))
         away = frozenset[str]() if baseline is None else given_away(sysfs, good[-1], baseline.graph)
         before = good[0] if len(good) > 1 else None
         given_to = 0 if around.given is None else lent(sysfs, good[-1])
@@ -170,7 +176,9 @@ def _judge(
     state: DriftMemory, ok: Ok[DriftReading], policy: DriftPolicy, expect: Expect, around: DriftContext
 ) -> tuple[DriftMemory, tuple[Finding, ...]]:
     reading, baseline = ok.value, ok.value.baseline
-    graphs = [_graph(told, reading) for told in (reading.before, reading.topology) if told is not None]
+    graphs = [
+        _graph(topology, reading) for topology in (reading.before, reading.topology) if topology is not None
+    ]
     graph = graphs[-1]
     foreign = "" if baseline is None else around.foreign(baseline, graph)
     compared, watch, new = None if foreign else baseline, state.watch, None
@@ -199,13 +207,14 @@ def _keep(keeps: BaselineStore, state: DriftMemory) -> None:
         keeps.put(state.baseline, None if state.foreign else state.read)
 
 
-def _graph(told: Topology, reading: DriftReading) -> Graph:
-    graph, baseline = graph_of(told), reading.baseline
+def _graph(topology: Topology, reading: DriftReading) -> Graph:
+    graph, baseline = graph_of(topology), reading.baseline
     return graph if baseline is None else with_away(graph, baseline.graph, reading.away)
 
 
 def samples(_reading: DriftReading, state: DriftMemory) -> Iterator[Sample]:
-    told = counts(state.watch)
+    """Changes by kind, and the time of the baseline (Unix seconds, 0 for none)."""
+    by_kind = counts(state.watch)
     for kind in change.ChangeKind:
-        yield DRIFT.sample(told.get(kind, 0), kind.value)
+        yield DRIFT.sample(by_kind.get(kind, 0), kind.value)
     yield AGE.sample(state.baseline.said.at if state.baseline else 0)

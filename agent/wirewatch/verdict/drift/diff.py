@@ -56,7 +56,7 @@ class GraphSide:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """Which way: what went, or what came; `here` is the side that has it."""
+    """What went, or what came; `here` is the side that has it, `word` says what became of a link."""
 
     kind: ChangeKind
     word: str
@@ -66,6 +66,7 @@ class Direction:
 
     @property
     def worse(self) -> bool:
+        """Whether links went."""
         return self.kind is ChangeKind.NVLINK_LOST
 
     def order(self, here: str, there: str) -> tuple[str, str]:
@@ -80,7 +81,7 @@ _NUMA_ONLY = frozenset({Path.NODE.name, Path.SYS.name})
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Path by pair, before and after, where both are told and differ; `was`: key before by key after."""
+    """Path by pair, before and after, where both are known and differ; `was`: key before by key after."""
 
     before: Mapping[Pair, str]
     after: Mapping[Pair, str]
@@ -90,7 +91,8 @@ class Paths:
 def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
     """All changes, in the order of their kinds.
 
-    What either graph does not know is no change; numbers, names of devices and of PCI buses alone are none.
+    There is no change where either graph does not know, nor where only indexes, device names or bus numbers
+    differ.
     """
     gpus, nics, renaming = match(before, after)
     changes = [
@@ -113,14 +115,14 @@ def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterato
     now = {other.key: other for _, other in pairs}
     then = _side(before, {other.key: one for one, other in pairs}, keys)
     today = _side(after, now, {other.key: other.key for _, other in gpus.pairs})
-    moved = _elsewhere(then, today)
+    moved = _moved_links(then, today)
     for key, groups in moved.items():
         for (old, new), which in groups.items():
             old_name, new_name = peer_name(old, (*after.gpus, *before.gpus)), peer_name(new, after.gpus)
             text = f"{part_name(now[key])}: NVLink {links(which)} {'goes' if len(which) == 1 else 'go'}"
-            told = f"{text} to {new_name} instead of {old_name}"
+            text_of_move = f"{text} to {new_name} instead of {old_name}"
             was, is_now = (f"{numbers(which)} to {peer}" for peer in (old, new))
-            yield TopologyChange(ChangeKind.NVLINK_PEER, key, was, is_now, told, worse=True)
+            yield TopologyChange(ChangeKind.NVLINK_PEER, key, was, is_now, text_of_move, worse=True)
     for turn in (
         Direction(ChangeKind.NVLINK_LOST, "down", "broke up into", then, today),
         Direction(ChangeKind.NVLINK_NEW, "came up", "grew together from", today, then),
@@ -148,15 +150,15 @@ def place_changes(
     paths = _changed(gpus, nics)
     if renumbered:
         paths = _without(paths, [pair for pair in paths.after if _by_numa(pair, paths, moved)])
-    told = set[str]()
+    reported = set[str]()
     while paths.after:
         key = _to_blame(paths.after, moved, gpus)
-        told.add(key)
+        reported.add(key)
         mine = [pair for pair in paths.after if key in pair]
         yield _path_change(key, mine, paths, parts)
         paths = _without(paths, mine)
     for key, then in moved.items():
-        if key not in told:
+        if key not in reported:
             lasting = _lasting(before, then), _lasting(after, parts[key])
             yield _place_change(then.spot, parts[key], lasting)
 
@@ -277,8 +279,10 @@ def _side(graph: Graph, nodes: Mapping[str, GpuNode], keys: Mapping[str, str]) -
     )
 
 
-def _elsewhere(then: GraphSide, today: GraphSide) -> Mapping[str, Mapping[tuple[str, str], tuple[int, ...]]]:
-    """Links by old and new peer, by GPU. From a lost GPU to a new one is no news."""
+def _moved_links(
+    then: GraphSide, today: GraphSide
+) -> Mapping[str, Mapping[tuple[str, str], tuple[int, ...]]]:
+    """Links by old and new peer, by GPU, but for those from a lost GPU to a new one."""
     found: dict[str, dict[tuple[str, str], tuple[int, ...]]] = {}
     for key, peers in then.peers.items():
         for link in sorted(peers.keys() & today.peers[key].keys()):
@@ -294,16 +298,16 @@ def _turned(turn: Direction, now: Mapping[str, GpuNode], moved: Collection[str])
     bundles = dict(turn.here.bundles(turn.there))
     for island in turn.here.islands:
         pieces = _pieces(island, turn, moved)
-        crossing = [bundle for bundle in bundles if _crosses(bundle, pieces)]
-        if crossing:
-            wires = sum(max(len(which) for which in bundles.pop(bundle).values()) for bundle in crossing)
+        cut = [bundle for bundle in bundles if _crosses(bundle, pieces)]
+        if cut:
+            wires = sum(max(len(which) for which in bundles.pop(bundle).values()) for bundle in cut)
             yield _island_change(pieces, wires, turn, now)
     for ends in bundles.values():
         yield _link_change(ends, turn, now)
 
 
 def _pieces(island: Sequence[str], turn: Direction, moved: Collection[str]) -> list[tuple[str, ...]]:
-    """How the other graph divides an island; not at all while part of it is not known or goes elsewhere."""
+    """How the other graph divides an island; undivided while part of it is not known or has moved."""
     sure = all(
         key in turn.here.peers
         and key not in moved
@@ -336,13 +340,13 @@ def _island_change(
 
 
 def _link_change(ends: Ends, turn: Direction, now: Mapping[str, GpuNode]) -> TopologyChange:
-    """One bundle of wires, told from the end with the lower key."""
+    """One bundle of wires, described from the end with the lower key."""
     first, *others = sorted(ends)
     counts = turn.order(str(len(turn.here.up(first))), str(len(turn.there.up(first))))
     text = f"{part_name(now[first])}: NVLink {' -> '.join(counts)} links up, {links(ends[first])} {turn.word}"
     far = "".join(f" (with {links(ends[key])} of {part_name(now[key])})" for key in others)
-    told = "; ".join(f"{key}: {numbers(ends[key])}" for key in sorted(ends))
-    before, after = turn.order(told, "")
+    links_by_end = "; ".join(f"{key}: {numbers(ends[key])}" for key in sorted(ends))
+    before, after = turn.order(links_by_end, "")
     return TopologyChange(turn.kind, first, before, after, text + far, turn.worse)
 
 
@@ -355,9 +359,9 @@ def _changed(gpus: Matched[GpuNode], nics: Matched[NicNode]) -> Paths:
     keys = {then.key: now.key for then, now in gpus.pairs}
     old, new = dict[Pair, str](), dict[Pair, str]()
     for then, now in nics.pairs:
-        told = {keys[reach.gpu]: reach.path for reach in then.paths if reach.gpu in keys}
+        known = {keys[reach.gpu]: reach.path for reach in then.paths if reach.gpu in keys}
         for reach in now.paths:
-            one, other = told.get(reach.gpu, ""), reach.path
+            one, other = known.get(reach.gpu, ""), reach.path
             if one and other and one != other:
                 old[reach.gpu, now.key], new[reach.gpu, now.key] = one, other
     here: list[tuple[Node, Node]] = [*gpus.pairs, *nics.pairs]
@@ -410,11 +414,11 @@ def _lasting(graph: Graph, part: Node) -> str:
 
 def _place_change(before: TreePlace, part: Node, lasting: tuple[str, str]) -> TopologyChange:
     after = part.spot
-    told = [" > ".join(spot.chain) for spot in (before, after)]
+    places = [" > ".join(spot.chain) for spot in (before, after)]
     nodes = [f"NUMA node {spot.numa}" for spot in (before, after)]
     known = None not in {before.numa, after.numa} and before.numa != after.numa
     ends = [f", {node}" if known else "" for node in nodes]
-    words = nodes if before.chain == after.chain else [told[0] + ends[0], told[1] + ends[1]]
+    words = nodes if before.chain == after.chain else [places[0] + ends[0], places[1] + ends[1]]
     text = f"{part_name(part)} moved from {words[0]} to {words[1]}"
     return TopologyChange(
         ChangeKind.PCIE_PLACE, part.key, lasting[0] + ends[0], lasting[1] + ends[1], text, worse=True

@@ -1,4 +1,4 @@
-"""When a difference is told and when a topology is learned, as data."""
+"""Which changes are findings, and when a topology is learned: a fold over readings. Pure."""
 
 import hashlib
 import math
@@ -18,11 +18,11 @@ from wirewatch.verdict.ledger import DAY, Statement
 
 @dataclass(frozen=True, slots=True)
 class DriftPolicy:
-    """When a difference is told and when a topology is learned.
+    """When a change is a finding and when a topology is learned.
 
-    `confirm`: readings in a row that must show a change before it is a finding, so that one that was taken
-    while the driver started alarms nobody. `learn`: readings in a row that must be alike and well before they
-    are the baseline. `replaced_for`: seconds for which a replaced part is DEGRADED unless it is accepted.
+    `confirm`: readings in a row that must show a change before it is a finding, so that one while the driver
+    starts raises no alarm. `learn`: readings in a row that must be alike and well before they are the
+    baseline. `replaced_for`: seconds for which a replaced part is DEGRADED unless it is accepted.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
@@ -40,12 +40,12 @@ class DriftPolicy:
 
 
 LEARNER = "wirewatch"
-"""By whom a baseline is that nobody accepted."""
+"""Who accepted a baseline that was learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedChange:
-    """One change of a memory."""
+    """One change, in how many readings in a row it was seen, and since when (Unix seconds)."""
 
     change: TopologyChange
     streak: int
@@ -89,10 +89,10 @@ Undone = tuple[tuple[Accepted, int], ...]
 class DriftWatch:
     """What was seen up to now.
 
-    `graph` is the newest. `changes` against the baseline that nobody accepted, with information; those that
+    `graph` is the newest. `changes` against the baseline that are not accepted, with information; those that
     cannot be seen now stay. Beside each in `streaks` how many readings in a row showed its kind at its part,
     in `since` when the first of them was (Unix seconds). `same`: readings in a row that were alike and well;
-    `learning`: why nothing is learned yet. `against`: graph and word of the baseline that these are against.
+    `learning`: why nothing is learned yet. `against`: graph and statement of that baseline.
     `back`: accepted changes that are not seen any more.
     """
 
@@ -106,6 +106,7 @@ class DriftWatch:
     back: Undone = ()
 
     def seen(self) -> Iterator[WatchedChange]:
+        """Each change with its streak and its time."""
         return map(WatchedChange, self.changes, self.streaks, self.since)
 
 
@@ -134,11 +135,11 @@ def fold_drift(
         troubles: rules of all findings that hold on the node now; while there are any, nothing is learned.
         expect: what the operator says the node must have to be learned.
         policy: how many readings it takes.
-        away: keys of NICs in `graph` that somebody was given: only thought to be as they were.
+        away: keys of NICs in `graph` that a pod or a guest was given; they are taken to be as they were.
 
     Returns:
         The new memory, and what is the baseline from now on, where that is another one: learned just now, or
-        without accepted changes that are over, so that the same is told when it happens again.
+        without accepted changes that are over, so that the same is found when it happens again.
     """
     if baseline is not None:
         new = _compared(memory, baseline, graph, at, policy, away)
@@ -148,8 +149,8 @@ def fold_drift(
     alike = memory.same + 1 if memory.same and memory.graph == graph else 1
     same = 0 if reasons else alike
     if same < policy.learn:
-        told = "; ".join(reasons) or f"{same} of {policy.learn} readings alike, nothing wrong"
-        return DriftWatch(graph, same=same, learning=told), None
+        reason = "; ".join(reasons) or f"{same} of {policy.learn} readings alike, nothing wrong"
+        return DriftWatch(graph, same=same, learning=reason), None
     said = Statement(LEARNER, f"learned: {same} readings alike, nothing wrong", at)
     return DriftWatch(graph, against=(graph, said)), Baseline(graph, said, "learned")
 
@@ -161,11 +162,12 @@ def standing(memory: DriftWatch, baseline: Baseline) -> Iterator[WatchedChange]:
 
 
 def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
+    """Whether an operator has accepted this change."""
     return any(one.covers(change) for one in baseline.accepted)
 
 
 def counts(memory: DriftWatch) -> Mapping[ChangeKind, int]:
-    """Changes that nobody accepted, information included, by each kind there is."""
+    """How many changes are not accepted, information included, by kind."""
     return {kind: sum(one.kind is kind for one in memory.changes) for kind in ChangeKind}
 
 
@@ -175,7 +177,7 @@ def name_of(change: TopologyChange) -> str:
     return hashlib.blake2s("|".join(map(repr, words)).encode(), digest_size=4).hexdigest()
 
 
-def accept_all(memory: DriftWatch, word: Statement) -> Baseline | str:
+def accept_all(memory: DriftWatch, said: Statement) -> Baseline | str:
     """The newest reading as the baseline; or why it cannot be, in words."""
     if memory.graph is None:
         return "the topology was not read yet"
@@ -184,21 +186,21 @@ def accept_all(memory: DriftWatch, word: Statement) -> Baseline | str:
     missing = unread(memory.graph)
     if missing:
         return f"not known now: {listed(memory.graph, missing)}"
-    return Baseline(memory.graph, word, "accepted")
+    return Baseline(memory.graph, said, "accepted")
 
 
-def accept_one(baseline: Baseline, memory: DriftWatch, name: str, word: Statement) -> Baseline | str:
+def accept_one(baseline: Baseline, memory: DriftWatch, name: str, said: Statement) -> Baseline | str:
     """The baseline with one change accepted, by `name_of`; or why not, in words."""
     found = next((one.change for one in standing(memory, baseline) if name_of(one.change) == name), None)
     if found is None:
         names = ", ".join(name_of(one.change) for one in standing(memory, baseline))
         return f"there is no change {name}{f'; there are {names}' if names else ', and no other'}"
-    accepted = Accepted(found.kind.value, found.part, found.before, found.after, found.text, word)
+    accepted = Accepted(found.kind.value, found.part, found.before, found.after, found.text, said)
     return replace(baseline, accepted=(*baseline.accepted, accepted))
 
 
 def is_hidden(change: TopologyChange, before: Graph, after: Graph) -> bool:
-    """Whether something is not known now, and was before, without which the change would not be told.
+    """Whether something is not known now, and was before, without which the change would not be found.
 
     What was never known hides nothing: the change was seen without it.
     """
@@ -217,7 +219,7 @@ def back(
     graph: Graph,
     away: AbstractSet[str],
 ) -> Undone:
-    """After one more reading; one that cannot tell neither counts nor begins anew.
+    """After one more reading; one that does not show it neither counts nor begins anew.
 
     `before`: after the readings up to now. `graph`: what was read, `changes`: all that is different from the
     baseline in it, `away`: NICs in it that are only thought to be as they were.
@@ -246,13 +248,13 @@ def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: fl
     return tuple(
         Finding(
             rule,
-            max(health for _, health in told),
+            max(health for _, health in group),
             subject,
-            "; ".join((*(one.change.text for one, _ in told), _basis(baseline))),
-            severity(told[0][0].change).action,
-            since=min(one.since for one, _ in told),
+            "; ".join((*(one.change.text for one, _ in group), _basis(baseline))),
+            severity(group[0][0].change).action,
+            since=min(one.since for one, _ in group),
         )
-        for (rule, subject), told in groups.items()
+        for (rule, subject), group in groups.items()
     )
 
 
@@ -289,12 +291,12 @@ def _memory(
     graph: Graph | None, baseline: Baseline, seen: Iterable[WatchedChange], gone: Undone
 ) -> DriftWatch:
     order = list(ChangeKind)
-    told = sorted(seen, key=lambda one: order.index(one.change.kind))
+    ordered = sorted(seen, key=lambda one: order.index(one.change.kind))
     return DriftWatch(
         graph,
-        tuple(one.change for one in told),
-        tuple(one.streak for one in told),
-        tuple(one.since for one in told),
+        tuple(one.change for one in ordered),
+        tuple(one.streak for one in ordered),
+        tuple(one.since for one in ordered),
         against=(baseline.graph, baseline.said),
         back=gone,
     )
@@ -305,7 +307,7 @@ def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
 
 
 def _of(change: TopologyChange, unknown: Unknown) -> bool:
-    """Lasting names of other parts stand in `before` and `after`; what the node does not tell is of all."""
+    """Lasting names of other parts stand in `before` and `after`; what is not known of the node is of all."""
     return unknown.part in f"{change.part} {change.before} {change.after}"
 
 
@@ -320,7 +322,7 @@ def _counted(
     graph: Graph,
     away: AbstractSet[str],
 ) -> Iterator[tuple[Accepted, int]]:
-    # A change that nobody accepted may stand in the place of one that was.
+    # A change that is not accepted may stand in the place of one that was.
     plain = all(any(one.covers(change) for one in baseline.accepted) for change in changes)
     for one in baseline.accepted:
         if any(one.covers(change) for change in changes):

@@ -49,6 +49,7 @@ class SlowPart:
 
     @property
     def lost(self) -> float:
+        """The part of its speed that is lost, 0 to 1."""
         return self.loss.part
 
 
@@ -67,7 +68,7 @@ class SlowNode:
 
 @dataclass(frozen=True, slots=True)
 class NamedStragglers:
-    """What one probe says of who is slow. `scores`: standard deviations by GPU and resource."""
+    """What is slow in one probe. `scores`: standard deviations by GPU and resource."""
 
     slow: tuple[SlowPart, ...] = ()
     uniform: tuple[SlowNode, ...] = ()
@@ -79,7 +80,10 @@ SlowUnit = SlowPart | SlowNode
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedStraggler:
-    """What is believed, as the newest look that saw it: since when (Unix seconds), in how many of the last.
+    """A straggler that enough probes have seen.
+
+    `seen` is as the newest of them saw it, `since` when it was first seen (Unix seconds); `times` of the last
+    `looks` probes saw it.
 
     `failed`: jobs should be kept away.
     """
@@ -95,7 +99,7 @@ class ConfirmedStraggler:
 class StragglerWatch:
     """`looks`: what the newest probes saw of each unit, newest last; `began`: when it was first seen.
 
-    A unit without a GPU stands for all of its resource. `named`: the newest probe's word alone.
+    A unit without a GPU stands for all of its resource. `named`: what the newest probe alone shows.
     """
 
     references: RateHistory = field(default_factory=RateHistory)
@@ -104,6 +108,7 @@ class StragglerWatch:
     named: NamedStragglers = field(default_factory=NamedStragglers)
 
     def held(self, policy: StragglerPolicy) -> tuple[ConfirmedStraggler, ...]:
+        """The units that enough of the newest probes saw slow."""
         return tuple(self._held(policy))
 
     def _held(self, policy: StragglerPolicy) -> Iterator[ConfirmedStraggler]:
@@ -121,35 +126,35 @@ class StragglerWatch:
         )
 
 
-def name_stragglers(told: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
-    """Who is slow in one probe, judged against peers and histories."""
-    found = deviations(told, references, policy)
-    raw = {unit: loss.part for unit, one in found.items() if (loss := one.telling(policy)) is not None}
+def name_stragglers(measured: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
+    """What is slow in one probe, judged against peers and histories."""
+    found = deviations(measured, references, policy)
+    raw = {unit: loss.part for unit, one in found.items() if (loss := one.decisive_loss(policy)) is not None}
     alone = [one for one in found.values() if one.unit.resource is not Resource.PAIR]
     pairs = [one for one in found.values() if one.unit.resource is Resource.PAIR]
     lost = common(pairs, policy)
     table = matrix([without(one, lost) for one in pairs], policy)
     wires = [_slow(one, policy) for one in (*table.ends.values(), *table.pairs.values())]
-    inner = [_inner(ones, told.others, policy) for ones in _by_gpu(alone)]
-    inside, outside = _causes([one for one in inner if one], [one for one in wires if one], told.used)
+    inner = [_inner(ones, measured.others, policy) for ones in _by_gpu(alone)]
+    inside, outside = _causes([one for one in inner if one], [one for one in wires if one], measured.used)
     uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
         inside, more = _alike(resource, inside, alone, raw, policy)
         uniform += more
     scores = _scores((*alone, *table.ends.values(), *table.pairs.values()))
-    scores |= {unit: part / policy.noise_link for unit, part in told.links.items()}
+    scores |= {unit: part / policy.noise_link for unit, part in measured.links.items()}
     slow = (replace(one, worst=_worst(one, raw)) for one in (*inside, *outside))
     return NamedStragglers(tuple(slow), tuple(uniform), scores)
 
 
 def fold_stragglers(
-    watch: StragglerWatch, told: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
+    watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
 ) -> StragglerWatch:  # fmt: skip
     """The watch after a complete probe (at Unix seconds).
 
-    `accepted`: nothing else was wrong, so that its rates may become history where nobody is slow.
+    `accepted`: nothing else was wrong, so that its rates may become history where nothing is slow.
     """
-    named = name_stragglers(told, watch.references, policy)
+    named = name_stragglers(measured, watch.references, policy)
     now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow}
     now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
     looks = {
@@ -158,7 +163,7 @@ def fold_stragglers(
     looks = {unit: seen for unit, seen in looks.items() if any(one is not None for one in seen)}
     references = watch.references
     if accepted and not looks:
-        references = learn(references, told, at)
+        references = learn(references, measured, at)
     return StragglerWatch(references, looks, {unit: watch.began.get(unit, at) for unit in looks}, named)
 
 
@@ -186,7 +191,7 @@ def _inner(
 ) -> SlowPart | None:  # fmt: skip
     """What of a GPU alone is slow: its compute or its memory, and the other because of it.
 
-    Somebody else's slices slow both alike: then it is what the others use most.
+    Time slices of another process slow both alike: then it is what that process uses most.
     """
     slow = {one.unit.resource: made for one in ones if (made := _slow(one, policy)) is not None}
     compute, memory = slow.get(Resource.COMPUTE), slow.get(Resource.MEMORY)
@@ -218,7 +223,7 @@ def _causes(
 
 
 def _beside(uuid: str, wire: Unit, used: frozenset[str]) -> bool:
-    """Whether somebody else uses the other end of a wire, and not this GPU.
+    """Whether another process uses the other end of a wire, and not this GPU.
 
     Then what this GPU has lost is by what comes over the wire. Measured: copies of another process into it
     take as much of its time as of the wire's.
@@ -247,7 +252,7 @@ def _alike(
 
 
 def _slow(one: Deviation, policy: StragglerPolicy) -> SlowPart | None:
-    loss = one.telling(policy)
+    loss = one.decisive_loss(policy)
     if loss is None:
         return None
     return SlowPart(
