@@ -66,7 +66,7 @@ def elsewhere(prober: ProberProcess) -> RemoteProber:
 
 def attempt(prober: ProberProcess, seconds: float = 30.0, **wanted: Any) -> Any:
     until_then = SystemClock().mono() + seconds
-    return elsewhere(prober).attempt(ProbeRequest(QUICK, "command", **wanted), until_then)
+    return elsewhere(prober).run(ProbeRequest(QUICK, "command", **wanted), until_then)
 
 
 def last(running: Daemon) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def test_at_the_first_sight_of_somebody_the_prober_ends_the_worker(tmp_path: Pat
         assert dies(prober.worker())
         refused = attempt(prober)
         assert (refused.refusal.reason, refused.probed) == (Reason.BUSY, None)
-        looked = elsewhere(prober).look("auto", SystemClock().mono() + 10)
+        looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
         assert not isinstance(looked, Refusal)
         assert looked.facts is not None
         assert looked.facts.uses[3].processes == frozenset({4242})
@@ -243,7 +243,7 @@ def test_release_reaches_the_prober_in_the_middle_of_a_probe(tmp_path: Path) -> 
         time.sleep(1.0)
         assert children(prober.process.pid) == []
         # Whoever is not the agent is refused as well.
-        looked = elsewhere(prober).look("auto", SystemClock().mono() + 10)
+        looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
         assert not isinstance(looked, Refusal)
         assert looked.refusal is not None
         assert (looked.refusal.reason, "released until" in looked.refusal.detail) == (Reason.LOCKED, True)
@@ -316,7 +316,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
             worker = prober.worker()
             came = attempt(prober)
             assert (came.refusal.reason, came.probed) == (Reason.LOCKED, None)
-            looked = elsewhere(prober).look("auto", SystemClock().mono() + 10)
+            looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
             assert not isinstance(looked, Refusal)
             assert looked.refusal is not None
             assert looked.refusal.detail == "the prober is at work for somebody else"
@@ -381,12 +381,12 @@ def test_a_storm_of_callers_is_told_to_come_back(nonsense: ProberProcess) -> Non
     waiting = [socket.socket(socket.AF_UNIX) for _ in range(20)]
     for client in waiting:
         client.connect(nonsense.socket)
-    looked = elsewhere(nonsense).look("auto", SystemClock().mono() + 10)
+    looked = elsewhere(nonsense).facts("auto", SystemClock().mono() + 10)
     assert isinstance(looked, Refusal)
     assert looked.detail.endswith("HTTP status 503")
     for client in waiting:
         client.close()
-    until(lambda: not isinstance(elsewhere(nonsense).look("auto", SystemClock().mono() + 10), Refusal))
+    until(lambda: not isinstance(elsewhere(nonsense).facts("auto", SystemClock().mono() + 10), Refusal))
 
 
 @pytest.fixture
@@ -399,7 +399,7 @@ def open_folder() -> Iterator[Path]:
 
 @ROOT
 def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
-    look = "there.look('auto', soon)"
+    look = "there.facts('auto', soon)"
     with working(open_folder, "good") as prober:
         place = Path(prober.socket)
         assert place.stat().st_mode & 0o777 == 0o660
@@ -410,7 +410,7 @@ def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
     with working(open_folder, "good", "--group", str(NOBODY)) as prober:
         assert Path(prober.socket).stat().st_gid == NOBODY
         assert as_nobody(prober, look) == ""
-        assert "is for root alone" in as_nobody(prober, "there.attempt(forced, soon)")
+        assert "is for root alone" in as_nobody(prober, "there.run(forced, soon)")
         assert not prober.pid_file.exists()
         assert attempt(prober, force=True).probed.forced is True
 
@@ -446,14 +446,14 @@ def test_a_machine_is_not_judged_by_a_recording(tmp_path: Path) -> None:
         there, soon = RemoteProber(prober.socket, SystemClock(), live=True), SystemClock().mono() + 10
         told = "the prober has a recording before it, and its asker a machine"
         for engine in ("auto", "nccl"):
-            looked = there.look(engine, soon)
+            looked = there.facts(engine, soon)
             assert not isinstance(looked, Refusal)
             assert looked.refusal == Refusal(Reason.PROBER_AWAY, told)
-        came = there.attempt(ProbeRequest(QUICK, "command"), soon)
+        came = there.run(ProbeRequest(QUICK, "command"), soon)
         assert isinstance(came, ProbeAnswer)
         assert (came.refusal, came.probed) == (Refusal(Reason.PROBER_AWAY, told), None)
         # The gloo engine touches neither.
-        looked = there.look("gloo", soon)
+        looked = there.facts("gloo", soon)
         assert not isinstance(looked, Refusal)
         assert looked.refusal is None
 

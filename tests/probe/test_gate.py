@@ -355,4 +355,4 @@ def test_new_allocations_are_those_of_the_gpus_that_are_probed() -> None:
     node.pods.told = [*node.pods.told, Pod("default", "on-ours", (("nvidia.com/gpu", "GPU-1"),))]
     assert "default/on-ours" in (look() or "")
     node.pods.told = DENIED
-    assert "no longer tells" in (look() or "")
+    assert "no longer says" in (look() or "")

@@ -104,11 +104,11 @@ def there(path: str) -> RemoteProber:
 
 
 def look(path: str, seconds: float = SOON) -> FactsAnswer | Refusal:
-    return there(path).look("auto", time.monotonic() + seconds)
+    return there(path).facts("auto", time.monotonic() + seconds)
 
 
 def attempt(path: str, seconds: float = SOON) -> ProbeAnswer | Refusal | LostOrder:
-    return there(path).attempt(ProbeRequest(OPTIONS, "daemon"), time.monotonic() + seconds)
+    return there(path).run(ProbeRequest(OPTIONS, "daemon"), time.monotonic() + seconds)
 
 
 def test_a_look_is_asked_with_our_version(listen: Listen) -> None:
@@ -205,10 +205,10 @@ def test_it_goes_and_comes_in_one_line_each(
     path = tmp_path / "0.sock"
     prober = there(str(path))
     for _ in range(3):
-        prober.look("auto", time.monotonic() + SOON)
+        prober.facts("auto", time.monotonic() + SOON)
     listen(says(answer))
     for _ in range(3):
-        prober.look("auto", time.monotonic() + SOON)
+        prober.facts("auto", time.monotonic() + SOON)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
@@ -219,7 +219,7 @@ def let_go(path: str, within: float = SOON) -> HandleRelease:
     prober = there(path)
     prober.give_way("released until noon", 60.0, within)
     told = prober.left(within)
-    assert prober.look("auto", time.monotonic() + SOON) == Refusal(Reason.PROBER_AWAY, "released until noon")
+    assert prober.facts("auto", time.monotonic() + SOON) == Refusal(Reason.PROBER_AWAY, "released until noon")
     return told
 
 
@@ -247,7 +247,7 @@ def test_after_a_release_it_is_asked_again(listen: Listen, tmp_path: Path) -> No
     prober.give_way("released", 60.0, SOON)
     prober.left(SOON)
     prober.resume()
-    assert prober.look("auto", time.monotonic() + SOON) == FactsAnswer("nccl", None, AWAY)
+    assert prober.facts("auto", time.monotonic() + SOON) == FactsAnswer("nccl", None, AWAY)
     nobody_there = there(str(tmp_path / "none"))
     nobody_there.resume()
 
@@ -264,11 +264,11 @@ class Beside(RemoteProber):
     comes: Callable[[ProbeAnswer], ProbeAnswer | Refusal | LostOrder] = lambda came: came
     wanted: list[ProbeRequest] = field(default_factory=list)
 
-    def look(self, engine: str, until: float) -> FactsAnswer | Refusal:
+    def facts(self, engine: str, until: float) -> FactsAnswer | Refusal:
         assert until > self.node.clock.mono()
         return self.sees(FactsAnswer(self.node.hardware.probe.engine(engine), facts(self.node), None))
 
-    def attempt(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
+    def run(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
         assert wanted.within is None or wanted.within < until - self.node.clock.mono()
         self.wanted.append(wanted)
         # Its own clock stands still.
@@ -431,7 +431,7 @@ def test_a_second_look_that_is_refused_takes_nothing_from_the_first() -> None:
     [
         (lambda _: AWAY, "no such socket"),
         (lambda _: LostOrder("connection reset", 1.0), "it went away in the middle of it: connection reset"),
-        (lambda came: replace(came, probed=None), "it told of no probe, and not why"),
+        (lambda came: replace(came, probed=None), "it gave no probe, and no reason"),
     ],
 )
 def test_a_command_is_told_why_there_is_no_probe(comes: Callable[[ProbeAnswer], Any], why: str) -> None:

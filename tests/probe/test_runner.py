@@ -43,16 +43,16 @@ OUTCOMES = [
     ("silent", "timeout", "no result after 0.6 s; killed: waiting for a driver"),
     ("stubborn", "timeout", "no result after 0.6 s; killed: waiting for a driver"),
     ("deaf", "timeout", "no result after 0.6 s; killed"),
-    ("mute", "failed", "the worker hung at its end and told nothing"),
-    ("crash", "failed", "the worker was ended by SIGSEGV and told nothing: Fatal error: wires crossed"),
-    ("fallen_parent", "failed", "the worker was ended by SIGSEGV and told nothing: Fatal error: wires"),
+    ("mute", "failed", "the worker hung at its end and wrote nothing"),
+    ("crash", "failed", "the worker was ended by SIGSEGV and wrote nothing: Fatal error: wires crossed"),
+    ("fallen_parent", "failed", "the worker was ended by SIGSEGV and wrote nothing: Fatal error: wires"),
     (
         "exit3",
         "failed",
-        "the worker ended with status 3 and told nothing: libnccl.so.2: cannot open [31mshared",
+        "the worker ended with status 3 and wrote nothing: libnccl.so.2: cannot open [31mshared",
     ),
-    ("empty", "failed", "the worker ended with status 0 and told nothing"),
-    ("talkative", "failed", "the worker ended with status 1 and told nothing: the last of many words"),
+    ("empty", "failed", "the worker ended with status 0 and wrote nothing"),
+    ("talkative", "failed", "the worker ended with status 1 and wrote nothing: the last of many words"),
     ("out_of_memory", "out_of_memory", "GPU 1: 512 MiB cannot be had"),
 ]
 PROBED = TypeAdapter(Probed)
@@ -295,7 +295,7 @@ def test_modules_by_a_relative_path_are_found(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     there = Rig(tmp_path, ("-P", "-m", "theirs"))
     there.inherited["PYTHONPATH"] = "modules"
-    assert there.run().why == "the worker ended with status 1 and told nothing: found"
+    assert there.run().why == "the worker ended with status 1 and wrote nothing: found"
 
 
 def test_settings_of_nccl_are_those_that_the_worker_inherits(rig: Rig) -> None:

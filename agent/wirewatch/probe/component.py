@@ -1,4 +1,4 @@
-"""The probe as a component: each turn it looks whether a probe is due and may run, and runs it."""
+"""The probe as a component: each turn it reads the gate, and runs a probe if one is due and may run."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ from wirewatch.verdict.ledger import LOST
 log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
 GUESSED_SECONDS = 6.0
-"""Seconds that a probe holds each GPU, before one has told."""
+"""Seconds that a probe is taken to hold each GPU, before one has run."""
 CONFIRM_SECONDS = 60.0
 """Seconds after which a probe that found something new is repeated, to confirm or clear it."""
 ANSWERED, IN_TIME = 0.95, 0.8
@@ -49,7 +49,7 @@ SOON = 1e-3
 
 
 class Hints:
-    """When a hint was last seen (monotonic seconds): from who looks at jobs to who probes.
+    """When a hint was last seen (monotonic seconds): from the collector of jobs to the probe.
 
     Each of the two has a thread of its own; the value between them is replaced as a whole.
     """
@@ -58,7 +58,7 @@ class Hints:
         self._mono: float | None = None
 
     def listen_to(self, collector: AnyCollector) -> AnyCollector:
-        """The collector, which tells of its hints from now on; any other as it is."""
+        """The collector, whose hints are seen from now on; any other as it is."""
         offered = collector.facts
         if collector.name != NAME or offered is None:
             return collector
@@ -89,7 +89,7 @@ class Hints:
 
 
 UNPROBEABLE = frozenset({Reason.FEW_GPUS, Reason.MIG})
-"""No engine is not one of them: the node could be probed, and nobody knows what would come of it."""
+"""No engine is not one of them: the node could be probed, and only the engine is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def read(
     hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, *, expect: Expect,
     prober: RemoteProber | None = None,
 ) -> ProbeReading | Absent:  # fmt: skip
-    """One turn: a look, and a probe if one is due and may run; both by `prober` where there is one."""
+    """One turn: the gate, and a probe if one is due and may run; both by `prober` where there is one."""
     until = hardware.clock.mono() + ANSWERED * options.deadline
     gpus: Sequence[Gpu] | Absent = () if options.engine == "gloo" else hardware.nvml.gpus()
     if isinstance(gpus, Absent):
@@ -264,7 +264,7 @@ def probe_summary(component: Component | None, mono: float) -> ProbeSummary | No
 
 
 def summary_of(memory: ProbeMemory, mono: float, *, watched: bool = True) -> ProbeSummary:
-    """What a memory tells at `mono`, monotonic seconds."""
+    """What a memory shows at `mono`, monotonic seconds."""
     count, clean = complete(memory)
     pointless = memory.refusal is not None and memory.refusal.reason in UNPROBEABLE
     if memory.last is None or memory.last_mono is None:
@@ -299,13 +299,14 @@ def rules() -> tuple[Rule, ...]:
 
 
 def rule_of(name: str, among: Iterable[Rule] | None = None) -> Rule | None:
-    """The rule by that name, else the first whose pattern has it; None where nobody declared it."""
+    """The rule by that name, else the first whose pattern has it; None where no component declares it."""
     known = rules() if among is None else tuple(among)
     exact = (one for one in known if one.name == name)
     return next(exact, None) or next((one for one in known if fnmatchcase(name, one.name)), None)
 
 
 def samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
+    """Series of the runs and skips, and of the newest complete probe while it is fresh."""
     for outcome in OUTCOMES:
         yield RUNS.sample(memory.runs.get(outcome, 0), outcome)
     for reason in Reason:
@@ -333,7 +334,7 @@ def results(probed: Probed, measured: Sequence[Measured]) -> Iterator[Sample]:
 
 
 def transport(probed: Probed, groups: Collection[int]) -> str:
-    """The worst way between two GPUs of these groups; empty where NCCL's log does not tell."""
+    """The worst way between two GPUs of these groups; empty where NCCL's log does not say."""
     ways = {wire(c.transport) for comm in comms_of(probed, groups) for c in comm.connections}
     return next((way for way in WORST_FIRST if way in ways), "")
 
@@ -366,10 +367,10 @@ def _read_remote_gate(
     hardware: Hardware, prober: RemoteProber, memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu],
     until: float, *, due: bool,
 ) -> ProbeReading:  # fmt: skip
-    looked = prober.look(options.engine, until)
+    looked = prober.facts(options.engine, until)
     refusal = looked if isinstance(looked, Refusal) else looked.refusal
     if isinstance(looked, Refusal) or looked.facts is None:
-        # Whose users are not seen may have changed them: they have to be still anew.
+        # Users that are not seen may have changed: the GPUs have to be still anew.
         engine = memory.engine if isinstance(looked, Refusal) else looked.engine
         return ProbeReading(no_gpus(hardware), Stillness(), engine, due, refusal)
     reading = _gate_reading(memory, options, looked.engine, _now(hardware, looked.facts), due=due)
@@ -384,7 +385,7 @@ def _run_remotely(
     hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, reading: ProbeReading, until: float
 ) -> ProbeReading:
     within = IN_TIME * (until - hardware.clock.mono())
-    came = prober.attempt(replace(wanted, within=within), until)
+    came = prober.run(replace(wanted, within=within), until)
     asked = replace(reading, late=True)
     if isinstance(came, Refusal):
         return replace(asked, refusal=came)
@@ -410,8 +411,8 @@ def _logged(reading: ProbeReading, probed: Probed) -> ProbeReading:
 def _refusal(
     memory: ProbeMemory, options: ProbeOptions, engine: str | Absent, facts: GateFacts, still: Stillness
 ) -> Refusal | None:
-    # The gloo engine touches no GPU, so nobody can be in its way.
-    found = None if options.engine == "gloo" else refuse(facts, still, options.rules())
+    # The gloo engine touches no GPU, so no process can be in its way.
+    found = None if options.engine == "gloo" else refuse(facts, still, options.limits())
     if isinstance(engine, Absent) and (found is None or found.reason not in NOTHING_TO_PROBE):
         return Refusal(Reason.NO_ENGINE, engine.detail)
     if found is not None or options.engine == "gloo":
@@ -428,7 +429,7 @@ def _refusal(
 
 
 def _straggler_samples(memory: ProbeMemory) -> Iterator[Sample]:
-    """As long as it is held, as findings are: nobody looks while GPUs are busy."""
+    """For as long as its finding is held, since no probe runs while GPUs are busy."""
     for found in memory.held:
         signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(STRAGGLER_RULES)
         if found.subject.uuid and (found.rule == UNEVEN or found.rule.startswith(STRAGGLER_RULES)):

@@ -40,6 +40,7 @@ class CounterReader:
         self._supported = {gpu.key: Supported() for gpu in gpus}
 
     def read(self) -> list[Counters | Absent]:
+        """The counters of each GPU, in their order."""
         return [self._one(gpu) for gpu in self._gpus]
 
     def _one(self, gpu: Gpu) -> Counters | Absent:
@@ -95,6 +96,7 @@ def links_moved(
     before: Mapping[int, tuple[int | None, int | None]],
     after: Mapping[int, tuple[int | None, int | None]],
 ) -> LinkBytes:
+    """Bytes that each link of the GPU at a position has carried between two readings."""
     links = tuple(n for n in before if n in after)
     pairs = [(before[n], after[n]) for n in links]
     return LinkBytes(
@@ -103,6 +105,7 @@ def links_moved(
 
 
 def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
+    """Clocks of a GPU now, in Hz, with the driver's reasons for holding them back."""
     answers = [as_int(a.value) for a in nvml.ask(gpu.key, CLOCKS)]
     sm, memory, reasons = (None if isinstance(v, Absent) else v for v in answers)
     return Clocks(
@@ -117,10 +120,10 @@ def memory_used(nvml: Nvml, gpu: Gpu) -> int | None:
 
 
 def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
-    """The part of the last moments in which memory was read or written, by whomever.
+    """The part of the last moments in which any process read or wrote memory, 0 to 1.
 
-    None where it is not told, or where nobody did anything: NVML is about a second late, and whoever is there
-    has come since.
+    None where it is not known, or where the GPU was idle: NVML is about a second late, so that a process that
+    is there has come since.
     """
     rates = nvml.ask(gpu.key, [UTILIZATION])[0].value
     busy, memory = as_int(member(rates, "gpu")), as_int(member(rates, "memory"))
@@ -141,6 +144,7 @@ def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by name between two readings, without counters that are gone or have shrunk."""
     return {name: after[name] - sent for name, sent in before.items() if after.get(name, -1) >= sent}
 
 

@@ -1,4 +1,6 @@
-"""May a probe run now, and if not, why not. Pure: what was read goes in, a decision comes out.
+"""The gate: whether a probe may run now, and if not, why not.
+
+`read_facts` reads through the ports, all else is pure: what was read goes in, a decision comes out.
 
 What cannot be read counts as busy. The reasons are label values of probe_skips_total.
 """
@@ -36,9 +38,9 @@ class Reason(Enum):
 
 MEANING: Mapping[Reason, str] = {
     Reason.BUSY: "a process computes on a GPU",
-    Reason.ALLOCATED: "the kubelet or Slurm has given a GPU to somebody",
+    Reason.ALLOCATED: "the kubelet or Slurm has given a GPU to a pod or a job",
     Reason.SETTLING: "that became idle only a short while ago",
-    Reason.MEMORY: "memory of a GPU is held by nobody we can see, or too little is free",
+    Reason.MEMORY: "memory of a GPU is held by no process that can be seen, or too little is free",
     Reason.BLIND: "who uses the GPUs could not be read",
     Reason.BUDGET: "the GPU-seconds that probes may hold are used up",
     Reason.LOCKED: "another probe, or an operator, holds the lock",
@@ -52,7 +54,7 @@ MEANING: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class GpuUsers:
-    """How a GPU is used: processes by id (None: not told), bytes of memory; Absent what could not be read."""
+    """How a GPU is used: processes by id (None: not known), bytes of memory; Absent: not read."""
 
     gpu: Gpu
     processes: frozenset[int | None] | Absent
@@ -77,8 +79,8 @@ class Stillness:
 class GateLimits:
     """What the gate asks for.
 
-    `settle`: seconds for which nothing may have changed. `unseen`: bytes in use that nobody owns up to;
-    `free`: bytes that a probe needs on each GPU.
+    `settle`: seconds for which nothing may have changed. `unseen`: bytes that may be in use by no visible
+    process; `free`: bytes that a probe needs on each GPU.
     """
 
     settle: float
@@ -88,6 +90,8 @@ class GateLimits:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
+    """Why no probe runs, with what was read in words."""
+
     reason: Reason
     detail: str
 
@@ -95,7 +99,7 @@ class Refusal:
 MEMORY = Question("MemoryInfo")
 MODES = (Question("MigMode"), Question("ComputeMode"))
 NOT_INSTALLED = frozenset({Why.MISSING})
-"""Where there is no kubelet and no Slurm, they have given nothing away; who cannot be asked may have."""
+"""A kubelet or a Slurm that is not installed has given nothing away; one that cannot be asked may have."""
 PREFIXES = ("nvidia.com/",)
 """Resources that are GPUs or parts of them: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.18gb."""
 DRIVER = "gpu.nvidia.com"
@@ -124,7 +128,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class GateFacts:
-    """Everything that the gate looks at; `slurm` None: not asked this time, since all else said no."""
+    """Everything that the gate decides by; `slurm` None: not asked this time, since all else said no."""
 
     uses: tuple[GpuUsers, ...]
     pods: tuple[Holding, ...] | Absent
@@ -141,7 +145,7 @@ class GpuNames:
 
 
 class _GpuLookup:
-    """The GPUs of a node by whatever name; a look-up gives keys, None for a name that is not understood."""
+    """The GPUs of a node by any of their names; a look-up gives keys, None for a name that is not known."""
 
     def __init__(self, gpus: Sequence[Gpu], names: GpuNames) -> None:
         self._gpus, self._names = gpus, names
@@ -214,7 +218,7 @@ class PodLife:
     alive: frozenset[str]
 
     def uids(self, namespace: str, name: str) -> tuple[str, ...] | None:
-        """The UIDs of a pod that live, none if it has ended; None where that cannot be told.
+        """The UIDs of a pod that live, none if it has ended; None where that is not known.
 
         It cannot while a living pod has no log folder yet: it may be a new one of the same name.
         """
@@ -258,12 +262,12 @@ def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | N
             return found
     found = _allocated(facts, touched, owner)
     if found is None and owner is not None and not _held_by(facts, owner):
-        return Refusal(Reason.BLIND, f"{owner} holds no GPU here, by the word of the kubelet and of Slurm")
+        return Refusal(Reason.BLIND, f"{owner} holds no GPU here, by the kubelet and by Slurm")
     return found or _settling(facts, still, touched, rules)
 
 
 def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateFacts:
-    """What the gate looks at; Slurm's controller is asked only with `slurm`."""
+    """What the gate decides by; Slurm's controller is asked only with `slurm`."""
     names = GpuNames(read_minors(hardware.nvml, gpus))
     return GateFacts(
         uses=tuple(_use(hardware.nvml, gpu) for gpu in gpus),
@@ -279,23 +283,23 @@ def no_gpus(hardware: Hardware) -> GateFacts:
 
 
 def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts) -> Callable[[], str | None]:
-    """A function that tells whom the kubelet has given one of `gpus` since `known` was read of all GPUs."""
+    """A function that says to which pod the kubelet has given one of `gpus` since `known` was read of all."""
     everyone, touched = [use.gpu for use in known.uses], {gpu.key for gpu in gpus}
     names = GpuNames(read_minors(hardware.nvml, everyone))
     before = frozenset() if isinstance(known.pods, Absent) else frozenset(h.holder for h in known.pods)
 
-    def look() -> str | None:
+    def read() -> str | None:
         pods = _pods(hardware, everyone, names)
         if isinstance(pods, Absent):
-            return f"the kubelet no longer tells who holds GPUs: {pods}"
+            return f"the kubelet no longer says who holds GPUs: {pods}"
         new = [h for h in pods if h.holder not in before and touched & set(h.gpus)]
         return f"{new[0].holder} was given GPUs: {new[0].about}" if new else None
 
-    return look
+    return read
 
 
 def read_minors(nvml: Nvml, gpus: Sequence[Gpu]) -> Mapping[int, str]:
-    """Keys by the number of the device file; a GPU that does not tell it is left out."""
+    """Keys by the number of the device file; a GPU without a known one is left out."""
     minors = {gpu.key: as_int(nvml.ask(gpu.key, [Question("MinorNumber")])[0].value) for gpu in gpus}
     return {minor: key for key, minor in minors.items() if not isinstance(minor, Absent)}
 
@@ -307,7 +311,7 @@ def pod_holdings(
     names: GpuNames,
     prefixes: Sequence[str] = PREFIXES,
 ) -> tuple[Holding, ...]:
-    """What pods hold; those that have ended as `life` tells hold nothing, those of two UIDs hold it twice."""
+    """What pods hold; those that have ended by `life` hold nothing, those of two UIDs hold it twice."""
     cards = _GpuLookup(gpus, names)
     found = []
     for pod in pods:
@@ -330,7 +334,7 @@ def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: GpuNames)
     found = []
     for job in jobs:
         if job.gpus is None:
-            held, doubt = cards.every, "; holds all GPUs: Slurm does not tell which"
+            held, doubt = cards.every, "; holds all GPUs: Slurm does not say which"
         else:
             held, doubt = cards.all_of((f"number {n}", cards.numbered(n)) for n in job.gpus)
         if held:
@@ -339,7 +343,7 @@ def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: GpuNames)
 
 
 def read_podlife(sysfs: Sysfs) -> PodLife | Absent:
-    """What the files of the node tell; Absent where the log folder or the cgroups cannot be read."""
+    """What the files of the node show; Absent where the log folder or the cgroups cannot be read."""
     folders = sysfs.entries(LOGS)
     if isinstance(folders, Absent):
         return folders
@@ -392,7 +396,8 @@ def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
             return Refusal(Reason.BLIND, f"memory of GPU {use.gpu.index}: {unread}")
         if use.used > rules.unseen:
             return Refusal(
-                Reason.MEMORY, f"GPU {use.gpu.index}: {use.used} bytes are in use by nobody who can be seen"
+                Reason.MEMORY,
+                f"GPU {use.gpu.index}: {use.used} bytes are in use by no process that can be seen",
             )
         if use.free < rules.free:
             return Refusal(
@@ -404,7 +409,7 @@ def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
 def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusal | None:
     for name, holdings in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
         if isinstance(holdings, Absent):
-            return Refusal(Reason.BLIND, f"{name} does not tell who holds GPUs: {holdings}")
+            return Refusal(Reason.BLIND, f"{name} does not say who holds GPUs: {holdings}")
         for holding in holdings or ():
             if holding.holder != owner and touched & set(holding.gpus):
                 return Refusal(Reason.ALLOCATED, f"{holding.holder} holds GPUs: {holding.about}")
@@ -441,7 +446,7 @@ def _mig(mode: Json | Absent) -> bool | Absent:
 
 
 def _mode(mode: Json | Absent) -> int | Absent:
-    """The compute mode; a GPU that does not know such modes lets everybody compute."""
+    """The compute mode; a GPU that does not know such modes lets every process compute."""
     unknown = isinstance(mode, Absent) and mode.why is Why.UNSUPPORTED
     return 0 if unknown else as_int(mode)
 

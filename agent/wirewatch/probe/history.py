@@ -1,7 +1,7 @@
 """The history of probes: what each one gave, in one SQLite file that keeps the newest.
 
 No call raises for what a disk, another process or a strange file does; it returns an `Absent` that says why.
-Each call opens the file anew: one that somebody has moved or replaced meanwhile is never written again.
+Each call opens the file anew: one that was moved or replaced meanwhile is never written again.
 """
 
 import logging
@@ -73,7 +73,7 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class HistoryCursor:
-    """The last row that was looked at; its time tells it from one of another file with the same number."""
+    """The last row that was read; its time shows whether a row with that number is of another file."""
 
     id: int
     at: float

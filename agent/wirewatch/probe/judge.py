@@ -109,7 +109,7 @@ def judge(
     until = None if new.last_mono is None else new.last_mono + options.fresh
     new = replace(new, fresh=until is not None and ok.mono <= until, fresh_until=until)
     if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
-        # Somebody has made other use of the wires: what was found says nothing about them now.
+        # The wires are in other use now: what was found says nothing about them.
         watch = StragglerWatch(new.stragglers.references)
         new = replace(new, held=(), streaks={}, failures=0, stragglers=watch)
     return new, (*new.held, *_broken(new, policy))
@@ -186,7 +186,7 @@ def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerP
     for one in sorted(held, key=lambda one: -one.seen.lost):
         if isinstance(one.seen, SlowPart):
             made = _of_part(one, one.seen, places, clocks.get(one.seen.unit.uuid))
-            # Of several pairs that a GPU sends by, the slowest is told.
+            # Of several pairs that a GPU sends by, only the slowest is a finding.
             found.setdefault(made.key, made)
     return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, SlowNode)]))
 
@@ -340,7 +340,7 @@ def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[B
 
 def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
     if measurement.detours(probed):
-        # Where they went has been told.
+        # Where they went is a finding of its own.
         return
     bad = [
         one
@@ -354,7 +354,7 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
             "probe.path", _subject(probed, gpu), Health.DEGRADED,
             f"{worst.part}: {(worst.sent or 0) / GB:.2f} GB by NVLink, {worst.due / GB:.2f} GB were due "
             f"({worst.share or 0:.0%})".replace("%", " %"),
-            f"traffic takes another way, or somebody else's takes this one: {LOOK}",
+            f"traffic takes another way, or another process's takes this one: {LOOK}",
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Starting the worker, hearing it, and ending it: its own session, killed as a whole."""
+"""The worker: its start, marks, document and end. It has its own session, killed as a whole."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ LIMIT = 8 << 20
 MARKS, MARK_LIMIT = 1000, 4096
 """Marks of a worker, and bytes of one; more are not ours."""
 QUIET = 2.0
-"""Seconds without a word after its document began, after which a worker has told all."""
+"""Seconds of silence after its document began, after which a worker has written all of it."""
 TAIL = 1 << 16
 """Bytes read of the end of what a worker printed."""
 WORKER = ("-P", "-m", "wirewatch.worker")
@@ -42,7 +42,7 @@ class StartError(Exception):
 class Worker:
     """A running worker; `marks` yields what it says, `document` is what it has written so far.
 
-    `nonsense` says why it was killed for what it wrote; `hung` is whether it did not leave by itself.
+    `nonsense` says why it was killed for what it wrote; `hung` is whether it did not end by itself.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Worker:
         self.document = b""
         self.nonsense = ""
         self.hung = False
-        self.began = self._told = time.monotonic()
+        self.began = self._wrote_at = time.monotonic()
         self._errors = folder / "worker.log"
-        self._unsaid = b""
+        self._unsent = b""
         self._line = b""
         self._marks: list[str] = []
         self._marked = 0
@@ -84,30 +84,31 @@ class Worker:
         assert self._process.stdin is not None  # noqa: S101
         self._stdin = self._process.stdin
         os.set_blocking(self._stdin.fileno(), False)
-        self._say(encode_plan(plan))
+        self._send_line(encode_plan(plan))
 
     @property
     def pid(self) -> int:
+        """Its process id, which is that of its group, too."""
         return self._process.pid
 
-    def _say(self, line: str) -> None:
-        self._unsaid += f"{line}\n".encode()
+    def _send_line(self, line: str) -> None:
+        self._unsent += f"{line}\n".encode()
         self._send()
 
     def _send(self) -> None:
         """As much as it takes now: one that does not listen must not keep us from ending it."""
         try:
-            while self._unsaid:
-                self._unsaid = self._unsaid[os.write(self._stdin.fileno(), self._unsaid) :]
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
         except BlockingIOError:
             return
         except BrokenPipeError:
-            # One that is gone already tells so by the end of its document.
-            self._unsaid = b""
+            # The end of its document shows that it is gone.
+            self._unsent = b""
 
     def go(self) -> None:
         """Let it go on from a mark."""
-        self._say("")
+        self._send_line("")
 
     def read_mark(self, seconds: float) -> str | None:
         """Wait up to so long for a mark; None when none came."""
@@ -117,7 +118,7 @@ class Worker:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come: all that it had to tell is in `document`."""
+        """Whether nothing more will come: all that it had to say is in `document`."""
         return len(self._ends) == 2 and not self._marks  # noqa: PLR2004
 
     def _read(self, seconds: float) -> None:
@@ -128,16 +129,16 @@ class Worker:
         ready = poll.poll(seconds * 1000)
         for fd, _ in ready:
             self._take(fd, os.read(fd, 1 << 16))
-        silent = bool(self.document) and time.monotonic() - self._told > QUIET
+        silent = bool(self.document) and time.monotonic() - self._wrote_at > QUIET
         if not ready and (exited or silent):
-            # What it started may hold the pipes open; or it hangs, after it has told all.
+            # What it started may hold the pipes open; or it hangs after it has written all.
             self._stop()
 
     def _take(self, fd: int, data: bytes) -> None:
         if not data:
             self._ends.add(fd)
         elif fd == self._document:
-            self._told = time.monotonic()
+            self._wrote_at = time.monotonic()
             self.document += data
             if len(self.document) > LIMIT:
                 self._refuse(f"its document is longer than {LIMIT} bytes")
@@ -161,7 +162,7 @@ class Worker:
     def kill(self) -> None:
         """SIGKILL to it and to all that it started; from any thread, at any time."""
         with self._lock, contextlib.suppress(ProcessLookupError):
-            # Once it is waited for, the number of its group may be somebody else's.
+            # Once it is waited for, the number of its group may be that of another one.
             if not self._waited:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -261,11 +262,11 @@ def interpret(
 
 
 def _document(worker: Worker, status: int | None, plan: Plan) -> Document | tuple[Outcome, str]:
-    """What the worker told, or why it told nothing that can be used."""
+    """The document that the worker wrote, or why there is none that can be used."""
     if worker.nonsense:
         return "garbage", _with_output(f"not what a worker writes: {worker.nonsense}", worker)
     if not worker.document:
-        return "failed", _with_output(f"the worker {_end(worker, status)} and told nothing", worker)
+        return "failed", _with_output(f"the worker {_end(worker, status)} and wrote nothing", worker)
     try:
         document = DOCUMENT.validate_json(worker.document)
     except ValidationError as error:

@@ -21,7 +21,7 @@ NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's proc
 class Measured:
     """One collective at one size over one group: bus bandwidths in bytes per second.
 
-    `best` is that of the fastest single run. `algorithm` and `protocol` as NCCL told, empty where it did not.
+    `best` is that of the fastest single run. `algorithm` and `protocol` are as in NCCL's log, else empty.
     """
 
     group: int
@@ -54,6 +54,7 @@ class Measured:
 
     @property
     def best_ratio(self) -> float | None:
+        """The ratio of the fastest single run."""
         reference = self.trusted
         return None if reference is None else self.best / reference.busbw
 
@@ -81,7 +82,7 @@ WIRES = {
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Bytes that one GPU should have sent in a part of the probe, and those that its NVLink counters tell."""
+    """Bytes that one GPU should have sent in a part of the probe, and those that its NVLink counters show."""
 
     part: str
     gpu: int
@@ -160,7 +161,7 @@ def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
 
 
 def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[Crossing, ...]:
-    """By part and GPU; nothing for algorithms and kinds of wire of which it cannot be told what is due."""
+    """By part and GPU; nothing for algorithms and kinds of wire of which it is not known what is due."""
     found = []
     parts = {part.name: part for part in probed.parts}
     for group, conditions in enumerate(probed.conditions):

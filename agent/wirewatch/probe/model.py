@@ -1,4 +1,4 @@
-"""How the probe runs, and when what it finds is a fault."""
+"""The values of the probe's component: options, policy, reading and memory; the budget of GPU-seconds."""
 
 import math
 import zlib
@@ -26,7 +26,7 @@ _DEFAULT = Plan("", (), ())
 class ProbeOptions(Options):
     """How probes run.
 
-    `interval`: seconds between looks whether a probe may run; `every`: between probes, give or take
+    `interval`: seconds between readings of the gate; `every`: between probes, give or take
     `jitter`, a part of it. `settle`: seconds for which the GPUs must have been left alone. `budget`: the part
     of the GPUs' time that probes may hold. `kill_after`: seconds after which a worker is killed. `fresh`:
     seconds after which a result is withdrawn. `pins`: bus bandwidths to expect, in bytes per second, by
@@ -83,7 +83,8 @@ class ProbeOptions(Options):
         )
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 
-    def rules(self) -> GateLimits:
+    def limits(self) -> GateLimits:
+        """What the gate asks for."""
         return GateLimits(self.settle, self.unseen_bytes, self.free_bytes)
 
 
@@ -92,7 +93,7 @@ class ProbePolicy:
     """When what a probe finds is a fault.
 
     `ratio`: least part of the expected bus bandwidth. `confirm`: probes in a row that must find the same
-    before it is FAILED; `failures`: probes in a row that cannot be done before that is told.
+    before it is FAILED; `failures`: probes in a row that cannot be done before that is a finding.
     `path`: how far NVLink's bytes may be from the algorithm's, `uneven`: a link's from the mean of its GPU's.
     `straggler`: when a part is slow.
     """
@@ -128,7 +129,7 @@ Key = tuple[str, Subject, Health]
 
 @dataclass(frozen=True, slots=True)
 class ProbeReading:
-    """One look at the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
+    """One reading of the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
 
     `late`: the refusal came after Slurm, the topology or the lock was asked, which is not done each turn.
     `others`: probes that other processes ran before that one, each with when it ended (monotonic seconds);
@@ -165,10 +166,10 @@ class ProbeMemory:
 
     `tried`: the newest at all, at `tried_mono`.
 
-    `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would tell more;
+    `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would show more;
     `failures` those that could not be done.
     `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
-    while none can run. `stragglers`: who is slow, and the history by which that is judged. `gpu_seconds`
+    while none can run. `stragglers`: what is slow, and the history by which that is judged. `gpu_seconds`
     since start. `skipped`: when (monotonic seconds) each reason was last
     counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
     since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
@@ -213,6 +214,7 @@ def unknown_ops(ops: tuple[str, ...]) -> list[str]:
 
 
 def bad_sizes(latency: tuple[int, ...], bandwidth: tuple[tuple[int, int], ...]) -> list[object]:
+    """Sizes (bytes) that are no whole elements or stand twice, and sizes with fewer than one run."""
     every = [*latency, *(size for size, _ in bandwidth)]
     found: list[object] = [size for size in every if size < ELEMENT or size % ELEMENT]
     # Two results of one size would be one series.
@@ -221,6 +223,8 @@ def bad_sizes(latency: tuple[int, ...], bandwidth: tuple[tuple[int, int], ...]) 
 
 
 def bad_pins(pins: dict[str, float]) -> list[str]:
+    """Names of pins that are not OP or OP@BYTES, or whose bytes per second are not above 0."""
+
     def good(name: str) -> bool:
         op, at, size = name.partition("@")
         return op in OPS and (not at or size.isdecimal())
@@ -258,8 +262,8 @@ def draw(names: Sequence[str], count: int) -> float:
 
 
 def complete(memory: ProbeMemory) -> tuple[int, bool]:
-    """Complete probes since start, whoever ran them but for forced ones; whether the newest found nothing.
+    """Complete probes since start but for forced ones, by any process; whether the newest found nothing.
 
-    A probe of processors tells nothing of wires, and so is never clean.
+    A probe of processors shows nothing of wires, and so is never clean.
     """
     return memory.completed, memory.clean

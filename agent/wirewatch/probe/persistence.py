@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PROBED = TypeAdapter(Probed)
 REMEMBERED = 50
-"""Complete probes that a starting daemon looks back on."""
+"""Complete probes that a starting daemon reads."""
 SAMPLED = 40
 """Probes by which GPUs are judged against their own past; each takes milliseconds to read."""
 ADDED = 200
@@ -163,9 +163,11 @@ def recall(
     now, mono = clock.now(), clock.mono()
     if memory.tried is None:
         return Component(PROBE_NAME, memory, Ok(None, now, mono))
-    nobody = ProbeReading(GateFacts((), (), None, mono), Stillness(), "", due=False, refusal=None)
+    no_reading = ProbeReading(GateFacts((), (), None, mono), Stillness(), "", due=False, refusal=None)
     collector = probe_component(options, policy, expect, memory)
-    return after(Component(PROBE_NAME, memory), fold(collector, memory, Ok(nobody, now, mono), 0.0, expect))
+    return after(
+        Component(PROBE_NAME, memory), fold(collector, memory, Ok(no_reading, now, mono), 0.0, expect)
+    )
 
 
 class CommandProbes:

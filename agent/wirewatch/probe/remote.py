@@ -1,6 +1,6 @@
-"""A prober that is another process, with the privileges that this one lacks: asked over its unix socket.
+"""The client of the prober, another process with the privileges that this one lacks, and their protocol.
 
-Whatever becomes of it costs one probe and has words. It is never a fault of the hardware.
+A prober that fails costs one probe, with the reason in words. It is never a fault of the hardware.
 """
 
 import json
@@ -27,13 +27,13 @@ T = TypeVar("T")
 SERVER = "the prober"
 OK = 200
 FACTS_SECONDS = 35.0
-"""Seconds for a look: NVML may take 30 to start."""
+"""Seconds for the facts of the gate: NVML may take 30 to start."""
 RESUME_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class LostOrder:
-    """It took an order and did not tell what came of it; `seconds` since the order."""
+    """The prober took an order and did not answer with a probe; `seconds` since the order."""
 
     why: str
     seconds: float
@@ -41,7 +41,7 @@ class LostOrder:
 
 @dataclass(frozen=True, slots=True)
 class HandleRelease:
-    """What is known of its GPU handles: processes that cannot be killed, and why it is not known."""
+    """Of the prober's GPU handles: processes that cannot be killed, and why it is not known, if it is not."""
 
     stuck: tuple[int, ...] = ()
     unsure: str = ""
@@ -79,7 +79,7 @@ class FactsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What came of an order: what the prober's own gate saw last, and its refusal or the probe."""
+    """The answer to an order: what the prober's own gate saw last, and its refusal or the probe."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -97,20 +97,20 @@ class RemoteProber:
         self._live = live
         self._withheld = ""
         self._away = ""
-        self._letting_go: threading.Thread | None = None
-        self._let_go = HandleRelease()
+        self._releasing: threading.Thread | None = None
+        self._released = HandleRelease()
 
-    def look(self, engine: str, until: float) -> FactsAnswer | Refusal:
+    def facts(self, engine: str, until: float) -> FactsAnswer | Refusal:
         """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
         body = FACTS_REQUEST.dump_json(FactsRequest(engine, self._live))
         until = min(until, self._clock.mono() + FACTS_SECONDS)
         looked = self._ask(FACTS, body, FACTS_ANSWER, until)
         if isinstance(looked, LostOrder):
             looked = self._refusal(looked.why)
-        self._tell(looked.detail if isinstance(looked, Refusal) else "")
+        self._log_change(looked.detail if isinstance(looked, Refusal) else "")
         return looked
 
-    def attempt(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
+    def run(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
         """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
         body = PROBE_REQUEST.dump_json(replace(wanted, live=self._live))
         came = self._ask(PROBE, body, PROBE_ANSWER, until)
@@ -138,17 +138,17 @@ class RemoteProber:
         body = json.dumps({"seconds": seconds, "by": "the agent"}).encode()
 
         def ask() -> None:
-            self._let_go = self._closed(body, within)
+            self._released = self._closed(body, within)
 
-        self._let_go = HandleRelease(unsure=f"{self._path}: no answer within {within:g} s")
-        self._letting_go = threading.Thread(target=ask, name="prober-release", daemon=True)
-        self._letting_go.start()
+        self._released = HandleRelease(unsure=f"{self._path}: no answer within {within:g} s")
+        self._releasing = threading.Thread(target=ask, name="prober-release", daemon=True)
+        self._releasing.start()
 
     def left(self, within: float) -> HandleRelease:
         """What became of `give_way`, waited for so many seconds."""
-        if self._letting_go is not None:
-            self._letting_go.join(within)
-        return self._let_go
+        if self._releasing is not None:
+            self._releasing.join(within)
+        return self._released
 
     def resume(self) -> None:
         """It may be asked again, and hold GPUs. One that does not answer comes back by itself in time."""
@@ -156,7 +156,7 @@ class RemoteProber:
         try:
             request(self._path, "POST", RESUME, b'{"by": "the agent"}', RESUME_SECONDS, SERVER)
         except NoAnswer as error:
-            log.warning("the prober was not told that the release is over: %s", error)
+            log.warning("the prober has not heard that the release is over: %s", error)
 
     def _closed(self, body: bytes, within: float) -> HandleRelease:
         try:
@@ -173,7 +173,7 @@ class RemoteProber:
     def _ask(
         self, target: str, body: bytes, adapter: TypeAdapter[T], until: float
     ) -> T | Refusal | LostOrder:
-        """An answer; a refusal where the question was not taken, Vanished where nothing came of it."""
+        """An answer; a refusal where the question was not taken, LostOrder where no answer came."""
         if self._withheld:
             return self._refusal(self._withheld)
         began = self._clock.mono()
@@ -196,7 +196,7 @@ class RemoteProber:
     def _refusal(why: str) -> Refusal:
         return Refusal(Reason.PROBER_AWAY, why)
 
-    def _tell(self, why: str) -> None:
+    def _log_change(self, why: str) -> None:
         """A line in the log when it goes and when it comes back."""
         if why and not self._away:
             log.warning("no probe can run, the prober is away: %s", why)
@@ -216,7 +216,7 @@ def terms_of(
     hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: RemoteProber | None,
     within: float = FACTS_SECONDS,
 ) -> ProbeTerms | Absent:  # fmt: skip
-    """The terms of a probe that this daemon would order now, as whoever would run it knows them."""
+    """The terms of a probe that this daemon would order now, as the process knows them that would run it."""
     if prober is None:
         return read_terms(hardware, options, expect, boot_id)
     terms = prober.terms(options, expect, within)

@@ -1,4 +1,4 @@
-"""One probe on somebody's word: the same gate, but for the waiting, and a second look at what is wrong."""
+"""One probe on request: the same gate, but for the waiting, and repeated to confirm what it finds."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from wirewatch.verdict.straggler.signals import RateHistory
 SMALL = MIB
 """Sizes below this measure latency."""
 LATE, ASKING = 0.8, 50.0
-"""Seconds that a prober may take to tell of a probe after its end, and to ask everybody before it."""
+"""Seconds that a prober may take to answer after the end of a probe, and to ask all sources before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class ProbeOverrides:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What came of it: the last probe with what is believed after all of them, or why none ran.
+    """The last probe with what is believed after all of them, or why none ran.
 
-    `measured`, and who is slow (`named`): by the last one alone.
+    `measured`, and what is slow (`named`): by the last one alone.
     """
 
     at: float
@@ -54,7 +54,7 @@ class ProbeResult:
 
     @property
     def health(self) -> Health:
-        """A probe that did not run, or not to its end, tells nothing of the node."""
+        """A probe that did not run, or not to its end, shows nothing of the node."""
         if self.probed is None or self.probed.outcome != "ok":
             return Health.UNKNOWN
         return worst(self.findings)
@@ -93,7 +93,7 @@ def probe_now(
                 break
             probed = run(left)
             if isinstance(probed, Refusal):
-                # A second look that may not be had takes nothing from the first.
+                # A second probe that is refused takes nothing from the first.
                 refusal = None if last is not None else probed
                 break
             last, refusal = probed, None
@@ -108,7 +108,7 @@ def probe_now(
 
 
 def _here(hardware: Hardware, wanted: ProbeRequest) -> Callable[[float], Probed] | Refusal:
-    """Probes of this process, by one word of the gate: each may last so many seconds."""
+    """Probes of this process, after one answer of the gate: each may last so many seconds."""
     order = prepare(hardware, wanted, Stillness()).order
     if isinstance(order, Refusal):
         return order
@@ -119,13 +119,13 @@ def _there(hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, left:
     """One probe by the prober, over in so many seconds; its gate is asked each time."""
     patience = min(left + LATE, wanted.options.kill_after + ASKING)
     within = None if math.isinf(left) else max(0.0, left)
-    came = prober.attempt(replace(wanted, within=within), hardware.clock.mono() + patience)
+    came = prober.run(replace(wanted, within=within), hardware.clock.mono() + patience)
     if isinstance(came, LostOrder):
         return Refusal(Reason.PROBER_AWAY, f"it went away in the middle of it: {came.why}")
     if isinstance(came, Refusal):
         return came
     if came.probed is None:
-        return came.refusal or Refusal(Reason.PROBER_AWAY, "it told of no probe, and not why")
+        return came.refusal or Refusal(Reason.PROBER_AWAY, "it gave no probe, and no reason")
     return came.probed
 
 

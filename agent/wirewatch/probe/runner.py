@@ -1,4 +1,4 @@
-"""One probe from its order to what came of it: starts the worker, reads counters at its marks, gives way."""
+"""One probe from its order to its result: starts the worker, reads counters at its marks, gives way."""
 
 import logging
 import os
@@ -18,7 +18,6 @@ from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part
 from wirewatch.core.types import Absent
 from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probe import counters
-from wirewatch.probe import counters as ports
 from wirewatch.probe.counters import CounterReader, Counters
 from wirewatch.probe.launcher import WORKER, StartError, Worker, interpret
 from wirewatch.probe.setup import find_engine
@@ -26,7 +25,7 @@ from wirewatch.probe.statefolder import Lock, StateFolder, lock_probe
 
 log = logging.getLogger(__name__)
 GUARD_SECONDS = 0.02
-"""Seconds between looks at the processes on the GPUs while a probe runs."""
+"""Seconds between readings of the processes on the GPUs while a probe runs."""
 CLOCKS_AFTER = 0.003
 """Seconds from the start of the micro-probes to the reading of clocks, so that the GPUs are at work."""
 LOG_LIMIT = 16 << 20
@@ -66,13 +65,15 @@ class ProbeRunner:
         self._state = state
         self._inherited = os.environ if inherited is None else inherited
         self._command = command
-        self._leave = Lease()
+        self._lease = Lease()
         self._stuck: Worker | None = None
 
     def engine(self, wanted: str) -> str | Absent:
+        """The engine of this name, or the first that is installed for `auto`."""
         return find_engine(wanted)
 
     def settings(self) -> Mapping[str, str]:
+        """NCCL's settings in the environment that workers inherit."""
         return {name: value for name, value in self._inherited.items() if name.startswith("NCCL_")}
 
     @contextmanager
@@ -90,15 +91,15 @@ class ProbeRunner:
 
     def give_way(self, why: str) -> None:
         """Kill a probe that runs, and start none until `resume`; `why` in words. Waits for nothing."""
-        self._leave.withdraw(why)
+        self._lease.withdraw(why)
 
     def left(self, within: float) -> int | None:
         """Wait up to so many seconds for the end of a worker; its process id when it does not die."""
-        return self._leave.left(within)
+        return self._lease.left(within)
 
     def resume(self) -> None:
         """Probes may run again."""
-        self._leave.grant()
+        self._lease.grant()
 
     def run(self, order: Order) -> Probed:
         """Never raises for what GPUs, driver or worker do."""
@@ -114,7 +115,7 @@ class ProbeRunner:
             return self._nothing(order, "failed", f"no place for the worker's log: {error.strerror}")
         with folder as name:
             try:
-                run = _Run(self._around, order, self._leave, self._keep)
+                run = _Run(self._around, order, self._lease, self._keep)
                 return run.run(Path(name), self._inherited, self._command)
             except Withdrawn as error:
                 return self._nothing(order, "preempted", str(error))
@@ -140,14 +141,16 @@ class ProbeRunner:
 
 Pids = frozenset[int | None]
 ALLOCATIONS_SECONDS = 1.0
-"""Seconds between looks at allocations, which are asked of other daemons."""
+"""Seconds between readings of allocations, which are asked of other daemons."""
 
 
 @dataclass
 class Guard:
-    """Whom to give way to; `before` are the processes on each GPU, by its key, when the probe began.
+    """Watches for users to which a probe gives way.
 
-    What cannot be read counts as somebody: a probe runs only beside nobody.
+    `before`: the processes on each GPU, by its key, when the probe began; `own`: those of the probe.
+
+    What cannot be read counts as a process: a probe runs only alone.
     """
 
     nvml: Nvml
@@ -159,8 +162,8 @@ class Guard:
     _stop: threading.Event = field(default_factory=threading.Event)
     _allocated: str | None = None
 
-    def look(self) -> str | None:
-        """Why to end, mostly who has come, or None; costs a fraction of a millisecond a GPU."""
+    def check(self) -> str | None:
+        """Why to end, mostly a new process, or None; costs a fraction of a millisecond a GPU."""
         given_up = self.withdrawn()
         if given_up is not None:
             return given_up
@@ -187,7 +190,7 @@ class Guard:
         while not self._stop.wait(ALLOCATIONS_SECONDS):
             try:
                 reason = self.allocations()
-            except Exception as error:  # noqa: BLE001 - the thread must not end without a word
+            except Exception as error:  # noqa: BLE001 - the thread must not end silently
                 reason = f"who is given GPUs is not known: {error!r}"
             if reason is not None:
                 self._allocated = reason
@@ -202,7 +205,7 @@ class Withdrawn(Exception):
 
 
 class Lease:
-    """Taken by the thread that probes, withdrawn by any other.
+    """The right to run a worker: the thread that probes takes it, any other may withdraw it.
 
     `broken`: why the newest worker was killed from here, empty when it was not.
     """
@@ -214,7 +217,7 @@ class Lease:
         self._worker: Worker | None = None
 
     def take(self, start: Callable[[], Worker]) -> Worker:
-        """Start a worker that is killed when leave is withdrawn.
+        """Start a worker that is killed when the lease is withdrawn.
 
         Raises:
             Withdrawn: it is withdrawn already.
@@ -234,6 +237,7 @@ class Lease:
                 self._worker.kill()
 
     def grant(self) -> None:
+        """Let workers be started again."""
         with self._lock:
             self._withdrawn = ""
 
@@ -250,12 +254,12 @@ class Lease:
 
 class _Run:
     def __init__(
-        self, around: RunnerPorts, order: Order, leave: Lease, stuck: Callable[[Worker], None]
+        self, around: RunnerPorts, order: Order, lease: Lease, stuck: Callable[[Worker], None]
     ) -> None:
         self._around = around
         self._nvml = around.nvml
         self._order = order
-        self._leave = leave
+        self._lease = lease
         self._stuck = stuck
         self._seen = _Observed()
         self._counters = CounterReader(self._nvml, order.gpus)
@@ -265,19 +269,19 @@ class _Run:
         order, at = self._order, self._around.clock.now()
         memory = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
         others = [counters.memory_use(self._nvml, gpu) if order.forced else None for gpu in order.gpus]
-        # The gate saw nobody; only a probe that did not ask it runs beside those who are there.
+        # The gate saw no process; only a probe that did not ask it runs beside others.
         before = {gpu.key: self._pids(gpu) if order.forced else frozenset() for gpu in order.gpus}
-        sent = ports.sent_bytes(self._around.sysfs)
+        sent = counters.sent_bytes(self._around.sysfs)
         plan = self._with_log(folder)
-        worker = self._leave.take(lambda: Worker(plan, folder, inherited, command))
+        worker = self._lease.take(lambda: Worker(plan, folder, inherited, command))
         own: Callable[[], Pids] = lambda: frozenset({worker.pid})  # noqa: E731
         try:
             with Guard(self._nvml, order.gpus, before, own, order.allocations, order.withdrawn) as guard:
                 outcome, why = self._watch(worker, guard)
         finally:
             status = worker.end()
-        if self._leave.broken:
-            outcome, why = "preempted", self._leave.broken
+        if self._lease.broken:
+            outcome, why = "preempted", self._lease.broken
         seconds = time.monotonic() - worker.began
         if status is None:
             self._stuck(worker)
@@ -295,7 +299,7 @@ class _Run:
             held_seconds=max(0.0, seconds - (document.cost.imported if document else 0.0)),
             document=document, account=_account(plan), parts=tuple(self._seen.parts),
             links=self._links(), clocks=self._seen.clocks,
-            ports=ports.grown(sent, ports.sent_bytes(self._around.sysfs)),
+            ports=counters.grown(sent, counters.sent_bytes(self._around.sysfs)),
         )  # fmt: skip
 
     def _with_log(self, folder: Path) -> Plan:
@@ -306,11 +310,11 @@ class _Run:
         return frozenset() if isinstance(pids, Absent) else pids
 
     def _watch(self, worker: Worker, guard: Guard) -> tuple[Outcome, str]:
-        """Until it ends, somebody comes, or time is up; looks at every step, since each may take a while."""
+        """Until it ends, a user comes, or time is up; checks at every step, since each may take a while."""
         unread = list(self._order.gpus)
         while not worker.ended:
             mark = worker.read_mark(0.0 if unread else GUARD_SECONDS)
-            foreign = guard.look()
+            foreign = guard.check()
             if foreign is not None:
                 worker.kill()
                 return "preempted", foreign
@@ -318,7 +322,7 @@ class _Run:
                 worker.kill()
                 return "timeout", f"no result after {self._order.deadline:g} s; killed"
             if unread:
-                # Done while the worker starts, so that nobody waits for it.
+                # Done while the worker starts, so that the worker need not wait.
                 gpu = unread.pop()
                 self._seen.before[gpu.key] = counters.link_bytes(self._nvml, gpu)
             if mark is not None:
@@ -356,7 +360,7 @@ class _Run:
 
 
 def _account(plan: Plan) -> Account | None:
-    """NCCL's own word, None where it wrote none."""
+    """What NCCL wrote in its log, None where it wrote none."""
     with suppress(OSError), Path(plan.log).open("rb") as log:
         return parse_nccl_log(log.read(LOG_LIMIT).decode("utf-8", "replace"))
     return None

@@ -1,4 +1,4 @@
-"""What a probe starts from: which groups of GPUs, on which wires, under which settings of NCCL."""
+"""From a request to an order: groups of GPUs, their wires, NCCL's settings, the engine and the gate."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -56,11 +56,11 @@ NOTHING_TO_PROBE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """What is to be measured, for whom, by when.
+    """What shall be measured, for which holder, by when.
 
-    `links`: how many NVLink links a GPU must have, by the operator's word. `owner` holds the GPUs and asks:
-    they count as idle. `force`: beside whoever is there. `within`: seconds from now until the worker must be
-    gone; None for no more than `options.kill_after`. `live`: whether who asks watches a machine, and not a
+    `links`: how many NVLink links a GPU must have, as the operator says. `owner` holds the GPUs and asks:
+    they count as idle. `force`: beside other processes. `within`: seconds from now until the worker must be
+    gone; None for no more than `options.kill_after`. `live`: whether the asker watches a machine, and not a
     recording.
     """
 
@@ -133,13 +133,13 @@ def cpu_scene(count: int) -> Scene:
 
 
 def prepare(hardware: Hardware, wanted: ProbeRequest, still: Stillness) -> Prepared:
-    """Ask everybody, Slurm's controller too, which answers for thousands of nodes."""
+    """Ask all sources, Slurm's controller too, which answers for thousands of nodes."""
     order: Order | Refusal
     engine = hardware.probe.engine(wanted.options.engine)
     if isinstance(engine, Absent):
         return Prepared(no_gpus(hardware), still, Refusal(Reason.NO_ENGINE, engine.detail))
     if wanted.options.engine == "gloo":
-        # It touches no GPU, so nobody can be in its way.
+        # It touches no GPU, so no process can be in its way.
         order = _order(wanted, engine, cpu_scene(wanted.options.ranks), lambda: None)
         return Prepared(no_gpus(hardware), still, order)
     listed = hardware.nvml.gpus()
@@ -226,7 +226,7 @@ def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: Gat
 
 def _refusal(facts: GateFacts, still: Stillness, wanted: ProbeRequest) -> Refusal | None:
     """What the gate says; with `force` only that there is nothing to probe."""
-    found = refuse(facts, still, wanted.options.rules(), wanted.owner)
+    found = refuse(facts, still, wanted.options.limits(), wanted.owner)
     return None if found is not None and wanted.force and found.reason not in NOTHING_TO_PROBE else found
 
 

@@ -18,9 +18,9 @@ from wirewatch.hw.files import absent_errno
 
 SYSTEM = "/var/lib/wirewatch"
 _AGENT_MODE = 0o600
-"""Root's alone: whoever may open a lock may hold it, and nobody else shall keep the agent from starting."""
+"""For root alone: a user who may open a lock may hold it, and none shall keep the agent from starting."""
 _PROBE_MODE = 0o644
-"""Everybody's: whoever has a job here may ask for silence."""
+"""For every user: one who has a job here may ask for silence."""
 _NAME_BYTES = 200
 _LOCKS = Path("/proc/locks")
 
@@ -37,22 +37,27 @@ class StateFolder:
 
     @property
     def history(self) -> Path:
+        """The probes of this node."""
         return self.directory / "probes.sqlite"
 
     @property
     def latches(self) -> Path:
+        """The ledger of faults."""
         return self.directory / "latches.json"
 
     @property
     def baseline(self) -> Path:
+        """The accepted topology."""
         return self.directory / "baseline.json"
 
     @property
     def agent_lock(self) -> Path:
+        """Held by the one agent of this folder."""
         return self.directory / "agent.lock"
 
     @property
     def probe_lock(self) -> Path:
+        """Held by a process while it probes, or by a user who wants silence."""
         return self.directory / "probe.lock"
 
 
@@ -147,9 +152,9 @@ def lock_agent(state: StateFolder) -> Lock:
 
 
 def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder | Absent:
-    """The lock that whoever probes holds; `who` is told to those who find it held.
+    """The lock that a process holds while it probes; `who` is shown to those that find it held.
 
-    Never waits. Absent: the file cannot be opened or locked, so it cannot be known whether somebody probes.
+    Never waits. Absent: the file cannot be opened or locked, so it is not known whether it is held.
     """
     try:
         return acquire(state.probe_lock, who, _PROBE_MODE)
@@ -223,7 +228,7 @@ def _named(handle: int) -> tuple[int | Absent, str]:
 def _kernel_holder(file: os.stat_result) -> int | None:
     """Who locked a file, from lines such as `1: FLOCK  ADVISORY  WRITE 4242 fe:00:1234 0 EOF`.
 
-    Source: proc_locks(5). Not there: holders outside our pid namespace, and files that tell another device
+    Source: proc_locks(5). Not there: holders outside our pid namespace, and files that show another device
     than their file system's.
     """
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
