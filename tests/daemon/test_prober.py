@@ -85,11 +85,11 @@ def as_nobody(prober: ProberProcess, ask: str) -> str:
     script = f"""
 import os, sys
 from wirewatch.hw.host import SystemClock
-from wirewatch.probe.remote import Elsewhere
+from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.setup import Wanted
-there, soon = Elsewhere(sys.argv[1], SystemClock(), live=False), SystemClock().mono() + 20
-forced = Wanted(ProbeOptions(settle=0.0), "command", force=True)
+from wirewatch.probe.setup import ProbeRequest
+there, soon = RemoteProber(sys.argv[1], SystemClock(), live=False), SystemClock().mono() + 20
+forced = ProbeRequest(ProbeOptions(settle=0.0), "command", force=True)
 os.setgroups([])
 os.setgid({NOBODY})
 os.setuid({NOBODY})
