@@ -10,7 +10,7 @@ from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.schedule import Job
-from wirewatch.hw.overlay import Change, Overlay, Player
+from wirewatch.hw.overlay import AnswerChange, Overlay, Player
 from wirewatch.hw.recording import load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -78,7 +78,7 @@ class Node:
     """
 
     def __init__(
-        self, recording: str = "h200x8", changes: Sequence[Change] = (), expect: Expect | None = None,
+        self, recording: str = "h200x8", changes: Sequence[AnswerChange] = (), expect: Expect | None = None,
         also: Sequence[str] = (), only: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.clock = StillClock()
@@ -93,7 +93,7 @@ class Node:
         strict = recording != "h200x8"
         loaded = _loaded(recording)
         unasked = [q for q in LATER if ("nvml", f"gpu0/{q}") not in loaded.answers]
-        silent = tuple(Change("nvml", f"gpu*/{q}", "code", NOT_SUPPORTED) for q in unasked)
+        silent = tuple(AnswerChange("nvml", f"gpu*/{q}", "code", NOT_SUPPORTED) for q in unasked)
         older = Overlay("older", "", silent)
         player = Player(loaded, lambda: self.clock.seconds, (older, overlay), strict=strict)
         self.nvml = DirectNvml(ReplayNvml(player))
@@ -111,13 +111,13 @@ class Node:
         collector = self.collectors[name]
         self.collectors[name] = replace(collector, policy=replace(collector.policy, **values))
 
-    def change(self, match: str, action: str, argument: Any) -> Change:
-        """Change an NVML answer from now on; returns what `undo` takes back."""
-        made = Change("nvml", match, action, argument)
+    def change(self, match: str, action: str, argument: Any) -> AnswerChange:
+        """AnswerChange an NVML answer from now on; returns what `undo` takes back."""
+        made = AnswerChange("nvml", match, action, argument)
         self.changes.append(made)
         return made
 
-    def undo(self, made: Change) -> None:
+    def undo(self, made: AnswerChange) -> None:
         self.changes.remove(made)
 
     def poll(self, *names: str, times: int = 1, every: float = 15.0) -> NodeState:

@@ -45,7 +45,7 @@ from wirewatch.hw.replay import (
     ReplaySlurm,
     ReplaySysfs,
 )
-from wirewatch.nccl.log import size_told
+from wirewatch.nccl.log import logged_size
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.setup import Scene, plan_of, read_scene
 
@@ -171,7 +171,7 @@ def _account(ranks: int, small: Sequence[int]) -> Account:
     )  # fmt: skip
     sizes = [(size, "ll") for size in small] + [(s, "simple") for s, _ in ProbeOptions().bandwidth]
     calls = tuple(
-        Call(op, size_told(op, size, ranks, VERSION), "ring", protocol, (0, 23), 1)
+        Call(op, logged_size(op, size, ranks, VERSION), "ring", protocol, (0, 23), 1)
         for op in OPS
         for size, protocol in sizes
     )

@@ -20,10 +20,9 @@ class UnknownRuleError(Exception):
 
 
 def sources() -> dict[str, str]:
-    """The package's modules by their path, but for the one whose findings are of declared rules anyway."""
+    """The package's modules by their path."""
     root = Path(wirewatch.__file__).parent
-    found = {str(path.relative_to(root)): path.read_text("utf-8") for path in sorted(root.rglob("*.py"))}
-    return {name: text for name, text in found.items() if name != "core/collector.py"}
+    return {str(path.relative_to(root)): path.read_text("utf-8") for path in sorted(root.rglob("*.py"))}
 
 
 def patterns(modules: Mapping[str, str]) -> set[str]:
@@ -52,6 +51,8 @@ class _Module:
         match node:
             case ast.Attribute(attr="rule"):
                 return  # That of another finding, which is found where it was made.
+            case ast.Attribute(value=ast.Name(id="self"), attr="name"):
+                return  # A declared rule makes its own finding.
             case ast.Constant(value=str(text)):
                 yield text
             case ast.JoinedStr():

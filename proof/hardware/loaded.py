@@ -19,7 +19,7 @@ from wirewatch.core.probe import MIB
 from wirewatch.worker import __main__ as worker
 from wirewatch.worker import gpu as kernels
 from wirewatch.worker import nccl_engine
-from wirewatch.worker.gpu import Gpu, compile_kernels, done
+from wirewatch.worker.gpu import CudaGpu, compile_kernels, done
 
 SIZE = 512 * MIB
 QUEUE = 0.1
@@ -38,7 +38,7 @@ PUSHING = LaunchConfig(grid=16, block=512)
 fifth, so that the GPU was named instead; fewer blocks that are larger cost it more, too."""
 
 
-def work_of(kind: str, mine: Gpu, other: Gpu) -> Callable[[], object]:
+def work_of(kind: str, mine: CudaGpu, other: CudaGpu) -> Callable[[], object]:
     """What puts one piece of work into the queue of a GPU."""
     side = kernels.GEMM_SIDE
     tiles = (side // kernels.TILE, side // kernels.TILE)
@@ -61,7 +61,7 @@ def work_of(kind: str, mine: Gpu, other: Gpu) -> Callable[[], object]:
 def load(kind: str, index: int, other: int, ready: threading.Event) -> None:
     """Work without end on a stream of its own."""
     done(driver.cuInit(0))
-    gpus = [Gpu(Device(number), rank) for rank, number in enumerate((index, other))]
+    gpus = [CudaGpu(Device(number), rank) for rank, number in enumerate((index, other))]
     for gpu in reversed(gpus):
         gpu.open(2 * SIZE)
     mine = gpus[0]

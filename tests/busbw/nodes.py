@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from wirewatch.core.topology import SWITCH, GpuPart, NvlinkWires, PciPlace, Topology
+from wirewatch.core.pci import Place
+from wirewatch.core.topology import SWITCH, GpuPart, NvlinkWires, Topology
 
 H100, H200, A100, B200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"
 A100_CARD, H100_NVL, V100, L40S = (
@@ -11,7 +12,7 @@ A100_CARD, H100_NVL, V100, L40S = (
     "Tesla V100-SXM2-32GB",
     "NVIDIA L40S",
 )
-HIDDEN = PciPlace("0000:00:05.0", "", (), None)
+HIDDEN = Place("0000:00:05.0", "", (), None)
 Links = Mapping[int, Mapping[int, int] | Mapping[str, int] | Mapping[int | str, int]]
 """Links that are up, by index of the GPU and index of its peer or the name of another end."""
 
@@ -23,7 +24,7 @@ def uuid(index: int | str) -> str:
 def node(
     names: Sequence[str],
     links: Links,
-    places: Sequence[PciPlace] = (),
+    places: Sequence[Place] = (),
     unread: Sequence[int] = (),
     numa: int = 2,
 ) -> Topology:
@@ -41,7 +42,7 @@ def switched(name: str, count: int, links: int = 18, **lost: int) -> Topology:
     return node([name] * count, {i: {SWITCH: links - short.get(i, 0)} for i in range(count)})
 
 
-def bridged(name: str, pairs: int, links: int = 12, places: Sequence[PciPlace] = ()) -> Topology:
+def bridged(name: str, pairs: int, links: int = 12, places: Sequence[Place] = ()) -> Topology:
     """Cards joined two by two."""
     return node([name] * (2 * pairs), {i: {i ^ 1: links} for i in range(2 * pairs)}, places)
 
@@ -70,11 +71,11 @@ def cube() -> Topology:
     )
 
 
-def sockets(count: int, each: int = 2) -> tuple[PciPlace, ...]:
+def sockets(count: int, each: int = 2) -> tuple[Place, ...]:
     """Places of cards: `each` a switch, every switch at a root of its own, two switches a socket."""
     found = []
     for i in range(count):
         root = i // each
         above = (f"00{root:02x}:00:01.0", f"00{root:02x}:01:00.0", f"00{root:02x}:02:{i % each:02x}.0")
-        found.append(PciPlace(f"00{root:02x}:1{i % each}:00.0", f"pci00{root:02x}:00", above, root // 2))
+        found.append(Place(f"00{root:02x}:1{i % each}:00.0", f"pci00{root:02x}:00", above, root // 2))
     return tuple(found)

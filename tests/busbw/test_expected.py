@@ -24,10 +24,10 @@ from tests.busbw.nodes import (
 )
 from tests.busbw.tables import GIB, H100_FOUR, MIB, rows
 from tests.busbw.tables import H200 as H200_TABLE
-from wirewatch.busbw.expected import Expectation, Wire, choose, expect, human, pcie_rate, wire
+from wirewatch.busbw.expected import Expectation, GroupWire, choose, expect, human, pcie_rate, wire
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.probe import Conditions, Pcie
-from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Group, Kind, Topology, groups, islands
+from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Group, Topology, WireKind, groups, islands
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.settings import SLOWING, number, slowing_settings
 
@@ -184,7 +184,7 @@ def test_a_lost_link_of_a_bridge_does_not_either() -> None:
 def test_a_product_without_data_is_measured_by_its_likes() -> None:
     links = {0: {SWITCH: 17}, 1: {SWITCH: 20}}
     told = wire(Conditions(whole(node(["NVIDIA R100"] * 2, links)), link_rate=100e9))
-    assert isinstance(told, Wire)
+    assert isinstance(told, GroupWire)
     assert told.rate == 2000e9
     assert "GPU 0 shows 17 of 20" in told.lines[1]
 
@@ -192,7 +192,7 @@ def test_a_product_without_data_is_measured_by_its_likes() -> None:
 def test_the_slowest_gpu_sets_the_pace_of_a_mixed_group() -> None:
     links = {0: {SWITCH: 18}, 1: {SWITCH: 8}}
     told = wire(Conditions(whole(node([H200, "NVIDIA H800"], links))))
-    assert isinstance(told, Wire)
+    assert isinstance(told, GroupWire)
     assert told.rate == pytest.approx(8 * 26.562e9)
     assert told.lines == ("8 NVLink links x 26.562 GB/s = 212.5 GB/s each way", "of the slowest GPU")
 
@@ -207,13 +207,13 @@ def test_there_is_no_wire_for_one_gpu_without_links_or_on_a_strange_slot() -> No
 
 def test_the_operator_s_count_of_links_wins() -> None:
     told = wire(Conditions(whole(switched(H200, 8)), links=16))
-    assert isinstance(told, Wire)
+    assert isinstance(told, GroupWire)
     assert told.rate == pytest.approx(16 * 26.562e9)
 
 
 def test_a_driver_that_shows_another_rate_is_told_and_the_product_s_data_are_used() -> None:
     told = wire(Conditions(whole(switched(B200, 8)), link_rate=53.125e9))
-    assert isinstance(told, Wire)
+    assert isinstance(told, GroupWire)
     assert told.rate == 900e9
     assert told.lines[1:] == ("the driver shows 53.125 GB/s a link: the product's data are used",)
 
@@ -299,7 +299,7 @@ def test_what_is_no_pcie_link_has_no_rate(generation: int, lanes: int) -> None:
         (meshed(A100, 4, 4), "no reference for Ring all_reduce of 4 Ampere GPUs"),
         (switched(B200, 4), "no reference for Ring all_reduce of 4 Blackwell GPUs"),
         (node([H200, H200, A100], {i: {SWITCH: 12} for i in range(3)}), "several architectures"),
-        (node([H200] * 2, {i: {UNKNOWN_PEER: 18} for i in range(2)}), "where its links go is not told"),
+        (node([H200] * 2, {i: {UNKNOWN_PEER: 18} for i in range(2)}), "where its links go is not known"),
         (node([H200] * 2, {}), "none of the links is up"),
     ],
 )
@@ -438,4 +438,4 @@ def test_sizes_for_people(size: int, text: str) -> None:
 
 
 def test_every_kind_has_a_name_for_people() -> None:
-    assert len({kind.value for kind in Kind}) == len(Kind)
+    assert len({kind.value for kind in WireKind}) == len(WireKind)

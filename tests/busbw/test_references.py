@@ -15,14 +15,14 @@ from wirewatch.busbw.references import (
     REFERENCES,
     Confidence,
     Reference,
-    Wanted,
+    ReferenceQuery,
     architecture,
     find,
     fitted,
     same_wire,
 )
 from wirewatch.core.pci import Path
-from wirewatch.core.topology import Kind
+from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
 
 HOPPER = 18 * 26.562e9
@@ -53,7 +53,7 @@ def modelled(reference: Reference, size: int) -> float:
 )
 def test_points_are_those_that_nccl_tests_printed(op: str, arch: str, ranks: int, table: str) -> None:
     wire = HOPPER if arch == "Hopper" else 300e9
-    found = find(Wanted(Kind.SWITCH, RING, op, arch, ranks, wire))
+    found = find(ReferenceQuery(WireKind.SWITCH, RING, op, arch, ranks, wire))
     assert isinstance(found, Reference)
     assert found.ranks == ranks
     printed = rows(table)
@@ -72,7 +72,7 @@ def test_efficiency_and_latency_reproduce_the_points_within_three_per_cent(refer
 @pytest.mark.parametrize(("op", "low"), [("all_reduce", 0.08), ("all_gather", 0.2), ("reduce_scatter", 0.2)])
 def test_at_sixteen_mebibytes_eight_h200_do_as_well_as_the_line_or_better(op: str, low: float) -> None:
     """The smallest message of which bandwidth is expected, by another protocol than the line's."""
-    found = find(Wanted(Kind.SWITCH, RING, op, "Hopper", 8, HOPPER))
+    found = find(ReferenceQuery(WireKind.SWITCH, RING, op, "Hopper", 8, HOPPER))
     assert isinstance(found, Reference)
     real = rows(H200_TABLE.format(op))[LEAST_BYTES].busbw
     assert 1 - low < modelled(found, LEAST_BYTES) / real <= 1
@@ -80,7 +80,7 @@ def test_at_sixteen_mebibytes_eight_h200_do_as_well_as_the_line_or_better(op: st
 
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_beyond_the_largest_point_the_line_is_at_most_three_per_cent_low_on_h200(op: str) -> None:
-    found = find(Wanted(Kind.SWITCH, RING, op, "Hopper", 8, HOPPER))
+    found = find(ReferenceQuery(WireKind.SWITCH, RING, op, "Hopper", 8, HOPPER))
     assert isinstance(found, Reference)
     real = rows(H200_TABLE.format(op))[4 * GIB].busbw
     assert 0.97 < modelled(found, 4 * GIB) / real <= 1
@@ -94,7 +94,7 @@ def test_beyond_the_largest_point_the_line_is_at_most_three_per_cent_low_on_h200
     ],
 )  # fmt: skip
 def test_what_follows_for_ring_on_hopper(op: str, ranks: int, efficiency: float, latency: float) -> None:
-    found = find(Wanted(Kind.SWITCH, RING, op, "Hopper", ranks, HOPPER))
+    found = find(ReferenceQuery(WireKind.SWITCH, RING, op, "Hopper", ranks, HOPPER))
     assert isinstance(found, Reference)
     model = fitted(found)
     assert model.efficiency == pytest.approx(efficiency, abs=5e-4)
@@ -128,12 +128,14 @@ def test_nvls_has_a_reference_from_where_the_tuner_takes_it() -> None:
     for arch, least in NVLS_FROM.items():
         wire = HOPPER if arch == "Hopper" else 900e9
         for ranks in range(least, 9):
-            assert isinstance(find(Wanted(Kind.SWITCH, NVLS, "all_reduce", arch, ranks, wire)), Reference)
+            assert isinstance(
+                find(ReferenceQuery(WireKind.SWITCH, NVLS, "all_reduce", arch, ranks, wire)), Reference
+            )
 
 
 def test_the_same_wire_comes_before_the_same_number_of_gpus() -> None:
-    h800 = find(Wanted(Kind.SWITCH, NVLS, "all_reduce", "Hopper", 6, 8 * 26.562e9))
-    h100 = find(Wanted(Kind.SWITCH, NVLS, "all_reduce", "Hopper", 6, HOPPER))
+    h800 = find(ReferenceQuery(WireKind.SWITCH, NVLS, "all_reduce", "Hopper", 6, 8 * 26.562e9))
+    h100 = find(ReferenceQuery(WireKind.SWITCH, NVLS, "all_reduce", "Hopper", 6, HOPPER))
     assert isinstance(h800, Reference)
     assert isinstance(h100, Reference)
     assert "H800" in h800.source
@@ -147,7 +149,7 @@ def test_the_same_wire_comes_before_the_same_number_of_gpus() -> None:
 )
 def test_pcie_depends_on_what_lies_between(path: Path | None, efficiency: float) -> None:
     hidden = Absent(Why.UNSUPPORTED, "hidden")
-    found = find(Wanted(Kind.PCIE, RING, "all_reduce", hidden, 4, 31.5e9, path or hidden))
+    found = find(ReferenceQuery(WireKind.PCIE, RING, "all_reduce", hidden, 4, 31.5e9, path or hidden))
     assert isinstance(found, Reference)
     assert fitted(found).efficiency == pytest.approx(efficiency, abs=0.01)
 
@@ -155,17 +157,17 @@ def test_pcie_depends_on_what_lies_between(path: Path | None, efficiency: float)
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(Kind.PCIE, RING, "all_reduce", "Ampere", 4, 31.5e9, Path.SYS),
-        Wanted(Kind.PCIE, RING, "all_gather", "Ampere", 4, 31.5e9, Path.PIX),
-        Wanted(Kind.MESH, RING, "all_reduce", "Ampere", 4, 300e9),
-        Wanted(Kind.SWITCH, RING, "all_reduce", "Hopper", 72, HOPPER),
-        Wanted(Kind.SWITCH, RING, "all_reduce", "Volta", 8, 150e9),
-        Wanted(Kind.SWITCH, RING, "all_reduce", Absent(Why.MISSING, "?"), 8, HOPPER),
-        Wanted(Kind.SWITCH, RING, "alltoall", "Hopper", 8, HOPPER),
-        Wanted(Kind.SWITCH, NVLS, "all_reduce", "Ampere", 8, 300e9),
+        ReferenceQuery(WireKind.PCIE, RING, "all_reduce", "Ampere", 4, 31.5e9, Path.SYS),
+        ReferenceQuery(WireKind.PCIE, RING, "all_gather", "Ampere", 4, 31.5e9, Path.PIX),
+        ReferenceQuery(WireKind.MESH, RING, "all_reduce", "Ampere", 4, 300e9),
+        ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", "Hopper", 72, HOPPER),
+        ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", "Volta", 8, 150e9),
+        ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", Absent(Why.MISSING, "?"), 8, HOPPER),
+        ReferenceQuery(WireKind.SWITCH, RING, "alltoall", "Hopper", 8, HOPPER),
+        ReferenceQuery(WireKind.SWITCH, NVLS, "all_reduce", "Ampere", 8, 300e9),
     ],
 )
-def test_what_nobody_measured_has_no_reference(wanted: Wanted) -> None:
+def test_what_nobody_measured_has_no_reference(wanted: ReferenceQuery) -> None:
     told = find(wanted)
     assert isinstance(told, Absent)
     assert told.why is Why.MISSING
@@ -202,7 +204,7 @@ def test_sizes_are_powers_of_two_in_the_complete_tables() -> None:
 
 
 def test_a_reference_is_for_its_own_number_of_gpus_alone() -> None:
-    ampere = Wanted(Kind.SWITCH, RING, "all_reduce", "Ampere", 3, 300e9)
+    ampere = ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", "Ampere", 3, 300e9)
     assert isinstance(find(ampere), Reference)
     for ranks in (2, 17):
         assert isinstance(find(replace(ampere, ranks=ranks)), Absent)

@@ -14,7 +14,7 @@ import wirewatch
 from tests.support import Node
 from wirewatch.core.collector import AnyCollector, blind_rule
 from wirewatch.core.types import Health, Kind
-from wirewatch.hw.overlay import Change, load_overlay
+from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.probe.component import components
 from wirewatch.verdict.node import JOB_READY
 
@@ -139,7 +139,7 @@ def test_a_lost_reading_never_makes_a_node_ready_that_was_not(faults: list[tuple
     node.change("gpu7/RemappedRows()", "set", [0, 0, 0, 1])
     node.poll(times=3)
     assert node.health() is Health.FAILED
-    node.changes.extend(Change("nvml", match, "code", code) for match, code in faults)
+    node.changes.extend(AnswerChange("nvml", match, "code", code) for match, code in faults)
     for _ in range(3):
         node.poll()
         assert node.health() not in JOB_READY
@@ -152,7 +152,7 @@ def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_eithe
 ) -> None:
     node = Node()
     node.change("gpu2/Field(165,7)", "set", 0)
-    node.changes.extend(Change("nvml", match, "code", code) for match, code in faults)
+    node.changes.extend(AnswerChange("nvml", match, "code", code) for match, code in faults)
     node.poll(times=4)
     assert node.health() not in JOB_READY
 
@@ -292,8 +292,8 @@ def test_files_that_cannot_be_read_never_make_a_node_ready_that_was_not(
     node = Node("demo-dgx-h200", load_overlay(FILE_FAULTS[fault]).changes)
     node.poll("infiniband", "xid", times=6)
     assert node.health() is Health.FAILED
-    lost = [Change("sysfs", match, "errno", errno) for match, errno in losses]
-    node.changes.extend([*lost, Change("kmsg", "*", "errno", "EACCES")])
+    lost = [AnswerChange("sysfs", match, "errno", errno) for match, errno in losses]
+    node.changes.extend([*lost, AnswerChange("kmsg", "*", "errno", "EACCES")])
     for _ in range(3):
         node.poll("infiniband", "xid")
         assert node.health() not in JOB_READY

@@ -5,6 +5,7 @@ import pytest
 from tests.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.support import Node
 from wirewatch.collectors.lockstep.model import LockstepPolicy
+from wirewatch.collectors.nvlink.judge import error_limit
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS, NvlinkPolicy
 from wirewatch.core.ports import NvmlCost
 from wirewatch.core.types import Absent, Expect, Health, Why
@@ -198,7 +199,7 @@ def test_limits_of_nvlink_errors() -> None:
     )  # fmt: skip
     told = {kind: (limit.events, limit.seconds) for kind, limit in DEFAULT_LIMITS.items()}
     assert told == often | once
-    assert NvlinkPolicy().limit("symbol") is None
+    assert error_limit(NvlinkPolicy(), "symbol") is None
 
 
 # Who is lost, and who only did not answer

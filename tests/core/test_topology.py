@@ -32,8 +32,8 @@ from wirewatch.core.topology import (
     UNKNOWN_PEER,
     Group,
     Island,
-    Kind,
     Topology,
+    WireKind,
     due_links,
     groups,
     islands,
@@ -132,7 +132,7 @@ def test_a_workstation_card_without_nvlink_is_not_taken_for_an_a40_or_a30(name: 
     assert nvlink_product(name) is None
 
 
-def told(found: Sequence[Island | Group]) -> list[tuple[Kind, tuple[int, ...]]]:
+def told(found: Sequence[Island | Group]) -> list[tuple[WireKind, tuple[int, ...]]]:
     return [(one.kind, tuple(gpu.index for gpu in one.gpus)) for one in found]
 
 
@@ -143,17 +143,17 @@ def tried(topology: Topology) -> tuple[Group, ...]:
 @pytest.mark.parametrize(
     ("topology", "expected"),
     [
-        (switched(H200, 8), [(Kind.SWITCH, (0, 1, 2, 3, 4, 5, 6, 7))]),
-        (switched(H200, 1), [(Kind.ALONE, (0,))]),
-        (bridged(H100_NVL, 2), [(Kind.PAIR, (0, 1)), (Kind.PAIR, (2, 3))]),
-        (meshed(A100, 4, 4), [(Kind.MESH, (0, 1, 2, 3))]),
-        (cube(), [(Kind.PARTIAL, (0, 1, 2, 3, 4, 5, 6, 7))]),
-        (node([L40S] * 3, {}), [(Kind.ALONE, (0,)), (Kind.ALONE, (1,)), (Kind.ALONE, (2,))]),
-        (node([A100_CARD] * 3, {0: {2: 4}, 2: {0: 4}}), [(Kind.PAIR, (0, 2)), (Kind.ALONE, (1,))]),
+        (switched(H200, 8), [(WireKind.SWITCH, (0, 1, 2, 3, 4, 5, 6, 7))]),
+        (switched(H200, 1), [(WireKind.ALONE, (0,))]),
+        (bridged(H100_NVL, 2), [(WireKind.PAIR, (0, 1)), (WireKind.PAIR, (2, 3))]),
+        (meshed(A100, 4, 4), [(WireKind.MESH, (0, 1, 2, 3))]),
+        (cube(), [(WireKind.PARTIAL, (0, 1, 2, 3, 4, 5, 6, 7))]),
+        (node([L40S] * 3, {}), [(WireKind.ALONE, (0,)), (WireKind.ALONE, (1,)), (WireKind.ALONE, (2,))]),
+        (node([A100_CARD] * 3, {0: {2: 4}, 2: {0: 4}}), [(WireKind.PAIR, (0, 2)), (WireKind.ALONE, (1,))]),
         (node([], {}), []),
     ],
 )
-def test_islands(topology: Topology, expected: list[tuple[Kind, tuple[int, ...]]]) -> None:
+def test_islands(topology: Topology, expected: list[tuple[WireKind, tuple[int, ...]]]) -> None:
     assert told(islands(topology)) == expected
 
 
@@ -165,7 +165,7 @@ def test_recorded_gpus_are_one_island_on_the_switch(recording: str) -> None:
     assert isinstance(outcome, Ok)
     (island,) = islands(outcome.value)
     (group,) = tried(outcome.value)
-    assert island.kind is group.kind is Kind.SWITCH
+    assert island.kind is group.kind is WireKind.SWITCH
     assert group.ranks == len(outcome.value.gpus)
     assert group.links == (18,) * group.ranks
     assert group.whole
@@ -210,19 +210,19 @@ def test_the_order_in_which_parts_were_read_does_not_matter(order: list[int]) ->
 
 
 def test_one_end_that_tells_of_a_link_is_enough() -> None:
-    assert told(islands(node([H100_NVL] * 2, {0: {1: 12}}))) == [(Kind.PAIR, (0, 1))]
+    assert told(islands(node([H100_NVL] * 2, {0: {1: 12}}))) == [(WireKind.PAIR, (0, 1))]
 
 
 def test_fabric_partitions_part_a_switch() -> None:
     parts = {uuid(i): f"clique {i // 4}" for i in range(8)}
     found = islands(switched(H200, 8), partitions=parts)
-    assert told(found) == [(Kind.SWITCH, (0, 1, 2, 3)), (Kind.SWITCH, (4, 5, 6, 7))]
+    assert told(found) == [(WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7))]
 
 
 def test_pairs_that_do_not_reach_each_other_part_a_switch_only_when_nobody_joins_them() -> None:
     between = [frozenset((uuid(a), uuid(b))) for a in range(4) for b in range(4, 8)]
     assert told(islands(switched(H200, 8), apart=between)) == [
-        (Kind.SWITCH, (0, 1, 2, 3)), (Kind.SWITCH, (4, 5, 6, 7)),
+        (WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7)),
     ]  # fmt: skip
     assert len(islands(switched(H200, 8), apart=between[:-1])) == 1
 
@@ -231,19 +231,19 @@ def test_a_gpu_that_lost_all_its_links_stays_where_its_likes_are() -> None:
     """Else it would look like a card without NVLink, of which little is expected."""
     topology = switched(H200, 8, lost=18, of=5)
     (island,) = islands(topology)
-    assert island.kind is Kind.SWITCH
+    assert island.kind is WireKind.SWITCH
     assert island.links == (18, 18, 18, 18, 18, 0, 18, 18)
 
 
 def test_a_card_without_nvlink_beside_a_switch_is_alone() -> None:
     topology = node([H200, H200, L40S], {0: {SWITCH: 18}, 1: {SWITCH: 18}})
-    assert told(islands(topology)) == [(Kind.SWITCH, (0, 1)), (Kind.ALONE, (2,))]
+    assert told(islands(topology)) == [(WireKind.SWITCH, (0, 1)), (WireKind.ALONE, (2,))]
 
 
 def test_a_mesh_whose_gpus_lost_the_links_between_them_is_a_mesh_still() -> None:
     links = {i: {j: 4 for j in range(4) if j != i and {i, j} != {1, 2}} for i in range(4)}
     (island,) = islands(node([A100] * 4, links))
-    assert island.kind is Kind.MESH
+    assert island.kind is WireKind.MESH
     assert island.links == (12, 8, 8, 12)
 
 
@@ -251,7 +251,7 @@ def test_a_cube_is_no_mesh_whatever_it_lost() -> None:
     whole = cube()
     one_less = [replace(w, links=w.links[1:]) if w.uuid == uuid(0) else w for w in whole.nvlink]
     (island,) = islands(replace(whole, nvlink=tuple(one_less)))
-    assert island.kind is Kind.PARTIAL
+    assert island.kind is WireKind.PARTIAL
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_cube_is_no_mesh_whatever_it_lost() -> None:
 )
 def test_wires_that_are_not_known_make_no_islands_to_probe(topology: Topology, why: str) -> None:
     (group,) = tried(topology)
-    assert group.kind is Kind.UNKNOWN
+    assert group.kind is WireKind.UNKNOWN
     assert group.whole
     assert group.ranks == len(topology.gpus)
     assert why in group.why
@@ -284,14 +284,18 @@ def test_one_island_is_the_whole_node_and_no_other_group(topology: Topology) -> 
 
 def test_of_several_islands_each_of_two_and_more_is_a_group_beside_the_whole() -> None:
     topology = node([A100_CARD] * 5, {0: {1: 12}, 1: {0: 12}, 3: {4: 12}, 4: {3: 12}})
-    assert told(tried(topology)) == [(Kind.PCIE, (0, 1, 2, 3, 4)), (Kind.PAIR, (0, 1)), (Kind.PAIR, (3, 4))]
+    assert told(tried(topology)) == [
+        (WireKind.PCIE, (0, 1, 2, 3, 4)),
+        (WireKind.PAIR, (0, 1)),
+        (WireKind.PAIR, (3, 4)),
+    ]
 
 
 def test_two_switches_of_four_are_three_groups() -> None:
     topology = switched(H200, 8)
     found = groups(topology, islands(topology, partitions={uuid(i): str(i // 4) for i in range(8)}))
     assert told(found) == [
-        (Kind.PCIE, tuple(range(8))), (Kind.SWITCH, (0, 1, 2, 3)), (Kind.SWITCH, (4, 5, 6, 7)),
+        (WireKind.PCIE, tuple(range(8))), (WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7)),
     ]  # fmt: skip
 
 
@@ -304,7 +308,7 @@ def test_the_wire_that_a_ring_must_cross_is_the_worst_of_the_best(
 ) -> None:
     topology = node([L40S] * count, {}, sockets(count, each))
     (group,) = tried(topology)
-    assert (group.kind, group.crossing) == (Kind.PCIE, crossing)
+    assert (group.kind, group.crossing) == (WireKind.PCIE, crossing)
 
 
 def test_bridges_join_what_pci_would_part() -> None:

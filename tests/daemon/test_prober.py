@@ -297,7 +297,7 @@ def test_whether_a_prober_that_hangs_has_let_go_is_not_known_and_told(tmp_path: 
 
 
 def test_once_nobody_asks_any_more_no_handle_is_held(tmp_path: Path) -> None:
-    with working(tmp_path, "good", daemon__desk__IDLE=0.5) as prober:
+    with working(tmp_path, "good", daemon__prober__IDLE=0.5) as prober:
         assert attempt(prober).probed.outcome == "ok"
         until(lambda: children(prober.process.pid) == [])
         assert "nobody has asked" in prober.log
@@ -308,7 +308,7 @@ def test_once_nobody_asks_any_more_no_handle_is_held(tmp_path: Path) -> None:
 
 
 def test_one_thing_at_a_time(tmp_path: Path) -> None:
-    with working(tmp_path, "silent", daemon__desk__PATIENCE=0.2) as prober:
+    with working(tmp_path, "silent", daemon__prober__PATIENCE=0.2) as prober:
         with socket.socket(socket.AF_UNIX) as first:
             first.connect(prober.socket)
             head = f"POST /probe HTTP/1.1\r\nHost: x\r\n{remote.VERSION}: {__version__}\r\n"
@@ -354,7 +354,9 @@ def test_nonsense_is_refused_in_one_line(nonsense: ProberProcess, body: bytes) -
 
 @pytest.fixture(scope="module")
 def nonsense(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with working(tmp_path_factory.mktemp("nonsense"), "good", daemon__guarded__REQUEST_SECONDS=0.5) as prober:
+    with working(
+        tmp_path_factory.mktemp("nonsense"), "good", server__connections__REQUEST_SECONDS=0.5
+    ) as prober:
         yield prober
 
 

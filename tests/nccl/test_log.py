@@ -7,10 +7,10 @@ import pytest
 from tests.nccl.texts import ALL, V2_14, V2_18, V2_21, V2_23, V2_27, V2_28, V2_30, say
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.log import Fallback, algorithms, fallbacks, parse_nccl_log, size_told, wire
+from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size, parse_nccl_log, wire
 
 SHARED = Path(__file__).parents[2].parent / "shared"
-NOT_TOLD = Absent(Why.MISSING, "NCCL's log does not tell it")
+NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
 
 
 def understood(text: str) -> Account:
@@ -36,11 +36,14 @@ def test_2_14_names_buses_and_tells_only_of_the_end_of_a_set_up() -> None:
     told = understood(V2_14)
     comm = only(told)
     assert (told.version, told.network) == ("2.14.3", "Socket")
-    assert comm.devices == {0: Device(0, NOT_TOLD, "0000:41:00.0"), 1: Device(1, NOT_TOLD, "0000:42:00.0")}
+    assert comm.devices == {
+        0: Device(0, NOT_LOGGED, "0000:41:00.0"),
+        1: Device(1, NOT_LOGGED, "0000:42:00.0"),
+    }
     assert comm.connections == (Connection(0, 1, "P2P/IPC/read", 2), Connection(1, 0, "SHM/direct/direct", 1))
-    assert comm.channels == Channels(2, NOT_TOLD, NOT_TOLD, 2, 2)
+    assert comm.channels == Channels(2, NOT_LOGGED, NOT_LOGGED, 2, 2)
     assert (comm.id, comm.ranks, comm.finished) == ("0x55d0c040", 2, (0, 1))
-    assert (comm.init_seconds, comm.nodes, comm.nvls) == (NOT_TOLD, NOT_TOLD, ())
+    assert (comm.init_seconds, comm.nodes, comm.nvls) == (NOT_LOGGED, NOT_LOGGED, ())
     assert fallbacks(told) == (Fallback(1, 0, "SHM/direct/direct", "shm"),)
 
 
@@ -57,7 +60,7 @@ def test_2_18_tells_of_multicast_and_of_settings_with_and_without_a_full_stop() 
     assert all(isinstance(m.channels, Absent) for m in told.nvls)
     assert comm.connections == (Connection(0, 1, "P2P/CUMEM", 2), Connection(1, 0, "P2P/CUMEM", 2))
     assert comm.devices[1] == Device(1, 1, "0000:42:00.0")
-    assert comm.channels == Channels(24, NOT_TOLD, 16, 32, 32)
+    assert comm.channels == Channels(24, NOT_LOGGED, 16, 32, 32)
     assert (comm.id, comm.nvls, comm.finished) == ("0xabc1", (0,), (0, 1))
     assert fallbacks(told) == ()
 
@@ -261,7 +264,7 @@ def test_warnings_of_all_versions_are_told_once_each() -> None:
     ],
 )
 def test_the_size_told_is_a_rank_s_or_the_whole(op: str, version: str | Absent, told: int) -> None:
-    assert size_told(op, 1024, 8, version) == told
+    assert logged_size(op, 1024, 8, version) == told
 
 
 def test_versions_one_after_the_other_in_one_file_lose_nothing() -> None:

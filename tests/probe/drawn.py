@@ -32,7 +32,7 @@ from wirewatch.core.probe import (
     ProbedGpu,
     Timed,
 )
-from wirewatch.core.topology import SWITCH, Kind, Topology, groups, islands
+from wirewatch.core.topology import SWITCH, Topology, WireKind, groups, islands
 from wirewatch.probe import judge
 from wirewatch.probe.judge import Breach
 from wirewatch.probe.measurement import measure
@@ -211,7 +211,7 @@ def _timed(plan: Plan, conditions: Sequence[Conditions], knobs: Knobs) -> Iterat
 
 def _seconds(conditions: Conditions, op: str, size: int) -> float:
     ranks = conditions.group.ranks
-    if ranks == 2 and conditions.group.kind is Kind.SWITCH and size in SIZES:
+    if ranks == 2 and conditions.group.kind is WireKind.SWITCH and size in SIZES:
         return TWO_H200[op][SIZES.index(size)]
     told = expect(conditions, op, size)
     busbw = told.busbw if isinstance(told, Expectation) else 20e9

@@ -13,7 +13,7 @@ from wirewatch.busbw.references import Confidence
 from wirewatch.core.account import Account
 from wirewatch.core.probe import MIB, LinkBytes, Moved, Part, Probed
 from wirewatch.core.types import Absent
-from wirewatch.nccl.log import size_told
+from wirewatch.nccl.log import logged_size
 from wirewatch.probe.measurement import (
     QUIET,
     WIRES,
@@ -128,7 +128,7 @@ def test_a_probe_that_was_broken_off_measured_nothing(outcome: str) -> None:
     ],
 )  # fmt: skip
 def test_nccl_tells_of_the_part_of_one_rank_since_2_24(version: str, op: str, told: int) -> None:
-    assert size_told(op, LARGE, 8, version) == told
+    assert logged_size(op, LARGE, 8, version) == told
 
 
 def test_a_gathers_algorithm_is_found_under_the_size_that_nccl_tells() -> None:

@@ -11,7 +11,7 @@ from tests.support import EPOCH
 from wirewatch.core.account import Account
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Sample
-from wirewatch.nccl.log import Wire
+from wirewatch.nccl.log import TransportWire
 from wirewatch.probe import component as exposed
 from wirewatch.probe.component import METRICS, OUTCOMES, WORST_FIRST, samples, transport
 from wirewatch.probe.gate import GateFacts, Reason, Stillness
@@ -160,7 +160,7 @@ def test_the_worst_way_of_several_is_told(ways: tuple[str, str], told: str) -> N
 
 
 def test_every_wire_has_its_place_among_the_worst() -> None:
-    assert sorted(WORST_FIRST) == sorted(get_args(Wire))
+    assert sorted(WORST_FIRST) == sorted(get_args(TransportWire))
 
 
 # --- counts, and what is withdrawn

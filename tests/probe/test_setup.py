@@ -8,7 +8,7 @@ from wirewatch.core.nvml import link_speed
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Question
 from wirewatch.core.probe import Pcie
-from wirewatch.core.topology import Kind
+from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.setup import CONF, Scene, cpu_scene, plan_of, read_scene
@@ -46,7 +46,7 @@ def test_gpus_on_a_switch_are_one_group() -> None:
     assert found.ranks == tuple(f"GPU-{n}" for n in range(4))
     assert found.groups == ((0, 1, 2, 3),)
     (conditions,) = found.conditions
-    assert (conditions.group.kind, conditions.group.links) == (Kind.SWITCH, (18,) * 4)
+    assert (conditions.group.kind, conditions.group.links) == (WireKind.SWITCH, (18,) * 4)
     assert conditions.link_rate == 26.562e9
     assert conditions.pcie == Pcie(5, 16)
     assert isinstance(expect(conditions, "all_reduce", LARGE), Expectation)
@@ -67,7 +67,7 @@ def test_bridged_pairs_are_islands_and_the_whole_crosses_pcie() -> None:
     found = scene(node)
     assert found.groups == ((0, 1, 2, 3), (0, 2), (1, 3))
     kinds = [one.group.kind for one in found.conditions]
-    assert kinds == [Kind.PCIE, Kind.PAIR, Kind.PAIR]
+    assert kinds == [WireKind.PCIE, WireKind.PAIR, WireKind.PAIR]
     assert found.conditions[0].group.crossing is Path.PIX
     far = Idle(4)
     bridge(far, 0, 1, 12)
@@ -93,7 +93,7 @@ def test_links_that_cannot_be_read_leave_a_group_of_unknown_wires() -> None:
     for link in range(18):
         node.gpus.table["GPU-1", str(Question("Field", (165, link)))] = DENIED
     (conditions,) = scene(node).conditions
-    assert conditions.group.kind is Kind.UNKNOWN
+    assert conditions.group.kind is WireKind.UNKNOWN
     told = expect(conditions, "all_reduce", LARGE)
     assert isinstance(told, Absent)
     assert "could not be read" in told.detail

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.server.authority import Authority
-from wirewatch.server.connections import HEAD, Bounds, Doors
+from wirewatch.server.connections import HEAD, Bounds, Doors, server
 from wirewatch.server.guard import Receive, Scope, Send, Web, guarded
 from wirewatch.server.reload import Counts, Current
-from wirewatch.server.sockets import ListenError, local, server, tcp
+from wirewatch.server.sockets import ListenError, local, tcp
 
 BIG = b"x" * (8 << 20)
 """More than the kernel keeps for a reader that does not read."""

@@ -9,7 +9,7 @@ from wirewatch.core.types import Health
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import load, save
 from wirewatch.daemon.schedule import Job
-from wirewatch.hw.overlay import Change, load_overlay
+from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.probe.persistence import boot_id
 from wirewatch.verdict.ledger import Ledger, Stage
 from wirewatch.verdict.node import Verdict
@@ -69,7 +69,7 @@ class Remembering:
         self.node.changes.clear()
 
     def change(self, match: str, action: str, argument: object, port: str = "nvml") -> None:
-        self.node.changes.append(Change(port, match, action, argument))
+        self.node.changes.append(AnswerChange(port, match, action, argument))
 
     def restart(self, seconds: float = 20.0) -> None:
         """The daemon ends, and starts again: what its collectors knew is gone."""

@@ -11,7 +11,7 @@ from tests.collectors.test_overlays import TABLE
 from tests.verdict.drawn import D, F, collector_of
 from tests.verdict.remembering import DEMO, Remembering
 from wirewatch.core.types import Health
-from wirewatch.hw.overlay import Change
+from wirewatch.hw.overlay import AnswerChange
 from wirewatch.verdict.ledger import Stage
 
 FAILED = sorted(name for name, told in TABLE.items() if any(t.health is F for t in told))
@@ -232,7 +232,7 @@ def test_no_reading_that_is_lost_and_no_restart_makes_a_sick_node_ready(
         node.change(match, action, argument)
     node.poll(times=3)
     assert node.health is F
-    lost = [Change("nvml", match, "code", code) for match, code in losses]
+    lost = [AnswerChange("nvml", match, "code", code) for match, code in losses]
     node.node.changes += lost
     node.poll(times=2)
     getattr(node, again)()
@@ -266,7 +266,7 @@ def test_files_that_cannot_be_read_after_a_restart_repair_no_port(
     overlay: str, files: str, folder: Path
 ) -> None:
     node = failed(folder, overlay)
-    lost = Change("sysfs", files, "errno", "EIO")
+    lost = AnswerChange("sysfs", files, "errno", "EIO")
     node.node.changes.append(lost)
     node.restart()
     for _ in range(6):
@@ -286,7 +286,7 @@ def test_readings_that_are_lost_make_a_healthy_node_never_failed(
 ) -> None:
     node = Remembering(folder, recording="h200x8", only=GPUS)
     for lost in losses:
-        node.node.changes[:] = [Change("nvml", match, "code", code) for match, code in lost]
+        node.node.changes[:] = [AnswerChange("nvml", match, "code", code) for match, code in lost]
         for _ in range(data.draw(st.integers(1, 3))):
             assert node.poll().health is not F
         if data.draw(st.booleans()):

@@ -9,7 +9,15 @@ import torch
 
 from wirewatch.worker import torch_gpu
 from wirewatch.worker.run import EngineError
-from wirewatch.worker.torch_gpu import elements, error_kind, fill, matching, told, values, wrong_elements
+from wirewatch.worker.torch_gpu import (
+    elements,
+    engine_errors,
+    error_kind,
+    fill,
+    matching,
+    values,
+    wrong_elements,
+)
 
 
 def _values(first: int, count: int, rank: int) -> list[float]:
@@ -37,7 +45,7 @@ def _matching(wanted: list[str], seen: dict[str, int]) -> list[int] | str:
 
 
 def _told(kind: str, text: str) -> list[str]:
-    """How an error of torch is told."""
+    """How an error of torch is reported."""
     errors: dict[str, Exception] = {
         "runtime": RuntimeError(text),
         "memory": torch.cuda.OutOfMemoryError(text),
@@ -45,7 +53,7 @@ def _told(kind: str, text: str) -> list[str]:
         "ours": EngineError("internal", text),
     }
     try:
-        with told():
+        with engine_errors():
             raise errors[kind]
     except EngineError as error:
         return [error.kind, str(error)]

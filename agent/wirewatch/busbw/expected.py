@@ -1,4 +1,9 @@
-"""The wire under a group of GPUs: how many bytes a second one GPU can send each way when nothing is lost."""
+"""Expected busbw: the wire under a group of GPUs, and what NCCL's defaults should reach on it at a size.
+
+`wire` is how many bytes per second one GPU can send each way when no link is lost. `choose` is the algorithm
+that NCCL's tuner takes. `expect` takes the share of the wire that it reaches from busbw.references, or from
+the operator's pins.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +14,7 @@ from wirewatch.busbw.references import (
     NVLS_FROM,
     Confidence,
     Reference,
-    Wanted,
+    ReferenceQuery,
     architecture,
     find,
     fitted,
@@ -17,32 +22,32 @@ from wirewatch.busbw.references import (
 )
 from wirewatch.core.pci import LANE_RATES
 from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
-from wirewatch.core.topology import PATHS, Kind, due_links, nvlink_product
+from wirewatch.core.topology import PATHS, WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.settings import NVLS_ENABLE, number
 
 GB = 1e9
-"""For texts that people read."""
+"""Bytes per second in a GB/s, for texts that people read."""
 _NOISE = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """Bytes per second of one GPU each way, and how they follow."""
-
-    rate: float
-    lines: tuple[str, ...]
-
-
+"""Share by which the driver's link rate may differ from the product's without a remark."""
 _PINNED = "pinned by the operator"
 _UNASKED = Absent(Why.MISSING, "the operator pinned this size alone")
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """Bus bandwidths in bytes per second. `peak`: one GPU's wire each way, what "of peak" divides by.
+class GroupWire:
+    """What one GPU of a group can send: `rate` in bytes per second each way, `lines` say how it follows."""
 
-    `asymptote`: what ever larger messages tend to. `derivation`: how it follows, for people, in GB/s.
+    rate: float
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """The expected `busbw` at one size, in bytes per second like the other figures.
+
+    `peak`: one GPU's wire each way, by which "of peak" divides. `asymptote`: what ever larger messages tend
+    to. `derivation`: how it follows, for people, in GB/s.
     """
 
     busbw: float
@@ -54,18 +59,18 @@ class Expectation:
     derivation: tuple[str, ...]
 
 
-def wire(conditions: Conditions) -> Wire | Absent:
-    """The wire of the group's slowest GPU, as if no link were lost: a lost link is the probe's to find.
+def wire(conditions: Conditions) -> GroupWire | Absent:
+    """The wire of the group's slowest GPU with all links that it should have: the probe shows a lost one.
 
     Returns:
-        Absent for one GPU alone, for wires that are not known, and for rates that nobody tells.
+        Absent for one GPU alone, for wires that are not known, and for rates that are not known.
     """
     group = conditions.group
-    if group.kind is Kind.UNKNOWN:
-        return Absent(Why.MISSING, group.why or Kind.UNKNOWN.value)
-    if group.kind is Kind.ALONE:
+    if group.kind is WireKind.UNKNOWN:
+        return Absent(Why.MISSING, group.why or WireKind.UNKNOWN.value)
+    if group.kind is WireKind.ALONE:
         return Absent(Why.UNSUPPORTED, "one GPU alone has no wire to another")
-    return _pcie(conditions) if group.kind is Kind.PCIE else _nvlink(conditions)
+    return _pcie(conditions) if group.kind is WireKind.PCIE else _nvlink(conditions)
 
 
 def pcie_rate(generation: int, lanes: int) -> float | Absent:
@@ -78,7 +83,7 @@ def pcie_rate(generation: int, lanes: int) -> float | Absent:
 
 
 def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
-    """The expectation for one collective and message size (nccl-tests' S).
+    """The expected busbw of one collective at one message size in bytes (nccl-tests' S).
 
     Returns:
         Absent, never a guess: unknown wires or products, no reference, one GPU, a message too small.
@@ -103,7 +108,7 @@ def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
     """The algorithm that NCCL's defaults take for large messages, and why where that is not plain."""
     group, arch = conditions.group, _arch(conditions)
     least = None if isinstance(arch, Absent) else NVLS_FROM.get(arch)
-    if op != ALL_REDUCE or group.kind is not Kind.SWITCH or least is None:
+    if op != ALL_REDUCE or group.kind is not WireKind.SWITCH or least is None:
         return RING, ()
     setting = conditions.settings.get(NVLS_ENABLE, "")
     if setting and number(setting) == 0:
@@ -119,14 +124,14 @@ def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
 
 
 def human(size_bytes: int) -> str:
-    """A message size for people."""
+    """A message size for people, such as `64 MiB`."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
         if size_bytes >= unit and size_bytes % unit == 0:
             return f"{size_bytes // unit} {name}"
     return f"{size_bytes} B"
 
 
-def _pcie(conditions: Conditions) -> Wire | Absent:
+def _pcie(conditions: Conditions) -> GroupWire | Absent:
     if isinstance(conditions.pcie, Absent):
         return Absent(conditions.pcie.why, f"PCIe generation and lanes: {conditions.pcie.detail}")
     generation, lanes = conditions.pcie.generation, conditions.pcie.lanes
@@ -134,8 +139,10 @@ def _pcie(conditions: Conditions) -> Wire | Absent:
     if isinstance(rate, Absent):
         return rate
     crossing = conditions.group.crossing
-    where = "a path that is not told" if crossing is None or isinstance(crossing, Absent) else PATHS[crossing]
-    return Wire(
+    where = (
+        "a path that is not known" if crossing is None or isinstance(crossing, Absent) else PATHS[crossing]
+    )
+    return GroupWire(
         rate,
         (
             f"no NVLink joins all {conditions.group.ranks} GPUs: a ring crosses {where}",
@@ -144,8 +151,8 @@ def _pcie(conditions: Conditions) -> Wire | Absent:
     )
 
 
-def _nvlink(conditions: Conditions) -> Wire | Absent:
-    found: list[Wire] = []
+def _nvlink(conditions: Conditions) -> GroupWire | Absent:
+    found: list[GroupWire] = []
     for place, gpu in enumerate(conditions.group.gpus):
         one = _gpu(conditions, place)
         if isinstance(one, Absent):
@@ -154,31 +161,31 @@ def _nvlink(conditions: Conditions) -> Wire | Absent:
     slowest = min(found, key=lambda one: one.rate)
     lost = tuple(line for one in found for line in one.lines[1:])
     mixed = any(one.rate != slowest.rate for one in found)
-    return Wire(slowest.rate, (slowest.lines[0], *(["of the slowest GPU"] if mixed else []), *lost))
+    return GroupWire(slowest.rate, (slowest.lines[0], *(["of the slowest GPU"] if mixed else []), *lost))
 
 
-def _gpu(conditions: Conditions, place: int) -> Wire | Absent:
+def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
     """One GPU's wire: the first line is the product of links and rate, the others are remarks."""
     group = conditions.group
     gpu, live = group.gpus[place], group.links[place]
     peers = (due_links(g.name, n) for g, n in zip(group.gpus, group.links, strict=True) if g.name == gpu.name)
     links = max(peers) if conditions.links is None else conditions.links
     product = nvlink_product(gpu.name)
-    told = conditions.link_rate
-    if product is None and isinstance(told, Absent):
+    shown = conditions.link_rate
+    if product is None and isinstance(shown, Absent):
         return Absent(
-            told.why, f"the rate of a link of {gpu.name or 'a product without name'}: {told.detail}"
+            shown.why, f"the rate of a link of {gpu.name or 'a product without name'}: {shown.detail}"
         )
-    rate = product.link_rate if product else told
+    rate = product.link_rate if product else shown
     if isinstance(rate, Absent) or links < 1:
         return Absent(Why.MISSING, "no NVLink link is up, and none is known to be due")
     lines = [f"{links} NVLink links x {_short(rate)} GB/s = {links * rate / GB:.1f} GB/s each way"]
     if live < links:
         lost = "that lowers what is measured, not what is expected"
         lines.append(f"GPU {gpu.index} shows {live} of {links} links up: {lost}")
-    if not isinstance(told, Absent) and abs(told - rate) > _NOISE * rate and place == 0:
-        lines.append(f"the driver shows {_short(told)} GB/s a link: the product's data are used")
-    return Wire(links * rate, tuple(lines))
+    if not isinstance(shown, Absent) and abs(shown - rate) > _NOISE * rate and place == 0:
+        lines.append(f"the driver shows {_short(shown)} GB/s a link: the product's data are used")
+    return GroupWire(links * rate, tuple(lines))
 
 
 def _short(rate: float) -> str:
@@ -187,37 +194,37 @@ def _short(rate: float) -> str:
 
 def _arch(conditions: Conditions) -> str | Absent:
     """The architecture of all GPUs; Absent for a mixed group."""
-    told = {architecture(gpu.name) for gpu in conditions.group.gpus}
+    found = {architecture(gpu.name) for gpu in conditions.group.gpus}
     names = ", ".join(sorted({gpu.name or "without a name" for gpu in conditions.group.gpus}))
     return (
-        told.pop() if len(told) == 1 else Absent(Why.UNSUPPORTED, f"GPUs of several architectures: {names}")
+        found.pop() if len(found) == 1 else Absent(Why.UNSUPPORTED, f"GPUs of several architectures: {names}")
     )
 
 
-def _reference(conditions: Conditions, op: str, algorithm: str, rail: Wire) -> Reference | Absent:
+def _reference(conditions: Conditions, op: str, algorithm: str, rail: GroupWire) -> Reference | Absent:
     group, arch = conditions.group, _arch(conditions)
-    wanted = Wanted(group.kind, algorithm, op, arch, group.ranks, rail.rate, group.crossing)
+    wanted = ReferenceQuery(group.kind, algorithm, op, arch, group.ranks, rail.rate, group.crossing)
     found = find(wanted)
-    if isinstance(found, Absent) and isinstance(arch, Absent) and group.kind is not Kind.PCIE:
-        # That the product is not known says more than that no reference is for it.
+    if isinstance(found, Absent) and isinstance(arch, Absent) and group.kind is not WireKind.PCIE:
+        # An unknown product explains more than a missing reference.
         return arch
     return found
 
 
-def _pinned(rail: Wire | Absent, algorithm: str, value: float, size_bytes: int) -> Expectation:
+def _pinned(rail: GroupWire | Absent, algorithm: str, value: float, size_bytes: int) -> Expectation:
     line = f"{human(size_bytes)}: {_gbs(value)}, {_PINNED}"
     peak, lines = _rail(rail)
     return Expectation(value, peak, _UNASKED, algorithm, Confidence.OPERATOR, _PINNED, (*lines, line))
 
 
-def _rail(rail: Wire | Absent) -> tuple[float | Absent, tuple[str, ...]]:
+def _rail(rail: GroupWire | Absent) -> tuple[float | Absent, tuple[str, ...]]:
     return (
         (rail, (f"the wire is not known: {rail}",)) if isinstance(rail, Absent) else (rail.rate, rail.lines)
     )
 
 
 def _under(
-    conditions: Conditions, rail: Wire | Absent, algorithm: str, reference: Reference | Absent,
+    conditions: Conditions, rail: GroupWire | Absent, algorithm: str, reference: Reference | Absent,
     most: float, op: str, size_bytes: int,
 ) -> Expectation:  # fmt: skip
     """Below an asymptote that the operator gave, with the reference's latency term where there is one."""
@@ -229,7 +236,7 @@ def _under(
 
 
 def _expected(
-    ranks: int, rail: Wire | Absent, reference: Reference | Absent, why: tuple[str, ...], size_bytes: int
+    ranks: int, rail: GroupWire | Absent, reference: Reference | Absent, why: tuple[str, ...], size_bytes: int
 ) -> Expectation | Absent:
     if isinstance(rail, Absent):
         return rail
@@ -257,8 +264,8 @@ def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> 
     return busbw, f"{human(size_bytes)}: {latency * 1e6:.0f} us latency term -> {_gbs(busbw)}"
 
 
-def _doubts(ranks: int, rail: Wire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
-    """Why the reference is of something else than what is asked."""
+def _doubts(ranks: int, rail: GroupWire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
+    """In what the reference differs from the group that is asked about."""
     least = reference.points[0][0]
     doubts = []
     if reference.ranks != ranks:

@@ -46,7 +46,7 @@ OVERHEADS: Mapping[str, float] = {"SIMPLE": 1.0, "LL": 2.0, "LL128": 128 / 120}
 
 
 def factor(op: str, ranks: int) -> float:
-    """Bus over algorithm bandwidth; 0 for most collectives of one rank, which has no bus.
+    """The ratio of bus to algorithm bandwidth; 0 for most collectives of one rank, which has no bus.
 
     Raises:
         ValueError: not a collective of nccl-tests, or no ranks.
@@ -67,17 +67,21 @@ def busbw(op: str, ranks: int, size_bytes: int, seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """seconds = intercept + bytes / bytes_per_second. The intercept is no latency floor: measure that."""
+    """Time against size: seconds = intercept + bytes / bytes_per_second.
+
+    The intercept is not the floor, the time of the smallest message, which is measured.
+    """
 
     intercept: float
     bytes_per_second: float
 
     def seconds(self, size_bytes: float) -> float:
+        """The time that the line gives a message, in seconds."""
         return self.intercept + size_bytes / self.bytes_per_second
 
 
 def fit(points: Sequence[Point], *, alike: bool = True) -> Line | Absent:
-    """The line with the least squares of errors.
+    """The line of least squares through the points.
 
     `alike`: of relative errors, so that small messages count as much as large ones; else each error in
     seconds times the size of the message, so that the largest decide the slope.
@@ -101,7 +105,11 @@ def fit(points: Sequence[Point], *, alike: bool = True) -> Line | Absent:
 
 
 def asymptote(op: str, ranks: int, points: Sequence[Point]) -> float | Absent:
-    """Bus bandwidth in bytes per second that ever larger messages tend to: time bends, the largest decide."""
+    """The busbw in bytes per second that ever larger messages tend to; the largest points decide.
+
+    Returns:
+        Absent where `fit` finds no line.
+    """
     line = fit(points, alike=False)
     return line if isinstance(line, Absent) else factor(op, ranks) * line.bytes_per_second
 

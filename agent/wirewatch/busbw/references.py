@@ -23,14 +23,14 @@ from functools import cache
 from wirewatch.busbw.formulas import NVLS, RING, Line, factor, fit
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER
-from wirewatch.core.topology import PATHS, Kind
+from wirewatch.core.topology import PATHS, WireKind
 from wirewatch.core.types import Absent, Why
 
 GIB = 1024 * MIB
 LEAST_BYTES = 16 * MIB
 """No bandwidth is expected of smaller messages."""
 SAME_WIRE = 0.01
-"""Wires that differ by less than this share are one."""
+"""Wires that differ by less than this share are the same."""
 NVLS_FROM: Mapping[str, int] = {"Hopper": 6, "Blackwell": 8}
 """The fewest GPUs with which the tuner takes NVLS for all_reduce, by architecture."""
 
@@ -48,12 +48,12 @@ class Confidence(Enum):
 class Reference:
     """`points`: sizes in bytes with bus bandwidths, `wire` one GPU's each way, both in bytes per second.
 
-    A figure whose size is not told stands at 8 GiB, and its source says so.
+    A figure without a size in its source stands at 8 GiB, and `source` says so.
 
     `fits`: fewest and most ranks that it is for. `architecture` empty: any. `paths`: PCI paths it is for.
     """
 
-    kind: Kind
+    kind: WireKind
     algorithm: str
     op: str
     architecture: str
@@ -110,8 +110,8 @@ _H200_2 = "2xH200, nccl-tests in place, docs/hardware/2026-11-21-h200-probe.md"
 _H100_4 = "nccl-tests 2.18.3, NCCL 2.29.2, 4 of 8 H100, waynehacking8/nccl-collectives-bench"
 _H100_SCALING = "scaling runs of 2, 4, 6 H100, NCCL 2.29.2, waynehacking8/nccl-collectives-bench"
 _H100_NVLS = "8 H100, NVIDIA/dgxc-benchmarking, nccl/README.md; awslabs' p5 measured 1 to 5 % less"
-_A100 = "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 tells 230"
-_B200_8 = "8 B200, acceptance tests of a Vultr cluster of 2026-05; NVIDIA/nccl#1807 tells 830"
+_A100 = "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 has 230"
+_B200_8 = "8 B200, acceptance tests of a Vultr cluster of 2026-05; NVIDIA/nccl#1807 has 830"
 _AZURE = "Azure/azurehpc-health-checks asks at least this"
 
 
@@ -125,7 +125,7 @@ def _switch(
 ) -> Reference:
     """A complete table of Ring over NVSwitch: 64 MiB, 256 MiB, 1 GiB."""
     return Reference(
-        Kind.SWITCH, RING, op, arch, ranks, fits, wire, _table(*gbs), Confidence.MEASURED, source
+        WireKind.SWITCH, RING, op, arch, ranks, fits, wire, _table(*gbs), Confidence.MEASURED, source
     )
 
 
@@ -133,7 +133,7 @@ def _two(op: str, *busbw: float) -> Reference:
     """Two H200, at the sizes of the default plan: beyond them time bends too far for one line."""
     points = tuple((size * MIB, value * 1e9) for size, value in zip((64, 256, 512), busbw, strict=True))
     return Reference(
-        Kind.SWITCH, RING, op, "Hopper", 2, (2, 2), _HOPPER, points, Confidence.MEASURED, _H200_2
+        WireKind.SWITCH, RING, op, "Hopper", 2, (2, 2), _HOPPER, points, Confidence.MEASURED, _H200_2
     )
 
 
@@ -149,72 +149,72 @@ REFERENCES: tuple[Reference, ...] = (
     _two(ALL_GATHER, 222.49, 256.96, 275.84),
     _two(REDUCE_SCATTER, 212.66, 242.46, 261.33),
     Reference(
-        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (8, 8), _HOPPER,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (8, 8), _HOPPER,
         _table(361.67, 422.25, 466.33), Confidence.PUBLISHED, _H100_NVLS,
     ),
     Reference(
-        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 6, (6, 7), _HOPPER,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 6, (6, 7), _HOPPER,
         ((256 * MIB, 403.22e9), (GIB, 424.24e9), (8 * GIB, 442.96e9)), Confidence.PUBLISHED, _H100_SCALING,
     ),
     Reference(
-        Kind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (6, 8), 8 * 26.562e9,
-        ((8 * GIB, 215e9),), Confidence.LOW, "8 H800, size not told, NVIDIA/nccl#1374",
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (6, 8), 8 * 26.562e9,
+        ((8 * GIB, 215e9),), Confidence.LOW, "8 H800, size not given, NVIDIA/nccl#1374",
     ),
     Reference(
-        Kind.SWITCH, NVLS, ALL_REDUCE, "Blackwell", 8, (8, 8), _B200,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Blackwell", 8, (8, 8), _B200,
         _table(423.70, 659.23, 722.20), Confidence.PUBLISHED, _B200_8,
     ),
     Reference(
-        Kind.SWITCH, RING, ALL_GATHER, "Blackwell", 8, (6, 8), _B200,
+        WireKind.SWITCH, RING, ALL_GATHER, "Blackwell", 8, (6, 8), _B200,
         _table(422.06, 596.21, 632.22), Confidence.PUBLISHED, _B200_8,
     ),
     Reference(
-        Kind.SWITCH, RING, REDUCE_SCATTER, "Blackwell", 8, (6, 8), _B200,
+        WireKind.SWITCH, RING, REDUCE_SCATTER, "Blackwell", 8, (6, 8), _B200,
         _table(423.55, 604.14, 647.19), Confidence.PUBLISHED, _B200_8,
     ),
     Reference(
-        Kind.PARTIAL, RING, ALL_REDUCE, "Volta", 8, (8, 8), 6 * 25e9,
-        ((8 * GIB, 110e9),), Confidence.LOW, f"8 V100 (ND40rs v2), size not told: {_AZURE}",
+        WireKind.PARTIAL, RING, ALL_REDUCE, "Volta", 8, (8, 8), 6 * 25e9,
+        ((8 * GIB, 110e9),), Confidence.LOW, f"8 V100 (ND40rs v2), size not given: {_AZURE}",
     ),
     Reference(
-        Kind.PAIR, RING, ALL_REDUCE, "Ampere", 2, (2, 2), _AMPERE,
+        WireKind.PAIR, RING, ALL_REDUCE, "Ampere", 2, (2, 2), _AMPERE,
         ((16 * GIB, 193e9),), Confidence.PUBLISHED,
         f"2 A100 with three bridges (NC48ads): {_AZURE}; NVIDIA/nccl-tests#178 measured 208",
     ),
     Reference(
-        Kind.PAIR, RING, ALL_REDUCE, "Hopper", 2, (2, 2), 12 * 26.562e9,
+        WireKind.PAIR, RING, ALL_REDUCE, "Hopper", 2, (2, 2), 12 * 26.562e9,
         ((8 * GIB, 208e9),), Confidence.PUBLISHED,
-        f"2 H100 NVL with three bridges (NC80adis), size not told: {_AZURE}",
+        f"2 H100 NVL with three bridges (NC80adis), size not given: {_AZURE}",
     ),
     Reference(
-        Kind.PAIR, RING, ALL_REDUCE, "Turing", 2, (2, 2), 2 * 25.781e9,
+        WireKind.PAIR, RING, ALL_REDUCE, "Turing", 2, (2, 2), 2 * 25.781e9,
         ((64 * MIB, 21.4e9),), Confidence.LOW, "2 RTX 2080 Ti with a bridge, NVIDIA/nccl-tests#44",
     ),
     Reference(
-        Kind.PCIE, RING, ALL_REDUCE, "", 4, (2, 16), 16 * 16e9 * 128 / 130 / 8,
+        WireKind.PCIE, RING, ALL_REDUCE, "", 4, (2, 16), 16 * 16e9 * 128 / 130 / 8,
         ((8 * GIB, 25e9),), Confidence.LOW, f"4 A100, PCIe 4 x16 (NC96ads): {_AZURE}",
         frozenset({Path.PIX, Path.PXB, Path.PHB}),
     ),
     Reference(
-        Kind.PCIE, RING, ALL_REDUCE, "", 3, (2, 16), 16 * 16e9 * 128 / 130 / 8,
+        WireKind.PCIE, RING, ALL_REDUCE, "", 3, (2, 16), 16 * 16e9 * 128 / 130 / 8,
         ((8 * GIB, 20e9),), Confidence.LOW,
-        "3 A100, PCIe 4 x16 between host bridges, size not told, NVIDIA/nccl-tests#178",
+        "3 A100, PCIe 4 x16 between host bridges, size not given, NVIDIA/nccl-tests#178",
         frozenset({Path.NODE}),
     ),
     Reference(
-        Kind.PCIE, RING, ALL_REDUCE, "", 8, (2, 16), 16 * 32e9 * 128 / 130 / 8,
+        WireKind.PCIE, RING, ALL_REDUCE, "", 8, (2, 16), 16 * 32e9 * 128 / 130 / 8,
         ((8 * GIB, 40e9),), Confidence.LOW,
-        "8 H100, PCIe 5 x16, size not told: 35 to 45 by docs.alayanew.com, 2026-05-06",
+        "8 H100, PCIe 5 x16, size not given: 35 to 45 by docs.alayanew.com, 2026-05-06",
         frozenset({Path.PIX, Path.PXB, Path.PHB}),
     ),
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a reference is looked for: `wire` in bytes per second; `path` Absent: the places are not told."""
+class ReferenceQuery:
+    """What to find a reference for: `wire` in bytes per second; `path` Absent: the places are not known."""
 
-    kind: Kind
+    kind: WireKind
     algorithm: str
     op: str
     architecture: str | Absent
@@ -223,8 +223,8 @@ class Wanted:
     path: Path | Absent | None = None
 
 
-def find(wanted: Wanted) -> Reference | Absent:
-    """The reference that is nearest: of the same wire first, then of as many ranks.
+def find(wanted: ReferenceQuery) -> Reference | Absent:
+    """The nearest reference: first by its wire, then by its number of ranks.
 
     Returns:
         Absent when there is none of this kind, algorithm, collective and architecture for so many ranks.
@@ -238,21 +238,22 @@ def find(wanted: Wanted) -> Reference | Absent:
     return Absent(Why.MISSING, f"no reference for {what}")
 
 
-def _fits(reference: Reference, wanted: Wanted) -> bool:
-    told = wanted.path is None or isinstance(wanted.path, Absent)
+def same_wire(reference: Reference, wire: float) -> bool:
+    """Whether a reference was measured on a wire of this rate, in bytes per second."""
+    return _apart(reference, wire) == 0.0
+
+
+def _fits(reference: Reference, wanted: ReferenceQuery) -> bool:
+    anywhere = wanted.path is None or isinstance(wanted.path, Absent)
     return (
         (reference.kind, reference.algorithm, reference.op) == (wanted.kind, wanted.algorithm, wanted.op)
         and reference.fits[0] <= wanted.ranks <= reference.fits[1]
         and reference.architecture in {"", wanted.architecture}
-        and (not reference.paths or told or wanted.path in reference.paths)
+        and (not reference.paths or anywhere or wanted.path in reference.paths)
     )
 
 
 def _apart(reference: Reference, wire: float) -> float:
-    """How far the reference's wire is from this one, as a share; 0 for one wire."""
+    """By what share the reference's wire differs from this one; 0 for the same wire."""
     share = abs(reference.wire - wire) / wire
     return 0.0 if share < SAME_WIRE else share
-
-
-def same_wire(reference: Reference, wire: float) -> bool:
-    return _apart(reference, wire) == 0.0

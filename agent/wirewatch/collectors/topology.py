@@ -13,7 +13,6 @@ from wirewatch.core.topology import (
     NicPart,
     NicPath,
     NvlinkWires,
-    PciPlace,
     Topology,
 )  # fmt: skip
 from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, read_place
@@ -114,10 +113,9 @@ _VERSIONS = {
 }
 
 
-def _pci(place: Place | Absent, address: str = "") -> PciPlace:
-    if isinstance(place, Absent):
-        return PciPlace(address, "", (), None)
-    return PciPlace(place.address, place.root, place.bridges, place.numa)
+def _pci(place: Place | Absent, address: str = "") -> Place:
+    """The place as the graph has it: with an empty root where it is not known."""
+    return Place(address, "", (), None) if isinstance(place, Absent) else place
 
 
 def _clique(nvml: Nvml, gpu: Gpu) -> str | None:

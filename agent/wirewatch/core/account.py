@@ -8,7 +8,7 @@ from wirewatch.core.types import Absent
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A rank's GPU: numbers of CUDA and NVML (told since 2.18.3), and PCI address, empty for what is none."""
+    """A rank's GPU: its numbers in CUDA and NVML (since 2.18.3), and its PCI address, empty if not logged."""
 
     cuda: int
     nvml: int | Absent
@@ -27,7 +27,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """How many channels of each use; `collnet` told since 2.20, `nvls` since 2.17."""
+    """How many channels of each use; the log has `collnet` since 2.20, `nvls` since 2.17."""
 
     coll: int
     collnet: int | Absent
@@ -38,12 +38,11 @@ class Channels:
 
 @dataclass(frozen=True, slots=True)
 class Comm:
-    """One communicator as far as the log tells: often only the ranks of one process.
+    """One communicator as far as the log shows it: often only the ranks of one process.
 
-    `id` is NCCL's commId; before 2.16 a pointer, for one split off since 2.23 its parent's with the split and
-    color behind it, empty for what belongs to none in the log. `ranks`: how many. `finished`: those whose
-    set-up is told to be complete; `init_seconds` is the slowest's, told since 2.22. `nvls`: ranks that
-    have set up NVLS. `nodes` told since 2.20.
+    `id` is NCCL's commId; before 2.16 a pointer; for a split since 2.23 its parent's id followed by split and
+    color; empty for lines that belong to none. `ranks`: how many. `finished`: ranks whose set-up is complete;
+    `init_seconds` is that of the slowest, since 2.22. `nvls`: ranks with NVLS set up. `nodes` since 2.20.
     """
 
     id: str
@@ -61,9 +60,10 @@ class Comm:
 class Call:
     """A collective that rank 0 started `count` times in this way.
 
-    `op` as nccl-tests has it; empty from 2.20 to 2.22, which do not tell. `size_bytes` as NCCL tells it: see
-    `size_told`. Since 2.27 `algorithm` may be `symmetric` with the kernel as `protocol`, since 2.29
-    `copy_engine` with none. `channels` first and last, None where not told. Before 2.20 nothing is told.
+    `op` as nccl-tests names it; empty from 2.20 to 2.22, whose lines have none. `size_bytes` as NCCL counts
+    it: see `nccl.log.logged_size`. Since 2.27 `algorithm` may be `symmetric` with the kernel as `protocol`,
+    since 2.29 `copy_engine` with none. `channels`: first and last, None where the line has none. Before 2.20
+    the log has no such lines.
     """
 
     op: str
@@ -76,7 +76,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Multicast:
-    """Whether a device by CUDA's number can do NVLS, and in how many channels, told from 2.27 to 2.29."""
+    """Whether a device by CUDA's number can do NVLS, and in how many channels (from 2.27 to 2.29)."""
 
     device: int
     available: bool
@@ -87,10 +87,10 @@ class Multicast:
 class Account:
     """All that is understood of one log.
 
-    `settings`: NCCL's variables and values that it says it took from the environment, where it first puts
-    those of nccl.conf. `warnings`: each once, and where 2.27 and 2.28 went on without NVLS, which those told
-    as no warning. `not_understood`: lines of kinds read here that are torn, or whose form is new. `network`:
-    what carries traffic between nodes (Socket, IB, a plugin's name); several with commas, empty if not told.
+    `settings`: NCCL's variables with the values that it took from the environment, where it first puts those
+    of nccl.conf. `warnings`: each once; also where 2.27 and 2.28 went on without NVLS, which those versions
+    log as INFO. `not_understood`: how many lines of a known kind are torn or of a new form. `network`: what
+    carries traffic between nodes (Socket, IB, a plugin's name); several with commas, empty if not logged.
     """
 
     version: str | Absent

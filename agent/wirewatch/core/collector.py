@@ -1,4 +1,9 @@
-"""What a collector is: a value with functions, read by the daemon, tests and docs alike."""
+"""What a collector is, and the pure folds that turn its runs into what the daemon publishes.
+
+A `Collector` is a value with functions. `fold` makes a `Step` of one run, `after` and `overdue` take the
+`Component` from one run to the next, and `fold_gpus` judges GPU by GPU, so that a lost GPU costs its own
+numbers and nothing else.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,20 +24,49 @@ from wirewatch.core.types import (
     worst,
 )
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 R = TypeVar("R")
+"""What a collector reads in one poll."""
 M = TypeVar("M")
+"""What it remembers until the next."""
 O = TypeVar("O", bound="Options")  # noqa: E741
 P = TypeVar("P")
+"""Its policy: the thresholds of its judgement."""
+F = TypeVar("F")
+T = TypeVar("T")
+V = TypeVar("V", bound="DataclassInstance")
 APART = 3.0
 """Seconds between a run of a collector and those of the ones that it must be `apart` from.
 
 Measured on H200: while GPM samples were taken, 2 of 32 NVLink byte counters stood still over 3 s (ADR 0013).
 """
+BLIND_ACTION: Mapping[Why, str] = {
+    Why.MISSING: "install or load what is missing; until then this node cannot be judged",
+    Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
+    Why.DENIED: "give the agent the permission named here",
+    Why.LOST: "drain the node and reset the part, or reboot; look for XID 79 in the kernel log",
+    Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if it stays",
+    Why.MALFORMED: "report this with a `wirewatch record`; the answer was not understood",
+    Why.RELEASED: "none: the GPUs are watched again when the release ends",
+}
+_NAMED = 3
+"""How many values one blind finding names."""
+REST = "Finding"
+"""The alert that reports every rule that has none of its own."""
+BLIND = "NodeUnknown"
+"""The alert for what is not known, which has no severity of its own."""
+UNKNOWN = (Health.UNKNOWN,)
+DEGRADED = (Health.DEGRADED,)
+CONFIRMED = (Health.DEGRADED, Health.FAILED)
+"""DEGRADED in the first poll or where it is mild; FAILED once confirmed, or at once where it is grave."""
+FAILED = (Health.FAILED,)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a collector runs; `interval` and `deadline` in seconds."""
+    """Whether and how often a collector runs; `interval` and `deadline` in seconds."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
@@ -48,16 +82,87 @@ class NoPolicy:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
 
-F = TypeVar("F")
-BLIND_ACTION: Mapping[Why, str] = {
-    Why.MISSING: "install or load what is missing; until then this node cannot be judged",
-    Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
-    Why.DENIED: "give the agent the permission named here",
-    Why.LOST: "drain the node and reset the part, or reboot; look for XID 79 in the kernel log",
-    Why.TIMEOUT: "the driver does not answer; drain the node, look for a hung nvidia-smi, reboot if it stays",
-    Why.MALFORMED: "report this with a `wirewatch record`; the answer was not understood",
-    Why.RELEASED: "none: the GPUs are watched again when the release ends",
-}
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of finding that a collector makes.
+
+    `name` is `family.fault`, or a glob where the fault is known only at run time (`sxid.*`). `healths`: those
+    that its findings can have, the worst last. `alert` is the name, without the prefix `Wirewatch`, of the
+    alert that reports it and of its page in docs/runbooks; the default is made of the rule's own name.
+
+    `means`, `look` and `do` are its entry in docs/runbook.md, and the page of an alert that it has alone;
+    `do` is also what its findings advise. A rule without `means` has an entry that is written by hand.
+    `rehearse` says how to see it where no bundled overlay makes it. `hold` is for how long a FAILED finding
+    lasts before it is a page, in Prometheus' form; a DEGRADED one waits a quarter of an hour.
+    """
+
+    name: str
+    healths: tuple[Health, ...]
+    alert: str = ""
+    means: str = ""
+    look: str = ""
+    do: str = ""
+    rehearse: str = ""
+    hold: str = "2m"
+
+    @property
+    def worst(self) -> Health:
+        """The worst health that a finding of this rule can have."""
+        return max(self.healths)
+
+    @property
+    def reported(self) -> str:
+        """The full name of the alert that reports it."""
+        if self.alert:
+            return f"Wirewatch{self.alert}"
+        if self.worst is Health.UNKNOWN:
+            return f"Wirewatch{BLIND}"
+        return "Wirewatch" + "".join(word.capitalize() for word in self.name.replace(".", "_").split("_"))
+
+    def finding(
+        self, subject: Subject, evidence: str, health: Health | None = None, action: str = ""
+    ) -> Finding:
+        """A finding of this rule, by default as bad as it can be and with the rule's own advice."""
+        return Finding(self.name, health or self.worst, subject, evidence, action or self.do)
+
+
+@dataclass(frozen=True)
+class Collector(Generic[R, M, O, P]):
+    """One thing that is watched: what it reads, how it judges, what it publishes.
+
+    `read` is the only function that touches the world, and only through the ports. It sees the memory, so
+    that it can choose what to ask, and returns Absent when nothing at all could be read. `judge`, `samples`
+    and `facts` are pure: `judge` folds a reading into the memory and says what is wrong now; `samples` turns
+    the reading and that new memory into series.
+
+    The memory is the collector's alone. `facts` turns it and the reading into one frozen value for other
+    rooms, of a type that no other collector offers; None where samples and findings say it all.
+
+    `apart` names collectors whose runs this one disturbs: it runs only in the gaps that they leave, APART
+    seconds from each, and never delays them.
+
+    `rules` are all that its findings can carry but `<name>.blind`, which every collector has; `series` is the
+    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default.
+    """
+
+    name: str
+    about: str
+    lane: str
+    options: O
+    policy: P
+    metrics: tuple[Metric, ...]
+    start: M
+    read: Callable[[Hardware, M, O], R | Absent]
+    samples: Callable[[R, M], Iterable[Sample]]
+    judge: Callable[[M, Ok[R], P, Expect], tuple[M, tuple[Finding, ...]]]
+    applicable: Callable[[R], bool]
+    apart: tuple[str, ...] = ()
+    facts: Callable[[R, M], object] | None = None
+    rules: tuple[Rule, ...] = ()
+    series: int = 40
+
+
+AnyCollector = Collector[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +202,7 @@ class Component:
 
     @property
     def succeeding(self) -> bool:
+        """Whether the last run read something and none is overdue."""
         return isinstance(self.outcome, Ok) and self.overdue_since is None
 
     @property
@@ -120,11 +226,8 @@ class NodeState:
         return next((one.facts for one in self.components.values() if isinstance(one.facts, kind)), None)
 
     def with_component(self, component: Component) -> "NodeState":
+        """This state with one component replaced or added."""
         return NodeState({**self.components, component.name: component})
-
-
-T = TypeVar("T")
-V = TypeVar("V", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,98 +249,6 @@ class GpuMemory(Generic[M]):
 
 Memories = Mapping[str, GpuMemory[M]]
 JudgeOne = Callable[[M, Gpu, T], tuple[M, tuple[Finding, ...]]]
-_NAMED = 3
-REST = "Finding"
-"""The alert that reports every rule that has none of its own."""
-BLIND = "NodeUnknown"
-"""The alert for what is not known, which has no severity of its own."""
-UNKNOWN = (Health.UNKNOWN,)
-DEGRADED = (Health.DEGRADED,)
-CONFIRMED = (Health.DEGRADED, Health.FAILED)
-"""DEGRADED at the first look, or where it is mild; FAILED once it is confirmed, or where it is not."""
-FAILED = (Health.FAILED,)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One kind of finding that a collector makes.
-
-    `name` is `family.fault`, or a glob where the fault is known only at run time (`sxid.*`). `healths`: those
-    that its findings can have, the worst last. `alert` is the name, without the prefix `Wirewatch`, of the
-    alert that reports it and of its page in docs/runbooks; the default is made of the rule's own name.
-
-    `means`, `look` and `do` are its entry in docs/runbook.md, and the page of an alert that it has alone;
-    `do` is also what its findings advise. A rule without `means` has an entry that is written by hand.
-    `rehearse` says how to see it where no bundled overlay makes it. `hold` is for how long a FAILED finding
-    lasts before it is a page, in Prometheus' form; a DEGRADED one waits a quarter of an hour.
-    """
-
-    name: str
-    healths: tuple[Health, ...]
-    alert: str = ""
-    means: str = ""
-    look: str = ""
-    do: str = ""
-    rehearse: str = ""
-    hold: str = "2m"
-
-    @property
-    def worst(self) -> Health:
-        return max(self.healths)
-
-    @property
-    def reported(self) -> str:
-        """The full name of the alert that reports it."""
-        if self.alert:
-            return f"Wirewatch{self.alert}"
-        if self.worst is Health.UNKNOWN:
-            return f"Wirewatch{BLIND}"
-        return "Wirewatch" + "".join(word.capitalize() for word in self.name.replace(".", "_").split("_"))
-
-    def finding(
-        self, subject: Subject, evidence: str, health: Health | None = None, action: str = ""
-    ) -> Finding:
-        """A finding of this rule, by default as bad as it can be and with the rule's own advice."""
-        return Finding(self.name, health or self.worst, subject, evidence, action or self.do)
-
-
-@dataclass(frozen=True)
-class Collector(Generic[R, M, O, P]):
-    """One thing that is watched.
-
-    `read` is the only function that touches the world, and only through the ports. It sees the memory, so
-    that it can choose what to ask, and returns Absent when nothing at all could be read. `judge`, `samples`
-    and `facts` are pure: `judge` folds a reading into the memory and says what is wrong now; `samples` turns
-    the reading and that new memory into series.
-
-    The memory is the collector's alone. `facts` turns it and the reading into one frozen value for other
-    rooms, of a type that no other collector offers; None where samples and findings say it all.
-
-    `apart` names collectors whose runs this one disturbs: it runs only in the gaps that they leave, APART
-    seconds from each, and never delays them.
-
-    `rules` are all that its findings can carry but `<name>.blind`, which every collector has; `series` is the
-    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default.
-    """
-
-    name: str
-    about: str
-    lane: str
-    options: O
-    policy: P
-    metrics: tuple[Metric, ...]
-    start: M
-    read: Callable[[Hardware, M, O], R | Absent]
-    samples: Callable[[R, M], Iterable[Sample]]
-    judge: Callable[[M, Ok[R], P, Expect], tuple[M, tuple[Finding, ...]]]
-    applicable: Callable[[R], bool]
-    apart: tuple[str, ...] = ()
-    facts: Callable[[R, M], object] | None = None
-    rules: tuple[Rule, ...] = ()
-    series: int = 40
-
-
-AnyCollector = Collector[Any, Any, Any, Any]
 
 
 def fold(
@@ -288,7 +299,7 @@ def after(component: Component, step: Step) -> Component:
 
 
 def overdue(component: Component, at: float, deadline: float) -> Component:
-    """The component while a run is out for longer than its deadline (seconds)."""
+    """The component while a run is overdue; `at` in Unix seconds, `deadline` in seconds."""
     absent = Absent(Why.TIMEOUT, f"no result after {deadline:g} s; still waiting")
     return replace(
         component,
@@ -305,20 +316,27 @@ def blind_rule(collector: str) -> str:
 
 
 def blind_finding(collector: str, subject: Subject, absent: Absent) -> Finding:
+    """The UNKNOWN finding for a subject that this collector could not read, with the reason as evidence."""
     return Finding(blind_rule(collector), Health.UNKNOWN, subject, str(absent), BLIND_ACTION[absent.why])
 
 
 def subject(gpu: Gpu, link: int | None = None) -> Subject:
+    """A GPU, or one of its links, as the subject of a finding."""
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link="" if link is None else str(link))
 
 
 def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
+    """What is remembered of a GPU, `start` for a new one."""
     known = memories.get(gpu.key)
     return start if known is None else known.memory
 
 
 def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[T], ...] | Absent:
-    """Read every GPU on its own; one that could not even be identified is not asked further."""
+    """One reading for each GPU; a GPU that could not be identified is not asked for more.
+
+    Returns:
+        Absent when the GPUs could not be enumerated.
+    """
     gpus = nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
@@ -332,10 +350,13 @@ def fold_gpus(
     start: M,
     judge_one: JudgeOne[M, T],
 ) -> tuple[dict[str, GpuMemory[M]], tuple[Finding, ...]]:
-    """Judge every GPU on its own.
+    """Judge each GPU by its own reading and memory.
 
-    A GPU that could not be read keeps what was wrong with it and is blind besides; so does one that was
-    known and is not enumerated any more.
+    A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was known
+    and is not enumerated any more.
+
+    Returns:
+        The new memory of each GPU by its key, and all findings.
     """
     new: dict[str, GpuMemory[M]] = {}
     blind: list[Finding] = []
@@ -349,7 +370,7 @@ def fold_gpus(
         new[reading.gpu.key] = GpuMemory(reading.gpu, memory, findings)
     named = {m.gpu.index for m in new.values() if m.gpu.uuid}
     for key, known in memories.items():
-        # One that never told its name has not gone when another at its place does: it is that one.
+        # A GPU without a UUID that is missing now is the one that has a UUID at the same index.
         if key not in new and (known.gpu.uuid or known.gpu.index not in named):
             new[key] = known
             gone = Absent(Why.LOST, "was here before, is not enumerated any more")
@@ -358,9 +379,9 @@ def fold_gpus(
 
 
 def filled(now: V, last: V | None, *names: str) -> V:
-    """A reading for judging: what could not be read this time is as it was last; not supported stays so.
+    """The reading to judge by: each named value that was lost is as it was in the last reading.
 
-    A lost reading repairs nothing. Samples are never made of this.
+    So a lost value repairs nothing. Values that are not supported stay so. Samples are never made of this.
     """
     if last is None:
         return now
@@ -369,7 +390,7 @@ def filled(now: V, last: V | None, *names: str) -> V:
 
 
 def is_lost(value: object) -> bool:
-    """Whether a value should be there and could not be read."""
+    """Whether a value that the device offers could not be read."""
     return isinstance(value, Absent) and value.why is not Why.UNSUPPORTED
 
 
@@ -379,17 +400,17 @@ def is_unsupported(value: object) -> bool:
 
 
 def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Finding, ...]:
-    """One blind finding for all values of a readable GPU that should be there and are not.
+    """One blind finding for all values of a readable GPU that were lost; none for those not supported.
 
-    What a device does not support is no news and makes no finding.
+    `values`: by the name that the evidence shows.
     """
     bad = {n: v for n, v in values.items() if isinstance(v, Absent) and is_lost(v)}
     if not bad:
         return ()
-    worst_of = next(iter(bad.values()))
+    first = next(iter(bad.values()))
     more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
     names = ", ".join(list(bad)[:_NAMED]) + more
-    return (blind_finding(collector, subject(gpu), replace(worst_of, detail=f"{names}: {worst_of.detail}")),)
+    return (blind_finding(collector, subject(gpu), replace(first, detail=f"{names}: {first.detail}")),)
 
 
 def _blind(collector: str, absent: Absent) -> Finding:
@@ -406,7 +427,3 @@ def _held(component: Component) -> tuple[Finding, ...]:
 def _since(before: tuple[Finding, ...], now: tuple[Finding, ...], at: float) -> tuple[Finding, ...]:
     started = {f.key: f.since for f in before}
     return tuple(replace(f, since=started.get(f.key, f.since or at)) for f in now)
-
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance

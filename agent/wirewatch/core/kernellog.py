@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from wirewatch.core.pci import normal_pci
 
 WANTED = ("NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ")
-"""A record is kept when it begins with one of these; the rest of the log is nobody's business."""
+"""A record is kept when it begins with one of these; the rest of the log is none of our business."""
 _RECORD = re.compile(r"\d{1,10},(\d{1,20}),(\d{1,20}),[^;]*;([^\n]*)", re.ASCII)
 
 
@@ -30,7 +30,7 @@ _NUMBER = r"(?P<number>\d{1,9})(?:, ?(?P<rest>.*))?$"
 _XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_PCI}{_INSTANCE}\): {_NUMBER}", re.ASCII)
 _SXID = re.compile(rf"nvidia-nvswitch\d*: SXid \((?:PCI:)?{_PCI}\): {_NUMBER}", re.ASCII)
 _DETAIL = re.compile(r"nvidia-nvswitch\d*: SXid \([^)]*\): \d+, (?:Severity \d+ Engine instance|Data \{)")
-"""Further lines of an SXid that has been told already."""
+"""Further lines of an SXid whose first line is an event already."""
 _OFF_BUS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_PCI}:? .*fallen off the bus")
 _ABOUT_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}$")
 """First of several lines; what follows may be that it is not supported, or that it fell off the bus."""
@@ -51,7 +51,7 @@ OTHERS: Mapping[str, re.Pattern[str]] = {
     "nic_pcie_limited": re.compile(r"mlx5_core .*available PCIe bandwidth, limited by"),
     "nic_access_denied": re.compile(r"mlx5_core .*ACCESS_REG.*failed"),
 }
-"""Named messages that are no XID but tell of a wire."""
+"""Messages about a wire that are no XID, by the kind of event that they make."""
 _SUSPECT = re.compile(r"\bS?Xid\b|fallen off the bus")
 """Lines that must be understood: one that is not is counted."""
 
@@ -69,11 +69,12 @@ class Event:
 
 
 def wanted(raw: str) -> bool:
+    """Whether a raw record may concern the wires."""
     return raw.partition(";")[2].startswith(WANTED)
 
 
 def vital(raw: str) -> bool:
-    """Whether a record may tell of an XID or of a GPU that has gone."""
+    """Whether a raw record may be about an XID or about a GPU that is gone."""
     return any(word in raw for word in ("Xid", "fallen off the bus", "The NVIDIA GPU"))
 
 

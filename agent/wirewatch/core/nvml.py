@@ -1,4 +1,4 @@
-"""Asking many questions at once, and taking typed values out of the answers."""
+"""NVML for collectors: many questions in one call, typed values from answers, the names of its numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,42 +9,10 @@ from wirewatch.core.ports import Answer, Answers, Gpu, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why
 
 NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
-
-
-@dataclass(frozen=True, slots=True)
-class Supported:
-    """What a GPU does not support, and what it told once and for all, while an NVML session lasts."""
-
-    session: int = -1
-    skip: frozenset[Question] = field(default_factory=frozenset)
-    told: Answers = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Answers to a set of questions; a question that was left out reads as unsupported."""
-
-    answers: Answers
-    supported: Supported
-
-    def json(self, question: Question) -> Json | Absent:
-        answer = self.answers.get(question)
-        return NOT_ASKED if answer is None else answer.value
-
-    def whole(self, question: Question) -> int | Absent:
-        return as_int(self.json(question))
-
-    def number(self, question: Question) -> float | Absent:
-        return as_float(self.json(question))
-
-    def text(self, question: Question) -> str | Absent:
-        return as_str(self.json(question))
-
-
 LINK_COUNT = Question("Field", (91,))
 PROCESSES = (Question("ComputeRunningProcesses"), Question("MPSComputeRunningProcesses"))
 OLD_LINKS = 18
-"""Links that are asked for where a driver does not tell how many there are."""
+"""How many links are asked for where a driver does not say how many a GPU has."""
 UP = frozenset({1, 2})
 """Active and asleep, as NVML numbers link states."""
 Ask = Callable[[str | None, Sequence[Question]], Sequence[Answer]]
@@ -92,6 +60,43 @@ _CONFIGURATIONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """What is known of one GPU while an NVML session lasts.
+
+    `skip`: questions that it does not support. `kept`: answers that do not change and are asked for once.
+    """
+
+    session: int = -1
+    skip: frozenset[Question] = field(default_factory=frozenset)
+    kept: Answers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Answers to a set of questions; a question that was left out reads as unsupported."""
+
+    answers: Answers
+    supported: Supported
+
+    def json(self, question: Question) -> Json | Absent:
+        """The answer as it came."""
+        answer = self.answers.get(question)
+        return NOT_ASKED if answer is None else answer.value
+
+    def whole(self, question: Question) -> int | Absent:
+        """The answer as a whole number."""
+        return as_int(self.json(question))
+
+    def number(self, question: Question) -> float | Absent:
+        """The answer as a float, in the unit that NVML has for it."""
+        return as_float(self.json(question))
+
+    def text(self, question: Question) -> str | Absent:
+        """The answer as text."""
+        return as_str(self.json(question))
+
+
 def ask_gpu(
     nvml: Nvml,
     gpu: str,
@@ -102,12 +107,12 @@ def ask_gpu(
     """Ask one GPU what it is known to support, or everything in a new session; `once` only once a session.
 
     Returns:
-        The answers, or the one reason why none came when every answer failed for the same cause
-        (GPU lost, NVML hung): that is news about the GPU, not about its fields.
+        The answers, or the first reason when nothing could be read (GPU lost, NVML hung): that is a fault of
+        the GPU, not of its fields.
     """
     session = nvml.session()
     known = known if known.session == session else Supported(session)
-    missing = () if len(known.told) == len(once) else tuple(q for q in once if q not in known.told)
+    missing = () if len(known.kept) == len(once) else tuple(q for q in once if q not in known.kept)
     asked = _left(questions + missing, known.skip)
     answers = dict(zip(asked, nvml.ask(gpu, asked), strict=True))
     absent = {q: a.value for q, a in answers.items() if isinstance(a.value, Absent)}
@@ -115,20 +120,21 @@ def ask_gpu(
     if whole is not None:
         return whole
     refused = frozenset(q for q, value in absent.items() if value.why is Why.UNSUPPORTED)
-    told = {q: answers[q] for q in missing if q in answers and q not in absent}
-    if told or not refused <= known.skip:
-        known = Supported(session, known.skip | refused, {**known.told, **told})
-    return Asked({**answers, **known.told}, known)
+    kept = {q: answers[q] for q in missing if q in answers and q not in absent}
+    if kept or not refused <= known.skip:
+        known = Supported(session, known.skip | refused, {**known.kept, **kept})
+    return Asked({**answers, **known.kept}, known)
 
 
 def whole_failure(values: Sequence[Json | Absent]) -> Absent | None:
-    """The common reason when nothing at all could be read, unsupported fields aside."""
+    """The first reason when nothing at all could be read, unsupported fields aside; else None."""
     bad = [v for v in values if isinstance(v, Absent) and v.why is not Why.UNSUPPORTED]
     good = any(not isinstance(v, Absent) for v in values)
     return bad[0] if bad and not good else None
 
 
 def as_int(value: Json | Absent) -> int | Absent:
+    """A whole number; MALFORMED for any other value, also for true and false."""
     if isinstance(value, Absent):
         return value
     if isinstance(value, bool) or not isinstance(value, int):
@@ -137,6 +143,7 @@ def as_int(value: Json | Absent) -> int | Absent:
 
 
 def as_float(value: Json | Absent) -> float | Absent:
+    """A number; MALFORMED for any other value, also for true and false."""
     if isinstance(value, Absent):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -145,6 +152,7 @@ def as_float(value: Json | Absent) -> float | Absent:
 
 
 def as_str(value: Json | Absent) -> str | Absent:
+    """A text; MALFORMED for any other value."""
     if isinstance(value, Absent):
         return value
     return value if isinstance(value, str) else Absent(Why.MALFORMED, f"not a text: {value!r}")
@@ -162,7 +170,7 @@ def as_ints(value: Json | Absent, length: int) -> Sequence[int] | Absent:
 
 
 def member(value: Json | Absent, name: str) -> Json | Absent:
-    """A member of a structure."""
+    """A member of a structured answer; MALFORMED where there is none of this name."""
     if isinstance(value, Absent):
         return value
     if isinstance(value, Mapping) and name in value:
@@ -184,7 +192,7 @@ def state(link: int) -> Question:
 
 @cache
 def old_state(link: int) -> Question:
-    """The same from drivers that have no such field."""
+    """The question for the state of a link, for drivers without that field."""
     return Question("NvLinkState", (link,))
 
 
@@ -211,18 +219,22 @@ def compute_processes(nvml: Nvml, gpu: Gpu) -> frozenset[int | None] | Absent:
 
 
 def count_gpus(ask: Ask) -> int | Absent:
+    """How many GPUs NVML enumerates."""
     return as_int(ask(None, [COUNT])[0].value)
 
 
 def identify(ask: Ask, index: int, known: Gpu | None) -> Gpu:
-    """The GPU at an index; what it does not tell now is taken from when it last did."""
+    """The GPU at an index.
+
+    What it does not answer now is taken from `known`, the GPU last seen at this index, if it is the same.
+    """
     uuid, pci, name = (a.value for a in ask(f"index:{index}", IDENTITY))
-    told = as_str(uuid)
+    found = as_str(uuid)
     last = known or Gpu(index, "")
-    if isinstance(told, Absent):
-        return Gpu(index, last.uuid, last.pci, last.name, told)
-    same = last if last.uuid == told else Gpu(index, told)
-    return Gpu(index, told, normal_pci(_text(member(pci, "busId"))) or same.pci, _text(name) or same.name)
+    if isinstance(found, Absent):
+        return Gpu(index, last.uuid, last.pci, last.name, found)
+    same = last if last.uuid == found else Gpu(index, found)
+    return Gpu(index, found, normal_pci(_text(member(pci, "busId"))) or same.pci, _text(name) or same.name)
 
 
 def ber(raw: int) -> float:
@@ -235,7 +247,7 @@ def ber(raw: int) -> float:
 
 
 def fabric_troubles(mask: int) -> tuple[str, ...]:
-    """What a fabric health mask complains of.
+    """The troubles that a fabric health mask shows, by name.
 
     In the four yes/no fields 0 is "not supported", 1 is bad, 2 is good; in the configuration field 1 is
     good. So a mask of zero is "not supported", and a healthy mask is not zero.

@@ -1,4 +1,4 @@
-"""Where PCI devices sit and what lies between two of them. Pure: over the paths that sysfs resolves to.
+"""Where PCI devices sit and what lies between two of them, from the paths that sysfs resolves to.
 
 Names of paths follow nvidia-smi: PIX at most one switch, PXB several, PHB through the host bridge of one
 root, NODE between roots of one NUMA node, SYS between NUMA nodes. NCCL has no NODE: it calls it PHB.
@@ -29,7 +29,7 @@ def normal_pci(text: str) -> str:
 
 
 class Path(IntEnum):
-    """The nearer the better: `min()` is the best."""
+    """The PCI path between two devices, nearest first: `min()` is the best."""
 
     PIX = 0
     PXB = 1
@@ -42,7 +42,8 @@ class Path(IntEnum):
 class Place:
     """A device: its address, root complex, the bridges above it from the root down, and its NUMA node.
 
-    `numa` None: the firmware or hypervisor does not tell.
+    `root` is empty in a graph whose reader did not find the place. `numa` is None where neither firmware nor
+    hypervisor gives it.
     """
 
     address: str
@@ -69,7 +70,7 @@ def place(resolved: str, numa: str | Absent) -> Place | Absent:
 
 
 def hidden(one: Place) -> bool:
-    """Whether a hypervisor shows the device flat on its root, so that nothing can be told of its wires."""
+    """Whether a hypervisor shows the device flat on its root, so that its wires are not known."""
     return not one.bridges
 
 
@@ -77,8 +78,8 @@ def path_between(one: Place | Absent, other: Place | Absent, *, nodes: int | Non
     """The path; `nodes` is how many NUMA nodes the machine has, None when not known.
 
     Returns:
-        Absent when a place is not known, when a hypervisor hides the bridges, or when only NUMA could tell
-        and is not told.
+        Absent when a place is not known, when a hypervisor hides the bridges, or when only NUMA could
+        decide and is not known.
     """
     if isinstance(one, Absent):
         return one
@@ -95,7 +96,7 @@ def _between(one: Place, other: Place, nodes: int | None) -> Path | Absent:
     if nodes == 1 or (one.numa is not None and one.numa == other.numa):
         return Path.NODE
     if one.numa is None or other.numa is None:
-        return Absent(Why.UNSUPPORTED, "different PCI roots, and their NUMA nodes are not told")
+        return Absent(Why.UNSUPPORTED, "different PCI roots, and their NUMA nodes are not known")
     return Path.SYS
 
 
@@ -131,7 +132,7 @@ SrcValid alone does not, and stands on healthy machines.
 _EXTENDED = 0x100
 _ACS = 0x000D
 _POINTER = 0xFFC
-_NOBODY = b"\xff\xff"
+_NO_DEVICE = b"\xff\xff"
 
 
 def acs_redirects(config: bytes) -> Sequence[str] | Absent:
@@ -140,7 +141,7 @@ def acs_redirects(config: bytes) -> Sequence[str] | Absent:
     Returns:
         Absent when only the first part of the space was given, as the kernel does without privilege.
     """
-    if config[:2] == _NOBODY:
+    if config[:2] == _NO_DEVICE:
         return Absent(Why.LOST, "the device does not answer: its configuration space reads all ones")
     if len(config) <= _EXTENDED:
         return Absent(Why.DENIED, "extended PCI configuration space needs CAP_SYS_ADMIN")
@@ -177,7 +178,7 @@ def generation(speed: str | Absent) -> int | Absent:
 
 
 def width(text: str | Absent) -> int | Absent:
-    """Lanes from the text of `current_link_width`; 0 and 255 mean that there is no link to tell of."""
+    """Lanes from the text of `current_link_width`; 0 and 255 mean that there is no link."""
     if isinstance(text, Absent):
         return text
     lanes = whole(text)
@@ -193,8 +194,8 @@ def aer_total(text: str | Absent) -> int | Absent:
     """Errors of one severity from the text of `aer_dev_correctable` and its like: the kernel's own total."""
     if isinstance(text, Absent):
         return text
-    told = {m[1]: int(m[2]) for m in map(_ERRORS.fullmatch, text.splitlines()) if m}
-    totals = [n for name, n in told.items() if name.startswith("TOTAL_ERR_")]
-    if len(told) != len(text.splitlines()) or not told:
+    counts = {m[1]: int(m[2]) for m in map(_ERRORS.fullmatch, text.splitlines()) if m}
+    totals = [n for name, n in counts.items() if name.startswith("TOTAL_ERR_")]
+    if len(counts) != len(text.splitlines()) or not counts:
         return Absent(Why.MALFORMED, f"not a list of PCIe errors: {text[:40]!r}")
-    return totals[0] if totals else sum(told.values())
+    return totals[0] if totals else sum(counts.values())

@@ -35,7 +35,7 @@ _QUESTION = re.compile(r"(\w+)\((.*)\)")
 
 
 def parse_question(text: str) -> Question:
-    """The question whose text this is.
+    """The question that has this text.
 
     Raises:
         ValueError: not the text of a question.
@@ -72,7 +72,7 @@ class Gpu:
 
     @property
     def key(self) -> str:
-        """Stable over renumbering; a GPU that never told its UUID goes by its index."""
+        """Stable over renumbering; a GPU whose UUID was never read goes by its index."""
         return self.uuid or f"index:{self.index}"
 
 
@@ -104,7 +104,9 @@ class Nvml(Protocol):
         """One answer a question, in order; `gpu` is a `Gpu.key`, None for the system."""
         ...
 
-    def cost(self) -> NvmlCost: ...
+    def cost(self) -> NvmlCost:
+        """What NVML has cost since the start of this process."""
+        ...
 
 
 class Sysfs(Protocol):
@@ -138,7 +140,9 @@ class ProcessUse:
 class Host(Protocol):
     """The machine and its processes."""
 
-    def ask(self, question: Question) -> Answer: ...
+    def ask(self, question: Question) -> Answer:
+        """The answer to a question about the machine, such as `BootId` or `Hostname`."""
+        ...
 
     def process(self, pid: int | None) -> ProcessUse | Absent:
         """`pid` None is this process."""
@@ -171,14 +175,16 @@ class Output:
 
 
 class Command(Protocol):
-    """Programs of other people; only those on the adapter's list can be run."""
+    """Other programs; only those on the adapter's list can be run."""
 
-    def run(self, name: str) -> Output | Absent: ...
+    def run(self, name: str) -> Output | Absent:
+        """Run a program by its name; MISSING where it is not installed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod's devices, as the kubelet tells: (resource, device id), and (driver, pool, device) of claims."""
+    """A pod's devices by the kubelet: (resource, device id), and (driver, pool, device) of claims."""
 
     namespace: str
     name: str
@@ -187,7 +193,7 @@ class Pod:
 
 
 class Kubelet(Protocol):
-    """The kubelet's list of who was given which devices."""
+    """The kubelet's list of pods and the devices that they were given."""
 
     def pods(self) -> Sequence[Pod] | Absent:
         """Pods that hold devices, finished ones too before Kubernetes 1.34; MISSING: no kubelet here."""
@@ -196,7 +202,7 @@ class Kubelet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job on this node; `gpus` by number as Slurm counts them, None where Slurm does not tell which."""
+    """A job on this node; `gpus` by number as Slurm counts them, None where Slurm does not say which."""
 
     id: str
     state: str
@@ -204,7 +210,7 @@ class SlurmJob:
 
 
 class Slurm(Protocol):
-    """Slurm's word on what runs on this node."""
+    """Slurm's jobs on this node."""
 
     def jobs(self) -> Sequence[SlurmJob] | Absent:
         """Jobs that hold this node or a part of it; MISSING: Slurm is not here, or not for this node."""
@@ -215,9 +221,9 @@ class Slurm(Protocol):
 class Order:
     """What to probe, and within what limits.
 
-    `allocations` says who has been given GPUs since the probe began, and is asked about once a second;
-    `withdrawn` says why the probe is not wanted any more, and is asked some fifty times a second; both return
-    None for "nobody" and "still wanted". `deadline`: seconds from the start to the kill.
+    `allocations` names the job or pod that was given GPUs since the probe began, None for none; it is called
+    about once a second. `withdrawn` says why the probe is not wanted any more, None while it is; it is called
+    some fifty times a second. `deadline`: seconds from the start to the kill.
     """
 
     plan: Plan
@@ -243,20 +249,24 @@ class Probe(Protocol):
         ...
 
     def lock(self) -> AbstractContextManager[str | None]:
-        """Keeps others from probing while it is held; yields who holds it instead, or None."""
+        """Keep other processes from probing while it is held; yields None, or what holds it instead."""
         ...
 
     def run(self, order: Order) -> Probed:
-        """Runs one probe; never raises for what GPUs, driver or worker do."""
+        """Run one probe; never raises for what GPUs, driver or worker do."""
         ...
 
 
 class Clock(Protocol):
     """Unix and monotonic time, in seconds."""
 
-    def now(self) -> float: ...
+    def now(self) -> float:
+        """Unix seconds."""
+        ...
 
-    def mono(self) -> float: ...
+    def mono(self) -> float:
+        """Seconds of the monotonic clock."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,9 @@
-"""What a probe is told to do, as it travels to the worker."""
+"""A probe as values: what to measure, what the worker measured, under what conditions, and all of it.
+
+`Plan` travels to the worker as a line of JSON, `Document` is the worker's answer. `Conditions` are what an
+expected busbw follows from. `Probed` is a whole probe, with nothing judged yet; it is what a prober answers,
+what a recording holds, and what `wrong_in_probed` checks. Field names are JSON keys.
+"""
 
 import json
 from collections.abc import Mapping
@@ -13,18 +18,30 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_sca
 OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
 ENGINES = ("nccl", "torch", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
+COPY_TRAFFIC = 2
+"""Bytes that a copy within a memory moves for each byte copied: it reads one and writes one."""
+NOT_KNOWN = Absent(Why.MISSING, "not known")
+DOCUMENT_SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
+PROBED_SCHEMA: Literal["wirewatch.probed/1"] = "wirewatch.probed/1"
+ErrorKind = Literal["no_engine", "no_device", "out_of_memory", "driver", "nccl", "internal"]
+Outcome = Literal[
+    "ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck", "away"
+]
+"""How a probe ended. `ok`: it was complete, and the judge says what it means. `stuck`: its worker cannot be
+killed. `away`: the prober that ran it is gone, or did not answer."""
+_STRICT: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A probe of `gpus`, UUIDs in rank order; for the gloo engine any names, one a rank.
+    """What one probe measures on `gpus`: UUIDs in rank order; for the gloo engine any names, one a rank.
 
     `groups`: positions in `gpus`, one communicator each. Sizes are nccl-tests' message sizes in bytes (for
     all_gather and reduce_scatter the whole, over all ranks). `latency_sizes` run as CUDA graphs of
-    `latency_iterations`; `bandwidth` names sizes with how often each runs, after `warmup` others.
-    Collectives run in place. A directed pair of GPUs copies `copy_bytes`, 0 for none; `micro` for a GEMM and
-    a memory copy on each GPU. `log` is the file for NCCL's own log. With `pauses` the worker waits for a line
-    on its input at every mark.
+    `latency_iterations`; `bandwidth` has each size with its number of timed runs, after `warmup` others.
+    Collectives run in place. Each directed pair of GPUs copies `copy_bytes`, 0 for none, `copies` times;
+    `micro` asks for a matrix product and a memory copy on each GPU. `log` is the file for NCCL's own log.
+    With `pauses` the worker waits for a line on its input at every mark.
     """
 
     engine: str
@@ -50,23 +67,16 @@ class Plan:
         return dict(self.bandwidth)[size_bytes]
 
 
-DOCUMENT_SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
-_STRICT_DOCUMENT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
-WAYS = 2
-"""A copy within a memory reads and writes every byte."""
-ErrorKind = Literal["no_engine", "no_device", "out_of_memory", "driver", "nccl", "internal"]
-
-
 @dataclass(frozen=True, slots=True)
 class Timed:
     """One collective at one size: seconds an operation, of `iterations` in a row without a gap.
 
-    `low`, `median`, `high` are over single iterations, equal where those cannot be told apart. `runs` counts
-    every time it ran, warm-up and check included. `wrong`: elements that were not what they should be, over
-    all ranks, of a last run into a poisoned buffer.
+    `low`, `median`, `high` are over single iterations, equal where those were not timed one by one. `runs`
+    counts every time it ran, warm-up and check included. `wrong`: elements that were not what they should
+    be, over all ranks, of a last run into a poisoned buffer.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT_DOCUMENT
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     group: int
     op: str
@@ -88,7 +98,7 @@ class Copy:
     `direct` is whether the driver lets the two reach each other's memory.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT_DOCUMENT
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     source: int
     destination: int
@@ -100,13 +110,14 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Micro:
-    """What one GPU does alone: medians of a matrix product and of a copy within its memory, with spread.
+    """What one GPU does alone: seconds of a matrix product and of a copy within its memory.
 
-    The product's time tells nothing but whether it is that of the peers and of before. The means, 0 where
-    they are not told, are of all runs in a row: somebody else's slices of the GPU's time show in them alone.
+    `*_seconds` are medians, with the lowest and highest. The product's time means something only beside that
+    of the peers and of earlier probes. The means are over all runs in a row, 0 where an older worker sent
+    none: the time slices of another process on the GPU show in the means alone.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT_DOCUMENT
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     gpu: int
     gemm_seconds: float
@@ -121,19 +132,21 @@ class Micro:
 
     @property
     def product(self) -> float:
-        """Seconds of a matrix product by which a GPU is judged: the mean where it is told."""
+        """Seconds of a matrix product by which a GPU is judged: the mean where there is one."""
         return self.gemm_mean or self.gemm_seconds
 
     @property
     def copied(self) -> float:
-        """Bytes per second that a copy reads and writes, likewise; 0 where there is no time."""
+        """Bytes per second that a copy reads and writes, by the mean where there is one; 0 without a time."""
         seconds = self.copy_mean or self.copy_seconds
-        return WAYS * self.copy_bytes / seconds if seconds > 0 else 0.0
+        return COPY_TRAFFIC * self.copy_bytes / seconds if seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerError:
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT_DOCUMENT
+    """Why the worker stopped early; `text` is one line for people."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     kind: ErrorKind
     text: str
@@ -141,13 +154,13 @@ class WorkerError:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds since the process began at which it had imported, had contexts, had communicators, was done.
+    """What the worker cost: seconds from its start until imports, contexts, communicators and all were done.
 
-    `kernel_seconds`: GPU by GPU, the time in which it had work. `host_bytes`: the most memory it held,
-    `cpu_seconds`: of all its processes.
+    `kernel_seconds`: for each GPU, the time in which it had work. `host_bytes`: the most memory that the
+    worker held. `cpu_seconds`: of all its processes.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT_DOCUMENT
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     imported: float = 0.0
     contexts: float = 0.0
@@ -160,9 +173,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Everything that a worker measured; with `error` as far as it came."""
+    """Everything that a worker measured; with an `error`, what it had measured by then."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT_DOCUMENT
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     schema: Literal["wirewatch.worker/1"]
     engine: str
@@ -174,12 +187,9 @@ class Document:
     error: WorkerError | None = None
 
 
-NOT_TOLD = Absent(Why.MISSING, "not told")
-
-
 @dataclass(frozen=True, slots=True)
 class Pcie:
-    """Generation and lanes that the card and its slot should train to, not those that they show now."""
+    """PCIe generation and lanes that GPU and slot should train to, not those that they show now."""
 
     generation: int
     lanes: int
@@ -187,37 +197,28 @@ class Pcie:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """All that an expectation follows from.
+    """All that an expected busbw follows from, for one group of GPUs.
 
-    `link_rate`: of one NVLink link each way in bytes per second, as most links of the node show it; used for
-    products without data. `links`: the operator's count of links a GPU. `multicast`: whether the driver
-    offers what NVLS needs. `settings`: NCCL's, the environment over nccl.conf. `pins`: the operator's bus
-    bandwidths in bytes per second, by `op` (of ever larger messages) or `op@bytes`.
+    `link_rate`: bytes per second of one NVLink link each way, as most links of the node show it; used for
+    products without data. `links`: how many links a GPU has, if the operator says so. `multicast`: whether
+    the driver offers what NVLS needs. `settings`: NCCL's, the environment over nccl.conf. `pins`: the
+    operator's busbw in bytes per second, by `op` (for ever larger messages) or `op@bytes`.
     """
 
     group: Group
-    link_rate: float | Absent = NOT_TOLD
+    link_rate: float | Absent = NOT_KNOWN
     links: int | None = None
-    pcie: Pcie | Absent = NOT_TOLD
-    multicast: bool | Absent = NOT_TOLD
+    pcie: Pcie | Absent = NOT_KNOWN
+    multicast: bool | Absent = NOT_KNOWN
     settings: Mapping[str, str] = field(default_factory=dict)
     pins: Mapping[str, float] = field(default_factory=dict)
 
 
-_STRICT_PROBED: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
-PROBED_SCHEMA: Literal["wirewatch.probed/1"] = "wirewatch.probed/1"
-Outcome = Literal[
-    "ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck", "away"
-]
-"""`ok`: it came to its end, and the judge says what it means. `stuck`: it cannot be killed. `away`: who ran
-it is gone, or did not tell."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProbedGpu:
-    """A GPU of the plan, by position; bytes of memory in use before, at most while it ran, and after.
+    """A GPU of the plan, in its order; bytes of memory in use before the probe, at most during it, and after.
 
-    `others_memory`: of a forced probe, the part of the time before it in which those who are there used the
+    `others_memory`: for a forced probe, the share of the time before it in which other processes used the
     memory.
     """
 
@@ -241,7 +242,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the probe, named by its mark: `all_reduce.0`, `copies`, `micros`; seconds it took."""
+    """A part of the probe, named by its mark: `all_reduce.0`, `copies`, `micros`; `seconds` that it took."""
 
     name: str
     seconds: float
@@ -260,7 +261,7 @@ class LinkBytes:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """A GPU's clocks in Hz and NVML's bits of what holds them back, while it worked alone."""
+    """A GPU's clocks in Hz and NVML's bits of what lowers them, while the GPU worked alone."""
 
     gpu: int
     sm: float | None
@@ -270,13 +271,14 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """`at` in Unix seconds; `held_seconds`: how long contexts were held; `ports`: bytes that RDMA ports sent.
+    """A probe as it went: what was asked, what was measured, what was counted meanwhile; nothing is judged.
 
-    `conditions`: what the expectation starts from, one a group of the plan. `settings`: NCCL's, as the worker
-    found them in its environment and in /etc/nccl.conf. `why` says in words what ended it early.
+    `at` in Unix seconds; `seconds` for all of it, `held_seconds` with contexts on the GPUs. `why` says in
+    words what ended it early. `conditions`: one for each group of the plan. `settings`: NCCL's, as the worker
+    found them in its environment and in /etc/nccl.conf. `ports`: bytes that each RDMA port sent.
     """
 
-    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT_PROBED
+    __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     schema: Literal["wirewatch.probed/1"]
     at: float
@@ -299,20 +301,29 @@ class Probed:
 
 
 def encode_plan(plan: Plan) -> str:
-    """One line of JSON."""
+    """The plan as one line of JSON."""
     return json.dumps(asdict(plan))
 
 
 def decode_plan(line: str) -> Plan:
-    """The plan of such a line.
+    """The plan in a line of `encode_plan`.
 
     Raises:
         ValueError, TypeError: not a plan.
     """
-    told: Any = json.loads(line)
-    if not isinstance(told, dict):
+    members: Any = json.loads(line)
+    if not isinstance(members, dict):
         raise TypeError(f"not a plan: {line[:80]!r}")
-    return Plan(**{name: _frozen(value) for name, value in told.items()})
+    return Plan(**{name: _frozen(value) for name, value in members.items()})
+
+
+def encode_document(document: Document) -> bytes:
+    """The document as JSON.
+
+    Raises:
+        ValueError: a time that is not a finite number.
+    """
+    return json.dumps(asdict(document), allow_nan=False).encode()
 
 
 def rounds(count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -327,17 +338,11 @@ def rounds(count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     return tuple(played)
 
 
-def encode_document(document: Document) -> bytes:
-    """The document as JSON.
+def wrong_in_document(document: Document, plan: Plan) -> str:
+    """What in a worker's document does not fit its plan; empty if all of it does.
 
-    Raises:
-        ValueError: a time that is not a finite number.
+    A document that passes can be reckoned with: its positions exist and its times are above 0.
     """
-    return json.dumps(asdict(document), allow_nan=False).encode()
-
-
-def strange(document: Document, plan: Plan) -> str:
-    """What cannot be of this plan, so that whoever reckons with a document need not look; empty: nothing."""
     gpus = range(len(plan.gpus))
     timed = [(t.group, t.op, t.size_bytes) for t in document.collectives]
     copied = [(c.source, c.destination) for c in document.copies]
@@ -351,29 +356,29 @@ def strange(document: Document, plan: Plan) -> str:
         f"engine {document.engine}": document.engine == plan.engine,
         "collectives that were not asked for": asked.issuperset(timed),
         "GPUs that are not there": all(p in gpus for p in (*alone, *(p for pair in copied for p in pair))),
-        "the same twice": all(len(told) == len(set(told)) for told in (timed, copied, alone)),
+        "the same twice": all(len(keys) == len(set(keys)) for keys in (timed, copied, alone)),
         "a time that is not above 0": min(times, default=1.0) > 0,
     }
     return next((what for what, good in checks.items() if not good), "")
 
 
-def unsound(probed: Probed) -> str:
-    """What does not fit in a result that was kept or recorded; empty: everything does."""
+def wrong_in_probed(probed: Probed) -> str:
+    """What does not fit in a probe read from disk or from another process; empty if all of it does."""
     plan, count = probed.plan, len(probed.plan.gpus)
-    told = [
+    positions = [
         *(m.gpu for part in probed.parts for m in part.moved),
         *(one.gpu for one in probed.links),
         *(one.gpu for one in probed.clocks),
         *(position for group in plan.groups for position in group),
     ]
     checks = {
-        "GPUs that are not there": all(position in range(count) for position in told),
+        "GPUs that are not there": all(position in range(count) for position in positions),
         "GPUs that the plan does not have": not probed.gpus or len(probed.gpus) == count,
         "conditions of other groups": not probed.gpus or len(probed.conditions) == len(plan.groups),
-        "a group of nobody": all(plan.groups),
+        "a group without GPUs": all(plan.groups),
     }
     found = next((what for what, good in checks.items() if not good), "")
-    return found or ("" if probed.document is None else strange(probed.document, plan))
+    return found or ("" if probed.document is None else wrong_in_document(probed.document, plan))
 
 
 def _frozen(value: object) -> Any:

@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{1,20}", re.ASCII)
 class Rate:
     """Line rate of a port in bytes per second; `speed` is empty where an old kernel does not name it.
 
-    The word says nothing of the kind of network: 25G Ethernet reads EDR.
+    That name says nothing of the kind of network: 25G Ethernet reads EDR.
     """
 
     bytes_per_second: float
@@ -189,7 +189,7 @@ def parse_ibstat(text: str) -> Ibstat:
         elif not (device and (match := _FIELD.fullmatch(words))):
             unknown.append(line)
         elif port and match[1] in PORT_FIELDS:
-            facts = _told(ports[device, port], match[1], match[2].strip())
+            facts = _with_field(ports[device, port], match[1], match[2].strip())
             if facts is None:
                 unknown.append(line)
             else:
@@ -209,7 +209,7 @@ def _named(text: str | Absent, names: Mapping[int, str], what: str) -> str | Abs
     return name or Absent(Why.MALFORMED, f"not a {what}: {text[:40]!r}")
 
 
-def _told(facts: PortFacts, name: str, value: str) -> PortFacts | None:
+def _with_field(facts: PortFacts, name: str, value: str) -> PortFacts | None:
     """The facts with one more; None when the value is not one of those that ibstat prints."""
     match name:
         case "State":

@@ -1,4 +1,4 @@
-"""Counters over time: differences, resets, and how many events a window holds."""
+"""Counters over time (differences, resets, windows, streaks), and medians."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,22 +14,24 @@ class Window:
     growths: tuple[tuple[float, int], ...] = ()
 
     def add(self, value: int, mono: float, length: float) -> "Window":
+        """The window with one more reading; `mono` and `length` in seconds, older growths are dropped."""
         grown = delta(self.last, value)
         kept = tuple(g for g in self.growths if g[0] > mono - length)
         return Window(value, (*kept, (mono, grown)) if grown else kept)
 
     def total(self) -> int:
+        """By how much the counter grew within the window."""
         return sum(n for _, n in self.growths)
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """How often in a row something was seen; nothing is believed after one look."""
+    """In how many polls in a row a fault was seen; one sample is not enough for a verdict."""
 
     count: int = 0
 
     def see(self, *, present: bool, sure: bool = True) -> "Streak":
-        """One more look; one that could not be had (not `sure`) neither confirms nor clears."""
+        """The streak after one more poll; one that could not see it (not `sure`) changes nothing."""
         if not sure:
             return self
         return Streak(self.count + 1 if present else 0)
@@ -43,7 +45,7 @@ def delta(before: int | None, now: int) -> int:
     """Growth of a counter; a counter that shrank was reset and has grown by what it shows since.
 
     Returns:
-        0 for the first reading: what happened before we looked is not news.
+        0 for the first reading: what happened before it is not counted.
     """
     if before is None:
         return 0

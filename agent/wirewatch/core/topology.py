@@ -17,23 +17,13 @@ SWITCH, UNKNOWN_PEER = "switch", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class PciPlace:
-    """Address, root complex and the bridges from the root down; empty where it is not told."""
-
-    address: str
-    root: str
-    bridges: tuple[str, ...]
-    numa: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class GpuPart:
-    """`clique`: the fabric's beyond this node, as `cluster/clique`; empty: none, None: not told."""
+    """A GPU. `clique`: of the fabric beyond this node, as `cluster/clique`; empty: none, None: not known."""
 
     uuid: str
     index: int
     name: str
-    place: PciPlace
+    place: Place
     clique: str | None = ""
 
 
@@ -45,7 +35,7 @@ class NicPart:
     device: str
     model: str
     firmware: str
-    place: PciPlace
+    place: Place
     ports: tuple[tuple[str, str], ...]
 
 
@@ -60,7 +50,7 @@ class NvlinkWires:
 
 @dataclass(frozen=True, slots=True)
 class NicPath:
-    """PCI path between a GPU and a NIC: PIX, PXB, PHB, NODE, SYS, or empty where it cannot be told."""
+    """PCI path between a GPU and a NIC: PIX, PXB, PHB, NODE, SYS, or empty where it is not known."""
 
     uuid: str
     device: str
@@ -69,9 +59,9 @@ class NicPath:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Everything at one moment; versions of driver, kernel and RDMA drivers, empty where not told.
+    """The graph at one moment, with the versions of driver, kernel and RDMA drivers, empty where not known.
 
-    `unread`: GPUs whose NVLink wires could not be read this time, so that nothing may be concluded of them.
+    `unread`: GPUs whose NVLink wires could not be read this time, so that nothing follows from their absence.
     """
 
     gpus: tuple[GpuPart, ...]
@@ -90,7 +80,10 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkProduct:
-    """`counts`: how many links a healthy card may show active; several where bridges decide."""
+    """The NVLink of a product; `link_rate` in bytes per second each way.
+
+    `counts`: how many links a healthy GPU may show active; several where bridges decide.
+    """
 
     pattern: str
     counts: tuple[int, ...]
@@ -114,7 +107,7 @@ Pair = frozenset[str]
 """UUIDs of two GPUs."""
 
 
-class Kind(Enum):
+class WireKind(Enum):
     """What joins the GPUs of a group."""
 
     SWITCH = "NVSwitch"
@@ -137,20 +130,26 @@ PATHS: Mapping[Path, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """GPUs by index; `links` of each that are up to the others or the switch; `why` kind is UNKNOWN."""
+    """GPUs that NVLink joins, by index.
+
+    `links`: how many of each are up to the others or the switch. `why` the kind is UNKNOWN.
+    """
 
     gpus: tuple[GpuPart, ...]
-    kind: Kind
+    kind: WireKind
     links: tuple[int, ...]
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """GPUs to probe together, by index. `crossing`: the farthest PCI path that a ring cannot avoid."""
+    """GPUs to probe together, by index; `whole`: they are all of the node.
+
+    `crossing`: the farthest PCI path that a ring cannot avoid, None where NVLink joins them.
+    """
 
     gpus: tuple[GpuPart, ...]
-    kind: Kind
+    kind: WireKind
     links: tuple[int, ...]
     whole: bool
     crossing: Path | Absent | None = None
@@ -158,12 +157,13 @@ class Group:
 
     @property
     def ranks(self) -> int:
+        """How many GPUs it has."""
         return len(self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class _Wires:
-    """Links that are up by UUID and peer; `unsure`: why nothing may be concluded of a GPU."""
+    """Links that are up by UUID and peer; `unsure`: why the links of a GPU are not known."""
 
     links: Mapping[str, Mapping[str, int]]
     unsure: Mapping[str, str]
@@ -172,7 +172,7 @@ class _Wires:
 
 @cache
 def nvlink_product(name: str) -> NvlinkProduct | None:
-    """The entry for a product name as NVML tells it, None for a product not listed."""
+    """The entry for a product name as NVML gives it, None for a product not listed."""
     return next((p for p in NVLINK_PRODUCTS if re.search(p.pattern, name)), None)
 
 
@@ -219,21 +219,21 @@ def groups(topology: Topology, found: Sequence[Island]) -> tuple[Group, ...]:
     links = tuple(live[gpu.uuid] for gpu in gpus)
     if len(found) == 1:
         return (Group(gpus, found[0].kind, links, whole=True, why=found[0].why),)
-    doubts = "; ".join(one.why for one in found if one.kind is Kind.UNKNOWN)
+    doubts = "; ".join(one.why for one in found if one.kind is WireKind.UNKNOWN)
     if doubts:
-        return (Group(gpus, Kind.UNKNOWN, links, whole=True, why=doubts),)
-    node = Group(gpus, Kind.PCIE, links, whole=True, crossing=_crossing(topology, found))
+        return (Group(gpus, WireKind.UNKNOWN, links, whole=True, why=doubts),)
+    node = Group(gpus, WireKind.PCIE, links, whole=True, crossing=_crossing(topology, found))
     parts = (Group(one.gpus, one.kind, one.links, whole=False) for one in found if len(one.gpus) > 1)
     return (node, *parts)
 
 
 def _wires(topology: Topology) -> _Wires:
     links: dict[str, dict[str, int]] = {gpu.uuid: {} for gpu in topology.gpus}
-    for told in topology.nvlink:
-        if told.uuid in links and told.links:
-            links[told.uuid][told.peer] = len(told.links)
+    for wires in topology.nvlink:
+        if wires.uuid in links and wires.links:
+            links[wires.uuid][wires.peer] = len(wires.links)
     unsure = dict.fromkeys(topology.unread, "its NVLink links could not be read")
-    unsure |= {uuid: "where its links go is not told" for uuid, to in links.items() if UNKNOWN_PEER in to}
+    unsure |= {uuid: "where its links go is not known" for uuid, to in links.items() if UNKNOWN_PEER in to}
     switched = {uuid for uuid, to in links.items() if SWITCH in to}
     names = {gpu.name for gpu in topology.gpus if gpu.uuid in switched}
     for gpu in topology.gpus:
@@ -262,23 +262,23 @@ def _island(gpus: tuple[GpuPart, ...], wires: _Wires) -> Island:
     inside = {gpu.uuid for gpu in gpus} | {SWITCH}
     links = tuple(sum(n for to, n in wires.links[g.uuid].items() if to in inside) for g in gpus)
     doubts = [f"GPU {gpu.index}: {wires.unsure[gpu.uuid]}" for gpu in gpus if gpu.uuid in wires.unsure]
-    return Island(gpus, Kind.UNKNOWN if doubts else _kind(gpus, wires), links, "; ".join(doubts))
+    return Island(gpus, WireKind.UNKNOWN if doubts else _kind(gpus, wires), links, "; ".join(doubts))
 
 
-def _kind(gpus: Sequence[GpuPart], wires: _Wires) -> Kind:
+def _kind(gpus: Sequence[GpuPart], wires: _Wires) -> WireKind:
     if len(gpus) == 1:
-        return Kind.ALONE
+        return WireKind.ALONE
     if any(gpu.uuid in wires.switched for gpu in gpus):
-        return Kind.SWITCH
+        return WireKind.SWITCH
     if len(gpus) == 2:  # noqa: PLR2004
-        return Kind.PAIR
+        return WireKind.PAIR
     lacking = {gpu.uuid for gpu in gpus if _lacks(gpu, sum(wires.links[gpu.uuid].values()))}
     # Two GPUs that both lack links may have lost the ones between them: the board is a mesh still.
     meshed = (
         b.uuid in wires.links[a.uuid] or a.uuid in wires.links[b.uuid] or {a.uuid, b.uuid} <= lacking
         for a, b in combinations(gpus, 2)
     )
-    return Kind.MESH if all(meshed) else Kind.PARTIAL
+    return WireKind.MESH if all(meshed) else WireKind.PARTIAL
 
 
 def _lacks(gpu: GpuPart, live: int) -> bool:
@@ -287,7 +287,7 @@ def _lacks(gpu: GpuPart, live: int) -> bool:
 
 def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:
     """The worst of the best paths that join all islands, as a ring must (a minimum spanning tree's last)."""
-    absent = Absent(Why.UNSUPPORTED, "the places of the GPUs are not told")
+    absent = Absent(Why.UNSUPPORTED, "the places of the GPUs are not known")
     edges: list[tuple[Path, int, int]] = []
     for (a, one), (b, other) in combinations(enumerate(found), 2):
         paths = [
@@ -309,7 +309,6 @@ def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:
 
 
 def _place(gpu: GpuPart) -> Place | Absent:
-    told: PciPlace = gpu.place
-    if not told.root:
-        return Absent(Why.MISSING, f"the PCI place of GPU {gpu.index} is not told")
-    return Place(told.address, told.root, told.bridges, told.numa)
+    if not gpu.place.root:
+        return Absent(Why.MISSING, f"the PCI place of GPU {gpu.index} is not known")
+    return gpu.place

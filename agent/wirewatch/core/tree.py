@@ -67,7 +67,7 @@ def count_nodes(sysfs: Sysfs) -> int | None:
 class Whereabouts:
     """Where a network card is that has no RDMA device now.
 
-    `away`: True when it was given to somebody on purpose, False when it is lost, None when that is not known.
+    `away`: True when it was given to a pod or virtual machine, False when it is lost, None when not known.
     """
 
     away: bool | None
@@ -82,11 +82,11 @@ def where_is(sysfs: Sysfs, address: str) -> Whereabouts:
     """
     if not address:
         return Whereabouts(None, "not listed any more, and it has no PCI address to look at")
-    there = sysfs.link(f"{DEVICES}/{address}")
-    if isinstance(there, Absent):
-        if there.why in {Why.MISSING, Why.LOST}:
+    resolved = sysfs.link(f"{DEVICES}/{address}")
+    if isinstance(resolved, Absent):
+        if resolved.why in {Why.MISSING, Why.LOST}:
             return Whereabouts(away=False, reason=f"no PCI device at {address} any more")
-        return Whereabouts(None, str(there))
+        return Whereabouts(None, str(resolved))
     return _by_driver(sysfs, address)
 
 

@@ -1,4 +1,4 @@
-"""The values that flow through the house: readings, findings, samples.
+"""The values that every room exchanges: what is known or absent, findings, metrics and their samples.
 
 Units everywhere: bytes, seconds, bytes per second, watts, degrees Celsius.
 """
@@ -9,6 +9,8 @@ from enum import Enum, IntEnum
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+DIGITS = 20
+"""No counter of 64 bits has more; Python refuses to turn thousands of digits into a number."""
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
@@ -111,6 +113,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, Subject]:
+        """Rule and subject: what makes two findings the same one."""
         return (self.rule, self.subject)
 
 
@@ -173,7 +176,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What the operator says this node must have; None is "not said"."""
+    """What the operator expects this node to have; None where the configuration says nothing."""
 
     gpus: int | None = None
     nvlink_links: int | None = None
@@ -184,7 +187,7 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class ErrorLimit:
-    """`events` or more within `seconds` are a finding."""
+    """So many events or more within so many seconds are a finding."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
@@ -193,11 +196,7 @@ class ErrorLimit:
 
 
 class Unusable(Exception):
-    """Something that was given cannot be used; the text is one line for the user, exit code 78."""
-
-
-DIGITS = 20
-"""No counter of 64 bits has more; Python refuses to turn thousands of digits into a number."""
+    """A file, option or setting cannot be used; the text is one line for the user, the exit code 78."""
 
 
 def worst(findings: Sequence[Finding]) -> Health:
@@ -206,5 +205,5 @@ def worst(findings: Sequence[Finding]) -> Health:
 
 
 def whole(text: str) -> int | None:
-    """The number that a text of plain digits is, None for any other text."""
+    """The number that a text of plain digits stands for, None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None

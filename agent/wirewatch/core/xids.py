@@ -13,7 +13,7 @@ from wirewatch.core.types import Health
 
 
 class Severity(Enum):
-    """FATAL stays until a reset, SERIOUS is told for a day, APPLICATION only if one GPU repeats it."""
+    """FATAL stays until a reset, SERIOUS is reported for a day, APPLICATION only if one GPU repeats it."""
 
     FATAL = "fatal"
     SERIOUS = "serious"
@@ -23,7 +23,10 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """`by_word`: the severity stands in the message itself, as on Blackwell's NVLink."""
+    """What one error number means and what to do.
+
+    `by_word`: the message itself names the severity, as on Blackwell's NVLink.
+    """
 
     severity: Severity
     meaning: str
@@ -104,7 +107,7 @@ XIDS: Mapping[int, Xid] = {
     172: Xid(_N, "details of an SRAM error", NOTHING),
 }
 UNLISTED = Xid(_S, "not in this table", "look it up in the vendor's XID catalogue")
-"""A number that the table does not know is told, never dropped."""
+"""A number that the table does not have is reported, never dropped."""
 
 RECOVERY: Mapping[str, str] = {
     "none": NOTHING,
@@ -119,6 +122,7 @@ RECOVERY: Mapping[str, str] = {
 
 
 def lookup(number: int) -> Xid:
+    """The entry of an XID; UNLISTED for a number that the table does not have."""
     return XIDS.get(number, UNLISTED)
 
 

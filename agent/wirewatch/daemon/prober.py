@@ -21,9 +21,8 @@ from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION, FactsAnswer, FactsRequest, ProbeAnswer
 from wirewatch.probe.setup import ProbeRequest, prepare
-from wirewatch.server.connections import MOST, Guarded, Peer
+from wirewatch.server.connections import MOST, Guarded, Peer, Server, server
 from wirewatch.server.control import Probing, prober_application
-from wirewatch.server.sockets import Server, server
 
 log = logging.getLogger(__name__)
 ENDING = "the prober ends"

@@ -22,10 +22,9 @@ from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.page.content import NO_PLACE, Place
 from wirewatch.server.api import Status, application
-from wirewatch.server.connections import LOCAL, Doors
+from wirewatch.server.connections import LOCAL, Doors, Server, server
 from wirewatch.server.control import Control, control_application
 from wirewatch.server.guard import Application, Web, guarded
-from wirewatch.server.sockets import Server, server
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from wirewatch import __version__
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core.collector import NodeState
-from wirewatch.core.pci import normal_pci
-from wirewatch.core.topology import GpuPart, NicPart, PciPlace, Topology
+from wirewatch.core.pci import Place, normal_pci
+from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.types import Absent, Subject
 from wirewatch.documents.health import Health, NodeFinding
 from wirewatch.verdict.node import Standing
@@ -189,7 +189,7 @@ def _far_end(here: Known, part: Subject) -> Fact:
     return _unknown("the link was not up when the topology was last read")
 
 
-def _place(here: Known, address: str, place: PciPlace | None) -> Facts:
+def _place(here: Known, address: str, place: Place | None) -> Facts:
     """The way from the root of the PCI tree down to the device."""
     path = numa = _unknown(NO_GRAPH if here.graph is None else "it was not in the PCI tree when last read")
     if place is not None and place.root:

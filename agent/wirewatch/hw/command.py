@@ -1,4 +1,4 @@
-"""The command port, and the one place that starts programs of other people."""
+"""The command port, and the one place that starts other programs than our own."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ class Programs:
 
     def _run(self, name: str, command: Sequence[str], deadline: float) -> Output | Absent:
         try:
-            process = subprocess.Popen(  # noqa: S603 - fixed programs, no shell, arguments checked by who asks
+            process = subprocess.Popen(  # noqa: S603 - fixed programs, no shell, arguments checked by the caller
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env=self._environment, start_new_session=True,
             )  # fmt: skip
@@ -84,7 +84,7 @@ class SystemCommand:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Whether there is still somebody in a process group to get a signal."""
+    """Send a signal to a process group; whether it still has a process."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -93,7 +93,7 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _alive(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether it or anything that it started still runs; asking it first takes a dead one off the list."""
+    """Whether it or anything that it started still runs; `poll` first reaps a dead one."""
     return process.poll() is None or _signal(process.pid, 0)
 
 

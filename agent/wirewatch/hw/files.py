@@ -1,4 +1,4 @@
-"""The sysfs port: small files, read with one system call each."""
+"""The ports that read files: sysfs, with one system call a file, and the kernel's log in /dev/kmsg."""
 
 import errno
 import os
@@ -23,6 +23,9 @@ _WHY = {
     errno.EOPNOTSUPP: Why.UNSUPPORTED,
     errno.ETIMEDOUT: Why.TIMEOUT,
 }
+KEPT = 4096
+"""How many records about XIDs are kept, and as many others: a card that floods the log drives out no XID."""
+_RECORD_BYTES = 8192
 
 
 class SystemSysfs:
@@ -64,11 +67,6 @@ class SystemSysfs:
         return self._root / path.lstrip("/")
 
 
-KEPT = 4096
-"""Records that are kept of XIDs, and as many of all others: a card that floods the log drives no XID out."""
-_RECORD_BYTES = 8192
-
-
 class SystemKmsg:
     """The kernel's log of this machine; needs CAP_SYSLOG where the kernel restricts reading it."""
 
@@ -99,7 +97,7 @@ class SystemKmsg:
             except BlockingIOError:
                 return
             except OSError as error:
-                # The ring has been overwritten under us: the next read is the oldest that is left.
+                # Records were overwritten before they were read: the next read gives the oldest that is left.
                 if error.errno == errno.EPIPE:
                     continue
                 raise

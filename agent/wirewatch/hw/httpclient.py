@@ -12,18 +12,18 @@ from typing import NamedTuple
 import h11
 
 LIMIT = 64 << 20
-"""Bytes of an answer of our daemon; more is not one of ours."""
+"""Most bytes of an answer; our daemon sends less."""
 STRANGE = "half an answer, or what answers there is not wirewatch"
 Headers = Sequence[tuple[str, str]]
 _PIECE = 1 << 16
 _AGAIN = 0.01
-"""Seconds between attempts while too many others wait to be let in."""
+"""Seconds between attempts to connect while the socket's queue is full."""
 
 
 class NoAnswer(Exception):
-    """Nobody answered, or only in part; the text is one line for the user and names the socket.
+    """No answer, or only half of one; the text is one line for the user and names the socket.
 
-    `there`: whether somebody listens there, `heard`: whether the question may have been heard.
+    `there`: whether a process may listen at the socket. `heard`: whether the request may have been received.
     """
 
     def __init__(self, text: str, *, there: bool = True, heard: bool = False) -> None:
@@ -32,11 +32,11 @@ class NoAnswer(Exception):
 
 
 class NotHttp(ValueError):
-    """What came is no reply over HTTP, no whole one, or too long; the text says it of "it"."""
+    """What came is no reply over HTTP, no whole one, or too long; the text says so of "it"."""
 
 
 class HttpReply(NamedTuple):
-    """`headers` by their names in lower case."""
+    """The reply to a request; `headers` by their names in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -47,7 +47,9 @@ def request(
     path: str, method: str, target: str, body: bytes | None, deadline: float, who: str = "the daemon",
     headers: Headers = (),
 ) -> tuple[int, bytes]:  # fmt: skip
-    """Ask at a unix socket, `deadline` in seconds for all of it; `body` is JSON, `who` is asked, in words.
+    """Send one request to a unix socket; `deadline` in seconds for all of it.
+
+    `body` is JSON, `who` names the server in errors.
 
     Returns:
         Status and body.
@@ -98,7 +100,7 @@ def exchange(
 
 
 def left(end: float) -> float:
-    """Seconds left, more than none; raises TimeoutError."""
+    """Seconds until `end` (monotonic), above 0; raises TimeoutError when it has passed."""
     seconds = end - time.monotonic()
     if seconds <= 0:
         raise TimeoutError
@@ -122,7 +124,7 @@ def _why(error: Exception, deadline: float, who: str) -> str:
 
 
 def _connect(server: socket.socket, path: str, end: float) -> None:
-    """A unix socket whose queue is full refuses at once instead of letting wait."""
+    """Connect, again and again while the queue is full: a unix socket refuses then instead of waiting."""
     while True:
         server.settimeout(left(end))
         try:

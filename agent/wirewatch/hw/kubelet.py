@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 DEADLINE = 10.0
-"""Seconds; a kubelet that is well answers in milliseconds."""
+"""Seconds; a healthy kubelet answers in milliseconds."""
 LIMIT = 16 << 20
 """Bytes of an answer."""
 SERVICE = "PodResourcesLister"
@@ -55,8 +55,8 @@ class SystemKubelet:
 
             from wirewatch.hw import podresources_pb2 as wire
         except ImportError as error:
-            told = f"{error}; to ask the kubelet install wirewatch[kubernetes]"
-            return Absent(Why.UNSUPPORTED, told)
+            detail = f"{error}; to ask the kubelet install wirewatch[kubernetes]"
+            return Absent(Why.UNSUPPORTED, detail)
         service = wire.DESCRIPTOR.services_by_name[SERVICE].full_name
         with grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS) as channel:
             try:
@@ -68,12 +68,12 @@ class SystemKubelet:
             listed = wire.ListPodResourcesResponse.FromString(data)
         except DecodeError as error:
             return Absent(Why.MALFORMED, f"kubelet: {error}")
-        pods = (_pod(told) for told in listed.pod_resources)
+        pods = (_pod(pod) for pod in listed.pod_resources)
         return tuple(pod for pod in pods if pod.devices or pod.claims)
 
 
 def _refused(path: str) -> Absent | None:
-    """Why the socket cannot be used, as far as the file system tells."""
+    """Why the socket cannot be used, as far as the file system shows."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a socket's name, no path to walk
     except OSError as error:
@@ -86,23 +86,23 @@ def _refused(path: str) -> Absent | None:
 
 
 def _absent(status: str, details: str) -> Absent:
-    """Why a call failed: a kubelet that is not there just now is LOST, so is one that asks for patience."""
+    """Why a call failed: a kubelet that is restarting or asks for patience is LOST."""
     return Absent(_WHY.get(status, Why.LOST), f"kubelet: {status} {details}".rstrip())
 
 
-def _pod(told: "podresources_pb2.PodResources") -> Pod:
-    containers = told.containers
+def _pod(listed: "podresources_pb2.PodResources") -> Pod:
+    containers = listed.containers
     devices = [(d.resource_name, i) for c in containers for d in c.devices for i in d.device_ids]
     dynamic = [r for c in containers for d in c.dynamic_resources for r in d.claim_resources]
     claims = [claim for resource in dynamic for claim in _claims(resource)]
-    return Pod(told.namespace, told.name, tuple(devices), tuple(claims))
+    return Pod(listed.namespace, listed.name, tuple(devices), tuple(claims))
 
 
-def _claims(told: "podresources_pb2.ClaimResource") -> Iterator[tuple[str, str, str]]:
+def _claims(claim: "podresources_pb2.ClaimResource") -> Iterator[tuple[str, str, str]]:
     """Driver, pool and device; before Kubernetes 1.31 there are only names of CDI devices, `kind=device`."""
-    if told.driver_name or not told.cdi_devices:
-        yield told.driver_name, told.pool_name, told.device_name
+    if claim.driver_name or not claim.cdi_devices:
+        yield claim.driver_name, claim.pool_name, claim.device_name
         return
-    for device in told.cdi_devices:
+    for device in claim.cdi_devices:
         kind, _, name = device.name.rpartition("=")
         yield kind, "", name

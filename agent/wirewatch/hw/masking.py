@@ -1,4 +1,4 @@
-"""Taking names out of a recording without changing their shape: serials, UUIDs, GUIDs, hosts, addresses."""
+"""Masking a recording: serials, UUIDs, GUIDs, hosts and addresses become stand-ins of the same shape."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +14,8 @@ _MEMBERS = frozenset(
 )
 _GUID = re.compile(r"0x[0-9a-f]{16}\b")
 _GROUPED = re.compile(r"([0-9a-f]{4}:){3}[0-9a-f]{4}")
-_WHO = re.compile(r"\b(pid|name)=[^,]*")
-"""Whose process it was that the kernel names in a line of its log."""
+_PROCESS = re.compile(r"\b(pid|name)=[^,]*")
+"""The process that the kernel names in a line of its log."""
 _UUID = re.compile(r"(GPU-|MIG-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-fA-F:.\-x]+")
@@ -48,7 +48,7 @@ def mask(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows with every secret replaced, the same secret by the same stand-in wherever it stands.
 
     Addresses and identifiers are replaced in questions too, where they may be part of a path; host names only
-    in answers, since they may be words of ours.
+    in answers, since they may be ordinary words.
     """
     kept = _without_pods([dict(row) for row in rows])
     names: dict[str, str] = {}
@@ -147,5 +147,5 @@ def _masked(
     elif isinstance(answer, str) and len(answer) < _LONG_ENOUGH and secret:
         row["answer"] = shape(answer, 0)
     elif isinstance(answer, list) and row["port"] == "kmsg":
-        row["answer"] = [_WHO.sub(r"\1=<masked>", str(line)) for line in answer]
+        row["answer"] = [_PROCESS.sub(r"\1=<masked>", str(line)) for line in answer]
     return {k: in_question(v) if k == "question" else in_answer(v) for k, v in row.items()}

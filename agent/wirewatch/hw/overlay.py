@@ -1,6 +1,7 @@
-"""Overlays: small TOML files that change the answers of a recording. What they make is never called real.
+"""Overlays, and playing a recording with them; what they make is never called real.
 
-Those in `wirewatch/overlays` are faults on the bundled recording demo-dgx-h200; they go by their names.
+An overlay is a small TOML file that changes the answers of a recording. Those in `wirewatch/overlays` are
+faults on the bundled recording demo-dgx-h200, and are found by name.
 
 Each change names a port, a pattern of questions (`gpu2/Field(165,7)`, with *, ? and [0-9]), optionally
 from when until when in seconds of play, and one action:
@@ -14,7 +15,7 @@ from when until when in seconds of play, and one action:
 Set, add and scale may name members of a structured answer: `at = "document/collectives/*/seconds"`.
 
 A bundled fault says which findings it makes, each in a [[finding]] with rule, health, parts of the evidence
-and of the action, and gpu, link, device or port: tests and the rehearsal hold it to that.
+and of the action, and gpu, link, device or port: tests and the rehearsal check that it does.
 """
 
 import errno as errnos
@@ -39,18 +40,41 @@ PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command", "kubelet", "slurm
 ACTIONS = frozenset({"set", "add", "scale", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})
 _INSIDE = frozenset({"set", "add", "scale"})
 """Actions that can change a member of an answer."""
-_PLACES = frozenset({"port", "match", "at", "from", "until"})
-_SAID = frozenset({"rule", "health", "evidence", "action"})
-_WHERE = frozenset({"gpu", "link", "device", "port"})
+_SELECTORS = frozenset({"port", "match", "at", "from", "until"})
+_TEXTS = frozenset({"rule", "health", "evidence", "action"})
+_SUBJECT = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER = 1e9
+"""Seconds."""
+BUNDLED = Path(__file__).parent.parent / "overlays"
+_Allowed = tuple[Callable[[Any], bool], str]
+_TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
+_PORT: _Allowed = (lambda v: v in PORTS, f"one of {sorted(PORTS)}")
+_AMOUNT: _Allowed = (lambda v: _number(v) and v >= 0, "a number of 0 or more")
+_TRUE: _Allowed = (lambda v: v is True, "true")
+_COUNTER_FIELDS = frozenset(
+    {32, 38, 39, 45, 46, 52, 53, 59, *range(74, 82), 83, 94, 95, *range(138, 142), 160, 161, 162, 163, 169}
+    | {*range(173, 184), 191, 197, 198, *range(201, 216), 219, 221, 269, 270, 271}
+)
+_COUNTER_FILES = ("/counters/", "/hw_counters/", "/statistics/", "/carrier_changes", "/carrier_down_count")
+_COUNTER_CALLS = frozenset({"PcieReplayCounter", "TotalEnergyConsumption", "NvLinkErrorCounter"})
+_FIELD = re.compile(r"gpu\d+/Field\((\d+)")
+LATER_PORTS: Mapping[str, Why] = {
+    "kmsg": Why.UNSUPPORTED, "command": Why.UNSUPPORTED, "kubelet": Why.MISSING, "slurm": Why.MISSING,
+    "probe": Why.MISSING,
+}  # fmt: skip
+"""Ports that a recording may not have, and why what they are asked is absent then."""
 
 
 class OverlayError(Unusable):
     """An overlay that cannot be used; the text is one line for the user."""
 
 
+class NotRecorded(Exception):
+    """A question that the recording holds no answer to."""
+
+
 @dataclass(frozen=True, slots=True)
-class Change:
+class AnswerChange:
     """One change; `start` and `until` in seconds of play."""
 
     port: str
@@ -83,37 +107,13 @@ class Overlay:
 
     name: str
     about: str
-    changes: tuple[Change, ...]
+    changes: tuple[AnswerChange, ...]
     findings: tuple[Expected, ...] = ()
-
-
-BUNDLED = Path(__file__).parent.parent / "overlays"
-_Allowed = tuple[Callable[[Any], bool], str]
-_TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
-_PORT: _Allowed = (lambda v: v in PORTS, f"one of {sorted(PORTS)}")
-_AMOUNT: _Allowed = (lambda v: _number(v) and v >= 0, "a number of 0 or more")
-_TRUE: _Allowed = (lambda v: v is True, "true")
-_COUNTER_FIELDS = frozenset(
-    {32, 38, 39, 45, 46, 52, 53, 59, *range(74, 82), 83, 94, 95, *range(138, 142), 160, 161, 162, 163, 169}
-    | {*range(173, 184), 191, 197, 198, *range(201, 216), 219, 221, 269, 270, 271}
-)
-_COUNTER_FILES = ("/counters/", "/hw_counters/", "/statistics/", "/carrier_changes", "/carrier_down_count")
-_COUNTER_CALLS = frozenset({"PcieReplayCounter", "TotalEnergyConsumption", "NvLinkErrorCounter"})
-_FIELD = re.compile(r"gpu\d+/Field\((\d+)")
-LATER_PORTS: Mapping[str, Why] = {
-    "kmsg": Why.UNSUPPORTED, "command": Why.UNSUPPORTED, "kubelet": Why.MISSING, "slurm": Why.MISSING,
-    "probe": Why.MISSING,
-}  # fmt: skip
-"""Ports that recordings may have nothing of: nothing to watch, no kubelet, no Slurm, no probe."""
-
-
-class NotRecorded(Exception):
-    """A question that the recording holds no answer to."""
 
 
 @dataclass(frozen=True)
 class Player:
-    """A recording in play; `seconds` tells for how long. `strict` makes an unrecorded question an error."""
+    """A recording in play, `seconds` gives for how long. `strict` makes an unrecorded question an error."""
 
     recording: Recording
     seconds: Callable[[], float]
@@ -152,6 +152,7 @@ class Player:
 
 
 def bundled_overlays() -> list[str]:
+    """Names of the overlays that come with wirewatch."""
     return sorted(p.stem for p in BUNDLED.glob("*.toml"))
 
 
@@ -174,7 +175,7 @@ def load_overlay(path: str) -> Overlay:
 
 
 def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None) -> Answer | None:
-    """The answer as the overlays have it, `seconds` into the play.
+    """The answer as the overlays change it, `seconds` into the play.
 
     Raises:
         RuntimeError: an overlay says `raise`.
@@ -187,7 +188,7 @@ def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer
 
 
 def within(value: Json, path: Sequence[str], change: Callable[[Json], Json]) -> Json:
-    """The value with every member changed that a path leads to; `*` and `?` stand for names and places."""
+    """The value with every member changed that a path leads to; `*` and `?` match names and positions."""
     if not path:
         return change(value)
     name, rest = path[0], path[1:]
@@ -234,19 +235,23 @@ def _find(path: str) -> Path:
 
 def _finding(path: str, entry: Any) -> Expected:
     texts = isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values())
-    if not texts or not _SAID <= set(entry) <= _SAID | _WHERE or entry["health"] not in Health.__members__:
-        wanted = f"{sorted(_SAID)} and any of {sorted(_WHERE)} as texts, with a health in capitals"
+    if (
+        not texts
+        or not _TEXTS <= set(entry) <= _TEXTS | _SUBJECT
+        or entry["health"] not in Health.__members__
+    ):
+        wanted = f"{sorted(_TEXTS)} and any of {sorted(_SUBJECT)} as texts, with a health in capitals"
         raise OverlayError(f"overlay {path}: a finding has {wanted}; got {entry!r}")
-    subject = Subject(**{key: value for key, value in entry.items() if key in _WHERE})
+    subject = Subject(**{key: value for key, value in entry.items() if key in _SUBJECT})
     health = Health[entry["health"]]
     return Expected(entry["rule"], health, subject, entry["evidence"], entry["action"])
 
 
-def _change(path: str, entry: Any) -> Change:
+def _change(path: str, entry: Any) -> AnswerChange:
     if not isinstance(entry, dict):
         raise OverlayError(f"overlay {path}: a change is a table, got {entry!r}")
     actions = [a for a in entry if a in ACTIONS]
-    unknown = set(entry) - ACTIONS - _PLACES
+    unknown = set(entry) - ACTIONS - _SELECTORS
     if unknown or len(actions) != 1 or not {"port", "match"} <= set(entry):
         words = sorted(ACTIONS)
         raise OverlayError(f"overlay {path}: a change has port, match and one of {words}; got {entry}")
@@ -257,11 +262,13 @@ def _change(path: str, entry: Any) -> Change:
         "port": _PORT, "match": _TEXT, "at": _TEXT, "from": _AMOUNT, "until": _AMOUNT,
         action: _ARGUMENTS[action],
     }  # fmt: skip
-    for word, (allowed, told) in wanted.items():
-        if word in entry and not allowed(entry[word]):
-            raise OverlayError(f"overlay {path}: {word} is {told}, got {entry[word]!r}")
+    for key, (allowed, expected) in wanted.items():
+        if key in entry and not allowed(entry[key]):
+            raise OverlayError(f"overlay {path}: {key} is {expected}, got {entry[key]!r}")
     start, until = float(entry.get("from", 0)), float(entry.get("until", _FOR_EVER))
-    return Change(entry["port"], entry["match"], action, entry[action], start, until, entry.get("at", ""))
+    return AnswerChange(
+        entry["port"], entry["match"], action, entry[action], start, until, entry.get("at", "")
+    )
 
 
 def _number(value: Any) -> bool:
@@ -283,7 +290,7 @@ _ARGUMENTS: dict[str, _Allowed] = {
 }
 
 
-def _act(one: Change, key: Key, seconds: float, answer: Answer | None) -> Answer | None:
+def _act(one: AnswerChange, key: Key, seconds: float, answer: Answer | None) -> Answer | None:
     if one.action in _INSIDE:
         return answer and _inside(one, answer) if one.at else _value(one, answer)
     match one.action:
@@ -304,16 +311,16 @@ def _act(one: Change, key: Key, seconds: float, answer: Answer | None) -> Answer
         time.sleep(3600)
 
 
-def _value(one: Change, answer: Answer | None) -> Answer | None:
+def _value(one: AnswerChange, answer: Answer | None) -> Answer | None:
     if one.action == "set":
         return Answer(one.argument)
     return _more(answer, one.argument) if one.action == "add" else _more(answer, 0, one.argument)
 
 
-def _inside(one: Change, answer: Answer) -> Answer:
+def _inside(one: AnswerChange, answer: Answer) -> Answer:
     def changed(value: Json) -> Json:
-        told = _value(one, Answer(value))
-        return value if told is None or isinstance(told.value, Absent) else told.value
+        new = _value(one, Answer(value))
+        return value if new is None or isinstance(new.value, Absent) else new.value
 
     value = answer.value
     return (

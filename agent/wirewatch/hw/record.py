@@ -1,4 +1,7 @@
-"""Recording: asking the ports everything, moment after moment, and writing down what changed."""
+"""Recording a node: all that the ports can be asked, at several moments, and what changed between them.
+
+`Recorder` asks and writes; the catalogue is `walk` for sysfs and `gpu_questions` for NVML.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,106 +32,8 @@ from wirewatch.hw.recording import Key
 from wirewatch.hw.replay import RUN
 
 JOB = 200
-"""Questions in one job, so that one job stays far below its deadline."""
-Told = tuple[Key, Answer]
-
-
-@dataclass
-class Recorder:
-    """Collects moments of one node; `rows` are the lines so far, unmasked; `probed` a probe of it."""
-
-    hardware: Hardware
-    probed: Json = None
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    moments: list[dict[str, Any]] = field(default_factory=list)
-    _last: dict[Key, Json | Absent] = field(default_factory=dict)
-
-    def take(self, note: str = "") -> int:
-        """Record one moment.
-
-        Returns:
-            How many answers differ from the moment before.
-        """
-        number, before = len(self.moments), len(self.rows)
-        clock = self.hardware.clock
-        self.moments.append({"moment": number, "at": clock.now(), "mono": clock.mono(), "note": note})
-        for key, answer in self._everything():
-            if key not in self._last or self._last[key] != answer.value:
-                self._last[key] = answer.value
-                self.rows.append(recording.pack(number, *key, answer))
-        return len(self.rows) - before
-
-    def write(self, folder: Path, version: str) -> int:
-        """Write what was recorded, masked; returns the number of lines."""
-        start = self.moments[0]["mono"]
-        moments = [
-            {
-                "moment": m["moment"],
-                "at": round(m["at"], 3),
-                "seconds": round(m["mono"] - start, 3),
-                "note": m["note"],
-            }
-            for m in self.moments
-        ]
-        manifest = {"wirewatch": version, "masked": True, "moments": moments, **self._about()}
-        return recording.write(folder, manifest, mask(self.rows))
-
-    def _about(self) -> dict[str, Any]:
-        names = sorted({str(v) for k, v in self._last.items() if k[1].endswith("/Name()")})
-        driver = self._last.get(("nvml", "SystemGetDriverVersion()"))
-        return {
-            "product": ", ".join(names),
-            "gpus": sum(k[1].endswith("/UUID()") for k in self._last),
-            "driver": driver if isinstance(driver, str) else "",
-            "source": self.hardware.source,
-        }
-
-    def _everything(self) -> Iterator[Told]:
-        yield from self._nvml()
-        yield from ((("host", str(q)), self.hardware.host.ask(q)) for q in HOST)
-        sysfs = self.hardware.sysfs
-        calls: dict[str, Callable[[str], Json | Absent]] = {
-            "read": sysfs.read, "list": sysfs.entries, "link": sysfs.link,
-            "data": lambda path: _hex(sysfs.data(path)),
-        }  # fmt: skip
-        for call, path in walk(sysfs):
-            started = time.perf_counter()
-            value = calls[call](path)
-            yield ("sysfs", f"{call} {path}"), Answer(value, (time.perf_counter() - started) * 1e6)
-
-        yield ("kmsg", "Records()"), Answer(_records(self.hardware.kmsg.records(-1)))
-        for name in PROGRAMS:
-            yield ("command", f"{name}()"), Answer(_printed(self.hardware.command.run(name)))
-        yield ("kubelet", "Pods()"), Answer(_listed(self.hardware.kubelet.pods()))
-        yield ("slurm", "Jobs()"), Answer(_listed(self.hardware.slurm.jobs()))
-        if self.probed is not None:
-            yield RUN, Answer(self.probed)
-
-    def _nvml(self) -> Iterator[Told]:
-        nvml = self.hardware.nvml
-        system = nvml.ask(None, SYSTEM)
-        yield from ((("nvml", str(q)), a) for q, a in zip(SYSTEM, system, strict=True))
-        gpus = nvml.gpus()
-        if isinstance(gpus, Absent):
-            return
-        getters = nvml.ask(None, [Question("Getters")])[0].value
-        names = [str(n) for n in getters] if isinstance(getters, list) else []
-        for gpu in gpus:
-            questions = gpu_questions(names, len(gpus), count_links(nvml, gpu.key))
-            yield from self._gpu(nvml, gpu, questions)
-
-    def _gpu(self, nvml: Nvml, gpu: Gpu, questions: Sequence[Question]) -> Iterator[Told]:
-        wanted = [q for q in questions if not self._refused(("nvml", f"gpu{gpu.index}/{q}"))]
-        for start in range(0, len(wanted), JOB):
-            job = wanted[start : start + JOB]
-            for question, answer in zip(job, nvml.ask(gpu.key, job), strict=True):
-                yield ("nvml", f"gpu{gpu.index}/{question}"), answer
-
-    def _refused(self, key: Key) -> bool:
-        last = self._last.get(key)
-        return isinstance(last, Absent) and last.why is Why.UNSUPPORTED
-
-
+"""NVML questions in one job, so that it stays far below its deadline."""
+RecordedAnswer = tuple[Key, Answer]
 PCI = "/sys/bus/pci/devices"
 PCI_FILES = (
     "vendor", "device", "class", "revision", "subsystem_vendor", "subsystem_device", "numa_node",
@@ -211,8 +116,104 @@ _SKIPPED = frozenset(
 )
 
 
+@dataclass
+class Recorder:
+    """Collects moments of one node; `rows` are the lines so far, not masked yet; `probed` a probe of it."""
+
+    hardware: Hardware
+    probed: Json = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    moments: list[dict[str, Any]] = field(default_factory=list)
+    _last: dict[Key, Json | Absent] = field(default_factory=dict)
+
+    def take(self, note: str = "") -> int:
+        """Record one moment.
+
+        Returns:
+            How many answers differ from the moment before.
+        """
+        number, before = len(self.moments), len(self.rows)
+        clock = self.hardware.clock
+        self.moments.append({"moment": number, "at": clock.now(), "mono": clock.mono(), "note": note})
+        for key, answer in self._everything():
+            if key not in self._last or self._last[key] != answer.value:
+                self._last[key] = answer.value
+                self.rows.append(recording.pack(number, *key, answer))
+        return len(self.rows) - before
+
+    def write(self, folder: Path, version: str) -> int:
+        """Write what was recorded, masked; returns the number of lines."""
+        start = self.moments[0]["mono"]
+        moments = [
+            {
+                "moment": m["moment"],
+                "at": round(m["at"], 3),
+                "seconds": round(m["mono"] - start, 3),
+                "note": m["note"],
+            }
+            for m in self.moments
+        ]
+        manifest = {"wirewatch": version, "masked": True, "moments": moments, **self._about()}
+        return recording.write(folder, manifest, mask(self.rows))
+
+    def _about(self) -> dict[str, Any]:
+        names = sorted({str(v) for k, v in self._last.items() if k[1].endswith("/Name()")})
+        driver = self._last.get(("nvml", "SystemGetDriverVersion()"))
+        return {
+            "product": ", ".join(names),
+            "gpus": sum(k[1].endswith("/UUID()") for k in self._last),
+            "driver": driver if isinstance(driver, str) else "",
+            "source": self.hardware.source,
+        }
+
+    def _everything(self) -> Iterator[RecordedAnswer]:
+        yield from self._nvml()
+        yield from ((("host", str(q)), self.hardware.host.ask(q)) for q in HOST)
+        sysfs = self.hardware.sysfs
+        calls: dict[str, Callable[[str], Json | Absent]] = {
+            "read": sysfs.read, "list": sysfs.entries, "link": sysfs.link,
+            "data": lambda path: _hex(sysfs.data(path)),
+        }  # fmt: skip
+        for call, path in walk(sysfs):
+            started = time.perf_counter()
+            value = calls[call](path)
+            yield ("sysfs", f"{call} {path}"), Answer(value, (time.perf_counter() - started) * 1e6)
+
+        yield ("kmsg", "Records()"), Answer(_records(self.hardware.kmsg.records(-1)))
+        for name in PROGRAMS:
+            yield ("command", f"{name}()"), Answer(_printed(self.hardware.command.run(name)))
+        yield ("kubelet", "Pods()"), Answer(_listed(self.hardware.kubelet.pods()))
+        yield ("slurm", "Jobs()"), Answer(_listed(self.hardware.slurm.jobs()))
+        if self.probed is not None:
+            yield RUN, Answer(self.probed)
+
+    def _nvml(self) -> Iterator[RecordedAnswer]:
+        nvml = self.hardware.nvml
+        system = nvml.ask(None, SYSTEM)
+        yield from ((("nvml", str(q)), a) for q, a in zip(SYSTEM, system, strict=True))
+        gpus = nvml.gpus()
+        if isinstance(gpus, Absent):
+            return
+        getters = nvml.ask(None, [Question("Getters")])[0].value
+        names = [str(n) for n in getters] if isinstance(getters, list) else []
+        for gpu in gpus:
+            questions = gpu_questions(names, len(gpus), count_links(nvml, gpu.key))
+            yield from self._gpu(nvml, gpu, questions)
+
+    def _gpu(self, nvml: Nvml, gpu: Gpu, questions: Sequence[Question]) -> Iterator[RecordedAnswer]:
+        wanted = [q for q in questions if not self._refused(("nvml", f"gpu{gpu.index}/{q}"))]
+        for start in range(0, len(wanted), JOB):
+            job = wanted[start : start + JOB]
+            for question, answer in zip(job, nvml.ask(gpu.key, job), strict=True):
+                yield ("nvml", f"gpu{gpu.index}/{question}"), answer
+
+    def _refused(self, key: Key) -> bool:
+        last = self._last.get(key)
+        return isinstance(last, Absent) and last.why is Why.UNSUPPORTED
+
+
 def walk(sysfs: Sysfs) -> Iterator[Access]:
-    """Every access of the catalogue on this machine."""
+    """Every file, link and folder of the catalogue that this machine has."""
     yield from _folder(sysfs, PCI, PCI_FILES)
     yield from _folder(sysfs, NET, NET_FILES)
     for device in _names(sysfs, PCI):
@@ -231,7 +232,7 @@ def walk(sysfs: Sysfs) -> Iterator[Access]:
 def gpu_questions(getters: Sequence[str], gpus: int, links: int) -> list[Question]:
     """The whole catalogue for one GPU with `links` links, of a node with `gpus` GPUs.
 
-    One link more is asked for than there are, so that the end is recorded too.
+    One link more is asked for than the GPU has, so that the end is recorded too.
     """
     questions = [Question(name) for name in getters if name not in _SKIPPED]
     questions += [Question("GpuFabricInfoV"), Question("SramEccErrorStatus")]
@@ -280,7 +281,7 @@ def _folder(sysfs: Sysfs, path: str, files: Sequence[str]) -> Iterator[Access]:
 
 
 def _pci(sysfs: Sysfs, device: str) -> Iterator[Access]:
-    """What hangs at a device; the configuration of bridges only, which redirect what passes them."""
+    """The links of a PCI device; of bridges also the configuration, whose ACS bits redirect traffic."""
     yield "link", f"{device}/driver"
     yield "link", f"{device}/physfn"
     yield "link", f"{device}/iommu_group"

@@ -1,7 +1,7 @@
 """Recordings: what the ports answered on a real machine, moment by moment.
 
-A folder with `manifest.json` and `moments.jsonl.gz`, a line an answer. A question that is not repeated in
-a later moment was answered the same (docs/captures.md).
+A recording is a folder with `manifest.json` and `moments.jsonl.gz`, which has a line for each answer. A
+question without a line at a later moment had the same answer there (docs/captures.md).
 """
 
 import gzip
@@ -24,17 +24,17 @@ from wirewatch.hw.nvml.protocol import absent_code
 SCHEMA = "wirewatch.recording/1"
 BUNDLED = Path(__file__).parent.parent / "recordings"
 LONGEST, WHOLE = 16 << 20, 256 << 20
-"""Bytes of a line and of all lines, unpacked; the longest of ours has 30 kB, the largest recording 2 MB. One
-that unpacks to more shall not have our memory for it."""
+"""Most bytes of one line and of all lines, unpacked, so that no file can take all memory. The longest line of
+ours has 30 kB, the largest recording 2 MB."""
 _ERRORS = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError, RecursionError)
+_NUMBERED = {"nvml": "code", "sysfs": "errno", "kmsg": "errno", "command": "errno"}
+"""Under which key a line holds the number of an absence, by port."""
+Key = tuple[str, str]
+"""Port, and the question's text, for NVML with the GPU in front: `gpu3/Temperature(0)`."""
 
 
 class RecordingError(Unusable):
     """A recording that cannot be played; the text is one line for the user."""
-
-
-Key = tuple[str, str]
-"""Port, and the question's text, for NVML with the GPU in front: `gpu3/Temperature(0)`."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Recording:
 
     @cached_property
     def ports(self) -> frozenset[str]:
-        """Ports that were asked anything; an older version knew fewer of them."""
+        """Ports that have answers; older versions of wirewatch had fewer ports."""
         return frozenset(port for port, _ in self.answers)
 
     @property
     def at_unix(self) -> float:
-        """When its first moment was, in Unix seconds; 0 when it does not tell."""
+        """When its first moment was, in Unix seconds; 0 when the manifest does not say."""
         moments = self.manifest.get("moments") or [{}]
         return float(moments[0].get("at", 0.0))
 
@@ -64,14 +64,14 @@ class Recording:
 
     def at(self, key: Key, moment: int) -> Answer | None:
         """The latest answer not after a moment; None when the question was never asked by then."""
-        told = self.answers.get(key, ())
-        place = bisect_right(told, moment, key=lambda item: item[0])
-        return told[place - 1][1] if place else None
+        answers = self.answers.get(key, ())
+        place = bisect_right(answers, moment, key=lambda item: item[0])
+        return answers[place - 1][1] if place else None
 
     def growth(self, key: Key) -> int:
         """By how much a counter grew from the first moment to the last, resets left out; 0 for no counter."""
-        told = [number(a.value) for _, a in self.answers.get(key, ())]
-        numbers = [n for n in told if n is not None]
+        values = (number(answer.value) for _, answer in self.answers.get(key, ()))
+        numbers = [value for value in values if value is not None]
         return sum(delta(before, now) for before, now in pairwise(numbers))
 
 
@@ -96,6 +96,7 @@ def find(name: str) -> Path:
 
 
 def bundled_names() -> list[str]:
+    """Names of the recordings that come with wirewatch."""
     return sorted(p.parent.name for p in BUNDLED.glob("*/manifest.json"))
 
 
@@ -120,24 +121,6 @@ def load_recording(name: str) -> Recording:
     return Recording(folder.name, manifest, times, answers)
 
 
-def _lines(packed: gzip.GzipFile) -> Iterator[bytes]:
-    """The lines, as far as they are of a size that a recording has; raises ValueError beyond."""
-    whole = 0
-    while line := packed.readline(LONGEST + 1):
-        whole += len(line)
-        if len(line) > LONGEST or whole > WHOLE:
-            raise ValueError(f"a line of more than {LONGEST} bytes, or more than {WHOLE} in all")
-        yield line
-
-
-def _answers(lines: Iterable[bytes]) -> dict[Key, tuple[tuple[int, Answer], ...]]:
-    found: dict[Key, list[tuple[int, Answer]]] = {}
-    for line in lines:
-        row = json.loads(line)
-        found.setdefault((row["port"], row["question"]), []).append((row["moment"], unpack(row)))
-    return {key: tuple(sorted(told, key=lambda item: item[0])) for key, told in found.items()}
-
-
 def pack(moment: int, port: str, question: str, answer: Answer) -> dict[str, Any]:
     """One line of a recording: `answer`; or `code` of NVML, `errno` of a file; or `why` and `detail`."""
     row: dict[str, Any] = {"moment": moment, "port": port, "question": question}
@@ -151,10 +134,8 @@ def pack(moment: int, port: str, question: str, answer: Answer) -> dict[str, Any
     return row | {"us": round(answer.us, 1)}
 
 
-_NUMBERED = {"nvml": "code", "sysfs": "errno", "kmsg": "errno", "command": "errno"}
-
-
 def unpack(row: Mapping[str, Any]) -> Answer:
+    """The answer in one line of a recording."""
     if "answer" in row:
         return Answer(row["answer"], row["us"])
     if "code" in row:
@@ -178,3 +159,21 @@ def write(folder: Path, manifest: Mapping[str, Any], rows: Iterable[Mapping[str,
     text = json.dumps({**manifest, "schema": SCHEMA, "lines": count}, indent=1, sort_keys=True)
     (folder / "manifest.json").write_text(text + "\n", "utf-8")
     return count
+
+
+def _lines(packed: gzip.GzipFile) -> Iterator[bytes]:
+    """The lines; raises ValueError for one that is too long, or when all are."""
+    whole = 0
+    while line := packed.readline(LONGEST + 1):
+        whole += len(line)
+        if len(line) > LONGEST or whole > WHOLE:
+            raise ValueError(f"a line of more than {LONGEST} bytes, or more than {WHOLE} in all")
+        yield line
+
+
+def _answers(lines: Iterable[bytes]) -> dict[Key, tuple[tuple[int, Answer], ...]]:
+    found: dict[Key, list[tuple[int, Answer]]] = {}
+    for line in lines:
+        row = json.loads(line)
+        found.setdefault((row["port"], row["question"]), []).append((row["moment"], unpack(row)))
+    return {key: tuple(sorted(answers, key=lambda item: item[0])) for key, answers in found.items()}

@@ -1,4 +1,4 @@
-"""The ports of a recording in play: asked as those of a machine are, answered from a file."""
+"""The ports of a recording in play: the same questions as to a machine, answered from a file."""
 
 import json
 import time
@@ -11,16 +11,21 @@ from pydantic import TypeAdapter, ValidationError
 from wirewatch.core.kernellog import parse_record
 from wirewatch.core.nvml import as_int, as_ints, as_str, member
 from wirewatch.core.ports import Answer, Clock, KernelLog, Order, Output, Pod, ProcessUse, Question, SlurmJob
-from wirewatch.core.probe import PROBED_SCHEMA, Outcome, Probed, ProbedGpu, unsound
+from wirewatch.core.probe import PROBED_SCHEMA, Outcome, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.host import SystemHost
 from wirewatch.hw.nvml.protocol import GPU_IS_LOST, Source, absent_code
 from wirewatch.hw.overlay import Player, open_player
 from wirewatch.hw.recording import Recording
 
+RUN = ("probe", "Run()")
+_PROBED = TypeAdapter(Probed)
+_POLL = 0.02
+"""Seconds between two questions whether a played probe is still wanted."""
+
 
 class ReplayNvml:
-    """Answers NVML questions of the child from a recording; GPUs are told by index, as recorded."""
+    """Answers the NVML child's questions from a recording, in which GPUs go by index."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
@@ -71,10 +76,10 @@ class ReplaySysfs:
 
 
 class ReplayHost:
-    """The host port from a recording; our own processes are still our own.
+    """The host port from a recording; what our own processes use is real.
 
     `began` is when the play did, in Unix seconds: the machine was started as long before that as before the
-    recording, so that what its kernel log tells happens now.
+    recording, so that the events of its kernel log happen now.
     """
 
     def __init__(self, player: Player, began: float) -> None:
@@ -136,7 +141,7 @@ class ReplayKubelet:
         if isinstance(value, Absent):
             return value
         try:
-            return tuple(_pod(told) for told in _several(value))
+            return tuple(_pod(one) for one in _several(value))
         except ValueError as error:
             return Absent(Why.MALFORMED, f"not a list of pods: {error}")
 
@@ -152,18 +157,13 @@ class ReplaySlurm:
         if isinstance(value, Absent):
             return value
         try:
-            return tuple(_job(told) for told in _several(value))
+            return tuple(_job(one) for one in _several(value))
         except ValueError as error:
             return Absent(Why.MALFORMED, f"not a list of jobs: {error}")
 
 
-RUN = ("probe", "Run()")
-_PROBED = TypeAdapter(Probed)
-_LOOK = 0.02
-
-
 class ReplayProbe:
-    """Answers every order with the recorded probe, after as long as that one took if `slowly`."""
+    """The probe port from a recording: the recorded probe, after as long as it took if `slowly`."""
 
     def __init__(self, player: Player, clock: Clock, *, slowly: bool = False) -> None:
         self._player = player
@@ -184,7 +184,7 @@ class ReplayProbe:
 
     @contextmanager
     def lock(self) -> Iterator[str | None]:
-        """A recording is nobody's to lock."""
+        """Nothing to lock: any number of processes may play a recording."""
         yield None
 
     def run(self, order: Order) -> Probed:
@@ -204,43 +204,48 @@ class ReplayProbe:
 
 
 def open_nvml(source: Source) -> ReplayNvml:
+    """The NVML of a recording.
+
+    Raises:
+        RecordingError, OverlayError: it cannot be played.
+    """
     return ReplayNvml(open_player(source))
 
 
 def _names(recording: Recording) -> dict[str, str]:
     """UUIDs to the prefix of their GPU's questions."""
-    told = {k[1]: v for k, v in recording.answers.items() if k[0] == "nvml" and k[1].endswith("/UUID()")}
-    return {str(a.value): q.removesuffix("UUID()") for q, answers in told.items() for _, a in answers}
+    uuids = {k[1]: v for k, v in recording.answers.items() if k[0] == "nvml" and k[1].endswith("/UUID()")}
+    return {str(a.value): q.removesuffix("UUID()") for q, answers in uuids.items() for _, a in answers}
 
 
-def _pod(told: Json) -> Pod:
-    devices = [_words(one, 2) for one in _several(_of(told, "devices"))]
-    claims = [_words(one, 3) for one in _several(_of(told, "claims"))]
+def _pod(value: Json) -> Pod:
+    devices = [_texts(one, 2) for one in _several(_of(value, "devices"))]
+    claims = [_texts(one, 3) for one in _several(_of(value, "claims"))]
     return Pod(
-        _word(_of(told, "namespace")),
-        _word(_of(told, "name")),
+        _text(_of(value, "namespace")),
+        _text(_of(value, "name")),
         tuple((resource, device) for resource, device in devices),
         tuple((driver, pool, device) for driver, pool, device in claims),
     )
 
 
-def _job(told: Json) -> SlurmJob:
-    gpus = _of(told, "gpus")
+def _job(value: Json) -> SlurmJob:
+    gpus = _of(value, "gpus")
     numbers = None if gpus is None else as_ints(gpus, len(_several(gpus)))
     if isinstance(numbers, Absent):
         raise ValueError(numbers.detail)  # noqa: TRY004 - an answer of the wrong shape, not a wrong call
     held = None if numbers is None else tuple(numbers)
-    return SlurmJob(_word(_of(told, "id")), _word(_of(told, "state")), held)
+    return SlurmJob(_text(_of(value, "id")), _text(_of(value, "state")), held)
 
 
-def _of(told: Json, name: str) -> Json:
-    value = member(told, name)
-    if isinstance(value, Absent):
-        raise ValueError(value.detail)  # noqa: TRY004
-    return value
+def _of(value: Json, name: str) -> Json:
+    found = member(value, name)
+    if isinstance(found, Absent):
+        raise ValueError(found.detail)  # noqa: TRY004
+    return found
 
 
-def _word(value: Json) -> str:
+def _text(value: Json) -> str:
     if not isinstance(value, str):
         raise ValueError(f"not a text: {value!r}")  # noqa: TRY004
     return value
@@ -252,20 +257,20 @@ def _several(value: Json) -> Sequence[Json]:
     return value
 
 
-def _words(value: Json, count: int) -> Sequence[str]:
-    words = [_word(one) for one in _several(value)]
+def _texts(value: Json, count: int) -> Sequence[str]:
+    words = [_text(one) for one in _several(value)]
     if len(words) != count:
         raise ValueError(f"not {count} texts: {value!r}")
     return words
 
 
 def _sleep(seconds: float, order: Order) -> str | None:
-    """As long as the recorded probe took, or until nobody wants it any more: then why."""
+    """Wait as long as the recorded probe took; the reason if it is withdrawn before, else None."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if (why := order.withdrawn()) is not None:
             return why
-        time.sleep(min(_LOOK, left))
+        time.sleep(min(_POLL, left))
     return None
 
 
@@ -277,9 +282,9 @@ def _decode(value: Json | Absent) -> Probed | Absent:
     if isinstance(value, Absent):
         return value
     try:
-        # By way of JSON, where strict models take lists for tuples.
+        # Through JSON, since strict models take a list for a tuple only there.
         probed = _PROBED.validate_json(json.dumps(value))
     except ValidationError as error:
         return Absent(Why.MALFORMED, f"not a recorded probe: {error.errors()[0]['msg']}")
-    wrong = unsound(probed)
+    wrong = wrong_in_probed(probed)
     return Absent(Why.MALFORMED, f"not a recorded probe: {wrong}") if wrong else probed

@@ -20,7 +20,7 @@ SEARCH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin:/cm/l
 _SHOW = ("scontrol", "--all", "--local", "--details", "--oneliner", "show")
 _QUEUE = ("squeue", "--noheader", "--all", "--local", "--states=all", "--format=%A %T")
 UNSEEN = "UNSEEN"
-"""State of what holds GPUs of the node and is no job that we are shown (slurm.conf, PrivateData=jobs)."""
+"""State of a holder of GPUs that is no job we are shown (slurm.conf, PrivateData=jobs)."""
 COMPLETING = "COMPLETING"
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _HOLDS_NOTHING = frozenset({
@@ -46,9 +46,9 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as the controller sees it: words of its state, whether GPUs are counted there, which are used.
+    """A node as the controller sees it: words of its state, whether it counts GPUs, which are used.
 
-    `used` is None where Slurm counts GPUs there but does not tell which (gres.conf without File).
+    `used` is None where Slurm counts GPUs there but does not say which (gres.conf without File).
     """
 
     state: frozenset[str]
@@ -81,8 +81,8 @@ class SystemSlurm:
         name = self._name(end)
         if isinstance(name, Absent):
             return name
-        told = self._text((*_SHOW, "node", name), end)
-        node = told if isinstance(told, Absent) else parse_node(told)
+        text = self._text((*_SHOW, "node", name), end)
+        node = text if isinstance(text, Absent) else parse_node(text)
         if isinstance(node, Absent):
             return node
         if node.idle:
@@ -98,10 +98,10 @@ class SystemSlurm:
         if self._node:
             names = [self._node]
         else:
-            told = self._text(("scontrol", "show", "aliases"), end)
-            if isinstance(told, Absent):
-                return told
-            names = told.split() or [os.uname().nodename.partition(".")[0]]
+            aliases = self._text(("scontrol", "show", "aliases"), end)
+            if isinstance(aliases, Absent):
+                return aliases
+            names = aliases.split() or [os.uname().nodename.partition(".")[0]]
         if len(names) > 1:
             several = ", ".join(names)
             return Absent(Why.UNSUPPORTED, f"several Slurm nodes on this machine ({several}): name one")
@@ -110,8 +110,8 @@ class SystemSlurm:
         return names[0]
 
     def _held(self, name: str, node: SlurmNode, end: float) -> Sequence[SlurmJob] | Absent:
-        told = self._text((*_QUEUE, f"--nodelist={name}"), end)
-        queue = told if isinstance(told, Absent) else parse_queue(told)
+        text = self._text((*_QUEUE, f"--nodelist={name}"), end)
+        queue = text if isinstance(text, Absent) else parse_queue(text)
         if isinstance(queue, Absent):
             return queue
         jobs = []
@@ -130,18 +130,18 @@ class SystemSlurm:
             return SlurmJob(job, state, None)
         if node.used == ():
             return SlurmJob(job, state, ())
-        told = self._output((*_SHOW, "job", job), end)
-        if isinstance(told, Absent):
-            return told
-        if gone(told):
+        output = self._output((*_SHOW, "job", job), end)
+        if isinstance(output, Absent):
+            return output
+        if gone(output):
             return None
-        return refusal(told) if told.status else SlurmJob(job, state, parse_job(told.out, job, name))
+        return refusal(output) if output.status else SlurmJob(job, state, parse_job(output.out, job, name))
 
     def _text(self, command: Sequence[str], end: float) -> str | Absent:
-        told = self._output(command, end)
-        if isinstance(told, Absent):
-            return told
-        return refusal(told) if told.status else told.out
+        output = self._output(command, end)
+        if isinstance(output, Absent):
+            return output
+        return refusal(output) if output.status else output.out
 
     def _output(self, command: Sequence[str], end: float) -> Output | Absent:
         left = end - time.monotonic()
@@ -152,8 +152,8 @@ class SystemSlurm:
 
 def parse_node(text: str) -> SlurmNode | Absent:
     """The one line of `scontrol -d -o show node NODE`."""
-    told = {name: re.search(rf"(?:^|\s){name}=(\S*)", text) for name in ("State", "Gres", "GresUsed")}
-    state, gres, used = told["State"], told["Gres"], told["GresUsed"]
+    found = {name: re.search(rf"(?:^|\s){name}=(\S*)", text) for name in ("State", "Gres", "GresUsed")}
+    state, gres, used = found["State"], found["Gres"], found["GresUsed"]
     if state is None or gres is None:
         return Absent(Why.MALFORMED, f"not a node of Slurm: {text[:200]!r}")
     words = frozenset(re.findall(r"[A-Z_]+", state[1]))
@@ -175,7 +175,7 @@ def parse_queue(text: str) -> Sequence[tuple[str, str]] | Absent:
 
 
 def parse_job(text: str, job: str, node: str) -> tuple[int, ...] | None:
-    """The numbers of a job's GPUs on a node, of `scontrol -d -o show job ID`; None where that is not told.
+    """The numbers of a job's GPUs on a node, of `scontrol -d -o show job ID`; None where Slurm does not say.
 
     For the first task of an array Slurm prints the other tasks too.
     """
@@ -202,10 +202,10 @@ def gpu_numbers(gres: str) -> tuple[int, ...] | None:
         if name not in _GPU_GRES:
             continue
         if place.startswith("IDX:") and place != "IDX:N/A":
-            told = _numbers(place.removeprefix("IDX:"))
-            if told is None:
+            listed = _numbers(place.removeprefix("IDX:"))
+            if listed is None:
                 return None
-            numbers.update(told)
+            numbers.update(listed)
         elif not rest or rest[-1] != "0":
             return None
     return tuple(sorted(numbers))

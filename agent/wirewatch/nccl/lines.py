@@ -1,10 +1,10 @@
-"""The messages in NCCL's log, out of whatever stands around them.
+"""Single lines of NCCL's log: the messages that a text holds, and the fact that a message states.
 
 A message is `host:pid:tid [device] NCCL INFO text`; a warning has its source line before `NCCL WARN`, and
-since 2.26 a time before the host. NCCL cuts one at 1023 characters. It may begin behind a piece of another
-program's line or of another rank's; that one ends where it begins. Launchers put their own text before it.
+since 2.26 a time before the host. NCCL cuts a message at 1023 characters. A message may begin in the middle
+of a line of another program or rank, and that line then ends there. Launchers put their own text before it.
 
-Source: NCCL 2.10 to 2.30, src/debug.cc.
+Sources: NCCL 2.10 to 2.30, src/debug.cc; for the forms of the messages the files that print them.
 """
 
 import re
@@ -19,20 +19,12 @@ NOWHERE: Process = ("", 0)
 
 
 class Message(NamedTuple):
+    """One message: which process and thread wrote it, its level (INFO, WARN), and its text."""
+
     process: Process
     thread: int
     level: str
     text: str
-
-
-_MARK = re.compile(
-    r"(?P<time>\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?\] )?"
-    r"(?:(?<![\w-])(?P<host>[\w-]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) "
-    r"(?:\[-?\d{1,10}\] )?(?:[\d.]{1,30} )?(?:[^\s:]{1,200}:\d{1,6} )?)?"
-    r"NCCL (?P<level>INFO|WARN|TRACE|CALL|ABORT)(?= |$)",
-    re.ASCII | re.MULTILINE,
-)
-_LINE = re.compile(r"[^\r\n]*")
 
 
 class Init(NamedTuple):
@@ -54,7 +46,7 @@ class Init(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One channel from one rank to another, as one of the two tells it: the destination if `received`.
+    """One channel from one rank to another, logged by one of the two: by the destination if `received`.
 
     A device is NVML's number, before 2.18.3 its bus id in hexadecimal. `lane` is channel and connection.
     """
@@ -68,8 +60,8 @@ class Link(NamedTuple):
     lane: tuple[int, int]
 
 
-class Counts(NamedTuple):
-    """How many channels of each use; NCCL tells those of CollNet since 2.20, of NVLS since 2.17."""
+class ChannelCounts(NamedTuple):
+    """How many channels of each use; NCCL logs those of CollNet since 2.20, of NVLS since 2.17."""
 
     coll: int
     collnet: int | None
@@ -98,7 +90,7 @@ class Joined(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What runs a collective: see `Call` in nccllog."""
+    """Which algorithm and protocol run a collective: see `core.account.Call`."""
 
     op: str
     size_bytes: int
@@ -108,7 +100,7 @@ class Chosen(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """Whether a device by CUDA's number has multicast; `channels` None where not told."""
+    """Whether a device by CUDA's number has multicast; `channels` None where not logged."""
 
     device: int
     available: bool
@@ -116,25 +108,29 @@ class Offered(NamedTuple):
 
 
 class Setting(NamedTuple):
+    """A variable that NCCL took from the environment or from a plugin's configuration."""
+
     name: str
     value: str
 
 
 class Network(NamedTuple):
+    """The network that carries traffic between nodes: Socket, IB, a plugin's name."""
+
     name: str
 
 
 class Fallen(NamedTuple):
-    """NCCL 2.27 and 2.28 went on without NVLS, and told so in no warning."""
+    """NCCL went on without NVLS; 2.27 and 2.28 log this as INFO, not as a warning."""
 
     text: str
 
 
-Fact = Init | Link | Counts | Took | Spans | Joined | Chosen | Offered | Setting | Network | Fallen
+Fact = Init | Link | ChannelCounts | Took | Spans | Joined | Chosen | Offered | Setting | Network | Fallen
 
 
-class NotUnderstood(NamedTuple):
-    """A line of a known kind that is not whole, or whose form is new."""
+class UnknownForm(NamedTuple):
+    """A message of a known kind that is torn, or whose form is new."""
 
     text: str
 
@@ -146,14 +142,25 @@ PROTOCOLS: Final = ("ll", "ll128", "simple")
 _OPS: Mapping[str, str] = {"AlltoAll": "alltoall", "SendRecv": "sendrecv"}
 
 
-class Kind(NamedTuple):
-    """Messages that begin so are of this form; one that is not is torn, or of a version not known here."""
+class MessageKind(NamedTuple):
+    """A kind of message: how it begins, the form of the whole, and what makes a fact of it.
+
+    One that begins so and has another form is torn, or of a version that is not known here.
+    """
 
     begins: re.Pattern[str]
     form: re.Pattern[str]
     make: Make
 
 
+_MARK = re.compile(
+    r"(?P<time>\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?\] )?"
+    r"(?:(?<![\w-])(?P<host>[\w-]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) "
+    r"(?:\[-?\d{1,10}\] )?(?:[\d.]{1,30} )?(?:[^\s:]{1,200}:\d{1,6} )?)?"
+    r"NCCL (?P<level>INFO|WARN|TRACE|CALL|ABORT)(?= |$)",
+    re.ASCII | re.MULTILINE,
+)
+_LINE = re.compile(r"[^\r\n]*")
 _N = r"(\d{1,18})"
 _POINTER = r"(?P<pointer>0x[0-9a-f]{1,16})"
 _END = r"(?!\S)"
@@ -168,7 +175,7 @@ _COMM = rf"(?:\[Rank \d+\] )?(?:\w+ )?comm {_POINTER} rank (?P<rank>\d{{1,9}}) n
 
 
 def messages(text: str) -> Iterator[Message]:
-    """Every message whose beginning the log holds, in order."""
+    """Every message whose beginning is in the text, in order."""
     marks = list(_MARK.finditer(text))
     hosts = _hosts(text, marks)
     starts = [_start(mark, host) for mark, host in zip(marks, hosts, strict=True)]
@@ -178,12 +185,12 @@ def messages(text: str) -> Iterator[Message]:
         yield Message(process, int(mark["tid"] or 0), mark["level"], line[0].strip() if line else "")
 
 
-def fact(text: str) -> Fact | NotUnderstood | None:
-    """What the text of a message says; None for the many that are of no kind read here."""
+def fact(text: str) -> Fact | UnknownForm | None:
+    """The fact that a message states; None for the many kinds that are not read here."""
     for kind in KINDS:
         if kind.begins.match(text):
             match = kind.form.match(text)
-            return kind.make(match) if match else NotUnderstood(text)
+            return kind.make(match) if match else UnknownForm(text)
     return None
 
 
@@ -192,9 +199,9 @@ def _start(mark: re.Match[str], host: str) -> int:
 
 
 def _hosts(text: str, marks: Sequence[re.Match[str]]) -> list[str]:
-    """The host of each mark, empty where it is torn off, without what another text left right before it.
+    """The host of each mark, empty where it is torn off, without another text right before it.
 
-    Of `-1node7` that is `node7` where that process is called so elsewhere.
+    In `-1node7` the host is `node7` if other lines of that process have that host.
     """
     seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for mark in marks:
@@ -203,23 +210,26 @@ def _hosts(text: str, marks: Sequence[re.Match[str]]) -> list[str]:
     known: dict[tuple[str, str, bool], str] = {}
     hosts = []
     for mark in marks:
-        at, told = mark.start("host"), mark["host"]
-        key = (mark["pid"], told, at > 0 and text[at - 1] not in "\r\n")
-        if told and key not in known:
-            known[key] = _host(told, seen[mark["pid"]], behind=key[2])
-        hosts.append(known[key] if told else "")
+        at, host = mark.start("host"), mark["host"]
+        key = (mark["pid"], host, at > 0 and text[at - 1] not in "\r\n")
+        if host and key not in known:
+            known[key] = _host(host, seen[mark["pid"]], behind=key[2])
+        hosts.append(known[key] if host else "")
     return hosts
 
 
-def _host(told: str, seen: Mapping[str, int], *, behind: bool) -> str:
-    """`behind` another text on its line, the true host need only be seen as often, else more often."""
-    least = seen[told] if behind else seen[told] + 1
-    ends = [host for host in seen if host != told and told.endswith(host) and seen[host] >= least]
-    return max(ends, key=lambda host: (seen[host], len(host)), default=told)
+def _host(read: str, seen: Mapping[str, int], *, behind: bool) -> str:
+    """The true host of one read from a mark: another host of the process that it ends with, if seen often.
+
+    `behind` another text on its line that host must be seen as often, else more often.
+    """
+    least = seen[read] if behind else seen[read] + 1
+    ends = [host for host in seen if host != read and read.endswith(host) and seen[host] >= least]
+    return max(ends, key=lambda host: (seen[host], len(host)), default=read)
 
 
 def _op(name: str | None) -> str:
-    """The name that nccl-tests gives it."""
+    """The collective by nccl-tests' name."""
     name = name or ""
     return _OPS.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
@@ -242,8 +252,8 @@ def _link(m: re.Match[str]) -> Link:
     return Link(int(m[3]), m[4], int(m[5]), m[6], m[7] == "receive", m["transport"], lane)
 
 
-def _counts(m: re.Match[str]) -> Counts:
-    return Counts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5]))
+def _counts(m: re.Match[str]) -> ChannelCounts:
+    return ChannelCounts(int(m[1]), _maybe(m[2]), _maybe(m[3]), int(m[4]), int(m[5]))
 
 
 def _chosen(m: re.Match[str]) -> Chosen:
@@ -262,7 +272,7 @@ def _offered(m: re.Match[str]) -> Offered:
 
 
 def _setting(m: re.Match[str]) -> Setting:
-    """A value that is a number has the full stop of NCCL's sentence behind it."""
+    """The setting, without the full stop that NCCL writes behind a number."""
     name, value = m["name"] or m["other"], m["value"]
     return Setting(name, value[:-1] if re.fullmatch(r"-?\d+\.", value, re.ASCII) else value)
 
@@ -271,8 +281,8 @@ def _plugin(m: re.Match[str]) -> Setting:
     return Setting(f"NCCL_{m[1] or 'NET'}_PLUGIN", m[2])
 
 
-def _kind(begins: str, form: str, make: Make) -> Kind:
-    return Kind(re.compile(begins, re.ASCII), re.compile(form, re.ASCII), make)
+def _kind(begins: str, form: str, make: Make) -> MessageKind:
+    return MessageKind(re.compile(begins, re.ASCII), re.compile(form, re.ASCII), make)
 
 
 KINDS: Final = (

@@ -1,8 +1,8 @@
-"""What NCCL says of itself: which wires it found, what it chose, what it was told, what it warns of.
+"""NCCL's log as an account: the wires that NCCL found, what it chose, its settings and its warnings.
 
-That is its log of `NCCL_DEBUG=INFO` with the subsystems INIT, GRAPH, ENV, TUNING, NET, P2P, SHM and NVLS,
-from its own file (`NCCL_DEBUG_FILE`) or from the midst of another program's output. A line that is cut tells
-nothing and, where it still shows what it was, is counted. Sources and versions: ncclmessages, nccllines.
+The log is that of `NCCL_DEBUG=INFO` with the subsystems INIT, GRAPH, ENV, TUNING, NET, P2P, SHM and NVLS,
+from its own file (`NCCL_DEBUG_FILE`) or in the middle of another program's output. A line that is cut gives
+nothing; it is counted if its kind can still be seen. Forms of lines, sources and versions: `nccl.lines`.
 """
 
 import re
@@ -17,27 +17,28 @@ from wirewatch.core.pci import normal_pci
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.lines import (
     NOWHERE,
+    ChannelCounts,
     Chosen,
-    Counts,
     Fact,
     Fallen,
     Init,
     Joined,
     Link,
     Network,
-    NotUnderstood,
     Offered,
     Process,
     Setting,
     Spans,
     Took,
+    UnknownForm,
     fact,
     messages,
 )
 
-Wire = Literal["p2p", "shm", "net_socket", "net_ib", "net_ib_gdr", "net_other", "nvls", "unknown"]
+TransportWire = Literal["p2p", "shm", "net_socket", "net_ib", "net_ib_gdr", "net_other", "nvls", "unknown"]
 _DIRECT = frozenset({"p2p", "nvls"})
 _VERSION = re.compile(r"NCCL version (\d{1,4}\.\d{1,4}\.\d{1,4}[\w.]*)\+cuda\d", re.ASCII)
+_NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
 _T = TypeVar("_T")
 
 
@@ -48,14 +49,11 @@ class Fallback:
     source_rank: int
     destination_rank: int
     transport: str
-    wire: Wire
+    wire: TransportWire
 
 
-_NOT_TOLD = Absent(Why.MISSING, "NCCL's log does not tell it")
-
-
-class Told(NamedTuple):
-    """A fact, which line of the log told it, and who."""
+class LoggedFact(NamedTuple):
+    """A fact from the log: the number of its message, the process and thread that wrote it."""
 
     at: int
     process: Process
@@ -64,6 +62,8 @@ class Told(NamedTuple):
 
 
 class _Member(NamedTuple):
+    """One rank of a communicator: where its structure lies in memory, and its device."""
+
     pointer: str
     nvml: int | None
     bus: int
@@ -75,6 +75,8 @@ class _Member(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Group:
+    """One communicator as it grows, line by line."""
+
     id: str
     ranks: int | None
     begun: int
@@ -82,14 +84,14 @@ class _Group:
     finished: set[int] = field(default_factory=set)
     seconds: list[float] = field(default_factory=list)
     nodes: int | None = None
-    counts: Counts | None = None
+    counts: ChannelCounts | None = None
     lanes: defaultdict[tuple[int, int, str], set[tuple[int, int, bool]]] = field(
         default_factory=lambda: defaultdict(set)
     )
     nvls: set[int] = field(default_factory=set)
 
     def fits(self, link: Link) -> bool:
-        """Whether the rank that tells it is here, and no end of it is known to be elsewhere."""
+        """Whether the rank that logged it is a member, and no end of it is known to be in another group."""
         ends = ((link.source, link.source_device), (link.destination, link.destination_device))
         known = [(self.members[rank], device) for rank, device in ends if rank in self.members]
         within = all(rank < (self.ranks or 0) for rank, _ in ends)
@@ -103,6 +105,8 @@ class _Group:
 
 
 class _Mark(NamedTuple):
+    """A line with which a rank's set-up in a group begins or is `done`."""
+
     at: int
     group: _Group
     rank: int
@@ -110,7 +114,7 @@ class _Mark(NamedTuple):
 
 
 class _Groups:
-    """All groups, by what lines name: a pointer, a thread, a rank in a process."""
+    """All communicators, by what lines name: a pointer, a thread, a rank in a process."""
 
     def __init__(self) -> None:
         self.all: list[_Group] = []
@@ -120,23 +124,23 @@ class _Groups:
         self._threads: defaultdict[tuple[Process, int], list[_Mark]] = defaultdict(list)
         self._ranks: defaultdict[tuple[Process, int], list[_Group]] = defaultdict(list)
 
-    def begin(self, told: Told, init: Init) -> None:
-        group = self._group(told, init)
-        mark = _Mark(told.at, group, init.rank, init.done)
-        self._threads[told.process, told.thread].append(mark)
-        for process in {told.process, NOWHERE}:
+    def begin(self, logged: LoggedFact, init: Init) -> None:
+        group = self._group(logged, init)
+        mark = _Mark(logged.at, group, init.rank, init.done)
+        self._threads[logged.process, logged.thread].append(mark)
+        for process in {logged.process, NOWHERE}:
             self._pointers[process, init.pointer].append(mark)
             if group not in (groups := self._ranks[process, init.rank]):
                 groups.append(group)
         if init.done:
             group.finished.add(init.rank)
 
-    def _group(self, told: Told, init: Init) -> _Group:
+    def _group(self, logged: LoggedFact, init: Init) -> _Group:
         """The group with this id that has the rank at this pointer, or else lacks it, or else a new one.
 
         Ids need not be unique: before 2.16 there are none, and NCCL 2.18 to 2.20 give all splits the same.
         """
-        parent = self.at_pointer(told, init.parent)
+        parent = self.at_pointer(logged, init.parent)
         split = f"{parent.group.id if parent else '?'}/{init.split}" if init.parent else ""
         name = init.id or split
         groups = self._generations[name, init.ranks]
@@ -148,60 +152,60 @@ class _Groups:
             if init.rank not in group.members:
                 break
         else:
-            group = _Group(name or init.pointer, init.ranks, told.at)
+            group = _Group(name or init.pointer, init.ranks, logged.at)
             groups.append(group)
             self.all.append(group)
         group.members[init.rank] = _Member(init.pointer, init.nvml, init.bus, _device(init))
         return group
 
-    def at_pointer(self, told: Told, pointer: str) -> _Mark | None:
+    def at_pointer(self, logged: LoggedFact, pointer: str) -> _Mark | None:
         """What was last begun there, since memory is used again; else what was first."""
-        marks = self._pointers.get((told.process, pointer), [])
-        before = bisect_left(marks, told.at, key=lambda mark: mark.at)
+        marks = self._pointers.get((logged.process, pointer), [])
+        before = bisect_left(marks, logged.at, key=lambda mark: mark.at)
         return marks[max(before - 1, 0)] if marks else None
 
-    def of_thread(self, told: Told) -> _Group | None:
+    def of_thread(self, logged: LoggedFact) -> _Group | None:
         """What the thread is setting up, or else has set up last."""
-        before, _ = self._beside(told)
-        return self._set_up_by(told) or (before.group if before else None)
+        before, _ = self._beside(logged)
+        return self._set_up_by(logged) or (before.group if before else None)
 
-    def _set_up_by(self, told: Told) -> _Group | None:
+    def _set_up_by(self, logged: LoggedFact) -> _Group | None:
         """Where the log lacks the beginning, as before 2.18.3, it is what the thread completes next."""
-        before, after = self._beside(told)
+        before, after = self._beside(logged)
         if before and not before.done:
             return before.group
         return after.group if after and after.done else None
 
-    def _beside(self, told: Told) -> tuple[_Mark | None, _Mark | None]:
+    def _beside(self, logged: LoggedFact) -> tuple[_Mark | None, _Mark | None]:
         """The thread's marks next to this line."""
-        marks = self._threads.get((told.process, told.thread), [])
-        at = bisect_left(marks, told.at, key=lambda mark: mark.at)
+        marks = self._threads.get((logged.process, logged.thread), [])
+        at = bisect_left(marks, logged.at, key=lambda mark: mark.at)
         return marks[at - 1] if at else None, marks[at] if at < len(marks) else None
 
-    def of_link(self, told: Told, link: Link) -> _Group:
-        group = self._set_up_by(told)
+    def of_link(self, logged: LoggedFact, link: Link) -> _Group:
+        group = self._set_up_by(logged)
         if group and group.fits(link):
             return group
-        fitting = [g for g in self._ranks.get((told.process, _near(link)), ()) if g.fits(link)]
-        begun = [g for g in fitting if g.begun < told.at] or fitting
+        fitting = [g for g in self._ranks.get((logged.process, _near(link)), ()) if g.fits(link)]
+        begun = [g for g in fitting if g.begun < logged.at] or fitting
         free = [g for g in begun if not g.has(link)]
         return [self.nameless, *begun, *free][-1]
 
 
 def parse_nccl_log(text: str) -> Account:
-    """The account that any text holds; an empty one for one that holds none."""
+    """The account of all messages in a text; an empty one for a text without any."""
     facts, warnings, torn = [], [], 0
     for at, (process, thread, level, said) in enumerate(messages(text)):
-        told = fact(said) if level == "INFO" else None
-        if level == "WARN" or isinstance(told, Fallen):
+        logged = fact(said) if level == "INFO" else None
+        if level == "WARN" or isinstance(logged, Fallen):
             warnings.append(said)
-        elif isinstance(told, NotUnderstood):
+        elif isinstance(logged, UnknownForm):
             torn += 1
-        elif told is not None:
-            facts.append(Told(at, process, thread, told))
+        elif logged is not None:
+            facts.append(LoggedFact(at, process, thread, logged))
     said_first = _VERSION.search(text)
     return Account(
-        said_first[1] if said_first else Absent(Why.MISSING, "NCCL's log does not tell its version"),
+        said_first[1] if said_first else Absent(Why.MISSING, "NCCL's log does not say its version"),
         gather(facts),
         _calls(facts),
         _once((t.fact.name, t.fact.value) for t in facts if isinstance(t.fact, Setting)),
@@ -212,11 +216,11 @@ def parse_nccl_log(text: str) -> Account:
     )
 
 
-def wire(transport: str) -> Wire:
-    """What a transport in NCCL's words goes over.
+def wire(transport: str) -> TransportWire:
+    """The kind of wire that a transport, in NCCL's words, goes over.
 
     `p2p` is NVLink or PCIe from GPU to GPU, `shm` the host's memory; `net_ib_gdr` reaches the GPU's memory at
-    the end that tells it. External plugins for InfiniBand and RoCE have names that begin with IB.
+    the end that logs it. External plugins for InfiniBand and RoCE have names that begin with IB.
     """
     family, _, rest = transport.partition("/")
     name = rest.partition("/")[0]
@@ -224,7 +228,12 @@ def wire(transport: str) -> Wire:
         return "net_ib_gdr" if "/GDRDMA" in rest else "net_ib"
     if family in {"NET", "COLLNET"}:
         return "net_socket" if name == "Socket" else "net_other"
-    known: Mapping[str, Wire] = {"P2P": "p2p", "SHM": "shm", "direct shared memory": "shm", "NVLS": "nvls"}
+    known: Mapping[str, TransportWire] = {
+        "P2P": "p2p",
+        "SHM": "shm",
+        "direct shared memory": "shm",
+        "NVLS": "nvls",
+    }
     return known.get(family, "unknown")
 
 
@@ -235,32 +244,32 @@ def fallbacks(account: Account) -> tuple[Fallback, ...]:
 
 
 def algorithms(account: Account) -> Mapping[tuple[str, int], tuple[str, str]]:
-    """By op and size as NCCL tells them: the algorithm and protocol that ran most often."""
+    """The algorithm and protocol that ran most often, by op and logged size in bytes."""
     counted: defaultdict[tuple[str, int], Counter[tuple[str, str]]] = defaultdict(Counter)
     for call in account.calls:
         counted[call.op, call.size_bytes][call.algorithm, call.protocol] += call.count
     return {key: counter.most_common(1)[0][0] for key, counter in counted.items()}
 
 
-def size_told(op: str, size_bytes: int, ranks: int, version: str | Absent) -> int:
-    """The size under which NCCL tells of a collective of nccl-tests' message size, both in bytes.
+def logged_size(op: str, size_bytes: int, ranks: int, version: str | Absent) -> int:
+    """The size that NCCL logs for a collective of nccl-tests' message size, both in bytes.
 
-    Since 2.24 it tells of an all-gather and a reduce-scatter what one rank contributes or gets; before that,
-    and of all other collectives, the whole (src/enqueue.cc). A version that is not known counts as new.
+    Since 2.24 it logs for all_gather and reduce_scatter what one rank contributes or gets; before that, and
+    for all other collectives, the whole (src/enqueue.cc). A version that is not known counts as new.
     """
     numbers = re.match(r"(\d{1,4})\.(\d{1,4})", "" if isinstance(version, Absent) else version, re.ASCII)
     old = numbers is not None and (int(numbers[1]), int(numbers[2])) < (2, 24)
     return size_bytes // ranks if op in {"all_gather", "reduce_scatter"} and not old else size_bytes
 
 
-def gather(facts: Sequence[Told]) -> tuple[Comm, ...]:
+def gather(facts: Sequence[LoggedFact]) -> tuple[Comm, ...]:
     """The communicators in the order in which they were begun; last, without id, what belongs to none."""
     groups = _Groups()
-    for told in facts:
-        if isinstance(told.fact, Init):
-            groups.begin(told, told.fact)
-    for told in facts:
-        _attach(groups, told)
+    for logged in facts:
+        if isinstance(logged.fact, Init):
+            groups.begin(logged, logged.fact)
+    for logged in facts:
+        _attach(groups, logged)
     nameless = groups.nameless
     found = nameless.lanes or nameless.counts or nameless.seconds or nameless.nodes is not None
     return tuple(_comm(group) for group in (*groups.all, *([nameless] if found else [])))
@@ -272,12 +281,12 @@ def _once(values: Iterable[_T]) -> tuple[_T, ...]:
 
 def _multicast(offered: Offered) -> Multicast:
     channels = offered.channels
-    not_told = Absent(Why.UNSUPPORTED, "this version of NCCL does not tell")
-    return Multicast(offered.device, offered.available, not_told if channels is None else channels)
+    not_logged = Absent(Why.UNSUPPORTED, "this version of NCCL does not log it")
+    return Multicast(offered.device, offered.available, not_logged if channels is None else channels)
 
 
-def _calls(facts: Iterable[Told]) -> tuple[Call, ...]:
-    counted = Counter(told.fact for told in facts if isinstance(told.fact, Chosen))
+def _calls(facts: Iterable[LoggedFact]) -> tuple[Call, ...]:
+    counted = Counter(logged.fact for logged in facts if isinstance(logged.fact, Chosen))
     return tuple(Call(*chosen, count) for chosen, count in counted.items())
 
 
@@ -289,19 +298,19 @@ def _ends(link: Link) -> tuple[int, int, str]:
     return link.source, link.destination, link.transport
 
 
-def _attach(groups: _Groups, told: Told) -> None:
-    match told.fact:
+def _attach(groups: _Groups, logged: LoggedFact) -> None:
+    match logged.fact:
         case Link() as link:
-            groups.of_link(told, link).add(link)
-        case Counts() as counts:
-            (groups.of_thread(told) or groups.nameless).counts = counts
+            groups.of_link(logged, link).add(link)
+        case ChannelCounts() as counts:
+            (groups.of_thread(logged) or groups.nameless).counts = counts
         case Took(seconds):
-            (groups.of_thread(told) or groups.nameless).seconds.append(seconds)
+            (groups.of_thread(logged) or groups.nameless).seconds.append(seconds)
         case Spans(pointer, nodes):
-            mark = groups.at_pointer(told, pointer)
+            mark = groups.at_pointer(logged, pointer)
             (mark.group if mark else groups.nameless).nodes = nodes
         case Joined(pointer):
-            mark = groups.at_pointer(told, pointer)
+            mark = groups.at_pointer(logged, pointer)
             if mark:
                 mark.group.nvls.add(mark.rank)
         case _:
@@ -315,7 +324,7 @@ def _device(init: Init) -> Device:
 
 
 def _or_absent(value: int | None) -> int | Absent:
-    return _NOT_TOLD if value is None else value
+    return _NOT_LOGGED if value is None else value
 
 
 def _comm(group: _Group) -> Comm:
@@ -325,20 +334,20 @@ def _comm(group: _Group) -> Comm:
         _or_absent(group.ranks),
         {rank: group.members[rank].device for rank in sorted(group.members)},
         tuple(sorted(group.finished)),
-        max(group.seconds, default=_NOT_TOLD),
+        max(group.seconds, default=_NOT_LOGGED),
         _or_absent(group.nodes),
-        _channels(counts) if counts else _NOT_TOLD,
+        _channels(counts) if counts else _NOT_LOGGED,
         tuple(_connections(group)),
         tuple(sorted(group.nvls)),
     )
 
 
-def _channels(counts: Counts) -> Channels:
+def _channels(counts: ChannelCounts) -> Channels:
     rest = counts.p2p, counts.p2p_per_peer
     return Channels(counts.coll, _or_absent(counts.collnet), _or_absent(counts.nvls), *rest)
 
 
 def _connections(group: _Group) -> Iterable[Connection]:
-    """Both ends of a network connection tell of the same channel."""
+    """The connections with their channels; both ends of one over the network log the same channel."""
     for ends, lanes in sorted(group.lanes.items()):
         yield Connection(*ends, len({lane[:2] for lane in lanes}))

@@ -1,4 +1,4 @@
-"""NCCL settings that lower bandwidth: what was measured with them is not what its defaults would give.
+"""NCCL's settings: how it reads them, and those that lower bandwidth below what its defaults give.
 
 They change no expectation, except NVLS switched off (busbw.expected). Sources: NCCL's user guide,
 environment variables, and what 2.30 does with them (src/graph/tuning.cc, paths.cc, search.cc); effects
@@ -18,8 +18,8 @@ _DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
-    """A setting: `slows` tells whether a value does, `effect` what it does, `source` who says so."""
+class Slowdown:
+    """A setting that can lower bandwidth: `slows` is true of the values that do, `effect` is what they do."""
 
     slows: Callable[[str], bool]
     effect: str
@@ -32,7 +32,7 @@ _CHANNELS = 32
 _FEW = f"fewer channels than {_CHANNELS}, and SMs to drive the links with (NCCL takes 24 on Hopper)"
 _MANY = f"more channels than {_CHANNELS}, which may cost more than they help"
 _LISTS = "NCCL user guide, environment variables; src/graph/tuning.cc"
-_UNTOLD = "src/graph/tuning.cc, search.cc and src/transport/nvls.cc; not in the user guide"
+_UNDOCUMENTED = "src/graph/tuning.cc, search.cc and src/transport/nvls.cc; not in the user guide"
 GDR_LEVEL, TOPOLOGY, IB_OFF = "NCCL_NET_GDR_LEVEL", "NCCL_TOPO_FILE", "NCCL_IB_DISABLE"
 _LEVELS: Mapping[str, Path | None] = {
     "LOC": None, "NVL": None, "NVB": None, "C2C": None, "PIX": Path.PIX, "PXB": Path.PXB,
@@ -50,7 +50,7 @@ class NcclConf:
 
 
 def number(text: str) -> int:
-    """A setting as NCCL reads numbers (strtoll, base 0): what stands first, 0 for text without a number."""
+    """A setting as NCCL reads numbers (strtoll, base 0): the number at its start, else 0."""
     match = _NUMBER.match(text)
     if not match:
         return 0
@@ -60,12 +60,13 @@ def number(text: str) -> int:
 
 
 def slowing_settings(settings: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """Those of the settings that lower bandwidth: name, value, what it does. An empty value sets nothing."""
-    told = ((name, settings.get(name, ""), slow) for name, slow in SLOWING.items())
-    return tuple((name, value, slow.effect) for name, value, slow in told if value and slow.slows(value))
+    """Name, value and effect of each setting that lowers bandwidth. An empty value sets nothing."""
+    found = ((name, settings.get(name, ""), slow) for name, slow in SLOWING.items())
+    return tuple((name, value, slow.effect) for name, value, slow in found if value and slow.slows(value))
 
 
 def parse_nccl_conf(text: str) -> NcclConf:
+    """The settings of an nccl.conf; of a name that stands twice the first value holds."""
     settings: dict[str, str] = {}
     unknown = []
     for line in text.splitlines():
@@ -136,27 +137,33 @@ def _thrifty(value: str) -> bool:
     return value.upper() not in {"0", "DEFAULT"}
 
 
-SLOWING: Mapping[str, Slow] = {
-    "NCCL_P2P_DISABLE": Slow(_on, "GPUs do not reach each other: through host memory, measured 26 GB/s"),
-    "NCCL_P2P_LEVEL": Slow(_short_reach, "GPUs farther apart than this go through host memory; LOC: all do"),
-    "NCCL_P2P_DIRECT_DISABLE": Slow(_on, "GPUs of one process copy through buffers"),
-    "NCCL_SHM_DISABLE": Slow(_on, "where GPUs do not reach each other: sockets, measured 4.4 GB/s"),
-    "NCCL_NVB_DISABLE": Slow(_on, "no NVLink by way of a third GPU"),
-    "NCCL_ALGO": Slow(_forbids("ring", "nvls"), "not every algorithm; Tree alone measured 234 GB/s", _LISTS),
-    "NCCL_PROTO": Slow(_forbids("simple"), "not the Simple protocol; LL alone measured 150 GB/s", _LISTS),
-    NVLS_ENABLE: Slow(_off, "no NVLink SHARP: Ring instead"),
-    "NCCL_NVLS_NCHANNELS": Slow(_under(16), "fewer channels for NVLS than it takes", _UNTOLD),
-    "NCCL_MAX_NCHANNELS": Slow(_under(_CHANNELS), _FEW),
-    "NCCL_MAX_NRINGS": Slow(_under(_CHANNELS), _FEW),
-    "NCCL_MAX_CTAS": Slow(_under(_CHANNELS), _FEW),
-    "NCCL_MIN_NCHANNELS": Slow(_over(_CHANNELS), _MANY),
-    "NCCL_MIN_CTAS": Slow(_over(_CHANNELS), _MANY),
-    "NCCL_CTA_POLICY": Slow(_thrifty, "fewer SMs rather than more speed"),
-    "NCCL_NTHREADS": Slow(_under(512), "fewer threads a channel than the 512 of recent GPUs"),
-    "NCCL_LL128_NTHREADS": Slow(_under(640), "fewer threads a channel for LL128 than its 640", _UNTOLD),
-    "NCCL_BUFFSIZE": Slow(_under(4 << 20), "smaller buffers than 4 MiB: more and shorter steps"),
-    "NCCL_TOPO_FILE": Slow(_any, "NCCL believes this file about the machine"),
-    "NCCL_GRAPH_FILE": Slow(_any, "rings and trees come from this file", _UNTOLD),
-    "NCCL_NET": Slow(_sockets, "sockets where GPUs do not reach each other"),
-    "NCCL_IB_DISABLE": Slow(_on, "no InfiniBand or RoCE: sockets between nodes"),
+SLOWING: Mapping[str, Slowdown] = {
+    "NCCL_P2P_DISABLE": Slowdown(_on, "GPUs do not reach each other: through host memory, measured 26 GB/s"),
+    "NCCL_P2P_LEVEL": Slowdown(
+        _short_reach, "GPUs farther apart than this go through host memory; LOC: all do"
+    ),
+    "NCCL_P2P_DIRECT_DISABLE": Slowdown(_on, "GPUs of one process copy through buffers"),
+    "NCCL_SHM_DISABLE": Slowdown(_on, "where GPUs do not reach each other: sockets, measured 4.4 GB/s"),
+    "NCCL_NVB_DISABLE": Slowdown(_on, "no NVLink by way of a third GPU"),
+    "NCCL_ALGO": Slowdown(
+        _forbids("ring", "nvls"), "not every algorithm; Tree alone measured 234 GB/s", _LISTS
+    ),
+    "NCCL_PROTO": Slowdown(_forbids("simple"), "not the Simple protocol; LL alone measured 150 GB/s", _LISTS),
+    NVLS_ENABLE: Slowdown(_off, "no NVLink SHARP: Ring instead"),
+    "NCCL_NVLS_NCHANNELS": Slowdown(_under(16), "fewer channels for NVLS than it takes", _UNDOCUMENTED),
+    "NCCL_MAX_NCHANNELS": Slowdown(_under(_CHANNELS), _FEW),
+    "NCCL_MAX_NRINGS": Slowdown(_under(_CHANNELS), _FEW),
+    "NCCL_MAX_CTAS": Slowdown(_under(_CHANNELS), _FEW),
+    "NCCL_MIN_NCHANNELS": Slowdown(_over(_CHANNELS), _MANY),
+    "NCCL_MIN_CTAS": Slowdown(_over(_CHANNELS), _MANY),
+    "NCCL_CTA_POLICY": Slowdown(_thrifty, "fewer SMs rather than more speed"),
+    "NCCL_NTHREADS": Slowdown(_under(512), "fewer threads a channel than the 512 of recent GPUs"),
+    "NCCL_LL128_NTHREADS": Slowdown(
+        _under(640), "fewer threads a channel for LL128 than its 640", _UNDOCUMENTED
+    ),
+    "NCCL_BUFFSIZE": Slowdown(_under(4 << 20), "smaller buffers than 4 MiB: more and shorter steps"),
+    "NCCL_TOPO_FILE": Slowdown(_any, "NCCL believes this file about the machine"),
+    "NCCL_GRAPH_FILE": Slowdown(_any, "rings and trees come from this file", _UNDOCUMENTED),
+    "NCCL_NET": Slowdown(_sockets, "sockets where GPUs do not reach each other"),
+    "NCCL_IB_DISABLE": Slowdown(_on, "no InfiniBand or RoCE: sockets between nodes"),
 }

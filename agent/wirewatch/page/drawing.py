@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, PciPlace, Topology
+from wirewatch.core.pci import Place
+from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, Topology
 from wirewatch.documents.health import Health
 from wirewatch.page.content import Told
 from wirewatch.page.hardware import blind, up_and_expected
@@ -266,7 +267,7 @@ def words(graph: Topology, state: Known) -> Iterator[str]:
         yield f"{nic.device}, {nic.place.address or 'PCI address not told'}, {numa}: {layers}{_out(wire)}."
 
 
-def _key(place: PciPlace) -> tuple[int, str, str]:
+def _key(place: Place) -> tuple[int, str, str]:
     numa = -1 if place.numa is None else place.numa
     return numa, place.root, place.bridges[0] if place.bridges else ""
 

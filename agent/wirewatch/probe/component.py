@@ -13,7 +13,7 @@ from wirewatch.core.collector import UNKNOWN, AnyCollector, Collector, Component
 from wirewatch.core.ports import Gpu, Hardware
 from wirewatch.core.probe import Document, Probed
 from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample
-from wirewatch.nccl.log import Wire, wire
+from wirewatch.nccl.log import TransportWire, wire
 from wirewatch.probe import model
 from wirewatch.probe.gate import (
     GateFacts,
@@ -112,7 +112,7 @@ class ProbeSummary:
 
 
 OUTCOMES = ("ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck", "away")
-WORST_FIRST: tuple[Wire, ...] = (
+WORST_FIRST: tuple[TransportWire, ...] = (
     "net_socket", "net_other", "unknown", "net_ib", "net_ib_gdr", "shm", "p2p", "nvls",
 )  # fmt: skip
 UNEVEN, STRAGGLER_RULES, LINK = "probe.uneven", "straggler.", "link"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.probe import Document, Outcome, Plan, encode_plan, strange
+from wirewatch.core.probe import Document, Outcome, Plan, encode_plan, wrong_in_document
 
 DEBUG = "INFO"
 SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING,NET,P2P,SHM,NVLS"
@@ -273,7 +273,7 @@ def _document(worker: Worker, status: int | None, plan: Plan) -> Document | tupl
         first = error.errors(include_url=False, include_context=False)[0]
         where = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
         return "garbage", _with_output(f"not a document of the worker: {where}{first['msg']}", worker)
-    odd = strange(document, plan)
+    odd = wrong_in_document(document, plan)
     return ("garbage", f"not a document of this plan: {odd}") if odd else document
 
 

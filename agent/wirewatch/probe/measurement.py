@@ -9,9 +9,9 @@ from wirewatch.busbw.formulas import asymptote, busbw, wire_bytes
 from wirewatch.busbw.references import Confidence
 from wirewatch.core.account import Comm
 from wirewatch.core.probe import LinkBytes, Moved, Part, Probed, Timed
-from wirewatch.core.topology import Kind
+from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
-from wirewatch.nccl.log import Fallback, algorithms, fallbacks, size_told
+from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
 
 GPU_ENGINES = frozenset({"nccl", "torch"})
 NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's processors, not its GPUs")
@@ -66,9 +66,9 @@ class Measured:
         return self.busbw / self.expected.peak
 
 
-NVLINK = frozenset({Kind.SWITCH, Kind.MESH, Kind.PAIR})
+NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 """Groups whose every two GPUs have NVLink between them."""
-EVEN = frozenset({Kind.SWITCH, Kind.PAIR})
+EVEN = frozenset({WireKind.SWITCH, WireKind.PAIR})
 """Groups in which a GPU's links all carry the same."""
 QUIET = frozenset({"effective", "symbol", "recovery_successful"})
 """Kinds of error that are corrected without anybody having to wait, on healthy links too."""
@@ -108,7 +108,7 @@ def measure(probed: Probed) -> tuple[Measured, ...]:
     found = []
     for timed in document.collectives:
         ranks = len(probed.plan.groups[timed.group])
-        asked = size_told(timed.op, timed.size_bytes, ranks, version)
+        asked = logged_size(timed.op, timed.size_bytes, ranks, version)
         algorithm, protocol = choices.get((timed.op, asked)) or choices.get(("", asked)) or ("", "")
         found.append(
             Measured(

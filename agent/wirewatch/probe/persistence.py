@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.collector import Collector, Component, after, fold
 from wirewatch.core.ports import Clock, Hardware, Question
-from wirewatch.core.probe import Probed, unsound
+from wirewatch.core.probe import Probed, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Ok
 from wirewatch.probe.comparability import ProbeTerms, difference
 from wirewatch.probe.component import PROBE_NAME, probe_component
@@ -101,7 +101,7 @@ def probe_of(record: ProbeRecord) -> Probed | None:
     except ValidationError as error:
         log.warning("a probe of before is not understood: %s", error.errors()[0]["msg"])
         return None
-    if wrong := unsound(probed):
+    if wrong := wrong_in_probed(probed):
         log.warning("a probe of before does not fit together: %s", wrong)
         return None
     return probed

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from wirewatch import __version__
 from wirewatch.core.ports import Clock, Gpu, Hardware
-from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, unsound
+from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probe.comparability import ProbeTerms, read_terms
@@ -114,7 +114,10 @@ class RemoteProber:
         """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
         body = PROBE_REQUEST.dump_json(replace(wanted, live=self._live))
         came = self._ask(PROBE, body, PROBE_ANSWER, until)
-        if isinstance(came, ProbeAnswer) and came.probed is not None and (wrong := unsound(came.probed)):
+        if not isinstance(came, ProbeAnswer) or came.probed is None:
+            return came
+        wrong = wrong_in_probed(came.probed)
+        if wrong:
             why = f"{self._path}: what it measured does not fit together: {wrong}"
             return LostOrder(why, came.probed.held_seconds)
         return came

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.nvml import as_int, count_links, link_speed
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Order, Question
-from wirewatch.core.probe import MIB, NOT_TOLD, Conditions, Pcie, Plan
+from wirewatch.core.probe import MIB, NOT_KNOWN, Conditions, Pcie, Plan
 from wirewatch.core.topology import Topology, groups, islands
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.nccl.settings import parse_nccl_conf
@@ -107,7 +107,7 @@ def read_scene(
     rate, pcie = _link_rate(hardware.nvml, gpus), _pcie(hardware.nvml, gpus)
     found = groups(part, islands(part))
     if not found:
-        return Absent(NOT_TOLD.why, "no two GPUs whose place is known")
+        return Absent(NOT_KNOWN.why, "no two GPUs whose place is known")
     return Scene(
         ranks=tuple(gpu.uuid for gpu in gpus),
         gpus=tuple(gpus),
@@ -202,7 +202,7 @@ def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
         questions = [link_speed(link) for link in range(count_links(nvml, gpu.key))]
         speeds = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
         seen.update(s for s in speeds if not isinstance(s, Absent) and s > 0)
-    return seen.most_common(1)[0][0] * MBYTES if seen else NOT_TOLD
+    return seen.most_common(1)[0][0] * MBYTES if seen else NOT_KNOWN
 
 
 def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
@@ -210,8 +210,8 @@ def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
     links = [[as_int(a.value) for a in nvml.ask(gpu.key, PCIE)] for gpu in gpus]
     known = [Pcie(g, w) for g, w in links if not isinstance(g, Absent) and not isinstance(w, Absent)]
     if len(known) < len(links):
-        return NOT_TOLD
-    return min(known, key=lambda one: (one.generation, one.lanes), default=NOT_TOLD)
+        return NOT_KNOWN
+    return min(known, key=lambda one: (one.generation, one.lanes), default=NOT_KNOWN)
 
 
 def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: GateFacts) -> Order | Refusal:

@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,34 @@ from wirewatch.server.guard import CERTIFICATE, TLS, Web
 from wirewatch.server.passwords import origin
 from wirewatch.server.reload import Counts
 from wirewatch.server.webconfig import Settings
+
+GRACE = 2
+"""Seconds that open requests may take once we are told to stop."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn, without what costs an idle daemon or fights with it.
+
+    Its own main loop wakes ten times a second to look at the clock, which costs more than all our polls; and
+    its signal handling would end the process by the signal once more after a clean stop.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stop.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._stop.wait()
+
 
 HEAD = 16 << 10
 """Bytes of a request's line and headers."""
@@ -304,3 +333,12 @@ def _groups(connection: Any) -> frozenset[int]:
     except OSError:
         return frozenset()
     return frozenset(struct.unpack(f"{len(told) // 4}I", told))
+
+
+def server(app: Callable[..., Any], **options: Any) -> Server:
+    """A server of an application; `options` are uvicorn's, over our own."""
+    given: dict[str, Any] = {
+        "log_config": None, "access_log": False, "lifespan": "off", "loop": "asyncio", "http": "h11",
+        "ws": "none", "date_header": False, "server_header": False, "timeout_graceful_shutdown": GRACE,
+    }  # fmt: skip
+    return Server(uvicorn.Config(app, **{**given, **options}))

@@ -1,16 +1,10 @@
 """The sockets that the daemon listens on, made by ourselves so that a failure is one clear line."""
 
-import asyncio
-import contextlib
 import grp
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import uvicorn
 
 from wirewatch.core.types import Unusable
 
@@ -19,34 +13,6 @@ CONTROL = "control.sock"
 
 class ListenError(Unusable):
     """An address that cannot be listened on; the text is one line for the user."""
-
-
-GRACE = 2
-"""Seconds that open requests may take once we are told to stop."""
-
-
-class Server(uvicorn.Server):
-    """uvicorn, without what costs an idle daemon or fights with it.
-
-    Its own main loop wakes ten times a second to look at the clock, which costs more than all our polls; and
-    its signal handling would end the process by the signal once more after a clean stop.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stop.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self._stop.wait()
 
 
 def tcp(host: str, port: int) -> socket.socket:
@@ -113,15 +79,6 @@ def default_path() -> str:
             return f"{folder.partition(':')[0]}/wirewatch.sock"
     user = os.environ.get("XDG_RUNTIME_DIR", "")
     return f"{user}/wirewatch/wirewatch.sock" if user else ""
-
-
-def server(app: Callable[..., Any], **options: Any) -> Server:
-    """A server of an application; `options` are uvicorn's, over our own."""
-    given: dict[str, Any] = {
-        "log_config": None, "access_log": False, "lifespan": "off", "loop": "asyncio", "http": "h11",
-        "ws": "none", "date_header": False, "server_header": False, "timeout_graceful_shutdown": GRACE,
-    }  # fmt: skip
-    return Server(uvicorn.Config(app, **{**given, **options}))
 
 
 def _listening(path: str, mode: int, group: str | None) -> socket.socket:

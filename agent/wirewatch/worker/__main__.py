@@ -1,6 +1,6 @@
 """`python -m wirewatch.worker`: a plan on standard input, one document on descriptor 3, marks on 4.
 
-Two arguments name other descriptors, for whoever cannot choose the numbers of those that it hands on.
+Two arguments name other descriptors, for a parent that cannot choose the numbers that the child gets.
 Whatever libraries print goes to standard error. The process ends without tearing anything down: the driver
 takes everything back when it is gone, faster than NCCL would give it.
 """
@@ -99,7 +99,7 @@ def _probe(plan: Plan, began: float, marks_fd: int) -> tuple[Document, bool]:
 def main() -> None:
     began = time.monotonic()
     parent = os.getppid()
-    # The whole group: where the kernel was too late to kill us, the others may hang without us.
+    # The whole group: if the kernel was too late to kill this process, the other ranks may hang without it.
     follow(parent, lambda: os.killpg(0, signal.SIGKILL))
     os.dup2(2, 1)
     plan = decode_plan(sys.stdin.readline())

@@ -1,6 +1,6 @@
 """gloo through torch.distributed: no GPU, one process a rank, TCP over the loopback interface.
 
-It proves the way from a plan to a verdict where there are no GPUs; its times tell nothing about wires.
+It proves the way from a plan to a verdict where there are no GPUs; its times say nothing about wires.
 """
 
 import os
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-# Before torch is there: threads of its libraries would not survive the fork.
+# Before torch is imported: threads of its libraries would not survive the fork.
 for _name, _value in (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"), ("GLOO_SOCKET_IFNAME", "lo")):
     os.environ.setdefault(_name, _value)
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from wirewatch.core.probe import (  # noqa: E402  # noqa: E402
+from wirewatch.core.probe import (  # noqa: E402
     ALL_GATHER,
     ALL_REDUCE,
     REDUCE_SCATTER,
@@ -43,7 +43,7 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def engine_errors() -> Iterator[None]:
     """Turn torch's errors into EngineError; a peer that died shows as a closed connection."""
     try:
         yield
@@ -54,7 +54,7 @@ def told() -> Iterator[None]:
 
 
 class GlooEngine:
-    """One rank; to make it is to become as many processes as the plan has names."""
+    """One rank. Its constructor forks: afterwards there is one process for each name of the plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -63,16 +63,16 @@ class GlooEngine:
         self._busy = [0.0] * self._ranks
         self._groups: list[dist.ProcessGroup] = []
         self._held = -1
-        # A file without a name, where the ranks find each other: nothing is left of it, however we end.
+        # A file without a name, through which the ranks meet: nothing is left of it, however they end.
         self._store = os.memfd_create("wirewatch-ranks")
-        # Last, since an error after it would be told by every rank.
+        # Last, since every rank would report an error after it.
         self._rank = fork_ranks(self._ranks)
         self.leads = self._rank == 0
 
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__}
 
-    @told()
+    @engine_errors()
     def contexts(self) -> None:
         torch.set_num_threads(1)
         count = self._buffer // FLOAT32_BYTES
@@ -85,13 +85,13 @@ class GlooEngine:
             fill(self._send, rank)
             self._held = rank
 
-    @told()
+    @engine_errors()
     def communicators(self) -> None:
         store = dist.FileStore(f"/proc/self/fd/{self._store}", self._ranks)
         dist.init_process_group("gloo", store=store, rank=self._rank, world_size=self._ranks)
         self._groups = [dist.new_group(list(group)) for group in self._plan.groups]
 
-    @told()
+    @engine_errors()
     def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
         members = self._plan.groups[group]
         count = self._plan.latency_iterations if latency else self._plan.runs(size_bytes)
@@ -133,14 +133,14 @@ class GlooEngine:
         return [marks[-1] - marks[0], time.perf_counter() - began, wrong, *_spans(marks)]
 
     def _share(self, row: Sequence[float]) -> list[list[float]]:
-        """What every rank has to tell, by rank; rows are as long as each other."""
+        """The rows of all ranks, by rank; all rows have the same length."""
         rows = torch.empty(self._ranks * len(row), dtype=torch.float64)
         _all_gather(rows, torch.tensor(row, dtype=torch.float64))
         return [[float(value) for value in one] for one in rows.view(self._ranks, -1).tolist()]
 
-    @told()
+    @engine_errors()
     def copies(self) -> Sequence[Copy]:
-        """Disjoint pairs at once, both directions together; the time of a way is that of who receives."""
+        """Disjoint pairs at once, both directions together; the time of a copy is that of its receiver."""
         size, count = self._plan.copy_bytes, self._plan.copies
         found: list[Copy] = []
         for pairs in rounds(self._ranks):
@@ -164,7 +164,7 @@ class GlooEngine:
             _swap(send, receive, peer)
         return time.perf_counter() - began
 
-    @told()
+    @engine_errors()
     def micros(self) -> Sequence[Micro]:
         size = self._plan.copy_bytes or self._buffer
         side = GEMM_SIDE

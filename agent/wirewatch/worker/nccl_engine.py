@@ -11,7 +11,7 @@ from nccl.bindings import nccl
 
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Copy, Micro, Plan, Timed
 from wirewatch.worker import timing
-from wirewatch.worker.gpu import ELEMENT, Gpu, at_once, compile_kernels, devices, done
+from wirewatch.worker.gpu import ELEMENT, CudaGpu, at_once, compile_kernels, devices, done
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import Taken, in_queue, slowest
 
@@ -32,17 +32,17 @@ class NcclEngine:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._buffer = max(SMALLEST_BUFFER, 2 * plan.copy_bytes, *plan.sizes())
-        self._gpus: list[Gpu] = []
+        self._gpus: list[CudaGpu] = []
         self._comms: list[list[Any]] = []
 
     def versions(self) -> Mapping[str, str]:
         number = int(nccl.get_version())
-        told = {"nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}"}
+        versions = {"nccl": f"{number // 10000}.{number // 100 % 100}.{number % 100}"}
         cuda = int(done(driver.cuDriverGetVersion()))
-        return {**told, "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+        return {**versions, "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}"}
 
     def contexts(self) -> None:
-        self._gpus = [Gpu(device, rank) for rank, device in enumerate(devices(self._plan.gpus))]
+        self._gpus = [CudaGpu(device, rank) for rank, device in enumerate(devices(self._plan.gpus))]
         code: list[Any] = []
         compiling = threading.Thread(target=lambda: code.append(compile_kernels(self._gpus[0].device)))
         compiling.start()
@@ -70,17 +70,17 @@ class NcclEngine:
         return Timed(group=group, op=op, size_bytes=size_bytes, wrong=wrong, **taken._asdict())
 
     def _operation(
-        self, op: str, members: Sequence[Gpu], comms: Sequence[Any], size: int
+        self, op: str, members: Sequence[CudaGpu], comms: Sequence[Any], size: int
     ) -> Callable[[], None]:
         """One collective in place on all members, as a function that starts it."""
         count = size // ELEMENT
         each = max(1, count // len(members))
 
-        def own(gpu: Gpu) -> int:
+        def own(gpu: CudaGpu) -> int:
             """Where a member's piece is: its part of what it gathers, or of what it scatters."""
             return gpu.data + members.index(gpu) * each * ELEMENT
 
-        calls: dict[str, Callable[[Gpu, Any], object]] = {
+        calls: dict[str, Callable[[CudaGpu, Any], object]] = {
             ALL_REDUCE: lambda g, c: nccl.all_reduce(g.data, g.data, count, FLOAT32, SUM, c, g.handle),
             ALL_GATHER: lambda g, c: nccl.all_gather(own(g), g.data, each, FLOAT32, c, g.handle),
             REDUCE_SCATTER: lambda g, c: nccl.reduce_scatter(g.data, own(g), each, FLOAT32, SUM, c, g.handle),
@@ -96,7 +96,7 @@ class NcclEngine:
 
         return lambda: _call(start)
 
-    def _in_graph(self, members: Sequence[Gpu], one: Callable[[], None]) -> Taken:
+    def _in_graph(self, members: Sequence[CudaGpu], one: Callable[[], None]) -> Taken:
         """Many runs as one CUDA graph a GPU: what Python takes to launch them is not measured."""
         graphs = self._capture(members, one)
         seconds = []
@@ -121,7 +121,7 @@ class NcclEngine:
             min(seconds), statistics.median(seconds), max(seconds),
         )  # fmt: skip
 
-    def _capture(self, members: Sequence[Gpu], one: Callable[[], None]) -> list[Any]:
+    def _capture(self, members: Sequence[CudaGpu], one: Callable[[], None]) -> list[Any]:
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         for gpu in members:
             done(driver.cuStreamBeginCapture(gpu.handle, mode))
@@ -143,7 +143,7 @@ class NcclEngine:
         found: dict[int, Micro] = {}
         size = self._plan.copy_bytes or self._buffer // 2
 
-        def work(gpu: Gpu) -> None:
+        def work(gpu: CudaGpu) -> None:
             found[gpu.rank] = gpu.micro(gpu.rank, size)
 
         at_once([lambda gpu=gpu: work(gpu) for gpu in self._gpus])  # type: ignore[misc]
@@ -160,13 +160,13 @@ _CAN_BE = (
 )
 
 
-def copy_all(gpus: Sequence[Gpu], plan: Plan) -> list[Copy]:
+def copy_all(gpus: Sequence[CudaGpu], plan: Plan) -> list[Copy]:
     """Every directed pair, from the front of one's buffer to behind the front of the other's."""
     direct = {(a.rank, b.rank): _reach(a, b) for a in gpus for b in gpus if a is not b}
     return timing.copy_all(gpus, plan, _copy, lambda a, b: direct[a.rank, b.rank])
 
 
-def _check(op: str, members: Sequence[Gpu], size: int, one: Callable[[], None]) -> int:
+def _check(op: str, members: Sequence[CudaGpu], size: int, one: Callable[[], None]) -> int:
     """Elements that a last run leaves wrong, over all ranks; before it each holds its own values."""
     ranks = len(members)
     each = max(1, size // ELEMENT // ranks)
@@ -196,7 +196,7 @@ def _call(work: Callable[[], Any]) -> Any:
         raise EngineError("nccl", f"NCCL says {error}") from error
 
 
-def _reach(one: Gpu, other: Gpu) -> bool:
+def _reach(one: CudaGpu, other: CudaGpu) -> bool:
     """Whether the driver lets one GPU reach the other's memory; it does from now on."""
     if not done(driver.cuDeviceCanAccessPeer(one.device.device_id, other.device.device_id)):
         return False
@@ -207,7 +207,7 @@ def _reach(one: Gpu, other: Gpu) -> bool:
     return bool(status != driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS)
 
 
-def _copy(source: Gpu, destination: Gpu, size: int) -> None:
+def _copy(source: CudaGpu, destination: CudaGpu, size: int) -> None:
     done(
         driver.cuMemcpyPeerAsync(
             destination.data + size, destination.context, source.data, source.context, size, source.handle

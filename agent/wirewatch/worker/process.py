@@ -1,4 +1,4 @@
-"""No process outlives the one that started it."""
+"""The worker's processes: ranks by fork, and none that outlives the one that started it."""
 
 import ctypes
 import os
@@ -10,26 +10,26 @@ import warnings
 from collections.abc import Callable
 
 WATCH = 0.5
-"""Seconds between looks whether the parent still lives."""
+"""Seconds between two checks whether the parent still lives."""
 _SET_PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG (linux/prctl.h)."""
 PARTING = 2.0
 """Seconds that the others may take to end, once all is measured."""
-_LOOK = 0.005
+_POLL = 0.005
 
 
 def follow(parent: int, end: Callable[[], None]) -> None:
     """Have this process killed when its parent is gone.
 
-    The kernel does it at once, also while we hang in a driver, when the thread that started us ends; but not
-    where that was before it was asked to. So we look ourselves too, and call `end`.
+    The kernel does it at once when the thread that started us ends, also while we hang in a driver; but not
+    if that thread ended before the kernel was asked. So a thread checks too, and calls `end`.
     """
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     threading.Thread(target=_watch, args=(parent, end), daemon=True).start()
 
 
 def fork_ranks(count: int) -> int:
-    """Become `count` processes, and tell each its rank; 0 is the one that was there before.
+    """Become `count` processes and return each its rank; 0 is the process that called.
 
     Raises:
         OSError: there may not be so many; those already made end with this process.
@@ -57,7 +57,7 @@ def part() -> None:
         except ChildProcessError:
             return
         if not ended:
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
 
 
 def _watch(parent: int, end: Callable[[], None]) -> None:
@@ -68,8 +68,8 @@ def _watch(parent: int, end: Callable[[], None]) -> None:
 
 def _take_part(leader: int) -> None:
     try:
-        # Ourselves alone: whoever started the leader may share our process group.
+        # This process alone: the one that started the leader may share its group.
         follow(leader, lambda: os.kill(os.getpid(), signal.SIGKILL))
     except (RuntimeError, OSError):
-        # Who took this for an engine that cannot be loaded would tell so beside the leader.
+        # As an error of the engine it would be reported a second time, beside the leader's.
         os._exit(1)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from wirewatch.core.probe import (
     DOCUMENT_SCHEMA,
+    KIB,
     Copy,
     Cost,
     Document,
@@ -21,7 +22,6 @@ from wirewatch.core.probe import (
 )
 
 Mark = Callable[[str], None]
-KIB = 1024
 
 
 class EngineError(Exception):
@@ -33,10 +33,13 @@ class EngineError(Exception):
 
 
 class Engine(Protocol):
-    """Opened in two steps, so that the time of each is known. All methods raise EngineError."""
+    """What runs collectives and copies; opened in two steps, so that each is timed.
+
+    All methods raise EngineError.
+    """
 
     leads: bool
-    """False in a process that only takes part: it tells nobody anything."""
+    """False in a process that only takes part: it sends no marks and no document."""
 
     def versions(self) -> Mapping[str, str]: ...
 
@@ -59,7 +62,7 @@ class Engine(Protocol):
 
 @dataclass
 class Run:
-    """What was measured so far; `began` is when the process did, on the monotonic clock."""
+    """What was measured so far; `began`: monotonic seconds at which the process began."""
 
     plan: Plan
     mark: Mark
@@ -103,13 +106,14 @@ class Run:
         try:
             return dict(engine.versions()) if engine else {}
         except EngineError:
-            # Whatever keeps it from telling is told as the error of the probe.
+            # What keeps it from giving its versions is reported as the error of the probe.
             return {}
 
     def _reached(self, name: str) -> None:
         self.times[name] = time.monotonic() - self.began
 
     def document(self, engine: Engine | None, error: EngineError | None) -> Document:
+        """What was measured, with what it cost; with an error, what was measured before it."""
         own, below = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
         cost = Cost(
             **self.times,
@@ -135,7 +139,7 @@ def marker(fd: int, *, pauses: bool) -> Callable[[str], None]:
     def mark(name: str) -> None:
         os.write(fd, f"{name}\n".encode())
         if not sys.stdin.readline():
-            # Nobody is there any more to whom the result could matter.
+            # The launcher is gone: nothing waits for the result any more.
             os._exit(1)
 
     return mark

@@ -12,7 +12,7 @@ Event = Any
 """A mark in a queue, of the library's own."""
 PRODUCTS, COPIES = 10, 60
 """Runs of the matrix product and of the copy within a GPU's memory: some 9 ms each on an H200, several of the
-time slices that a GPU gives to each of those who share it."""
+time slices that a GPU gives to each process on it."""
 
 
 class Queue(ABC):

@@ -20,8 +20,8 @@ from wirewatch.worker.torch_gpu import (
     TorchGpu,
     devices,
     driver_version,
+    engine_errors,
     pieces,
-    told,
     wrong_elements,
 )
 
@@ -53,14 +53,14 @@ class TorchEngine:
         driver = driver_version()
         return {"torch": torch.__version__, "nccl": number, **({"cuda_driver": driver} if driver else {})}
 
-    @told()
+    @engine_errors()
     def contexts(self) -> None:
         self._gpus = [TorchGpu(device, rank) for rank, device in enumerate(devices(self._plan.gpus))]
         with ThreadPoolExecutor(len(self._gpus)) as pool:
             list(pool.map(lambda gpu: gpu.open(self._buffer), self._gpus))
         torch.cuda.set_device(self._gpus[0].device)
 
-    @told()
+    @engine_errors()
     def communicators(self) -> None:
         """Torch keeps a communicator for every list of GPUs, and makes it at the first collective on it."""
         for group in self._plan.groups:
@@ -72,7 +72,7 @@ class TorchEngine:
                 gpu.end()
                 gpu.settle()
 
-    @told()
+    @engine_errors()
     def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
         members = [self._gpus[p] for p in self._plan.groups[group]]
         one = _operation(op, members, size_bytes)
@@ -82,11 +82,11 @@ class TorchEngine:
         taken = taken._replace(runs=taken.runs + 1)
         return Timed(group=group, op=op, size_bytes=size_bytes, wrong=wrong, **taken._asdict())
 
-    @told()
+    @engine_errors()
     def copies(self) -> Sequence[Copy]:
         return copy_all(self._gpus, self._plan, _copy, _direct)
 
-    @told()
+    @engine_errors()
     def micros(self) -> Sequence[Micro]:
         size = self._plan.copy_bytes or self._buffer // 2
         for gpu in self._gpus:

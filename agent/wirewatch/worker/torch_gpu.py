@@ -17,6 +17,12 @@ BF16_TENSOR_CORES = 8
 """First major compute capability with bfloat16 in its tensor cores."""
 _NO_DEVICE = ("no cuda gpus", "no cuda-capable device", "no nvidia driver", "invalid device ordinal")
 _LONGEST = 300
+CHUNK = 1 << 22
+"""Elements made at a time: 64-bit indices of a whole buffer would take twice its memory."""
+FLOAT32_BYTES = 4
+_WORD = (1 << 32) - 1
+_FACTOR = 2654435761 - (1 << 32)
+"""Congruent to the kernels' factor modulo 2^32, and small enough that no product leaves 64 bits."""
 
 
 class TorchGpu(Queue):
@@ -91,14 +97,6 @@ class TorchGpu(Queue):
         return marks
 
 
-CHUNK = 1 << 22
-"""Elements made at a time: 64-bit indices of a whole buffer would take twice its memory."""
-FLOAT32_BYTES = 4
-_WORD = (1 << 32) - 1
-_FACTOR = 2654435761 - (1 << 32)
-"""Congruent to the kernels' factor modulo 2^32, and small enough that no product leaves 64 bits."""
-
-
 def error_kind(text: str) -> ErrorKind:
     """What an error of torch is about; torch has a class of its own only for its allocator's errors."""
     text = text.lower()
@@ -110,7 +108,7 @@ def error_kind(text: str) -> ErrorKind:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def engine_errors() -> Iterator[None]:
     """Turn torch's errors into EngineError; only their first line, the others are advice for programmers."""
     try:
         yield
@@ -140,7 +138,7 @@ def devices(uuids: Sequence[str]) -> list[torch.device]:
     Raises:
         EngineError: CUDA cannot be started, or torch does not see one of them.
     """
-    with told():
+    with engine_errors():
         torch.cuda.init()
         numbers = range(torch.cuda.device_count())
         seen = {str(torch.cuda.get_device_properties(number).uuid): number for number in numbers}

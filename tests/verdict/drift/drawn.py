@@ -11,7 +11,6 @@ from wirewatch.core.topology import (
     NicPart,
     NicPath,
     NvlinkWires,
-    PciPlace,
     Topology,
 )  # fmt: skip
 from wirewatch.core.types import Absent
@@ -30,11 +29,11 @@ def guid(number: int) -> str:
     return f"0000:00c0:ffee:{number:04d}"
 
 
-def below(slot: int, port: int) -> PciPlace:
+def below(slot: int, port: int) -> Place:
     """A place below one of eight switches, each with a root of its own, four on a NUMA node."""
     bus = 0x10 * (slot + 1)
     bridges = (f"0000:{bus:02x}:01.0", f"0000:{bus + 1:02x}:00.0", f"0000:{bus + 2:02x}:{port:02x}.0")
-    return PciPlace(f"0000:{bus + 3 + port:02x}:00.0", f"pci0000:{bus:02x}", bridges, slot // 4)
+    return Place(f"0000:{bus + 3 + port:02x}:00.0", f"pci0000:{bus:02x}", bridges, slot // 4)
 
 
 @dataclass
@@ -49,11 +48,11 @@ class Box:
     numa_nodes: int | None = 2
     unread: set[int] = field(default_factory=set)
 
-    def add_gpu(self, number: int, name: str, place: PciPlace | None = None) -> None:
+    def add_gpu(self, number: int, name: str, place: Place | None = None) -> None:
         self.gpus[number] = GpuPart(uuid(number), number, name, place or below(number, 3))
         self.links[number] = {}
 
-    def add_nic(self, number: int, place: PciPlace | None = None) -> None:
+    def add_nic(self, number: int, place: Place | None = None) -> None:
         where = place or below(number, 0)
         ports = (("1", "InfiniBand"),)
         self.nics[number] = NicPart(guid(number), f"mlx5_{number}", "MT4129", "28.41.1000", where, ports)
@@ -83,7 +82,7 @@ class Box:
         if number in self.nics:
             self.nics[number] = replace(self.nics[number], **values)  # type: ignore[arg-type]
 
-    def shift(self, number: int, move: Callable[[PciPlace], PciPlace]) -> None:
+    def shift(self, number: int, move: Callable[[Place], Place]) -> None:
         """Move a GPU and the NIC of the same number."""
         self.gpu(number, place=move(self.gpus[number].place))
         self.nic(number, place=move(self.nics[number].place))
@@ -107,11 +106,10 @@ class Box:
             links = tuple(sorted(link for link in peers if peers[link] == peer))
             yield NvlinkWires(self.gpus[number].uuid, peer, links)
 
-    def _path(self, one: PciPlace, other: PciPlace) -> str:
+    def _path(self, one: Place, other: Place) -> str:
         if not one.root or not other.root:
             return ""
-        places = (Place(p.address, p.root, p.bridges, p.numa) for p in (one, other))
-        path = path_between(*places, nodes=self.numa_nodes)
+        path = path_between(one, other, nodes=self.numa_nodes)
         return "" if isinstance(path, Absent) else path.name
 
 
@@ -177,8 +175,8 @@ def renumbered(topology: Topology, seed: int) -> Topology:
         domain, number, *rest = text.split(":")
         return ":".join([domain, f"{buses[int(number, 16)]:02x}", *rest])
 
-    def moved(place: PciPlace) -> PciPlace:
-        return PciPlace(bus(place.address), bus(place.root), tuple(map(bus, place.bridges)), place.numa)
+    def moved(place: Place) -> Place:
+        return Place(bus(place.address), bus(place.root), tuple(map(bus, place.bridges)), place.numa)
 
     def shuffled(values: Sequence[object]) -> tuple[object, ...]:
         return tuple(dice.sample(list(values), len(values)))
@@ -207,4 +205,4 @@ def renumbered(topology: Topology, seed: int) -> Topology:
     )  # fmt: skip
 
 
-NOWHERE = PciPlace("", "", (), None)
+NOWHERE = Place("", "", (), None)

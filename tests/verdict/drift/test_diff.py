@@ -43,7 +43,7 @@ from tests.verdict.drift.edits import (
     retimer,
     wire_lost,
 )
-from wirewatch.core.topology import PciPlace
+from wirewatch.core.pci import Place
 from wirewatch.core.types import Health
 from wirewatch.verdict.drift.change import ChangeKind, severity
 
@@ -335,7 +335,7 @@ def test_a_card_replaced_where_no_bridge_is_shown_is_known_by_its_address() -> N
 
 
 def test_a_replaced_gpu_is_known_by_its_slot_when_the_buses_are_others() -> None:
-    def other_buses(place: PciPlace) -> PciPlace:
+    def other_buses(place: Place) -> Place:
         """What hangs below the root port has other numbers, since one more bus was found."""
         bridges = (place.bridges[0], *(bridge.replace(":4", ":c") for bridge in place.bridges[1:]))
         return replace(place, bridges=bridges, address=place.address.replace(":4", ":c"))

@@ -5,7 +5,7 @@ import pytest
 from tests.support import Node
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health
-from wirewatch.hw.overlay import Change, load_overlay
+from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.component import (
@@ -71,7 +71,7 @@ def test_a_daemon_that_starts_again_looks_twice_at_once() -> None:
 
 
 def test_what_was_accepted_and_is_over_is_told_when_it_happens_again() -> None:
-    kept, down = BaselineInMemory(), Change("nvml", "gpu2/Field(165,7)", "set", 0)
+    kept, down = BaselineInMemory(), AnswerChange("nvml", "gpu2/Field(165,7)", "set", 0)
     node = Node(DEMO)
     node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), DriftContext(kept))
     node.poll("drift", times=4, every=1.0)
@@ -125,7 +125,7 @@ def test_a_product_s_baseline_misses_no_nic_that_a_pod_was_given(
 
 def test_a_virtual_function_is_no_part() -> None:
     node = Node(DEMO)
-    node.changes.append(Change("sysfs", f"link {PHYSFN}", "set", "/sys/bus/pci/devices/0000:29:00.1"))
+    node.changes.append(AnswerChange("sysfs", f"link {PHYSFN}", "set", "/sys/bus/pci/devices/0000:29:00.1"))
     node.poll("drift", times=4, every=1.0)
     state = node.state.components["drift"].memory
     assert isinstance(state, DriftMemory)

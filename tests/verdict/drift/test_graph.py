@@ -21,7 +21,7 @@ from tests.verdict.drift.drawn import (
     switched,
     uuid,
 )
-from wirewatch.core.topology import PciPlace
+from wirewatch.core.pci import Place
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
@@ -146,7 +146,7 @@ def test_numa_nodes_that_no_part_tells_are_a_fact_and_those_that_some_do_are_not
 
 
 def test_with_one_numa_node_it_does_not_matter_who_tells_it() -> None:
-    def alone(place: PciPlace) -> PciPlace:
+    def alone(place: Place) -> Place:
         return replace(place, numa=None)
 
     one, other = bridged(), bridged()

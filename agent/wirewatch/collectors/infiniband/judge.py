@@ -20,7 +20,7 @@ from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, REST, Rule, bl
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import ACTIVE, Ibstat, PortFacts, gigabits, parse_ibstat
 from wirewatch.core.statistics import Streak, Window
-from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
+from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why
 
 PORT_DOWN = "infiniband.port_down"
 PORT_SLOW = "infiniband.port_slow"
@@ -124,6 +124,12 @@ def errors_rule(kind: str) -> str:
     return f"infiniband.{kind}_errors"
 
 
+def error_limit(policy: InfinibandPolicy, kind: str) -> ErrorLimit | None:
+    """The operator's limit for a kind of error, else the default; None when the kind is not judged."""
+    default = LINK_DOWNED if kind == "link_downed" else ERRORS[kind]
+    return policy.error_limits.get(kind) or default.limit
+
+
 def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[PortKey, PortMemory]:
     """What is remembered of ports that are still the same ones, by the names that they have now.
 
@@ -212,7 +218,7 @@ def _counted(known: PortMemory, port: PortReading, policy: InfinibandPolicy, mon
     stuck = set()
     for kind, counter in _JUDGED.items():
         value = port.counters.get(counter.path)
-        limit = policy.limit(kind)
+        limit = error_limit(policy, kind)
         if value is None or isinstance(value, Absent):
             stuck |= {kind} & known.stuck
             continue
@@ -367,7 +373,7 @@ def _said(value: str | Absent) -> str:
 
 def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:
     for kind, window in port.windows.items():
-        limit = policy.limit(kind)
+        limit = error_limit(policy, kind)
         if limit and window.total() >= limit.events:
             evidence = f"{window.total()} in {limit.seconds:g} s, {window.last} since reset"
             action = END_ACTION if kind in _ENDS else ERROR_ACTION

@@ -97,6 +97,7 @@ class InfinibandPolicy:
     `confirm`: polls in a row before a fault is FAILED; `slow_ratio` of the expected rate; `flaps` times
     down for `flap_seconds` or longer and up again within `flap_window` seconds (as GPUd has it).
     `sibling_ratio` of the ports of one model must be active before one that never was is conspicuous.
+    `error_limits`: the operator's, by kind of error; those of `ERRORS` hold for the other kinds.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
@@ -108,11 +109,6 @@ class InfinibandPolicy:
     flap_window: float = 43200.0
     sibling_ratio: float = 0.75
     error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
-
-    def limit(self, kind: str) -> ErrorLimit | None:
-        """The operator's limit for a kind of error, else ours; None when the kind is not judged."""
-        default = LINK_DOWNED if kind == "link_downed" else ERRORS[kind]
-        return self.error_limits.get(kind) or default.limit
 
 
 @dataclass(frozen=True, slots=True)

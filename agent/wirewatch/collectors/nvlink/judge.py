@@ -7,6 +7,7 @@ from statistics import mode
 from typing import NamedTuple
 
 from wirewatch.collectors.nvlink.model import (
+    DEFAULT_LIMITS,
     LINK_STATES,
     START,
     Fabric,
@@ -33,7 +34,7 @@ from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP, fabric_trou
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import Streak, Window
 from wirewatch.core.topology import NvlinkProduct, nvlink_product
-from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject
+from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject
 
 DOWN = "nvlink.down"
 LINK_DOWN = "nvlink.link_down"
@@ -143,8 +144,13 @@ def errors_rule(kind: str) -> str:
 
 
 def fabric_rule(trouble: str) -> str:
-    """The rule for a trouble of the fabric's health mask, by its name in `core.bits.fabric_troubles`."""
+    """The rule for a trouble of the fabric's health mask, by its name in `core.nvml.fabric_troubles`."""
     return f"fabric.{trouble}"
+
+
+def error_limit(policy: NvlinkPolicy, kind: str) -> ErrorLimit | None:
+    """The operator's limit for a kind of error, else the default; None when the kind is not judged."""
+    return policy.error_limits.get(kind) or DEFAULT_LIMITS.get(kind)
 
 
 def _judge_gpu(
@@ -225,7 +231,7 @@ def _remember(memory: NvlinkMemory, value: GpuLinks, policy: NvlinkPolicy, mono:
     windows = dict(memory.errors)
     for kind, count in value.errors.items():
         if not isinstance(count, Absent):
-            limit = policy.limit(kind)
+            limit = error_limit(policy, kind)
             length = limit.seconds if limit else 0.0
             windows[kind] = windows.get(kind, Window()).add(count, mono, length)
     return replace(
@@ -313,7 +319,7 @@ def _slow(case: NvlinkCase) -> Iterator[Finding]:
 
 def _errors(case: NvlinkCase) -> Iterator[Finding]:
     for kind, window in case.memory.errors.items():
-        limit = case.policy.limit(kind)
+        limit = error_limit(case.policy, kind)
         if limit and window.total() >= limit.events:
             where = _where(case.memory.detail, kind)
             evidence = f"{window.total()} in {limit.seconds:g} s, {window.last} since reset{where}"

@@ -37,7 +37,10 @@ DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
 
 @dataclass(frozen=True, slots=True)
 class NvlinkPolicy:
-    """`confirm`: polls in a row before a link or fabric fault is FAILED; `slow_ratio` of the usual rate."""
+    """`confirm`: polls in a row before a link or fabric fault is FAILED; `slow_ratio` of the usual rate.
+
+    `error_limits`: the operator's, by kind of error; DEFAULT_LIMITS holds for the other kinds.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
@@ -45,10 +48,6 @@ class NvlinkPolicy:
     slow_ratio: float = 0.9
     effective_ber: float = 1e-12
     error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
-
-    def limit(self, kind: str) -> ErrorLimit | None:
-        """The operator's limit for a kind of error, else ours; None when the kind is not judged."""
-        return self.error_limits.get(kind) or DEFAULT_LIMITS.get(kind)
 
 
 LINK_STATES: Mapping[int, str] = {0: "inactive", 1: "active", 2: "sleep", 3: "traffic_disabled"}
@@ -65,7 +64,7 @@ class NvlinkLink:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Fabric registration; `state`, `summary` index `bits.FABRIC_STATES` and `FABRIC_SUMMARIES`."""
+    """Fabric registration; `state`, `summary` index `FABRIC_STATES` and `FABRIC_SUMMARIES` of core.nvml."""
 
     state: int
     status: int

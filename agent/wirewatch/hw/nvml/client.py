@@ -1,8 +1,8 @@
 """The NVML port of the daemon: one child process, one question at a time, nothing that can hang us.
 
 A job that is overdue or that kills the child costs that job: the child is started again and the GPU of
-that job is left out for a while. A killed child that does not die is abandoned; while one is, the GPU that
-caught it is not asked again, and if its successor is caught too, none is started until one has died.
+that job is left out for a while. A killed child that does not die is abandoned. While it lives, the GPU at
+which it hangs is not asked again; if the next child hangs too, none is started until one has died.
 """
 
 import logging
@@ -15,7 +15,16 @@ from wirewatch.core.nvml import count_gpus, identify
 from wirewatch.core.ports import Answer, Gpu, NvmlCost, Question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import protocol
-from wirewatch.hw.nvml.process import KILL_WAIT, NODE, Child, ChildDied, ChildHung, Delay, Keeper, Quarantine
+from wirewatch.hw.nvml.process import (
+    KILL_WAIT,
+    NODE,
+    Child,
+    ChildDied,
+    ChildHung,
+    Delay,
+    Quarantine,
+    Supervisor,
+)
 from wirewatch.hw.nvml.protocol import GPU_IS_LOST, RESET_REQUIRED, SESSION_ENDED, absent_code
 
 log = logging.getLogger(__name__)
@@ -50,11 +59,11 @@ class NvmlClient:
         start: Callable[[protocol.Source], Child] = Child,
         mono: Callable[[], float] = time.monotonic,
     ) -> None:
-        told = source or protocol.Source()
+        origin = source or protocol.Source()
         self._limits = limits or Limits()
         self._lock = threading.RLock()
         backoff = Quarantine(self._limits.restart, mono)
-        self._keeper = Keeper(lambda: start(told), self._limits.start, backoff)
+        self._supervisor = Supervisor(lambda: start(origin), self._limits.start, backoff)
         self._gpus: dict[int, Gpu] = {}
         self._listed = 0
         self._lost = False
@@ -63,14 +72,14 @@ class NvmlClient:
         self._seconds = 0.0
 
     def session(self) -> int:
-        return self._keeper.session
+        return self._supervisor.session
 
     def cost(self) -> NvmlCost:
-        restarts = max(0, self._keeper.session - 1)
-        return NvmlCost(self._keeper.pid, self._seconds, restarts, self._keeper.stuck)
+        restarts = max(0, self._supervisor.session - 1)
+        return NvmlCost(self._supervisor.pid, self._seconds, restarts, self._supervisor.stuck)
 
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
-        withheld = self._keeper.withheld
+        withheld = self._supervisor.withheld
         if withheld is not None:
             # Not behind a question that may hang.
             return [Answer(withheld)] * len(questions)
@@ -78,18 +87,18 @@ class NvmlClient:
             return self._ask(gpu, questions)
 
     def gpus(self) -> Sequence[Gpu] | Absent:
-        withheld = self._keeper.withheld
+        withheld = self._supervisor.withheld
         if withheld is not None:
             return withheld
         with self._lock:
-            gpus = self._keeper.withheld or self._enumerate()
+            gpus = self._supervisor.withheld or self._enumerate()
             # Those that were not reached any more have not become unreadable.
-            return self._keeper.withheld or gpus
+            return self._supervisor.withheld or gpus
 
     def close(self) -> None:
         """Close every handle on the GPUs."""
         with self._lock:
-            self._keeper.close()
+            self._supervisor.close()
 
     def release(self, why: str) -> tuple[int, ...]:
         """Close every handle on the GPUs within 2 s, and answer nothing but `why` until `resume`.
@@ -99,27 +108,27 @@ class NvmlClient:
         Returns:
             The processes that hang in the driver and cannot be killed: those still hold GPUs.
         """
-        self._keeper.withheld = Absent(Why.RELEASED, why)
-        if not self._lock.acquire(timeout=GRACE) and not self._keeper.shoot(self._turn, KILL_WAIT):
-            return self._keeper.living()
+        self._supervisor.withheld = Absent(Why.RELEASED, why)
+        if not self._lock.acquire(timeout=GRACE) and not self._supervisor.shoot(self._turn, KILL_WAIT):
+            return self._supervisor.living()
         try:
-            self._keeper.close(GRACE)
+            self._supervisor.close(GRACE)
         finally:
             self._lock.release()
-        return self._keeper.living()
+        return self._supervisor.living()
 
     def resume(self) -> None:
-        """Answer again: NVML is initialised anew with the next question, and nobody is left out.
+        """Answer again: NVML is initialised anew with the next question, and no GPU is left out.
 
-        But for who caught a process that still cannot be killed.
+        Except a GPU at which a process hangs that still cannot be killed.
         """
         with self._lock:
-            self._keeper.forget()
+            self._supervisor.forget()
             self._reopen.clear()
-            if not self._keeper.caught():
+            if not self._supervisor.caught():
                 self._quarantine.clear()
             self._lost = False
-            self._keeper.withheld = None
+            self._supervisor.withheld = None
 
     def stop(self) -> None:
         """End the child for good, also when a question is out that may never be answered."""
@@ -130,7 +139,7 @@ class NvmlClient:
 
     def _enumerate(self) -> Sequence[Gpu] | Absent:
         self._find_lost_again()
-        if self._listed != self._keeper.session or self._keeper.pid is None:
+        if self._listed != self._supervisor.session or self._supervisor.pid is None:
             return self._list()
         for index, gpu in self._gpus.items():
             if gpu.absent is not None:
@@ -143,7 +152,7 @@ class NvmlClient:
             return count
         known = self._gpus
         self._gpus = {index: identify(self._ask, index, known.get(index)) for index in range(count)}
-        self._listed = self._keeper.session
+        self._listed = self._supervisor.session
         return tuple(self._gpus.values())
 
     def _find_lost_again(self) -> None:
@@ -165,11 +174,11 @@ class NvmlClient:
         if not questions:
             return []
         key = self._key(scope)
-        absent = self._keeper.withheld or self._left_out(key) or self._keeper.ready()
+        absent = self._supervisor.withheld or self._left_out(key) or self._supervisor.ready()
         if absent is not None:
             return [Answer(absent)] * len(questions)
         try:
-            reply = self._keeper.ask(protocol.encode_job(scope, tuple(questions)), self._limits.job)
+            reply = self._supervisor.ask(protocol.encode_job(scope, tuple(questions)), self._limits.job)
         except ChildHung:
             absent = Absent(
                 Why.TIMEOUT, f"NVML did not answer within {self._limits.job:g} s; left out for a while"
@@ -178,9 +187,9 @@ class NvmlClient:
             absent = Absent(Why.LOST, f"{error} while it was asked; left out for a while")
         else:
             return self._take(key, reply)
-        killed, withheld = self._keeper.drop(), self._keeper.withheld
+        killed, withheld = self._supervisor.drop(), self._supervisor.withheld
         if killed and withheld is not None:
-            # It was killed to be released: nobody is to blame.
+            # It was killed for the release: no GPU is to blame.
             return [Answer(withheld)] * len(questions)
         log.error("%s: %s", key, absent)
         self._quarantine.add(key, absent)
@@ -189,7 +198,7 @@ class NvmlClient:
     def _left_out(self, key: str) -> Absent | None:
         """Why it is left out; while a process cannot be killed, also beyond the time for that."""
         left_out = self._quarantine.holds(key)
-        return left_out or (self._quarantine.suspects(key) if self._keeper.caught() else None)
+        return left_out or (self._quarantine.suspects(key) if self._supervisor.caught() else None)
 
     def _take(self, key: str, reply: protocol.Reply) -> Sequence[Answer]:
         self._seconds += reply.seconds

@@ -124,9 +124,9 @@ class _Events:
 
     def __init__(self) -> None:
         self._set = pynvml.nvmlEventSetCreate()
-        self._told: deque[Json] = deque(maxlen=_EVENTS_KEPT)
+        self._drained: deque[Json] = deque(maxlen=_EVENTS_KEPT)
         self._number = 0
-        # Asked now: a GPU that has fallen off the bus no longer tells its name.
+        # Asked now: a GPU that has fallen off the bus no longer gives its UUID.
         self._uuids: dict[int | None, Json] = {}
         wanted, refused = pynvml.nvmlEventTypeXidCriticalError, None
         for index in range(pynvml.nvmlDeviceGetCount()):
@@ -152,8 +152,8 @@ class _Events:
                 raise
             self._number += 1
             uuid = self._uuids.get(_address(event.device), "")
-            self._told.append({"number": self._number, "uuid": uuid, "xid": int(event.eventData)})
-        return list(self._told)
+            self._drained.append({"number": self._number, "uuid": uuid, "xid": int(event.eventData)})
+        return list(self._drained)
 
 
 _OTHER_VERSION = frozenset({2, 25})
@@ -161,7 +161,7 @@ NOT_SUPPORTED, NOT_FOUND = 3, 6
 
 
 class Gpm:
-    """Remembers the last look at each GPU; two buffers a GPU, used in turns.
+    """GPM: metrics between two samples of a GPU. Keeps the last sample of each; two buffers a GPU, in turns.
 
     Args:
         nvml: the binding.
@@ -175,7 +175,7 @@ class Gpm:
         self._spare: dict[int | None, Any] = {}
 
     def supported(self, handle: Any) -> bool:
-        """Whether this GPU offers it: Hopper and later. Takes no look.
+        """Whether this GPU offers it: Hopper and later. Takes no sample.
 
         Raises:
             NVMLError: a driver that knows nothing of it, a GPU that cannot be asked.
@@ -183,20 +183,20 @@ class Gpm:
         return bool(self._nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
 
     def since_last(self, place: int | None, handle: Any, metrics: Sequence[int | str]) -> Json:
-        """Values of these metrics (nvmlGpmMetricId_t) since the last look at this GPU, and seconds between.
+        """Values of these metrics (nvmlGpmMetricId_t) since the last sample of this GPU, and seconds between.
 
-        They are as NVML tells them: per cent and MiB/s. A metric that this GPU does not offer is left out.
+        They are as NVML gives them: per cent and MiB/s. A metric that this GPU does not offer is left out.
         `place` is what the GPU goes by here.
 
         Raises:
-            NVMLError: not supported here, no look before this one, a GPU that cannot be asked.
+            NVMLError: not supported here, no sample before this one, a GPU that cannot be asked.
         """
         before = self._kept.get(place)
         if before is None and not self.supported(handle):
             raise self._nvml.NVMLError(NOT_SUPPORTED)
         if place not in self._spare:
             self._spare[place] = self._nvml.nvmlGpmSampleAlloc()
-        # It stays the spare one until it holds a look: a GPU that fails for hours must not eat buffers.
+        # It stays the spare one until it holds a sample: a GPU that fails for hours must not eat buffers.
         self._nvml.nvmlGpmSampleGet(handle, self._spare[place])
         now, sample = self._mono(), self._spare.pop(place)
         self._kept[place] = (sample, now)
@@ -213,10 +213,10 @@ class Gpm:
         for place, number in enumerate(wanted):
             asked.metrics[place].metricId = number
         self._nvml.nvmlGpmMetricsGet(asked)
-        told = [asked.metrics[place] for place in range(len(wanted))]
+        found = [asked.metrics[place] for place in range(len(wanted))]
         return {
             str(one.metricId): float(one.value)
-            for one in told
+            for one in found
             if one.nvmlReturn == 0 and math.isfinite(one.value)
         }
 

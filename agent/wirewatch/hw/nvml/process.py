@@ -1,4 +1,8 @@
-"""The parent's side of the NVML child: start it, ask it with a deadline, kill it."""
+"""The parent's side of the NVML child: start it, ask it with a deadline, kill it, start the next.
+
+`Child` is one process. `Supervisor` keeps one ready and knows those that hang in the driver. `Quarantine`
+says what is left out after failures, and for how long.
+"""
 
 import logging
 import os
@@ -15,11 +19,18 @@ from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import protocol
 from wirewatch.hw.nvml.protocol import absent_code
 
+log = logging.getLogger(__name__)
+
 KILL_WAIT = 1.0
 """Seconds that a killed process may take to die before it counts as stuck in the driver."""
 PIPE = 65536
 """Bytes that a pipe holds; a larger buffer would be mapped and unmapped for each reply."""
 Kill = Callable[[int, int], None]
+"""Sends a signal to a process, as os.kill does."""
+NODE = "node"
+"""Quarantine's key for NVML as a whole."""
+_AGAIN = 0.05
+"""Seconds between two SIGKILLs to a process that another thread may only be starting."""
 
 
 class ChildHung(Exception):
@@ -32,6 +43,57 @@ class ChildDied(Exception):
 
 class ChildGone(ChildDied):
     """The process had ended before it could take the job: the job is not to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A waiting time that doubles from `first` to `most`, in seconds."""
+
+    first: float
+    most: float
+
+    def after(self, failures: int) -> float:
+        """How long to wait after so many failures in a row (1 or more)."""
+        return min(self.first * 2.0 ** min(failures - 1, 30), self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    absent: Absent
+    failures: int
+    until: float
+
+
+class Quarantine:
+    """What is left out after failures, GPUs or NVML as a whole, and until when; `mono`: monotonic seconds."""
+
+    def __init__(self, delay: Delay, mono: Callable[[], float]) -> None:
+        self._delay = delay
+        self._mono = mono
+        self._entries: dict[str, _Entry] = {}
+
+    def add(self, key: str, absent: Absent) -> None:
+        """Leave it out, for longer with each failure in a row."""
+        failures = self._entries[key].failures + 1 if key in self._entries else 1
+        self._entries[key] = _Entry(absent, failures, self._mono() + self._delay.after(failures))
+
+    def release(self, key: str) -> None:
+        """It answered: its failures are forgotten."""
+        self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all failures."""
+        self._entries.clear()
+
+    def holds(self, key: str) -> Absent | None:
+        """Why it is left out now, None when it may be asked."""
+        entry = self._entries.get(key)
+        return entry.absent if entry and self._mono() < entry.until else None
+
+    def suspects(self, key: str) -> Absent | None:
+        """Why it was left out, also once it may be asked again."""
+        entry = self._entries.get(key)
+        return entry.absent if entry else None
 
 
 class Child:
@@ -165,67 +227,11 @@ class Child:
         return True
 
 
-log = logging.getLogger(__name__)
-NODE = "node"
-_AGAIN = 0.05
-"""Seconds between shots at a process that another thread may only be starting."""
+class Supervisor:
+    """Keeps one child ready, and knows those that were killed and do not die.
 
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """A waiting time that doubles from `first` to `most`, in seconds."""
-
-    first: float
-    most: float
-
-    def after(self, failures: int) -> float:
-        """How long to wait after so many failures in a row (1 or more)."""
-        return min(self.first * 2.0 ** min(failures - 1, 30), self.most)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    absent: Absent
-    failures: int
-    until: float
-
-
-class Quarantine:
-    """Who is left out and until when; `mono` gives monotonic seconds."""
-
-    def __init__(self, delay: Delay, mono: Callable[[], float]) -> None:
-        self._delay = delay
-        self._mono = mono
-        self._entries: dict[str, _Entry] = {}
-
-    def add(self, key: str, absent: Absent) -> None:
-        failures = self._entries[key].failures + 1 if key in self._entries else 1
-        self._entries[key] = _Entry(absent, failures, self._mono() + self._delay.after(failures))
-
-    def release(self, key: str) -> None:
-        """It answered: its record is clean again."""
-        self._entries.pop(key, None)
-
-    def clear(self) -> None:
-        """Nobody is suspected of anything any more."""
-        self._entries.clear()
-
-    def holds(self, key: str) -> Absent | None:
-        """Why it is left out now, None when it may be asked."""
-        entry = self._entries.get(key)
-        return entry.absent if entry and self._mono() < entry.until else None
-
-    def suspects(self, key: str) -> Absent | None:
-        """Why it was left out, also once it may be asked again."""
-        entry = self._entries.get(key)
-        return entry.absent if entry else None
-
-
-class Keeper:
-    """One thread at a time, but for what says otherwise.
-
-    `session` counts how often NVML was initialised. `withheld` says why nothing may be started now, None when
-    something may; whoever sets it need not wait for his turn.
+    For one thread at a time, except what is marked "at any time". `session` counts how often NVML was
+    initialised. `withheld` says why no child may be started now, None when one may; it is set at any time.
     """
 
     def __init__(self, start: Callable[[], Child], hello: float, backoff: Quarantine) -> None:
@@ -240,7 +246,7 @@ class Keeper:
 
     @property
     def pid(self) -> int | None:
-        """At any time."""
+        """The process in use, None for none. At any time."""
         child = self._child
         return child.pid if child else None
 
@@ -251,7 +257,7 @@ class Keeper:
 
     def living(self) -> tuple[int, ...]:
         """Every process that lives: one in use, on its way out, or stuck. At any time."""
-        # In the order in which they become the next: none is missed.
+        # A child moves on in this order, so that none is missed.
         all_of_them = (self._child, self._leaving, *self._stuck)
         return tuple(dict.fromkeys(c.pid for c in all_of_them if c is not None and c.alive()))
 
@@ -261,7 +267,7 @@ class Keeper:
         return bool(self._stuck)
 
     def ask(self, job: bytes, deadline: float) -> protocol.Reply:
-        """Ask the process that `ready` has made sure of; one that had ended before is replaced once.
+        """Ask the process that `ready` started; one that ended between two jobs is replaced once.
 
         Raises:
             ChildHung, ChildDied: see there.
@@ -293,7 +299,7 @@ class Keeper:
         return absent
 
     def _begin(self) -> Absent | None:
-        """Start it; known from the first moment on to who may have to kill it."""
+        """Start a child, known to `shoot` from the first moment on."""
         self._child = self._start()
         absent = self.withheld or self._greet(self._child)
         if absent is None:
@@ -324,9 +330,9 @@ class Keeper:
         return self._end(lambda child: child.close(patience))
 
     def shoot(self, turn: Callable[[float], bool], within: float) -> bool:
-        """Kill what another thread waits for, until we have the turn; False when it does not come in time.
+        """Kill the child that another thread waits for, until this thread has the lock; False if too late.
 
-        `turn` waits so many seconds for the turn, and tells whether it has come. At any time.
+        `turn` waits so many seconds for the lock, and returns whether it has it. At any time.
         """
         end = time.monotonic() + within
         while True:
@@ -339,7 +345,7 @@ class Keeper:
                 return False
 
     def forget(self) -> None:
-        """Start it at once when it is needed, whatever failed before."""
+        """Start the next child as soon as it is needed, whatever failed before."""
         self._backoff.clear()
 
     def _end(self, how: Callable[[Child], bool]) -> bool:

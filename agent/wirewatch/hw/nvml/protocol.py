@@ -1,4 +1,7 @@
-"""What parent and child say to each other: one JSON document a line."""
+"""The protocol between the daemon and its NVML child, one JSON document a line; and NVML's error codes.
+
+The parent writes a source, then jobs; the child answers with a hello, then one reply to each job.
+"""
 
 import json
 from collections.abc import Mapping
@@ -36,7 +39,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The child's first word: ready, or the NVML code for which it is not."""
+    """The child's first line: ready, or the NVML code that keeps it from being so."""
 
     code: int = 0
     detail: str = ""
@@ -87,36 +90,41 @@ class LibraryError(Exception):
 
 
 def encode_source(source: Source) -> bytes:
+    """A source as a line."""
     return _line([source.replay, list(source.overlays), source.loop, source.epoch, source.timed])
 
 
 def decode_source(line: bytes) -> Source:
+    """The source in a line."""
     replay, overlays, loop, epoch, timed = json.loads(line)
     return Source(replay, tuple(overlays), loop, epoch, timed)
 
 
 def encode_hello(hello: Hello) -> bytes:
+    """A hello as a line."""
     return _line([hello.code, hello.detail])
 
 
 def decode_hello(line: bytes) -> Hello:
+    """The hello in a line; raises ValueError for a line that is no JSON."""
     return Hello(*json.loads(line))
 
 
 @lru_cache(maxsize=1024)
 def encode_job(scope: str | None, questions: tuple[Question, ...]) -> bytes:
-    """A job as a line. Polls ask the same again and again, so both sides keep what they have worked out."""
+    """A job as a line. Polls repeat the same jobs, so both sides cache them."""
     return _line([scope, [[q.call, *q.args] for q in questions]])
 
 
 @lru_cache(maxsize=1024)
 def decode_job(line: bytes) -> tuple[str | None, tuple[Question, ...]]:
+    """Scope (None for the system) and questions of the job in a line."""
     scope, questions = json.loads(line)
     return scope, tuple(Question(q[0], tuple(q[1:])) for q in questions)
 
 
 def encode_reply(reply: Reply, *, timed: bool = True) -> bytes:
-    """A reply as a line; without the time of each call unless it is wanted, since most never are."""
+    """A reply as a line, with the time of each call if `timed`."""
     values = [_pack(a.value) for a in reply.answers]
     return _line(
         [reply.seconds, reply.broken, values, [round(a.us, 1) for a in reply.answers] if timed else None]
@@ -139,6 +147,7 @@ def decode_reply(line: bytes) -> Reply:
 
 
 def absent_code(code: int) -> Absent:
+    """Why there is no answer, by NVML's return code."""
     why, detail = CODES.get(code, (Why.MALFORMED, "unknown error"))
     return Absent(why, f"{detail} (NVML error {code})", code)
 

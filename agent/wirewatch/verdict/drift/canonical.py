@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from wirewatch.core.pci import Place
 from wirewatch.core.ports import Sysfs
-from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, PciPlace, Topology, islands
+from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, Topology, islands
 from wirewatch.core.tree import DEVICES, find_strays, where_is
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.graph import (
@@ -126,7 +127,7 @@ def _nic_keys(nics: Sequence[NicPart]) -> Mapping[str, str]:
     return keys
 
 
-def _branches(leaves: Iterable[tuple[str, PciPlace]]) -> Mapping[tuple[str, ...], tuple[int, ...]]:
+def _branches(leaves: Iterable[tuple[str, Place]]) -> Mapping[tuple[str, ...], tuple[int, ...]]:
     """Canonical branch by chain of today's names, root first."""
     least: dict[tuple[str, ...], str] = {}
     for key, place in leaves:
@@ -142,7 +143,7 @@ def _branches(leaves: Iterable[tuple[str, PciPlace]]) -> Mapping[tuple[str, ...]
     return branches
 
 
-def _spot(place: PciPlace, branches: Mapping[tuple[str, ...], tuple[int, ...]]) -> TreePlace:
+def _spot(place: Place, branches: Mapping[tuple[str, ...], tuple[int, ...]]) -> TreePlace:
     chain = (place.root, *place.bridges) if place.root else ()
     return TreePlace(branches[chain], place.numa, place.root, place.bridges, place.address)
 

@@ -131,7 +131,7 @@ Node = GpuNode | NicNode
 
 @dataclass(frozen=True, slots=True)
 class GpuIsland:
-    """GPUs that reach each other over NVLink; `kind` as `core.topology.Kind`, in lower case."""
+    """GPUs that reach each other over NVLink; `kind` as `core.topology.WireKind`, in lower case."""
 
     kind: str
     gpus: tuple[str, ...]

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from wirewatch.core.probe import Document, LinkBytes, Probed
 from wirewatch.core.statistics import high_median, low_median, spread
-from wirewatch.core.topology import Kind
+from wirewatch.core.topology import WireKind
 
-EVEN = frozenset({Kind.SWITCH, Kind.MESH, Kind.PAIR})
+EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 """What joins GPUs so that every two of them have the same wire."""
-SPREAD = frozenset({Kind.SWITCH, Kind.PAIR})
+SPREAD = frozenset({WireKind.SWITCH, WireKind.PAIR})
 """What joins GPUs so that all links of a GPU carry the same."""
 SLICED = 1.4
 """Slowest over fastest run from which another process had the GPU in between; healthy GPUs reach 1.04."""
