@@ -17,7 +17,7 @@ from wirewatch.probe.component import components
 from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.fold import step
 from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy
-from wirewatch.verdict.node import Judged, judged
+from wirewatch.verdict.node import Judged, judge_state
 
 ROUNDS = 40
 WARM_UP = 5
@@ -48,7 +48,7 @@ def poll(job: Job, component: Component) -> Component:
 
 
 def decide(state: NodeState) -> Judged:
-    return judged(state, step(Ledger(), state, Now(0.0, 0.0), VerdictPolicy()))
+    return judge_state(state, step(Ledger(), state, Now(0.0, 0.0), VerdictPolicy()))
 
 
 def one_round(bench: Bench, jobs: list[Job], text: Exposition, state: NodeState) -> NodeState:

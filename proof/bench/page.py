@@ -21,7 +21,7 @@ from wirewatch.documents.state import Daemon as Said
 from wirewatch.page.content import told
 from wirewatch.page.html import page, render
 from wirewatch.server.api import About, make
-from wirewatch.verdict.node import Judged, judged
+from wirewatch.verdict.node import Judged, judge_state
 
 ROUNDS, WARM_UP = 200, 10
 ASKED = 150
@@ -54,7 +54,7 @@ def made() -> None:
     """In this process, uncached."""
     for overlay, name in NAMES.items():
         node = faulty(overlay)
-        here, said = judged(node.state), Said(node.clock.now(), node.clock.mono())
+        here, said = judge_state(node.state), Said(node.clock.now(), node.clock.mono())
         work = partial(make, here, said, ABOUT, "off")
         shown(f"page, {name}", timed(work, ROUNDS)[WARM_UP:])
         # Of this thread alone, whatever else the machine does.

@@ -22,11 +22,11 @@ from wirewatch.core.types import Absent, Expect
 from wirewatch.documents.probes import PROBE
 from wirewatch.documents.probes import probe as document_of
 from wirewatch.probe.counters import memory_used
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.launcher import WORKER
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import PROBED
-from wirewatch.probe.runner import Around, Prober
+from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 from wirewatch.probe.setup import plan_of, read_scene
 
 MODULE = "wirewatch.worker"
@@ -48,12 +48,14 @@ class Probing:
     known_by: str = MODULE
     """An argument that every worker has."""
 
-    def prober(self, changes: Mapping[str, str] | None = None, worker: Sequence[str] | None = None) -> Prober:
+    def prober(
+        self, changes: Mapping[str, str] | None = None, worker: Sequence[str] | None = None
+    ) -> ProbeRunner:
         """With changes to the environment, and another program in the worker's place if wanted."""
-        around = Around(self.hardware.nvml, self.hardware.sysfs, self.hardware.clock)
-        return Prober(around, None, {**os.environ, **(changes or {})}, worker or self.worker)
+        around = RunnerPorts(self.hardware.nvml, self.hardware.sysfs, self.hardware.clock)
+        return ProbeRunner(around, None, {**os.environ, **(changes or {})}, worker or self.worker)
 
-    def order(self, prober: Prober, engine: str = "nccl", deadline: float = 60.0, **plan: Any) -> Order:
+    def order(self, prober: ProbeRunner, engine: str = "nccl", deadline: float = 60.0, **plan: Any) -> Order:
         """The default plan with changes.
 
         Raises:
@@ -149,7 +151,7 @@ def probing(report: Report) -> Iterator[Probing]:
 
 def told(probed: Probed) -> dict[str, Any]:
     """The document of one probe, with what one such probe finds wrong."""
-    memory = take(Memory(), probed, 0.0, ProbePolicy())
+    memory = fold_probe(ProbeMemory(), probed, 0.0, ProbePolicy())
     made = document_of(probed, memory.measured, memory.held)
     document: dict[str, Any] = PROBE.dump_python(made, mode="json")
     return document

@@ -18,7 +18,7 @@ from proof.hardware.kit import Report
 from proof.hardware.probing import Probing
 from wirewatch.core.types import Expect
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
-from wirewatch.probe.request import Wish, ask
+from wirewatch.probe.request import ProbeOverrides, probe_now
 
 BATCH = 5
 LATEST = 2.5
@@ -77,7 +77,7 @@ def _back_to_back(here: Probing, dice: random.Random, turns: list[Turn]) -> Iter
     def beat() -> None:
         while not stop.wait(pauses.uniform(*PAUSES)):
             began = time.monotonic()
-            asked = ask(hardware, ProbeOptions(), ProbePolicy(), Expect(), Wish(), None)
+            asked = probe_now(hardware, ProbeOptions(), ProbePolicy(), Expect(), ProbeOverrides(), None)
             if asked.probed is not None:
                 here.keep("back to back", asked.probed)
             refused = asked.refusal.reason.value if asked.refusal else ""

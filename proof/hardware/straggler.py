@@ -14,12 +14,12 @@ from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import Probing, command, probing
 from wirewatch.core.probe import Probed
 from wirewatch.probe.history import History
-from wirewatch.probe.judge import take
-from wirewatch.probe.model import Memory, ProbePolicy
+from wirewatch.probe.judge import fold_probe
+from wirewatch.probe.model import ProbeMemory, ProbePolicy
 from wirewatch.probe.persistence import accepted, keep
 from wirewatch.probe.statefolder import open_state
-from wirewatch.verdict.straggler.naming import Named, Watch
-from wirewatch.verdict.straggler.signals import References, Unit, signals
+from wirewatch.verdict.straggler.naming import NamedStragglers, StragglerWatch
+from wirewatch.verdict.straggler.signals import RateHistory, Unit, signals
 
 KINDS = ("compute", "memory", "peer")
 FIRST = 12
@@ -88,7 +88,7 @@ class Kit:
 
     def __init__(self, here: Probing, history: History, folder: str, kinds: Sequence[str]) -> None:
         self._here, self._history, self._folder, self._kinds = here, history, folder, kinds
-        self._references = References()
+        self._references = RateHistory()
         self.trials: list[Trial] = []
         self.named: list[str] = []
         self.count = 0
@@ -124,7 +124,7 @@ class Kit:
             prober = self._here.prober(worker=worker)
             probed = prober.run(self._here.order(prober, deadline=LATE))
             self._try(
-                case, "own, cold" if cold else "own", probed, References() if cold else self._references
+                case, "own, cold" if cold else "own", probed, RateHistory() if cold else self._references
             )
 
     def foreign(self, count: int) -> None:
@@ -159,7 +159,7 @@ class Kit:
         right = sorted(named) == case.expected()
         self._add(Trial(str(case), "command", document["outcome"], named, lost, right=right))
 
-    def _try(self, case: Case, how: str, probed: Probed, references: References) -> None:
+    def _try(self, case: Case, how: str, probed: Probed, references: RateHistory) -> None:
         named = named_by(probed, references)
         who = list(parts(named, probed))
         lost = [one.lost for one in named.slow]
@@ -181,7 +181,7 @@ class Kit:
         while self.count < count or time.monotonic() < end:
             probed = self._well()
             self.count += 1
-            for references in (self._references, References()):
+            for references in (self._references, RateHistory()):
                 self.named += parts(named_by(probed, references), probed)
 
 
@@ -203,13 +203,13 @@ def judge(report: Report, trials: list[Trial], named: list[str], healthy: int, c
     report.check("healthy: nobody is named", ok=not named and healthy >= HEALTHY, told=line)
 
 
-def named_by(probed: Probed, references: References) -> Named:
+def named_by(probed: Probed, references: RateHistory) -> NamedStragglers:
     """Who is slow by one probe alone."""
-    memory = Memory(stragglers=Watch(references))
-    return take(memory, replace(probed, forced=False), 0.0, POLICY).stragglers.named
+    memory = ProbeMemory(stragglers=StragglerWatch(references))
+    return fold_probe(memory, replace(probed, forced=False), 0.0, POLICY).stragglers.named
 
 
-def parts(named: Named, probed: Probed) -> Iterator[str]:
+def parts(named: NamedStragglers, probed: Probed) -> Iterator[str]:
     yield from (told(one.unit, probed) for one in named.slow)
     yield from (f"all {one.resource.value}" for one in named.uniform)
 

@@ -14,7 +14,7 @@ from wirewatch.core.ports import Answer, Gpu, Nvml, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Health
 from wirewatch.probe.gate import Reason
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
-from wirewatch.probe.request import Wish, ask
+from wirewatch.probe.request import ProbeOverrides, probe_now
 
 SOON = 0.5
 """Seconds after its contexts are up at which a worker gets a signal."""
@@ -121,7 +121,7 @@ class FirstGpu:
 
 def alone(here: Probing) -> None:
     hardware = replace(here.hardware, nvml=FirstGpu(here.hardware.nvml), probe=here.prober())
-    asked = ask(hardware, ProbeOptions(engine="nccl"), ProbePolicy(), Expect(), Wish(), None)
+    asked = probe_now(hardware, ProbeOptions(engine="nccl"), ProbePolicy(), Expect(), ProbeOverrides(), None)
     reason = asked.refusal.reason if asked.refusal else None
     here.report.check(
         "one GPU: no probe, reason few_gpus, health unknown",

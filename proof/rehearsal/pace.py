@@ -12,7 +12,7 @@ from proof.rehearsal.squeeze import squeezed
 from wirewatch.collectors import discover
 from wirewatch.collectors.gpudirect.model import GpudirectOptions
 from wirewatch.collectors.infiniband.model import InfinibandOptions
-from wirewatch.probe.component import AGAIN
+from wirewatch.probe.component import CONFIRM_SECONDS
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.ledger import VerdictPolicy
@@ -101,7 +101,7 @@ class Pace:
     def _seen(self, row: Row) -> float:
         """Until the agent says so. A second probe a minute later is not squeezed: that is no setting."""
         looks = row.looks * self._every(row.collector)
-        again = row.again * (min(AGAIN, self._every("probe")) + self.clock(_probe.interval))
+        again = row.again * (min(CONFIRM_SECONDS, self._every("probe")) + self.clock(_probe.interval))
         return looks + again + (row.looks + row.again) * self._probing(row) + row.real
 
     def _over(self, row: Row) -> float:

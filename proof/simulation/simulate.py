@@ -8,7 +8,7 @@ from random import Random
 from proof.simulation.healthy import Run
 from proof.simulation.noise import Fault, Scales, probes, slowed
 from tests.verdict.straggling import gpu
-from wirewatch.verdict.straggler.naming import Held, Slow, Watch, look
+from wirewatch.verdict.straggler.naming import ConfirmedStraggler, SlowPart, StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import Resource, Signals, StragglerPolicy, Unit
 
 EVERY = 600.0
@@ -49,10 +49,10 @@ def timed(told: Iterable[Signals]) -> Iterator[Timed]:
 
 def watch_over(told: Iterable[Timed], policy: StragglerPolicy = POLICY) -> Alarms:
     """One node that is well, from its first probe on."""
-    watch, found = Watch(), Alarms()
-    believed: Mapping[Unit, Held] = {}
+    watch, found = StragglerWatch(), Alarms()
+    believed: Mapping[Unit, ConfirmedStraggler] = {}
     for at, signals in told:
-        watch = look(watch, signals, at, policy, accepted=True)
+        watch = fold_stragglers(watch, signals, at, policy, accepted=True)
         now = {_unit(one): one for one in watch.held(policy)}
         new = [one for unit, one in now.items() if unit not in believed]
         worse = [one for unit, one in now.items() if one.failed and not _failed(believed.get(unit))]
@@ -104,9 +104,9 @@ def faults(
     for trial in range(trials):
         chance = Random(f"{seed} fault {count} {trial}")  # noqa: S311 - the same each time
         node = timed(probes(chance, count, scales))
-        watch = Watch()
+        watch = StragglerWatch()
         for at, signals in islice(node, LEARNT if history else 0):
-            watch = look(watch, signals, at, POLICY, accepted=True)
+            watch = fold_stragglers(watch, signals, at, POLICY, accepted=True)
         coming = tuple(islice(node, HORIZON))
         one, other = chance.sample(range(count), 2)
         for resource, lost in cases:
@@ -115,12 +115,12 @@ def faults(
     return found
 
 
-def outcome(watch: Watch, coming: Sequence[Timed], fault: Fault) -> Outcome:
+def outcome(watch: StragglerWatch, coming: Sequence[Timed], fault: Fault) -> Outcome:
     """What becomes of a fault in the coming probes."""
     found: int | None = None
     right = False
     for number, (at, signals) in enumerate(coming, 1):
-        watch = look(watch, slowed(signals, fault), at, POLICY, accepted=True)
+        watch = fold_stragglers(watch, slowed(signals, fault), at, POLICY, accepted=True)
         held = watch.held(POLICY)
         if held and found is None:
             found, right = number, [_unit(one) for one in held] == [fault.unit]
@@ -131,13 +131,13 @@ def outcome(watch: Watch, coming: Sequence[Timed], fault: Fault) -> Outcome:
     return Outcome(found, None, right)
 
 
-def _unit(held: Held) -> Unit:
-    return held.seen.unit if isinstance(held.seen, Slow) else Unit(held.seen.resource, "")
+def _unit(held: ConfirmedStraggler) -> Unit:
+    return held.seen.unit if isinstance(held.seen, SlowPart) else Unit(held.seen.resource, "")
 
 
-def _failed(held: Held | None) -> bool:
+def _failed(held: ConfirmedStraggler | None) -> bool:
     return held is not None and held.failed
 
 
-def _by_peers(held: Held) -> bool:
-    return isinstance(held.seen, Slow) and not held.seen.own
+def _by_peers(held: ConfirmedStraggler) -> bool:
+    return isinstance(held.seen, SlowPart) and not held.seen.own

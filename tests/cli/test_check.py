@@ -15,9 +15,9 @@ from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.verdict.drift.test_recordings import recorded
 from wirewatch.daemon.baselines import save_baseline
 from wirewatch.verdict.drift.baseline import Baseline
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.ledger import Statement
 
-WORD = Word("ada", "as delivered", 1e9)
+WORD = Statement("ada", "as delivered", 1e9)
 NO_DRIVER = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="about a machine without GPUs")
 LINK_DOWN = ("nvml", "gpu2/Field(165,7)", "set = 0")
 DEMO = ("--replay", "demo-dgx-h200", "--deadline", "20s")

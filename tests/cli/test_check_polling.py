@@ -14,7 +14,7 @@ from wirewatch.cli.check.polling import PAUSE, Poll, polls_needed
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.probe.component import PROBE_NAME
-from wirewatch.probe.model import Memory
+from wirewatch.probe.model import ProbeMemory
 from wirewatch.verdict.ledger import Entry, Ledger, Stage, VerdictPolicy
 
 Read = Callable[[], Health | Absent]
@@ -169,7 +169,7 @@ def test_a_history_that_raises_or_hangs_is_not_known() -> None:
 
     def hanging() -> Component:
         release.wait()
-        return Component(PROBE_NAME, Memory())
+        return Component(PROBE_NAME, ProbeMemory())
 
     grounds = interrupted(look_at([collector("well", good)], hanging), 0.4)
     release.set()
@@ -177,7 +177,7 @@ def test_a_history_that_raises_or_hangs_is_not_known() -> None:
 
 
 def never() -> Component:
-    return Component(PROBE_NAME, Memory(), Ok(None, 0.0, 0.0))
+    return Component(PROBE_NAME, ProbeMemory(), Ok(None, 0.0, 0.0))
 
 
 def test_a_fresh_probe_is_required_where_probing_is_on() -> None:

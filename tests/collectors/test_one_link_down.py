@@ -5,7 +5,7 @@ from tests.support import Node
 from tests.verdict.straggling import POLICY, history, probe
 from wirewatch.core.types import Health
 from wirewatch.probe.model import ProbePolicy
-from wirewatch.verdict.straggler.naming import name
+from wirewatch.verdict.straggler.naming import name_stragglers
 
 LEFT = (LINKS - 1) / LINKS
 GPU, LINK = 2, 7
@@ -31,7 +31,7 @@ def test_busbw_does_not() -> None:
 
 def test_nor_do_the_copies_of_that_gpu() -> None:
     lost = probe(8, {f"source {GPU}": LEFT, f"destination {GPU}": LEFT})
-    assert name(lost, history(8), POLICY).slow == ()
+    assert name_stragglers(lost, history(8), POLICY).slow == ()
     two = (LINKS - 2) / LINKS
-    more = name(probe(8, {f"source {GPU}": two, f"destination {GPU}": two}), history(8), POLICY)
+    more = name_stragglers(probe(8, {f"source {GPU}": two, f"destination {GPU}": two}), history(8), POLICY)
     assert {one.unit.resource.value for one in more.slow} == {"source", "destination"}

@@ -21,7 +21,7 @@ from wirewatch import __version__
 from wirewatch.cli import hardware, run
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probe import remote
-from wirewatch.probe.runner import Around, Prober
+from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = "demo-dgx-h200"
@@ -119,7 +119,7 @@ def working(folder: Path, worker: str, *arguments: str, **settings: Any) -> Prob
     return ProberProcess(folder, ("--replay", DEMO, *arguments), WORKING, worker, told)
 
 
-class Real(Prober):
+class Real(ProbeRunner):
     """Real workers, for GPUs that are recorded."""
 
     def engine(self, wanted: str) -> str:
@@ -136,7 +136,7 @@ def main() -> None:
 
     def replayed(*arguments: Any, **options: Any) -> Any:
         node, nvml = made(*arguments, **options)
-        around = Around(nvml, node.sysfs, node.clock)
+        around = RunnerPorts(nvml, node.sysfs, node.clock)
         return replace(node, probe=Real(around, None, command=command)), nvml
 
     hardware.replayed = replayed

@@ -21,7 +21,7 @@ from wirewatch.daemon.release import Handles, Release, utc
 from wirewatch.hw.host import SystemClock
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.protocol import Source
-from wirewatch.probe.remote import LetGo
+from wirewatch.probe.remote import HandleRelease
 
 SOON = 20.0
 DAY = 86_400.0
@@ -55,7 +55,7 @@ def test_the_process_of_nvml_and_the_worker_of_a_probe_are_both_dead_on_return(t
     until(rig.pid_file.exists)
 
     began = time.monotonic()
-    assert handles.close("released until noon", 60.0) == LetGo()
+    assert handles.close("released until noon", 60.0) == HandleRelease()
     assert time.monotonic() - began < 16.0
     assert child is not None
     assert is_dead(child)

@@ -19,13 +19,13 @@ from tests.core.strategies import JSON
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.persistence import LIMIT, VERSION, load_ledger, read_ledger, save_ledger
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, Word, key_of
-from wirewatch.verdict.node import judge_node, judged
+from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Statement, Suppression, VerdictPolicy, key_of
+from wirewatch.verdict.node import judge_node, judge_state
 from wirewatch.verdict.orders import acknowledge, pick, suppress
 
 AT = 1_795_223_090.0
 PART = Subject("2", "GPU-2", "7")
-WORD = Word("ann", "cable exchanged", AT - 60.0)
+WORD = Statement("ann", "cable exchanged", AT - 60.0)
 ENTRY = Entry(
     "nvlink.link_down", PART, "nvlink", Health.FAILED, Stage.PROBATION, "inactive; 17 links up", "drain",
     AT - 900.0, AT - 300.0, times=2, boot="boot-1", absent=120.0, probes=1, asked=True, acked=WORD,
@@ -91,7 +91,7 @@ def test_a_person_can_read_it(path: Path) -> None:
 TEXT = st.text(max_size=12)
 SUBJECTS = st.builds(Subject, TEXT, TEXT, TEXT, TEXT, TEXT)
 NUMBERS = st.floats(0, 1e12)
-WORDS = st.builds(Word, TEXT, TEXT, NUMBERS)
+WORDS = st.builds(Statement, TEXT, TEXT, NUMBERS)
 ENTRIES = st.builds(
     Entry, TEXT, SUBJECTS, TEXT, st.sampled_from(Health), st.sampled_from(Stage), TEXT, TEXT, *[NUMBERS] * 3,
     st.integers(1, 99), TEXT, NUMBERS, st.integers(0, 9), st.booleans(), st.none() | WORDS,
@@ -122,7 +122,7 @@ def test_every_ledger_comes_back(folder: Path, ledger: Ledger) -> None:
 @given(st.text(max_size=8))
 def test_words_that_are_no_unicode_keep_nothing_from_being_written(folder: Path, words: str) -> None:
     text = words + "\ud83d"
-    ledger = LEDGER.with_entry(replace(ENTRY, evidence=text, acked=Word(text, text, AT)))
+    ledger = LEDGER.with_entry(replace(ENTRY, evidence=text, acked=Statement(text, text, AT)))
     assert save_ledger(folder / "odd.json", ledger, AT) == ""
     kept = load_ledger(folder / "odd.json", "boot-1", AT)
     assert kept.entries.keys() == ledger.entries.keys()
@@ -319,16 +319,16 @@ def test_lost_memory_is_unknown_until_somebody_has_looked(path: Path) -> None:
     assert save_ledger(path, ledger, AT) == ""
     again = load_ledger(path, "boot-2", AT)
     assert again == replace(ledger, boot="boot-2")
-    said = Word("ann", "looked", AT)
+    said = Statement("ann", "looked", AT)
     assert acknowledge(again, pick(verdict, standing.id), said, 1.0).entries == {}
-    assert judged(NodeState(), again).ledger == again
+    assert judge_state(NodeState(), again).ledger == again
 
 
 def test_lost_memory_may_be_suppressed(path: Path) -> None:
     path.write_bytes(b"")
     ledger = load_ledger(path, "boot-1", AT)
     verdict = judge_node(NodeState(), ledger)
-    said = Word("ann", "known", AT)
+    said = Statement("ann", "known", AT)
     one = suppress(ledger, verdict.standings[0], AT + 60.0, said, VerdictPolicy())
     assert judge_node(NodeState(), one).findings == ()
 

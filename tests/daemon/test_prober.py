@@ -30,13 +30,13 @@ from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probe import remote
 from wirewatch.probe.gate import Reason, Refusal
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.remote import Came, Elsewhere, Vanished
-from wirewatch.probe.setup import Wanted
+from wirewatch.probe.remote import LostOrder, ProbeAnswer, RemoteProber
+from wirewatch.probe.setup import ProbeRequest
 
 STOP = 20.0
 CONFIG, NOBODY = 78, 65534
 QUICK = ProbeOptions(settle=0.0)
-WANTED = remote.WANTED.dump_json(Wanted(QUICK, "command", live=False))
+WANTED = remote.PROBE_REQUEST.dump_json(ProbeRequest(QUICK, "command", live=False))
 FOREIGN = """
 [[change]]
 port = "nvml"
@@ -60,13 +60,13 @@ def agent(folder: Path, probe: str = "") -> Daemon:
     return Daemon(("--replay", DEMO), folder, config(folder, probe))
 
 
-def elsewhere(prober: ProberProcess) -> Elsewhere:
-    return Elsewhere(prober.socket, SystemClock(), live=False)
+def elsewhere(prober: ProberProcess) -> RemoteProber:
+    return RemoteProber(prober.socket, SystemClock(), live=False)
 
 
 def attempt(prober: ProberProcess, seconds: float = 30.0, **wanted: Any) -> Any:
     until_then = SystemClock().mono() + seconds
-    return elsewhere(prober).attempt(Wanted(QUICK, "command", **wanted), until_then)
+    return elsewhere(prober).run(ProbeRequest(QUICK, "command", **wanted), until_then)
 
 
 def last(running: Daemon) -> dict[str, Any]:
@@ -85,11 +85,11 @@ def as_nobody(prober: ProberProcess, ask: str) -> str:
     script = f"""
 import os, sys
 from wirewatch.hw.host import SystemClock
-from wirewatch.probe.remote import Elsewhere
+from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.setup import Wanted
-there, soon = Elsewhere(sys.argv[1], SystemClock(), live=False), SystemClock().mono() + 20
-forced = Wanted(ProbeOptions(settle=0.0), "command", force=True)
+from wirewatch.probe.setup import ProbeRequest
+there, soon = RemoteProber(sys.argv[1], SystemClock(), live=False), SystemClock().mono() + 20
+forced = ProbeRequest(ProbeOptions(settle=0.0), "command", force=True)
 os.setgroups([])
 os.setgid({NOBODY})
 os.setuid({NOBODY})
@@ -142,7 +142,7 @@ def test_at_the_first_sight_of_somebody_the_prober_ends_the_worker(tmp_path: Pat
         assert dies(prober.worker())
         refused = attempt(prober)
         assert (refused.refusal.reason, refused.probed) == (Reason.BUSY, None)
-        looked = elsewhere(prober).look("auto", SystemClock().mono() + 10)
+        looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
         assert not isinstance(looked, Refusal)
         assert looked.facts is not None
         assert looked.facts.uses[3].processes == frozenset({4242})
@@ -243,7 +243,7 @@ def test_release_reaches_the_prober_in_the_middle_of_a_probe(tmp_path: Path) -> 
         time.sleep(1.0)
         assert children(prober.process.pid) == []
         # Whoever is not the agent is refused as well.
-        looked = elsewhere(prober).look("auto", SystemClock().mono() + 10)
+        looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
         assert not isinstance(looked, Refusal)
         assert looked.refusal is not None
         assert (looked.refusal.reason, "released until" in looked.refusal.detail) == (Reason.LOCKED, True)
@@ -316,7 +316,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
             worker = prober.worker()
             came = attempt(prober)
             assert (came.refusal.reason, came.probed) == (Reason.LOCKED, None)
-            looked = elsewhere(prober).look("auto", SystemClock().mono() + 10)
+            looked = elsewhere(prober).facts("auto", SystemClock().mono() + 10)
             assert not isinstance(looked, Refusal)
             assert looked.refusal is not None
             assert looked.refusal.detail == "the prober is at work for another caller"
@@ -325,7 +325,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
 
 def test_another_version_is_told_clearly_and_does_no_harm(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
-        for target in (remote.LOOK, remote.PROBE, remote.TERMS):
+        for target in (remote.FACTS, remote.PROBE, remote.TERMS):
             for other in ("9.9.9", "", "x" * 300):
                 status, told = prober.ask(target, b"{}", other)
                 assert (status, told["detail"].endswith("start both anew, from one image")) == (409, True)
@@ -375,7 +375,7 @@ def test_nobody_talks_for_long_nor_much(nonsense: ProberProcess) -> None:
             began = time.monotonic()
             assert b"200" not in client.recv(1000)
             assert time.monotonic() - began < STOP
-    assert nonsense.ask(remote.LOOK, b'{"engine": "auto", "live": false}')[0] == 200
+    assert nonsense.ask(remote.FACTS, b'{"engine": "auto", "live": false}')[0] == 200
     assert "Traceback" not in nonsense.log
 
 
@@ -383,12 +383,12 @@ def test_a_storm_of_callers_is_told_to_come_back(nonsense: ProberProcess) -> Non
     waiting = [socket.socket(socket.AF_UNIX) for _ in range(20)]
     for client in waiting:
         client.connect(nonsense.socket)
-    looked = elsewhere(nonsense).look("auto", SystemClock().mono() + 10)
+    looked = elsewhere(nonsense).facts("auto", SystemClock().mono() + 10)
     assert isinstance(looked, Refusal)
     assert looked.detail.endswith("HTTP status 503")
     for client in waiting:
         client.close()
-    until(lambda: not isinstance(elsewhere(nonsense).look("auto", SystemClock().mono() + 10), Refusal))
+    until(lambda: not isinstance(elsewhere(nonsense).facts("auto", SystemClock().mono() + 10), Refusal))
 
 
 @pytest.fixture
@@ -401,7 +401,7 @@ def open_folder() -> Iterator[Path]:
 
 @ROOT
 def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
-    look = "there.look('auto', soon)"
+    look = "there.facts('auto', soon)"
     with working(open_folder, "good") as prober:
         place = Path(prober.socket)
         assert place.stat().st_mode & 0o777 == 0o660
@@ -412,7 +412,7 @@ def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
     with working(open_folder, "good", "--group", str(NOBODY)) as prober:
         assert Path(prober.socket).stat().st_gid == NOBODY
         assert as_nobody(prober, look) == ""
-        assert "is for root alone" in as_nobody(prober, "there.attempt(forced, soon)")
+        assert "is for root alone" in as_nobody(prober, "there.run(forced, soon)")
         assert not prober.pid_file.exists()
         assert attempt(prober, force=True).probed.forced is True
 
@@ -445,17 +445,17 @@ def test_what_it_would_measure_is_told_where_the_worker_would_run(tmp_path: Path
 
 def test_a_machine_is_not_judged_by_a_recording(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
-        there, soon = Elsewhere(prober.socket, SystemClock(), live=True), SystemClock().mono() + 10
+        there, soon = RemoteProber(prober.socket, SystemClock(), live=True), SystemClock().mono() + 10
         told = "the prober works on a recording, and its caller on a machine"
         for engine in ("auto", "nccl"):
-            looked = there.look(engine, soon)
+            looked = there.facts(engine, soon)
             assert not isinstance(looked, Refusal)
             assert looked.refusal == Refusal(Reason.PROBER_AWAY, told)
-        came = there.attempt(Wanted(QUICK, "command"), soon)
-        assert isinstance(came, Came)
+        came = there.run(ProbeRequest(QUICK, "command"), soon)
+        assert isinstance(came, ProbeAnswer)
         assert (came.refusal, came.probed) == (Refusal(Reason.PROBER_AWAY, told), None)
         # The gloo engine touches neither.
-        looked = there.look("gloo", soon)
+        looked = there.facts("gloo", soon)
         assert not isinstance(looked, Refusal)
         assert looked.refusal is None
 
@@ -475,4 +475,4 @@ def test_a_second_prober_is_refused(tmp_path: Path) -> None:
     with working(tmp_path, "good") as prober:
         done = run_wirewatch("prober", "--replay", DEMO, "--socket", prober.socket)
         assert (done.returncode, "answers there" in done.stderr) == (CONFIG, True)
-        assert not isinstance(attempt(prober), Vanished)
+        assert not isinstance(attempt(prober), LostOrder)

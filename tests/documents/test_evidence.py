@@ -25,12 +25,12 @@ from wirewatch.documents.evidence import QUANTITY_NAMES, evidence, of_gpu, unit_
 from wirewatch.documents.finding import FINDING, FindingDocument, Number
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.probe.component import components
-from wirewatch.verdict.ledger import VerdictPolicy, Word
-from wirewatch.verdict.node import Judged, judged
+from wirewatch.verdict.ledger import Statement, VerdictPolicy
+from wirewatch.verdict.node import Judged, judge_state
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress
 
 LOST, NOT_SUPPORTED = 15, 3
-SAID = Word("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)
+SAID = Statement("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)
 
 
 def with_fault(name: str) -> Node:
@@ -82,7 +82,7 @@ def leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 
 def only(node: Node) -> FindingDocument:
-    (document,) = all_of(judged(node.state))
+    (document,) = all_of(judge_state(node.state))
     return document
 
 
@@ -103,7 +103,7 @@ def test_every_finding_of_every_bundled_fault_has_a_whole_block(name: str) -> No
     for _ in watching(node):
         if {(one.rule, one.health) for one in without_blind(node.findings())} == wanted:
             break
-    here = judged(node.state)
+    here = judge_state(node.state)
     documents = all_of(here)
     found = without_blind(standing.finding for standing in here.verdict.standings)
     assert {(one.rule, one.health) for one in found} == wanted
@@ -167,7 +167,7 @@ def test_series_of_single_links_take_the_place_of_what_was_read_and_stay_out_of_
     node.options("nvlink", link_detail=True)
     node.change("gpu4/Field(165,*)", "set", 0)
     watch(node)
-    documents = {d.finding.rule: d for d in all_of(judged(node.state))}
+    documents = {d.finding.rule: d for d in all_of(judge_state(node.state))}
     assert number(documents["nvlink.link_down"], "wirewatch_nvlink_link_up").value == 0
     number(documents["nvlink.link_down"], "wirewatch_nvlink_link_errors_total", kind="crc")
     assert not [n for n in documents["nvlink.down"].numbers if "nvlink_link_" in n.name]
@@ -219,13 +219,13 @@ def test_a_lost_gpu_keeps_its_name_and_a_restarted_agent_says_what_it_never_knew
     node.poll()
     node.change("gpu5/*", "code", LOST)
     node.poll(times=3)
-    (lost,) = [d for d in all_of(judged(node.state)) if d.finding.rule == "gpu.lost"]
+    (lost,) = [d for d in all_of(judge_state(node.state)) if d.finding.rule == "gpu.lost"]
     assert lost.part["serial"].value == "1650000000005"
     assert lost.node["gpus"].value == "8, 1 of them lost"
     assert lost.numbers == []
     fresh = Node(DEMO, node.changes)
     fresh.poll(times=3)
-    (lost,) = [d for d in all_of(judged(fresh.state)) if d.finding.rule == "gpu.lost"]
+    (lost,) = [d for d in all_of(judge_state(fresh.state)) if d.finding.rule == "gpu.lost"]
     assert lost.finding.subject == {"gpu": "5"}
     for name in ("serial", "uuid", "vbios", "pci_address", "pci_path"):
         assert lost.part[name].value is None, name
@@ -245,7 +245,7 @@ def test_a_collector_that_is_blind_has_no_numbers_and_says_why() -> None:
     node = with_fault("gpu-ecc-uncorrected")
     node.change("*", "code", 9)
     node.poll()
-    documents = {d.finding.rule: d for d in all_of(judged(node.state))}
+    documents = {d.finding.rule: d for d in all_of(judge_state(node.state))}
     for rule in ("gpu.blind", "gpu.ecc_uncorrected", "nvlink.blind", "pcie.blind"):
         assert documents[rule].numbers == []
         assert "driver is not loaded" in str(documents[rule].numbers_unknown), rule
@@ -257,7 +257,7 @@ def test_a_part_that_cannot_be_read_says_so() -> None:
     node = with_fault("gpu-row-remap-failed")
     node.change("gpu5/*", "code", 999)
     node.poll("gpu")
-    documents = {d.finding.rule: d for d in all_of(judged(node.state))}
+    documents = {d.finding.rule: d for d in all_of(judge_state(node.state))}
     assert "cannot be read" in str(documents["gpu.row_remap_failed"].numbers_unknown)
 
 
@@ -310,11 +310,11 @@ def test_what_is_on_probation_acknowledged_or_suppressed_is_shown_as_well(tmp_pa
 
 def test_what_is_only_suppressed_has_no_collector() -> None:
     node = with_fault("gpu-ecc-uncorrected")
-    here = judged(node.state)
+    here = judge_state(node.state)
     ledger = suppress(here.ledger, here.verdict.standings[0], EPOCH + 9999, SAID, VerdictPolicy())
     node.changes.clear()
     node.state = node.state.with_component(Node(DEMO).state.components["gpu"])
-    (document,) = all_of(judged(node.state, ledger))
+    (document,) = all_of(judge_state(node.state, ledger))
     assert (document.collector, document.last_seen) == (None, None)
     assert "suppressed" in str(document.numbers_unknown)
     assert document.part["serial"].value == "1650000000005"
@@ -336,7 +336,7 @@ def test_a_part_of_a_collector_that_is_switched_off(tmp_path: Path) -> None:
     node.poll(times=4)
     here = node.board.node
     only_gpu = {name: c for name, c in here.state.components.items() if name == "gpu"}
-    (document,) = all_of(judged(type(here.state)(only_gpu), here.ledger))
+    (document,) = all_of(judge_state(type(here.state)(only_gpu), here.ledger))
     assert all(document.part[name].value is None for name in document.part if name != "uuid")
     assert document.node["driver"].value is None
 
@@ -344,7 +344,7 @@ def test_a_part_of_a_collector_that_is_switched_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["00000000", "00", ""])
 def test_an_id_that_is_not_there_is_one_line(name: str) -> None:
     with pytest.raises(OrderError, match="id"):
-        evidence(judged(with_fault("gpu-ecc-uncorrected").state), name, EPOCH, "replay")
+        evidence(judge_state(with_fault("gpu-ecc-uncorrected").state), name, EPOCH, "replay")
 
 
 @cache

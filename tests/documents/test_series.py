@@ -6,7 +6,7 @@ from wirewatch.documents import series as nodeinfo
 from wirewatch.documents import state
 from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.drift.graph import fingerprint
-from wirewatch.verdict.node import judged
+from wirewatch.verdict.node import judge_state
 
 
 def told(node: Node) -> list[dict[str, str]]:
@@ -30,11 +30,13 @@ def test_the_probe_tells_nccl_and_the_baseline_the_shape() -> None:
     shape = fingerprint(node.state.components["drift"].memory.baseline.graph)
     assert not isinstance(shape, Absent)
     assert (labels["nccl"], labels["fingerprint"]) == ("2.28.9", shape)
-    text, _ = Exposition("replay").render(judged(node.state), "")
+    text, _ = Exposition("replay").render(judge_state(node.state), "")
     assert text.decode().count("\nwirewatch_node_info{") == 1
     assert f'fingerprint="{shape}",gpus="8",nccl="2.28.9"' in text.decode()
     (inventory,) = [
-        c for c in state.state(judged(node.state), 0.0, "replay").collectors if c.collector == "inventory"
+        c
+        for c in state.state(judge_state(node.state), 0.0, "replay").collectors
+        if c.collector == "inventory"
     ]
     (series,) = [s for s in inventory.samples if s.name == "wirewatch_node_info"]
     assert series.labels == labels

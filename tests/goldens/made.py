@@ -21,7 +21,7 @@ from wirewatch.hw.overlay import load_overlay
 from wirewatch.hw.recording import bundled_names, load_recording
 from wirewatch.page import html
 from wirewatch.server.exposition import PREFIX, Exposition
-from wirewatch.verdict.node import judged
+from wirewatch.verdict.node import judge_state
 
 HERE = Path(__file__).parent
 DAEMON = "daemon"
@@ -81,7 +81,7 @@ def played(recording: str) -> Iterator[Node]:
 
 def metrics(node: Node) -> str:
     """All of /metrics."""
-    text, _ = Exposition("replay").render(judged(node.state), "")
+    text, _ = Exposition("replay").render(judge_state(node.state), "")
     return text.decode()
 
 
@@ -100,7 +100,7 @@ def shown(fault: str) -> str:
     """What `wirewatch findings show` prints of the one finding of a fault, but for our own version."""
     node = Node(DEMO, load_overlay(fault).changes)
     watch(node)
-    here = judged(node.state)
+    here = judge_state(node.state)
     (one,) = here.verdict.standings
     document = FINDING.dump_json(evidence(here, one.id, node.clock.now(), "synthetic"))
     text = ticket(json.loads(document))

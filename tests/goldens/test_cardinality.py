@@ -8,7 +8,7 @@ from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.probe.component import components
 from wirewatch.server.exposition import Exposition
 from wirewatch.server.reload import Told
-from wirewatch.verdict.node import judged
+from wirewatch.verdict.node import judge_state
 
 HOPPER_DETAIL, BLACKWELL_DETAIL = 1140, 2380
 """Series of NVLink with link detail."""
@@ -26,7 +26,7 @@ def eight_of_each(*also: str) -> Node:
 
 
 def count(state: NodeState) -> int:
-    text, _ = Exposition("replay").render(judged(state), "", Told(reloaded=True))
+    text, _ = Exposition("replay").render(judge_state(state), "", Told(reloaded=True))
     lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series twice"
     return len(lines)

@@ -26,7 +26,7 @@ from wirewatch.core.types import Absent, Why
 from wirewatch.hw import podresources_pb2 as wire
 from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.kubelet import LIMIT, SystemKubelet
-from wirewatch.probe.gate import Names, pod_holdings, read_podlife
+from wirewatch.probe.gate import GpuNames, pod_holdings, read_podlife
 
 METHOD = "/v1.PodResourcesLister/List"
 Answer = Callable[[bytes, grpc.ServicerContext], bytes]
@@ -371,7 +371,7 @@ def test_pods_that_have_ended_hold_nothing_as_the_files_of_the_node_tell(at: Pat
     with serving(at, listed(*(pod(name, container(gpu=ids)) for name, ids in given_out.items()))):
         pods = SystemKubelet(str(at)).pods()
     assert not isinstance(pods, Absent)
-    names = Names({})
+    names = GpuNames({})
     told = pod_holdings(pods, gpus, read_podlife(SystemSysfs(tmp_path)), names)
     assert {h.holder: h.gpus for h in told} == {
         f"pod:{UIDS[0]}": ("GPU-0", "GPU-1"),

@@ -13,7 +13,7 @@ from wirewatch.page.content import Place, Told, told
 from wirewatch.page.html import render
 from wirewatch.page.model import Page
 from wirewatch.verdict.ledger import VerdictPolicy
-from wirewatch.verdict.node import Judged, judged
+from wirewatch.verdict.node import Judged, judge_state
 
 VOID = frozenset({"link", "meta", "br", "hr", "img", "input"})
 SHAPES = frozenset({"path", "rect", "line"})
@@ -30,7 +30,7 @@ def told_of(
 
 
 def page_of(node: Node) -> Page:
-    return html.page(told_of(judged(node.state), node))
+    return html.page(told_of(judge_state(node.state), node))
 
 
 def html_of(told_now: Told) -> str:

@@ -14,8 +14,8 @@ from wirewatch.core.collector import Component, NodeState, Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.page.content import Place, Told
-from wirewatch.verdict.ledger import VerdictPolicy, Word
-from wirewatch.verdict.node import Judged, Standing, judged
+from wirewatch.verdict.ledger import Statement, VerdictPolicy
+from wirewatch.verdict.node import Judged, Standing, judge_state
 from wirewatch.verdict.orders import acknowledge, suppress
 
 PLACE = Place("gpu-017", "this machine", "https://docs.example.org/runbook.html")
@@ -27,7 +27,12 @@ OF_THE_LOG = frozenset({"latched", "acknowledged"})
 
 def of(node: Node, *, source: str = "live", released_until: float = 0.0, turning: bool = True) -> Told:
     return told_of(
-        judged(node.state), node, source=source, place=PLACE, released_until=released_until, turning=turning
+        judge_state(node.state),
+        node,
+        source=source,
+        place=PLACE,
+        released_until=released_until,
+        turning=turning,
     )
 
 
@@ -107,12 +112,12 @@ def remembered(step: str) -> Told:
         here = Remembering(Path(folder), "xid-79" if step in OF_THE_LOG else "nvlink-link-down")
         here.poll(times=6)
         if step == "suppressed":
-            until, said = EPOCH + 86400.0, Word("night-shift", "part is ordered", EPOCH + 50)
+            until, said = EPOCH + 86400.0, Statement("night-shift", "part is ordered", EPOCH + 50)
             here.board.order(
                 lambda node, policy, _now: suppress(node.ledger, first(node), until, said, policy)
             )
         elif step == "acknowledged":
-            said = Word("night-shift", "card replaced", EPOCH + 95)
+            said = Statement("night-shift", "card replaced", EPOCH + 95)
             for _ in range(2):
                 here.board.order(
                     lambda node, _policy, now: acknowledge(node.ledger, first(node), said, now.mono)

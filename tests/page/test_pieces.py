@@ -17,7 +17,7 @@ from wirewatch.page.drawing import draw
 from wirewatch.page.findings import SHARED, anchor, heading, link
 from wirewatch.page.model import Cell, Drawing, Head
 from wirewatch.page.tables import GpuName, Readings, ago, cell, moment, number, span, table, unique, unknown
-from wirewatch.verdict.node import judged
+from wirewatch.verdict.node import judge_state
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_gpus_are_listed_once_in_their_order() -> None:
 
 
 def drawn(graph: Topology) -> Drawing:
-    told = told_of(judged(Node("h200x1-idle").state), Node("h200x1-idle"))
+    told = told_of(judge_state(Node("h200x1-idle").state), Node("h200x1-idle"))
     made = draw(replaced(told, graph), Readings({}, {}, EPOCH))
     assert made is not None
     return made

@@ -19,7 +19,7 @@ from wirewatch.documents.state import Daemon as Told
 from wirewatch.page.html import CHOICES, Made
 from wirewatch.server import api
 from wirewatch.server.api import About, Pages
-from wirewatch.verdict.node import Judged, judged
+from wirewatch.verdict.node import Judged, judge_state
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +117,13 @@ def test_a_fault_leads_into_the_runbook_where_that_is_served(tmp_path: Path) -> 
 
 def test_a_page_is_made_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     node = faulty("", rounds=1)
-    here, at = judged(node.state), [node.clock.now()]
+    here, at = judge_state(node.state), [node.clock.now()]
     made, running = [], threading.Lock()
 
-    def make(judged: Judged, daemon: Told, about: About, refresh: str) -> Made:
+    def make(judge_state: Judged, daemon: Told, about: About, refresh: str) -> Made:
         assert running.acquire(blocking=False), "two at a time"
         made.append(refresh)
-        page = genuine(judged, daemon, about, refresh)
+        page = genuine(judge_state, daemon, about, refresh)
         running.release()
         return page
 

@@ -12,7 +12,7 @@ from wirewatch.probe import launcher
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """With workers that are given up sooner than in service, and temporary folders in one of our own."""
-    monkeypatch.setattr(launcher, "DYING", 0.3)
+    monkeypatch.setattr(launcher, "KILL_SECONDS", 0.3)
     monkeypatch.setattr(launcher, "QUIET", 0.3)
     folder = tmp_path / "temporary"
     folder.mkdir()

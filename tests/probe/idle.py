@@ -11,7 +11,7 @@ from wirewatch.core.ports import Gpu, Order, Question, SlurmJob
 from wirewatch.core.probe import Outcome, Probed
 from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Why
 from wirewatch.probe.component import probe_component
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 
 DENIED = Absent(Why.DENIED, "no permission", 4)
 FREE, USED = 150_000_000_000, 645_000_000
@@ -44,7 +44,7 @@ class Idle(Watched):
     """`knobs` and `outcome` make the next probes; `during` is called while one runs."""
 
     def __init__(
-        self, count: int = 2, start: Memory | None = None, expect: Expect | None = None, **options: Any
+        self, count: int = 2, start: ProbeMemory | None = None, expect: Expect | None = None, **options: Any
     ) -> None:
         super().__init__("probe", gpus=idle_gpus(count), expect=expect)
         self.probes.name = "nccl"
@@ -78,8 +78,8 @@ class Idle(Watched):
         return told
 
     @property
-    def memory(self) -> Memory:
-        assert isinstance(self.component.memory, Memory)
+    def memory(self) -> ProbeMemory:
+        assert isinstance(self.component.memory, ProbeMemory)
         return self.component.memory
 
     def reason(self) -> str:

@@ -15,7 +15,7 @@ from tests.support import StillClock
 from wirewatch.core.ports import Answer, Gpu, Order, Question
 from wirewatch.core.probe import MIB, Plan, Probed
 from wirewatch.core.types import Absent, Json
-from wirewatch.probe.runner import Around, Prober
+from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = 2
@@ -64,8 +64,8 @@ class Rig:
         self.files = Files()
         self.pid_file = folder / "pid"
         self.inherited: dict[str, str] = {**os.environ, workers.PID_FILE: str(self.pid_file)}
-        around = Around(self.nvml, self.files, StillClock())
-        self.prober = Prober(around, None, self.inherited, command)
+        around = RunnerPorts(self.nvml, self.files, StillClock())
+        self.prober = ProbeRunner(around, None, self.inherited, command)
 
     def run(self, name: str = "", deadline: float = 10.0, **changes: Any) -> Probed:
         """One probe with the worker of this name."""

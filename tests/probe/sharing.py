@@ -15,8 +15,8 @@ from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.component import probe_component
 from wirewatch.probe.history import History, HistoryLimits, ProbeRecord
 from wirewatch.probe.persistence import keep, persistent, remember
-from wirewatch.probe.request import Asked, Wish, ask
-from wirewatch.probe.statefolder import State
+from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.statefolder import StateFolder
 
 BOOT = "boot-1"
 
@@ -30,7 +30,7 @@ class Sharing(Idle):
         super().__init__(count, **options)
         # Long after the start of its machine, so that what was yesterday has a time of its own.
         self.clock.seconds = 1e6
-        self.state, self._limits = State(folder), limits or HistoryLimits()
+        self.state, self._limits = StateFolder(folder), limits or HistoryLimits()
         self.history: History | None = None
         self.start()
 
@@ -42,9 +42,11 @@ class Sharing(Idle):
         self.collector = persistent(made, self.history, BOOT, self.expect)
         self.component = Component(self.collector.name, self.collector.start)
 
-    def command(self, **wish: Any) -> Asked:
+    def command(self, **wish: Any) -> ProbeResult:
         """`wirewatch probe`, as a process of its own would run it."""
-        told = ask(self.hardware, self.made, self.rules_used, self.expect, Wish(**wish), self.state)
+        told = probe_now(
+            self.hardware, self.made, self.rules_used, self.expect, ProbeOverrides(**wish), self.state
+        )
         assert told.probed is not None, told.refusal
         return told
 
@@ -70,7 +72,7 @@ class Sharing(Idle):
         """What would be ordered now of all that is here."""
         port = replace(self.probes, result=lambda order: of_order(order, 0.0), ordered=[])
         hardware = replace(self.hardware, probe=port)
-        ask(hardware, self.made, self.rules_used, self.expect, Wish(force=True), None)
+        probe_now(hardware, self.made, self.rules_used, self.expect, ProbeOverrides(force=True), None)
         return replace(port.ordered[0], by=by, forced=False)
 
     def terms(self) -> ProbeTerms:

@@ -14,8 +14,8 @@ from wirewatch.probe.gate import (
     CGROUPS,
     DRIVER,
     LOGS,
+    GpuNames,
     Holding,
-    Names,
     PodLife,
     job_holdings,
     pod_holdings,
@@ -26,9 +26,9 @@ from wirewatch.probe.gate import (
 UUIDS = tuple(f"GPU-8c4f2d6b-9e1a-4c3d-a2b7-f0e95d13684{n}" for n in range(4))
 MIGS = tuple(f"MIG-1b2c3d4e-9e1a-4c3d-a2b7-f0e95d13684{n}" for n in range(4))
 GPUS = tuple(Gpu(n, uuid, f"0000:{n + 1}b:00.0", "NVIDIA H200") for n, uuid in enumerate(UUIDS))
-CROSSED = Names({0: UUIDS[1], 1: UUIDS[0], 2: UUIDS[2], 3: UUIDS[3]}, {MIGS[0]: UUIDS[3]})
+CROSSED = GpuNames({0: UUIDS[1], 1: UUIDS[0], 2: UUIDS[2], 3: UUIDS[3]}, {MIGS[0]: UUIDS[3]})
 """The driver met the second GPU first."""
-STRAIGHT = Names(dict(enumerate(UUIDS)))
+STRAIGHT = GpuNames(dict(enumerate(UUIDS)))
 ALL = tuple(UUIDS)
 UID = "8c4f2d6b-9e1a-4c3d-a2b7-f0e95d136849"
 LIFE = PodLife({("ml", "train-0"): (UID,), ("ml", "done-0"): ("old",)}, frozenset({UID}))
@@ -37,7 +37,7 @@ GPU = "nvidia.com/gpu"
 
 
 def given_to(
-    *devices: str, resource: str = GPU, names: Names = CROSSED, gpus: Sequence[Gpu] = GPUS
+    *devices: str, resource: str = GPU, names: GpuNames = CROSSED, gpus: Sequence[Gpu] = GPUS
 ) -> Holding:
     pod = Pod("ml", "train-0", tuple((resource, device) for device in devices))
     (holding,) = pod_holdings([pod], gpus, LIFE, names)
@@ -93,11 +93,13 @@ def test_an_address_holds_all_gpus_where_one_of_them_has_not_told_its_own() -> N
 
 
 def test_a_number_of_a_device_file_that_nobody_told_holds_all_gpus() -> None:
-    assert given_to("nvidia0", names=Names({1: UUIDS[0]})).gpus == ALL
+    assert given_to("nvidia0", names=GpuNames({1: UUIDS[0]})).gpus == ALL
 
 
-@pytest.mark.parametrize("names", [Names({0: "GPU-elsewhere"}, {}), Names({}, {MIGS[0]: "GPU-elsewhere"})])
-def test_a_name_of_a_gpu_that_is_not_here_holds_all_gpus(names: Names) -> None:
+@pytest.mark.parametrize(
+    "names", [GpuNames({0: "GPU-elsewhere"}, {}), GpuNames({}, {MIGS[0]: "GPU-elsewhere"})]
+)
+def test_a_name_of_a_gpu_that_is_not_here_holds_all_gpus(names: GpuNames) -> None:
     assert given_to("nvidia0", MIGS[0], names=names).gpus == ALL
 
 
@@ -118,7 +120,7 @@ def test_other_resources_do_not_count_and_which_do_can_be_said() -> None:
     assert pod_holdings([pod], GPUS, LIFE, CROSSED, ("nvidia.com/gpu",)) == ()
 
 
-def claimed(*claims: tuple[str, str], names: Names = STRAIGHT) -> tuple[Holding, ...]:
+def claimed(*claims: tuple[str, str], names: GpuNames = STRAIGHT) -> tuple[Holding, ...]:
     pod = Pod("ml", "train-0", (), tuple((driver, "node-1", device) for driver, device in claims))
     return pod_holdings([pod], GPUS, LIFE, names)
 
@@ -170,7 +172,7 @@ def test_two_living_pods_of_one_name_each_hold_what_the_name_was_given() -> None
     assert [(h.holder, h.gpus) for h in told] == [("pod:a", (UUIDS[0],)), ("pod:b", (UUIDS[0],))]
 
 
-def jobs(*gpus: tuple[int, ...] | None, names: Names = STRAIGHT) -> tuple[Holding, ...]:
+def jobs(*gpus: tuple[int, ...] | None, names: GpuNames = STRAIGHT) -> tuple[Holding, ...]:
     return job_holdings([SlurmJob(str(n), "RUNNING", held) for n, held in enumerate(gpus)], GPUS, names)
 
 
@@ -193,7 +195,7 @@ def test_a_job_whose_gpus_are_not_known_holds_all_and_says_so(held: tuple[int, .
 
 
 def test_without_the_numbers_of_device_files_a_job_holds_all_gpus() -> None:
-    assert [h.gpus for h in jobs((0,), names=Names({}))] == [ALL]
+    assert [h.gpus for h in jobs((0,), names=GpuNames({}))] == [ALL]
 
 
 def test_numbers_of_device_files_are_nvml_s() -> None:
@@ -214,7 +216,7 @@ PODS = st.builds(
     st.lists(st.tuples(st.sampled_from([DRIVER, "", "dra.net"]), TEXTS, TEXTS), max_size=2).map(tuple),
 )
 NAMES = st.builds(
-    Names,
+    GpuNames,
     st.dictionaries(st.integers(0, 5), st.sampled_from([*UUIDS, "GPU-elsewhere"])),
     st.dictionaries(st.sampled_from(MIGS), st.sampled_from([*UUIDS, "GPU-elsewhere"])),
 )
@@ -222,7 +224,7 @@ NAMES = st.builds(
 
 @given(st.lists(PODS, max_size=4), st.sampled_from([LIFE, BLIND]), NAMES)
 def test_whatever_the_kubelet_tells_the_holdings_are_gpus_of_this_node(
-    pods: list[Pod], life: PodLife | Absent, names: Names
+    pods: list[Pod], life: PodLife | Absent, names: GpuNames
 ) -> None:
     for holding in pod_holdings(pods, GPUS, life, names):
         assert holding.gpus
@@ -231,17 +233,17 @@ def test_whatever_the_kubelet_tells_the_holdings_are_gpus_of_this_node(
 
 
 @given(st.lists(PODS, min_size=1, max_size=4), NAMES)
-def test_knowing_less_never_takes_a_gpu_from_its_holder(pods: list[Pod], names: Names) -> None:
-    def held(life: PodLife | Absent, known: Names) -> set[tuple[str, str]]:
+def test_knowing_less_never_takes_a_gpu_from_its_holder(pods: list[Pod], names: GpuNames) -> None:
+    def held(life: PodLife | Absent, known: GpuNames) -> set[tuple[str, str]]:
         told = pod_holdings(pods, GPUS, life, known)
         return {(h.about.split()[1].rstrip(";"), key) for h in told for key in h.gpus}
 
-    assert held(LIFE, names) <= held(BLIND, names) <= held(BLIND, Names({}))
+    assert held(LIFE, names) <= held(BLIND, names) <= held(BLIND, GpuNames({}))
 
 
 @given(st.lists(st.sets(st.integers(0, 5)).map(sorted).map(tuple), max_size=4), NAMES)
 def test_a_job_never_holds_fewer_gpus_than_it_was_given_numbers(
-    given_numbers: list[tuple[int, ...]], names: Names
+    given_numbers: list[tuple[int, ...]], names: GpuNames
 ) -> None:
     told = {h.holder: h.gpus for h in jobs(*given_numbers, names=names)}
     for number, numbers in enumerate(given_numbers):

@@ -17,9 +17,9 @@ from wirewatch.core.ports import Hardware, SlurmJob
 from wirewatch.core.probe import Outcome
 from wirewatch.core.types import Absent, Expect, Failed, Health, Why
 from wirewatch.probe.comparability import ProbeTerms
-from wirewatch.probe.component import ProbeSummary, of_memory, when
+from wirewatch.probe.component import ProbeSummary, next_due, summary_of
 from wirewatch.probe.history import HistoryLimits
-from wirewatch.probe.model import Memory, ProbeOptions, Reading
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbeReading
 from wirewatch.probe.persistence import remember
 
 SLOW: dict[str, Any] = {"speed": 0.5}
@@ -50,7 +50,7 @@ def test_a_probe_of_another_process_is_as_an_own_one(node: Sharing) -> None:
     assert (memory.fresh, memory.clean) == (True, True)
     assert memory.gpu_seconds == pytest.approx(2 * 1.1824)
     assert [(round(mono - ended, 6), round(cost, 4)) for mono, cost in memory.spent] == [(0.0, 2.3648)]
-    assert when(memory, node.made, node.listed()) == pytest.approx(ended + 600.0)
+    assert next_due(memory, node.made, node.listed()) == pytest.approx(ended + 600.0)
     assert node.series("probe_runs_total", result="ok") == [1.0]
     assert len(node.series("probe_busbw_ratio")) == 9
     node.poll(20, every=30.0)
@@ -265,7 +265,7 @@ def test_a_turn_that_breaks_after_the_look_loses_none(tmp_path: Path, turns: int
     node.other(**SLOW)
     good = node.collector
 
-    def breaks(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
+    def breaks(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         good.read(hardware, memory, options)
         raise RuntimeError("as drawn")
 
@@ -475,7 +475,7 @@ def test_without_a_daemon_the_history_tells_of_the_newest_that_is_whole(node: Sh
     def newest(terms: ProbeTerms | None) -> ProbeSummary:
         memory = remember(history, clock, policy, terms)
         until = None if memory.last_mono is None else memory.last_mono + fresh
-        return of_memory(replace(memory, fresh_until=until), clock.mono())
+        return summary_of(replace(memory, fresh_until=until), clock.mono())
 
     never = newest(node.terms())
     assert (never.at, never.age_seconds, never.fresh) == (0.0, None, False)

@@ -14,13 +14,13 @@ from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.probe.gate import (
     MEANING,
-    Facts,
+    GateFacts,
+    GateLimits,
+    GpuUsers,
     Holding,
     Reason,
     Refusal,
-    Rules,
     Stillness,
-    Use,
     candidates,
     new_allocations,
     read_facts,
@@ -28,28 +28,30 @@ from wirewatch.probe.gate import (
     watch_users,
 )
 
-RULES = Rules(settle=120.0, unseen=2 << 30, free=3 << 30)
+RULES = GateLimits(settle=120.0, unseen=2 << 30, free=3 << 30)
 ABSENT = Absent(Why.TIMEOUT, "no answer")
 LOST = Absent(Why.LOST, "fallen off the bus", 15)
 LONG_AGO = Stillness(since={f"GPU-{n}": 0.0 for n in range(8)})
 
 
-def use(n: int) -> Use:
-    return Use(Gpu(n, f"GPU-{n}"), frozenset(), used=645 << 20, free=140 << 30, mig=False, compute_mode=0)
+def use(n: int) -> GpuUsers:
+    return GpuUsers(
+        Gpu(n, f"GPU-{n}"), frozenset(), used=645 << 20, free=140 << 30, mig=False, compute_mode=0
+    )
 
 
-def facts(count: int = 4, mono: float = 1000.0) -> Facts:
-    return Facts(tuple(use(n) for n in range(count)), pods=(), slurm=(), mono=mono)
+def facts(count: int = 4, mono: float = 1000.0) -> GateFacts:
+    return GateFacts(tuple(use(n) for n in range(count)), pods=(), slurm=(), mono=mono)
 
 
-def changed(which: int, **values: object) -> Facts:
+def changed(which: int, **values: object) -> GateFacts:
     """Four idle GPUs, one of which is not."""
     idle = facts()
     uses = [replace(u, **values) if n == which else u for n, u in enumerate(idle.uses)]  # type: ignore[arg-type]
     return replace(idle, uses=tuple(uses))
 
 
-def reason(told: Facts, owner: str | None = None, still: Stillness = LONG_AGO) -> Reason | None:
+def reason(told: GateFacts, owner: str | None = None, still: Stillness = LONG_AGO) -> Reason | None:
     found = refuse(told, still, RULES, owner)
     return found.reason if found else None
 
@@ -71,7 +73,7 @@ GATE_CASES = [
     (changed(2, free=(3 << 30) - 1), Reason.MEMORY),
     (changed(2, free=3 << 30), None),
     (changed(1, gpu=Gpu(1, "GPU-1", absent=LOST)), Reason.BLIND),
-    *[(changed(1, **{name: ABSENT}), Reason.BLIND) for name in Use.__slots__ if name != "gpu"],
+    *[(changed(1, **{name: ABSENT}), Reason.BLIND) for name in GpuUsers.__slots__ if name != "gpu"],
     (replace(facts(), pods=(held("pod:a", 3),)), Reason.ALLOCATED),
     (replace(facts(), slurm=(held("slurm:7", 0),)), Reason.ALLOCATED),
     (replace(facts(), pods=ABSENT), Reason.BLIND),
@@ -85,7 +87,7 @@ GATE_CASES = [
 
 
 @pytest.mark.parametrize(("told", "expected"), GATE_CASES)
-def test_each_cause_has_its_reason_and_no_other(told: Facts, expected: Reason | None) -> None:
+def test_each_cause_has_its_reason_and_no_other(told: GateFacts, expected: Reason | None) -> None:
     assert reason(told) is expected
 
 
@@ -111,7 +113,7 @@ def test_what_lasts_is_told_before_what_passes() -> None:
 
 
 def test_the_refusal_says_who_and_where() -> None:
-    def detail(told: Facts) -> str:
+    def detail(told: GateFacts) -> str:
         found = refuse(told, LONG_AGO, RULES)
         assert isinstance(found, Refusal)
         return found.detail
@@ -151,7 +153,7 @@ def test_who_holds_nothing_gets_no_probe_of_idle_gpus() -> None:
 # --- standing still
 
 
-def turns(seen: Sequence[Facts]) -> list[Stillness]:
+def turns(seen: Sequence[GateFacts]) -> list[Stillness]:
     still, found = Stillness(), []
     for told in seen:
         still = watch_users(still, told)
@@ -170,7 +172,7 @@ def test_settling_is_counted_for_each_gpu_from_its_last_change() -> None:
     assert reason(facts(2, 210.0), still=last) is None
 
 
-CHANGES: list[Callable[[Facts], Facts]] = [
+CHANGES: list[Callable[[GateFacts], GateFacts]] = [
     lambda told: replace(told, uses=(replace(told.uses[0], processes=frozenset({8})), *told.uses[1:])),
     lambda told: replace(told, uses=(replace(told.uses[0], mig=True), *told.uses[1:])),
     lambda told: replace(told, pods=(held("pod:x", 0),)),
@@ -181,7 +183,7 @@ CHANGES: list[Callable[[Facts], Facts]] = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_users_and_what_cannot_be_read_begin_the_count_anew(
-    change: Callable[[Facts], Facts],
+    change: Callable[[GateFacts], GateFacts],
 ) -> None:
     before, during, after = turns([facts(2, 0.0), change(facts(2, 60.0)), facts(2, 61.0)])
     assert (before.since["GPU-0"], during.since["GPU-0"], after.since["GPU-0"]) == (
@@ -203,7 +205,7 @@ def test_what_stays_unreadable_never_settles_and_slurm_does_not_count() -> None:
 
 PROCESSES = st.frozensets(st.none() | st.integers(1, 9), max_size=2)
 USES = st.builds(
-    Use, st.just(Gpu(0, "")), PROCESSES | st.just(ABSENT), st.sampled_from([0, 9 << 30, ABSENT]),
+    GpuUsers, st.just(Gpu(0, "")), PROCESSES | st.just(ABSENT), st.sampled_from([0, 9 << 30, ABSENT]),
     st.sampled_from([0, 90 << 30, ABSENT]), st.sampled_from([False, True, ABSENT]),
     st.sampled_from([0, 2, ABSENT]),
 )  # fmt: skip
@@ -211,17 +213,19 @@ HOLDINGS = st.lists(
     st.builds(held, st.sampled_from(["pod:a", "slurm:1"]), st.integers(0, 3)), max_size=2
 ).map(tuple)
 FACTS = st.builds(
-    lambda uses, *rest: Facts(tuple(replace(u, gpu=Gpu(n, f"GPU-{n}")) for n, u in enumerate(uses)), *rest),
+    lambda uses, *rest: GateFacts(
+        tuple(replace(u, gpu=Gpu(n, f"GPU-{n}")) for n, u in enumerate(uses)), *rest
+    ),
     st.lists(USES | st.builds(use, st.just(0)), max_size=4), HOLDINGS | st.just(ABSENT),
     HOLDINGS | st.sampled_from([ABSENT, None]), st.sampled_from([100.0, 500.0]),
 )  # fmt: skip
 
 
-def blinded(told: Facts) -> list[Facts]:
+def blinded(told: GateFacts) -> list[GateFacts]:
     """The same with one thing more that cannot be read, in every way."""
     found = [replace(told, pods=ABSENT), replace(told, slurm=ABSENT)]
     for n, one in enumerate(told.uses):
-        worse = [replace(one, **{name: ABSENT}) for name in Use.__slots__ if name != "gpu"]  # type: ignore[arg-type]
+        worse = [replace(one, **{name: ABSENT}) for name in GpuUsers.__slots__ if name != "gpu"]  # type: ignore[arg-type]
         worse.append(replace(one, gpu=replace(one.gpu, absent=LOST)))
         found += [replace(told, uses=(*told.uses[:n], bad, *told.uses[n + 1 :])) for bad in worse]
     return found
@@ -229,7 +233,7 @@ def blinded(told: Facts) -> list[Facts]:
 
 @given(FACTS, st.sampled_from([None, "pod:a", "slurm:1"]))
 @example(replace(facts(), slurm=(held("slurm:1", 0, 1),)), "slurm:1")
-def test_one_more_thing_unread_never_opens_the_gate(told: Facts, owner: str | None) -> None:
+def test_one_more_thing_unread_never_opens_the_gate(told: GateFacts, owner: str | None) -> None:
     shut = reason(told, owner) is not None
     for worse in blinded(told):
         now = reason(worse, owner)
@@ -239,11 +243,11 @@ def test_one_more_thing_unread_never_opens_the_gate(told: Facts, owner: str | No
         assert now is not None or untouched
 
 
-RULES_TEST_FACTS = Rules(settle=0.0, unseen=2 << 30, free=3 << 30)
+RULES_TEST_FACTS = GateLimits(settle=0.0, unseen=2 << 30, free=3 << 30)
 UNSUPPORTED = Absent(Why.UNSUPPORTED, "not supported", 3)
 
 
-def facts_test_facts(node: Idle) -> Facts:
+def facts_test_facts(node: Idle) -> GateFacts:
     return read_facts(node.hardware, node.listed(), slurm=True)
 
 
@@ -351,4 +355,4 @@ def test_new_allocations_are_those_of_the_gpus_that_are_probed() -> None:
     node.pods.told = [*node.pods.told, Pod("default", "on-ours", (("nvidia.com/gpu", "GPU-1"),))]
     assert "default/on-ours" in (look() or "")
     node.pods.told = DENIED
-    assert "no longer tells" in (look() or "")
+    assert "no longer says" in (look() or "")

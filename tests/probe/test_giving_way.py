@@ -127,7 +127,7 @@ def test_who_was_on_another_gpu_before_is_somebody_on_this_one(rig: Rig) -> None
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allocations are asked more often than in service."""
-    monkeypatch.setattr(runner, "SLOW", 0.05)
+    monkeypatch.setattr(runner, "ALLOCATIONS_SECONDS", 0.05)
 
 
 @pytest.mark.usefixtures("often")

@@ -23,7 +23,7 @@ def hinted(mono: float) -> LockstepFacts:
 def told(hints: Hints, facts: LockstepFacts) -> None:
     """The collector has read, and knows this."""
     quiet = replace(COLLECTOR, facts=lambda _reading, _memory: facts)
-    offered = hints.heard(quiet).facts
+    offered = hints.listen_to(quiet).facts
     assert offered is not None
     offered((), COLLECTOR.start)
 
@@ -36,7 +36,7 @@ def hints() -> Hints:
 def probed_node(hints: Hints) -> Idle:
     """A node that was probed once, just now."""
     node = Idle(2)
-    node.collector = hints.hastening(node.collector)
+    node.collector = hints.due_after_hint(node.collector)
     node.probe()
     return node
 
@@ -85,4 +85,4 @@ def test_it_waits_until_the_job_is_over_and_the_gpus_are_left_alone(hints: Hints
 
 def test_other_collectors_are_left_as_they_are(hints: Hints) -> None:
     node = Idle(2)
-    assert hints.heard(node.collector) is node.collector
+    assert hints.listen_to(node.collector) is node.collector

@@ -14,10 +14,10 @@ from tests.probe.drawn import of_order
 from tests.probe.sharing import BOOT, Sharing
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Outcome, Probed
-from wirewatch.probe.gate import Facts, Stillness
+from wirewatch.probe.gate import GateFacts, Stillness
 from wirewatch.probe.history import History
-from wirewatch.probe.judge import take
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy, Reading
+from wirewatch.probe.judge import fold_probe
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.persistence import keep, persistent
 
 Who = Literal["daemon", "command", "between", "forced", "part", "turn", "restart", "anew"]
@@ -66,12 +66,12 @@ class Played(Sharing):
         self.started = self.folded = max(0, self.folded - self.begun)
         self.begun = 0
 
-    def _read(self, _hardware: Hardware, _memory: Memory, _options: ProbeOptions) -> Reading:
+    def _read(self, _hardware: Hardware, _memory: ProbeMemory, _options: ProbeOptions) -> ProbeReading:
         if self.between is not None:
             self.keep(self.between)
         probed, self.own_next, self.between = self.own_next, None, None
-        facts = Facts((), (), None, self.clock.mono())
-        return Reading(facts, Stillness(), "nccl", due=False, refusal=None, probed=probed)
+        facts = GateFacts((), (), None, self.clock.mono())
+        return ProbeReading(facts, Stillness(), "nccl", due=False, refusal=None, probed=probed)
 
     def draw(self, move: Move, *, by: Literal["daemon", "command"] = "command") -> Probed:
         """A probe that has ended just now."""
@@ -116,15 +116,15 @@ class Played(Sharing):
                     path.unlink()
                 self.begun = len(self.counted)
 
-    def expected(self, first: int) -> Memory:
+    def expected(self, first: int) -> ProbeMemory:
         """What a daemon would know that had run all of them itself, from the first of these on."""
-        memory = Memory()
+        memory = ProbeMemory()
         for probed, mono in self.counted[first:]:
-            memory = take(memory, replace(probed, by="daemon"), mono, ProbePolicy())
+            memory = fold_probe(memory, replace(probed, by="daemon"), mono, ProbePolicy())
         return memory
 
 
-def believed(memory: Memory) -> dict[str, Any]:
+def believed(memory: ProbeMemory) -> dict[str, Any]:
     """All that does not begin again with a daemon, times as (monotonic) numbers of their own."""
     named = ("streaks", "held", "failures", "unconfirmed", "clean")
     newest = {name: getattr(memory, name) for name in ("last", "tried")}
@@ -135,7 +135,7 @@ def believed(memory: Memory) -> dict[str, Any]:
     }
 
 
-def times(memory: Memory) -> list[float]:
+def times(memory: ProbeMemory) -> list[float]:
     return [-1.0 if mono is None else mono for mono in (memory.last_mono, memory.tried_mono)]
 
 

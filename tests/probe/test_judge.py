@@ -13,10 +13,10 @@ from tests.probe.drawn import OFF, breaches, drawn, gloo, on_pcie, on_switch, tw
 from tests.support import EPOCH
 from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok, Subject
-from wirewatch.probe.component import when
-from wirewatch.probe.gate import Facts, Reason, Refusal, Stillness
+from wirewatch.probe.component import next_due
+from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness
 from wirewatch.probe.judge import BROKEN, KEPT, Breach, confirming, judge
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy, Reading
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 
 OPTIONS, POLICY = ProbeOptions(jitter=0.0), ProbePolicy()
 TWO = on_switch(2)
@@ -24,19 +24,21 @@ GOOD, SLOW = drawn(TWO), drawn(TWO, speed=0.5)
 HEALTHS = (Health.DEGRADED, Health.FAILED)
 
 
-def reading(probed: Probed | None = None, reason: Reason | None = None, mono: float = 0.0) -> Reading:
+def reading(probed: Probed | None = None, reason: Reason | None = None, mono: float = 0.0) -> ProbeReading:
     refusal = Refusal(reason, "as drawn") if reason else None
-    return Reading(Facts((), (), None, mono), Stillness(), "nccl", due=True, refusal=refusal, probed=probed)
+    return ProbeReading(
+        GateFacts((), (), None, mono), Stillness(), "nccl", due=True, refusal=refusal, probed=probed
+    )
 
 
 def folded(
     told: Iterable[Probed | Reason],
     policy: ProbePolicy = POLICY,
     every: float = 600.0,
-    memory: Memory | None = None,
-) -> tuple[Memory, tuple[Finding, ...]]:
+    memory: ProbeMemory | None = None,
+) -> tuple[ProbeMemory, tuple[Finding, ...]]:
     """What is believed after these probes and refusals, `every` seconds apart."""
-    new = memory or Memory()
+    new = memory or ProbeMemory()
     findings: tuple[Finding, ...] = ()
     for n, one in enumerate(told):
         mono = 1000.0 + n * every
@@ -211,19 +213,19 @@ def test_results_are_fresh_for_a_while_and_what_was_found_stays() -> None:
         later, findings = judge(OPTIONS, memory, Ok(reading(reason=Reason.BUSY), EPOCH, mono), POLICY)
         assert later.fresh == fresh
         assert [f.health for f in findings] == [Health.FAILED]
-    assert not Memory().fresh
+    assert not ProbeMemory().fresh
 
 
 def test_what_is_new_is_looked_at_again_soon_and_what_is_known_is_not() -> None:
     def wait(told: list[Probed], policy: ProbePolicy = POLICY) -> float:
         memory, _ = folded(told, policy)
-        return when(memory, OPTIONS, ()) - (memory.tried_mono or 0.0)
+        return next_due(memory, OPTIONS, ()) - (memory.tried_mono or 0.0)
 
     errors = drawn(TWO, errors={0: {"crc": 1}})
     assert [wait([SLOW]), wait([errors]), wait([SLOW] * 2, ProbePolicy(confirm=3))] == [60.0] * 3
     known = [[GOOD], [SLOW] * 2, [errors] * 2, [drawn(TWO, wrong=1)], [SLOW, GOOD], [broken("failed")]]
     assert [wait(told) for told in known] == [600.0] * len(known)
-    assert 0.0 <= when(Memory(), OPTIONS, ()) <= OPTIONS.settle
+    assert 0.0 <= next_due(ProbeMemory(), OPTIONS, ()) <= OPTIONS.settle
     assert wait([SLOW, broken("out_of_memory")]) == 600.0
 
 
@@ -237,7 +239,7 @@ def test_a_skip_counts_once_in_the_time_between_probes() -> None:
 
 def test_what_was_not_due_is_not_skipped() -> None:
     value = replace(reading(reason=Reason.BUSY), due=False)
-    assert judge(OPTIONS, Memory(), Ok(value, EPOCH, 1.0), POLICY)[0].skips == {}
+    assert judge(OPTIONS, ProbeMemory(), Ok(value, EPOCH, 1.0), POLICY)[0].skips == {}
 
 
 def test_the_account_holds_what_probes_cost() -> None:

@@ -43,7 +43,7 @@ def started(name: str, folder: Path, plan: Plan = PLAN, **inherited: str) -> Ite
 def heard(worker: Worker, seconds: float = 5.0) -> str | None:
     end = time.monotonic() + seconds
     while not worker.ended and time.monotonic() < end:
-        mark = worker.hear(0.05)
+        mark = worker.read_mark(0.05)
         if mark is not None:
             return mark
     return None
@@ -53,7 +53,7 @@ def until_the_end(worker: Worker, seconds: float = 5.0) -> None:
     end = time.monotonic() + seconds
     while not worker.ended:
         assert time.monotonic() < end, "it does not end"
-        if worker.hear(0.05) is not None:
+        if worker.read_mark(0.05) is not None:
             worker.go()
 
 
@@ -86,7 +86,7 @@ def test_only_what_is_ours_is_changed_of_the_environment(inherited: dict[str, st
 def test_marks_come_one_by_one_and_the_worker_waits_at_each(tmp_path: Path) -> None:
     with started("good", tmp_path) as worker:
         assert heard(worker) == "all_reduce.0"
-        assert worker.hear(0.2) is None
+        assert worker.read_mark(0.2) is None
         worker.go()
         assert heard(worker) == "all_gather.0"
         worker.go()
@@ -98,7 +98,7 @@ def test_marks_that_came_at_once_are_told_one_by_one_before_the_end(tmp_path: Pa
     with started("rushed", tmp_path) as worker:
         names = []
         while not worker.ended:
-            mark = worker.hear(0.05)
+            mark = worker.read_mark(0.05)
             names += [mark] if mark is not None else []
         assert names == ["all_reduce.0", "all_gather.0", "copies", "micros", "end"]
         assert worker.document
@@ -122,7 +122,7 @@ def test_one_that_never_listens_holds_nobody_up(tmp_path: Path) -> None:
     with started("deaf", tmp_path, big) as worker:
         for _ in range(10):
             worker.go()
-            assert worker.hear(0.01) is None
+            assert worker.read_mark(0.01) is None
         assert not worker.ended
     assert time.monotonic() - began < 20
 
@@ -152,16 +152,16 @@ def test_the_end_takes_all_that_the_worker_started(tmp_path: Path) -> None:
 def test_its_last_words_are_the_last_line_that_it_printed(tmp_path: Path, worker: str, words: str) -> None:
     with started(worker, tmp_path) as running:
         until_the_end(running)
-    assert running.last_words() == words
+    assert running.last_line() == words
 
 
 def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
     with started("empty", tmp_path) as worker:
         until_the_end(worker)
         (tmp_path / "worker.log").write_bytes(b"x" * 1_000_000)
-        assert worker.last_words() == "x" * 300
+        assert worker.last_line() == "x" * 300
         (tmp_path / "worker.log").unlink()
-        assert worker.last_words() == ""
+        assert worker.last_line() == ""
 
 
 def test_without_its_folder_it_cannot_be_started(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Sample
 from wirewatch.nccl.log import TransportWire
 from wirewatch.probe import component as exposed
-from wirewatch.probe.component import METRICS, OUTCOMES, WORST_FIRST, probe_samples, transport
-from wirewatch.probe.gate import Facts, Reason, Stillness
-from wirewatch.probe.judge import take
+from wirewatch.probe.component import METRICS, OUTCOMES, WORST_FIRST, samples, transport
+from wirewatch.probe.gate import GateFacts, Reason, Stillness
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import measure
-from wirewatch.probe.model import Memory, ProbePolicy, Reading
+from wirewatch.probe.model import ProbeMemory, ProbePolicy, ProbeReading
 
 LARGE = str(256 << 20)
-READING = Reading(Facts((), (), None, 0.0), Stillness(), "nccl", due=False, refusal=None)
+READING = ProbeReading(GateFacts((), (), None, 0.0), Stillness(), "nccl", due=False, refusal=None)
 ALL: Mapping[str, Probed] = {
     "two": drawn(on_switch(2)),
     "eight with NVLS": drawn(on_switch(8, settings={}), speed=1.2),
@@ -47,12 +47,12 @@ def results(probed: Probed) -> Iterator[Sample]:
     return exposed.results(probed, measure(probed))
 
 
-def exported(memory: Memory) -> list[Sample]:
-    return list(probe_samples(READING, memory))
+def exported(memory: ProbeMemory) -> list[Sample]:
+    return list(samples(READING, memory))
 
 
-def remembered(probed: Probed) -> Memory:
-    return replace(take(Memory(), probed, 1000.0, ProbePolicy()), fresh=True)
+def remembered(probed: Probed) -> ProbeMemory:
+    return replace(fold_probe(ProbeMemory(), probed, 1000.0, ProbePolicy()), fresh=True)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -167,7 +167,7 @@ def test_every_wire_has_its_place_among_the_worst() -> None:
 
 
 def test_every_count_is_there_from_the_start() -> None:
-    told = exported(Memory())
+    told = exported(ProbeMemory())
     assert series(told, "probe_runs_total") == {(outcome,): 0 for outcome in OUTCOMES}
     assert series(told, "probe_skips_total") == {(reason.value,): 0 for reason in Reason}
     assert series(told, "probe_last_success_timestamp_seconds") == {(): 0}
@@ -178,7 +178,9 @@ def test_every_count_is_there_from_the_start() -> None:
 
 def test_runs_cost_and_time_are_told_of_every_probe() -> None:
     good = drawn(on_switch(2), at=EPOCH)
-    memory = take(take(Memory(), good, 1000.0, ProbePolicy()), broken(good, "timeout"), 2000.0, ProbePolicy())
+    memory = fold_probe(
+        fold_probe(ProbeMemory(), good, 1000.0, ProbePolicy()), broken(good, "timeout"), 2000.0, ProbePolicy()
+    )
     told = exported(memory)
     assert series(told, "probe_runs_total", result="ok") == {("ok",): 1}
     assert series(told, "probe_runs_total", result="timeout") == {("timeout",): 1}
@@ -202,6 +204,6 @@ def test_what_is_not_fresh_is_withdrawn_but_for_its_age() -> None:
 
 def test_a_broken_probe_takes_no_result_away_and_gives_none() -> None:
     good = remembered(ALL["two"])
-    after = replace(take(good, broken(ALL["two"], "failed"), 2000.0, ProbePolicy()), fresh=True)
+    after = replace(fold_probe(good, broken(ALL["two"], "failed"), 2000.0, ProbePolicy()), fresh=True)
     assert series(exported(after), "probe_busbw_ratio") == series(exported(good), "probe_busbw_ratio") != {}
     assert list(results(replace(ALL["two"], outcome="failed", document=None))) == []

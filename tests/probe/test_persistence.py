@@ -12,9 +12,9 @@ from tests.probe.idle import Idle
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Health, Why
-from wirewatch.probe.component import when
+from wirewatch.probe.component import next_due
 from wirewatch.probe.history import History, ProbeRecord
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import PROBED, REMEMBERED, boot_id, keep, persistent, remember
 
 POLICY, TIMEOUT = ProbePolicy(), Absent(Why.TIMEOUT, "no answer")
@@ -44,7 +44,7 @@ def newest(path: Path) -> ProbeRecord:
     return stored(path)[-1]
 
 
-def kept(history: History, told: list[Probed], clock: StillClock, every: float = 600.0) -> Memory:
+def kept(history: History, told: list[Probed], clock: StillClock, every: float = 600.0) -> ProbeMemory:
     """What a daemon remembers that starts `every` seconds after the last of these probes."""
     for n, probed in enumerate(told):
         ended = clock.now() - (len(told) - n) * every
@@ -69,7 +69,7 @@ def test_counters_begin_at_nought_and_the_next_probe_is_due_as_before(
 ) -> None:
     memory = kept(history, [GOOD, broken(GOOD, "timeout")], clock, every=200.0)
     assert (memory.runs, memory.gpu_seconds, memory.failures) == ({}, 0.0, 1)
-    assert when(memory, ProbeOptions(jitter=0.0), ()) == clock.mono() + 400.0
+    assert next_due(memory, ProbeOptions(jitter=0.0), ()) == clock.mono() + 400.0
 
 
 def test_one_slow_probe_before_and_one_after_the_restart_are_two(history: History, clock: StillClock) -> None:
@@ -160,7 +160,7 @@ def test_an_unwritable_history_costs_nothing_else(tmp_path: Path, caplog: pytest
     with caplog.at_level(logging.WARNING):
         node.knobs = {"speed": 0.5}
         node.probe(2)
-        assert remember(history, node.clock, POLICY) == Memory()
+        assert remember(history, node.clock, POLICY) == ProbeMemory()
     assert node.healths() == {"probe.busbw": Health.FAILED}
     assert caplog.text.count("a probe could not be kept") == 2
     assert "the history of probes cannot be read" in caplog.text

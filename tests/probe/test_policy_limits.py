@@ -45,5 +45,5 @@ def test_two_probes_confirm_and_three_that_cannot_be_done_are_told() -> None:
 def test_what_probes_may_cost_and_how_long_they_count() -> None:
     assert left((), 0.0, 8, OPTIONS.budget) == pytest.approx(0.01 * 8 * HOUR)
     assert (OPTIONS.every, OPTIONS.fresh, OPTIONS.kill_after) == (600.0, 2 * HOUR, 60.0)
-    rules = OPTIONS.rules()
+    rules = OPTIONS.limits()
     assert (rules.settle, rules.unseen, rules.free) == (120.0, 2 << 30, 3 << 30)

@@ -12,20 +12,20 @@ from wirewatch.core.types import Expect, Health
 from wirewatch.probe.component import probe_summary
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import recall
-from wirewatch.probe.request import Wish, ask
-from wirewatch.probe.statefolder import State, open_state
+from wirewatch.probe.request import ProbeOverrides, probe_now
+from wirewatch.probe.statefolder import StateFolder, open_state
 
 OPTIONS, POLICY = ProbeOptions(), ProbePolicy()
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> StateFolder:
     return open_state(tmp_path / "state")
 
 
-def probed(node: Idle, state: State) -> None:
+def probed(node: Idle, state: StateFolder) -> None:
     """One probe on somebody's word, kept."""
-    asked = ask(node.hardware, OPTIONS, POLICY, Expect(), Wish(), state)
+    asked = probe_now(node.hardware, OPTIONS, POLICY, Expect(), ProbeOverrides(), state)
     assert asked.probed is not None
 
 
@@ -37,7 +37,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_good_probe_of_before_is_recalled_with_its_age(state: State) -> None:
+def test_a_good_probe_of_before_is_recalled_with_its_age(state: StateFolder) -> None:
     node = Idle(4)
     probed(node, state)
     node.clock.seconds += 600
@@ -52,7 +52,7 @@ def test_a_good_probe_of_before_is_recalled_with_its_age(state: State) -> None:
     assert not known.fresh
 
 
-def test_what_probes_of_before_have_confirmed_is_found(state: State) -> None:
+def test_what_probes_of_before_have_confirmed_is_found(state: StateFolder) -> None:
     node = Idle(4)
     node.knobs = {"speed": 0.5}
     probed(node, state)
@@ -60,7 +60,7 @@ def test_what_probes_of_before_have_confirmed_is_found(state: State) -> None:
     assert {f.rule: f.health for f in component.findings} == {"probe.busbw": Health.FAILED}
 
 
-def test_probes_that_could_not_be_done_are_told_as_the_daemon_tells_them(state: State) -> None:
+def test_probes_that_could_not_be_done_are_told_as_the_daemon_tells_them(state: StateFolder) -> None:
     node = Idle(4)
     node.outcome = "failed"
     for _ in range(POLICY.failures):
@@ -69,9 +69,9 @@ def test_probes_that_could_not_be_done_are_told_as_the_daemon_tells_them(state: 
     assert {f.rule: f.health for f in component.findings} == {"probe.failed": Health.UNKNOWN}
 
 
-def test_a_probe_under_other_settings_is_not_the_nodes(state: State) -> None:
+def test_a_probe_under_other_settings_is_not_the_nodes(state: StateFolder) -> None:
     node = Idle(4)
-    ask(node.hardware, replace(OPTIONS, copies=False), POLICY, Expect(), Wish(), state)
+    probe_now(node.hardware, replace(OPTIONS, copies=False), POLICY, Expect(), ProbeOverrides(), state)
     assert recalled(node, state.history).health is None
 
 
@@ -87,7 +87,7 @@ def test_a_history_that_cannot_be_read_is_none_and_stays(tmp_path: Path, content
     assert recalled(Idle(4), None).health is None
 
 
-def test_it_is_read_while_another_writes_and_nothing_is_changed(state: State) -> None:
+def test_it_is_read_while_another_writes_and_nothing_is_changed(state: StateFolder) -> None:
     node = Idle(4)
     probed(node, state)
     before = contents(state.directory)

@@ -18,13 +18,22 @@ from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.hw.host import SystemClock
 from wirewatch.probe import remote
 from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.component import LATER, probe_component
-from wirewatch.probe.gate import Facts, Reason, Refusal, Stillness, nobody, read_facts
+from wirewatch.probe.component import ASK_AGAIN_SECONDS, probe_component
+from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import PROBED
-from wirewatch.probe.remote import Came, Elsewhere, LetGo, Looked, LookOrder, Vanished, terms_of, vanished
-from wirewatch.probe.request import Wish, ask
-from wirewatch.probe.setup import Wanted, prepare
+from wirewatch.probe.remote import (
+    FactsAnswer,
+    FactsRequest,
+    HandleRelease,
+    LostOrder,
+    ProbeAnswer,
+    RemoteProber,
+    lost_probe,
+    terms_of,
+)
+from wirewatch.probe.request import ProbeOverrides, probe_now
+from wirewatch.probe.setup import ProbeRequest, prepare
 
 SHORT, SOON = 0.3, 10.0
 OPTIONS = ProbeOptions(settle=0.0)
@@ -35,11 +44,11 @@ def http(status: int, body: bytes) -> bytes:
     return b"HTTP/1.1 %d x\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
 
 
-def facts(node: Idle) -> Facts:
+def facts(node: Idle) -> GateFacts:
     return read_facts(node.hardware, node.listed(), slurm=True)
 
 
-def probed(node: Idle, wanted: Wanted) -> Probed:
+def probed(node: Idle, wanted: ProbeRequest) -> Probed:
     prepared = prepare(node.hardware, wanted, Stillness())
     assert not isinstance(prepared.order, Refusal)
     return of_order(prepared.order, node.clock.now(), "ok")
@@ -54,27 +63,29 @@ def test_everything_comes_out_as_it_went_in() -> None:
     node.answer(2, "MigMode", Absent(Why.LOST, "GPU is lost", 15))
     seen = facts(node)
     node = Idle(4)
-    wanted = Wanted(ProbeOptions(pins={"all_reduce": 1e9}), "daemon", 18, "pod:1", force=True, within=2.5)
+    wanted = ProbeRequest(
+        ProbeOptions(pins={"all_reduce": 1e9}), "daemon", 18, "pod:1", force=True, within=2.5
+    )
     terms = read_terms(node.hardware, wanted.options, Expect(nvlink_links=18), "")
     answers: list[tuple[Any, object]] = [
-        (remote.LOOK_ORDER, LookOrder("auto", live=True)),
-        (remote.LOOKED, Looked("nccl", seen, None)),
-        (remote.LOOKED, Looked(Absent(Why.MISSING, "none"), None, AWAY)),
-        (remote.WANTED, wanted),
-        (remote.CAME, Came(seen, None, probed(node, wanted))),
-        (remote.CAME, Came(nobody(node.hardware), AWAY, None)),
+        (remote.FACTS_REQUEST, FactsRequest("auto", live=True)),
+        (remote.FACTS_ANSWER, FactsAnswer("nccl", seen, None)),
+        (remote.FACTS_ANSWER, FactsAnswer(Absent(Why.MISSING, "none"), None, AWAY)),
+        (remote.PROBE_REQUEST, wanted),
+        (remote.PROBE_ANSWER, ProbeAnswer(seen, None, probed(node, wanted))),
+        (remote.PROBE_ANSWER, ProbeAnswer(no_gpus(node.hardware), AWAY, None)),
         (remote.PROBE_TERMS, terms),
         (remote.PROBE_TERMS, Absent(Why.LOST, "gone")),
     ]
     for adapter, value in answers:
         assert adapter.validate_json(adapter.dump_json(value)) == value
     assert isinstance(terms, ProbeTerms)
-    assert len(remote.WANTED.dump_json(wanted)) < 4096
+    assert len(remote.PROBE_REQUEST.dump_json(wanted)) < 4096
 
 
 def test_a_vanished_probe_can_be_kept_and_read_again() -> None:
     node = Idle(2)
-    gone = vanished(Vanished("no answer", 7.0), "nccl", node.listed(), 5.0)
+    gone = lost_probe(LostOrder("no answer", 7.0), "nccl", node.listed(), 5.0)
     assert PROBED.validate_json(PROBED.dump_json(gone)) == gone
     assert (gone.outcome, gone.held_seconds, len(gone.gpus)) == ("away", 7.0, 2)
 
@@ -88,16 +99,16 @@ def listen(tmp_path: Path) -> Iterator[Listen]:
         yield start
 
 
-def there(path: str) -> Elsewhere:
-    return Elsewhere(path, SystemClock(), live=True)
+def there(path: str) -> RemoteProber:
+    return RemoteProber(path, SystemClock(), live=True)
 
 
-def look(path: str, seconds: float = SOON) -> Looked | Refusal:
-    return there(path).look("auto", time.monotonic() + seconds)
+def look(path: str, seconds: float = SOON) -> FactsAnswer | Refusal:
+    return there(path).facts("auto", time.monotonic() + seconds)
 
 
-def attempt(path: str, seconds: float = SOON) -> Came | Refusal | Vanished:
-    return there(path).attempt(Wanted(OPTIONS, "daemon"), time.monotonic() + seconds)
+def attempt(path: str, seconds: float = SOON) -> ProbeAnswer | Refusal | LostOrder:
+    return there(path).run(ProbeRequest(OPTIONS, "daemon"), time.monotonic() + seconds)
 
 
 def test_a_look_is_asked_with_our_version(listen: Listen) -> None:
@@ -105,9 +116,9 @@ def test_a_look_is_asked_with_our_version(listen: Listen) -> None:
 
     def behave(client: Any) -> None:
         asked.append(drain(client))
-        client.sendall(http(200, remote.LOOKED.dump_json(Looked("nccl", facts(node), None))))
+        client.sendall(http(200, remote.FACTS_ANSWER.dump_json(FactsAnswer("nccl", facts(node), None))))
 
-    assert look(listen(behave)) == Looked("nccl", facts(node), None)
+    assert look(listen(behave)) == FactsAnswer("nccl", facts(node), None)
     assert asked[0].startswith(b"POST /look HTTP/1.1\r\n")
     assert f"{remote.VERSION}: {__version__}\r\n".encode() in asked[0]
 
@@ -149,7 +160,7 @@ def test_an_order_that_comes_to_nothing_has_vanished_or_was_refused(
     listen: Listen, behave: Behaviour, told: str
 ) -> None:
     came = attempt(listen(behave))
-    assert isinstance(came, Refusal if "HTTP" in told or "both" in told else Vanished)
+    assert isinstance(came, Refusal if "HTTP" in told or "both" in told else LostOrder)
     assert told in (came.detail if isinstance(came, Refusal) else came.why)
 
 
@@ -163,7 +174,7 @@ def test_no_answer_holds_us_longer_than_its_time(listen: Listen, behave: Behavio
     refusal = look(path, SHORT)
     assert isinstance(refusal, Refusal)
     assert "no answer within" in refusal.detail
-    assert isinstance(gone := attempt(path, SHORT), Vanished)
+    assert isinstance(gone := attempt(path, SHORT), LostOrder)
     assert gone.seconds == pytest.approx(SHORT, abs=5.0)
     assert there(path).terms(OPTIONS, Expect(), SHORT).__class__ is Absent
     assert time.monotonic() - began < 20.0
@@ -171,10 +182,12 @@ def test_no_answer_holds_us_longer_than_its_time(listen: Listen, behave: Behavio
 
 def test_a_result_that_does_not_fit_together_is_none(listen: Listen) -> None:
     node = Idle(2)
-    good = probed(node, Wanted(OPTIONS, "daemon"))
+    good = probed(node, ProbeRequest(OPTIONS, "daemon"))
     bad = replace(good, plan=replace(good.plan, groups=((0, 7),)))
-    came = attempt(listen(says(http(200, remote.CAME.dump_json(Came(facts(node), None, bad))))))
-    assert isinstance(came, Vanished)
+    came = attempt(
+        listen(says(http(200, remote.PROBE_ANSWER.dump_json(ProbeAnswer(facts(node), None, bad)))))
+    )
+    assert isinstance(came, LostOrder)
     assert "does not fit together" in came.why
 
 
@@ -188,33 +201,33 @@ def test_it_goes_and_comes_in_one_line_each(
     listen: Listen, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    answer = http(200, remote.LOOKED.dump_json(Looked("nccl", None, AWAY)))
+    answer = http(200, remote.FACTS_ANSWER.dump_json(FactsAnswer("nccl", None, AWAY)))
     path = tmp_path / "0.sock"
     prober = there(str(path))
     for _ in range(3):
-        prober.look("auto", time.monotonic() + SOON)
+        prober.facts("auto", time.monotonic() + SOON)
     listen(says(answer))
     for _ in range(3):
-        prober.look("auto", time.monotonic() + SOON)
+        prober.facts("auto", time.monotonic() + SOON)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 # --- giving way
 
 
-def let_go(path: str, within: float = SOON) -> LetGo:
+def let_go(path: str, within: float = SOON) -> HandleRelease:
     prober = there(path)
     prober.give_way("released until noon", 60.0, within)
     told = prober.left(within)
-    assert prober.look("auto", time.monotonic() + SOON) == Refusal(Reason.PROBER_AWAY, "released until noon")
+    assert prober.facts("auto", time.monotonic() + SOON) == Refusal(Reason.PROBER_AWAY, "released until noon")
     return told
 
 
 def test_what_it_tells_of_its_handles_is_told_on(listen: Listen, tmp_path: Path) -> None:
-    assert let_go(listen(says(http(200, b'{"stuck": [], "more": 1}')))) == LetGo()
-    assert let_go(listen(says(http(200, b'{"stuck": [12, 13]}')))) == LetGo((12, 13))
+    assert let_go(listen(says(http(200, b'{"stuck": [], "more": 1}')))) == HandleRelease()
+    assert let_go(listen(says(http(200, b'{"stuck": [12, 13]}')))) == HandleRelease((12, 13))
     # Where nobody is, nobody holds anything; where somebody is and says nothing, it is not known.
-    assert let_go(str(tmp_path / "none")) == LetGo()
+    assert let_go(str(tmp_path / "none")) == HandleRelease()
     for behave in (
         says(http(200, b"[]")),
         says(http(500, b"{}")),
@@ -229,12 +242,12 @@ def test_what_it_tells_of_its_handles_is_told_on(listen: Listen, tmp_path: Path)
 
 
 def test_after_a_release_it_is_asked_again(listen: Listen, tmp_path: Path) -> None:
-    answer = http(200, remote.LOOKED.dump_json(Looked("nccl", None, AWAY)))
+    answer = http(200, remote.FACTS_ANSWER.dump_json(FactsAnswer("nccl", None, AWAY)))
     prober = there(listen(says(answer)))
     prober.give_way("released", 60.0, SOON)
     prober.left(SOON)
     prober.resume()
-    assert prober.look("auto", time.monotonic() + SOON) == Looked("nccl", None, AWAY)
+    assert prober.facts("auto", time.monotonic() + SOON) == FactsAnswer("nccl", None, AWAY)
     nobody_there = there(str(tmp_path / "none"))
     nobody_there.resume()
 
@@ -243,27 +256,27 @@ def test_after_a_release_it_is_asked_again(listen: Listen, tmp_path: Path) -> No
 
 
 @dataclass
-class Beside(Elsewhere):
+class Beside(RemoteProber):
     """A prober that sees what a drawn node shows; `comes` and `sees` change what it answers."""
 
     node: Idle
-    sees: Callable[[Looked], Looked | Refusal] = lambda looked: looked
-    comes: Callable[[Came], Came | Refusal | Vanished] = lambda came: came
-    wanted: list[Wanted] = field(default_factory=list)
+    sees: Callable[[FactsAnswer], FactsAnswer | Refusal] = lambda looked: looked
+    comes: Callable[[ProbeAnswer], ProbeAnswer | Refusal | LostOrder] = lambda came: came
+    wanted: list[ProbeRequest] = field(default_factory=list)
 
-    def look(self, engine: str, until: float) -> Looked | Refusal:
+    def facts(self, engine: str, until: float) -> FactsAnswer | Refusal:
         assert until > self.node.clock.mono()
-        return self.sees(Looked(self.node.hardware.probe.engine(engine), facts(self.node), None))
+        return self.sees(FactsAnswer(self.node.hardware.probe.engine(engine), facts(self.node), None))
 
-    def attempt(self, wanted: Wanted, until: float) -> Came | Refusal | Vanished:
+    def run(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
         assert wanted.within is None or wanted.within < until - self.node.clock.mono()
         self.wanted.append(wanted)
         # Its own clock stands still.
         now = replace(wanted, options=replace(wanted.options, settle=0.0))
         prepared = prepare(self.node.hardware, now, Stillness())
         if isinstance(prepared.order, Refusal):
-            return self.comes(Came(prepared.facts, prepared.order, None))
-        return self.comes(Came(prepared.facts, None, self.node.hardware.probe.run(prepared.order)))
+            return self.comes(ProbeAnswer(prepared.facts, prepared.order, None))
+        return self.comes(ProbeAnswer(prepared.facts, None, self.node.hardware.probe.run(prepared.order)))
 
     def terms(self, options: ProbeOptions, expect: Expect, within: float = SOON) -> ProbeTerms | Absent:
         assert within > 0
@@ -307,7 +320,7 @@ def test_whoever_comes_between_look_and_order_is_the_prober_s_to_see() -> None:
     prober.comes = lambda came: replace(came, probed=None, refusal=Refusal(Reason.BUSY, "GPU 1"))
     agent.poll(5)
     assert (agent.reason(), agent.memory.runs, len(prober.wanted)) == ("busy", {}, 1)
-    agent.poll(1, every=LATER)
+    agent.poll(1, every=ASK_AGAIN_SECONDS)
     agent.poll(1)
     assert len(prober.wanted) == 2
 
@@ -326,7 +339,7 @@ def test_a_prober_that_is_away_costs_probes_and_nothing_else() -> None:
 
 def test_one_that_vanishes_is_tried_told_and_paid_for_and_no_fault() -> None:
     agent, prober = watched(2)
-    prober.comes = lambda _: Vanished("connection reset", 9.0)
+    prober.comes = lambda _: LostOrder("connection reset", 9.0)
     findings = agent.poll(20)
     assert findings == ()
     count = len(prober.wanted)
@@ -336,7 +349,7 @@ def test_one_that_vanishes_is_tried_told_and_paid_for_and_no_fault() -> None:
     assert agent.memory.gpu_seconds == pytest.approx(2 * 9.0 * count)
     assert agent.memory.past[-1].why == "the prober went away in the middle of it: connection reset"
     agent, prober = watched(2, budget=0.01)
-    prober.comes = lambda _: Vanished("connection reset", 9.0)
+    prober.comes = lambda _: LostOrder("connection reset", 9.0)
     agent.poll(40)
     assert agent.reason() == "budget"
 
@@ -358,7 +371,7 @@ def test_a_prober_without_an_engine_or_without_nvml_says_so() -> None:
     prober.node.probes.name = Absent(Why.MISSING, "nothing is installed there")
     agent.poll(1)
     assert agent.reason() == "no_engine"
-    prober.sees = lambda _: Looked("nccl", None, Refusal(Reason.BLIND, "no driver"))
+    prober.sees = lambda _: FactsAnswer("nccl", None, Refusal(Reason.BLIND, "no driver"))
     agent.poll(1)
     assert agent.reason() == "blind"
 
@@ -389,7 +402,9 @@ def test_the_agent_s_own_lock_holds_for_the_prober_too() -> None:
 
 
 def asked(agent: Idle, prober: Beside, **wish: Any) -> Any:
-    return ask(agent.hardware, ProbeOptions(), ProbePolicy(), Expect(), Wish(**wish), None, prober=prober)
+    return probe_now(
+        agent.hardware, ProbeOptions(), ProbePolicy(), Expect(), ProbeOverrides(**wish), None, prober=prober
+    )
 
 
 def test_a_command_has_its_probes_from_the_prober_and_confirms_them() -> None:
@@ -415,11 +430,11 @@ def test_a_second_look_that_is_refused_takes_nothing_from_the_first() -> None:
     ("comes", "why"),
     [
         (lambda _: AWAY, "no such socket"),
-        (lambda _: Vanished("connection reset", 1.0), "it went away in the middle of it: connection reset"),
-        (lambda came: replace(came, probed=None), "it told of no probe, and not why"),
+        (lambda _: LostOrder("connection reset", 1.0), "it went away in the middle of it: connection reset"),
+        (lambda came: replace(came, probed=None), "it gave no probe, and no reason"),
     ],
 )
-def test_a_command_is_told_why_there_is_no_probe(comes: Callable[[Came], Any], why: str) -> None:
+def test_a_command_is_told_why_there_is_no_probe(comes: Callable[[ProbeAnswer], Any], why: str) -> None:
     agent, prober = watched(4)
     prober.comes = comes
     told = asked(agent, prober)
@@ -436,5 +451,5 @@ def test_what_the_daemon_would_measure_is_the_prober_s_word_in_this_boot() -> No
 
 
 def test_documents_are_json_that_others_can_read() -> None:
-    told = json.loads(remote.LOOKED.dump_json(Looked("nccl", facts(Idle(2)), None)))
+    told = json.loads(remote.FACTS_ANSWER.dump_json(FactsAnswer("nccl", facts(Idle(2)), None)))
     assert told["facts"]["uses"][0]["gpu"]["uuid"] == "GPU-0"

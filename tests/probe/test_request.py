@@ -16,7 +16,7 @@ from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.documents.probes import probes_of
 from wirewatch.probe.gate import Reason
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
-from wirewatch.probe.request import Asked, Wish, ask
+from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.statefolder import open_state
 
 MIB = 1 << 20
@@ -24,12 +24,12 @@ MIB = 1 << 20
 
 def asked(
     node: Idle, policy: ProbePolicy | None = None, options: ProbeOptions | None = None, **wish: Any
-) -> Asked:
+) -> ProbeResult:
     used = policy or ProbePolicy()
-    return ask(node.hardware, options or ProbeOptions(), used, Expect(), Wish(**wish), None)
+    return probe_now(node.hardware, options or ProbeOptions(), used, Expect(), ProbeOverrides(**wish), None)
 
 
-def reason(told: Asked) -> str:
+def reason(told: ProbeResult) -> str:
     assert told.probed is None
     assert told.findings == ()
     assert told.health is Health.UNKNOWN
@@ -242,7 +242,7 @@ def test_gloo_asks_no_gpu() -> None:
 def test_every_probe_is_kept_as_the_commands(tmp_path: Path) -> None:
     node, state = Idle(2), open_state(tmp_path)
     node.knobs = {"speed": 0.5}
-    ask(node.hardware, ProbeOptions(), ProbePolicy(), Expect(), Wish(force=True), state)
+    probe_now(node.hardware, ProbeOptions(), ProbePolicy(), Expect(), ProbeOverrides(force=True), state)
     kept = [(one.started_by, one.forced, one.result) for one in stored(state.history)]
     assert kept == [("command", True, "ok")] * 2
 
@@ -255,10 +255,12 @@ def test_a_policy_that_asks_for_no_confirmation_still_probes() -> None:
 LONG = 8.0
 
 
-def asked_test_ask_until(node: Idle, seconds: float) -> Asked:
+def asked_test_ask_until(node: Idle, seconds: float) -> ProbeResult:
     """With so many seconds until the deadline."""
     end = node.hardware.clock.mono() + seconds
-    return ask(node.hardware, ProbeOptions(), ProbePolicy(confirm=3), Expect(), Wish(), None, end)
+    return probe_now(
+        node.hardware, ProbeOptions(), ProbePolicy(confirm=3), Expect(), ProbeOverrides(), None, end
+    )
 
 
 def lasting(node: Idle) -> None:
@@ -344,7 +346,9 @@ def test_the_gate_is_not_called_open_before_anybody_has_looked() -> None:
 def test_an_owner_that_holds_nothing_is_given_nothing() -> None:
     node = Idle()
     for owner in ("slurm:42", "pod:no-such"):
-        told = ask(node.hardware, node.made, node.rules_used, Expect(), Wish(owner=owner), None)
+        told = probe_now(
+            node.hardware, node.made, node.rules_used, Expect(), ProbeOverrides(owner=owner), None
+        )
         assert told.refusal is not None
         assert told.refusal.reason is Reason.BLIND
         assert f"{owner} holds no GPU here" in told.refusal.detail

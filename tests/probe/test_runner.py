@@ -20,7 +20,7 @@ from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Clocks, LinkBytes, Probed
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe import launcher
-from wirewatch.probe.runner import Around, Prober
+from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 from wirewatch.probe.statefolder import open_state
 
 MALFORMED = "not a document of the worker: "
@@ -43,16 +43,16 @@ OUTCOMES = [
     ("silent", "timeout", "no result after 0.6 s; killed: waiting for a driver"),
     ("stubborn", "timeout", "no result after 0.6 s; killed: waiting for a driver"),
     ("deaf", "timeout", "no result after 0.6 s; killed"),
-    ("mute", "failed", "the worker hung at its end and told nothing"),
-    ("crash", "failed", "the worker was ended by SIGSEGV and told nothing: Fatal error: wires crossed"),
-    ("fallen_parent", "failed", "the worker was ended by SIGSEGV and told nothing: Fatal error: wires"),
+    ("mute", "failed", "the worker hung at its end and wrote nothing"),
+    ("crash", "failed", "the worker was ended by SIGSEGV and wrote nothing: Fatal error: wires crossed"),
+    ("fallen_parent", "failed", "the worker was ended by SIGSEGV and wrote nothing: Fatal error: wires"),
     (
         "exit3",
         "failed",
-        "the worker ended with status 3 and told nothing: libnccl.so.2: cannot open [31mshared",
+        "the worker ended with status 3 and wrote nothing: libnccl.so.2: cannot open [31mshared",
     ),
-    ("empty", "failed", "the worker ended with status 0 and told nothing"),
-    ("talkative", "failed", "the worker ended with status 1 and told nothing: the last of many words"),
+    ("empty", "failed", "the worker ended with status 0 and wrote nothing"),
+    ("talkative", "failed", "the worker ended with status 1 and wrote nothing: the last of many words"),
     ("out_of_memory", "out_of_memory", "GPU 1: 512 MiB cannot be had"),
 ]
 PROBED = TypeAdapter(Probed)
@@ -295,7 +295,7 @@ def test_modules_by_a_relative_path_are_found(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     there = Rig(tmp_path, ("-P", "-m", "theirs"))
     there.inherited["PYTHONPATH"] = "modules"
-    assert there.run().why == "the worker ended with status 1 and told nothing: found"
+    assert there.run().why == "the worker ended with status 1 and wrote nothing: found"
 
 
 def test_settings_of_nccl_are_those_that_the_worker_inherits(rig: Rig) -> None:
@@ -308,8 +308,8 @@ def test_one_of_several_probers_has_the_lock_and_the_others_are_told_whose_it_is
     rig: Rig, tmp_path: Path
 ) -> None:
     state = open_state(tmp_path / "state")
-    around = Around(rig.nvml, rig.files, StillClock())
-    one, other = Prober(around, state), Prober(around, state)
+    around = RunnerPorts(rig.nvml, rig.files, StillClock())
+    one, other = ProbeRunner(around, state), ProbeRunner(around, state)
     with one.lock() as nobody, other.lock() as somebody:
         assert nobody is None
         assert somebody is not None

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe import statefolder as module
 from wirewatch.probe.statefolder import (
-    Held,
     Lock,
-    State,
+    LockHolder,
     StateError,
+    StateFolder,
     lock_agent,
     lock_probe,
     open_state,
@@ -42,7 +42,7 @@ WAIT = "print('held', flush=True); time.sleep(60)"
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> StateFolder:
     return open_state(tmp_path / "state")
 
 
@@ -64,21 +64,21 @@ def line(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline().strip()
 
 
-def holder(state: State, which: str, then: str = WAIT) -> list[str]:
+def holder(state: StateFolder, which: str, then: str = WAIT) -> list[str]:
     return [sys.executable, "-c", HOLD + then, str(state.directory), which]
 
 
-def locked(told: Lock | Held | Absent) -> Lock:
+def locked(told: Lock | LockHolder | Absent) -> Lock:
     assert isinstance(told, Lock), str(told)
     return told
 
 
-def held(told: Lock | Held | Absent) -> Held:
-    assert isinstance(told, Held)
+def held(told: Lock | LockHolder | Absent) -> LockHolder:
+    assert isinstance(told, LockHolder)
     return told
 
 
-def soon(take: Callable[[], Lock | Held | Absent]) -> Lock:
+def soon(take: Callable[[], Lock | LockHolder | Absent]) -> Lock:
     """The kernel drops the locks of a killed process shortly after."""
     end = time.monotonic() + SOON
     while not isinstance(told := take(), Lock):
@@ -152,7 +152,7 @@ def test_a_folder_without_the_permission_to_write_cannot_be_used(tmp_path: Path)
         open_state(tmp_path)
 
 
-def test_one_agent_a_folder_and_the_second_is_told_who_is_first(state: State) -> None:
+def test_one_agent_a_folder_and_the_second_is_told_who_is_first(state: StateFolder) -> None:
     with running(holder(state, "agent")) as process:
         with pytest.raises(StateError, match=rf"^another agent .*: pid {process.pid} \(wirewatch serve\)$"):
             lock_agent(state)
@@ -171,12 +171,12 @@ def test_agents_of_two_folders_do_not_know_each_other(tmp_path: Path) -> None:
         pass
 
 
-def test_an_agent_and_a_probe_do_not_wait_for_each_other(state: State) -> None:
+def test_an_agent_and_a_probe_do_not_wait_for_each_other(state: StateFolder) -> None:
     with lock_agent(state), locked(lock_probe(state)):
         pass
 
 
-def test_the_agents_lock_is_nobody_elses_and_the_probes_is_for_all(state: State) -> None:
+def test_the_agents_lock_is_nobody_elses_and_the_probes_is_for_all(state: StateFolder) -> None:
     before = os.umask(0o022)
     try:
         with lock_agent(state), locked(lock_probe(state)):
@@ -187,13 +187,13 @@ def test_the_agents_lock_is_nobody_elses_and_the_probes_is_for_all(state: State)
 
 
 @pytest.mark.parametrize("break_it", [lambda path: path.mkdir(), lambda path: path.parent.rmdir()])
-def test_a_lock_that_cannot_be_opened_is_told(state: State, break_it: Callable[[Path], object]) -> None:
+def test_a_lock_that_cannot_be_opened_is_told(state: StateFolder, break_it: Callable[[Path], object]) -> None:
     break_it(state.agent_lock)
     with pytest.raises(StateError, match=r"^cannot lock [^\n]+agent.lock: [^\n]+$"):
         lock_agent(state)
 
 
-def test_whether_somebody_probes_is_not_known_where_the_lock_cannot_be_opened(state: State) -> None:
+def test_whether_somebody_probes_is_not_known_where_the_lock_cannot_be_opened(state: StateFolder) -> None:
     state.probe_lock.mkdir()
     told = lock_probe(state)
     assert isinstance(told, Absent)
@@ -205,19 +205,19 @@ def test_whether_somebody_probes_is_not_known_where_the_lock_cannot_be_opened(st
     assert told.why is Why.MISSING
 
 
-def test_a_probe_lock_is_held_once_and_free_after_its_block(state: State) -> None:
+def test_a_probe_lock_is_held_once_and_free_after_its_block(state: StateFolder) -> None:
     with locked(lock_probe(state, "first")) as lock:
         told = held(lock_probe(state, "second"))
-        assert told == Held(os.getpid(), "first")
+        assert told == LockHolder(os.getpid(), "first")
         assert str(told) == f"pid {os.getpid()} (first)"
         assert state.probe_lock.read_text("utf-8") == f"{os.getpid()} first\n"
     assert state.probe_lock.read_bytes() == b""
     with locked(lock_probe(state)):
         lock.release()
-        assert isinstance(lock_probe(state), Held)
+        assert isinstance(lock_probe(state), LockHolder)
 
 
-def test_a_lock_is_free_after_a_block_that_raised(state: State) -> None:
+def test_a_lock_is_free_after_a_block_that_raised(state: StateFolder) -> None:
     def fail() -> None:
         with locked(lock_probe(state)):
             raise KeyError
@@ -227,34 +227,34 @@ def test_a_lock_is_free_after_a_block_that_raised(state: State) -> None:
     locked(lock_probe(state)).release()
 
 
-def test_a_killed_process_holds_no_lock(state: State) -> None:
+def test_a_killed_process_holds_no_lock(state: StateFolder) -> None:
     with running(holder(state, "probe")) as process:
-        assert held(lock_probe(state)) == Held(process.pid, "a test")
+        assert held(lock_probe(state)) == LockHolder(process.pid, "a test")
         process.kill()
         process.wait()
         assert state.probe_lock.read_text("utf-8") == f"{process.pid} a test\n"
         soon(lambda: lock_probe(state)).release()
 
 
-def test_what_a_holder_started_does_not_hold_its_lock(state: State) -> None:
+def test_what_a_holder_started_does_not_hold_its_lock(state: StateFolder) -> None:
     start = "child = subprocess.Popen(['sleep', '60'], close_fds=False)\nprint('held')\nprint(child.pid)\n"
     with running(holder(state, "probe", start + WAIT)) as process:
         child = int(line(process))
-        assert isinstance(lock_probe(state), Held)
+        assert isinstance(lock_probe(state), LockHolder)
         process.kill()
         process.wait()
         soon(lambda: lock_probe(state)).release()
         os.kill(child, 0)
 
 
-def test_a_released_lock_is_free_also_where_a_fork_still_has_the_file_open(state: State) -> None:
+def test_a_released_lock_is_free_also_where_a_fork_still_has_the_file_open(state: StateFolder) -> None:
     fork = "import os\nif os.fork() == 0:\n    time.sleep(60)\nlock.release()\n"
     with running(holder(state, "probe", fork + WAIT)) as process:
         soon(lambda: lock_probe(state)).release()
         os.kill(process.pid, 0)
 
 
-def test_a_lock_file_deleted_before_it_was_locked_is_not_the_lock(state: State) -> None:
+def test_a_lock_file_deleted_before_it_was_locked_is_not_the_lock(state: StateFolder) -> None:
     """The audit event comes between opening and locking."""
     race = """
 def delete(event, _):
@@ -271,7 +271,7 @@ lock = lock_probe(state, "a test")
         assert state.probe_lock.read_text("utf-8") == f"{process.pid} a test\n"
 
 
-def operator(state: State, *options: str) -> list[str]:
+def operator(state: StateFolder, *options: str) -> list[str]:
     """An operator's lock; a missing program is no failure of ours."""
     program = shutil.which("flock")
     if program is None:
@@ -279,7 +279,7 @@ def operator(state: State, *options: str) -> list[str]:
     return [program, *options, str(state.probe_lock), "sh", "-c", "echo held; sleep 60"]
 
 
-def kernel_tells(state: State) -> None:
+def kernel_tells(state: StateFolder) -> None:
     """Skip where the kernel's list of locks names files in another way than stat does."""
     with locked(lock_probe(state)), state.probe_lock.open("rb") as file:
         if module._kernel_holder(os.fstat(file.fileno())) != os.getpid():  # noqa: SLF001 - as it sees it
@@ -287,22 +287,22 @@ def kernel_tells(state: State) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["-s"]])
-def test_an_operators_lock_is_held_and_told_by_its_program(state: State, options: list[str]) -> None:
+def test_an_operators_lock_is_held_and_told_by_its_program(state: StateFolder, options: list[str]) -> None:
     with running(operator(state, *options)) as process:
-        kernel_tells(State(state.directory.parent))
-        assert held(lock_probe(state)) == Held(process.pid, "flock")
+        kernel_tells(StateFolder(state.directory.parent))
+        assert held(lock_probe(state)) == LockHolder(process.pid, "flock")
         process.kill()
         process.wait()
-        assert isinstance(lock_probe(state), Held), "what it runs goes on"
+        assert isinstance(lock_probe(state), LockHolder), "what it runs goes on"
 
 
-def test_an_operator_waits_for_our_lock(state: State) -> None:
+def test_an_operator_waits_for_our_lock(state: StateFolder) -> None:
     command = operator(state, "-n")
     with locked(lock_probe(state)):
         assert subprocess.run(command, timeout=SOON, check=False).returncode == 1
 
 
-def test_a_killed_holder_is_not_taken_for_the_one_after_it(state: State) -> None:
+def test_a_killed_holder_is_not_taken_for_the_one_after_it(state: StateFolder) -> None:
     kernel_tells(state)
     with running(holder(state, "probe")):
         pass
@@ -314,12 +314,12 @@ def test_a_killed_holder_is_not_taken_for_the_one_after_it(state: State) -> None
 
 
 def test_where_the_kernel_does_not_tell_the_file_does(
-    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As between two containers of a pod."""
     monkeypatch.setattr(module, "_LOCKS", tmp_path / "locks")
     with running(holder(state, "probe")) as process:
-        assert held(lock_probe(state)) == Held(process.pid, "a test, by its file")
+        assert held(lock_probe(state)) == LockHolder(process.pid, "a test, by its file")
         other = "1: POSIX  ADVISORY  WRITE 1 00:01:1 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 2 00:01:2 0 EOF\n"
         (tmp_path / "locks").write_text(other, "utf-8")
         assert held(lock_probe(state)).pid == process.pid

@@ -16,13 +16,13 @@ from wirewatch.cli.tables import probe_tables
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Expect, Finding, Health
 from wirewatch.documents.probes import probe
-from wirewatch.probe.component import probe_samples, when
+from wirewatch.probe.component import next_due, samples
 from wirewatch.probe.history import History, HistoryLimits
-from wirewatch.probe.judge import confirming, take, take_all
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.judge import confirming, fold_probe, fold_probes
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
-from wirewatch.probe.request import Wish, ask
-from wirewatch.probe.statefolder import State
+from wirewatch.probe.request import ProbeOverrides, probe_now
+from wirewatch.probe.statefolder import StateFolder
 from wirewatch.verdict.straggler.signals import Resource, Unit, signals
 
 POLICY = ProbePolicy()
@@ -34,12 +34,12 @@ def slow(**left: float) -> Probed:
     return drawn(EIGHT, left={name.replace("_", " "): value for name, value in left.items()})
 
 
-def folded(probes: Sequence[Probed], memory: Memory | None = None) -> Memory:
+def folded(probes: Sequence[Probed], memory: ProbeMemory | None = None) -> ProbeMemory:
     told = ((replace(one, at=EPOCH + 600.0 * n), 1000.0 + 600.0 * n) for n, one in enumerate(probes))
-    return take_all(memory or Memory(), told, POLICY)
+    return fold_probes(memory or ProbeMemory(), told, POLICY)
 
 
-def only(memory: Memory) -> Finding:
+def only(memory: ProbeMemory) -> Finding:
     (finding,) = memory.held
     return finding
 
@@ -52,7 +52,7 @@ def test_one_probe_asks_for_another_and_two_make_a_finding() -> None:
     assert (once.held, once.clean, confirming(once)) == ((), False, True)
     options = ProbeOptions(jitter=0.0)
     assert once.tried_mono is not None
-    assert when(once, options, ()) == once.tried_mono + 60.0
+    assert next_due(once, options, ()) == once.tried_mono + 60.0
     twice = folded([GOOD] * 6 + [slow(memory_3=0.85)] * 2)
     finding = only(twice)
     assert (finding.rule, finding.health) == ("straggler.memory", Health.DEGRADED)
@@ -141,7 +141,7 @@ def test_processors_are_nobodys_stragglers() -> None:
 
 def test_a_forced_probe_changes_nothing() -> None:
     before = folded([GOOD] * 6)
-    after = take(before, replace(slow(memory_3=0.2), forced=True), 1e4, POLICY)
+    after = fold_probe(before, replace(slow(memory_3=0.2), forced=True), 1e4, POLICY)
     assert after.stragglers == before.stragglers
 
 
@@ -152,8 +152,8 @@ def test_a_probe_that_found_something_else_is_no_history() -> None:
 # --- series
 
 
-def series(memory: Memory, name: str) -> Mapping[tuple[str, ...], float]:
-    told = probe_samples(READING, replace(memory, fresh=True))
+def series(memory: ProbeMemory, name: str) -> Mapping[tuple[str, ...], float]:
+    told = samples(READING, replace(memory, fresh=True))
     return {(s.labels[0], s.labels[2]): s.value for s in told if s.metric.name == name}
 
 
@@ -305,15 +305,15 @@ def test_an_empty_or_broken_history_accepts_nothing(tmp_path: Path, clock: Still
 
 def test_the_command_judges_by_the_history_and_looks_twice(tmp_path: Path) -> None:
     node = Idle(2)
-    state = State(tmp_path)
+    state = StateFolder(tmp_path)
     known = replace(drawn(on_switch(2)), at=EPOCH)
-    first = ask(node.hardware, ProbeOptions(), POLICY, Expect(), Wish(), state)
+    first = probe_now(node.hardware, ProbeOptions(), POLICY, Expect(), ProbeOverrides(), state)
     assert first.probed is not None
     history = History.open(state.history, node.hardware.clock)
     for n in range(8):
         keep(history, replace(first.probed, at=known.at + n, by="daemon"), EPOCH + n, "boot", "daemon")
     node.knobs = {"left": {"memory 0": 0.9, "memory 1": 0.9}}
-    told = ask(node.hardware, ProbeOptions(), POLICY, Expect(), Wish(), state)
+    told = probe_now(node.hardware, ProbeOptions(), POLICY, Expect(), ProbeOverrides(), state)
     assert [one.rule for one in told.findings] == ["straggler.node"]
     assert told.health is Health.DEGRADED
     assert len(node.probes.ordered) == 3

@@ -19,9 +19,9 @@ from wirewatch.documents import probes
 from wirewatch.documents.probes import PROBE, PROBES, ProbeDocument, gate, probes_of, refused
 from wirewatch.probe.component import ProbeSummary, probe_summary
 from wirewatch.probe.gate import MEANING, Reason, Refusal
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import measure
-from wirewatch.probe.model import Memory, ProbePolicy, complete
+from wirewatch.probe.model import ProbeMemory, ProbePolicy, complete
 
 ALL: Mapping[str, Probed] = {
     "two": drawn(on_switch(2)),
@@ -165,12 +165,12 @@ def now(node: Idle) -> ProbeSummary:
 
 def test_where_nothing_is_probed_there_is_nothing_to_tell() -> None:
     assert probe_summary(None, 1.0) is None
-    assert probe_summary(Component("gpu", Memory()), 1.0) is None
+    assert probe_summary(Component("gpu", ProbeMemory()), 1.0) is None
     assert probe_summary(Component("probe", None), 1.0) is None
 
 
 def test_before_the_first_probe_it_is_never() -> None:
-    assert probe_summary(Component("probe", Memory()), 1.0) == ProbeSummary()
+    assert probe_summary(Component("probe", ProbeMemory()), 1.0) == ProbeSummary()
     assert ProbeSummary() == ProbeSummary(0.0, None, fresh=False, complete=0, clean=False, watched=True)
 
 
@@ -224,8 +224,8 @@ def test_it_is_watched_until_it_is_known_that_there_is_nothing() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([GOOD, SLOW, BAD, gloo()]), st.booleans()), max_size=8))
 def test_forced_ones_and_broken_ones_count_for_nothing(probes: list[tuple[Probed, bool]]) -> None:
-    memory = Memory()
+    memory = ProbeMemory()
     for number, (probed, forced) in enumerate(probes):
-        memory = take(memory, replace(probed, forced=forced), float(number), ProbePolicy())
+        memory = fold_probe(memory, replace(probed, forced=forced), float(number), ProbePolicy())
     whole = [probed for probed, forced in probes if not forced and probed.outcome == "ok"]
     assert complete(memory) == (len(whole), bool(whole) and whole[-1] is GOOD)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from wirewatch.core.ports import Hardware, Order, Probe
     from wirewatch.core.probe import Probed
     from wirewatch.hw.nvml.client import NvmlClient
-    from wirewatch.probe.statefolder import State
+    from wirewatch.probe.statefolder import StateFolder
 
 RECORDING = "h200x2-idle"
 PORTS = "wirewatch.cli.hardware"
@@ -28,7 +28,7 @@ PORTS = "wirewatch.cli.hardware"
 class LockedProbe:
     """The recorded probe, run by whoever asks and by one at a time."""
 
-    def __init__(self, recorded: "Probe", state: "State") -> None:
+    def __init__(self, recorded: "Probe", state: "StateFolder") -> None:
         self._recorded = recorded
         self._state = state
         self.engine = recorded.engine
@@ -51,7 +51,7 @@ class LockedProbe:
 
 
 def live(
-    config: "Config", *, timed: bool = False, state: "State | None" = None
+    config: "Config", *, timed: bool = False, state: "StateFolder | None" = None
 ) -> "tuple[Hardware, NvmlClient]":
     """In place of this machine's ports."""
     from wirewatch.cli.hardware import replayed  # noqa: PLC0415 - as put_in_place says

@@ -7,16 +7,17 @@ from pathlib import Path
 from wirewatch.collectors.gpu import RECOVERY
 from wirewatch.collectors.gpudirect.metrics import CHECK
 from wirewatch.collectors.infiniband.metrics import STATE
-from wirewatch.collectors.inventory import GPU_INFO, NODE
+from wirewatch.collectors.inventory import GPU_INFO, NODE, InventoryFacts, KnownGpu
 from wirewatch.collectors.nvlink.metrics import LINKS
 from wirewatch.collectors.pcie import WIDTH
 from wirewatch.collectors.xid import LAST, SOURCE
 from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
+from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
 from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.probe.component import FRESH, components, rule_of
 from wirewatch.verdict.fold import step
-from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, VerdictPolicy, Word, key_of
+from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, Statement, VerdictPolicy, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node
 from wirewatch.verdict.orders import acknowledge, pick, suppress, unsuppress
 
@@ -35,10 +36,15 @@ def collector_of(rule: str) -> str:
     return next(owners, None) or next(kin, family)
 
 
+def address(uuid: str) -> str:
+    """The PCI address of a GPU."""
+    return f"0000:{ord(uuid[-1]):02x}:00.0"
+
+
 def reloaded(ledger: Ledger, boot: str) -> Ledger:
     """What a file keeps of a ledger."""
     entries = {key: replace(entry, mono=None) for key, entry in ledger.entries.items()}
-    return replace(ledger, boot=boot, entries=entries, complete=0, comings={}, told=frozenset())
+    return replace(ledger, boot=boot, entries=entries, complete=0, occurrences={}, present=frozenset())
 
 
 class Drawn:
@@ -141,7 +147,12 @@ class Drawn:
         self.known |= {key_of(f.rule, f.subject) for f in found}
         samples = tuple(self._samples(name))
         ok = Ok(None, self.at, self.mono)
-        return after(component, Step(ok, 0.0, None, found, samples, bool(samples or found)))
+        facts = self._inventory() if name == "inventory" else None
+        return after(component, Step(ok, 0.0, None, found, samples, bool(samples or found), facts=facts))
+
+    def _inventory(self) -> InventoryFacts:
+        gpus = (Gpu(n, uuid, address(uuid)) for n, uuid in enumerate(self.gpus) if uuid not in self.mute)
+        return InventoryFacts({gpu.key: KnownGpu(gpu, {}) for gpu in gpus}, frozenset(), {})
 
     def _tells(self, finding: Finding) -> bool:
         """Whether its collector can know of it: it reads the part, or did so since it was started."""
@@ -171,10 +182,9 @@ class Drawn:
 
     def _of_gpu(self, name: str, uuid: str) -> Iterator[Sample]:
         index = str(self.gpus.index(uuid))
-        address = f"0000:{ord(uuid[-1]):02x}:00.0"
         if name == "inventory":
             yield NODE.sample(1, "NVIDIA H200", str(len(self.gpus)), "570", "", "")
-            yield GPU_INFO.sample(1, index, uuid, "NVIDIA H200", address, "0", "", "", "")
+            yield GPU_INFO.sample(1, index, uuid, "NVIDIA H200", address(uuid), "0", "", "", "")
         elif name == "gpu":
             if self.recovery_told:
                 yield RECOVERY.sample(uuid not in self.wants, index, uuid, "none")
@@ -235,12 +245,12 @@ class Drawn:
         self.mono = 60.0
 
     def ack(self, rule: str, part: Subject) -> None:
-        said = Word("ann", "cable exchanged", self.at)
+        said = Statement("ann", "cable exchanged", self.at)
         self.ledger = acknowledge(self.ledger, self._picked(rule, part), said, self.mono)
         self.step()
 
     def suppress(self, rule: str, part: Subject, seconds: float = 3600.0) -> None:
-        said = Word("ann", "waiting for a part", self.at)
+        said = Statement("ann", "waiting for a part", self.at)
         one = self._picked(rule, part)
         self.ledger = suppress(self.ledger, one, self.at + seconds, said, self.policy)
         self.step()

@@ -146,7 +146,7 @@ class _Play:
     def mute(self, name: str) -> None:
         self.node.mute.add(name)
 
-    def hear(self) -> None:
+    def read_mark(self) -> None:
         self.node.mute.clear()
 
     def dark(self, names: Sequence[str], start: str) -> None:
@@ -211,7 +211,7 @@ def _name(part: Subject) -> tuple[str, ...]:
 def played(history: Sequence[Op], **options: object) -> Drawn:
     """A node after its first look and a history.
 
-    Comings and goings are not counted: one sight more between two of them makes them one.
+    Occurrences and goings are not counted: one sight more between two of them makes them one.
     """
     node = Drawn(**{"flapping": (), **options})  # type: ignore[arg-type]
     node.look()

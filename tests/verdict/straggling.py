@@ -2,8 +2,15 @@
 
 from collections.abc import Mapping
 
-from wirewatch.verdict.straggler.naming import Watch, look
-from wirewatch.verdict.straggler.signals import References, Resource, Signals, StragglerPolicy, Unit, learn
+from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
+from wirewatch.verdict.straggler.signals import (
+    RateHistory,
+    Resource,
+    Signals,
+    StragglerPolicy,
+    Unit,
+    learn,
+)
 
 POLICY = StragglerPolicy()
 PRODUCTS, MEMORY, PAIR = 1 / 0.9e-3, 4.135e12, 389.7e9
@@ -40,9 +47,9 @@ def probe(count: int, faults: Mapping[str, float] | None = None, scale: float = 
     return Signals("kind", rates, alike)
 
 
-def history(count: int, probes: int = 12) -> References:
+def history(count: int, probes: int = 12) -> RateHistory:
     """That of a node that was well."""
-    references = References()
+    references = RateHistory()
     for number in range(probes):
         references = learn(references, probe(count), 600.0 * number)
     return references
@@ -54,9 +61,9 @@ def told(unit: Unit) -> str:
     return f"{name}>{unit.peer.removeprefix('GPU-')}" if unit.peer else name
 
 
-def watched(looks: list[Signals], references: References | None = None) -> Watch:
+def watched(looks: list[Signals], references: RateHistory | None = None) -> StragglerWatch:
     """After these probes, ten minutes apart."""
-    watch = Watch(references or References())
+    watch = StragglerWatch(references or RateHistory())
     for number, signals in enumerate(looks):
-        watch = look(watch, signals, 600.0 * number, POLICY, accepted=True)
+        watch = fold_stragglers(watch, signals, 600.0 * number, POLICY, accepted=True)
     return watch

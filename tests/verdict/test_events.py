@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.verdict.drawn import HUNG, D, Drawn, F
+from wirewatch.collectors.inventory import InventoryFacts, KnownGpu
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Health, Subject
 from wirewatch.verdict.ledger import Stage
-from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, LIVE, PROBATION
+from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, LIVE, PROBATION, judge_node
+from wirewatch.verdict.observation import cards
 
 XID, OTHER, WISH, FABRIC = "xid.79", "xid.74", "xid.154", "xid.149"
 NVLINK = "nvlink.link_down"
@@ -437,6 +441,25 @@ def test_after_a_restart_an_acknowledged_event_is_known_by_its_address_before_nv
     node.restart()
     node.waiting = {"inventory"}
     assert F not in {s.finding.health for s in node.look().standings}
+
+
+def test_an_address_is_its_gpu_s_while_the_inventory_cannot_be_read() -> None:
+    node = Drawn()
+    node.look()
+    node.down["inventory"] = HUNG
+    node.event(FABRIC, CARD)
+    node.look()
+    # By what the inventory offers, and not by what the ledger remembers.
+    (standing,) = (s for s in judge_node(node.state).standings if s.finding.rule == FABRIC)
+    assert standing.finding.subject == Subject(gpu="0", uuid="GPU-a", link="3")
+
+
+def test_an_address_is_that_of_the_gpu_which_is_there_and_not_of_a_lost_one() -> None:
+    lost, new = Gpu(0, "GPU-z", "0000:61:00.0"), Gpu(0, "GPU-a", "0000:61:00.0")
+    for gpus in ((lost, new), (new, lost)):
+        facts = InventoryFacts({gpu.key: KnownGpu(gpu, {}) for gpu in gpus}, frozenset({lost.key}), {})
+        state = NodeState({"inventory": Component("inventory", None, facts=facts)})
+        assert cards(state) == {"0000:61:00": Subject(gpu="0", uuid="GPU-a")}
 
 
 @pytest.mark.parametrize("acked", [CARD, Subject(gpu="0", uuid="GPU-a", link="3")])

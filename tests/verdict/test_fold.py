@@ -40,7 +40,7 @@ def test_one_that_comes_now_and_then_does_not() -> None:
     node = Drawn()
     comes_and_goes(node, 20, every=1000.0)
     assert not node.ledger.entries
-    assert not node.ledger.comings or all(len(times) < 5 for times in node.ledger.comings.values())
+    assert not node.ledger.occurrences or all(len(times) < 5 for times in node.ledger.occurrences.values())
 
 
 @pytest.mark.parametrize("rule", ["nvlink.crc_errors", "gpu.throttle", "pcie.replays"])
@@ -58,7 +58,7 @@ def test_one_that_stays_while_nobody_reads_has_come_once() -> None:
         node.down = {"nvlink": Absent(Why.TIMEOUT)}
         node.look()
         node.down = {}
-    assert {len(times) for times in node.ledger.comings.values()} == {1}
+    assert {len(times) for times in node.ledger.occurrences.values()} == {1}
 
 
 def test_a_window_of_its_own() -> None:

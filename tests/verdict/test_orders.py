@@ -6,7 +6,7 @@ import pytest
 
 from tests.verdict.drawn import HUNG, D, Drawn, F, U
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.verdict.ledger import Ledger, Stage, Word
+from wirewatch.verdict.ledger import Ledger, Stage, Statement
 from wirewatch.verdict.node import ACKNOWLEDGED, LIVE, SUPPRESSED, Standing, Verdict, judge_node
 from wirewatch.verdict.orders import OrderError, pick, suppress, unsuppress
 
@@ -63,7 +63,7 @@ def test_what_is_latched_becomes_probation() -> None:
     assert node.health is D
     (standing,) = node.verdict.standings
     assert standing.finding.evidence.endswith("; over, on probation; acknowledged by ann: cable exchanged")
-    assert standing.acked == Word("ann", "cable exchanged", node.at)
+    assert standing.acked == Statement("ann", "cable exchanged", node.at)
     assert node.look(seconds=3600.0, times=24).health is Health.OK
 
 
@@ -133,7 +133,7 @@ def test_a_word_survives_a_restart(tmp_path: Path) -> None:
     node.ack(DOWN, node.gpu())
     node.restart()
     assert node.look().health is D
-    assert node.entry(DOWN, node.gpu()).acked == Word("ann", "cable exchanged", node.at - 35.0)
+    assert node.entry(DOWN, node.gpu()).acked == Statement("ann", "cable exchanged", node.at - 35.0)
 
 
 # Suppressing
@@ -146,7 +146,7 @@ def test_what_is_suppressed_takes_no_part_and_stays_visible() -> None:
     (standing,) = node.verdict.standings
     assert (standing.stage, standing.measured, standing.finding.health) == (SUPPRESSED, F, F)
     assert standing.suppression is not None
-    assert standing.suppression.said == Word("ann", "waiting for a part", node.at)
+    assert standing.suppression.said == Statement("ann", "waiting for a part", node.at)
 
 
 def test_until_its_date() -> None:
@@ -344,7 +344,7 @@ def test_orders_do_not_change_what_they_were_given() -> None:
     node = sick()
     before = node.ledger
     one = pick(node.verdict, node.verdict.standings[0].id)
-    said = Word("ann", "why", node.at)
+    said = Statement("ann", "why", node.at)
     after = suppress(before, one, node.at + 60.0, said, node.policy)
     assert before.suppressions == {}
     assert judge_node(node.state, after).health is Health.OK

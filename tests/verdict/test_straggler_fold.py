@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verdict.straggling import POLICY, gpu, history, probe, told, watched
-from wirewatch.verdict.straggler.naming import Watch, look
+from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import (
     APART,
     FORGOTTEN,
     KEPT,
     LEARNING,
-    References,
+    RateHistory,
     Resource,
     Signals,
     Unit,
@@ -66,20 +66,20 @@ def test_what_is_slow_never_becomes_history() -> None:
     watch = watched([GOOD] * 12)
     before = watch.references
     for number in range(200):
-        watch = look(watch, SLOW, 1e5 + number * APART, POLICY, accepted=True)
+        watch = fold_stragglers(watch, SLOW, 1e5 + number * APART, POLICY, accepted=True)
     assert watch.references == before
     assert [one.failed for one in watch.held(POLICY)] == [False]
 
 
 def test_nor_does_a_probe_that_found_something_else() -> None:
-    watch = Watch()
+    watch = StragglerWatch()
     for number in range(20):
-        watch = look(watch, GOOD, 600.0 * number, POLICY, accepted=False)
-    assert watch.references == References()
+        watch = fold_stragglers(watch, GOOD, 600.0 * number, POLICY, accepted=False)
+    assert watch.references == RateHistory()
 
 
 def test_history_is_short_at_first_and_looks_far_back_later() -> None:
-    references, at = References(), 0.0
+    references, at = RateHistory(), 0.0
     for number in range(LEARNING):
         at = 600.0 * number
         references = learn(references, GOOD, at)
@@ -92,7 +92,7 @@ def test_history_is_short_at_first_and_looks_far_back_later() -> None:
 
 
 def test_a_clock_that_went_back_does_not_end_learning() -> None:
-    references = References()
+    references = RateHistory()
     for number in range(LEARNING):
         references = learn(references, GOOD, 1e9 + number)
     assert len(learn(references, GOOD, 5.0).values[UNIT]) == LEARNING + 1

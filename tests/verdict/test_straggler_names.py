@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verdict.straggling import POLICY, gpu, history, probe, told
-from wirewatch.verdict.straggler.naming import Named, name
-from wirewatch.verdict.straggler.signals import References, Resource, Signals, Unit, learn
+from wirewatch.verdict.straggler.naming import NamedStragglers, name_stragglers
+from wirewatch.verdict.straggler.signals import RateHistory, Resource, Signals, Unit, learn
 
 COUNTS = (2, 3, 4, 8)
 INNER = ("compute", "memory")
 ENDS = ("source", "destination")
 
 
-def named(signals: Signals, count: int, *, cold: bool = False) -> Named:
-    return name(signals, References() if cold else history(count), POLICY)
+def named(signals: Signals, count: int, *, cold: bool = False) -> NamedStragglers:
+    return name_stragglers(signals, RateHistory() if cold else history(count), POLICY)
 
 
 def slow(signals: Signals, count: int, *, cold: bool = False) -> list[str]:
@@ -113,18 +113,18 @@ def test_a_gpu_that_was_always_a_few_per_cent_slower_is_not_slow() -> None:
 @pytest.mark.parametrize("noise", [0.98, 0.995, 1.0, 1.01])
 def test_near_the_limit_of_peers_no_noise_decides(noise: float) -> None:
     """A GPU that has always been 9.5 % slower than its peers stays what it is."""
-    references = References()
+    references = RateHistory()
     for number in range(12):
         references = learn(references, probe(8, {"compute 0": 0.905}), 600.0 * number)
-    found = name(probe(8, {"compute 0": 0.905 * noise}), references, POLICY)
+    found = name_stragglers(probe(8, {"compute 0": 0.905 * noise}), references, POLICY)
     assert found.slow == ()
-    worse = name(probe(8, {"compute 0": 0.905 * 0.93}), references, POLICY)
+    worse = name_stragglers(probe(8, {"compute 0": 0.905 * 0.93}), references, POLICY)
     assert [told(one.unit) for one in worse.slow] == ["compute 0"]
 
 
 def test_a_gpu_that_was_slow_from_the_start_is_named_by_its_peers() -> None:
     signals = probe(8, {"memory 3": 0.8})
-    (one,) = name(signals, References(), POLICY).slow
+    (one,) = name_stragglers(signals, RateHistory(), POLICY).slow
     assert (told(one.unit), one.own, one.usual) == ("memory 3", False, None)
     assert one.lost == pytest.approx(0.2, abs=0.01)
 
@@ -211,8 +211,8 @@ def test_a_faster_product_is_judged_the_same(
     part = f"{what} {n % count}"
     past = history(count)
     scaled = {unit: tuple(scale * value for value in values) for unit, values in past.values.items()}
-    references = References() if cold else References(past.kind, scaled, past.taken)
-    found = name(probe(count, {part: 0.8}, scale), references, POLICY)
+    references = RateHistory() if cold else RateHistory(past.kind, scaled, past.taken)
+    found = name_stragglers(probe(count, {part: 0.8}, scale), references, POLICY)
     assert [told(one.unit) for one in found.slow] == [part]
 
 
@@ -222,7 +222,7 @@ PARTS = [f"{what} {n}" for what in (*INNER, *ENDS) for n in range(4)] + [
 FAULTS = st.dictionaries(st.sampled_from(PARTS), st.floats(0.2, 1.0), max_size=6)
 
 
-def worst(found: Named) -> float:
+def worst(found: NamedStragglers) -> float:
     return max([*(one.worst for one in found.slow), *(one.worst for one in found.uniform)], default=0.0)
 
 
@@ -256,6 +256,6 @@ def test_the_order_of_gpus_means_nothing(faults: dict[str, float], order: list[i
         {moved(u): w for u, w in signals.alike.items()},
     )
     values = {moved(u): v for u, v in past.values.items()}
-    before = {moved(one.unit) for one in name(signals, past, POLICY).slow}
-    after = {one.unit for one in name(turned, References("kind", values), POLICY).slow}
+    before = {moved(one.unit) for one in name_stragglers(signals, past, POLICY).slow}
+    after = {one.unit for one in name_stragglers(turned, RateHistory("kind", values), POLICY).slow}
     assert before == after

@@ -21,13 +21,13 @@ from wirewatch.hw.replay import (
     ReplaySysfs,
 )
 from wirewatch.hw.slurm import SystemSlurm
-from wirewatch.probe.remote import Elsewhere
-from wirewatch.probe.runner import Around, Prober
-from wirewatch.probe.statefolder import State
+from wirewatch.probe.remote import RemoteProber
+from wirewatch.probe.runner import ProbeRunner, RunnerPorts
+from wirewatch.probe.statefolder import StateFolder
 
 
 def live(
-    config: Config | None = None, *, timed: bool = False, state: State | None = None
+    config: Config | None = None, *, timed: bool = False, state: StateFolder | None = None
 ) -> tuple[Hardware, NvmlClient]:
     """The ports of this machine; `timed`: each NVML call is timed; `state` holds the lock of probes."""
     config = config or Config()
@@ -35,15 +35,15 @@ def live(
     hardware = Hardware(
         nvml, sysfs, SystemHost(), SystemKmsg(), SystemCommand(), SystemKubelet(config.kubernetes.socket),
         SystemSlurm(config.slurm.node, config.slurm.conf), clock,
-        Prober(Around(nvml, sysfs, clock), state),
+        ProbeRunner(RunnerPorts(nvml, sysfs, clock), state),
     )  # fmt: skip
     return hardware, nvml
 
 
-def remote_prober(config: Config, hardware: Hardware) -> Elsewhere | None:
+def remote_prober(config: Config, hardware: Hardware) -> RemoteProber | None:
     """The prober that the configuration names; None when this process starts its workers itself."""
     path = config.probe.prober
-    return Elsewhere(path, hardware.clock, live=hardware.source == "live") if path else None
+    return RemoteProber(path, hardware.clock, live=hardware.source == "live") if path else None
 
 
 def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:

@@ -14,7 +14,7 @@ from wirewatch.cli.output import shown
 from wirewatch.core.probe import ENGINES, OPS
 
 if TYPE_CHECKING:
-    from wirewatch.probe.request import Asked, Wish
+    from wirewatch.probe.request import ProbeOverrides, ProbeResult
 
 SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -60,21 +60,23 @@ def probe(
 
     Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN. Busy GPUs give UNKNOWN.
     """
-    from wirewatch.probe.request import Wish
+    from wirewatch.probe.request import ProbeOverrides
 
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
-    wish = Wish(tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sizes)), engine, owner, force)
+    wish = ProbeOverrides(tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sizes)), engine, owner, force)
     asked = _ask(config_file, wish, replay, overlays)
     _print(asked, explain=explain, as_json=as_json)
     context.exit(EXIT[asked.health])
 
 
-def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: Sequence[str]) -> "Asked":
+def _ask(
+    config_file: Path | None, wish: "ProbeOverrides", replay: str | None, overlays: Sequence[str]
+) -> "ProbeResult":
     from wirewatch.cli.hardware import live, remote_prober, replayed
     from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
-    from wirewatch.probe.request import ask
+    from wirewatch.probe.request import probe_now
     from wirewatch.probe.statefolder import StateError, open_state, state_directory
 
     config, _ = load(config_file, discover())
@@ -88,13 +90,13 @@ def _ask(config_file: Path | None, wish: "Wish", replay: str | None, overlays: S
                 click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is respected", err=True)
         hardware, nvml = replayed(replay, overlays, loop=False) if replay else live(config, state=state)
         stack.callback(nvml.stop)
-        return ask(
+        return probe_now(
             hardware, config.probe, config.policy.probe, expectations(config), wish, state,
             prober=remote_prober(config, hardware),
         )  # fmt: skip
 
 
-def _print(asked: "Asked", *, explain: bool, as_json: bool) -> None:
+def _print(asked: "ProbeResult", *, explain: bool, as_json: bool) -> None:
     from wirewatch.cli.tables import probe_tables
     from wirewatch.documents.probes import PROBE, refused
     from wirewatch.documents.probes import probe as document

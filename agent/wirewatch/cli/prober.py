@@ -40,7 +40,7 @@ def prober(
     from wirewatch.config import load
     from wirewatch.daemon.prober import serve_prober
     from wirewatch.daemon.release import Handles
-    from wirewatch.probe.runner import Prober
+    from wirewatch.probe.runner import ProbeRunner
     from wirewatch.server.sockets import local
 
     if (overlays or loop) and not replay:
@@ -56,5 +56,5 @@ def prober(
                 "this is process 1 of a PID namespace: without hostPID no probe knows its own process"
             )
         log.info("%s: probing %s; listening at %s", hardware.source, hardware.about, address)
-        runner = hardware.probe if isinstance(hardware.probe, Prober) else None
+        runner = hardware.probe if isinstance(hardware.probe, ProbeRunner) else None
         serve_prober(hardware, config.probe, Handles(nvml, runner), listening)

@@ -74,10 +74,10 @@ def _probed(hardware: "Hardware", config: "Config") -> Json:
     from wirewatch.config import expectations
     from wirewatch.probe.model import ProbePolicy
     from wirewatch.probe.persistence import PROBED
-    from wirewatch.probe.request import Wish, ask
+    from wirewatch.probe.request import ProbeOverrides, probe_now
 
-    asked = ask(
-        hardware, config.probe, ProbePolicy(confirm=1), expectations(config), Wish(), None,
+    asked = probe_now(
+        hardware, config.probe, ProbePolicy(confirm=1), expectations(config), ProbeOverrides(), None,
         prober=remote_prober(config, hardware),
     )  # fmt: skip
     if asked.probed is None or asked.probed.outcome != "ok":

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.page.content import Place
     from wirewatch.probe.component import Hints
-    from wirewatch.probe.remote import Elsewhere
-    from wirewatch.probe.statefolder import State
+    from wirewatch.probe.remote import RemoteProber
+    from wirewatch.probe.statefolder import StateFolder
 
 log = logging.getLogger(__name__)
 DEMO = "demo-dgx-h200"
@@ -82,7 +82,7 @@ def serve(
         topologies, drifting = _drifting(config, hardware, state, stack)
         prober = _remote_prober(config, hardware)
         probing = _probing(config, hardware, state, prober, hints)
-        components = (*map(hints.heard, collectors), *probing, *drifting)
+        components = (*map(hints.listen_to, collectors), *probing, *drifting)
         announce(hardware, *web)
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
@@ -149,7 +149,7 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
     return ConditionWriter(where, how, hardware.clock)
 
 
-def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | None":
+def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder | None":
     """The state folder, locked; a recording uses one only when it is configured, not that of the node.
 
     Raises:
@@ -171,7 +171,7 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> "State | Non
 
 
 def _hardware(
-    config: Config, replay: str | None, overlays: Sequence[str], state: "State | None", *, loop: bool
+    config: Config, replay: str | None, overlays: Sequence[str], state: "StateFolder | None", *, loop: bool
 ) -> tuple[Hardware, NvmlClient]:
     from wirewatch.cli.hardware import live, replayed
 
@@ -179,7 +179,11 @@ def _hardware(
 
 
 def _probing(
-    config: Config, hardware: Hardware, state: "State | None", prober: "Elsewhere | None", hints: "Hints"
+    config: Config,
+    hardware: Hardware,
+    state: "StateFolder | None",
+    prober: "RemoteProber | None",
+    hints: "Hints",
 ) -> Sequence[AnyCollector]:
     """The component of the probe, with the history of the state folder; none when probing is switched off."""
     from wirewatch.probe.component import probe_component
@@ -190,22 +194,22 @@ def _probing(
     if not options.enabled:
         return ()
     if state is None:
-        return (hints.hastening(probe_component(options, policy, expectations(config), prober=prober)),)
+        return (hints.due_after_hint(probe_component(options, policy, expectations(config), prober=prober)),)
     history = History.open(state.history, hardware.clock)
     expect = expectations(config)
     start = remember(history, hardware.clock, policy)
     component = probe_component(options, policy, expect, start, prober)
-    return (hints.hastening(persistent(component, history, boot_id(hardware), expect, prober)),)
+    return (hints.due_after_hint(persistent(component, history, boot_id(hardware), expect, prober)),)
 
 
 def _drifting(
-    config: Config, hardware: Hardware, state: "State | None", stack: ExitStack
+    config: Config, hardware: Hardware, state: "StateFolder | None", stack: ExitStack
 ) -> "tuple[TopologyOrders, Sequence[AnyCollector]]":
     """The orders about topologies, and the component that compares the topology with its baseline."""
     from wirewatch.cli.topologies import given_graph
     from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
     from wirewatch.daemon.operator import TopologyOrders
-    from wirewatch.verdict.drift.component import Around, drift_component
+    from wirewatch.verdict.drift.component import DriftContext, drift_component
 
     options = config.drift
     loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
@@ -215,11 +219,11 @@ def _drifting(
     if not options.enabled:
         return topologies, ()
     given = given_graph(options.baseline) if options.baseline else None
-    around = Around(store, given, topologies.troubles, foreign)
+    around = DriftContext(store, given, topologies.troubles, foreign)
     return topologies, (drift_component(options, config.policy.drift, around),)
 
 
-def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "Remembered":
+def _remembered(config: Config, hardware: Hardware, state: "StateFolder | None") -> "Remembered":
     from wirewatch.daemon.persistence import load_ledger
     from wirewatch.daemon.service import Remembered
     from wirewatch.probe.persistence import boot_id
@@ -257,19 +261,19 @@ def _sockets(port: "Port", path: str, stack: ExitStack) -> "Sockets":
     return Sockets(*port, stack.enter_context(local(path)), stack.enter_context(control(path)))
 
 
-def _remote_prober(config: Config, hardware: Hardware) -> "Elsewhere | None":
+def _remote_prober(config: Config, hardware: Hardware) -> "RemoteProber | None":
     """The prober in another container; None without one, or when probing is switched off."""
     from wirewatch.cli.hardware import remote_prober
 
     return remote_prober(config, hardware) if config.probe.enabled else None
 
 
-def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -> "Handles":
+def _handles(hardware: Hardware, nvml: NvmlClient, prober: "RemoteProber | None") -> "Handles":
     """What may hold a GPU; the probe of a recording holds none."""
     from wirewatch.daemon.release import Handles
-    from wirewatch.probe.runner import Prober
+    from wirewatch.probe.runner import ProbeRunner
 
-    return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None, prober)
+    return Handles(nvml, hardware.probe if isinstance(hardware.probe, ProbeRunner) else None, prober)
 
 
 def _configured(file: Path, counts: Counts) -> Web:

@@ -10,9 +10,9 @@ from wirewatch.daemon.board import Board
 from wirewatch.documents.drift import AcceptOrder, DriftDocument, drift_of
 from wirewatch.documents.state import FindingsDocument, findings
 from wirewatch.server.control import FindingOrder
-from wirewatch.verdict.drift.component import NAME, State
+from wirewatch.verdict.drift.component import NAME, DriftMemory
 from wirewatch.verdict.drift.watch import accept_all, accept_one
-from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy, Word
+from wirewatch.verdict.ledger import Ledger, Now, Statement, VerdictPolicy
 from wirewatch.verdict.node import Judged, Standing
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress, unsuppress
 
@@ -74,12 +74,12 @@ class TopologyOrders:
         """
         component = None if self._board is None else self._board.state.components.get(NAME)
         state = component.memory if component is not None else None
-        if not isinstance(state, State):
+        if not isinstance(state, DriftMemory):
             raise OrderError("the topology is not compared with anything here: [drift] is switched off")
         if state.foreign and state.read is not None:
             # The file of the other node is put aside before a new one takes its place.
             self._store.reject(state.read, state.foreign)
-        word, kept = Word(order.by, order.why, self._clock.now()), self._store.baseline
+        word, kept = Statement(order.by, order.why, self._clock.now()), self._store.baseline
         if not order.change:
             made = accept_all(state.watch, word)
         elif kept is None:
@@ -98,13 +98,13 @@ class TopologyOrders:
 def _acknowledge(
     node: Judged, one: Standing, order: FindingOrder, _policy: VerdictPolicy, now: Now
 ) -> Ledger:
-    return acknowledge(node.ledger, one, Word(order.by, order.why, now.at), now.mono)
+    return acknowledge(node.ledger, one, Statement(order.by, order.why, now.at), now.mono)
 
 
 def _suppress(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
     if order.until is None:
         raise OrderError("the order says not until when")
-    return suppress(node.ledger, one, order.until, Word(order.by, order.why, now.at), policy)
+    return suppress(node.ledger, one, order.until, Statement(order.by, order.why, now.at), policy)
 
 
 def _unsuppress(

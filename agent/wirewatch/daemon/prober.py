@@ -17,10 +17,10 @@ from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Lane
 from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.gate import Reason, Refusal, Stillness, nobody, read_facts, watch_users
+from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts, watch_users
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.remote import VERSION, Came, Looked, LookOrder
-from wirewatch.probe.setup import Wanted, prepare
+from wirewatch.probe.remote import VERSION, FactsAnswer, FactsRequest, ProbeAnswer
+from wirewatch.probe.setup import ProbeRequest, prepare
 from wirewatch.server.connections import MOST, Guarded, Peer, Server, server
 from wirewatch.server.control import Probing, prober_application
 
@@ -44,7 +44,7 @@ class _Caller:
     gone: str | None = None
 
 
-class RemoteProber:
+class ProberService:
     """What the prober answers, in the event loop; blocking work runs in a thread, one question at a time.
 
     Args:
@@ -59,23 +59,23 @@ class RemoteProber:
         self._still = Stillness()
         self._idle: asyncio.TimerHandle | None = None
 
-    async def users(self, order: LookOrder) -> Looked:
+    async def users(self, order: FactsRequest) -> FactsAnswer:
         """Report which processes use the GPUs, or why that cannot be reported now."""
         mismatch = self._mismatch(order.engine, live=order.live)
         users = None if mismatch else await self._do(lambda: self._users(order.engine))
-        return Looked("", None, mismatch or BUSY) if users is None else users
+        return FactsAnswer("", None, mismatch or BUSY) if users is None else users
 
-    async def terms(self, wanted: Wanted) -> ProbeTerms | Absent:
+    async def terms(self, wanted: ProbeRequest) -> ProbeTerms | Absent:
         """The terms of the probe that would run now if the gate were open."""
         options, expect = self._allowed(wanted).options, Expect(nvlink_links=wanted.links)
         terms = await self._do(lambda: read_terms(self._hardware, options, expect, ""))
         return Absent(Why.TIMEOUT, BUSY.detail) if terms is None else terms
 
-    async def attempt(self, wanted: Wanted, gone: Awaitable[object]) -> Came:
+    async def attempt(self, wanted: ProbeRequest, gone: Awaitable[object]) -> ProbeAnswer:
         """Run a probe, unless the gate is shut; it is withdrawn as soon as `gone` is done."""
         mismatch = self._mismatch(wanted.options.engine, live=wanted.live)
         if mismatch is not None:
-            return Came(nobody(self._hardware), mismatch, None)
+            return ProbeAnswer(no_gpus(self._hardware), mismatch, None)
         caller, began = _Caller(), time.monotonic()
         waiting = asyncio.ensure_future(gone)
 
@@ -87,7 +87,7 @@ class RemoteProber:
             came = await self._do(lambda: self._attempt(wanted, caller, began))
         finally:
             waiting.remove_done_callback(left)
-        return Came(nobody(self._hardware), BUSY, None) if came is None else came
+        return ProbeAnswer(no_gpus(self._hardware), BUSY, None) if came is None else came
 
     async def _do(self, work: Callable[[], T]) -> T | None:
         """Work in the lane; None when it does not become free within PATIENCE."""
@@ -112,25 +112,25 @@ class RemoteProber:
         log.info("no question for %g s: every GPU handle is closed until the next one", IDLE)
         self._lane.submit(self._close)
 
-    def _users(self, engine: str) -> Looked:
+    def _users(self, engine: str) -> FactsAnswer:
         hardware = self._hardware
         name = hardware.probe.engine(engine)
         if engine == "gloo":
-            return Looked(name, nobody(hardware), None)
+            return FactsAnswer(name, no_gpus(hardware), None)
         gpus = hardware.nvml.gpus()
         if isinstance(gpus, Absent):
             self._still = Stillness()
             reason = Reason.LOCKED if gpus.why is Why.RELEASED else Reason.BLIND
-            return Looked(name, None, Refusal(reason, f"the prober lists no GPUs: {gpus}"))
+            return FactsAnswer(name, None, Refusal(reason, f"the prober lists no GPUs: {gpus}"))
         facts = read_facts(hardware, gpus, slurm=False)
         self._still = watch_users(self._still, facts)
-        return Looked(name, facts, None)
+        return FactsAnswer(name, facts, None)
 
-    def _attempt(self, wanted: Wanted, caller: _Caller, began: float) -> Came:
+    def _attempt(self, wanted: ProbeRequest, caller: _Caller, began: float) -> ProbeAnswer:
         prepared = prepare(self._hardware, self._allowed(wanted), self._still)
         self._still = prepared.still
         if isinstance(prepared.order, Refusal):
-            return Came(prepared.facts, prepared.order, None)
+            return ProbeAnswer(prepared.facts, prepared.order, None)
         left = prepared.order.deadline
         if wanted.within is not None:
             left = min(left, wanted.within - (time.monotonic() - began))
@@ -138,13 +138,13 @@ class RemoteProber:
             late = Refusal(
                 Reason.PROBER_AWAY, caller.gone or "the checks of the gate have taken all the time"
             )
-            return Came(prepared.facts, late, None)
+            return ProbeAnswer(prepared.facts, late, None)
         order = replace(prepared.order, deadline=left, withdrawn=lambda: caller.gone)
         probed = self._hardware.probe.run(order)
         log.info(
             "probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else ""
         )
-        return Came(prepared.facts, None, probed)
+        return ProbeAnswer(prepared.facts, None, probed)
 
     def _mismatch(self, engine: str, *, live: bool) -> Refusal | None:
         """A refusal when one side works on a machine and the other on a recording; None otherwise."""
@@ -153,7 +153,7 @@ class RemoteProber:
         prober, caller = ("a recording", "a machine") if live else ("a machine", "a recording")
         return Refusal(Reason.PROBER_AWAY, f"the prober works on {prober}, and its caller on {caller}")
 
-    def _allowed(self, wanted: Wanted) -> Wanted:
+    def _allowed(self, wanted: ProbeRequest) -> ProbeRequest:
         """The caller says what to measure; the limits that keep jobs safe are those of this prober."""
         ours, asked = self._options, wanted.options
         options = replace(
@@ -173,7 +173,7 @@ def serve_prober(
 async def _serve(
     hardware: Hardware, options: ProbeOptions, handles: Handles, listening: socket.socket
 ) -> None:
-    prober = RemoteProber(hardware, options, handles.rest)
+    prober = ProberService(hardware, options, handles.rest)
     release = Release(handles, hardware.clock)
     group = os.stat(listening.getsockname()).st_gid  # noqa: PTH116 - the name of a socket
 

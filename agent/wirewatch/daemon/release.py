@@ -11,8 +11,8 @@ from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Why
 from wirewatch.daemon.schedule import Lane
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.probe.remote import Elsewhere, LetGo
-from wirewatch.probe.runner import Prober
+from wirewatch.probe.remote import HandleRelease, RemoteProber
+from wirewatch.probe.runner import ProbeRunner
 from wirewatch.server.control import ReleaseDocument
 
 log = logging.getLogger(__name__)
@@ -27,10 +27,10 @@ class Handles:
     """What may hold a GPU: the process that talks to NVML, a probe's worker, a remote prober."""
 
     nvml: NvmlClient
-    prober: Prober | None = None
-    elsewhere: Elsewhere | None = None
+    prober: ProbeRunner | None = None
+    elsewhere: RemoteProber | None = None
 
-    def close(self, why: str, seconds: float) -> LetGo:
+    def close(self, why: str, seconds: float) -> HandleRelease:
         """Close all handles within 2 s, for so many seconds; returns what still holds a GPU. Blocks."""
         end = time.monotonic() + WITHIN
         if self.elsewhere is not None:
@@ -41,9 +41,9 @@ class Handles:
         worker = None if self.prober is None else self.prober.left(max(0.0, end - time.monotonic()))
         stuck = stuck if worker is None else (*stuck, worker)
         if self.elsewhere is None:
-            return LetGo(stuck)
+            return HandleRelease(stuck)
         remote = self.elsewhere.left(max(0.0, end - time.monotonic()))
-        return LetGo((*stuck, *remote.stuck), remote.unsure)
+        return HandleRelease((*stuck, *remote.stuck), remote.unsure)
 
     def rest(self) -> None:
         """Close handles that the next question opens again; questions stay allowed. Blocks."""
@@ -105,7 +105,7 @@ class Release:
                 log.error("%s cannot be killed and still hold GPUs after %.2f s", closed.stuck, taken)
             if closed.unsure:
                 log.error("whether the prober has let go of GPUs is not known: %s", closed.unsure)
-            if closed == LetGo():
+            if closed == HandleRelease():
                 log.info("every GPU handle is closed after %.2f s", taken)
             return self._document(taken, closed, why)
 
@@ -116,9 +116,9 @@ class Release:
             if not self._until:
                 # A remote prober may still be released, by the order of an agent that has ended since.
                 await self._lane.submit(self._handles.open_elsewhere)
-                return self._document(0.0, LetGo(), "nothing was released")
+                return self._document(0.0, HandleRelease(), "nothing was released")
             await self._take_back(f"asked by {printable(by)}")
-            return self._document(self._clock.mono() - began, LetGo(), "taken back")
+            return self._document(self._clock.mono() - began, HandleRelease(), "taken back")
 
     def guarded(self, collector: AnyCollector) -> AnyCollector:
         """The collector, changed so that a reading fails when the GPUs were released in the middle of it."""
@@ -156,7 +156,7 @@ class Release:
             self._timer.cancel()
             self._timer = None
 
-    def _document(self, taken: float, closed: LetGo, why: str) -> ReleaseDocument:
+    def _document(self, taken: float, closed: HandleRelease, why: str) -> ReleaseDocument:
         return ReleaseDocument(
             "wirewatch.release/1", self._clock.now(), bool(self._until), self._until, taken,
             list(closed.stuck), closed.unsure, why,

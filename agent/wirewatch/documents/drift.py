@@ -13,11 +13,11 @@ from wirewatch.core.types import Absent
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.change import Change, severity
-from wirewatch.verdict.drift.component import NAME, State
+from wirewatch.verdict.drift.change import TopologyChange, severity
+from wirewatch.verdict.drift.component import NAME, DriftMemory
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import Graph, fingerprint, unknown_text
-from wirewatch.verdict.drift.watch import Memory, is_accepted, name_of, standing
+from wirewatch.verdict.drift.watch import DriftWatch, is_accepted, name_of, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +134,11 @@ def drift_of_state(state: NodeState, at: float) -> DriftDocument:
     """What the daemon's component knows; without one, nothing."""
     component = state.components.get(NAME)
     told = component.memory if component is not None else None
-    known = told if isinstance(told, State) else State()
+    known = told if isinstance(told, DriftMemory) else DriftMemory()
     return drift_of(known.watch, known.baseline, at)
 
 
-def drift_of(watch: Memory, baseline: Baseline | None, at: float) -> DriftDocument:
+def drift_of(watch: DriftWatch, baseline: Baseline | None, at: float) -> DriftDocument:
     """The newest reading against a baseline, which may be newer."""
     left = [] if baseline is None else list(_left(watch, baseline, at))
     return DriftDocument(
@@ -149,11 +149,11 @@ def drift_of(watch: Memory, baseline: Baseline | None, at: float) -> DriftDocume
     )  # fmt: skip
 
 
-def worst(changes: Iterable[Change]) -> types.Health:
+def worst(changes: Iterable[TopologyChange]) -> types.Health:
     return max((severity(one).health for one in changes), default=types.Health.OK)
 
 
-def _left(watch: Memory, baseline: Baseline, at: float) -> Iterator[tuple[Change, float]]:
+def _left(watch: DriftWatch, baseline: Baseline, at: float) -> Iterator[tuple[TopologyChange, float]]:
     """Changes that nobody has accepted, and since when."""
     if watch.against == (baseline.graph, baseline.said):
         yield from ((one.change, one.since) for one in standing(watch, baseline))
@@ -162,7 +162,7 @@ def _left(watch: Memory, baseline: Baseline, at: float) -> Iterator[tuple[Change
         yield from ((change, at) for change in found if not is_accepted(baseline, change))
 
 
-def _facts(change: Change) -> dict[str, Any]:
+def _facts(change: TopologyChange) -> dict[str, Any]:
     how = severity(change)
     return {
         "kind": change.kind.value, "part": change.part, "before": change.before, "after": change.after,

@@ -16,7 +16,7 @@ from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch.documents.state import standing
 from wirewatch.probe.component import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probe.measurement import Measured
-from wirewatch.probe.model import Memory as Probes
+from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.node import SUPPRESSED, Judged, Standing
 from wirewatch.verdict.orders import pick
 

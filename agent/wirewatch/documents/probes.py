@@ -18,8 +18,8 @@ from wirewatch.probe import measurement
 from wirewatch.probe.component import PROBE_NAME, transport
 from wirewatch.probe.gate import MEANING, Reason, Refusal
 from wirewatch.probe.measurement import Measured, asymptotes
-from wirewatch.probe.model import Memory
-from wirewatch.verdict.straggler.naming import Named, Slow, Uniform
+from wirewatch.probe.model import ProbeMemory
+from wirewatch.verdict.straggler.naming import NamedStragglers, SlowNode, SlowPart
 from wirewatch.verdict.straggler.signals import Unit
 
 
@@ -190,14 +190,14 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.probe.1": PROBE, "wirewatch
 def probes_of(state: NodeState, at: float) -> ProbesDocument:
     """The document of a state; without a probe component, of nothing."""
     component = state.components.get(PROBE_NAME)
-    memory = component.memory if component and isinstance(component.memory, Memory) else Memory()
+    memory = component.memory if component and isinstance(component.memory, ProbeMemory) else ProbeMemory()
     told = probes(memory, at, component.findings if component else ())
     if component is not None and component.succeeding:
         return told
     return replace(told, gate=gate(Refusal(Reason.BLIND, "nobody has looked, or the last look failed"), None))
 
 
-def probes(memory: Memory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:
+def probes(memory: ProbeMemory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:
     last = None
     if memory.last is not None:
         last = probe(memory.last, memory.measured, findings, memory.stragglers.named)
@@ -219,7 +219,10 @@ def gate(refusal: Refusal | None, engine: str | None) -> Gate:
 
 
 def probe(
-    probed: Probed, measured: Sequence[Measured], findings: Sequence[CoreFinding], named: Named | None = None
+    probed: Probed,
+    measured: Sequence[Measured],
+    findings: Sequence[CoreFinding],
+    named: NamedStragglers | None = None,
 ) -> ProbeDocument:
     """`named`: who is slow by this probe alone."""
     document = probed.document
@@ -236,7 +239,7 @@ def probe(
         slowing=[f"{name}={value}: {effect}" for name, value, effect in slowing_settings(probed.settings)],
         results=[_result(one) for one in measured],
         asymptotes=[Asymptote(op, names[g], value) for (g, op), value in asymptotes(measured).items()],
-        copies=_copies(probed), gpus=_gpus(probed), stragglers=stragglers(named or Named(), probed),
+        copies=_copies(probed), gpus=_gpus(probed), stragglers=stragglers(named or NamedStragglers(), probed),
         path=[
             PathBytes(c.part, c.index, c.due, c.sent, c.received)
             for c in measurement.crossings(probed, measured)
@@ -261,7 +264,7 @@ def health_of(probed: Probed, findings: Sequence[CoreFinding]) -> CoreHealth:
     return worst(findings) if probed.outcome == "ok" else max(CoreHealth.UNKNOWN, worst(findings))
 
 
-def stragglers(named: Named, probed: Probed) -> list[Straggler]:
+def stragglers(named: NamedStragglers, probed: Probed) -> list[Straggler]:
     """The slowest first, then what is slow on the whole node."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     slow = sorted(named.slow, key=lambda one: -one.lost)
@@ -311,7 +314,7 @@ def _gpus(probed: Probed) -> list[GpuResult]:
     return found
 
 
-def _part(one: Slow, places: dict[str, int]) -> Straggler:
+def _part(one: SlowPart, places: dict[str, int]) -> Straggler:
     return Straggler(
         resource=one.unit.resource.value, gpu=places.get(one.unit.uuid), uuid=one.unit.uuid,
         peer=places.get(one.unit.peer), lost=one.lost, score=one.loss.score,
@@ -320,7 +323,7 @@ def _part(one: Slow, places: dict[str, int]) -> Straggler:
     )  # fmt: skip
 
 
-def _whole(one: Uniform) -> Straggler:
+def _whole(one: SlowNode) -> Straggler:
     return Straggler(
         resource=one.resource.value, gpu=None, uuid="", peer=None, lost=one.lost, score=None, against="own",
         rate=None, own=None, peers=None, probes=0, follows=[],

@@ -9,9 +9,9 @@ from wirewatch.collectors.inventory import NODE
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import LEVELS, Absent, Finding, Health, Kind, Metric, Sample
 from wirewatch.probe.component import PROBE_NAME as PROBE
-from wirewatch.probe.model import Memory as Probes
+from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
-from wirewatch.verdict.drift.component import State as Drift
+from wirewatch.verdict.drift.component import DriftMemory as Drift
 from wirewatch.verdict.drift.graph import Graph, fingerprint
 from wirewatch.verdict.node import STAGES, Judged
 

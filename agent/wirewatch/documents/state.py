@@ -166,7 +166,7 @@ def standing(one: node.Standing) -> NodeFinding:
     )  # fmt: skip
 
 
-def _said(word: ledger.Word | None) -> Said | None:
+def _said(word: ledger.Statement | None) -> Said | None:
     return None if word is None else Said(word.by, word.why, word.at)
 
 

@@ -21,7 +21,7 @@ from wirewatch.page.tables import (
     table,
     unknown,
 )
-from wirewatch.probe.component import POINTLESS, PROBE_NAME
+from wirewatch.probe.component import PROBE_NAME, UNPROBEABLE
 from wirewatch.probe.model import ProbePolicy
 from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy
 
@@ -56,7 +56,7 @@ def nothing(told: Told, here: Readings) -> Line:
     gate = told.probes.gate
     if PROBE_NAME not in here.collectors:
         return Line("Probing is switched off.", "quiet")
-    if gate.reason in {one.value for one in POINTLESS}:
+    if gate.reason in {one.value for one in UNPROBEABLE}:
         return Line(f"There is nothing to probe here: {gate.meaning} ({gate.detail}).", "quiet")
     wait = "one may run now" if gate.open else f"{gate.meaning} ({gate.detail})"
     return Line(f"Not known: there was no complete probe yet; {wait}.", "unknown")

@@ -1,4 +1,4 @@
-"""The probe as a component: each turn it looks whether a probe is due and may run, and runs it."""
+"""The probe as a component: each turn it reads the gate, and runs a probe if one is due and may run."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,32 +15,41 @@ from wirewatch.core.probe import Document, Probed
 from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample
 from wirewatch.nccl.log import TransportWire, wire
 from wirewatch.probe import model
-from wirewatch.probe.gate import Facts, Reason, Refusal, Stillness, nobody, read_facts, refuse, watch_users
+from wirewatch.probe.gate import (
+    GateFacts,
+    Reason,
+    Refusal,
+    Stillness,
+    no_gpus,
+    read_facts,
+    refuse,
+    watch_users,
+)
 from wirewatch.probe.judge import RULES, confirming, judge
 from wirewatch.probe.measurement import Measured, comms_of
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy, Reading, complete
-from wirewatch.probe.remote import Elsewhere, Vanished, vanished
-from wirewatch.probe.setup import NOWHERE, Wanted, prepare
-from wirewatch.verdict.drift.component import Around, DriftOptions, drift_component
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading, complete
+from wirewatch.probe.remote import LostOrder, RemoteProber, lost_probe
+from wirewatch.probe.setup import NOTHING_TO_PROBE, ProbeRequest, prepare
+from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import LOST
 
 log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
-GUESS = 6.0
-"""Seconds that a probe holds each GPU, before one has told."""
-AGAIN = 60.0
+GUESSED_SECONDS = 6.0
+"""Seconds that a probe is taken to hold each GPU, before one has run."""
+CONFIRM_SECONDS = 60.0
 """Seconds after which a probe that found something new is repeated, to confirm or clear it."""
 ANSWERED, IN_TIME = 0.95, 0.8
 """Part of the turn's deadline by which a prober must have answered; of what is left, that of its worker."""
-LATER = 300.0
+ASK_AGAIN_SECONDS = 300.0
 """Seconds until Slurm, the topology and the lock are asked again once one of them said no."""
-AT_ONCE = 1e-3
+SOON = 1e-3
 """Seconds between probes while one is wanted: the gate and the budget alone decide."""
 
 
 class Hints:
-    """When a hint was last seen (monotonic seconds): from who looks at jobs to who probes.
+    """When a hint was last seen (monotonic seconds): from the collector of jobs to the probe.
 
     Each of the two has a thread of its own; the value between them is replaced as a whole.
     """
@@ -48,8 +57,8 @@ class Hints:
     def __init__(self) -> None:
         self._mono: float | None = None
 
-    def heard(self, collector: AnyCollector) -> AnyCollector:
-        """The collector, which tells of its hints from now on; any other as it is."""
+    def listen_to(self, collector: AnyCollector) -> AnyCollector:
+        """The collector, whose hints are seen from now on; any other as it is."""
         offered = collector.facts
         if collector.name != NAME or offered is None:
             return collector
@@ -62,25 +71,25 @@ class Hints:
 
         return replace(collector, facts=facts)
 
-    def wanted(self, memory: Memory) -> bool:
+    def wanted(self, memory: ProbeMemory) -> bool:
         """Whether no probe was tried since the newest hint."""
         mono = self._mono
         return mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
 
-    def hastening(
-        self, component: Collector[Reading, Memory, ProbeOptions, ProbePolicy]
-    ) -> Collector[Reading, Memory, ProbeOptions, ProbePolicy]:
+    def due_after_hint(
+        self, component: Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
+    ) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:
         """The probe's component, due at once after a hint; it waits for idle GPUs as ever."""
 
-        def read(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
-            soon = replace(options, every=AT_ONCE) if self.wanted(memory) else options
+        def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
+            soon = replace(options, every=SOON) if self.wanted(memory) else options
             return component.read(hardware, memory, soon)
 
         return replace(component, read=read)
 
 
-POINTLESS = frozenset({Reason.FEW_GPUS, Reason.MIG})
-"""No engine is not one of them: the node could be probed, and nobody knows what would come of it."""
+UNPROBEABLE = frozenset({Reason.FEW_GPUS, Reason.MIG})
+"""No engine is not one of them: the node could be probed, and only the engine is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,36 +188,36 @@ METRICS = (
 
 
 def read(
-    hardware: Hardware, memory: Memory, options: ProbeOptions, *, expect: Expect,
-    prober: Elsewhere | None = None,
-) -> Reading | Absent:  # fmt: skip
-    """One turn: a look, and a probe if one is due and may run; both by `prober` where there is one."""
+    hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, *, expect: Expect,
+    prober: RemoteProber | None = None,
+) -> ProbeReading | Absent:  # fmt: skip
+    """One turn: the gate, and a probe if one is due and may run; both by `prober` where there is one."""
     until = hardware.clock.mono() + ANSWERED * options.deadline
     gpus: Sequence[Gpu] | Absent = () if options.engine == "gloo" else hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
-    due = hardware.clock.mono() >= when(memory, options, gpus)
+    due = hardware.clock.mono() >= next_due(memory, options, gpus)
     reading = (
-        _look(hardware, memory, options, gpus, due=due)
+        _read_gate(hardware, memory, options, gpus, due=due)
         if prober is None
-        else _look_elsewhere(hardware, prober, memory, options, gpus, until, due=due)
+        else _read_remote_gate(hardware, prober, memory, options, gpus, until, due=due)
     )
     if due and reading.refusal is None and memory.late is not None:
-        told, refusal = memory.late
-        if reading.facts.mono - told < LATER:
+        asked_at, refusal = memory.late
+        if reading.facts.mono - asked_at < ASK_AGAIN_SECONDS:
             reading = replace(reading, refusal=refusal)
     if not due or reading.refusal is not None:
         return reading
-    wanted = Wanted(options, "daemon", expect.nvlink_links)
+    wanted = ProbeRequest(options, "daemon", expect.nvlink_links)
     with hardware.probe.lock() as other:
         if other is not None:
             return replace(reading, refusal=Refusal(Reason.LOCKED, other), late=True)
         if prober is None:
-            return _probe(hardware, wanted, reading)
-        return _probe_elsewhere(hardware, prober, wanted, reading, until)
+            return _run_here(hardware, wanted, reading)
+        return _run_remotely(hardware, prober, wanted, reading, until)
 
 
-def when(memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
+def next_due(memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
     """When (monotonic seconds) the next probe is due.
 
     The first comes up to `settle` late, so that nodes that were started together do not ask Slurm together.
@@ -216,19 +225,19 @@ def when(memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
     if memory.tried_mono is None:
         seen = min(memory.still.since.values(), default=0.0)
         return seen + model.draw([gpu.key for gpu in gpus], 0) * options.settle
-    every = min(AGAIN, options.every) if confirming(memory) else options.every
+    every = min(CONFIRM_SECONDS, options.every) if confirming(memory) else options.every
     return model.due(memory.tried_mono, every, options.jitter, [gpu.key for gpu in gpus], memory.count())
 
 
-def applicable(reading: Reading) -> bool:
+def applicable(reading: ProbeReading) -> bool:
     """Whether there is something here to probe, and something to probe it with."""
-    return reading.refusal is None or reading.refusal.reason not in NOWHERE
+    return reading.refusal is None or reading.refusal.reason not in NOTHING_TO_PROBE
 
 
 def probe_component(
-    options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: Memory | None = None,
-    prober: Elsewhere | None = None,
-) -> Collector[Reading, Memory, ProbeOptions, ProbePolicy]:  # fmt: skip
+    options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: ProbeMemory | None = None,
+    prober: RemoteProber | None = None,
+) -> Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]:  # fmt: skip
     """The component, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
     return Collector(
         name=PROBE_NAME,
@@ -237,9 +246,9 @@ def probe_component(
         options=options,
         policy=policy,
         metrics=METRICS,
-        start=start or Memory(),
+        start=start or ProbeMemory(),
         read=partial(read, expect=expect, prober=prober),
-        samples=probe_samples,
+        samples=samples,
         judge=lambda memory, ok, used, _expect: judge(options, memory, ok, used),
         applicable=applicable,
         rules=RULES,
@@ -249,15 +258,15 @@ def probe_component(
 
 def probe_summary(component: Component | None, mono: float) -> ProbeSummary | None:
     """What the probe's component knows at `mono`, monotonic seconds; None where probing is switched off."""
-    if component is None or component.name != PROBE_NAME or not isinstance(component.memory, Memory):
+    if component is None or component.name != PROBE_NAME or not isinstance(component.memory, ProbeMemory):
         return None
-    return of_memory(component.memory, mono, watched=component.applicable is not False)
+    return summary_of(component.memory, mono, watched=component.applicable is not False)
 
 
-def of_memory(memory: Memory, mono: float, *, watched: bool = True) -> ProbeSummary:
-    """What a memory tells at `mono`, monotonic seconds."""
+def summary_of(memory: ProbeMemory, mono: float, *, watched: bool = True) -> ProbeSummary:
+    """What a memory shows at `mono`, monotonic seconds."""
     count, clean = complete(memory)
-    pointless = memory.refusal is not None and memory.refusal.reason in POINTLESS
+    pointless = memory.refusal is not None and memory.refusal.reason in UNPROBEABLE
     if memory.last is None or memory.last_mono is None:
         return ProbeSummary(complete=count, watched=watched, pointless=pointless)
     return ProbeSummary(
@@ -277,7 +286,7 @@ def components() -> tuple[AnyCollector, ...]:
     return (
         *discover(),
         probe_component(ProbeOptions(), ProbePolicy(), Expect()),
-        drift_component(DriftOptions(), DriftPolicy(), Around()),
+        drift_component(DriftOptions(), DriftPolicy(), DriftContext()),
     )
 
 
@@ -290,13 +299,14 @@ def rules() -> tuple[Rule, ...]:
 
 
 def rule_of(name: str, among: Iterable[Rule] | None = None) -> Rule | None:
-    """The rule by that name, else the first whose pattern has it; None where nobody declared it."""
+    """The rule by that name, else the first whose pattern has it; None where no component declares it."""
     known = rules() if among is None else tuple(among)
     exact = (one for one in known if one.name == name)
     return next(exact, None) or next((one for one in known if fnmatchcase(name, one.name)), None)
 
 
-def probe_samples(_reading: Reading, memory: Memory) -> Iterator[Sample]:
+def samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
+    """Series of the runs and skips, and of the newest complete probe while it is fresh."""
     for outcome in OUTCOMES:
         yield RUNS.sample(memory.runs.get(outcome, 0), outcome)
     for reason in Reason:
@@ -306,7 +316,7 @@ def probe_samples(_reading: Reading, memory: Memory) -> Iterator[Sample]:
     yield FRESH.sample(memory.fresh)
     if memory.tried is not None:
         yield DURATION.sample(memory.tried.seconds)
-    yield from _named(memory)
+    yield from _straggler_samples(memory)
     if memory.fresh and memory.last is not None:
         yield from results(memory.last, memory.measured)
         yield from _scores(memory, memory.last)
@@ -324,44 +334,46 @@ def results(probed: Probed, measured: Sequence[Measured]) -> Iterator[Sample]:
 
 
 def transport(probed: Probed, groups: Collection[int]) -> str:
-    """The worst way between two GPUs of these groups; empty where NCCL's log does not tell."""
+    """The worst way between two GPUs of these groups; empty where NCCL's log does not say."""
     ways = {wire(c.transport) for comm in comms_of(probed, groups) for c in comm.connections}
     return next((way for way in WORST_FIRST if way in ways), "")
 
 
-def _look(
-    hardware: Hardware, memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu], *, due: bool
-) -> Reading:
+def _read_gate(
+    hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu], *, due: bool
+) -> ProbeReading:
     engine = hardware.probe.engine(options.engine)
-    facts = read_facts(hardware, gpus, slurm=False) if gpus else nobody(hardware)
-    return _seen(memory, options, engine, facts, due=due)
+    facts = read_facts(hardware, gpus, slurm=False) if gpus else no_gpus(hardware)
+    return _gate_reading(memory, options, engine, facts, due=due)
 
 
-def _seen(memory: Memory, options: ProbeOptions, engine: str | Absent, facts: Facts, *, due: bool) -> Reading:
+def _gate_reading(
+    memory: ProbeMemory, options: ProbeOptions, engine: str | Absent, facts: GateFacts, *, due: bool
+) -> ProbeReading:
     still = watch_users(memory.still, facts)
-    return Reading(facts, still, engine, due, _refusal(memory, options, engine, facts, still))
+    return ProbeReading(facts, still, engine, due, _refusal(memory, options, engine, facts, still))
 
 
-def _probe(hardware: Hardware, wanted: Wanted, reading: Reading) -> Reading:
+def _run_here(hardware: Hardware, wanted: ProbeRequest, reading: ProbeReading) -> ProbeReading:
     """What is asked last and not every turn comes first."""
     prepared = prepare(hardware, wanted, reading.still)
     asked = replace(reading, facts=prepared.facts, still=prepared.still, late=True)
     if isinstance(prepared.order, Refusal):
         return replace(asked, refusal=prepared.order)
-    return _told(asked, hardware.probe.run(prepared.order))
+    return _logged(asked, hardware.probe.run(prepared.order))
 
 
-def _look_elsewhere(
-    hardware: Hardware, prober: Elsewhere, memory: Memory, options: ProbeOptions, gpus: Sequence[Gpu],
+def _read_remote_gate(
+    hardware: Hardware, prober: RemoteProber, memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu],
     until: float, *, due: bool,
-) -> Reading:  # fmt: skip
-    looked = prober.look(options.engine, until)
+) -> ProbeReading:  # fmt: skip
+    looked = prober.facts(options.engine, until)
     refusal = looked if isinstance(looked, Refusal) else looked.refusal
     if isinstance(looked, Refusal) or looked.facts is None:
-        # Whose users are not seen may have changed them: they have to be still anew.
+        # Users that are not seen may have changed: the GPUs have to be still anew.
         engine = memory.engine if isinstance(looked, Refusal) else looked.engine
-        return Reading(nobody(hardware), Stillness(), engine, due, refusal)
-    reading = _seen(memory, options, looked.engine, _now(hardware, looked.facts), due=due)
+        return ProbeReading(no_gpus(hardware), Stillness(), engine, due, refusal)
+    reading = _gate_reading(memory, options, looked.engine, _now(hardware, looked.facts), due=due)
     there, here = ({gpu.key for gpu in side} for side in ((use.gpu for use in looked.facts.uses), gpus))
     if there == here:
         return reading
@@ -369,44 +381,44 @@ def _look_elsewhere(
     return replace(reading, refusal=Refusal(Reason.BLIND, odd))
 
 
-def _probe_elsewhere(
-    hardware: Hardware, prober: Elsewhere, wanted: Wanted, reading: Reading, until: float
-) -> Reading:
+def _run_remotely(
+    hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, reading: ProbeReading, until: float
+) -> ProbeReading:
     within = IN_TIME * (until - hardware.clock.mono())
-    came = prober.attempt(replace(wanted, within=within), until)
+    came = prober.run(replace(wanted, within=within), until)
     asked = replace(reading, late=True)
     if isinstance(came, Refusal):
         return replace(asked, refusal=came)
-    if isinstance(came, Vanished):
+    if isinstance(came, LostOrder):
         engine = "" if isinstance(reading.engine, Absent) else reading.engine
         gpus = [use.gpu for use in reading.facts.uses]
-        return _told(asked, vanished(came, engine, gpus, hardware.clock.now()))
+        return _logged(asked, lost_probe(came, engine, gpus, hardware.clock.now()))
     facts = _now(hardware, came.facts)
     asked = replace(asked, facts=facts, still=watch_users(reading.still, facts), refusal=came.refusal)
-    return asked if came.probed is None else _told(asked, came.probed)
+    return asked if came.probed is None else _logged(asked, came.probed)
 
 
-def _now(hardware: Hardware, facts: Facts) -> Facts:
+def _now(hardware: Hardware, facts: GateFacts) -> GateFacts:
     """Facts by this process's clock, which another container may not share."""
     return replace(facts, mono=hardware.clock.mono())
 
 
-def _told(reading: Reading, probed: Probed) -> Reading:
+def _logged(reading: ProbeReading, probed: Probed) -> ProbeReading:
     log.info("probe %s in %.1f s%s", probed.outcome, probed.seconds, f": {probed.why}" if probed.why else "")
     return replace(reading, probed=probed)
 
 
 def _refusal(
-    memory: Memory, options: ProbeOptions, engine: str | Absent, facts: Facts, still: Stillness
+    memory: ProbeMemory, options: ProbeOptions, engine: str | Absent, facts: GateFacts, still: Stillness
 ) -> Refusal | None:
-    # The gloo engine touches no GPU, so nobody can be in its way.
-    found = None if options.engine == "gloo" else refuse(facts, still, options.rules())
-    if isinstance(engine, Absent) and (found is None or found.reason not in NOWHERE):
+    # The gloo engine touches no GPU, so no process can be in its way.
+    found = None if options.engine == "gloo" else refuse(facts, still, options.limits())
+    if isinstance(engine, Absent) and (found is None or found.reason not in NOTHING_TO_PROBE):
         return Refusal(Reason.NO_ENGINE, engine.detail)
     if found is not None or options.engine == "gloo":
         return found
     held = memory.tried.held_seconds if memory.tried else 0.0
-    cost = (held or GUESS) * len(facts.uses)
+    cost = (held or GUESSED_SECONDS) * len(facts.uses)
     left = model.left(memory.spent, facts.mono, len(facts.uses), options.budget)
     # A budget below a single probe still allows one an hour.
     if left < cost and model.spent_within(memory.spent, facts.mono):
@@ -416,15 +428,15 @@ def _refusal(
     return None
 
 
-def _named(memory: Memory) -> Iterator[Sample]:
-    """As long as it is held, as findings are: nobody looks while GPUs are busy."""
+def _straggler_samples(memory: ProbeMemory) -> Iterator[Sample]:
+    """For as long as its finding is held, since no probe runs while GPUs are busy."""
     for found in memory.held:
         signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(STRAGGLER_RULES)
         if found.subject.uuid and (found.rule == UNEVEN or found.rule.startswith(STRAGGLER_RULES)):
             yield STRAGGLER.sample(1, found.subject.gpu, found.subject.uuid, signal)
 
 
-def _scores(memory: Memory, probed: Probed) -> Iterator[Sample]:
+def _scores(memory: ProbeMemory, probed: Probed) -> Iterator[Sample]:
     places = {gpu.uuid: str(gpu.index) for gpu in probed.gpus}
     for unit, score in memory.stragglers.named.scores.items():
         if unit.uuid in places:

@@ -18,7 +18,7 @@ CLOCKS = (
     Question("ClockInfo", (MEMORY,)),
     Question("CurrentClocksEventReasons"),
 )
-USED = Question("MemoryInfo")
+MEMORY_INFO = Question("MemoryInfo")
 UTILIZATION = Question("UtilizationRates")
 
 
@@ -40,6 +40,7 @@ class CounterReader:
         self._supported = {gpu.key: Supported() for gpu in gpus}
 
     def read(self) -> list[Counters | Absent]:
+        """The counters of each GPU, in their order."""
         return [self._one(gpu) for gpu in self._gpus]
 
     def _one(self, gpu: Gpu) -> Counters | Absent:
@@ -50,13 +51,13 @@ class CounterReader:
             return asked
         self._supported[gpu.key] = asked.supported
         kinds = {kind: asked.whole(q) for kind, q in error_questions(asked.supported.skip)}
-        told = {kind: value for kind, value in kinds.items() if not isinstance(value, Absent)}
+        counted = {kind: value for kind, value in kinds.items() if not isinstance(value, Absent)}
         for one in TRAFFIC_FIELDS:
             values = [asked.whole(q) for q in one.questions()]
             whole = [v * one.scale for v in values if not isinstance(v, Absent)]
             if len(whole) == len(values):
-                return Counters((whole[0], whole[1], whole[2], whole[3]), one.twin_proof * one.scale, told)
-        return Counters(None, 0, told)
+                return Counters((whole[0], whole[1], whole[2], whole[3]), one.twin_proof * one.scale, counted)
+        return Counters(None, 0, counted)
 
 
 LANES = 4
@@ -81,8 +82,8 @@ def link_bytes(nvml: Nvml, gpu: Gpu) -> Mapping[int, tuple[int | None, int | Non
     count = count_links(nvml, gpu.key)
     for one in TRAFFIC_FIELDS:
         questions = [Question("Field", (f, n)) for n in range(count) for f in (one.transmit, one.receive)]
-        told = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
-        values = [None if isinstance(v, Absent) else v * one.scale for v in told]
+        answers = [as_int(a.value) for a in nvml.ask(gpu.key, questions)]
+        values = [None if isinstance(v, Absent) else v * one.scale for v in answers]
         found = {n: (values[2 * n], values[2 * n + 1]) for n in range(count)}
         found = {n: both for n, both in found.items() if both != (None, None)}
         if found:
@@ -95,6 +96,7 @@ def links_moved(
     before: Mapping[int, tuple[int | None, int | None]],
     after: Mapping[int, tuple[int | None, int | None]],
 ) -> LinkBytes:
+    """Bytes that each link of the GPU at a position has carried between two readings."""
     links = tuple(n for n in before if n in after)
     pairs = [(before[n], after[n]) for n in links]
     return LinkBytes(
@@ -103,8 +105,9 @@ def links_moved(
 
 
 def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
-    told = [as_int(a.value) for a in nvml.ask(gpu.key, CLOCKS)]
-    sm, memory, reasons = (None if isinstance(v, Absent) else v for v in told)
+    """Clocks of a GPU now, in Hz, with the driver's reasons for holding them back."""
+    answers = [as_int(a.value) for a in nvml.ask(gpu.key, CLOCKS)]
+    sm, memory, reasons = (None if isinstance(v, Absent) else v for v in answers)
     return Clocks(
         position, None if sm is None else sm * MHZ, None if memory is None else memory * MHZ, reasons
     )
@@ -112,18 +115,18 @@ def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
 
 def memory_used(nvml: Nvml, gpu: Gpu) -> int | None:
     """Bytes in use as NVML counts them, what the driver keeps for itself included."""
-    used = as_int(member(nvml.ask(gpu.key, [USED])[0].value, "used"))
+    used = as_int(member(nvml.ask(gpu.key, [MEMORY_INFO])[0].value, "used"))
     return None if isinstance(used, Absent) else used
 
 
 def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
-    """The part of the last moments in which memory was read or written, by whomever.
+    """The part of the last moments in which any process read or wrote memory, 0 to 1.
 
-    None where it is not told, or where nobody did anything: NVML is about a second late, and whoever is there
-    has come since.
+    None where it is not known, or where the GPU was idle: NVML is about a second late, so that a process that
+    is there has come since.
     """
-    told = nvml.ask(gpu.key, [UTILIZATION])[0].value
-    busy, memory = as_int(member(told, "gpu")), as_int(member(told, "memory"))
+    rates = nvml.ask(gpu.key, [UTILIZATION])[0].value
+    busy, memory = as_int(member(rates, "gpu")), as_int(member(rates, "memory"))
     return None if isinstance(memory, Absent) or busy == 0 else memory / 100
 
 
@@ -141,6 +144,7 @@ def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by name between two readings, without counters that are gone or have shrunk."""
     return {name: after[name] - sent for name, sent in before.items() if after.get(name, -1) >= sent}
 
 

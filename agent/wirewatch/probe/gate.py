@@ -1,4 +1,6 @@
-"""May a probe run now, and if not, why not. Pure: what was read goes in, a decision comes out.
+"""The gate: whether a probe may run now, and if not, why not.
+
+`read_facts` reads through the ports, all else is pure: what was read goes in, a decision comes out.
 
 What cannot be read counts as busy. The reasons are label values of probe_skips_total.
 """
@@ -36,9 +38,9 @@ class Reason(Enum):
 
 MEANING: Mapping[Reason, str] = {
     Reason.BUSY: "a process computes on a GPU",
-    Reason.ALLOCATED: "the kubelet or Slurm has given a GPU to somebody",
+    Reason.ALLOCATED: "the kubelet or Slurm has given a GPU to a pod or a job",
     Reason.SETTLING: "that became idle only a short while ago",
-    Reason.MEMORY: "memory of a GPU is held by nobody we can see, or too little is free",
+    Reason.MEMORY: "memory of a GPU is held by no process that can be seen, or too little is free",
     Reason.BLIND: "who uses the GPUs could not be read",
     Reason.BUDGET: "the GPU-seconds that probes may hold are used up",
     Reason.LOCKED: "another probe, or an operator, holds the lock",
@@ -51,8 +53,8 @@ MEANING: Mapping[Reason, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """How a GPU is used: processes by id (None: not told), bytes of memory; Absent what could not be read."""
+class GpuUsers:
+    """How a GPU is used: processes by id (None: not known), bytes of memory; Absent: not read."""
 
     gpu: Gpu
     processes: frozenset[int | None] | Absent
@@ -74,11 +76,11 @@ class Stillness:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class GateLimits:
     """What the gate asks for.
 
-    `settle`: seconds for which nothing may have changed. `unseen`: bytes in use that nobody owns up to;
-    `free`: bytes that a probe needs on each GPU.
+    `settle`: seconds for which nothing may have changed. `unseen`: bytes that may be in use by no visible
+    process; `free`: bytes that a probe needs on each GPU.
     """
 
     settle: float
@@ -88,14 +90,16 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
+    """Why no probe runs, with what was read in words."""
+
     reason: Reason
     detail: str
 
 
 MEMORY = Question("MemoryInfo")
 MODES = (Question("MigMode"), Question("ComputeMode"))
-NOBODY = frozenset({Why.MISSING})
-"""Where there is no kubelet and no Slurm, they have given nothing away; who cannot be asked may have."""
+NOT_INSTALLED = frozenset({Why.MISSING})
+"""A kubelet or a Slurm that is not installed has given nothing away; one that cannot be asked may have."""
 PREFIXES = ("nvidia.com/",)
 """Resources that are GPUs or parts of them: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.18gb."""
 DRIVER = "gpu.nvidia.com"
@@ -123,27 +127,27 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Everything that the gate looks at; `slurm` None: not asked this time, since all else said no."""
+class GateFacts:
+    """Everything that the gate decides by; `slurm` None: not asked this time, since all else said no."""
 
-    uses: tuple[Use, ...]
+    uses: tuple[GpuUsers, ...]
     pods: tuple[Holding, ...] | Absent
     slurm: tuple[Holding, ...] | Absent | None
     mono: float
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class GpuNames:
     """Other names of GPUs, to their keys: numbers of device files (/dev/nvidia3), UUIDs of MIG devices."""
 
     minors: Mapping[int, str]
     migs: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Cards:
-    """The GPUs of a node by whatever name; a look-up gives keys, None for a name that is not understood."""
+class _GpuLookup:
+    """The GPUs of a node by any of their names; a look-up gives keys, None for a name that is not known."""
 
-    def __init__(self, gpus: Sequence[Gpu], names: Names) -> None:
+    def __init__(self, gpus: Sequence[Gpu], names: GpuNames) -> None:
         self._gpus, self._names = gpus, names
         self._indices = {gpu.index: gpu.key for gpu in gpus}
         self._uuids = {gpu.uuid for gpu in gpus if gpu.uuid}
@@ -214,7 +218,7 @@ class PodLife:
     alive: frozenset[str]
 
     def uids(self, namespace: str, name: str) -> tuple[str, ...] | None:
-        """The UIDs of a pod that live, none if it has ended; None where that cannot be told.
+        """The UIDs of a pod that live, none if it has ended; None where that is not known.
 
         It cannot while a living pod has no log folder yet: it may be a new one of the same name.
         """
@@ -226,7 +230,7 @@ class PodLife:
         return () if mine and self.alive <= known else None
 
 
-def watch_users(known: Stillness, facts: Facts) -> Stillness:
+def watch_users(known: Stillness, facts: GateFacts) -> Stillness:
     """Move the stillness forward by what is seen now; what cannot be read is a change."""
     users: dict[str, object] = {}
     since: dict[str, float] = {}
@@ -240,13 +244,13 @@ def watch_users(known: Stillness, facts: Facts) -> Stillness:
     return Stillness(users, since)
 
 
-def candidates(facts: Facts, owner: str | None) -> tuple[Gpu, ...]:
+def candidates(facts: GateFacts, owner: str | None) -> tuple[Gpu, ...]:
     """The GPUs that a probe would touch: the owner's where one asks and holds some, else all."""
     everyone = tuple(use.gpu for use in facts.uses)
     return everyone if owner is None else _held_by(facts, owner) or everyone
 
 
-def refuse(facts: Facts, still: Stillness, rules: Rules, owner: str | None = None) -> Refusal | None:
+def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | None = None) -> Refusal | None:
     """The first reason why these GPUs may not be probed, the lasting ones before those that pass."""
     touched = {gpu.key for gpu in candidates(facts, owner)}
     uses = [use for use in facts.uses if use.gpu.key in touched]
@@ -258,14 +262,14 @@ def refuse(facts: Facts, still: Stillness, rules: Rules, owner: str | None = Non
             return found
     found = _allocated(facts, touched, owner)
     if found is None and owner is not None and not _held_by(facts, owner):
-        return Refusal(Reason.BLIND, f"{owner} holds no GPU here, by the word of the kubelet and of Slurm")
+        return Refusal(Reason.BLIND, f"{owner} holds no GPU here, by the kubelet and by Slurm")
     return found or _settling(facts, still, touched, rules)
 
 
-def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> Facts:
-    """What the gate looks at; Slurm's controller is asked only with `slurm`."""
-    names = Names(read_minors(hardware.nvml, gpus))
-    return Facts(
+def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateFacts:
+    """What the gate decides by; Slurm's controller is asked only with `slurm`."""
+    names = GpuNames(read_minors(hardware.nvml, gpus))
+    return GateFacts(
         uses=tuple(_use(hardware.nvml, gpu) for gpu in gpus),
         pods=_pods(hardware, gpus, names),
         slurm=_jobs(hardware, gpus, names) if slurm else None,
@@ -273,45 +277,45 @@ def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> Facts
     )
 
 
-def nobody(hardware: Hardware) -> Facts:
+def no_gpus(hardware: Hardware) -> GateFacts:
     """Of no GPU at all."""
-    return Facts((), (), None, hardware.clock.mono())
+    return GateFacts((), (), None, hardware.clock.mono())
 
 
-def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: Facts) -> Callable[[], str | None]:
-    """A function that tells whom the kubelet has given one of `gpus` since `known` was read of all GPUs."""
+def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts) -> Callable[[], str | None]:
+    """A function that says to which pod the kubelet has given one of `gpus` since `known` was read of all."""
     everyone, touched = [use.gpu for use in known.uses], {gpu.key for gpu in gpus}
-    names = Names(read_minors(hardware.nvml, everyone))
+    names = GpuNames(read_minors(hardware.nvml, everyone))
     before = frozenset() if isinstance(known.pods, Absent) else frozenset(h.holder for h in known.pods)
 
-    def look() -> str | None:
+    def read() -> str | None:
         pods = _pods(hardware, everyone, names)
         if isinstance(pods, Absent):
-            return f"the kubelet no longer tells who holds GPUs: {pods}"
+            return f"the kubelet no longer says who holds GPUs: {pods}"
         new = [h for h in pods if h.holder not in before and touched & set(h.gpus)]
         return f"{new[0].holder} was given GPUs: {new[0].about}" if new else None
 
-    return look
+    return read
 
 
 def read_minors(nvml: Nvml, gpus: Sequence[Gpu]) -> Mapping[int, str]:
-    """Keys by the number of the device file; a GPU that does not tell it is left out."""
-    told = {gpu.key: as_int(nvml.ask(gpu.key, [Question("MinorNumber")])[0].value) for gpu in gpus}
-    return {minor: key for key, minor in told.items() if not isinstance(minor, Absent)}
+    """Keys by the number of the device file; a GPU without a known one is left out."""
+    minors = {gpu.key: as_int(nvml.ask(gpu.key, [Question("MinorNumber")])[0].value) for gpu in gpus}
+    return {minor: key for key, minor in minors.items() if not isinstance(minor, Absent)}
 
 
 def pod_holdings(
     pods: Sequence[Pod],
     gpus: Sequence[Gpu],
     life: PodLife | Absent,
-    names: Names,
+    names: GpuNames,
     prefixes: Sequence[str] = PREFIXES,
 ) -> tuple[Holding, ...]:
-    """What pods hold; those that have ended as `life` tells hold nothing, those of two UIDs hold it twice."""
-    cards = _Cards(gpus, names)
+    """What pods hold; those that have ended by `life` hold nothing, those of two UIDs hold it twice."""
+    cards = _GpuLookup(gpus, names)
     found = []
     for pod in pods:
-        held, doubt = cards.all_of(_given(pod, cards, prefixes))
+        held, doubt = cards.all_of(_pod_devices(pod, cards, prefixes))
         uids = None if isinstance(life, Absent) else life.uids(pod.namespace, pod.name)
         path = f"{pod.namespace}/{pod.name}"
         holders = [path] if uids is None else uids
@@ -320,17 +324,17 @@ def pod_holdings(
     return tuple(found)
 
 
-def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...]:
+def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...]:
     """What jobs of Slurm hold.
 
     Slurm counts in the order of gres.conf, which is NVML's where it found the GPUs itself and that of the
     device files where they were written down: where the two differ, a number holds both GPUs.
     """
-    cards = _Cards(gpus, names)
+    cards = _GpuLookup(gpus, names)
     found = []
     for job in jobs:
         if job.gpus is None:
-            held, doubt = cards.every, "; holds all GPUs: Slurm does not tell which"
+            held, doubt = cards.every, "; holds all GPUs: Slurm does not say which"
         else:
             held, doubt = cards.all_of((f"number {n}", cards.numbered(n)) for n in job.gpus)
         if held:
@@ -339,7 +343,7 @@ def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: Names) ->
 
 
 def read_podlife(sysfs: Sysfs) -> PodLife | Absent:
-    """What the files of the node tell; Absent where the log folder or the cgroups cannot be read."""
+    """What the files of the node show; Absent where the log folder or the cgroups cannot be read."""
     folders = sysfs.entries(LOGS)
     if isinstance(folders, Absent):
         return folders
@@ -353,17 +357,17 @@ def read_podlife(sysfs: Sysfs) -> PodLife | Absent:
     return alive if isinstance(alive, Absent) else PodLife(named, alive)
 
 
-def _holders(told: Sequence[tuple[Holding, ...] | Absent | None], key: str) -> frozenset[str]:
-    known = [holdings for holdings in told if holdings is not None and not isinstance(holdings, Absent)]
+def _holders(sources: Sequence[tuple[Holding, ...] | Absent | None], key: str) -> frozenset[str]:
+    known = [holdings for holdings in sources if holdings is not None and not isinstance(holdings, Absent)]
     return frozenset(h.holder for holdings in known for h in holdings if key in h.gpus)
 
 
-def _held_by(facts: Facts, owner: str) -> tuple[Gpu, ...]:
-    told = (facts.pods, facts.slurm)
-    return tuple(use.gpu for use in facts.uses if owner in _holders(told, use.gpu.key))
+def _held_by(facts: GateFacts, owner: str) -> tuple[Gpu, ...]:
+    sources = (facts.pods, facts.slurm)
+    return tuple(use.gpu for use in facts.uses if owner in _holders(sources, use.gpu.key))
 
 
-def _modes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
+def _modes(uses: Sequence[GpuUsers], _rules: GateLimits) -> Refusal | None:
     for use in uses:
         unread = next((v for v in (use.gpu.absent, use.mig, use.compute_mode) if isinstance(v, Absent)), None)
         if unread is not None:
@@ -375,7 +379,7 @@ def _modes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
     return None
 
 
-def _processes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
+def _processes(uses: Sequence[GpuUsers], _rules: GateLimits) -> Refusal | None:
     for use in uses:
         if isinstance(use.processes, Absent):
             return Refusal(Reason.BLIND, f"processes on GPU {use.gpu.index}: {use.processes}")
@@ -385,14 +389,15 @@ def _processes(uses: Sequence[Use], _rules: Rules) -> Refusal | None:
     return None
 
 
-def _memory(uses: Sequence[Use], rules: Rules) -> Refusal | None:
+def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
     for use in uses:
         if isinstance(use.free, Absent) or isinstance(use.used, Absent):
             unread = use.free if isinstance(use.free, Absent) else use.used
             return Refusal(Reason.BLIND, f"memory of GPU {use.gpu.index}: {unread}")
         if use.used > rules.unseen:
             return Refusal(
-                Reason.MEMORY, f"GPU {use.gpu.index}: {use.used} bytes are in use by nobody who can be seen"
+                Reason.MEMORY,
+                f"GPU {use.gpu.index}: {use.used} bytes are in use by no process that can be seen",
             )
         if use.free < rules.free:
             return Refusal(
@@ -401,28 +406,28 @@ def _memory(uses: Sequence[Use], rules: Rules) -> Refusal | None:
     return None
 
 
-def _allocated(facts: Facts, touched: set[str], owner: str | None) -> Refusal | None:
-    for name, told in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
-        if isinstance(told, Absent):
-            return Refusal(Reason.BLIND, f"{name} does not tell who holds GPUs: {told}")
-        for holding in told or ():
+def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusal | None:
+    for name, holdings in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
+        if isinstance(holdings, Absent):
+            return Refusal(Reason.BLIND, f"{name} does not say who holds GPUs: {holdings}")
+        for holding in holdings or ():
             if holding.holder != owner and touched & set(holding.gpus):
                 return Refusal(Reason.ALLOCATED, f"{holding.holder} holds GPUs: {holding.about}")
     return None
 
 
-def _settling(facts: Facts, still: Stillness, touched: set[str], rules: Rules) -> Refusal | None:
+def _settling(facts: GateFacts, still: Stillness, touched: set[str], rules: GateLimits) -> Refusal | None:
     waited = min(facts.mono - still.since.get(key, facts.mono) for key in touched)
     if waited < rules.settle:
         return Refusal(Reason.SETTLING, f"unchanged for {waited:.0f} of {rules.settle:.0f} s")
     return None
 
 
-def _use(nvml: Nvml, gpu: Gpu) -> Use:
+def _use(nvml: Nvml, gpu: Gpu) -> GpuUsers:
     if gpu.absent is not None:
-        return Use(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)
+        return GpuUsers(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)
     memory, mig, mode = (a.value for a in nvml.ask(gpu.key, (MEMORY, *MODES)))
-    return Use(
+    return GpuUsers(
         gpu=gpu,
         processes=compute_processes(nvml, gpu),
         used=as_int(member(memory, "used")),
@@ -441,28 +446,28 @@ def _mig(mode: Json | Absent) -> bool | Absent:
 
 
 def _mode(mode: Json | Absent) -> int | Absent:
-    """The compute mode; a GPU that does not know such modes lets everybody compute."""
+    """The compute mode; a GPU that does not know such modes lets every process compute."""
     unknown = isinstance(mode, Absent) and mode.why is Why.UNSUPPORTED
     return 0 if unknown else as_int(mode)
 
 
-def _pods(hardware: Hardware, gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...] | Absent:
+def _pods(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...] | Absent:
     pods = hardware.kubelet.pods()
     if isinstance(pods, Absent):
-        return () if pods.why in NOBODY else pods
+        return () if pods.why in NOT_INSTALLED else pods
     if not pods:
         return ()
     return pod_holdings(pods, gpus, read_podlife(hardware.sysfs), names)
 
 
-def _jobs(hardware: Hardware, gpus: Sequence[Gpu], names: Names) -> tuple[Holding, ...] | Absent:
+def _jobs(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...] | Absent:
     jobs = hardware.slurm.jobs()
     if isinstance(jobs, Absent):
-        return () if jobs.why in NOBODY else jobs
+        return () if jobs.why in NOT_INSTALLED else jobs
     return job_holdings(jobs, gpus, names)
 
 
-def _given(pod: Pod, cards: "_Cards", prefixes: Sequence[str]) -> Iterator[tuple[str, Keys | None]]:
+def _pod_devices(pod: Pod, cards: _GpuLookup, prefixes: Sequence[str]) -> Iterator[tuple[str, Keys | None]]:
     """The devices of a pod that are GPUs, in words and in keys."""
     for resource, device in pod.devices:
         if resource.startswith(tuple(prefixes)):

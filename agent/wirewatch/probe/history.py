@@ -1,7 +1,7 @@
 """The history of probes: what each one gave, in one SQLite file that keeps the newest.
 
 No call raises for what a disk, another process or a strange file does; it returns an `Absent` that says why.
-Each call opens the file anew: one that somebody has moved or replaced meanwhile is never written again.
+Each call opens the file anew: one that was moved or replaced meanwhile is never written again.
 """
 
 import logging
@@ -73,7 +73,7 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class HistoryCursor:
-    """The last row that was looked at; its time tells it from one of another file with the same number."""
+    """The last row that was read; its time shows whether a row with that number is of another file."""
 
     id: int
     at: float
@@ -117,7 +117,7 @@ class HistoryLimits:
     busy: float = 5.0
 
 
-class Unusable(Exception):
+class UnusableHistory(Exception):
     """The file is no history that this version can use; the text says why."""
 
 
@@ -169,7 +169,7 @@ class History:
             file = _inode(self._path)
             try:
                 return self._try(work, begin)
-            except (sqlite3.Error, UnicodeDecodeError, Unusable) as error:
+            except (sqlite3.Error, UnicodeDecodeError, UnusableHistory) as error:
                 if self._read_only:
                     raise
                 if _inode(self._path) == file:
@@ -177,7 +177,7 @@ class History:
                         raise
                     self._set_aside(error)
             return self._try(work, begin)
-        except (sqlite3.Error, UnicodeError, Unusable, OSError) as error:
+        except (sqlite3.Error, UnicodeError, UnusableHistory, OSError) as error:
             return _absent(error, self._path)
 
     def _try(self, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
@@ -194,7 +194,9 @@ class History:
         reason = " ".join(str(error).split())
         name = self._path.name
         if len([*self._path.parent.glob(f"{name}.corrupt-*[0-9]")]) >= MOST_ASIDE:
-            raise Unusable(f"{reason}; {MOST_ASIDE} such files are set aside: look at them and remove them")
+            raise UnusableHistory(
+                f"{reason}; {MOST_ASIDE} such files are set aside: look at them and remove them"
+            )
         number = int(self._clock.now())
         while (aside := self._path.with_name(f"{name}.corrupt-{number}")).exists():
             number += 1
@@ -224,10 +226,10 @@ def _prepare(connection: sqlite3.Connection, *, read_only: bool) -> None:
         columns = {row["name"] for row in connection.execute("PRAGMA table_info(probes)")}
     except sqlite3.OperationalError as error:
         if _code(error) == sqlite3.SQLITE_ERROR:
-            raise Unusable(f"not a history of probes: {error}") from error
+            raise UnusableHistory(f"not a history of probes: {error}") from error
         raise
     if columns != {field.name for field in fields(ProbeRecord)}:
-        raise Unusable("not a history of probes")
+        raise UnusableHistory("not a history of probes")
 
 
 def _convert(connection: sqlite3.Connection, version: int) -> None:
@@ -238,9 +240,9 @@ def _convert(connection: sqlite3.Connection, version: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     version = _version(connection)
     if version == 0 and _one(connection, "SELECT count(*) FROM sqlite_master"):
-        raise Unusable("not a history of probes")
+        raise UnusableHistory("not a history of probes")
     if version not in {0, 1, VERSION}:
-        raise Unusable(f"of schema version {version}, this wirewatch knows {VERSION}")
+        raise UnusableHistory(f"of schema version {version}, this wirewatch knows {VERSION}")
     for step in {0: (_CREATE.format("probes"),), 1: _CONVERT}.get(version, ()):
         connection.execute(step)
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -251,7 +253,7 @@ def _convert(connection: sqlite3.Connection, version: int) -> None:
 def _check(connection: sqlite3.Connection) -> None:
     verdict = _one(connection, "PRAGMA quick_check(1)")
     if verdict != "ok":
-        raise Unusable(str(verdict))
+        raise UnusableHistory(str(verdict))
 
 
 def _insert(connection: sqlite3.Connection, record: ProbeRecord, limits: HistoryLimits) -> None:
@@ -308,7 +310,7 @@ def _select(connection: sqlite3.Connection, query: str, *values: int) -> tuple[P
 
 def _record(row: dict[str, Any]) -> ProbeRecord:
     if not isinstance(row["at"], float):
-        raise Unusable("a record is not what was added")
+        raise UnusableHistory("a record is not what was added")
     return ProbeRecord(**{**row, "forced": bool(row["forced"]), "folded": bool(row["folded"])})
 
 

@@ -16,8 +16,22 @@ from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probe import measurement
 from wirewatch.probe.gate import Reason
 from wirewatch.probe.measurement import Measured, measure
-from wirewatch.probe.model import Key, Memory, Past, ProbeOptions, ProbePolicy, Reading, spend
-from wirewatch.verdict.straggler.naming import Held, Slow, Uniform, Watch, look
+from wirewatch.probe.model import (
+    Key,
+    ProbeMemory,
+    ProbeOptions,
+    ProbeOutline,
+    ProbePolicy,
+    ProbeReading,
+    spend,
+)
+from wirewatch.verdict.straggler.naming import (
+    ConfirmedStraggler,
+    SlowNode,
+    SlowPart,
+    StragglerWatch,
+    fold_stragglers,
+)
 from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy, Unit, signals
 
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
@@ -81,34 +95,36 @@ RULES = (
 
 
 def judge(
-    options: ProbeOptions, memory: Memory, ok: Ok[Reading], policy: ProbePolicy
-) -> tuple[Memory, tuple[Finding, ...]]:
+    options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading], policy: ProbePolicy
+) -> tuple[ProbeMemory, tuple[Finding, ...]]:
     """The memory after one turn, and what is wrong."""
     reading = ok.value
-    new = replace(take_all(memory, reading.others, policy), seen=reading.seen)
+    new = replace(fold_probes(memory, reading.others, policy), seen=reading.seen)
     new = replace(new, still=reading.still, refusal=reading.refusal, engine=reading.engine)
     if reading.late and reading.refusal is not None:
         new = replace(new, late=(ok.mono, reading.refusal))
-    new = _skip(options, new, ok)
+    new = _count_skip(options, new, ok)
     if reading.probed is not None:
-        new = take(new, reading.probed, ok.mono, policy)
+        new = fold_probe(new, reading.probed, ok.mono, policy)
     until = None if new.last_mono is None else new.last_mono + options.fresh
     new = replace(new, fresh=until is not None and ok.mono <= until, fresh_until=until)
     if reading.refusal is not None and reading.refusal.reason is Reason.MIG:
-        # Somebody has made other use of the wires: what was found says nothing about them now.
-        watch = Watch(new.stragglers.references)
+        # The wires are in other use now: what was found says nothing about them.
+        watch = StragglerWatch(new.stragglers.references)
         new = replace(new, held=(), streaks={}, failures=0, stragglers=watch)
     return new, (*new.held, *_broken(new, policy))
 
 
-def take_all(memory: Memory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy) -> Memory:
+def fold_probes(
+    memory: ProbeMemory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy
+) -> ProbeMemory:
     """The memory after several probes, each with when it ended."""
     for probed, mono in probes:
-        memory = take(memory, probed, mono, policy)
+        memory = fold_probe(memory, probed, mono, policy)
     return memory
 
 
-def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Memory:
+def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) -> ProbeMemory:
     """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
     measured = measure(probed)
     held = probed.held_seconds * len(probed.gpus)
@@ -121,7 +137,7 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
         runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
         gpu_seconds=memory.gpu_seconds + held,
         spent=spend(memory.spent, mono, held),
-        past=(*memory.past[1 - KEPT :], _in_short(probed, measured)),
+        past=(*memory.past[1 - KEPT :], _outline(probed, measured)),
     )
     if probed.forced:
         return counted
@@ -129,7 +145,9 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
     found = breaches(probed, measured, policy)
     streaks, findings = _confirm(memory, found, probed.at, policy)
-    watch = look(memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found)
+    watch = fold_stragglers(
+        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found
+    )
     unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
     nothing = not found and not watch.looks
     return replace(
@@ -141,7 +159,7 @@ def take(memory: Memory, probed: Probed, mono: float, policy: ProbePolicy) -> Me
     )  # fmt: skip
 
 
-def confirming(memory: Memory) -> bool:
+def confirming(memory: ProbeMemory) -> bool:
     """Whether the newest probe found something that another would confirm or clear."""
     return memory.unconfirmed and memory.tried is memory.last
 
@@ -149,7 +167,7 @@ def confirming(memory: Memory) -> bool:
 def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> tuple[Breach, ...]:
     """Everything that a completed probe found wrong, at most one of a rule for a part."""
     return (
-        *_wrong(measured),
+        *_wrong_data(measured),
         *_slow(probed, measured, policy),
         *_detoured(probed),
         *_other_algorithm(probed, measured),
@@ -159,21 +177,21 @@ def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) 
     )
 
 
-def straggler_findings(watch: Watch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
+def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
     """One finding for each part that is slow, one of a rule a part; one for the node where all are."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     clocks = {probed.gpus[c.gpu].uuid: c for c in probed.clocks if c.gpu < len(probed.gpus)}
     held = watch.held(policy)
     found: dict[tuple[str, Subject], Finding] = {}
     for one in sorted(held, key=lambda one: -one.seen.lost):
-        if isinstance(one.seen, Slow):
+        if isinstance(one.seen, SlowPart):
             made = _of_part(one, one.seen, places, clocks.get(one.seen.unit.uuid))
-            # Of several pairs that a GPU sends by, the slowest is told.
+            # Of several pairs that a GPU sends by, only the slowest is a finding.
             found.setdefault(made.key, made)
-    return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, Uniform)]))
+    return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, SlowNode)]))
 
 
-def _skip(options: ProbeOptions, memory: Memory, ok: Ok[Reading]) -> Memory:
+def _count_skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) -> ProbeMemory:
     """Count a probe that was due and not run: each reason once in the time between probes."""
     refusal = ok.value.refusal
     if refusal is None or not ok.value.due:
@@ -185,16 +203,16 @@ def _skip(options: ProbeOptions, memory: Memory, ok: Ok[Reading]) -> Memory:
     return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})
 
 
-def _in_short(probed: Probed, measured: Iterable[Measured]) -> Past:
+def _outline(probed: Probed, measured: Iterable[Measured]) -> ProbeOutline:
     ratios = [one.ratio for one in measured if one.ratio is not None]
-    return Past(
+    return ProbeOutline(
         probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
         min(ratios, default=None),
     )  # fmt: skip
 
 
 def _confirm(
-    memory: Memory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
+    memory: ProbeMemory, found: tuple[Breach, ...], at: float, policy: ProbePolicy
 ) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
     """A breach is DEGRADED until as many probes in a row have found it as make it what it is."""
     streaks = {_key(b): memory.streaks.get(_key(b), Streak()) for b in found}
@@ -215,7 +233,7 @@ def _key(breach: Breach) -> Key:
     return (breach.rule, breach.subject, breach.worst)
 
 
-def _broken(memory: Memory, policy: ProbePolicy) -> tuple[Finding, ...]:
+def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
     if memory.failures < policy.failures:
         return ()
     last = next((f"{p.outcome}: {p.why}" for p in reversed(memory.past) if p.outcome in BROKEN), "not kept")
@@ -228,12 +246,12 @@ def _broken(memory: Memory, policy: ProbePolicy) -> tuple[Finding, ...]:
     )  # fmt: skip
 
 
-def _wrong(measured: Sequence[Measured]) -> Iterator[Breach]:
+def _wrong_data(measured: Sequence[Measured]) -> Iterator[Breach]:
     bad = [one for one in measured if one.wrong]
     if bad:
-        told = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
+        texts = "; ".join(f"{one.op} of {human(one.size_bytes)}: {one.wrong} elements" for one in bad)
         yield Breach(
-            "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {told}",
+            "probe.wrong_data", Subject(), Health.FAILED, f"collectives gave wrong results: {texts}",
             "drain the node: jobs here compute nonsense; find the GPU with a memory and a link test",
             sure=True,
         )  # fmt: skip
@@ -247,7 +265,7 @@ def _slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> 
     steady = [one for one in bad if (one.best_ratio or 0.0) < policy.ratio]
     worst = min(steady or bad, key=lambda one: one.ratio or 0.0)
     others = f", and {len(bad) - 1} more below" if len(bad) > 1 else ""
-    evidence = f"{_told(worst)}{others}{_reasons(probed, worst)}"
+    evidence = f"{_measured_text(worst)}{others}{_reasons(probed, worst)}"
     if not steady:
         evidence += "; single runs were fast enough: not conclusive"
     yield Breach(
@@ -256,7 +274,7 @@ def _slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> 
     )  # fmt: skip
 
 
-def _told(one: Measured) -> str:
+def _measured_text(one: Measured) -> str:
     if isinstance(one.expected, Absent):
         return f"{one.op} of {human(one.size_bytes)} {one.busbw / GB:.1f} GB/s"
     where = "" if one.gpus == "all" else f" on GPUs {one.gpus}"
@@ -268,8 +286,8 @@ def _told(one: Measured) -> str:
 
 def _reasons(probed: Probed, worst: Measured) -> str:
     """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
-    told = [f"{name}={value} ({effect})" for name, value, effect in _slowing(probed)]
-    reasons = f"; NCCL is told {', '.join(told)}" if told else ""
+    settings = [f"{name}={value} ({effect})" for name, value, effect in _slowing(probed)]
+    reasons = f"; NCCL is told {', '.join(settings)}" if settings else ""
     crossing = probed.conditions[worst.group].group.crossing
     if isinstance(crossing, Path):
         reasons += f"; the ring crosses {PATHS[crossing]}"
@@ -278,7 +296,7 @@ def _reasons(probed: Probed, worst: Measured) -> str:
 
 def _slowing(probed: Probed) -> list[tuple[str, str, str]]:
     """NCCL's settings that lower bandwidth, but for the one that the expectation follows."""
-    return [told for told in slowing_settings(probed.settings) if told[0] != NVLS_ENABLE]
+    return [one for one in slowing_settings(probed.settings) if one[0] != NVLS_ENABLE]
 
 
 def _detoured(probed: Probed) -> Iterator[Breach]:
@@ -290,8 +308,8 @@ def _detoured(probed: Probed) -> Iterator[Breach]:
     )
     more = ", ..." if len(found) > 8 else ""  # noqa: PLR2004
     transports = ", ".join(dict.fromkeys(f.transport for f in found))
-    told = [f"{name}={value}" for name, value, _ in _slowing(probed)]
-    because = f"; NCCL is told {', '.join(told)}" if told else ""
+    settings = [f"{name}={value}" for name, value, _ in _slowing(probed)]
+    because = f"; NCCL is told {', '.join(settings)}" if settings else ""
     yield Breach(
         "probe.transport", Subject(), Health.FAILED,
         f"NCCL went by {measurement.worst_wire(found)} ({transports}) where NVLink is: "
@@ -315,14 +333,14 @@ def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[B
     if bad:
         yield Breach(
             "probe.nvls", Subject(), Health.DEGRADED,
-            f"NCCL took {bad[0].algorithm} where NVLink SHARP (NVLS) is due: {_told(bad[0])}",
+            f"NCCL took {bad[0].algorithm} where NVLink SHARP (NVLS) is due: {_measured_text(bad[0])}",
             "look for a program that holds the fabric's multicast slots, and into the Fabric Manager's log",
         )  # fmt: skip
 
 
 def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
     if measurement.detours(probed):
-        # Where they went has been told.
+        # Where they went is a finding of its own.
         return
     bad = [
         one
@@ -336,7 +354,7 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
             "probe.path", _subject(probed, gpu), Health.DEGRADED,
             f"{worst.part}: {(worst.sent or 0) / GB:.2f} GB by NVLink, {worst.due / GB:.2f} GB were due "
             f"({worst.share or 0:.0%})".replace("%", " %"),
-            f"traffic takes another way, or somebody else's takes this one: {LOOK}",
+            f"traffic takes another way, or another process's takes this one: {LOOK}",
         )  # fmt: skip
 
 
@@ -356,10 +374,10 @@ def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
 
 def _errors(probed: Probed) -> Iterator[Breach]:
     for gpu, kinds in measurement.new_errors(probed).items():
-        told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         yield Breach(
             "probe.link_errors", _subject(probed, gpu), Health.DEGRADED,
-            f"new NVLink errors under the probe's load: {told}",
+            f"new NVLink errors under the probe's load: {counts}",
             "look at the errors link by link; reseat or replace the part they point to",
         )  # fmt: skip
 
@@ -369,17 +387,19 @@ def _subject(probed: Probed, position: int, link: str = "") -> Subject:
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link=link)
 
 
-def _of_part(held: Held, slow: Slow, places: Mapping[str, int], clock: Clocks | None) -> Finding:
+def _of_part(
+    held: ConfirmedStraggler, slow: SlowPart, places: Mapping[str, int], clock: Clocks | None
+) -> Finding:
     unit = slow.unit
-    told = [f"{_name(unit, places)}: {_rate(unit, slow.rate)}, {_lost(slow)}", _beside(slow)]
-    told.append(f"seen in {held.times} of the last {held.looks} probes" if held.looks > 1 else "")
+    parts = [f"{_name(unit, places)}: {_rate(unit, slow.rate)}, {_lost(slow)}", _beside(slow)]
+    parts.append(f"seen in {held.times} of the last {held.looks} probes" if held.looks > 1 else "")
     if clock is not None and unit.resource is Resource.COMPUTE:
-        told.append(_clock(clock))
+        parts.append(_clock(clock))
     if slow.follows:
-        told.append(f"because of it also slow: {', '.join(_name(one, places) for one in slow.follows)}")
+        parts.append(f"because of it also slow: {', '.join(_name(one, places) for one in slow.follows)}")
     return Finding(
         f"straggler.{unit.resource.value}", Health.FAILED if held.failed else Health.DEGRADED,
-        Subject(gpu=str(places.get(unit.uuid, "")), uuid=unit.uuid), "; ".join(filter(None, told)),
+        Subject(gpu=str(places.get(unit.uuid, "")), uuid=unit.uuid), "; ".join(filter(None, parts)),
         DO[unit.resource], held.since,
     )  # fmt: skip
 
@@ -406,12 +426,12 @@ def _rate(unit: Unit, rate: float) -> str:
     return f"{rate / GB:.1f} GB/s"
 
 
-def _lost(slow: Slow) -> str:
+def _lost(slow: SlowPart) -> str:
     against = f"its own history of {slow.probes} probes" if slow.own else "its peers"
     return f"{slow.lost * 100:.0f} % slower than {against} ({_rate(slow.unit, slow.loss.usual)})"
 
 
-def _beside(slow: Slow) -> str:
+def _beside(slow: SlowPart) -> str:
     """The other comparison, or that there is none."""
     if slow.own:
         return "" if slow.peers is None else f"its peers reach {_rate(slow.unit, slow.peers)}"
@@ -420,17 +440,17 @@ def _beside(slow: Slow) -> str:
     return f"it has always been so: {_rate(slow.unit, slow.usual)} in {slow.probes} probes"
 
 
-def _of_node(held: Sequence[Held]) -> Iterator[Finding]:
+def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
     if not held:
         return
-    told = [
+    texts = [
         f"{ALL[one.seen.resource]} ({one.seen.units}) are {one.seen.lost * 100:.0f} % slower than they were"
         for one in held
-        if isinstance(one.seen, Uniform)
+        if isinstance(one.seen, SlowNode)
     ]
     health = Health.FAILED if any(one.failed for one in held) else Health.DEGRADED
     yield Finding(
-        NODE, health, Subject(), "; ".join(told),
+        NODE, health, Subject(), "; ".join(texts),
         "no single part is at fault: look at what all share: power limits, cooling, clocks, the driver",
         min(one.since for one in held),
     )  # fmt: skip

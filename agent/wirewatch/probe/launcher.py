@@ -1,4 +1,4 @@
-"""Starting the worker, hearing it, and ending it: its own session, killed as a whole."""
+"""The worker: its start, marks, document and end. It has its own session, killed as a whole."""
 
 import contextlib
 import os
@@ -18,21 +18,21 @@ from wirewatch.core.probe import Document, Outcome, Plan, encode_plan, wrong_in_
 
 DEBUG = "INFO"
 SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING,NET,P2P,SHM,NVLS"
-DYING = 5.0
+KILL_SECONDS = 5.0
 """Seconds that a killed worker may take to be gone; the driver takes its memory back meanwhile."""
-REAPING = 1.0
+REAP_SECONDS = 1.0
 """Seconds that killed processes of its group may take to be gone, where they are ours to wait for."""
 LIMIT = 8 << 20
 """Bytes of a document; more is not one of ours."""
 MARKS, MARK_LIMIT = 1000, 4096
 """Marks of a worker, and bytes of one; more are not ours."""
 QUIET = 2.0
-"""Seconds without a word after its document began, after which a worker has told all."""
+"""Seconds of silence after its document began, after which a worker has written all of it."""
 TAIL = 1 << 16
 """Bytes read of the end of what a worker printed."""
 WORKER = ("-P", "-m", "wirewatch.worker")
 """Without the working folder among the places of modules: nothing that lies there is ours."""
-_LOOK = 0.005
+_POLL_SECONDS = 0.005
 
 
 class StartError(Exception):
@@ -42,7 +42,7 @@ class StartError(Exception):
 class Worker:
     """A running worker; `marks` yields what it says, `document` is what it has written so far.
 
-    `nonsense` says why it was killed for what it wrote; `hung` is whether it did not leave by itself.
+    `nonsense` says why it was killed for what it wrote; `hung` is whether it did not end by itself.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Worker:
         self.document = b""
         self.nonsense = ""
         self.hung = False
-        self.began = self._told = time.monotonic()
+        self.began = self._wrote_at = time.monotonic()
         self._errors = folder / "worker.log"
-        self._unsaid = b""
+        self._unsent = b""
         self._line = b""
         self._marks: list[str] = []
         self._marked = 0
@@ -84,32 +84,33 @@ class Worker:
         assert self._process.stdin is not None  # noqa: S101
         self._stdin = self._process.stdin
         os.set_blocking(self._stdin.fileno(), False)
-        self._say(encode_plan(plan))
+        self._send_line(encode_plan(plan))
 
     @property
     def pid(self) -> int:
+        """Its process id, which is that of its group, too."""
         return self._process.pid
 
-    def _say(self, line: str) -> None:
-        self._unsaid += f"{line}\n".encode()
+    def _send_line(self, line: str) -> None:
+        self._unsent += f"{line}\n".encode()
         self._send()
 
     def _send(self) -> None:
         """As much as it takes now: one that does not listen must not keep us from ending it."""
         try:
-            while self._unsaid:
-                self._unsaid = self._unsaid[os.write(self._stdin.fileno(), self._unsaid) :]
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
         except BlockingIOError:
             return
         except BrokenPipeError:
-            # One that is gone already tells so by the end of its document.
-            self._unsaid = b""
+            # The end of its document shows that it is gone.
+            self._unsent = b""
 
     def go(self) -> None:
         """Let it go on from a mark."""
-        self._say("")
+        self._send_line("")
 
-    def hear(self, seconds: float) -> str | None:
+    def read_mark(self, seconds: float) -> str | None:
         """Wait up to so long for a mark; None when none came."""
         if not self._marks:
             self._read(seconds)
@@ -117,7 +118,7 @@ class Worker:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come: all that it had to tell is in `document`."""
+        """Whether nothing more will come: all that it had to say is in `document`."""
         return len(self._ends) == 2 and not self._marks  # noqa: PLR2004
 
     def _read(self, seconds: float) -> None:
@@ -128,16 +129,16 @@ class Worker:
         ready = poll.poll(seconds * 1000)
         for fd, _ in ready:
             self._take(fd, os.read(fd, 1 << 16))
-        silent = bool(self.document) and time.monotonic() - self._told > QUIET
+        silent = bool(self.document) and time.monotonic() - self._wrote_at > QUIET
         if not ready and (exited or silent):
-            # What it started may hold the pipes open; or it hangs, after it has told all.
+            # What it started may hold the pipes open; or it hangs after it has written all.
             self._stop()
 
     def _take(self, fd: int, data: bytes) -> None:
         if not data:
             self._ends.add(fd)
         elif fd == self._document:
-            self._told = time.monotonic()
+            self._wrote_at = time.monotonic()
             self.document += data
             if len(self.document) > LIMIT:
                 self._refuse(f"its document is longer than {LIMIT} bytes")
@@ -161,21 +162,21 @@ class Worker:
     def kill(self) -> None:
         """SIGKILL to it and to all that it started; from any thread, at any time."""
         with self._lock, contextlib.suppress(ProcessLookupError):
-            # Once it is waited for, the number of its group may be somebody else's.
+            # Once it is waited for, the number of its group may be that of another one.
             if not self._waited:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> int | None:
         """Kill what is left of it and wait; its exit status, None when it does not die."""
-        late = time.monotonic() + (DYING if self.ended else 0)
+        late = time.monotonic() + (KILL_SECONDS if self.ended else 0)
         while not (left := self.exited()) and time.monotonic() < late:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         self.hung = not left
         self.kill()
         with self._lock:
             self._waited = True
         try:
-            self._process.wait(timeout=DYING)
+            self._process.wait(timeout=KILL_SECONDS)
         except subprocess.TimeoutExpired:
             return None
         finally:
@@ -186,11 +187,11 @@ class Worker:
 
     def _reap(self) -> None:
         """Wait for what it started: process 1 of a container inherits that, and would collect its remains."""
-        late = time.monotonic() + REAPING
+        late = time.monotonic() + REAP_SECONDS
         with contextlib.suppress(ChildProcessError):
             while time.monotonic() < late:
                 if os.waitid(os.P_PGID, self.pid, os.WEXITED | os.WNOHANG) is None:
-                    time.sleep(_LOOK)
+                    time.sleep(_POLL_SECONDS)
 
     def exited(self) -> bool:
         """Whether it has ended; it is left there to be waited for. From any thread."""
@@ -205,7 +206,7 @@ class Worker:
         """Whether it has died, also after `end` gave up on it."""
         return self._process.poll() is not None
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The end of what it and its libraries printed."""
         try:
             with self._errors.open("rb") as file:
@@ -241,12 +242,12 @@ def environment(inherited: Mapping[str, str], log: str) -> dict[str, str]:
     }
 
 
-def understand(
+def interpret(
     worker: Worker, status: int | None, outcome: Outcome, why: str, plan: Plan
 ) -> tuple[Document | None, Outcome, str]:
     """The document, and the outcome that it and the end of the worker amount to."""
     if outcome == "timeout":
-        return None, outcome, _with_words(why, worker)
+        return None, outcome, _with_output(why, worker)
     if outcome not in {"ok", "stuck"}:
         return None, outcome, why
     document = _document(worker, status, plan)
@@ -261,19 +262,19 @@ def understand(
 
 
 def _document(worker: Worker, status: int | None, plan: Plan) -> Document | tuple[Outcome, str]:
-    """What the worker told, or why it told nothing that can be used."""
+    """The document that the worker wrote, or why there is none that can be used."""
     if worker.nonsense:
-        return "garbage", _with_words(f"not what a worker writes: {worker.nonsense}", worker)
+        return "garbage", _with_output(f"not what a worker writes: {worker.nonsense}", worker)
     if not worker.document:
-        return "failed", _with_words(f"the worker {_end(worker, status)} and told nothing", worker)
+        return "failed", _with_output(f"the worker {_end(worker, status)} and wrote nothing", worker)
     try:
         document = DOCUMENT.validate_json(worker.document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
-        return "garbage", _with_words(f"not a document of the worker: {where}{first['msg']}", worker)
-    told = wrong_in_document(document, plan)
-    return ("garbage", f"not a document of this plan: {told}") if told else document
+        return "garbage", _with_output(f"not a document of the worker: {where}{first['msg']}", worker)
+    odd = wrong_in_document(document, plan)
+    return ("garbage", f"not a document of this plan: {odd}") if odd else document
 
 
 def _end(worker: Worker, status: int | None) -> str:
@@ -284,6 +285,6 @@ def _end(worker: Worker, status: int | None) -> str:
     return f"was ended by signal {-status}"
 
 
-def _with_words(why: str, worker: Worker) -> str:
-    said = worker.last_words()
+def _with_output(why: str, worker: Worker) -> str:
+    said = worker.last_line()
     return f"{why}: {said}" if said else why

@@ -21,7 +21,7 @@ NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's proc
 class Measured:
     """One collective at one size over one group: bus bandwidths in bytes per second.
 
-    `best` is that of the fastest single run. `algorithm` and `protocol` as NCCL told, empty where it did not.
+    `best` is that of the fastest single run. `algorithm` and `protocol` are as in NCCL's log, else empty.
     """
 
     group: int
@@ -54,6 +54,7 @@ class Measured:
 
     @property
     def best_ratio(self) -> float | None:
+        """The ratio of the fastest single run."""
         reference = self.trusted
         return None if reference is None else self.best / reference.busbw
 
@@ -81,7 +82,7 @@ WIRES = {
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Bytes that one GPU should have sent in a part of the probe, and those that its NVLink counters tell."""
+    """Bytes that one GPU should have sent in a part of the probe, and those that its NVLink counters show."""
 
     part: str
     gpu: int
@@ -101,14 +102,14 @@ def measure(probed: Probed) -> tuple[Measured, ...]:
     document = probed.document
     if document is None or probed.outcome != "ok":
         return ()
-    told = algorithms(probed.account) if probed.account else {}
+    choices = algorithms(probed.account) if probed.account else {}
     version = probed.account.version if probed.account else Absent(Why.MISSING)
     small = frozenset(probed.plan.latency_sizes)
     found = []
     for timed in document.collectives:
         ranks = len(probed.plan.groups[timed.group])
         asked = logged_size(timed.op, timed.size_bytes, ranks, version)
-        algorithm, protocol = told.get((timed.op, asked)) or told.get(("", asked)) or ("", "")
+        algorithm, protocol = choices.get((timed.op, asked)) or choices.get(("", asked)) or ("", "")
         found.append(
             Measured(
                 group=timed.group,
@@ -160,7 +161,7 @@ def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
 
 
 def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[Crossing, ...]:
-    """By part and GPU; nothing for algorithms and kinds of wire of which it cannot be told what is due."""
+    """By part and GPU; nothing for algorithms and kinds of wire of which it is not known what is due."""
     found = []
     parts = {part.name: part for part in probed.parts}
     for group, conditions in enumerate(probed.conditions):
@@ -209,11 +210,11 @@ def new_errors(probed: Probed) -> dict[int, dict[str, int]]:
 
 def comms_of(probed: Probed, groups: Collection[int]) -> tuple[Comm, ...]:
     """NCCL's communicators of these groups: those of as many ranks, since its log names no group."""
-    told = probed.account.comms if probed.account else ()
+    comms = probed.account.comms if probed.account else ()
     if len(groups) == len(probed.plan.groups):
-        return told
+        return comms
     sizes = {len(probed.plan.groups[group]) for group in groups}
-    return tuple(comm for comm in told if comm.ranks in sizes)
+    return tuple(comm for comm in comms if comm.ranks in sizes)
 
 
 def detours(probed: Probed) -> tuple[Fallback, ...]:

@@ -1,4 +1,4 @@
-"""How the probe runs, and when what it finds is a fault."""
+"""The values of the probe's component: options, policy, reading and memory; the budget of GPU-seconds."""
 
 import math
 import zlib
@@ -10,10 +10,10 @@ from wirewatch.core.collector import Options
 from wirewatch.core.probe import OPS, Plan, Probed
 from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject
-from wirewatch.probe.gate import Facts, Reason, Refusal, Rules, Stillness
+from wirewatch.probe.gate import GateFacts, GateLimits, Reason, Refusal, Stillness
 from wirewatch.probe.history import HistoryCursor
 from wirewatch.probe.measurement import Measured
-from wirewatch.verdict.straggler.naming import Watch
+from wirewatch.verdict.straggler.naming import StragglerWatch
 from wirewatch.verdict.straggler.signals import StragglerPolicy
 
 GIB = 1 << 30
@@ -26,7 +26,7 @@ _DEFAULT = Plan("", (), ())
 class ProbeOptions(Options):
     """How probes run.
 
-    `interval`: seconds between looks whether a probe may run; `every`: between probes, give or take
+    `interval`: seconds between readings of the gate; `every`: between probes, give or take
     `jitter`, a part of it. `settle`: seconds for which the GPUs must have been left alone. `budget`: the part
     of the GPUs' time that probes may hold. `kill_after`: seconds after which a worker is killed. `fresh`:
     seconds after which a result is withdrawn. `pins`: bus bandwidths to expect, in bytes per second, by
@@ -83,8 +83,9 @@ class ProbeOptions(Options):
         )
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 
-    def rules(self) -> Rules:
-        return Rules(self.settle, self.unseen_bytes, self.free_bytes)
+    def limits(self) -> GateLimits:
+        """What the gate asks for."""
+        return GateLimits(self.settle, self.unseen_bytes, self.free_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class ProbePolicy:
     """When what a probe finds is a fault.
 
     `ratio`: least part of the expected bus bandwidth. `confirm`: probes in a row that must find the same
-    before it is FAILED; `failures`: probes in a row that cannot be done before that is told.
+    before it is FAILED; `failures`: probes in a row that cannot be done before that is a finding.
     `path`: how far NVLink's bytes may be from the algorithm's, `uneven`: a link's from the mean of its GPU's.
     `straggler`: when a part is slow.
     """
@@ -114,9 +115,9 @@ class ProbePolicy:
             ([name for name, value in counts.items() if value < 1], "must be above 0"),
             ([name for name, value in parts.items() if not 0 < value <= 1], "must be above 0 and at most 1"),
         )
-        told = [f"{text}: {bad[0]!r}" for bad, text in checks if bad]
+        wrong = [f"{text}: {bad[0]!r}" for bad, text in checks if bad]
         inner = self.straggler.wrong()
-        return "; ".join([*told, *([f"straggler: {inner}"] if inner else [])])
+        return "; ".join([*wrong, *([f"straggler: {inner}"] if inner else [])])
 
 
 HOUR = 3600.0
@@ -127,15 +128,15 @@ Key = tuple[str, Subject, Health]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One look at the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
+class ProbeReading:
+    """One reading of the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
 
     `late`: the refusal came after Slurm, the topology or the lock was asked, which is not done each turn.
     `others`: probes that other processes ran before that one, each with when it ended (monotonic seconds);
     `seen`: the newest row of the history that was looked at, None where there is none.
     """
 
-    facts: Facts
+    facts: GateFacts
     still: Stillness
     engine: str | Absent
     due: bool
@@ -147,7 +148,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ProbeOutline:
     """A probe in short: when it began (Unix seconds), how it ended, its worst ratio where one is known."""
 
     at: float
@@ -160,15 +161,15 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ProbeMemory:
     """`last`: the newest probe that came to its end, at `last_mono` seconds, and what it measured.
 
     `tried`: the newest at all, at `tried_mono`.
 
-    `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would tell more;
+    `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would show more;
     `failures` those that could not be done.
     `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
-    while none can run. `stragglers`: who is slow, and the history by which that is judged. `gpu_seconds`
+    while none can run. `stragglers`: what is slow, and the history by which that is judged. `gpu_seconds`
     since start. `skipped`: when (monotonic seconds) each reason was last
     counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
     since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
@@ -192,7 +193,7 @@ class Memory:
     unconfirmed: bool = False
     failures: int = 0
     held: tuple[Finding, ...] = ()
-    stragglers: Watch = field(default_factory=Watch)
+    stragglers: StragglerWatch = field(default_factory=StragglerWatch)
     refusal: Refusal | None = None
     engine: str | Absent = ""
     fresh: bool = False
@@ -200,7 +201,7 @@ class Memory:
     completed: int = 0
     clean: bool = False
     seen: HistoryCursor | None = None
-    past: tuple[Past, ...] = ()
+    past: tuple[ProbeOutline, ...] = ()
 
     def count(self) -> int:
         """Probes so far, however they ended."""
@@ -213,6 +214,7 @@ def unknown_ops(ops: tuple[str, ...]) -> list[str]:
 
 
 def bad_sizes(latency: tuple[int, ...], bandwidth: tuple[tuple[int, int], ...]) -> list[object]:
+    """Sizes (bytes) that are no whole elements or stand twice, and sizes with fewer than one run."""
     every = [*latency, *(size for size, _ in bandwidth)]
     found: list[object] = [size for size in every if size < ELEMENT or size % ELEMENT]
     # Two results of one size would be one series.
@@ -221,6 +223,8 @@ def bad_sizes(latency: tuple[int, ...], bandwidth: tuple[tuple[int, int], ...]) 
 
 
 def bad_pins(pins: dict[str, float]) -> list[str]:
+    """Names of pins that are not OP or OP@BYTES, or whose bytes per second are not above 0."""
+
     def good(name: str) -> bool:
         op, at, size = name.partition("@")
         return op in OPS and (not at or size.isdecimal())
@@ -257,9 +261,9 @@ def draw(names: Sequence[str], count: int) -> float:
     return zlib.crc32(" ".join((*names, str(count))).encode()) / 0xFFFFFFFF
 
 
-def complete(memory: Memory) -> tuple[int, bool]:
-    """Complete probes since start, whoever ran them but for forced ones; whether the newest found nothing.
+def complete(memory: ProbeMemory) -> tuple[int, bool]:
+    """Complete probes since start but for forced ones, by any process; whether the newest found nothing.
 
-    A probe of processors tells nothing of wires, and so is never clean.
+    A probe of processors shows nothing of wires, and so is never clean.
     """
     return memory.completed, memory.clean

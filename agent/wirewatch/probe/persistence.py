@@ -14,20 +14,20 @@ from wirewatch.core.probe import Probed, wrong_in_probed
 from wirewatch.core.types import Absent, Expect, Ok
 from wirewatch.probe.comparability import ProbeTerms, difference
 from wirewatch.probe.component import PROBE_NAME, probe_component
-from wirewatch.probe.gate import Facts, Stillness
+from wirewatch.probe.gate import GateFacts, Stillness
 from wirewatch.probe.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
-from wirewatch.probe.judge import breaches, take, take_all
+from wirewatch.probe.judge import breaches, fold_probe, fold_probes
 from wirewatch.probe.measurement import measure
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy, Reading
-from wirewatch.probe.remote import Elsewhere, terms_of
-from wirewatch.verdict.straggler.naming import Watch, look
-from wirewatch.verdict.straggler.signals import References, signals
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
+from wirewatch.probe.remote import RemoteProber, terms_of
+from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
+from wirewatch.verdict.straggler.signals import RateHistory, signals
 
 log = logging.getLogger(__name__)
 
 PROBED = TypeAdapter(Probed)
 REMEMBERED = 50
-"""Complete probes that a starting daemon looks back on."""
+"""Complete probes that a starting daemon reads."""
 SAMPLED = 40
 """Probes by which GPUs are judged against their own past; each takes milliseconds to read."""
 ADDED = 200
@@ -38,14 +38,14 @@ PROBER_SECONDS = 1.0
 """For a prober to say what it would measure; without that, no probe counts that no daemon has folded."""
 BUSY_SECONDS = 0.3
 """To wait for those who write, where no daemon runs."""
-ProbeCollector = Collector[Reading, Memory, ProbeOptions, ProbePolicy]
+ProbeCollector = Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
 Ended = tuple[Probed, float]
 """A probe, and when it ended (monotonic seconds)."""
 
 
 def persistent(
     component: ProbeCollector, history: History, boot_id: str, expect: Expect | None = None,
-    prober: Elsewhere | None = None,
+    prober: RemoteProber | None = None,
 ) -> ProbeCollector:  # fmt: skip
     """The component, with every probe that it runs kept, and those that commands have run folded.
 
@@ -53,10 +53,10 @@ def persistent(
     """
     commands = CommandProbes(history, boot_id, expect or Expect(), prober)
 
-    def read(hardware: Hardware, memory: Memory, options: ProbeOptions) -> Reading | Absent:
+    def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         others, seen = commands.read(hardware, memory.seen, options)
         # Already now, since a probe that has just been run need not be run again.
-        reading = component.read(hardware, take_all(memory, others, component.policy), options)
+        reading = component.read(hardware, fold_probes(memory, others, component.policy), options)
         if isinstance(reading, Absent):
             return reading
         if reading.probed is not None:
@@ -116,7 +116,7 @@ def boot_id(hardware: Hardware) -> str:
 def remember(
     history: History, clock: Clock, policy: ProbePolicy, terms: ProbeTerms | None = None,
     most: int = REMEMBERED,
-) -> Memory:  # fmt: skip
+) -> ProbeMemory:  # fmt: skip
     """What the probes amount to that daemons have folded, the last `most`; counters begin at 0 again.
 
     With `terms` also comparable ones that no daemon has folded yet; a daemon folds those in its turns.
@@ -124,31 +124,31 @@ def remember(
     records = history.folded(most, added=terms is not None)
     if isinstance(records, Absent):
         log.warning("the history of probes cannot be read: %s", records)
-        return Memory()
-    memory = Memory(stragglers=Watch(accepted(history, policy, min(most, SAMPLED))))
+        return ProbeMemory()
+    memory = ProbeMemory(stragglers=StragglerWatch(accepted(history, policy, min(most, SAMPLED))))
     for record in records:
         probed = probe_of(record)
         if probed is not None and not _difference(record, probed, terms):
-            memory = take(memory, probed, _ended(record, clock), policy)
+            memory = fold_probe(memory, probed, _ended(record, clock), policy)
     seen = next((record.cursor for record in reversed(records) if record.folded), START)
     return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
 
 
-def accepted(history: History, policy: ProbePolicy, most: int = SAMPLED) -> References:
+def accepted(history: History, policy: ProbePolicy, most: int = SAMPLED) -> RateHistory:
     """What GPUs and pairs gave while all was well, of probes all over the history."""
     records = history.sample(most)
-    watch = Watch()
+    watch = StragglerWatch()
     for record in () if isinstance(records, Absent) else records:
         probed = probe_of(record)
         if probed is not None:
             well = not breaches(probed, measure(probed), policy)
-            watch = look(watch, signals(probed), probed.at, policy.straggler, accepted=well)
+            watch = fold_stragglers(watch, signals(probed), probed.at, policy.straggler, accepted=well)
     return watch.references
 
 
 def recall(
     path: Path | None, hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect,
-    prober: Elsewhere | None = None,
+    prober: RemoteProber | None = None,
 ) -> Component:  # fmt: skip
     """The probe's component as of a daemon that starts now and runs no probe; the history is only read.
 
@@ -156,23 +156,25 @@ def recall(
     """
     clock = hardware.clock
     if path is None or not path.exists():
-        return Component(PROBE_NAME, Memory(), Ok(None, clock.now(), clock.mono()))
+        return Component(PROBE_NAME, ProbeMemory(), Ok(None, clock.now(), clock.mono()))
     terms = terms_of(hardware, options, expect, boot_id(hardware), prober, PROBER_SECONDS)
     history = History(path, clock, HistoryLimits(busy=BUSY_SECONDS), read_only=True)
     memory = remember(history, clock, policy, None if isinstance(terms, Absent) else terms, WITHOUT_DAEMON)
     now, mono = clock.now(), clock.mono()
     if memory.tried is None:
         return Component(PROBE_NAME, memory, Ok(None, now, mono))
-    nobody = Reading(Facts((), (), None, mono), Stillness(), "", due=False, refusal=None)
+    no_reading = ProbeReading(GateFacts((), (), None, mono), Stillness(), "", due=False, refusal=None)
     collector = probe_component(options, policy, expect, memory)
-    return after(Component(PROBE_NAME, memory), fold(collector, memory, Ok(nobody, now, mono), 0.0, expect))
+    return after(
+        Component(PROBE_NAME, memory), fold(collector, memory, Ok(no_reading, now, mono), 0.0, expect)
+    )
 
 
 class CommandProbes:
     """Probes that commands run beside a daemon, as it finds them in the history; for one thread."""
 
     def __init__(
-        self, history: History, boot_id: str, expect: Expect, prober: Elsewhere | None = None
+        self, history: History, boot_id: str, expect: Expect, prober: RemoteProber | None = None
     ) -> None:
         self._history, self._boot_id, self._expect, self._prober = history, boot_id, expect, prober
         self._warned: dict[str, Absent | None] = {}

@@ -1,6 +1,6 @@
-"""A prober that is another process, with the privileges that this one lacks: asked over its unix socket.
+"""The client of the prober, another process with the privileges that this one lacks, and their protocol.
 
-Whatever becomes of it costs one probe and has words. It is never a fault of the hardware.
+A prober that fails costs one probe, with the reason in words. It is never a fault of the hardware.
 """
 
 import json
@@ -18,30 +18,30 @@ from wirewatch.core.probe import PROBED_SCHEMA, Plan, Probed, ProbedGpu, wrong_i
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probe.comparability import ProbeTerms, read_terms
-from wirewatch.probe.gate import Facts, Reason, Refusal
+from wirewatch.probe.gate import GateFacts, Reason, Refusal
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.setup import Wanted
+from wirewatch.probe.setup import ProbeRequest
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-WHO = "the prober"
+SERVER = "the prober"
 OK = 200
-LOOK_SECONDS = 35.0
-"""Seconds for a look: NVML may take 30 to start."""
+FACTS_SECONDS = 35.0
+"""Seconds for the facts of the gate: NVML may take 30 to start."""
 RESUME_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Vanished:
-    """It took an order and did not tell what came of it; `seconds` since the order."""
+class LostOrder:
+    """The prober took an order and did not answer with a probe; `seconds` since the order."""
 
     why: str
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """What is known of its GPU handles: processes that cannot be killed, and why it is not known."""
+class HandleRelease:
+    """Of the prober's GPU handles: processes that cannot be killed, and why it is not known, if it is not."""
 
     stuck: tuple[int, ...] = ()
     unsure: str = ""
@@ -49,12 +49,12 @@ class LetGo:
 
 VERSION = "wirewatch-version"
 """The header."""
-LOOK, PROBE, TERMS, RELEASE, RESUME = "/look", "/probe", "/terms", "/release", "/resume"
+FACTS, PROBE, TERMS, RELEASE, RESUME = "/look", "/probe", "/terms", "/release", "/resume"
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, slots=True)
-class LookOrder:
+class FactsRequest:
     """`engine` is a name or `auto`; `live`: whether the asker watches a machine, and not a recording."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -64,7 +64,7 @@ class LookOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class FactsAnswer:
     """What the prober sees: the engine that `auto` comes to there, and who uses the GPUs.
 
     Without `facts`, `refusal` says why; with them it is None, since the gate is the asker's to ask.
@@ -73,22 +73,22 @@ class Looked:
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
     engine: str | Absent
-    facts: Facts | None
+    facts: GateFacts | None
     refusal: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
-    """What came of an order: what the prober's own gate saw last, and its refusal or the probe."""
+class ProbeAnswer:
+    """The answer to an order: what the prober's own gate saw last, and its refusal or the probe."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
-    facts: Facts
+    facts: GateFacts
     refusal: Refusal | None
     probed: Probed | None
 
 
-class Elsewhere:
+class RemoteProber:
     """The prober at a socket; `live` is whether this process watches a machine, and not a recording."""
 
     def __init__(self, path: str, clock: Clock, *, live: bool) -> None:
@@ -97,35 +97,38 @@ class Elsewhere:
         self._live = live
         self._withheld = ""
         self._away = ""
-        self._letting_go: threading.Thread | None = None
-        self._let_go = LetGo()
+        self._releasing: threading.Thread | None = None
+        self._released = HandleRelease()
 
-    def look(self, engine: str, until: float) -> Looked | Refusal:
+    def facts(self, engine: str, until: float) -> FactsAnswer | Refusal:
         """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
-        body = LOOK_ORDER.dump_json(LookOrder(engine, self._live))
-        until = min(until, self._clock.mono() + LOOK_SECONDS)
-        looked = self._ask(LOOK, body, LOOKED, until)
-        if isinstance(looked, Vanished):
+        body = FACTS_REQUEST.dump_json(FactsRequest(engine, self._live))
+        until = min(until, self._clock.mono() + FACTS_SECONDS)
+        looked = self._ask(FACTS, body, FACTS_ANSWER, until)
+        if isinstance(looked, LostOrder):
             looked = self._refusal(looked.why)
-        self._tell(looked.detail if isinstance(looked, Refusal) else "")
+        self._log_change(looked.detail if isinstance(looked, Refusal) else "")
         return looked
 
-    def attempt(self, wanted: Wanted, until: float) -> Came | Refusal | Vanished:
+    def run(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
         """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
-        body = WANTED.dump_json(replace(wanted, live=self._live))
-        came = self._ask(PROBE, body, CAME, until)
-        if isinstance(came, Came) and came.probed is not None and (wrong := wrong_in_probed(came.probed)):
+        body = PROBE_REQUEST.dump_json(replace(wanted, live=self._live))
+        came = self._ask(PROBE, body, PROBE_ANSWER, until)
+        if not isinstance(came, ProbeAnswer) or came.probed is None:
+            return came
+        wrong = wrong_in_probed(came.probed)
+        if wrong:
             why = f"{self._path}: what it measured does not fit together: {wrong}"
-            return Vanished(why, came.probed.held_seconds)
+            return LostOrder(why, came.probed.held_seconds)
         return came
 
     def terms(
-        self, options: ProbeOptions, expect: Expect, within: float = LOOK_SECONDS
+        self, options: ProbeOptions, expect: Expect, within: float = FACTS_SECONDS
     ) -> ProbeTerms | Absent:
         """The terms of the probe that would be run there now, if the gate were open; `within` seconds."""
-        body = WANTED.dump_json(Wanted(options, "daemon", expect.nvlink_links))
+        body = PROBE_REQUEST.dump_json(ProbeRequest(options, "daemon", expect.nvlink_links))
         terms = self._ask(TERMS, body, PROBE_TERMS, self._clock.mono() + within)
-        if isinstance(terms, Refusal | Vanished):
+        if isinstance(terms, Refusal | LostOrder):
             return Absent(Why.LOST, terms.detail if isinstance(terms, Refusal) else terms.why)
         return terms
 
@@ -138,63 +141,65 @@ class Elsewhere:
         body = json.dumps({"seconds": seconds, "by": "the agent"}).encode()
 
         def ask() -> None:
-            self._let_go = self._closed(body, within)
+            self._released = self._closed(body, within)
 
-        self._let_go = LetGo(unsure=f"{self._path}: no answer within {within:g} s")
-        self._letting_go = threading.Thread(target=ask, name="prober-release", daemon=True)
-        self._letting_go.start()
+        self._released = HandleRelease(unsure=f"{self._path}: no answer within {within:g} s")
+        self._releasing = threading.Thread(target=ask, name="prober-release", daemon=True)
+        self._releasing.start()
 
-    def left(self, within: float) -> LetGo:
+    def left(self, within: float) -> HandleRelease:
         """What became of `give_way`, waited for so many seconds."""
-        if self._letting_go is not None:
-            self._letting_go.join(within)
-        return self._let_go
+        if self._releasing is not None:
+            self._releasing.join(within)
+        return self._released
 
     def resume(self) -> None:
         """It may be asked again, and hold GPUs. One that does not answer comes back by itself in time."""
         self._withheld = ""
         try:
-            request(self._path, "POST", RESUME, b'{"by": "the agent"}', RESUME_SECONDS, WHO)
+            request(self._path, "POST", RESUME, b'{"by": "the agent"}', RESUME_SECONDS, SERVER)
         except NoAnswer as error:
-            log.warning("the prober was not told that the release is over: %s", error)
+            log.warning("the prober has not heard that the release is over: %s", error)
 
-    def _closed(self, body: bytes, within: float) -> LetGo:
+    def _closed(self, body: bytes, within: float) -> HandleRelease:
         try:
-            status, answer = request(self._path, "POST", RELEASE, body, within, WHO)
+            status, answer = request(self._path, "POST", RELEASE, body, within, SERVER)
             if status == OK:
-                return LetGo(tuple(int(pid) for pid in json.loads(answer)["stuck"]))
+                return HandleRelease(tuple(int(pid) for pid in json.loads(answer)["stuck"]))
         except NoAnswer as error:
             # Where no process listens, none holds a GPU: its own end with it.
-            return LetGo(unsure=str(error)) if error.there else LetGo()
+            return HandleRelease(unsure=str(error)) if error.there else HandleRelease()
         except (ValueError, TypeError, KeyError):
             status = OK
-        return LetGo(unsure=f"{self._path}: HTTP status {status} and nothing that is understood")
+        return HandleRelease(unsure=f"{self._path}: HTTP status {status} and nothing that is understood")
 
-    def _ask(self, target: str, body: bytes, adapter: TypeAdapter[T], until: float) -> T | Refusal | Vanished:
-        """An answer; a refusal where the question was not taken, Vanished where nothing came of it."""
+    def _ask(
+        self, target: str, body: bytes, adapter: TypeAdapter[T], until: float
+    ) -> T | Refusal | LostOrder:
+        """An answer; a refusal where the question was not taken, LostOrder where no answer came."""
         if self._withheld:
             return self._refusal(self._withheld)
         began = self._clock.mono()
         try:
             headers = ((VERSION, __version__),)
-            status, answer = request(self._path, "POST", target, body, until - began, WHO, headers)
+            status, answer = request(self._path, "POST", target, body, until - began, SERVER, headers)
             if status == OK:
                 return adapter.validate_json(answer)
         except NoAnswer as error:
             if error.heard:
-                return Vanished(str(error), self._clock.mono() - began)
+                return LostOrder(str(error), self._clock.mono() - began)
             return self._refusal(str(error))
         except ValidationError as error:
-            told = error.errors(include_url=False, include_context=False)[0]["msg"]
-            why = f"{self._path}: what it answers is not understood: {told}"
-            return Vanished(why, self._clock.mono() - began)
+            problem = error.errors(include_url=False, include_context=False)[0]["msg"]
+            why = f"{self._path}: what it answers is not understood: {problem}"
+            return LostOrder(why, self._clock.mono() - began)
         return self._refusal(f"{self._path}: {_detail(answer) or f'HTTP status {status}'}")
 
     @staticmethod
     def _refusal(why: str) -> Refusal:
         return Refusal(Reason.PROBER_AWAY, why)
 
-    def _tell(self, why: str) -> None:
+    def _log_change(self, why: str) -> None:
         """A line in the log when it goes and when it comes back."""
         if why and not self._away:
             log.warning("no probe can run, the prober is away: %s", why)
@@ -203,25 +208,25 @@ class Elsewhere:
         self._away = why
 
 
-LOOK_ORDER = TypeAdapter(LookOrder)
-LOOKED = TypeAdapter(Looked)
-WANTED = TypeAdapter(Wanted)
-CAME = TypeAdapter(Came)
+FACTS_REQUEST = TypeAdapter(FactsRequest)
+FACTS_ANSWER = TypeAdapter(FactsAnswer)
+PROBE_REQUEST = TypeAdapter(ProbeRequest)
+PROBE_ANSWER = TypeAdapter(ProbeAnswer)
 PROBE_TERMS: TypeAdapter[ProbeTerms | Absent] = TypeAdapter(ProbeTerms | Absent)
 
 
 def terms_of(
-    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: Elsewhere | None,
-    within: float = LOOK_SECONDS,
+    hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: RemoteProber | None,
+    within: float = FACTS_SECONDS,
 ) -> ProbeTerms | Absent:  # fmt: skip
-    """The terms of a probe that this daemon would order now, as whoever would run it knows them."""
+    """The terms of a probe that this daemon would order now, as the process knows them that would run it."""
     if prober is None:
         return read_terms(hardware, options, expect, boot_id)
     terms = prober.terms(options, expect, within)
     return terms if isinstance(terms, Absent) else replace(terms, boot_id=boot_id)
 
 
-def vanished(gone: Vanished, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:
+def lost_probe(gone: LostOrder, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:
     """The probe of a prober that is gone: held for as long as it may have been, and nothing measured."""
     plan = Plan(engine, tuple(gpu.uuid for gpu in gpus), ())
     return Probed(

@@ -1,4 +1,4 @@
-"""One probe on somebody's word: the same gate, but for the waiting, and a second look at what is wrong."""
+"""One probe on request: the same gate, but for the waiting, and repeated to confirm what it finds."""
 
 import math
 from collections.abc import Callable
@@ -11,24 +11,24 @@ from wirewatch.core.probe import ENGINES, MIB, Probed
 from wirewatch.core.types import Expect, Finding, Health, worst
 from wirewatch.probe.gate import Reason, Refusal, Stillness
 from wirewatch.probe.history import History
-from wirewatch.probe.judge import take
+from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import Measured
-from wirewatch.probe.model import Memory, ProbeOptions, ProbePolicy
+from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
 from wirewatch.probe.persistence import accepted, boot_id, keep
-from wirewatch.probe.remote import Elsewhere, Vanished
-from wirewatch.probe.setup import Wanted, prepare
-from wirewatch.probe.statefolder import State
-from wirewatch.verdict.straggler.naming import Named, Watch
-from wirewatch.verdict.straggler.signals import References
+from wirewatch.probe.remote import LostOrder, RemoteProber
+from wirewatch.probe.setup import ProbeRequest, prepare
+from wirewatch.probe.statefolder import StateFolder
+from wirewatch.verdict.straggler.naming import NamedStragglers, StragglerWatch
+from wirewatch.verdict.straggler.signals import RateHistory
 
 SMALL = MIB
 """Sizes below this measure latency."""
 LATE, ASKING = 0.8, 50.0
-"""Seconds that a prober may take to tell of a probe after its end, and to ask everybody before it."""
+"""Seconds that a prober may take to answer after the end of a probe, and to ask all sources before it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ProbeOverrides:
     """What is asked for; empty and None for what the configuration says."""
 
     ops: tuple[str, ...] = ()
@@ -39,10 +39,10 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What came of it: the last probe with what is believed after all of them, or why none ran.
+class ProbeResult:
+    """The last probe with what is believed after all of them, or why none ran.
 
-    `measured`, and who is slow (`named`): by the last one alone.
+    `measured`, and what is slow (`named`): by the last one alone.
     """
 
     at: float
@@ -50,11 +50,11 @@ class Asked:
     findings: tuple[Finding, ...]
     refusal: Refusal | None
     measured: tuple[Measured, ...] = ()
-    named: Named = field(default_factory=Named)
+    named: NamedStragglers = field(default_factory=NamedStragglers)
 
     @property
     def health(self) -> Health:
-        """A probe that did not run, or not to its end, tells nothing of the node."""
+        """A probe that did not run, or not to its end, shows nothing of the node."""
         if self.probed is None or self.probed.outcome != "ok":
             return Health.UNKNOWN
         return worst(self.findings)
@@ -65,25 +65,27 @@ class Asked:
         return self.refusal.detail if self.refusal else self.probed.why if self.probed else ""
 
 
-def ask(
-    hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect, wish: Wish,
-    state: State | None, end: float = math.inf, prober: Elsewhere | None = None,
-) -> Asked:  # fmt: skip
+def probe_now(
+    hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect, wish: ProbeOverrides,
+    state: StateFolder | None, end: float = math.inf, prober: RemoteProber | None = None,
+) -> ProbeResult:  # fmt: skip
     """Probe once, and again as often as it takes to confirm what was found, as long as there is time.
 
     `end`: monotonic seconds at which a probe under way is killed; no second one is begun that would be.
     `prober` runs them where there is one.
     """
-    wanted = Wanted(_wanted(options, wish), "command", expect.nvlink_links, wish.owner, wish.force)
+    wanted = ProbeRequest(_wanted(options, wish), "command", expect.nvlink_links, wish.owner, wish.force)
     run = _here(hardware, wanted) if prober is None else partial(_there, hardware, prober, wanted)
     if isinstance(run, Refusal):
-        return Asked(hardware.clock.now(), None, (), run)
+        return ProbeResult(hardware.clock.now(), None, (), run)
     with ExitStack() as stack:
         history = History.open(state.history, hardware.clock) if state else None
-        memory = Memory(stragglers=Watch(References() if history is None else accepted(history, policy)))
+        memory = ProbeMemory(
+            stragglers=StragglerWatch(RateHistory() if history is None else accepted(history, policy))
+        )
         other = stack.enter_context(hardware.probe.lock())
         if other is not None:
-            return Asked(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))
+            return ProbeResult(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))
         last: Probed | None = None
         for _ in range(max(1, policy.confirm, policy.straggler.confirm)):
             left = end - hardware.clock.mono()
@@ -91,43 +93,43 @@ def ask(
                 break
             probed = run(left)
             if isinstance(probed, Refusal):
-                # A second look that may not be had takes nothing from the first.
+                # A second probe that is refused takes nothing from the first.
                 refusal = None if last is not None else probed
                 break
             last, refusal = probed, None
             if history is not None:
                 keep(history, probed, hardware.clock.now(), boot_id(hardware), "command")
-            memory = take(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
+            memory = fold_probe(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
             if probed.outcome != "ok" or not (memory.held or memory.unconfirmed):
                 break
     at = hardware.clock.now() if last is None else last.at
     measured = memory.measured if last is not None and last.outcome == "ok" else ()
-    return Asked(at, last, memory.held, refusal, measured, memory.stragglers.named)
+    return ProbeResult(at, last, memory.held, refusal, measured, memory.stragglers.named)
 
 
-def _here(hardware: Hardware, wanted: Wanted) -> Callable[[float], Probed] | Refusal:
-    """Probes of this process, by one word of the gate: each may last so many seconds."""
+def _here(hardware: Hardware, wanted: ProbeRequest) -> Callable[[float], Probed] | Refusal:
+    """Probes of this process, after one answer of the gate: each may last so many seconds."""
     order = prepare(hardware, wanted, Stillness()).order
     if isinstance(order, Refusal):
         return order
     return lambda left: hardware.probe.run(replace(order, deadline=max(0.0, min(order.deadline, left))))
 
 
-def _there(hardware: Hardware, prober: Elsewhere, wanted: Wanted, left: float) -> Probed | Refusal:
+def _there(hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, left: float) -> Probed | Refusal:
     """One probe by the prober, over in so many seconds; its gate is asked each time."""
     patience = min(left + LATE, wanted.options.kill_after + ASKING)
     within = None if math.isinf(left) else max(0.0, left)
-    came = prober.attempt(replace(wanted, within=within), hardware.clock.mono() + patience)
-    if isinstance(came, Vanished):
+    came = prober.run(replace(wanted, within=within), hardware.clock.mono() + patience)
+    if isinstance(came, LostOrder):
         return Refusal(Reason.PROBER_AWAY, f"it went away in the middle of it: {came.why}")
     if isinstance(came, Refusal):
         return came
     if came.probed is None:
-        return came.refusal or Refusal(Reason.PROBER_AWAY, "it told of no probe, and not why")
+        return came.refusal or Refusal(Reason.PROBER_AWAY, "it gave no probe, and no reason")
     return came.probed
 
 
-def _wanted(options: ProbeOptions, wish: Wish) -> ProbeOptions:
+def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:
     """The configuration, with what was asked for in its place."""
     runs = dict(options.bandwidth)
     usual = max(runs.values(), default=5)

@@ -1,4 +1,4 @@
-"""One probe from its order to what came of it: starts the worker, reads counters at its marks, gives way."""
+"""One probe from its order to its result: starts the worker, reads counters at its marks, gives way."""
 
 import logging
 import os
@@ -18,15 +18,14 @@ from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part
 from wirewatch.core.types import Absent
 from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probe import counters
-from wirewatch.probe import counters as ports
 from wirewatch.probe.counters import CounterReader, Counters
-from wirewatch.probe.launcher import WORKER, StartError, Worker, understand
+from wirewatch.probe.launcher import WORKER, StartError, Worker, interpret
 from wirewatch.probe.setup import find_engine
-from wirewatch.probe.statefolder import Lock, State, lock_probe
+from wirewatch.probe.statefolder import Lock, StateFolder, lock_probe
 
 log = logging.getLogger(__name__)
-LOOK = 0.02
-"""Seconds between looks at the processes on the GPUs while a probe runs."""
+GUARD_SECONDS = 0.02
+"""Seconds between readings of the processes on the GPUs while a probe runs."""
 CLOCKS_AFTER = 0.003
 """Seconds from the start of the micro-probes to the reading of clocks, so that the GPUs are at work."""
 LOG_LIMIT = 16 << 20
@@ -34,7 +33,7 @@ LOG_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class RunnerPorts:
     """What is read around the worker."""
 
     nvml: Nvml
@@ -43,7 +42,7 @@ class Around:
 
 
 @dataclass
-class _Watched:
+class _Observed:
     """What was read around the worker so far."""
 
     parts: list[Part] = field(default_factory=list)
@@ -55,24 +54,26 @@ class _Watched:
     peak: dict[str, int] = field(default_factory=dict)
 
 
-class Prober:
+class ProbeRunner:
     """The `probe` port of this machine; a worker that cannot be killed keeps it from starting another."""
 
     def __init__(
-        self, around: Around, state: State | None = None, inherited: Mapping[str, str] | None = None,
-        command: Sequence[str] = WORKER,
+        self, around: RunnerPorts, state: StateFolder | None = None,
+        inherited: Mapping[str, str] | None = None, command: Sequence[str] = WORKER,
     ) -> None:  # fmt: skip
         self._around = around
         self._state = state
         self._inherited = os.environ if inherited is None else inherited
         self._command = command
-        self._leave = Leave()
+        self._lease = Lease()
         self._stuck: Worker | None = None
 
     def engine(self, wanted: str) -> str | Absent:
+        """The engine of this name, or the first that is installed for `auto`."""
         return find_engine(wanted)
 
     def settings(self) -> Mapping[str, str]:
+        """NCCL's settings in the environment that workers inherit."""
         return {name: value for name, value in self._inherited.items() if name.startswith("NCCL_")}
 
     @contextmanager
@@ -90,15 +91,15 @@ class Prober:
 
     def give_way(self, why: str) -> None:
         """Kill a probe that runs, and start none until `resume`; `why` in words. Waits for nothing."""
-        self._leave.withdraw(why)
+        self._lease.withdraw(why)
 
     def left(self, within: float) -> int | None:
         """Wait up to so many seconds for the end of a worker; its process id when it does not die."""
-        return self._leave.left(within)
+        return self._lease.left(within)
 
     def resume(self) -> None:
         """Probes may run again."""
-        self._leave.grant()
+        self._lease.grant()
 
     def run(self, order: Order) -> Probed:
         """Never raises for what GPUs, driver or worker do."""
@@ -114,7 +115,7 @@ class Prober:
             return self._nothing(order, "failed", f"no place for the worker's log: {error.strerror}")
         with folder as name:
             try:
-                run = _Run(self._around, order, self._leave, self._keep)
+                run = _Run(self._around, order, self._lease, self._keep)
                 return run.run(Path(name), self._inherited, self._command)
             except Withdrawn as error:
                 return self._nothing(order, "preempted", str(error))
@@ -139,15 +140,17 @@ class Prober:
 
 
 Pids = frozenset[int | None]
-SLOW = 1.0
-"""Seconds between looks at allocations, which are asked of other daemons."""
+ALLOCATIONS_SECONDS = 1.0
+"""Seconds between readings of allocations, which are asked of other daemons."""
 
 
 @dataclass
 class Guard:
-    """Whom to give way to; `before` are the processes on each GPU, by its key, when the probe began.
+    """Watches for users to which a probe gives way.
 
-    What cannot be read counts as somebody: a probe runs only beside nobody.
+    `before`: the processes on each GPU, by its key, when the probe began; `own`: those of the probe.
+
+    What cannot be read counts as a process: a probe runs only alone.
     """
 
     nvml: Nvml
@@ -159,8 +162,8 @@ class Guard:
     _stop: threading.Event = field(default_factory=threading.Event)
     _allocated: str | None = None
 
-    def look(self) -> str | None:
-        """Why to end, mostly who has come, or None; costs a fraction of a millisecond a GPU."""
+    def check(self) -> str | None:
+        """Why to end, mostly a new process, or None; costs a fraction of a millisecond a GPU."""
         given_up = self.withdrawn()
         if given_up is not None:
             return given_up
@@ -184,25 +187,25 @@ class Guard:
 
     def _watch(self) -> None:
         """Allocations are asked in a thread of their own: an answer may take seconds."""
-        while not self._stop.wait(SLOW):
+        while not self._stop.wait(ALLOCATIONS_SECONDS):
             try:
-                told = self.allocations()
-            except Exception as error:  # noqa: BLE001 - the thread must not end without a word
-                told = f"who is given GPUs cannot be told: {error!r}"
-            if told is not None:
-                self._allocated = told
+                reason = self.allocations()
+            except Exception as error:  # noqa: BLE001 - the thread must not end silently
+                reason = f"who is given GPUs is not known: {error!r}"
+            if reason is not None:
+                self._allocated = reason
                 return
 
 
-_LOOK = 0.01
+_POLL_SECONDS = 0.01
 
 
 class Withdrawn(Exception):
     """No worker may be started now; the text says why."""
 
 
-class Leave:
-    """Taken by the thread that probes, withdrawn by any other.
+class Lease:
+    """The right to run a worker: the thread that probes takes it, any other may withdraw it.
 
     `broken`: why the newest worker was killed from here, empty when it was not.
     """
@@ -214,7 +217,7 @@ class Leave:
         self._worker: Worker | None = None
 
     def take(self, start: Callable[[], Worker]) -> Worker:
-        """Start a worker that is killed when leave is withdrawn.
+        """Start a worker that is killed when the lease is withdrawn.
 
         Raises:
             Withdrawn: it is withdrawn already.
@@ -234,6 +237,7 @@ class Leave:
                 self._worker.kill()
 
     def grant(self) -> None:
+        """Let workers be started again."""
         with self._lock:
             self._withdrawn = ""
 
@@ -244,18 +248,20 @@ class Leave:
         while worker is not None and not worker.exited():
             if time.monotonic() > end:
                 return worker.pid
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         return None
 
 
 class _Run:
-    def __init__(self, around: Around, order: Order, leave: Leave, stuck: Callable[[Worker], None]) -> None:
+    def __init__(
+        self, around: RunnerPorts, order: Order, lease: Lease, stuck: Callable[[Worker], None]
+    ) -> None:
         self._around = around
         self._nvml = around.nvml
         self._order = order
-        self._leave = leave
+        self._lease = lease
         self._stuck = stuck
-        self._seen = _Watched()
+        self._seen = _Observed()
         self._counters = CounterReader(self._nvml, order.gpus)
 
     def run(self, folder: Path, inherited: Mapping[str, str], command: Sequence[str]) -> Probed:
@@ -263,24 +269,24 @@ class _Run:
         order, at = self._order, self._around.clock.now()
         memory = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
         others = [counters.memory_use(self._nvml, gpu) if order.forced else None for gpu in order.gpus]
-        # The gate saw nobody; only a probe that did not ask it runs beside those who are there.
+        # The gate saw no process; only a probe that did not ask it runs beside others.
         before = {gpu.key: self._pids(gpu) if order.forced else frozenset() for gpu in order.gpus}
-        sent = ports.sent_bytes(self._around.sysfs)
+        sent = counters.sent_bytes(self._around.sysfs)
         plan = self._with_log(folder)
-        worker = self._leave.take(lambda: Worker(plan, folder, inherited, command))
+        worker = self._lease.take(lambda: Worker(plan, folder, inherited, command))
         own: Callable[[], Pids] = lambda: frozenset({worker.pid})  # noqa: E731
         try:
             with Guard(self._nvml, order.gpus, before, own, order.allocations, order.withdrawn) as guard:
                 outcome, why = self._watch(worker, guard)
         finally:
             status = worker.end()
-        if self._leave.broken:
-            outcome, why = "preempted", self._leave.broken
+        if self._lease.broken:
+            outcome, why = "preempted", self._lease.broken
         seconds = time.monotonic() - worker.began
         if status is None:
             self._stuck(worker)
             outcome, why = "stuck", f"process {worker.pid} was killed and does not die"
-        document, outcome, why = understand(worker, status, outcome, why, plan)
+        document, outcome, why = interpret(worker, status, outcome, why, plan)
         after = [counters.memory_used(self._nvml, gpu) for gpu in order.gpus]
         return Probed(
             schema=PROBED_SCHEMA, at=at, by=order.by, forced=order.forced, outcome=outcome, why=why,
@@ -293,22 +299,22 @@ class _Run:
             held_seconds=max(0.0, seconds - (document.cost.imported if document else 0.0)),
             document=document, account=_account(plan), parts=tuple(self._seen.parts),
             links=self._links(), clocks=self._seen.clocks,
-            ports=ports.grown(sent, ports.sent_bytes(self._around.sysfs)),
+            ports=counters.grown(sent, counters.sent_bytes(self._around.sysfs)),
         )  # fmt: skip
 
     def _with_log(self, folder: Path) -> Plan:
         return replace(self._order.plan, log=str(folder / "nccl.log"), pauses=True)
 
     def _pids(self, gpu: Gpu) -> Pids:
-        told = compute_processes(self._nvml, gpu)
-        return frozenset() if isinstance(told, Absent) else told
+        pids = compute_processes(self._nvml, gpu)
+        return frozenset() if isinstance(pids, Absent) else pids
 
     def _watch(self, worker: Worker, guard: Guard) -> tuple[Outcome, str]:
-        """Until it ends, somebody comes, or time is up; looks at every step, since each may take a while."""
+        """Until it ends, a user comes, or time is up; checks at every step, since each may take a while."""
         unread = list(self._order.gpus)
         while not worker.ended:
-            mark = worker.hear(0.0 if unread else LOOK)
-            foreign = guard.look()
+            mark = worker.read_mark(0.0 if unread else GUARD_SECONDS)
+            foreign = guard.check()
             if foreign is not None:
                 worker.kill()
                 return "preempted", foreign
@@ -316,7 +322,7 @@ class _Run:
                 worker.kill()
                 return "timeout", f"no result after {self._order.deadline:g} s; killed"
             if unread:
-                # Done while the worker starts, so that nobody waits for it.
+                # Done while the worker starts, so that the worker need not wait.
                 gpu = unread.pop()
                 self._seen.before[gpu.key] = counters.link_bytes(self._nvml, gpu)
             if mark is not None:
@@ -354,7 +360,7 @@ class _Run:
 
 
 def _account(plan: Plan) -> Account | None:
-    """NCCL's own word, None where it wrote none."""
+    """What NCCL wrote in its log, None where it wrote none."""
     with suppress(OSError), Path(plan.log).open("rb") as log:
         return parse_nccl_log(log.read(LOG_LIMIT).decode("utf-8", "replace"))
     return None

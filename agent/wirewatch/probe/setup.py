@@ -1,4 +1,4 @@
-"""What a probe starts from: which groups of GPUs, on which wires, under which settings of NCCL."""
+"""From a request to an order: groups of GPUs, their wires, NCCL's settings, the engine and the gate."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +16,13 @@ from wirewatch.core.topology import Topology, groups, islands
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.nccl.settings import parse_nccl_conf
 from wirewatch.probe.gate import (
-    Facts,
+    GateFacts,
     Reason,
     Refusal,
     Stillness,
     candidates,
     new_allocations,
-    nobody,
+    no_gpus,
     read_facts,
     refuse,
     watch_users,
@@ -50,17 +50,17 @@ class Scene:
     settings: Mapping[str, str]
 
 
-NOWHERE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
+NOTHING_TO_PROBE = frozenset({Reason.FEW_GPUS, Reason.NO_ENGINE, Reason.MIG})
 """Reasons for which there is nothing here to probe."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be measured, for whom, by when.
+class ProbeRequest:
+    """What shall be measured, for which holder, by when.
 
-    `links`: how many NVLink links a GPU must have, by the operator's word. `owner` holds the GPUs and asks:
-    they count as idle. `force`: beside whoever is there. `within`: seconds from now until the worker must be
-    gone; None for no more than `options.kill_after`. `live`: whether who asks watches a machine, and not a
+    `links`: how many NVLink links a GPU must have, as the operator says. `owner` holds the GPUs and asks:
+    they count as idle. `force`: beside other processes. `within`: seconds from now until the worker must be
+    gone; None for no more than `options.kill_after`. `live`: whether the asker watches a machine, and not a
     recording.
     """
 
@@ -79,12 +79,12 @@ class Wanted:
 class Prepared:
     """What the gate saw, since when it is so, and the order, or why there is none."""
 
-    facts: Facts
+    facts: GateFacts
     still: Stillness
     order: Order | Refusal
 
 
-NEEDS = {
+REQUIREMENTS = {
     "nccl": "nccl4py and cuda-core (pip install 'wirewatch[nccl]')",
     "torch": "torch with CUDA",
     "gloo": "torch and numpy (pip install 'wirewatch[torch]')",
@@ -132,23 +132,25 @@ def cpu_scene(count: int) -> Scene:
     return Scene(tuple(f"cpu:{n}" for n in range(count)), (), (tuple(range(count)),), (), {})
 
 
-def prepare(hardware: Hardware, wanted: Wanted, still: Stillness) -> Prepared:
-    """Ask everybody, Slurm's controller too, which answers for thousands of nodes."""
+def prepare(hardware: Hardware, wanted: ProbeRequest, still: Stillness) -> Prepared:
+    """Ask all sources, Slurm's controller too, which answers for thousands of nodes."""
     order: Order | Refusal
     engine = hardware.probe.engine(wanted.options.engine)
     if isinstance(engine, Absent):
-        return Prepared(nobody(hardware), still, Refusal(Reason.NO_ENGINE, engine.detail))
+        return Prepared(no_gpus(hardware), still, Refusal(Reason.NO_ENGINE, engine.detail))
     if wanted.options.engine == "gloo":
-        # It touches no GPU, so nobody can be in its way.
+        # It touches no GPU, so no process can be in its way.
         order = _order(wanted, engine, cpu_scene(wanted.options.ranks), lambda: None)
-        return Prepared(nobody(hardware), still, order)
+        return Prepared(no_gpus(hardware), still, order)
     listed = hardware.nvml.gpus()
     if isinstance(listed, Absent):
         order = Refusal(Reason.BLIND, f"the GPUs cannot be listed: {listed}")
-        return Prepared(nobody(hardware), still, order)
+        return Prepared(no_gpus(hardware), still, order)
     facts = read_facts(hardware, listed, slurm=True)
     still = watch_users(still, facts)
-    return Prepared(facts, still, _refusal(facts, still, wanted) or _staged(hardware, wanted, engine, facts))
+    return Prepared(
+        facts, still, _refusal(facts, still, wanted) or _gpu_order(hardware, wanted, engine, facts)
+    )
 
 
 def plan_of(options: ProbeOptions, engine: str, scene: Scene) -> Plan:
@@ -166,7 +168,9 @@ def find_engine(wanted: str) -> str | Absent:
     for name in names:
         if _is_here(name):
             return name
-    return Absent(Why.MISSING, f"no engine: {' nor '.join(NEEDS[name] for name in names)} is installed")
+    return Absent(
+        Why.MISSING, f"no engine: {' nor '.join(REQUIREMENTS[name] for name in names)} is installed"
+    )
 
 
 def _only(whole: Topology, keys: frozenset[str]) -> Topology:
@@ -181,14 +185,14 @@ def _only(whole: Topology, keys: frozenset[str]) -> Topology:
 def _settings(hardware: Hardware, environment: Mapping[str, str]) -> dict[str, str]:
     text = hardware.sysfs.read(CONF)
     conf = {} if isinstance(text, Absent) else dict(parse_nccl_conf(text).settings)
-    told = {**conf, **environment}
-    names = (name for name in sorted(told) if name.startswith("NCCL_") and name not in OURS)
-    return {_text(name): _text(told[name]) for name in names}
+    merged = {**conf, **environment}
+    names = (name for name in sorted(merged) if name.startswith("NCCL_") and name not in OURS)
+    return {_text(name): _text(merged[name]) for name in names}
 
 
-def _text(told: str) -> str:
+def _text(text: str) -> str:
     """Text that JSON can hold: an environment may hold any bytes."""
-    return told.encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode()
 
 
 def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
@@ -203,14 +207,14 @@ def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
 
 def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
     """The slowest of the cards, as it should train to."""
-    told = [[as_int(a.value) for a in nvml.ask(gpu.key, PCIE)] for gpu in gpus]
-    known = [Pcie(g, w) for g, w in told if not isinstance(g, Absent) and not isinstance(w, Absent)]
-    if len(known) < len(told):
+    links = [[as_int(a.value) for a in nvml.ask(gpu.key, PCIE)] for gpu in gpus]
+    known = [Pcie(g, w) for g, w in links if not isinstance(g, Absent) and not isinstance(w, Absent)]
+    if len(known) < len(links):
         return NOT_KNOWN
     return min(known, key=lambda one: (one.generation, one.lanes), default=NOT_KNOWN)
 
 
-def _staged(hardware: Hardware, wanted: Wanted, engine: str, facts: Facts) -> Order | Refusal:
+def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: GateFacts) -> Order | Refusal:
     gpus = candidates(facts, wanted.owner)
     expect = Expect(nvlink_links=wanted.links)
     scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, wanted.options.pins)
@@ -220,13 +224,13 @@ def _staged(hardware: Hardware, wanted: Wanted, engine: str, facts: Facts) -> Or
     return _order(wanted, engine, scene, allocations)
 
 
-def _refusal(facts: Facts, still: Stillness, wanted: Wanted) -> Refusal | None:
+def _refusal(facts: GateFacts, still: Stillness, wanted: ProbeRequest) -> Refusal | None:
     """What the gate says; with `force` only that there is nothing to probe."""
-    found = refuse(facts, still, wanted.options.rules(), wanted.owner)
-    return None if found is not None and wanted.force and found.reason not in NOWHERE else found
+    found = refuse(facts, still, wanted.options.limits(), wanted.owner)
+    return None if found is not None and wanted.force and found.reason not in NOTHING_TO_PROBE else found
 
 
-def _order(wanted: Wanted, engine: str, scene: Scene, allocations: Callable[[], str | None]) -> Order:
+def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callable[[], str | None]) -> Order:
     return Order(
         plan=plan_of(wanted.options, engine, scene), gpus=scene.gpus, conditions=scene.conditions,
         settings=scene.settings, allocations=allocations, by=wanted.by, forced=wanted.force,
@@ -236,15 +240,15 @@ def _order(wanted: Wanted, engine: str, scene: Scene, allocations: Callable[[], 
 
 def _is_here(name: str) -> bool:
     if name == "nccl":
-        return _found("nccl.bindings") and _found("cuda.core") and _found("cuda.bindings")
+        return _has("nccl.bindings") and _has("cuda.core") and _has("cuda.bindings")
     if name == "gloo":
-        return _found("torch")
+        return _has("torch")
     torch = _spec("torch")
     places = torch.submodule_search_locations if torch else None
     return any(Path(place, "lib", "libtorch_cuda.so").exists() for place in places or ())
 
 
-def _found(module: str) -> bool:
+def _has(module: str) -> bool:
     return _spec(module) is not None
 
 

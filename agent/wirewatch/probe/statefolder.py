@@ -18,9 +18,9 @@ from wirewatch.hw.files import absent_errno
 
 SYSTEM = "/var/lib/wirewatch"
 _AGENT_MODE = 0o600
-"""Root's alone: whoever may open a lock may hold it, and nobody else shall keep the agent from starting."""
+"""For root alone: a user who may open a lock may hold it, and none shall keep the agent from starting."""
 _PROBE_MODE = 0o644
-"""Everybody's: whoever has a job here may ask for silence."""
+"""For every user: one who has a job here may ask for silence."""
 _NAME_BYTES = 200
 _LOCKS = Path("/proc/locks")
 
@@ -30,34 +30,39 @@ class StateError(Unusable):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateFolder:
     """A state folder that is there and can be written."""
 
     directory: Path
 
     @property
     def history(self) -> Path:
+        """The probes of this node."""
         return self.directory / "probes.sqlite"
 
     @property
     def latches(self) -> Path:
+        """The ledger of faults."""
         return self.directory / "latches.json"
 
     @property
     def baseline(self) -> Path:
+        """The accepted topology."""
         return self.directory / "baseline.json"
 
     @property
     def agent_lock(self) -> Path:
+        """Held by the one agent of this folder."""
         return self.directory / "agent.lock"
 
     @property
     def probe_lock(self) -> Path:
+        """Held by a process while it probes, or by a user who wants silence."""
         return self.directory / "probe.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockHolder:
     """The lock is another's; `who` is what it calls itself, or its program's name."""
 
     pid: int | Absent
@@ -113,7 +118,7 @@ def state_directory(
     return Path(user) / "wirewatch"
 
 
-def open_state(directory: Path) -> State:
+def open_state(directory: Path) -> StateFolder:
     """The state folder, made if it is not there.
 
     Raises:
@@ -128,31 +133,31 @@ def open_state(directory: Path) -> State:
         raise StateError(f"cannot keep state in {directory}: not a folder") from error
     except OSError as error:
         raise StateError(f"cannot keep state in {directory}: {error.strerror or error}") from error
-    return State(directory)
+    return StateFolder(directory)
 
 
-def lock_agent(state: State) -> Lock:
+def lock_agent(state: StateFolder) -> Lock:
     """The lock of the one agent that a state folder may have.
 
     Raises:
         StateError: another agent has it, or the file cannot be opened or locked.
     """
     try:
-        lock = take(state.agent_lock, "wirewatch serve", _AGENT_MODE)
+        lock = acquire(state.agent_lock, "wirewatch serve", _AGENT_MODE)
     except OSError as error:
         raise StateError(f"cannot lock {state.agent_lock}: {error.strerror or error}") from error
-    if isinstance(lock, Held):
+    if isinstance(lock, LockHolder):
         raise StateError(f"another agent keeps its state in {state.directory}: {lock}")
     return lock
 
 
-def lock_probe(state: State, who: str = "wirewatch") -> Lock | Held | Absent:
-    """The lock that whoever probes holds; `who` is told to those who find it held.
+def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder | Absent:
+    """The lock that a process holds while it probes; `who` is shown to those that find it held.
 
-    Never waits. Absent: the file cannot be opened or locked, so it cannot be known whether somebody probes.
+    Never waits. Absent: the file cannot be opened or locked, so it is not known whether it is held.
     """
     try:
-        return take(state.probe_lock, who, _PROBE_MODE)
+        return acquire(state.probe_lock, who, _PROBE_MODE)
     except OSError as error:
         return refused(error, state.probe_lock)
 
@@ -163,7 +168,7 @@ def refused(error: OSError, path: Path) -> Absent:
     return replace(absent, why=Why.DENIED) if absent.why is Why.MALFORMED else absent
 
 
-def take(path: Path, who: str, mode: int) -> Lock | Held:
+def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
     Raises:
@@ -203,13 +208,13 @@ def _write(handle: int, text: bytes) -> None:
         return
 
 
-def _holder(handle: int) -> Held:
+def _holder(handle: int) -> LockHolder:
     """The kernel knows best, but not across containers; a killed holder leaves its name in the file."""
     pid, who = _named(handle)
     kernel = _kernel_holder(os.fstat(handle))
     if kernel is None:
-        return Held(pid, f"{who}, by its file") if isinstance(pid, int) else Held(pid, who)
-    return Held(kernel, who if pid == kernel else _program(kernel))
+        return LockHolder(pid, f"{who}, by its file") if isinstance(pid, int) else LockHolder(pid, who)
+    return LockHolder(kernel, who if pid == kernel else _program(kernel))
 
 
 def _named(handle: int) -> tuple[int | Absent, str]:
@@ -223,7 +228,7 @@ def _named(handle: int) -> tuple[int | Absent, str]:
 def _kernel_holder(file: os.stat_result) -> int | None:
     """Who locked a file, from lines such as `1: FLOCK  ADVISORY  WRITE 4242 fe:00:1234 0 EOF`.
 
-    Source: proc_locks(5). Not there: holders outside our pid namespace, and files that tell another device
+    Source: proc_locks(5). Not there: holders outside our pid namespace, and files that show another device
     than their file system's.
     """
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"

@@ -18,8 +18,8 @@ from wirewatch.documents.drift import DRIFT, AcceptOrder, DriftDocument
 from wirewatch.documents.state import FINDINGS, FindingsDocument
 from wirewatch.probe import remote
 from wirewatch.probe.comparability import ProbeTerms
-from wirewatch.probe.remote import Came, Looked, LookOrder
-from wirewatch.probe.setup import Wanted
+from wirewatch.probe.remote import FactsAnswer, FactsRequest, ProbeAnswer
+from wirewatch.probe.setup import ProbeRequest
 from wirewatch.server.connections import Peer
 from wirewatch.verdict.orders import OrderError
 
@@ -109,9 +109,9 @@ class Probing:
     `attempt` takes what is wanted and what ends when nobody waits for it any more; `may` says who may ask.
     """
 
-    look: Callable[[LookOrder], Awaitable[Looked]]
-    attempt: Callable[[Wanted, Awaitable[object]], Awaitable[Came]]
-    terms: Callable[[Wanted], Awaitable[ProbeTerms | Absent]]
+    look: Callable[[FactsRequest], Awaitable[FactsAnswer]]
+    attempt: Callable[[ProbeRequest, Awaitable[object]], Awaitable[ProbeAnswer]]
+    terms: Callable[[ProbeRequest], Awaitable[ProbeTerms | Absent]]
     release: Callable[[float, str], Awaitable[ReleaseDocument]]
     resume: Callable[[str], Awaitable[ReleaseDocument]]
     may: Callable[[Peer], bool]
@@ -178,30 +178,30 @@ def prober_application(probing: Probing) -> FastAPI:
             log.warning("%s of %s refused: %s", request.url.path, _peer(request), error)
         return JSONResponse({"detail": str(error)}, error.status)
 
-    @app.post(remote.LOOK)
+    @app.post(remote.FACTS)
     async def look(request: Request) -> Response:
         """Who uses the GPUs."""
-        order = await _told(request, remote.LOOK_ORDER, probing)
-        return _json(remote.LOOKED, await probing.look(order))
+        order = await _told(request, remote.FACTS_REQUEST, probing)
+        return _json(remote.FACTS_ANSWER, await probing.look(order))
 
     @app.post(remote.PROBE)
     async def probe(request: Request) -> Response:
         """One probe, if the gate is open; it ends with the connection."""
-        wanted = await _told(request, remote.WANTED, probing)
+        wanted = await _told(request, remote.PROBE_REQUEST, probing)
         if wanted.force and _peer(request).uid != ROOT:
             raise _Refused(DENIED, "to probe beside whoever is there is for root alone")
         if wrong := wanted.options.wrong():
             raise _Refused(UNUSABLE, f"options: {wrong}")
         gone = asyncio.ensure_future(request.receive())
         try:
-            return _json(remote.CAME, await probing.attempt(wanted, gone))
+            return _json(remote.PROBE_ANSWER, await probing.attempt(wanted, gone))
         finally:
             gone.cancel()
 
     @app.post(remote.TERMS)
     async def terms(request: Request) -> Response:
         """The terms of the probe that would be run now."""
-        wanted = await _told(request, remote.WANTED, probing)
+        wanted = await _told(request, remote.PROBE_REQUEST, probing)
         return _json(remote.PROBE_TERMS, await probing.terms(wanted))
 
     _releasing(app, probing)

@@ -1,7 +1,7 @@
-"""Moving the ledger forward with each state. Pure.
+"""One step of the ledger for each state of the node. Pure.
 
-No verdict from silence: a fault that is not seen any more is held, then watched, then remembered, and the
-seconds count only while the part it was seen in is read.
+Silence is no verdict: a fault that is not seen any more is held, then on probation, then remembered. The
+seconds count only while the part in which it was seen is read.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,18 +11,18 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Now, Stage, VerdictPolicy, key_of_finding
 from wirewatch.verdict.observation import (
-    WORD,
+    XID_RECOVERY,
     asks_for_reset,
-    belonging,
+    belonging_gpus,
     cards,
     found,
     gone_for_good,
-    indexes,
-    looked_at,
-    measured_now,
+    gpu_indexes,
+    is_current,
     named,
     needs_nothing,
-    reading_of,
+    observed_at,
+    read_at,
 )
 
 OVER = frozenset({Stage.PROBATION, Stage.REMEMBERED})
@@ -32,7 +32,7 @@ DRIFT = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _Step:
     state: NodeState
     now: Now
     policy: VerdictPolicy
@@ -46,21 +46,21 @@ class _Sight:
         if entry is None:
             return self._new(collector, finding)
         if entry.event and self._other_boot(entry):
-            # What is told now is of this boot: it cannot be what was over in another.
+            # An event that is reported now is of this boot: it cannot be what was over in another.
             entry = replace(entry, event=0.0, last=0.0)
         if covered(entry, finding):
-            # Kept for as long as it is told: what is over would be new again.
+            # Kept for as long as it is reported: else what is over would be new again.
             known = replace(entry, event=finding.last)
             return self._unseen(known) or known
         if self._ended(entry, finding):
-            told = replace(entry, subject=finding.subject, evidence=finding.evidence, event=finding.last)
-            return self._probation(told)
+            over = replace(entry, subject=finding.subject, evidence=finding.evidence, event=finding.last)
+            return self._probation(over)
         return self._seen(entry, collector, finding)
 
     def _ended(self, entry: Entry, finding: Finding) -> bool:
-        """Whether an event that is still told is over: whoever tells it says so, or a reset came since.
+        """Whether an event that is still reported is over: it is milder now, or a reset came since.
 
-        One that is milder and new is none that has ended.
+        A milder event that is new has not ended.
         """
         if not finding.last or entry.stage in OVER:
             return False
@@ -70,7 +70,7 @@ class _Sight:
         return finding.last <= entry.last and self._was_reset(entry)
 
     def _new(self, collector: str, finding: Finding) -> Entry | None:
-        flaps = flapping(self.ledger.comings.get(key_of_finding(finding), ()), self.policy)
+        flaps = flapping(self.ledger.occurrences.get(key_of_finding(finding), ()), self.policy)
         if not (finding.health is Health.FAILED or flaps) or self.policy.forgets(finding.rule):
             return None
         evidence = f"{finding.evidence}; {flaps}" if flaps else finding.evidence
@@ -82,11 +82,11 @@ class _Sight:
         )  # fmt: skip
 
     def _seen(self, entry: Entry, collector: str, finding: Finding) -> Entry | None:
-        """It is there: again, or still; what was FAILED once is so at any health that its rule gives it."""
+        """The fault is found again, or still; once FAILED, it is so at any health that its rule gives it."""
         if max(entry.health, finding.health) < Health.FAILED or self.policy.forgets(finding.rule):
             return None
         again = entry.stage in OVER
-        of_now = measured_now(collector, self.now.probes.complete)
+        of_now = is_current(collector, self.now.probes.complete)
         return replace(
             entry, subject=finding.subject, collector=collector, stage=Stage.ACTIVE, health=Health.FAILED,
             evidence=finding.evidence, action=finding.action, last=finding.last or self.now.at,
@@ -102,17 +102,17 @@ class _Sight:
             return entry
         if self.policy.forgets(entry.rule):
             return None
-        looked = looked_at(self.state, entry, self.now.probes.complete)
+        looked = observed_at(self.state, entry, self.now.probes.complete)
         if gone_for_good(self.state, entry.subject.uuid, self.ledger.gpus):
             if entry.stage not in OVER:
                 return self._probation(entry)
-            looked = reading_of(self.state, entry.collector)
+            looked = read_at(self.state, entry.collector)
         counted = self._count(entry, looked)
         if looked is None:
             return counted
         if entry.stage in OVER:
             return self._watched(counted)
-        taken_back = entry.rule == WORD and entry.stage is Stage.ACTIVE and entry.mono is not None
+        taken_back = entry.rule == XID_RECOVERY and entry.stage is Stage.ACTIVE and entry.mono is not None
         return self._probation(counted) if taken_back else self._gone(counted)
 
     def _count(self, entry: Entry, looked: float | None) -> Entry:
@@ -124,14 +124,14 @@ class _Sight:
         if looked is None:
             return replace(entry, probes=probes, asked=asked, mono=None)
         passed = 0.0 if entry.mono is None else max(0.0, looked - entry.mono)
-        index = indexes(self.state).get(entry.subject.uuid, entry.subject.gpu)
+        index = gpu_indexes(self.state).get(entry.subject.uuid, entry.subject.gpu)
         return replace(
             entry, subject=replace(entry.subject, gpu=index), absent=entry.absent + passed, probes=probes,
             asked=asked, mono=looked,
         )  # fmt: skip
 
     def _gone(self, entry: Entry) -> Entry:
-        """A reboot ends everything; where silence does not, a reset does; elsewhere some time."""
+        """A fault that is not found: a reboot ends it, for some rules a reset, for others time."""
         if self._other_boot(entry):
             return self._probation(entry)
         settled = entry.absent >= self.policy.settle
@@ -153,7 +153,7 @@ class _Sight:
         return entry
 
     def _probation(self, entry: Entry) -> Entry:
-        looked = reading_of(self.state, entry.collector)
+        looked = read_at(self.state, entry.collector)
         return replace(
             entry, stage=Stage.PROBATION, absent=0.0, probes=0, last=self.now.at, asked=False, mono=looked
         )
@@ -165,31 +165,31 @@ class _Sight:
         return asks_for_reset(self.state, subject.uuid)
 
 
-Comings = Mapping[Key, tuple[float, ...]]
+Occurrences = Mapping[Key, tuple[float, ...]]
 """When (monotonic seconds) each fault came, newest last; what the window has left."""
 
 
 def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> Ledger:
-    """The ledger after a look at a state."""
+    """The ledger after one more state."""
     here = {**ledger.cards, **cards(state)}
-    live = _live(state, here)
-    came = comings(ledger.comings, ledger.told, live, now.mono, policy)
-    sight = _Sight(state, now, policy, replace(ledger, comings=came))
+    live = _findings_now(state, here)
+    came = occurrences(ledger.occurrences, ledger.present, live, now.mono, policy)
+    current = _Step(state, now, policy, replace(ledger, occurrences=came))
     entries = {}
-    known = _named(ledger.entries, here)
+    known = _renamed(ledger.entries, here)
     for key in {**known, **live}:
-        moved = sight.move(known.get(key), live.get(key))
+        moved = current.move(known.get(key), live.get(key))
         if moved is not None:
             entries[key] = moved
     suppressions = {key: one for key, one in ledger.suppressions.items() if now.at < one.until}
     return replace(
-        ledger, gpus=max(ledger.gpus, len(belonging(state))), entries=entries, suppressions=suppressions,
-        complete=now.probes.complete, cards=here, comings=came, told=frozenset(live),
+        ledger, gpus=max(ledger.gpus, len(belonging_gpus(state))), entries=entries, suppressions=suppressions,
+        complete=now.probes.complete, cards=here, occurrences=came, present=frozenset(live),
     )  # fmt: skip
 
 
 def covered(entry: Entry, finding: Finding) -> bool:
-    """Whether the finding tells of an event that is over: acknowledged, or known already as over.
+    """Whether the finding is of an event that is over: acknowledged, or known already as over.
 
     Any other than the known one is new, whatever the clock says; only after a restart, when the times of
     events are made anew, does the time alone decide.
@@ -199,15 +199,18 @@ def covered(entry: Entry, finding: Finding) -> bool:
     return finding.last == entry.event or _over_in(entry, finding.last)
 
 
-def comings(
-    before: Comings, told: Collection[Key], live: Mapping[Key, tuple[str, Finding]], mono: float,
+def occurrences(
+    before: Occurrences, present: Collection[Key], live: Mapping[Key, tuple[str, Finding]], mono: float,
     policy: VerdictPolicy,
-) -> Comings:  # fmt: skip
-    """Those of before with those that are `live` now and were not `told` at the last look."""
+) -> Occurrences:  # fmt: skip
+    """The times of `before`, with `mono` for each fault that is `live` now and was not `present` before.
+
+    Times are monotonic seconds; those that are older than the window of the policy are dropped.
+    """
     made = {}
     for key in {**before, **live}:
         kept = tuple(at for at in before.get(key, ()) if mono - at < policy.flap_window)
-        new = (mono,) if key in live and key not in told and policy.flaps_count(key[0]) else ()
+        new = (mono,) if key in live and key not in present and policy.flaps_count(key[0]) else ()
         if kept or new:
             made[key] = (*kept, *new)[-policy.flaps :]
     return made
@@ -220,7 +223,7 @@ def flapping(times: tuple[float, ...], policy: VerdictPolicy) -> str:
     return f"came and went {len(times)} times within {policy.flap_window / 60:g} min"
 
 
-def _named(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
+def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
     """The entries by their lasting names, as far as they are known by now.
 
     Of two for one fault the worse is kept, unless the other knows the event as one that is over.
@@ -247,7 +250,7 @@ def _over_in(entry: Entry, event: float) -> bool:
     return entry.stage in OVER and entry.mono is None and 0 < event <= until
 
 
-def _live(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:
+def _findings_now(state: NodeState, known: Mapping[str, Subject]) -> dict[Key, tuple[str, Finding]]:
     """What is found now, by collector; of two with one name the worse."""
     live: dict[Key, tuple[str, Finding]] = {}
     for name, finding in found(state, known):

@@ -24,8 +24,8 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What an operator said: who, why, when (Unix seconds)."""
+class Statement:
+    """What an operator stated: by whom, why and when (Unix seconds)."""
 
     by: str
     why: str
@@ -37,7 +37,7 @@ class Entry:
     """One fault. Times are Unix seconds; `absent` and `probes` count seconds and clean probes without it.
 
     `health` is the worst it was. `last`: when it was last there, or was found to be over. `event`: when the
-    newest event is told to have been that made it FAILED or is over, 0 for what is measured. `times`: how
+    newest event was that made it FAILED or is over, 0 for what is measured. `times`: how
     often it came. `boot`: in which boot it was last seen. `asked`: the driver has asked for a reset of this
     GPU since. `acked` covers the events up to its own time. `mono`: the monotonic second up to which
     `absent` has been counted, or an event was followed; None where that was interrupted, and after a start.
@@ -58,11 +58,12 @@ class Entry:
     absent: float = 0.0
     probes: int = 0
     asked: bool = False
-    acked: Word | None = None
+    acked: Statement | None = None
     mono: float | None = None
 
     @property
     def key(self) -> "Key":
+        """Rule and part, by which the ledger finds it."""
         return key_of(self.rule, self.subject)
 
 
@@ -74,10 +75,11 @@ class Suppression:
     subject: Subject
     health: Health
     until: float
-    said: Word
+    said: Statement
 
     @property
     def key(self) -> "Key":
+        """Rule and part, by which the ledger finds it."""
         return key_of(self.rule, self.subject)
 
 
@@ -89,9 +91,9 @@ Key = tuple[str, Subject]
 class Ledger:
     """`boot` is this boot's id; `gpus` the most that ever were here; `complete` the probes counted so far.
 
-    `cards`: the GPU last seen at each PCI address; the kernel's log is read before NVML tells who is where.
-    Of this run alone: `comings`, when (monotonic seconds) faults came that may flap; `told`, what was there
-    at the last look.
+    `cards`: the GPU last seen at each PCI address; the kernel's log is read before NVML has answered.
+    Of this run alone: `occurrences`, when (monotonic seconds) faults came that may flap; `present`, the
+    faults of the last step.
     """
 
     boot: str = ""
@@ -100,13 +102,15 @@ class Ledger:
     suppressions: Mapping[Key, Suppression] = field(default_factory=dict)
     complete: int = 0
     cards: Mapping[str, Subject] = field(default_factory=dict)
-    comings: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)
-    told: frozenset[Key] = frozenset()
+    occurrences: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)
+    present: frozenset[Key] = frozenset()
 
     def with_entry(self, entry: Entry) -> "Ledger":
+        """The ledger with this entry in place of one of the same key."""
         return replace(self, entries={**self.entries, entry.key: entry})
 
     def without_entry(self, key: Key) -> "Ledger":
+        """The ledger without the entry of this key."""
         return replace(self, entries={k: e for k, e in self.entries.items() if k != key})
 
 
@@ -121,7 +125,7 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Unix and monotonic seconds, and what is told of probes."""
+    """Unix and monotonic seconds, and what is known of probes."""
 
     at: float
     mono: float
@@ -185,20 +189,25 @@ class VerdictPolicy:
         return "; ".join(f"{name} must be at least {low}" for name, (n, low) in counts.items() if n < low)
 
     def latches(self, rule: str) -> bool:
+        """Whether a FAILED finding of the rule stands until a reboot, a reset or an acknowledgement."""
         return any(fnmatchcase(rule, pattern) for pattern in self.latch)
 
     def flaps_count(self, rule: str) -> bool:
+        """Whether a finding of the rule is FAILED, too, when it comes and goes often."""
         return any(fnmatchcase(rule, pattern) for pattern in self.flapping)
 
     def forgets(self, rule: str) -> bool:
+        """Whether a finding of the rule is over as soon as it is not found any more."""
         return any(fnmatchcase(rule, pattern) for pattern in self.plain)
 
 
 def key_of(rule: str, subject: Subject) -> Key:
+    """The key of a fault; without the index of a GPU whose UUID is known, since indexes change."""
     return (rule, replace(subject, gpu="") if subject.uuid else subject)
 
 
 def key_of_finding(finding: Finding) -> Key:
+    """The key under which the ledger has this finding."""
     return key_of(finding.rule, finding.subject)
 
 

@@ -12,8 +12,8 @@ from wirewatch.verdict.ledger import (
     Key,
     Ledger,
     Stage,
+    Statement,
     Suppression,
-    Word,
     key_of_finding,
     name_of,
 )
@@ -36,8 +36,7 @@ _ABSENT = {
 class Standing:
     """A finding and what the ledger makes of it.
 
-    `measured`: how bad its collector calls it now, None where it does not see it; `takes_part`: whether it
-    counts for the node's health.
+    `measured`: the health that its collector gives it now, None where it does not find it.
     """
 
     finding: Finding
@@ -45,19 +44,22 @@ class Standing:
     collector: str
     measured: Health | None = None
     times: int = 1
-    acked: Word | None = None
+    acked: Statement | None = None
     suppression: Suppression | None = None
 
     @property
     def key(self) -> Key:
+        """Rule and part, as in the ledger."""
         return key_of_finding(self.finding)
 
     @property
     def id(self) -> str:
+        """Eight hexadecimal digits by which a person names it."""
         return name_of(self.key)
 
     @property
     def takes_part(self) -> bool:
+        """Whether it counts for the health of the node."""
         return self.stage not in {ACKNOWLEDGED, SUPPRESSED}
 
 
@@ -71,6 +73,7 @@ class Verdict:
 
     @property
     def job_ready(self) -> bool:
+        """Whether a job may start: OK and DEGRADED may."""
         return self.health in JOB_READY
 
 
@@ -78,7 +81,7 @@ class Verdict:
 class Judged:
     """A state and its verdict: all that exporters may read; replaced by one assignment.
 
-    `polled_at`: the newest poll of any collector, `released_until`: the GPUs are let go of for so long; both
+    `polled_at`: the newest poll of any collector, `released_until`: until when the GPUs are released; both
     Unix seconds, 0 for never and not.
     """
 
@@ -89,7 +92,8 @@ class Judged:
     released_until: float = 0.0
 
 
-def judged(state: NodeState, ledger: Ledger | None = None) -> Judged:
+def judge_state(state: NodeState, ledger: Ledger | None = None) -> Judged:
+    """The state with its verdict, by an empty ledger where none is given."""
     known = ledger or Ledger()
     return Judged(state, judge_node(state, known), known)
 
@@ -117,22 +121,22 @@ def _base(component: Component) -> Health | None:
 
 
 def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
-    told = set()
+    shown = set()
     for collector, finding in found(state, ledger.cards):
         key = key_of_finding(finding)
-        told.add(key)
+        shown.add(key)
         yield _suppressed(_live(collector, finding, ledger.entries.get(key)), ledger)
     for key, entry in ledger.entries.items():
-        # What a collector that was switched off has found is nobody's business now.
+        # The findings of a collector that was switched off do not count.
         here = entry.collector in state.components or entry.rule == LOST
-        if key not in told and here and entry.stage is not Stage.REMEMBERED:
+        if key not in shown and here and entry.stage is not Stage.REMEMBERED:
             yield _suppressed(_held(entry), ledger)
-            told.add(key)
-    yield from (_waiting(one) for key, one in ledger.suppressions.items() if key not in told)
+            shown.add(key)
+    yield from (_waiting(one) for key, one in ledger.suppressions.items() if key not in shown)
 
 
 def _waiting(one: Suppression) -> Standing:
-    """What was suppressed and is not there now: who forgot it must be able to find it."""
+    """A suppression of what is not found now: a person who forgot it must be able to find it."""
     finding = Finding(
         one.rule, Health.OK, one.subject, "not found now; suppressed all the same", "none", one.said.at
     )
@@ -161,7 +165,7 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
             now, finding=replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")
         )
     if finding.last and finding.health is Health.FAILED:
-        # An event is told until the next boot, also when a reset without one has repaired it.
+        # An event is reported until the next boot, also when a reset without one has repaired it.
         return replace(now, finding=replace(finding, action=f"{finding.action}; {_once_repaired(entry.key)}"))
     return now
 

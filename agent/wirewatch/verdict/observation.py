@@ -1,45 +1,46 @@
-"""What a state shows of a part: whether it was looked at, and what the driver says of a GPU."""
+"""What a state shows of a part: whether it was read, and what the driver says of a GPU."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core.collector import Component, NodeState, blind_rule
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.verdict.ledger import Entry, Stage
 
-WORD = "xid.154"
-"""What the kernel's log last said of a GPU's needs: told until it is taken back, or the machine is booted."""
-RECOVERY = frozenset({"gpu.recovery_action", WORD})
+XID_RECOVERY = "xid.154"
+"""The rule of what a GPU needs by the kernel's log; it holds until the log takes it back, or a boot."""
+RECOVERY_RULES = frozenset({"gpu.recovery_action", XID_RECOVERY})
 """Findings by which the driver asks for a reset."""
-_TELL_RECOVERY = ("gpu", "xid")
+_RECOVERY_COLLECTORS = ("gpu", "xid")
 """Collectors of these findings."""
 _PROBE = "probe"
-"""The collector that looks now and then, and names no GPU in its series."""
+"""The collector that measures now and then, and names no GPU in its series."""
 _PORTS = "infiniband"
 """The collector whose devices have ports."""
-_LASTS: Mapping[str, tuple[str, str]] = {"infiniband.port_down": ("rdma_port_state", "active")}
+_LASTING: Mapping[str, tuple[str, str]] = {"infiniband.port_down": ("rdma_port_state", "active")}
 """Rules that are found by what a collector remembers, with a series that is 0 while the fault lasts: after a
 restart the collector's silence says nothing."""
 
 
-def looked_at(state: NodeState, entry: Entry, probes: int) -> float | None:
+def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
     """When (monotonic seconds) the part was last read, None when it is not: not knowing is not "gone".
 
-    A collector that succeeds tells of each part by its series; a part that it names in none was not read.
+    A collector that succeeds has series for each part that it read; a part without any was not read.
     A probe's finding was looked for when a probe was made: `probes` are the complete ones since start.
     """
-    mono = reading_of(state, entry.collector)
+    mono = read_at(state, entry.collector)
     component = state.components.get(entry.collector)
     if mono is None or component is None or not component.samples or _blind(component, entry.subject):
         return None
-    if not _gpu_told(state, component, entry.subject) or not _place_told(state, component, entry):
+    if not _shows_gpu(state, component, entry.subject) or not _shows_place(state, component, entry):
         return None
     held = entry.stage in {Stage.ACTIVE, Stage.LATCHED}
-    unproven = held and not measured_now(entry.collector, probes)
+    unproven = held and not is_current(entry.collector, probes)
     return None if unproven or _lasts(component, entry) else mono
 
 
-def reading_of(state: NodeState, collector: str) -> float | None:
+def read_at(state: NodeState, collector: str) -> float | None:
     """When (monotonic seconds) a collector last read; None when its newest turn failed or is overdue."""
     component = state.components.get(collector)
     if component is None or not component.succeeding or not isinstance(component.outcome, Ok):
@@ -47,8 +48,8 @@ def reading_of(state: NodeState, collector: str) -> float | None:
     return component.outcome.mono
 
 
-def measured_now(collector: str, probes: int) -> bool:
-    """Whether what is told is of now: a probe's findings stand until the next, over restarts and boots."""
+def is_current(collector: str, probes: int) -> bool:
+    """Whether its findings are of now: those of a probe stand until the next, over restarts and boots."""
     return collector != _PROBE or probes > 0
 
 
@@ -61,7 +62,7 @@ def _blind(component: Component, part: Subject) -> bool:
 def _may_be(one: Subject, other: Subject) -> bool:
     """Whether two names may be of the same part, or of a part and what it belongs to.
 
-    A GPU that does not tell its UUID may be any: indexes change.
+    A GPU whose UUID is not known may be any: indexes change.
     """
     mine, theirs = one.levels(), other.levels()
     compared = (mine.keys() & theirs.keys()) - ({"gpu"} if one.uuid or other.uuid else set())
@@ -77,15 +78,15 @@ def _labels(component: Component | None, *names: str) -> set[tuple[str, ...]]:
     }
 
 
-def _gpu_told(state: NodeState, component: Component, part: Subject) -> bool:
-    """Whether series tell of the GPU: the collector's own, or the inventory's of one that the probe found."""
+def _shows_gpu(state: NodeState, component: Component, part: Subject) -> bool:
+    """Whether the GPU has series: of the collector, or of the inventory where the probe found it."""
     level, name = ("uuid", part.uuid) if part.uuid else ("gpu", part.gpu)
     teller = _inventory(state) if component.name == _PROBE else component
     return not name or (name,) in _labels(teller, level)
 
 
-def _place_told(state: NodeState, component: Component, entry: Entry) -> bool:
-    """Whether series tell of the network device, or of the GPU of which only the address is known."""
+def _shows_place(state: NodeState, component: Component, entry: Entry) -> bool:
+    """Whether there are series of the network device, or of the GPU of which only the address is known."""
     part = entry.subject
     if part.uuid or not part.device:
         return True
@@ -93,13 +94,13 @@ def _place_told(state: NodeState, component: Component, entry: Entry) -> bool:
         return part.device in {address.partition(".")[0] for (address,) in _labels(_inventory(state), "pci")}
     if component.name != _PORTS:
         return True
-    told = _labels(component, "device", "port")
-    return any(device == part.device and part.port in {"", port} for device, port in told)
+    ports = _labels(component, "device", "port")
+    return any(device == part.device and part.port in {"", port} for device, port in ports)
 
 
 def _lasts(component: Component, entry: Entry) -> bool:
-    """Whether a series shows that the fault lasts, although nobody finds it."""
-    metric, state = _LASTS.get(entry.rule, ("", ""))
+    """Whether a series shows that the fault lasts, although there is no finding."""
+    metric, state = _LASTING.get(entry.rule, ("", ""))
     labels = (entry.subject.device, entry.subject.port, state)
     return any(s.metric.name == metric and s.labels == labels and s.value == 0 for s in component.samples)
 
@@ -109,20 +110,20 @@ def _inventory(state: NodeState) -> Component | None:
     return component if component is not None and component.succeeding else None
 
 
-def answering(state: NodeState) -> frozenset[str]:
-    """UUIDs of the GPUs that tell their names."""
-    return frozenset(indexes(state))
+def answering_gpus(state: NodeState) -> frozenset[str]:
+    """UUIDs of the GPUs that answer with one now."""
+    return frozenset(gpu_indexes(state))
 
 
-def indexes(state: NodeState) -> Mapping[str, str]:
-    """Today's index of each GPU that tells its name, by UUID."""
+def gpu_indexes(state: NodeState) -> Mapping[str, str]:
+    """Today's index of each GPU that answers, by UUID."""
     return {uuid: gpu for uuid, gpu, _ in _labels(_inventory(state), "uuid", "gpu", "pci")}
 
 
 def found(state: NodeState, known: Mapping[str, Subject]) -> Iterator[tuple[str, Finding]]:
-    """Every finding with its collector; a GPU of which only the address is told has its name.
+    """Every finding with its collector; a GPU of which it gives only the address gets its name.
 
-    `known`: who was last seen at each address.
+    `known`: the GPU last seen at each address.
     """
     gpus = {**known, **cards(state)}
     for name, component in state.components.items():
@@ -132,47 +133,59 @@ def found(state: NodeState, known: Mapping[str, Subject]) -> Iterator[tuple[str,
 
 
 def named(part: Subject, gpus: Mapping[str, Subject]) -> Subject:
-    """The part by its lasting name: the kernel's log is read before NVML has told who is where."""
+    """The part by its lasting name: the kernel's log is read before NVML has answered."""
     gpu = None if part.uuid else gpus.get(part.device)
     return part if gpu is None else replace(gpu, link=part.link)
 
 
 def cards(state: NodeState) -> Mapping[str, Subject]:
-    """Each GPU that tells its name, by its PCI address without function."""
-    told = _labels(_inventory(state), "pci", "uuid", "gpu")
-    return {pci.partition(".")[0]: Subject(gpu=gpu, uuid=uuid) for pci, uuid, gpu in told if pci and uuid}
+    """The GPU at each PCI address, which is without its function.
+
+    Those of the newest reading that succeeded stand: no GPU moves because the inventory cannot be read. Where
+    two had one address since the start, the one that is not lost has it.
+    """
+    inventory = state.facts(InventoryFacts)
+    if inventory is None:
+        return {}
+    lost_first = sorted(inventory.gpus, key=lambda key: key not in inventory.lost)
+    gpus = (inventory.gpus[key].gpu for key in lost_first)
+    return {
+        gpu.pci.partition(".")[0]: Subject(gpu=str(gpu.index), uuid=gpu.uuid)
+        for gpu in gpus
+        if gpu.pci and gpu.uuid
+    }
 
 
-def belonging(state: NodeState) -> frozenset[str]:
-    """UUIDs of the GPUs that tell their names, and of those that are missed."""
+def belonging_gpus(state: NodeState) -> frozenset[str]:
+    """UUIDs of the GPUs that answer, and of those that the inventory misses."""
     inventory = _inventory(state)
     missed = {finding.subject.uuid for finding in inventory.findings} if inventory else set()
-    return answering(state) | (missed - {""})
+    return answering_gpus(state) | (missed - {""})
 
 
 def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
-    """Whether another GPU is in its place: nobody misses it, and as many answer as ever were (`most`)."""
-    return bool(uuid) and uuid not in belonging(state) and 0 < most <= len(answering(state))
+    """Whether another GPU is in its place: the inventory does not miss it, and `most` or more GPUs answer."""
+    return bool(uuid) and uuid not in belonging_gpus(state) and 0 < most <= len(answering_gpus(state))
 
 
 def asks_for_reset(state: NodeState, uuid: str) -> bool:
     """Whether the driver says now, and surely, that this GPU needs one.
 
-    What the kernel's log says counts only where NVML does not say the contrary: then its word is no measure.
+    What the kernel's log says counts only where NVML does not say the contrary.
     """
-    return Health.FAILED in _wishes(state, uuid) and not _says_none(state, uuid)
+    return Health.FAILED in _recovery_healths(state, uuid) and not _needs_none(state, uuid)
 
 
 def needs_nothing(state: NodeState, uuid: str) -> bool:
-    """Whether the driver says that this GPU needs nothing: its word, not its silence.
+    """Whether the driver says that this GPU needs nothing; its silence is not enough.
 
-    All who would tell of a wish must be reading: after a start they come one after the other.
+    All collectors that would find a need must be reading: after a start they come one after the other.
     """
-    readings = [reading_of(state, name) for name in _TELL_RECOVERY if name in state.components]
-    return None not in readings and not _wishes(state, uuid) and _says_none(state, uuid)
+    readings = [read_at(state, name) for name in _RECOVERY_COLLECTORS if name in state.components]
+    return None not in readings and not _recovery_healths(state, uuid) and _needs_none(state, uuid)
 
 
-def _says_none(state: NodeState, uuid: str) -> bool:
+def _needs_none(state: NodeState, uuid: str) -> bool:
     component = state.components.get("gpu")
     return component is not None and any(
         s.metric.name == "gpu_recovery_action" and s.labels[1:] == (uuid, "none") and s.value == 1
@@ -180,10 +193,10 @@ def _says_none(state: NodeState, uuid: str) -> bool:
     )
 
 
-def _wishes(state: NodeState, uuid: str) -> list[Health]:
+def _recovery_healths(state: NodeState, uuid: str) -> list[Health]:
     return [
         finding.health
         for component in state.components.values()
         for finding in component.findings
-        if uuid and finding.rule in RECOVERY and finding.subject.uuid == uuid
+        if uuid and finding.rule in RECOVERY_RULES and finding.subject.uuid == uuid
     ]

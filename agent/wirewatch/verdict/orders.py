@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from wirewatch.core.types import Health
-from wirewatch.verdict.ledger import DAY, LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, Word
+from wirewatch.verdict.ledger import DAY, LOST, Entry, Ledger, Stage, Statement, Suppression, VerdictPolicy
 from wirewatch.verdict.node import ACKNOWLEDGED, Standing, Verdict
 
 LEAST = 4
@@ -18,7 +18,7 @@ def pick(verdict: Verdict, name: str) -> Standing:
     """The finding whose id begins so.
 
     Raises:
-        OrderError: none or several do, or too few digits to tell.
+        OrderError: none or several do, or there are too few digits.
     """
     if len(name) < LEAST:
         raise OrderError(f"give at least {LEAST} digits of the id: {name!r}")
@@ -32,11 +32,11 @@ def pick(verdict: Verdict, name: str) -> Standing:
     return next(iter(found.values()))
 
 
-def acknowledge(ledger: Ledger, standing: Standing, said: Word, mono: float) -> Ledger:
-    """The part was repaired, says the operator: what is remembered becomes probation, probation ends.
+def acknowledge(ledger: Ledger, standing: Standing, said: Statement, mono: float) -> Ledger:
+    """The operator says that the part was repaired: what is remembered is on probation, probation ends.
 
     Raises:
-        OrderError: it is measured now, so that no word can end it.
+        OrderError: it is measured now, so that no statement can end it.
     """
     finding, entry = standing.finding, ledger.entries.get(standing.key)
     if standing.stage == ACKNOWLEDGED:
@@ -59,7 +59,7 @@ def acknowledge(ledger: Ledger, standing: Standing, said: Word, mono: float) -> 
 
 
 def _noted(standing: Standing, boot: str) -> Entry:
-    """An event that was never FAILED, to be remembered since somebody has seen to it."""
+    """An event that was never FAILED, to be remembered since an operator has acknowledged it."""
     finding = standing.finding
     return Entry(
         finding.rule, finding.subject, standing.collector, finding.health, Stage.REMEMBERED,
@@ -67,7 +67,7 @@ def _noted(standing: Standing, boot: str) -> Entry:
     )  # fmt: skip
 
 
-def _over(standing: Standing, entry: Entry, said: Word, mono: float) -> Entry:
+def _over(standing: Standing, entry: Entry, said: Statement, mono: float) -> Entry:
     stage = Stage.PROBATION if entry.health is Health.FAILED else Stage.REMEMBERED
     event = standing.finding.last or entry.event
     return replace(
@@ -83,7 +83,9 @@ def _over(standing: Standing, entry: Entry, said: Word, mono: float) -> Entry:
     )
 
 
-def suppress(ledger: Ledger, standing: Standing, until: float, said: Word, policy: VerdictPolicy) -> Ledger:
+def suppress(
+    ledger: Ledger, standing: Standing, until: float, said: Statement, policy: VerdictPolicy
+) -> Ledger:
     """The finding takes no part until a date (Unix seconds), unless it gets worse than it is now.
 
     Raises:

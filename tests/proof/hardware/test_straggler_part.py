@@ -14,7 +14,7 @@ from proof.hardware.lockstep import Trial as Watched
 from proof.hardware.lockstep import judge as judge_watched
 from proof.hardware.straggler import COLD, HEALTHY, TRIALS, Case, Trial, judge, named_by, parts
 from tests.probe.drawn import drawn, on_switch
-from wirewatch.verdict.straggler.signals import References
+from wirewatch.verdict.straggler.signals import RateHistory
 
 
 def trials(how: str, count: int, *, right: bool = True) -> list[Trial]:
@@ -59,7 +59,7 @@ def test_of_a_copy_both_ends_are_expected_and_of_two_gpus_the_pair() -> None:
 
 def test_parts_are_named_by_index() -> None:
     probed = drawn(on_switch(4), left={"pair 1>3": 0.5, "memory 2": 0.7})
-    assert sorted(parts(named_by(probed, References()), probed)) == ["memory 2", "pair 1>3"]
+    assert sorted(parts(named_by(probed, RateHistory()), probed)) == ["memory 2", "pair 1>3"]
 
 
 def test_a_hint_is_right_only_when_it_names_that_gpu_and_no_other() -> None:

@@ -15,7 +15,7 @@ from wirewatch.core.topology import (
 )  # fmt: skip
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.change import Change
+from wirewatch.verdict.drift.change import TopologyChange
 from wirewatch.verdict.drift.diff import diff
 
 H200, A100_CARD, A100_SXM = "NVIDIA H200", "NVIDIA A100 80GB PCIe", "NVIDIA A100-SXM4-80GB"
@@ -150,7 +150,7 @@ def meshed() -> Box:
 BOXES = (switched, bridged, meshed)
 
 
-def changes(make: Callable[[], Box], *edits: Edit, back: bool = False) -> tuple[Change, ...]:
+def changes(make: Callable[[], Box], *edits: Edit, back: bool = False) -> tuple[TopologyChange, ...]:
     """What the edits change; `back`: what undoing them changes."""
     before, after = make(), make()
     for edit in edits:

@@ -10,7 +10,7 @@ from tests.verdict.drift.drawn import (
     uuid,
 )
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
-from wirewatch.verdict.drift.change import Kind
+from wirewatch.verdict.drift.change import ChangeKind
 
 Make = Callable[[], Box]
 
@@ -125,8 +125,8 @@ def no_nics(make: Make) -> Make:
 
 
 MIRROR = {
-    Kind.GPU_LOST: Kind.GPU_NEW,
-    Kind.NIC_LOST: Kind.NIC_NEW,
-    Kind.NVLINK_LOST: Kind.NVLINK_NEW,
+    ChangeKind.GPU_LOST: ChangeKind.GPU_NEW,
+    ChangeKind.NIC_LOST: ChangeKind.NIC_NEW,
+    ChangeKind.NVLINK_LOST: ChangeKind.NVLINK_NEW,
 }
 MIRROR |= {there: here for here, there in MIRROR.items()}

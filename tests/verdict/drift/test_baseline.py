@@ -45,20 +45,20 @@ from wirewatch.core.types import Expect, Health, Subject
 from wirewatch.verdict.drift.baseline import Baseline, against_given, why_not
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph, fingerprint
-from wirewatch.verdict.drift.watch import DriftPolicy, Memory, counts, see
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, fold_drift
+from wirewatch.verdict.ledger import Statement
 
 HERE = Expect()
 
 
 def learned(
     *graphs: Graph, troubles: tuple[str, ...] = (), expect: Expect = HERE, policy: DriftPolicy = POLICY
-) -> tuple[Memory, Baseline | None]:
+) -> tuple[DriftWatch, Baseline | None]:
     """After these readings, a second apart; the last of them."""
-    memory, baseline = Memory(), None
+    memory, baseline = DriftWatch(), None
     for at, graph in enumerate(graphs):
         assert baseline is None
-        memory, baseline = see(memory, None, graph, float(at), troubles, expect, policy)
+        memory, baseline = fold_drift(memory, None, graph, float(at), troubles, expect, policy)
         assert memory.graph is graph
         assert (memory.changes, memory.streaks, memory.since) == ((), (), ())
         assert bool(memory.learning) is (baseline is None)
@@ -69,10 +69,10 @@ def learned(
 def test_three_readings_alike_are_learned(make: type[Box]) -> None:
     graph = drawn(make=make)
     memory, baseline = learned(graph, graph, graph)
-    said = Word("wirewatch", "learned: 3 readings alike, nothing wrong", 2.0)
+    said = Statement("wirewatch", "learned: 3 readings alike, nothing wrong", 2.0)
     assert baseline == Baseline(graph, said, "learned")
     assert not any(counts(memory).values())
-    again, second = see(memory, baseline, graph, 3.0, (), HERE, POLICY)
+    again, second = fold_drift(memory, baseline, graph, 3.0, (), HERE, POLICY)
     assert (again.changes, again.learning, second) == ((), "", None)
 
 
@@ -211,10 +211,10 @@ def histories(draw: st.DrawFn) -> list[Graph]:
 
 @given(histories(), st.lists(st.booleans(), min_size=12, max_size=12))
 def test_no_history_teaches_fewer_links_than_the_product_has(graphs: list[Graph], wrong: list[bool]) -> None:
-    memory = Memory()
+    memory = DriftWatch()
     for at, graph in enumerate(graphs):
         troubles = ("xid.74",) if wrong[at] else ()
-        memory, baseline = see(memory, None, graph, float(at), troubles, HERE, POLICY)
+        memory, baseline = fold_drift(memory, None, graph, float(at), troubles, HERE, POLICY)
         if baseline is None:
             continue
         assert at >= 2
@@ -230,7 +230,7 @@ def test_no_history_teaches_fewer_links_than_the_product_has(graphs: list[Graph]
             assert sum(len(wire.links) for wire in gpu.wires) in product.counts
             if gpu.product == H200:
                 assert len(gpu.peers()) == 18
-        memory = Memory()
+        memory = DriftWatch()
 
 
 def test_the_property_can_be_met() -> None:

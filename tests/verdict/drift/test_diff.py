@@ -45,7 +45,7 @@ from tests.verdict.drift.edits import (
 )
 from wirewatch.core.pci import Place
 from wirewatch.core.types import Health
-from wirewatch.verdict.drift.change import Kind, severity
+from wirewatch.verdict.drift.change import ChangeKind, severity
 
 
 def racked() -> Box:
@@ -116,7 +116,7 @@ def test_each_change_alone_is_told_once_in_these_words(name: str) -> None:
 
 
 def test_every_kind_is_tried_alone() -> None:
-    assert {name.split(maxsplit=1)[0] for name in ALONE} == {kind.value for kind in Kind}
+    assert {name.split(maxsplit=1)[0] for name in ALONE} == {kind.value for kind in ChangeKind}
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -126,7 +126,7 @@ def test_the_way_back_is_the_mirror(name: str) -> None:
     (back,) = changes(make, edit, back=True)
     assert back.kind is MIRROR.get(there.kind, there.kind)
     assert (back.before, back.after) == (there.after, there.before)
-    if there.kind not in {Kind.GPU_REPLACED, Kind.NIC_REPLACED}:
+    if there.kind not in {ChangeKind.GPU_REPLACED, ChangeKind.NIC_REPLACED}:
         assert back.part == there.part
 
 
@@ -301,7 +301,7 @@ def test_parts_swapped_without_new_numbers_are_told_by_the_names_that_stayed() -
 def test_parts_that_hang_deeper_without_another_path_are_told_by_place() -> None:
     found = changes(switched, retimer)
     assert [(change.kind, change.part) for change in found] == [
-        (Kind.PCIE_PLACE, uuid(2)), (Kind.PCIE_PLACE, guid(2)),
+        (ChangeKind.PCIE_PLACE, uuid(2)), (ChangeKind.PCIE_PLACE, guid(2)),
     ]  # fmt: skip
     assert found[0].text == (
         "GPU 2 (...0002) moved from pci0000:30 > 0000:30:01.0 > 0000:31:00.0 > 0000:32:03.0 "

@@ -8,9 +8,15 @@ from wirewatch.core.types import Health
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.component import Around, DriftOptions, State, Unkept, drift_component
+from wirewatch.verdict.drift.component import (
+    BaselineInMemory,
+    DriftContext,
+    DriftMemory,
+    DriftOptions,
+    drift_component,
+)
 from wirewatch.verdict.drift.watch import DriftPolicy, accept_one, name_of
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.ledger import Statement
 
 DEMO = "demo-dgx-h200"
 PHYSFN = "/sys/bus/pci/devices/0000:29:00.0/physfn"
@@ -21,7 +27,7 @@ def learned(overlay: str = "") -> Node:
     node = Node(DEMO, load_overlay(overlay).changes if overlay else ())
     node.poll("drift", times=4, every=1.0)
     state = node.state.components["drift"].memory
-    assert isinstance(state, State)
+    assert isinstance(state, DriftMemory)
     assert state.baseline is not None
     return node
 
@@ -52,30 +58,30 @@ def test_what_is_lost_is_told_at_the_second_reading(overlay: str, rule: str) -> 
 
 def test_a_daemon_that_starts_again_looks_twice_at_once() -> None:
     """What was FAILED when it ended is not ready for the five minutes until the second reading."""
-    kept = Unkept()
+    kept = BaselineInMemory()
     state = learned().state.components["drift"].memory
-    assert isinstance(state, State)
+    assert isinstance(state, DriftMemory)
     assert state.baseline is not None
     assert kept.put(state.baseline, None)
     node = Node(DEMO, load_overlay("nvlink-link-down").changes)
     node.clock.seconds = 40.0
-    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), Around(kept))
+    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), DriftContext(kept))
     node.poll("drift")
     assert rules(node) == {"topology.nvlink_lost": Health.FAILED}
 
 
 def test_what_was_accepted_and_is_over_is_told_when_it_happens_again() -> None:
-    kept, down = Unkept(), AnswerChange("nvml", "gpu2/Field(165,7)", "set", 0)
+    kept, down = BaselineInMemory(), AnswerChange("nvml", "gpu2/Field(165,7)", "set", 0)
     node = Node(DEMO)
-    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), Around(kept))
+    node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), DriftContext(kept))
     node.poll("drift", times=4, every=1.0)
     assert kept.baseline is not None
     node.changes.append(down)
     node.poll("drift", times=2, every=1.0)
     state = node.state.components["drift"].memory
-    assert isinstance(state, State)
+    assert isinstance(state, DriftMemory)
     baseline = accept_one(
-        kept.baseline, state.watch, name_of(state.watch.changes[0]), Word("eve", "meant", 1e9)
+        kept.baseline, state.watch, name_of(state.watch.changes[0]), Statement("eve", "meant", 1e9)
     )
     assert isinstance(baseline, Baseline)
     assert kept.put(baseline, kept.baseline)
@@ -107,7 +113,7 @@ def test_a_product_s_baseline_misses_no_nic_that_a_pod_was_given(
     whole.poll("topology")
     topology = whole.state.components["topology"].facts
     assert isinstance(topology, Topology)
-    around = Around(given=graph_of(topology))
+    around = DriftContext(given=graph_of(topology))
     node = Node(DEMO, load_overlay(overlay).changes)
     node.collectors["drift"] = drift_component(DriftOptions(), DriftPolicy(), around)
     node.poll("drift")
@@ -122,6 +128,6 @@ def test_a_virtual_function_is_no_part() -> None:
     node.changes.append(AnswerChange("sysfs", f"link {PHYSFN}", "set", "/sys/bus/pci/devices/0000:29:00.1"))
     node.poll("drift", times=4, every=1.0)
     state = node.state.components["drift"].memory
-    assert isinstance(state, State)
+    assert isinstance(state, DriftMemory)
     assert state.watch.graph is not None
     assert len(state.watch.graph.nics) == 9

@@ -29,8 +29,8 @@ from tests.verdict.drift.edits import (
 from tests.verdict.drift.watching import POLICY, SAID, STEP, accepted, compared, drawn, rules, told
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.change import BETTER, SEVERITY, Change, Kind, severity
-from wirewatch.verdict.drift.watch import DriftPolicy, Memory, findings
+from wirewatch.verdict.drift.change import IMPROVEMENT, SEVERITY, ChangeKind, TopologyChange, severity
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, findings
 
 FAILED, DEGRADED = Health.FAILED, Health.DEGRADED
 BASIS = "; since the baseline of 1970-01-02 by ada"
@@ -178,7 +178,7 @@ def test_worst_and_first_of_what_is_joined() -> None:
 
 
 def test_nothing_was_read_yet() -> None:
-    assert findings(Memory(), accepted(), POLICY, 0.0) == ()
+    assert findings(DriftWatch(), accepted(), POLICY, 0.0) == ()
 
 
 def test_the_defaults_can_be_meant() -> None:
@@ -203,8 +203,8 @@ def test_what_cannot_be_meant(policy: DriftPolicy, wrong: str) -> None:
 
 
 def test_every_kind_has_a_severity_with_its_reason_and_what_to_do() -> None:
-    assert set(SEVERITY) == set(Kind)
-    assert all(one.reason and one.action for one in (*SEVERITY.values(), BETTER))
+    assert set(SEVERITY) == set(ChangeKind)
+    assert all(one.reason and one.action for one in (*SEVERITY.values(), IMPROVEMENT))
     assert not any(one.health is Health.UNKNOWN for one in SEVERITY.values())
 
 
@@ -212,18 +212,18 @@ def test_what_is_lost_fails_and_what_is_new_or_replaced_informs() -> None:
     for kind, one in SEVERITY.items():
         if kind.value.endswith("_lost"):
             assert one.health is Health.FAILED
-        if kind.value.endswith(("_new", "_replaced", "_firmware")) or kind is Kind.VERSION:
+        if kind.value.endswith(("_new", "_replaced", "_firmware")) or kind is ChangeKind.VERSION:
             assert one.health is Health.OK
         assert one.probation is kind.value.endswith("_replaced")
 
 
 def test_nothing_that_got_better_alarms() -> None:
-    for kind in Kind:
-        better = severity(Change(kind, "", "", "", "", worse=False))
+    for kind in ChangeKind:
+        better = severity(TopologyChange(kind, "", "", "", "", worse=False))
         assert better.health is Health.OK
         assert better.probation is SEVERITY[kind].probation
 
 
 def test_labels_are_fit_for_a_metric() -> None:
-    assert all(kind.value == kind.name.lower() for kind in Kind)
-    assert len(Kind) <= 20
+    assert all(kind.value == kind.name.lower() for kind in ChangeKind)
+    assert len(ChangeKind) <= 20

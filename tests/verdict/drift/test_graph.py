@@ -26,12 +26,12 @@ from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import (
+    Aspect,
     GpuIsland,
     Graph,
-    Reach,
+    PciPath,
+    PeerLinks,
     Unknown,
-    What,
-    Wire,
     fingerprint,
     identity,
     links,
@@ -42,9 +42,9 @@ from wirewatch.verdict.drift.graph import (
 
 def test_a_graph_holds_what_was_read() -> None:
     graph = graph_of(bridged().build())
-    assert graph.gpus[0].wires == (Wire(uuid(1), tuple(range(12))),)
+    assert graph.gpus[0].wires == (PeerLinks(uuid(1), tuple(range(12))),)
     assert graph.islands == (GpuIsland("pair", (uuid(0), uuid(1))), GpuIsland("pair", (uuid(2), uuid(3))))
-    assert graph.nics[0].paths[:2] == (Reach(uuid(0), "PIX"), Reach(uuid(1), "NODE"))
+    assert graph.nics[0].paths[:2] == (PciPath(uuid(0), "PIX"), PciPath(uuid(1), "NODE"))
     assert [gpu.spot.branch for gpu in graph.gpus] == [(n, 0, 0, 1) for n in range(4)]
     assert (graph.numa_nodes, graph.versions, graph.unknown) == (2, (("driver", "580.1"),), ())
 
@@ -81,7 +81,7 @@ def test_cards_with_the_same_guid_go_by_address() -> None:
     box.nic(1, guid=guid(0))
     graph = graph_of(box.build())
     assert [nic.key for nic in graph.nics if nic.guid == guid(0)] == ["0000:13:00.0", "0000:23:00.0"]
-    assert {Unknown("0000:13:00.0", What.NAME), Unknown("0000:23:00.0", What.NAME)} <= set(graph.unknown)
+    assert {Unknown("0000:13:00.0", Aspect.NAME), Unknown("0000:23:00.0", Aspect.NAME)} <= set(graph.unknown)
     assert isinstance(fingerprint(graph), str)
     assert isinstance(identity(graph), Absent)
     box.nic(1, firmware="28.44.1036")

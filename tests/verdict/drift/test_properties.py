@@ -20,9 +20,9 @@ from tests.verdict.drift.omissions import OF_GPUS, OF_NICS
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.change import Change, Kind
+from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import What, fingerprint, identity
+from wirewatch.verdict.drift.graph import Aspect, fingerprint, identity
 
 Make = Callable[[], Box]
 
@@ -64,7 +64,7 @@ def without(make: Make, omissions: set[tuple[str, int]]) -> Topology:
     return box.build()
 
 
-def facts(changes: tuple[Change, ...]) -> Counter[tuple[Kind, str, str, str]]:
+def facts(changes: tuple[TopologyChange, ...]) -> Counter[tuple[ChangeKind, str, str, str]]:
     """All but the words."""
     return Counter((c.kind, c.part, c.before, c.after) for c in changes)
 
@@ -113,8 +113,8 @@ def test_what_is_not_told_is_listed_and_only_a_whole_graph_has_a_name(
     new = set(part.unknown) - set(whole.unknown)
     assert bool(new) is not told_nothing
     assert {one.part for one in part.unknown} <= {"", *(p.key for p in part.parts), *dict(part.versions)}
-    harmless = {What.VERSION, What.FIRMWARE, What.PATHS}
-    for name, free in ((fingerprint, {*harmless, What.NAME}), (identity, harmless)):
+    harmless = {Aspect.VERSION, Aspect.FIRMWARE, Aspect.PATHS}
+    for name, free in ((fingerprint, {*harmless, Aspect.NAME}), (identity, harmless)):
         if {one.what for one in new} <= free:
             assert name(part) == name(whole)
         else:

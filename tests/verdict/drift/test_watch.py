@@ -33,8 +33,16 @@ from tests.verdict.drift.watching import (
 from wirewatch.core.types import Expect
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.change import Change, Kind
-from wirewatch.verdict.drift.watch import DriftPolicy, Memory, accept_all, accept_one, counts, name_of, see
+from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
+from wirewatch.verdict.drift.watch import (
+    DriftPolicy,
+    DriftWatch,
+    accept_all,
+    accept_one,
+    counts,
+    fold_drift,
+    name_of,
+)
 
 BASE = accepted()
 GPU_3 = "GPU-00000000-0000-4000-8000-000000000003"
@@ -43,7 +51,7 @@ GPU_3 = "GPU-00000000-0000-4000-8000-000000000003"
 def test_a_change_is_a_finding_when_two_readings_in_a_row_show_it() -> None:
     good, bad = drawn(), drawn(link_lost)
     once = compared(BASE, [good, bad])
-    assert (once.streaks, [change.kind for change in once.changes]) == ((1,), [Kind.NVLINK_LOST])
+    assert (once.streaks, [change.kind for change in once.changes]) == ((1,), [ChangeKind.NVLINK_LOST])
     assert told(once, BASE) == ()
     assert told(compared(BASE, [good, bad, good, bad]), BASE) == ()
     twice = compared(BASE, [good, bad, bad])
@@ -105,19 +113,19 @@ def test_what_was_never_known_hides_nothing() -> None:
 def test_a_fault_stands_until_the_loss_of_its_part_is_sure() -> None:
     fewer = compared(BASE, [drawn(link_lost), drawn(link_lost), drawn(gpu_lost)])
     assert rules(told(fewer, BASE)) == {("topology.nvlink_lost", GPU_3, "")}
-    assert counts(fewer)[Kind.GPU_LOST] == 1
+    assert counts(fewer)[ChangeKind.GPU_LOST] == 1
     sure = compared(BASE, [drawn(gpu_lost)], fewer)
     assert rules(told(sure, BASE)) == {("topology.gpu_lost", GPU_3, "")}
-    assert counts(sure)[Kind.NVLINK_LOST] == 0
+    assert counts(sure)[ChangeKind.NVLINK_LOST] == 0
 
 
 def test_an_unsure_change_does_not_hold_another_that_was_never_sure() -> None:
     memory = compared(BASE, [drawn(link_lost), drawn(nic_lost)])
-    assert [change.kind for change in memory.changes] == [Kind.NIC_LOST]
+    assert [change.kind for change in memory.changes] == [ChangeKind.NIC_LOST]
 
 
 def test_every_kind_is_counted_with_information() -> None:
-    assert counts(Memory()) == dict.fromkeys(Kind, 0)
+    assert counts(DriftWatch()) == dict.fromkeys(ChangeKind, 0)
     graph = drawn(driver, nic_firmware, link_new, link_lost, gpu_replaced)
     memory = compared(BASE, [graph])
     told_kinds = {kind.value: n for kind, n in counts(memory).items() if n}
@@ -128,7 +136,7 @@ def test_every_kind_is_counted_with_information() -> None:
         "nic_firmware": 1,
         "version": 1,
     }
-    assert len(counts(memory)) == len(Kind) == 19
+    assert len(counts(memory)) == len(ChangeKind) == 19
 
 
 def test_another_baseline_is_compared_from_the_start() -> None:
@@ -143,7 +151,7 @@ def test_another_baseline_is_compared_from_the_start() -> None:
 
 def test_without_a_baseline_learning_starts_anew() -> None:
     memory = compared(BASE, [drawn(link_lost), drawn()])
-    memory, learned = see(memory, None, drawn(), 0.0, (), Expect(), POLICY)
+    memory, learned = fold_drift(memory, None, drawn(), 0.0, (), Expect(), POLICY)
     assert (memory.same, memory.changes, memory.against, learned) == (1, (), None, None)
 
 
@@ -163,42 +171,45 @@ def test_all_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("memory", "why"),
     [
-        (Memory(), "the topology was not read yet"),
-        (Memory(drawn(make=Box)), "no GPU is here"),
-        (Memory(drawn(lambda box: box.unread.add(3))), "not known now: GPU 3 (...0003): NVLink links"),
-        (Memory(drawn(lambda box: OF_GPUS["product"](box, 3))), "not known now: GPU 3 (...0003): product"),
-        (Memory(drawn(lambda box: box.nic(2, ports=()))), "not known now: mlx5_2: ports"),
+        (DriftWatch(), "the topology was not read yet"),
+        (DriftWatch(drawn(make=Box)), "no GPU is here"),
+        (DriftWatch(drawn(lambda box: box.unread.add(3))), "not known now: GPU 3 (...0003): NVLink links"),
         (
-            Memory(drawn(lambda box: OF_GPUS["uuid"](box, 3))),
+            DriftWatch(drawn(lambda box: OF_GPUS["product"](box, 3))),
+            "not known now: GPU 3 (...0003): product",
+        ),
+        (DriftWatch(drawn(lambda box: box.nic(2, ports=()))), "not known now: mlx5_2: ports"),
+        (
+            DriftWatch(drawn(lambda box: OF_GPUS["uuid"](box, 3))),
             "not known now: GPU 3: NVLink links and 2 more",
         ),
     ],
 )
-def test_why_all_cannot_be_accepted(memory: Memory, why: str) -> None:
+def test_why_all_cannot_be_accepted(memory: DriftWatch, why: str) -> None:
     assert accept_all(memory, WORD) == why
 
 
 def test_peers_that_are_out_of_sight_can_be_accepted() -> None:
     """In a virtual machine with some of the GPUs of a mesh they never come into sight."""
-    memory = Memory(drawn(lambda box: OF_GPUS["peers"](box, 0), make=meshed))
+    memory = DriftWatch(drawn(lambda box: OF_GPUS["peers"](box, 0), make=meshed))
     assert isinstance(accept_all(memory, WORD), Baseline)
 
 
 def test_one_change_is_accepted_and_no_other() -> None:
     graph = drawn(link_lost, nic_lost)
     memory = compared(BASE, [graph, graph])
-    lost = next(change for change in memory.changes if change.kind is Kind.NVLINK_LOST)
+    lost = next(change for change in memory.changes if change.kind is ChangeKind.NVLINK_LOST)
     baseline = accept_one(BASE, memory, name_of(lost), WORD)
     assert isinstance(baseline, Baseline)
     assert (baseline.graph, baseline.said, baseline.origin) == (BASE.graph, BASE.said, BASE.origin)
     assert [(one.text, one.said) for one in baseline.accepted] == [(lost.text, WORD)]
     assert rules(told(memory, baseline)) == {("topology.nic_lost", "", "mlx5_4")}
     after = compared(baseline, [graph], memory)
-    assert ([change.kind for change in after.changes], after.streaks) == ([Kind.NIC_LOST], (3,))
+    assert ([change.kind for change in after.changes], after.streaks) == ([ChangeKind.NIC_LOST], (3,))
     again = graph_of(renumbered(_box(link_lost, nic_lost).build(), 7))
-    assert [change.kind for change in compared(baseline, [again]).changes] == [Kind.NIC_LOST]
+    assert [change.kind for change in compared(baseline, [again]).changes] == [ChangeKind.NIC_LOST]
     worse = drawn(link_lost, nic_lost, lambda box: box.cut(3, 8))
-    assert counts(compared(baseline, [worse], after))[Kind.NVLINK_LOST] == 1
+    assert counts(compared(baseline, [worse], after))[ChangeKind.NVLINK_LOST] == 1
 
 
 def _box(*edits: object) -> Box:
@@ -218,9 +229,9 @@ def test_what_is_accepted_twice_or_is_not_there_is_refused() -> None:
 
 
 def test_names_tell_changes_apart() -> None:
-    change = Change(Kind.NIC_LOST, "a", "b", "", "text", worse=True)
+    change = TopologyChange(ChangeKind.NIC_LOST, "a", "b", "", "text", worse=True)
     others = [replace(change, **{field: "x"}) for field in ("part", "before", "after")]  # type: ignore[arg-type]
-    others += [replace(change, kind=Kind.NIC_NEW), replace(change, part="", before="a", after="b")]
+    others += [replace(change, kind=ChangeKind.NIC_NEW), replace(change, part="", before="a", after="b")]
     names = {name_of(one) for one in (change, *others)}
     assert len(names) == 6
     assert name_of(change) == name_of(replace(change, text="in other words", worse=False))
@@ -249,9 +260,9 @@ def test_the_bridge_of_a_pair_that_cannot_be_read_any_more_stays_lost() -> None:
         box.cut(1, *range(12))
 
     memory = compared(base, [drawn(fell_off, make=bridged)] * 2)
-    assert counts(memory)[Kind.ISLAND] == 1
+    assert counts(memory)[ChangeKind.ISLAND] == 1
     blind = drawn(fell_off, lambda box: box.unread.add(1), make=bridged)
-    assert counts(compared(base, [blind] * 3, memory))[Kind.ISLAND] == 1
+    assert counts(compared(base, [blind] * 3, memory))[ChangeKind.ISLAND] == 1
 
 
 def test_what_was_accepted_and_is_over_is_told_when_it_happens_again() -> None:

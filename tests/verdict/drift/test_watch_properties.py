@@ -15,10 +15,10 @@ from tests.verdict.drift.watching import told as findings_of
 from wirewatch.core.types import Health, worst
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
-from wirewatch.verdict.drift.change import Kind
+from wirewatch.verdict.drift.change import ChangeKind
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.watch import Memory, accept_all, counts
+from wirewatch.verdict.drift.watch import DriftWatch, accept_all, counts
 
 EDITS: dict[Make, tuple[Edit, ...]] = {
     switched: (
@@ -75,7 +75,7 @@ def without(omissions: set[tuple[str, int]]) -> Edit:
     return omit
 
 
-def seen_of(memory: Memory) -> set[tuple[Kind, str]]:
+def seen_of(memory: DriftWatch) -> set[tuple[ChangeKind, str]]:
     return {(change.kind, change.part) for change in memory.changes}
 
 

@@ -9,12 +9,12 @@ from wirewatch.core.types import Expect, Finding
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.watch import DriftPolicy, Memory, accept_one, findings, name_of, see
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, accept_one, findings, fold_drift, name_of
+from wirewatch.verdict.ledger import Statement
 
 POLICY = DriftPolicy()
-SAID = Word("ada", "as delivered", 86400.0)
-WORD = Word("eve", "meant", 1e9)
+SAID = Statement("ada", "as delivered", 86400.0)
+WORD = Statement("eve", "meant", 1e9)
 STEP = 300.0
 
 
@@ -31,8 +31,11 @@ def accepted(*edits: Edit, make: Make = switched) -> Baseline:
 
 
 def compared(
-    baseline: Baseline, graphs: Iterable[Graph], memory: Memory | None = None, policy: DriftPolicy = POLICY
-) -> Memory:
+    baseline: Baseline,
+    graphs: Iterable[Graph],
+    memory: DriftWatch | None = None,
+    policy: DriftPolicy = POLICY,
+) -> DriftWatch:
     """After these readings, `STEP` apart."""
     memory, now = followed(baseline, graphs, memory, policy)
     assert now is baseline
@@ -40,22 +43,22 @@ def compared(
 
 
 def followed(
-    baseline: Baseline, graphs: Iterable[Graph], memory: Memory | None = None, policy: DriftPolicy = POLICY,
-    away: AbstractSet[str] = frozenset(),
-) -> tuple[Memory, Baseline]:  # fmt: skip
+    baseline: Baseline, graphs: Iterable[Graph], memory: DriftWatch | None = None,
+    policy: DriftPolicy = POLICY, away: AbstractSet[str] = frozenset(),
+) -> tuple[DriftWatch, Baseline]:  # fmt: skip
     """The same, with what the baseline is then."""
-    memory = memory or Memory()
+    memory = memory or DriftWatch()
     for graph in graphs:
         at = (memory.since[-1] if memory.since else SAID.at) + STEP
         wrong = ("nvlink.link_down",)
-        memory, new = see(memory, baseline, graph, at, wrong, Expect(gpus=99), policy, away)
+        memory, new = fold_drift(memory, baseline, graph, at, wrong, Expect(gpus=99), policy, away)
         assert new is None or (new.graph, new.said) == (baseline.graph, baseline.said)
         assert (memory.same, memory.learning) == (0, "")
         baseline = new or baseline
     return memory, baseline
 
 
-def all_accepted(baseline: Baseline, memory: Memory) -> Baseline:
+def all_accepted(baseline: Baseline, memory: DriftWatch) -> Baseline:
     """Each change by itself."""
     for change in memory.changes:
         new = accept_one(baseline, memory, name_of(change), WORD)
@@ -70,7 +73,7 @@ def rules(found: Iterable[Finding]) -> set[tuple[str, str, str]]:
     return {(one.rule, one.subject.uuid, one.subject.device) for one in found}
 
 
-def told(memory: Memory, baseline: Baseline, at: float = SAID.at) -> tuple[Finding, ...]:
+def told(memory: DriftWatch, baseline: Baseline, at: float = SAID.at) -> tuple[Finding, ...]:
     found = findings(memory, baseline, POLICY, at)
     assert len({one.key for one in found}) == len(found)
     return found

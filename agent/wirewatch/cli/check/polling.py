@@ -28,14 +28,14 @@ from wirewatch.daemon.schedule import Job
 from wirewatch.documents.health import Probe
 from wirewatch.documents.state import STAGES
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_summary
-from wirewatch.probe.model import Memory
+from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.persistence import boot_id, recall
-from wirewatch.probe.request import Asked, Wish, ask
-from wirewatch.probe.statefolder import State, StateError, open_state, state_directory
-from wirewatch.verdict.drift.component import Around, Unkept, drift_component
+from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.statefolder import StateError, StateFolder, open_state, state_directory
+from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 from wirewatch.verdict.node import judge_node
-from wirewatch.verdict.observation import answering
+from wirewatch.verdict.observation import answering_gpus
 
 log = logging.getLogger(__name__)
 PAUSE = 0.4
@@ -62,7 +62,7 @@ class Poll:
         self._began = time.monotonic()
         self._board = Board(collectors, hardware.clock, policy=policy, ledger=ledger)
         if recall is not None:
-            self._board.publish(Component(PROBE_NAME, Memory()))
+            self._board.publish(Component(PROBE_NAME, ProbeMemory()))
 
     def run(self, end: float) -> None:
         """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""
@@ -94,12 +94,12 @@ class Poll:
         """The component of the probe; an error makes it unknown and spoils nothing else."""
         clock = self._hardware.clock
         try:
-            return self._recall() if self._recall else Component(PROBE_NAME, Memory())
+            return self._recall() if self._recall else Component(PROBE_NAME, ProbeMemory())
         except Exception as error:
             log.exception("the history of probes")
             absent = Absent(Why.MALFORMED, f"the history of probes: {error!r}")
             failed = Failed(absent, clock.now(), clock.mono())
-            return after(Component(PROBE_NAME, Memory()), Step(failed, 0.0, Memory(), (), (), None))
+            return after(Component(PROBE_NAME, ProbeMemory()), Step(failed, 0.0, ProbeMemory(), (), (), None))
 
     def grounds(self, why: str) -> Grounds:
         """What is known by now, at any time; a collector that has not ended is unknown."""
@@ -165,7 +165,7 @@ class CheckedNode:
         if not options.enabled or (loaded == LoadedBaseline(None) and not options.baseline):
             return ()
         given = given_graph(options.baseline) if options.baseline else None
-        around = Around(Unkept(loaded.baseline, loaded.trouble), given, foreign=foreign)
+        around = DriftContext(BaselineInMemory(loaded.baseline, loaded.trouble), given, foreign=foreign)
         return (drift_component(options, self._config.policy.drift, around),)
 
     def _recall(self) -> Component:
@@ -179,10 +179,10 @@ class CheckedNode:
         component = self._recall()
         return probe_summary(component, self._hardware.clock.mono()), component.findings
 
-    def probe(self, owner: str, end: float) -> Asked:
+    def probe(self, owner: str, end: float) -> ProbeResult:
         """Probe for the owner of the GPUs until `end` (monotonic), and again to confirm what is found."""
-        config, wish = self._config, Wish(owner=owner)
-        return ask(
+        config, wish = self._config, ProbeOverrides(owner=owner)
+        return probe_now(
             self._hardware, config.probe, config.policy.probe, self._expect, wish, self._state, end,
             self._prober,
         )  # fmt: skip
@@ -218,13 +218,13 @@ def _unread(component: Component, at: float, waited: float) -> Component:
 def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
     """The last probe; None when probing is off, or for a single GPU, which has no peer."""
     probe = probe_summary(state.components.get(PROBE_NAME), mono)
-    alone = state.components["inventory"].succeeding and len(answering(state)) == 1
+    alone = state.components["inventory"].succeeding and len(answering_gpus(state)) == 1
     if probe is None or not probe.watched or alone:
         return None
     return Probe(probe.at, probe.age_seconds, probe.fresh, required)
 
 
-def _state(config: Config, *, keep: bool) -> State | None:
+def _state(config: Config, *, keep: bool) -> StateFolder | None:
     """The state folder; None when it cannot be used, since a verdict does not need it."""
     try:
         folder = state_directory(config.state.directory)
@@ -233,4 +233,4 @@ def _state(config: Config, *, keep: bool) -> State | None:
     except StateError as error:
         log.warning("%s: no probe is kept, and no lock is respected", error)
         return None
-    return State(folder) if folder.is_dir() else None
+    return StateFolder(folder) if folder.is_dir() else None

@@ -7,25 +7,33 @@ from typing import Literal
 
 from wirewatch.core.topology import due_links
 from wirewatch.core.types import Absent, Expect, Finding, Health, Subject
-from wirewatch.verdict.drift.change import Change
-from wirewatch.verdict.drift.graph import GpuNode, Graph, Unknown, What, fingerprint, part_name, unknown_text
-from wirewatch.verdict.ledger import Word
+from wirewatch.verdict.drift.change import TopologyChange
+from wirewatch.verdict.drift.graph import (
+    Aspect,
+    GpuNode,
+    Graph,
+    Unknown,
+    fingerprint,
+    part_name,
+    unknown_text,
+)
+from wirewatch.verdict.ledger import Statement
 
 Origin = Literal["learned", "accepted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A change that was meant, by its lasting names; `text` as it was told then."""
+    """A change that was meant, by its lasting names; `text` as people read it then."""
 
     kind: str
     part: str
     before: str
     after: str
     text: str
-    said: Word
+    said: Statement
 
-    def covers(self, change: Change) -> bool:
+    def covers(self, change: TopologyChange) -> bool:
         """Whether this is that change, however the parts are numbered now."""
         return (self.kind, self.part, self.before, self.after) == (
             change.kind.value, change.part, change.before, change.after,
@@ -37,25 +45,25 @@ class Baseline:
     """`said`: who accepted it, why and when (Unix seconds); the agent itself where it was learned."""
 
     graph: Graph
-    said: Word
+    said: Statement
     origin: Origin
     accepted: tuple[Accepted, ...] = ()
 
 
 BASELINE = "topology.baseline"
 """The rule that says that the baseline that was kept cannot be used; a new one ends it."""
-_GPUS = frozenset({What.NAME, What.PRODUCT, What.NVLINK})
-_EVERYWHERE = frozenset({What.PORTS})
-_TOLD_OF_ALL = frozenset({What.NUMA, What.NODES})
+_GPUS = frozenset({Aspect.NAME, Aspect.PRODUCT, Aspect.NVLINK})
+_EVERYWHERE = frozenset({Aspect.PORTS})
+_NUMA = frozenset({Aspect.NUMA, Aspect.NODES})
 RULE = "topology.shape"
-_WIRES = frozenset({What.NVLINK, What.PEERS})
+_WIRES = frozenset({Aspect.NVLINK, Aspect.PEERS})
 _LESS = "look at the findings of the parts that are missing, then at power, seating and cables"
 _OTHER = "ask who opened the node; put it back, or give its product the baseline of a node like this one"
 _BLIND = "look at the findings of the collectors: something of the GPUs cannot be read"
 
 
 def unread(graph: Graph) -> tuple[Unknown, ...]:
-    """What a person cannot accept unseen: who the GPUs are, their NVLink wires, the ports of NICs."""
+    """What a person cannot accept unseen: which the GPUs are, their NVLink wires, the ports of NICs."""
     gpus = {gpu.key for gpu in graph.gpus}
     return tuple(
         one for one in graph.unknown if one.what in _EVERYWHERE or (one.what in _GPUS and one.part in gpus)
@@ -63,18 +71,18 @@ def unread(graph: Graph) -> tuple[Unknown, ...]:
 
 
 def unlearnable(graph: Graph) -> tuple[Unknown, ...]:
-    """The same, and the places and NVLink peers of GPUs, and NUMA nodes where the machine tells any.
+    """The same, and the places and NVLink peers of GPUs, and NUMA nodes where the machine shows any.
 
-    What NICs do not tell of themselves matters no more than a module that is not loaded: software devices
-    have no place, and many drivers tell no model.
+    What is not known of NICs matters no more than a module that is not loaded: software devices
+    have no place, and many drivers give no model.
     """
     gpus = {gpu.key for gpu in graph.gpus}
     numa = any(part.spot.numa is not None for part in graph.parts)
     sure = frozenset(unread(graph))
 
     def matters(one: Unknown) -> bool:
-        of_gpu = one.part in gpus and one.what in {What.PLACE, What.PEERS}
-        return one in sure or of_gpu or (numa and one.what in _TOLD_OF_ALL and one.part in {"", *gpus})
+        of_gpu = one.part in gpus and one.what in {Aspect.PLACE, Aspect.PEERS}
+        return one in sure or of_gpu or (numa and one.what in _NUMA and one.part in {"", *gpus})
 
     return tuple(one for one in graph.unknown if matters(one))
 
@@ -91,14 +99,15 @@ def why_not(graph: Graph, troubles: Sequence[str], expect: Expect) -> tuple[str,
 
 
 def links_up(gpu: GpuNode) -> int:
+    """How many NVLink links of a GPU are up."""
     return sum(len(wire.links) for wire in gpu.wires)
 
 
 def against_given(given: Graph, graph: Graph, lent: int = 0) -> tuple[Finding, ...]:
-    """One finding at most, of the node; `lent`: NICs that are not listed since somebody was given them.
+    """One finding at most, of the node; `lent`: NICs that a pod or a guest was given.
 
-    FAILED where something is less than given, UNKNOWN where that cannot be told since GPUs or their wires
-    could not be read, DEGRADED where it is only different. What the given graph does not know is not asked.
+    FAILED where something is less than given, UNKNOWN where GPUs or their wires could not be
+    read, DEGRADED where it is only different. What the given graph does not know is not asked.
     """
     less = tuple(_less(given, graph, lent))
     if less:
@@ -114,8 +123,8 @@ def against_given(given: Graph, graph: Graph, lent: int = 0) -> tuple[Finding, .
     if more:
         return (_finding(Health.DEGRADED, more, _OTHER),)
     if known and not lent:
-        told = f"the same parts on other wires or another PCI tree: shape {shapes[1]} instead of {shapes[0]}"
-        return (_finding(Health.DEGRADED, (told,), _OTHER),)
+        text = f"the same parts on other wires or another PCI tree: shape {shapes[1]} instead of {shapes[0]}"
+        return (_finding(Health.DEGRADED, (text,), _OTHER),)
     return ()
 
 
@@ -153,8 +162,8 @@ def _unlike(product: str, gpus: Sequence[GpuNode]) -> Iterator[str]:
     counts = sorted({links_up(gpu) for gpu in gpus}, reverse=True)
     if len(counts) > 1:
         firsts = (next(gpu for gpu in gpus if links_up(gpu) == count) for count in counts)
-        told = ", ".join(f"{part_name(gpu)} shows {links_up(gpu)} links up" for gpu in firsts)
-        yield f"not all {product or 'GPUs'} are alike: {told}"
+        shown = ", ".join(f"{part_name(gpu)} shows {links_up(gpu)} links up" for gpu in firsts)
+        yield f"not all {product or 'GPUs'} are alike: {shown}"
 
 
 def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
@@ -165,7 +174,7 @@ def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
 
 def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
     gpus = {gpu.key for gpu in graph.gpus}
-    asked = {What.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
+    asked = {Aspect.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
     return tuple(one for one in graph.unknown if one.part in gpus and one.what in asked)
 
 
@@ -195,11 +204,11 @@ def _models(graph: Graph) -> Counter[str]:
 
 
 def _layers(graph: Graph) -> Counter[str]:
-    """A NIC that tells no port may have as many as any other."""
+    """Ports by link layer; a NIC whose ports are not known may have as many as any other."""
     most = max((len(nic.ports) for nic in graph.nics), default=0) or 1
-    told = Counter(f"{layer} ports" if layer else "" for nic in graph.nics for _, layer in nic.ports)
-    told[""] += most * sum(not nic.ports for nic in graph.nics)
-    return told
+    layers = Counter(f"{layer} ports" if layer else "" for nic in graph.nics for _, layer in nic.ports)
+    layers[""] += most * sum(not nic.ports for nic in graph.nics)
+    return layers
 
 
 def _fewer(due: Counter[str], here: Counter[str]) -> Iterator[str]:
@@ -207,7 +216,7 @@ def _fewer(due: Counter[str], here: Counter[str]) -> Iterator[str]:
 
 
 def _lacking(due: Counter[str], here: Counter[str]) -> Iterator[str]:
-    """Names of which there are fewer here than due; a part that does not tell its name might be any."""
+    """Names of which there are fewer here than due; a part without a known name might be any."""
     return (name for name in sorted(due) if name and due[name] - here[name] > here[""])
 
 

@@ -11,20 +11,20 @@ from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, Topology, is
 from wirewatch.core.tree import DEVICES, find_strays, where_is
 from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.graph import (
+    Aspect,
     GpuIsland,
     GpuNode,
     Graph,
     NicNode,
-    Reach,
-    Spot,
+    PciPath,
+    PeerLinks,
+    TreePlace,
     Unknown,
-    What,
-    Wire,
     function,
 )
 
 _NAMELESS = "index:"
-"""How `core.ports.Gpu.key` begins for a GPU that never told its UUID."""
+"""How `core.ports.Gpu.key` begins for a GPU whose UUID was never read."""
 _ZEROS = frozenset("0:")
 
 
@@ -64,36 +64,36 @@ def graph_of(topology: Topology) -> Graph:
     )  # fmt: skip
 
 
-def physical(sysfs: Sysfs, told: Topology) -> Topology:
+def physical(sysfs: Sysfs, topology: Topology) -> Topology:
     """Without virtual functions: they are made and unmade by design, and their wire is their card's."""
 
     def is_virtual(nic: NicPart) -> bool:
         link = sysfs.link(f"{DEVICES}/{nic.place.address}/physfn") if nic.place.address else None
         return link is not None and not isinstance(link, Absent)
 
-    virtual = {nic.device for nic in told.nics if is_virtual(nic)}
+    virtual = {nic.device for nic in topology.nics if is_virtual(nic)}
     if not virtual:
-        return told
+        return topology
     return replace(
-        told,
-        nics=tuple(nic for nic in told.nics if nic.device not in virtual),
-        paths=tuple(path for path in told.paths if path.device not in virtual),
+        topology,
+        nics=tuple(nic for nic in topology.nics if nic.device not in virtual),
+        paths=tuple(path for path in topology.paths if path.device not in virtual),
     )
 
 
-def given_away(sysfs: Sysfs, told: Topology, before: Graph) -> frozenset[str]:
+def given_away(sysfs: Sysfs, topology: Topology, before: Graph) -> frozenset[str]:
     """Keys of NICs of the baseline that are not listed now and are not lost.
 
-    A pod or a virtual machine has them, or it cannot be told where they are.
+    A pod or a virtual machine has them, or it is not known where they are.
     """
-    here = {nic.key for nic in graph_of(told).nics}
+    here = {nic.key for nic in graph_of(topology).nics}
     gone = [nic for nic in before.nics if nic.key not in here]
     return frozenset(nic.key for nic in gone if where_is(sysfs, nic.spot.address).away is not False)
 
 
-def lent(sysfs: Sysfs, told: Topology) -> int:
-    """How many cards of vendors that make RDMA are here, and with somebody who was given them."""
-    strays = find_strays(sysfs, {nic.place.address for nic in told.nics})
+def lent(sysfs: Sysfs, topology: Topology) -> int:
+    """How many cards of vendors that make RDMA are here, and were given to a pod or a guest."""
+    strays = find_strays(sysfs, {nic.place.address for nic in topology.nics})
     return sum(one.away is not False for one in strays.values())
 
 
@@ -143,53 +143,53 @@ def _branches(leaves: Iterable[tuple[str, Place]]) -> Mapping[tuple[str, ...], t
     return branches
 
 
-def _spot(place: Place, branches: Mapping[tuple[str, ...], tuple[int, ...]]) -> Spot:
+def _spot(place: Place, branches: Mapping[tuple[str, ...], tuple[int, ...]]) -> TreePlace:
     chain = (place.root, *place.bridges) if place.root else ()
-    return Spot(branches[chain], place.numa, place.root, place.bridges, place.address)
+    return TreePlace(branches[chain], place.numa, place.root, place.bridges, place.address)
 
 
-def _wires(topology: Topology, uuid: str, keys: Mapping[str, str]) -> tuple[Wire, ...]:
+def _wires(topology: Topology, uuid: str, keys: Mapping[str, str]) -> tuple[PeerLinks, ...]:
     links: dict[str, list[int]] = {}
-    for told in topology.nvlink:
-        if told.uuid == uuid and told.links:
-            links.setdefault(keys.get(told.peer, told.peer) or UNKNOWN_PEER, []).extend(told.links)
-    return tuple(Wire(peer, tuple(sorted(links[peer]))) for peer in sorted(links))
+    for wires in topology.nvlink:
+        if wires.uuid == uuid and wires.links:
+            links.setdefault(keys.get(wires.peer, wires.peer) or UNKNOWN_PEER, []).extend(wires.links)
+    return tuple(PeerLinks(peer, tuple(sorted(links[peer]))) for peer in sorted(links))
 
 
-def _paths(topology: Topology, device: str, keys: Mapping[str, str]) -> tuple[Reach, ...]:
-    told = {keys[one.uuid]: one.path for one in topology.paths if one.device == device and one.uuid in keys}
-    return tuple(Reach(key, told[key]) for key in sorted(told) if key)
+def _paths(topology: Topology, device: str, keys: Mapping[str, str]) -> tuple[PciPath, ...]:
+    paths = {keys[one.uuid]: one.path for one in topology.paths if one.device == device and one.uuid in keys}
+    return tuple(PciPath(key, paths[key]) for key in sorted(paths) if key)
 
 
 def _unknown(gpus: Iterable[GpuNode], nics: Iterable[NicNode], nodes: int | None) -> Iterator[Unknown]:
     for gpu in gpus:
         missing = {
-            What.NAME: not gpu.uuid,
-            What.PRODUCT: not gpu.product,
-            What.NVLINK: not gpu.read,
-            What.PEERS: any(wire.peer == UNKNOWN_PEER for wire in gpu.wires),
-            What.CLIQUE: gpu.clique is None,
+            Aspect.NAME: not gpu.uuid,
+            Aspect.PRODUCT: not gpu.product,
+            Aspect.NVLINK: not gpu.read,
+            Aspect.PEERS: any(wire.peer == UNKNOWN_PEER for wire in gpu.wires),
+            Aspect.CLIQUE: gpu.clique is None,
             **_unplaced(gpu.spot, nodes),
         }
         yield from (Unknown(gpu.key, what) for what, is_missing in missing.items() if is_missing)
     for nic in nics:
         missing = {
-            What.NAME: not nic.name,
-            What.PRODUCT: not nic.model,
-            What.FIRMWARE: not nic.firmware,
-            What.PORTS: not nic.ports or not all(layer for _, layer in nic.ports),
-            What.PATHS: not all(reach.path for reach in nic.paths),
+            Aspect.NAME: not nic.name,
+            Aspect.PRODUCT: not nic.model,
+            Aspect.FIRMWARE: not nic.firmware,
+            Aspect.PORTS: not nic.ports or not all(layer for _, layer in nic.ports),
+            Aspect.PATHS: not all(reach.path for reach in nic.paths),
             **_unplaced(nic.spot, nodes),
         }
         yield from (Unknown(nic.key, what) for what, is_missing in missing.items() if is_missing)
     if nodes is None:
-        yield Unknown("", What.NODES)
+        yield Unknown("", Aspect.NODES)
 
 
-def _unplaced(spot: Spot, nodes: int | None) -> Mapping[What, bool]:
+def _unplaced(spot: TreePlace, nodes: int | None) -> Mapping[Aspect, bool]:
     """With one NUMA node there is nothing more to know of it."""
-    return {What.PLACE: not spot.root, What.NUMA: spot.numa is None and nodes != 1}
+    return {Aspect.PLACE: not spot.root, Aspect.NUMA: spot.numa is None and nodes != 1}
 
 
 def _unknown_versions(versions: Iterable[tuple[str, str]]) -> Iterator[Unknown]:
-    return (Unknown(name, What.VERSION) for name, version in versions if not version)
+    return (Unknown(name, Aspect.VERSION) for name, version in versions if not version)

@@ -8,7 +8,7 @@ from wirewatch.core.collector import DEGRADED, UNKNOWN, Rule
 from wirewatch.core.types import Health
 
 
-class Kind(Enum):
+class ChangeKind(Enum):
     """The value is the metric's label."""
 
     GPU_LOST = "gpu_lost"
@@ -33,7 +33,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TopologyChange:
     """One cause.
 
     `part`: key of the GPU or NIC as it is called now (as it was, if lost), name of the version, empty for
@@ -41,7 +41,7 @@ class Change:
     people. `worse`: whether the node has less than it had; False for information.
     """
 
-    kind: Kind
+    kind: ChangeKind
     part: str
     before: str
     after: str
@@ -50,7 +50,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Severity:
+class ChangeSeverity:
     """`health` OK is information. `probation`: whether the part is watched as if it had been repaired."""
 
     health: Health
@@ -62,56 +62,60 @@ class Severity:
 _ACCEPT = "accept it if it was meant: wirewatch topology accept"
 _REPAIR = "look at the finding of its own collector, then at power, seating and cables; reset or replace it"
 _LOOK = "ask who opened the node; put it back, or accept it if it was meant: wirewatch topology accept"
-SEVERITY: Mapping[Kind, Severity] = {
-    Kind.GPU_LOST: Severity(Health.FAILED, _REPAIR, "a job that asks for all GPUs cannot start"),
-    Kind.GPU_NEW: Severity(Health.OK, _ACCEPT, "nothing that was there is missing"),
-    Kind.GPU_REPLACED: Severity(
+SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
+    ChangeKind.GPU_LOST: ChangeSeverity(Health.FAILED, _REPAIR, "a job that asks for all GPUs cannot start"),
+    ChangeKind.GPU_NEW: ChangeSeverity(Health.OK, _ACCEPT, "nothing that was there is missing"),
+    ChangeKind.GPU_REPLACED: ChangeSeverity(
         Health.OK, _ACCEPT, "a repair, not a fault; the new one has yet to show what it can", probation=True
     ),
-    Kind.GPU_PRODUCT: Severity(
+    ChangeKind.GPU_PRODUCT: ChangeSeverity(
         Health.OK, _ACCEPT, "the same GPU by another name: driver or firmware call it so"
     ),
-    Kind.NVLINK_LOST: Severity(
+    ChangeKind.NVLINK_LOST: ChangeSeverity(
         Health.FAILED, _REPAIR, "every collective waits for the GPU with the fewest links"
     ),
-    Kind.NVLINK_NEW: Severity(Health.OK, _ACCEPT, "more than was accepted"),
-    Kind.NVLINK_PEER: Severity(
+    ChangeKind.NVLINK_NEW: ChangeSeverity(Health.OK, _ACCEPT, "more than was accepted"),
+    ChangeKind.NVLINK_PEER: ChangeSeverity(
         Health.DEGRADED, _LOOK, "no link is lost, but the rings that were measured are not these"
     ),
-    Kind.ISLAND: Severity(
+    ChangeKind.ISLAND: ChangeSeverity(
         Health.FAILED, _REPAIR, "all links between its pieces are lost, and PCIe is several times slower"
     ),
-    Kind.CLIQUE: Severity(
+    ChangeKind.CLIQUE: ChangeSeverity(
         Health.DEGRADED,
         "look at the fabric manager and IMEX, or accept it if it was meant: wirewatch topology accept",
         "jobs over several nodes reach other GPUs than those that were measured",
     ),
-    Kind.NIC_LOST: Severity(
+    ChangeKind.NIC_LOST: ChangeSeverity(
         Health.FAILED, _REPAIR, "its GPUs reach other nodes through a NIC of others, or not at all"
     ),
-    Kind.NIC_NEW: Severity(Health.OK, _ACCEPT, "nothing that was there is missing"),
-    Kind.NIC_REPLACED: Severity(
+    ChangeKind.NIC_NEW: ChangeSeverity(Health.OK, _ACCEPT, "nothing that was there is missing"),
+    ChangeKind.NIC_REPLACED: ChangeSeverity(
         Health.OK, _ACCEPT, "a repair, not a fault; the new one has yet to show what it can", probation=True
     ),
-    Kind.NIC_MODEL: Severity(Health.OK, _ACCEPT, "the same NIC by another name: its firmware calls it so"),
-    Kind.NIC_FIRMWARE: Severity(Health.OK, _ACCEPT, "somebody's work, and no fault by itself"),
-    Kind.NIC_PORTS: Severity(
+    ChangeKind.NIC_MODEL: ChangeSeverity(
+        Health.OK, _ACCEPT, "the same NIC by another name: its firmware calls it so"
+    ),
+    ChangeKind.NIC_FIRMWARE: ChangeSeverity(Health.OK, _ACCEPT, "somebody's work, and no fault by itself"),
+    ChangeKind.NIC_PORTS: ChangeSeverity(
         Health.FAILED,
         "set LINK_TYPE back (mlxconfig), or accept it if it was meant: wirewatch topology accept",
         "a port that is gone or speaks another protocol carries nothing of what it carried",
     ),
-    Kind.PCIE_PATH: Severity(Health.DEGRADED, _LOOK, "it still carries all, but slower and past the CPU"),
-    Kind.PCIE_PLACE: Severity(
+    ChangeKind.PCIE_PATH: ChangeSeverity(
+        Health.DEGRADED, _LOOK, "it still carries all, but slower and past the CPU"
+    ),
+    ChangeKind.PCIE_PLACE: ChangeSeverity(
         Health.DEGRADED, _LOOK, "other parts share its way to the host now, or its CPU is another"
     ),
-    Kind.NUMA: Severity(
+    ChangeKind.NUMA: ChangeSeverity(
         Health.DEGRADED,
         "set sub-NUMA clustering (NPS, SNC) back in the firmware, or accept it: wirewatch topology accept",
         "processes are pinned to other CPUs and memory than those that were measured",
     ),
-    Kind.VERSION: Severity(Health.OK, _ACCEPT, "somebody's work, and no fault by itself"),
+    ChangeKind.VERSION: ChangeSeverity(Health.OK, _ACCEPT, "somebody's work, and no fault by itself"),
 }
-BETTER = Severity(Health.OK, _ACCEPT, "nothing is less than it was")
+IMPROVEMENT = ChangeSeverity(Health.OK, _ACCEPT, "nothing is less than it was")
 ALERT = "TopologyDrift"
 RULES = (
     *(
@@ -130,7 +134,7 @@ RULES = (
 )
 
 
-def severity(change: Change) -> Severity:
-    """That of its kind, or `BETTER` for a change that takes nothing away."""
+def severity(change: TopologyChange) -> ChangeSeverity:
+    """That of its kind, or `IMPROVEMENT` for a change that takes nothing away."""
     found = SEVERITY[change.kind]
-    return found if change.worse or found.health is Health.OK else BETTER
+    return found if change.worse or found.health is Health.OK else IMPROVEMENT

@@ -14,7 +14,7 @@ from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given
 from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, with_away
 from wirewatch.verdict.drift.change import RULES
 from wirewatch.verdict.drift.graph import Graph
-from wirewatch.verdict.drift.watch import DriftPolicy, Memory, counts, findings, see
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findings, fold_drift
 
 NAME = "drift"
 DRIFT = Metric(
@@ -46,57 +46,63 @@ class DriftOptions(Options):
         return f"must be above 0 s: {bad[0]!r}" if bad else ""
 
 
-class Keeps(Protocol):
-    """Who keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
+class BaselineStore(Protocol):
+    """Keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
 
     @property
-    def baseline(self) -> Baseline | None: ...
+    def baseline(self) -> Baseline | None:
+        """The baseline that holds; None where none does."""
+        ...
 
     @property
-    def trouble(self) -> str: ...
+    def trouble(self) -> str:
+        """Why a baseline that was kept cannot be used; empty where it can."""
+        ...
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """This holds from now on, if `over` is what holds; whether it is."""
+        """Put a baseline in the place of `over`; False, and nothing happens, where another one holds."""
         ...
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
-        """This one is no baseline of this node; nothing happens if another holds by now."""
+        """Drop a baseline that is not of this node; nothing happens where another one holds."""
         ...
 
 
-class Unkept:
-    """Keeps it as long as this process lives; begins with what somebody else keeps."""
+class BaselineInMemory:
+    """Holds the baseline while this process lives; begins with one that was read from a file."""
 
     def __init__(self, baseline: Baseline | None = None, trouble: str = "") -> None:
         self.baseline, self.trouble = baseline, trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
+        """As of `BaselineStore`."""
         if self.baseline is not over:
             return False
         self.baseline, self.trouble = baseline, ""
         return True
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
+        """As of `BaselineStore`."""
         if self.baseline is baseline:
             self.baseline, self.trouble = None, trouble
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class DriftContext:
     """`given`: the operator's baseline of the product. `troubles`: rules of what is wrong on the node."""
 
-    keeps: Keeps = field(default_factory=Unkept)
+    keeps: BaselineStore = field(default_factory=BaselineInMemory)
     given: Graph | None = None
     troubles: Callable[[], Sequence[str]] = tuple
     foreign: Callable[[Baseline, Graph], str] = lambda _baseline, _graph: ""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """The topology now, and what it is compared with; `away`: keys of NICs that somebody was given.
+class DriftReading:
+    """The topology now, and what it is compared with; `away`: keys of NICs that a pod or a guest was given.
 
-    `before`: another look just before, at the first reading of a daemon: what was FAILED when it ended must
-    not be ready until the second reading. `lent`: NICs that somebody was given, for a product's baseline.
+    `before`: another reading just before, at the start of a daemon: what was FAILED when it ended must not be
+    ready until the second reading. `lent`: how many such NICs there are, for a product's baseline.
     """
 
     topology: Topology
@@ -109,42 +115,44 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DriftMemory:
     """`baseline`: what holds after the reading.
 
     `read`: what held before it. The next reading puts `baseline` in its place, or rejects it for what
     `foreign` says.
     """
 
-    watch: Memory = field(default_factory=Memory)
+    watch: DriftWatch = field(default_factory=DriftWatch)
     baseline: Baseline | None = None
     read: Baseline | None = None
     foreign: str = ""
 
 
 def drift_component(
-    options: DriftOptions, policy: DriftPolicy, around: Around
-) -> Collector[Reading, State, DriftOptions, DriftPolicy]:
+    options: DriftOptions, policy: DriftPolicy, around: DriftContext
+) -> Collector[DriftReading, DriftMemory, DriftOptions, DriftPolicy]:
     """The component; without a place for it, the baseline lasts as long as the process."""
 
-    def read(hardware: Hardware, state: State, _options: DriftOptions) -> Reading | Absent:
+    def read(hardware: Hardware, state: DriftMemory, _options: DriftOptions) -> DriftReading | Absent:
         keeps = around.keeps
         _keep(keeps, state)
         baseline, sysfs = keeps.baseline, hardware.sysfs
-        looks = [read_topology(hardware)]
+        readings = [read_topology(hardware)]
         if state.watch.graph is None and baseline is not None:
-            looks.append(read_topology(hardware))
-        good = [physical(sysfs, told) for told in looks if not isinstance(told, Absent)]
-        if len(good) < len(looks):
-            return next(told for told in looks if isinstance(told, Absent))
+            readings.append(read_topology(hardware))
+        good = [physical(sysfs, topology) for topology in readings if not isinstance(topology, Absent)]
+        if len(good) < len(readings):
+            return next(topology for topology in readings if isinstance(topology, Absent))
         away = frozenset[str]() if baseline is None else given_away(sysfs, good[-1], baseline.graph)
         before = good[0] if len(good) > 1 else None
         given_to = 0 if around.given is None else lent(sysfs, good[-1])
-        return Reading(good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to)
+        return DriftReading(
+            good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to
+        )
 
     def judge(
-        state: State, ok: Ok[Reading], used: DriftPolicy, expect: Expect
-    ) -> tuple[State, tuple[Finding, ...]]:
+        state: DriftMemory, ok: Ok[DriftReading], used: DriftPolicy, expect: Expect
+    ) -> tuple[DriftMemory, tuple[Finding, ...]]:
         return _judge(state, ok, used, expect, around)
 
     return Collector(
@@ -154,7 +162,7 @@ def drift_component(
         options=options,
         policy=policy,
         metrics=METRICS,
-        start=State(),
+        start=DriftMemory(),
         read=read,
         samples=samples,
         judge=judge,
@@ -165,15 +173,17 @@ def drift_component(
 
 
 def _judge(
-    state: State, ok: Ok[Reading], policy: DriftPolicy, expect: Expect, around: Around
-) -> tuple[State, tuple[Finding, ...]]:
+    state: DriftMemory, ok: Ok[DriftReading], policy: DriftPolicy, expect: Expect, around: DriftContext
+) -> tuple[DriftMemory, tuple[Finding, ...]]:
     reading, baseline = ok.value, ok.value.baseline
-    graphs = [_graph(told, reading) for told in (reading.before, reading.topology) if told is not None]
+    graphs = [
+        _graph(topology, reading) for topology in (reading.before, reading.topology) if topology is not None
+    ]
     graph = graphs[-1]
     foreign = "" if baseline is None else around.foreign(baseline, graph)
     compared, watch, new = None if foreign else baseline, state.watch, None
     for one in graphs:
-        watch, new = see(watch, compared, one, ok.at, reading.troubles, expect, policy, reading.away)
+        watch, new = fold_drift(watch, compared, one, ok.at, reading.troubles, expect, policy, reading.away)
     compared = compared or new
     found = list(findings(watch, compared, policy, ok.at)) if compared is not None else []
     if around.given is not None:
@@ -186,10 +196,10 @@ def _judge(
                 "look at the file named here; `wirewatch topology accept` takes what is there now for right",
             )
         )  # fmt: skip
-    return State(watch, new or compared, baseline, foreign), tuple(found)
+    return DriftMemory(watch, new or compared, baseline, foreign), tuple(found)
 
 
-def _keep(keeps: Keeps, state: State) -> None:
+def _keep(keeps: BaselineStore, state: DriftMemory) -> None:
     """What the last reading found out about the baseline that it was compared with."""
     if state.foreign and state.read is not None:
         keeps.reject(state.read, state.foreign)
@@ -197,13 +207,14 @@ def _keep(keeps: Keeps, state: State) -> None:
         keeps.put(state.baseline, None if state.foreign else state.read)
 
 
-def _graph(told: Topology, reading: Reading) -> Graph:
-    graph, baseline = graph_of(told), reading.baseline
+def _graph(topology: Topology, reading: DriftReading) -> Graph:
+    graph, baseline = graph_of(topology), reading.baseline
     return graph if baseline is None else with_away(graph, baseline.graph, reading.away)
 
 
-def samples(_reading: Reading, state: State) -> Iterator[Sample]:
-    told = counts(state.watch)
-    for kind in change.Kind:
-        yield DRIFT.sample(told.get(kind, 0), kind.value)
+def samples(_reading: DriftReading, state: DriftMemory) -> Iterator[Sample]:
+    """Changes by kind, and the time of the baseline (Unix seconds, 0 for none)."""
+    by_kind = counts(state.watch)
+    for kind in change.ChangeKind:
+        yield DRIFT.sample(by_kind.get(kind, 0), kind.value)
     yield AGE.sample(state.baseline.said.at if state.baseline else 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from wirewatch.core.pci import Path
 from wirewatch.core.topology import UNKNOWN_PEER
-from wirewatch.verdict.drift.change import Change, Kind
+from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
 from wirewatch.verdict.drift.graph import (
     GpuNode,
     Graph,
@@ -14,7 +14,7 @@ from wirewatch.verdict.drift.graph import (
     NicNode,
     Node,
     Renaming,
-    Spot,
+    TreePlace,
     device_number,
     links,
     match,
@@ -32,14 +32,14 @@ Ends = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class GraphSide:
     """One graph in the keys of the graph after: peer by link, by GPU. `alone`: GPUs that only it has."""
 
     peers: Mapping[str, Mapping[int, str]]
     islands: tuple[tuple[str, ...], ...]
     alone: frozenset[str]
 
-    def bundles(self, other: "Side") -> Mapping[Bundle, Ends]:
+    def bundles(self, other: "GraphSide") -> Mapping[Bundle, Ends]:
         """Links that are up here and not in the other one."""
         found: dict[Bundle, dict[str, tuple[int, ...]]] = {}
         for key, peers in self.peers.items():
@@ -55,18 +55,19 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """Which way: what went, or what came; `here` is the side that has it."""
+class Direction:
+    """What went, or what came; `here` is the side that has it, `word` says what became of a link."""
 
-    kind: Kind
+    kind: ChangeKind
     word: str
     island: str
-    here: Side
-    there: Side
+    here: GraphSide
+    there: GraphSide
 
     @property
     def worse(self) -> bool:
-        return self.kind is Kind.NVLINK_LOST
+        """Whether links went."""
+        return self.kind is ChangeKind.NVLINK_LOST
 
     def order(self, here: str, there: str) -> tuple[str, str]:
         """Before and after."""
@@ -80,17 +81,18 @@ _NUMA_ONLY = frozenset({Path.NODE.name, Path.SYS.name})
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Path by pair, before and after, where both are told and differ; `was`: key before by key after."""
+    """Path by pair, before and after, where both are known and differ; `was`: key before by key after."""
 
     before: Mapping[Pair, str]
     after: Mapping[Pair, str]
     was: Mapping[str, str]
 
 
-def diff(before: Graph, after: Graph) -> tuple[Change, ...]:
+def diff(before: Graph, after: Graph) -> tuple[TopologyChange, ...]:
     """All changes, in the order of their kinds.
 
-    What either graph does not know is no change; numbers, names of devices and of PCI buses alone are none.
+    There is no change where either graph does not know, nor where only indexes, device names or bus numbers
+    differ.
     """
     gpus, nics, renaming = match(before, after)
     changes = [
@@ -101,42 +103,42 @@ def diff(before: Graph, after: Graph) -> tuple[Change, ...]:
         *place_changes(before, after, gpus, nics, renaming),
         *_version_changes(before, after),
     ]
-    order = list(Kind)
+    order = list(ChangeKind)
     changes.sort(key=lambda one: (order.index(one.kind), natural(one.text), one.part))
     return tuple(changes)
 
 
-def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterator[Change]:
+def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     """All changes of NVLink among GPUs whose wires were read both times."""
     pairs = [(one, other) for one, other in gpus.pairs if _comparable(one, other)]
     keys = {one.key: other.key for one, other in gpus.pairs}
     now = {other.key: other for _, other in pairs}
     then = _side(before, {other.key: one for one, other in pairs}, keys)
     today = _side(after, now, {other.key: other.key for _, other in gpus.pairs})
-    moved = _elsewhere(then, today)
+    moved = _moved_links(then, today)
     for key, groups in moved.items():
         for (old, new), which in groups.items():
             old_name, new_name = peer_name(old, (*after.gpus, *before.gpus)), peer_name(new, after.gpus)
             text = f"{part_name(now[key])}: NVLink {links(which)} {'goes' if len(which) == 1 else 'go'}"
-            told = f"{text} to {new_name} instead of {old_name}"
+            text_of_move = f"{text} to {new_name} instead of {old_name}"
             was, is_now = (f"{numbers(which)} to {peer}" for peer in (old, new))
-            yield Change(Kind.NVLINK_PEER, key, was, is_now, told, worse=True)
+            yield TopologyChange(ChangeKind.NVLINK_PEER, key, was, is_now, text_of_move, worse=True)
     for turn in (
-        Turn(Kind.NVLINK_LOST, "down", "broke up into", then, today),
-        Turn(Kind.NVLINK_NEW, "came up", "grew together from", today, then),
+        Direction(ChangeKind.NVLINK_LOST, "down", "broke up into", then, today),
+        Direction(ChangeKind.NVLINK_NEW, "came up", "grew together from", today, then),
     ):
         yield from _turned(turn, now, frozenset(moved))
 
 
 def place_changes(
     before: Graph, after: Graph, gpus: Matched[GpuNode], nics: Matched[NicNode], renaming: Renaming
-) -> Iterator[Change]:
+) -> Iterator[TopologyChange]:
     """All changes of places, paths and NUMA nodes."""
     nodes = (before.numa_nodes, after.numa_nodes)
     renumbered = None not in nodes and nodes[0] != nodes[1]
     if renumbered:
         text = f"node: {nodes[0]} -> {nodes[1]} NUMA nodes"
-        yield Change(Kind.NUMA, "", str(nodes[0]), str(nodes[1]), text, worse=True)
+        yield TopologyChange(ChangeKind.NUMA, "", str(nodes[0]), str(nodes[1]), text, worse=True)
     present: list[Node] = [*(now for _, now in gpus.pairs), *(now for _, now in nics.pairs)]
     stayed: list[tuple[Node, Node]] = [*gpus.same, *nics.same]
     parts = {node.key: node for node in present}
@@ -148,36 +150,36 @@ def place_changes(
     paths = _changed(gpus, nics)
     if renumbered:
         paths = _without(paths, [pair for pair in paths.after if _by_numa(pair, paths, moved)])
-    told = set[str]()
+    reported = set[str]()
     while paths.after:
         key = _to_blame(paths.after, moved, gpus)
-        told.add(key)
+        reported.add(key)
         mine = [pair for pair in paths.after if key in pair]
         yield _path_change(key, mine, paths, parts)
         paths = _without(paths, mine)
     for key, then in moved.items():
-        if key not in told:
+        if key not in reported:
             lasting = _lasting(before, then), _lasting(after, parts[key])
             yield _place_change(then.spot, parts[key], lasting)
 
 
-def _gpu_changes(gpus: Matched[GpuNode]) -> Iterator[Change]:
+def _gpu_changes(gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     for gpu in gpus.lost:
         text = f"{part_name(gpu)} is gone: {_gpu_facts(gpu)}"
-        yield Change(Kind.GPU_LOST, gpu.key, gpu.key, "", text, worse=True)
+        yield TopologyChange(ChangeKind.GPU_LOST, gpu.key, gpu.key, "", text, worse=True)
     for gpu in gpus.new:
         text = f"{part_name(gpu)} is new: {_gpu_facts(gpu)}"
-        yield Change(Kind.GPU_NEW, gpu.key, "", gpu.key, text, worse=False)
+        yield TopologyChange(ChangeKind.GPU_NEW, gpu.key, "", gpu.key, text, worse=False)
     for old, new in gpus.replaced:
         text = f"{part_name(new)} replaced {part_name(old)}{_other(old.product, new.product)}"
-        yield Change(Kind.GPU_REPLACED, new.key, old.key, new.key, text, worse=False)
+        yield TopologyChange(ChangeKind.GPU_REPLACED, new.key, old.key, new.key, text, worse=False)
     for old, new in gpus.same:
         if _differ(old.product, new.product):
             text = f"{part_name(new)}: product {old.product} -> {new.product}"
-            yield Change(Kind.GPU_PRODUCT, new.key, old.product, new.product, text, worse=False)
+            yield TopologyChange(ChangeKind.GPU_PRODUCT, new.key, old.product, new.product, text, worse=False)
 
 
-def _clique_changes(gpus: Matched[GpuNode]) -> Iterator[Change]:
+def _clique_changes(gpus: Matched[GpuNode]) -> Iterator[TopologyChange]:
     """A rack is partitioned for all GPUs of a node at once: one change for all that went the same way."""
     ways: dict[tuple[str, str], list[GpuNode]] = {}
     for old, new in gpus.same:
@@ -186,32 +188,34 @@ def _clique_changes(gpus: Matched[GpuNode]) -> Iterator[Change]:
     for (was, now), members in ways.items():
         members.sort(key=lambda gpu: (gpu.index, gpu.key))
         text = f"{several(members)}: fabric clique {was or 'none'} -> {now or 'none'}"
-        yield Change(Kind.CLIQUE, members[0].key, was, now, text, worse=bool(was))
+        yield TopologyChange(ChangeKind.CLIQUE, members[0].key, was, now, text, worse=bool(was))
 
 
 def _gpu_facts(gpu: GpuNode) -> str:
     return " at ".join(fact for fact in (gpu.product or "GPU", gpu.spot.address) if fact)
 
 
-def _nic_changes(nics: Matched[NicNode]) -> Iterator[Change]:
+def _nic_changes(nics: Matched[NicNode]) -> Iterator[TopologyChange]:
     for nic in nics.lost:
-        yield Change(
-            Kind.NIC_LOST, nic.key, nic.key, "", f"{nic.device} is gone: {_nic_facts(nic)}", worse=True
+        yield TopologyChange(
+            ChangeKind.NIC_LOST, nic.key, nic.key, "", f"{nic.device} is gone: {_nic_facts(nic)}", worse=True
         )
     for nic in nics.new:
-        yield Change(
-            Kind.NIC_NEW, nic.key, "", nic.key, f"{nic.device} is new: {_nic_facts(nic)}", worse=False
+        yield TopologyChange(
+            ChangeKind.NIC_NEW, nic.key, "", nic.key, f"{nic.device} is new: {_nic_facts(nic)}", worse=False
         )
     for old, new in nics.replaced:
         text = f"{new.device}: GUID {old.guid} replaced by {new.guid}{_other(old.model, new.model)}"
-        yield Change(Kind.NIC_REPLACED, new.key, old.key, new.key, text, worse=False)
+        yield TopologyChange(ChangeKind.NIC_REPLACED, new.key, old.key, new.key, text, worse=False)
     for old, new in nics.same:
         if _differ(old.model, new.model):
             text = f"{new.device}: model {old.model} -> {new.model}"
-            yield Change(Kind.NIC_MODEL, new.key, old.model, new.model, text, worse=False)
+            yield TopologyChange(ChangeKind.NIC_MODEL, new.key, old.model, new.model, text, worse=False)
         elif _differ(old.firmware, new.firmware):
             text = f"{new.device}: firmware {old.firmware} -> {new.firmware}"
-            yield Change(Kind.NIC_FIRMWARE, new.key, old.firmware, new.firmware, text, worse=False)
+            yield TopologyChange(
+                ChangeKind.NIC_FIRMWARE, new.key, old.firmware, new.firmware, text, worse=False
+            )
     for old, new in nics.pairs:
         yield from _port_changes(old, new)
 
@@ -222,7 +226,7 @@ def _nic_facts(nic: NicNode) -> str:
     return f"{nic.model or 'NIC'}{where}{', GUID ' + nic.guid if nic.guid else ''}"
 
 
-def _port_changes(old: NicNode, new: NicNode) -> Iterator[Change]:
+def _port_changes(old: NicNode, new: NicNode) -> Iterator[TopologyChange]:
     """One change for all ports of a NIC; one that shows none was not read."""
     one, other = dict(old.ports), dict(new.ports)
     if not one or not other:
@@ -235,19 +239,21 @@ def _port_changes(old: NicNode, new: NicNode) -> Iterator[Change]:
     if words:
         was, now = (_ports(side, [*gone, *changed, *came]) for side in (one, other))
         worse = bool(gone or changed)
-        yield Change(Kind.NIC_PORTS, new.key, was, now, f"{new.device}: {'; '.join(words)}", worse)
+        yield TopologyChange(
+            ChangeKind.NIC_PORTS, new.key, was, now, f"{new.device}: {'; '.join(words)}", worse
+        )
 
 
 def _ports(ports: dict[str, str], which: list[str]) -> str:
     return ", ".join(f"{port} {ports[port]}".strip() for port in which if port in ports)
 
 
-def _version_changes(before: Graph, after: Graph) -> Iterator[Change]:
+def _version_changes(before: Graph, after: Graph) -> Iterator[TopologyChange]:
     then = dict(before.versions)
     for name, version in after.versions:
         if _differ(then.get(name, ""), version):
             text = f"{name} {then[name]} -> {version}"
-            yield Change(Kind.VERSION, name, then[name], version, text, worse=False)
+            yield TopologyChange(ChangeKind.VERSION, name, then[name], version, text, worse=False)
 
 
 def _differ(before: str, after: str) -> bool:
@@ -265,16 +271,18 @@ def _comparable(before: GpuNode, after: GpuNode) -> bool:
     return before.read and after.read and bool(after.key) and same_product
 
 
-def _side(graph: Graph, nodes: Mapping[str, GpuNode], keys: Mapping[str, str]) -> Side:
-    return Side(
+def _side(graph: Graph, nodes: Mapping[str, GpuNode], keys: Mapping[str, str]) -> GraphSide:
+    return GraphSide(
         {key: {n: keys.get(peer, peer) for n, peer in gpu.peers().items()} for key, gpu in nodes.items()},
         tuple(tuple(keys[key] for key in one.gpus if key in keys) for one in graph.islands),
         frozenset(gpu.key for gpu in graph.gpus if gpu.key not in keys),
     )
 
 
-def _elsewhere(then: Side, today: Side) -> Mapping[str, Mapping[tuple[str, str], tuple[int, ...]]]:
-    """Links by old and new peer, by GPU. From a lost GPU to a new one is no news."""
+def _moved_links(
+    then: GraphSide, today: GraphSide
+) -> Mapping[str, Mapping[tuple[str, str], tuple[int, ...]]]:
+    """Links by old and new peer, by GPU, but for those from a lost GPU to a new one."""
     found: dict[str, dict[tuple[str, str], tuple[int, ...]]] = {}
     for key, peers in then.peers.items():
         for link in sorted(peers.keys() & today.peers[key].keys()):
@@ -286,20 +294,20 @@ def _elsewhere(then: Side, today: Side) -> Mapping[str, Mapping[tuple[str, str],
     return found
 
 
-def _turned(turn: Turn, now: Mapping[str, GpuNode], moved: Collection[str]) -> Iterator[Change]:
+def _turned(turn: Direction, now: Mapping[str, GpuNode], moved: Collection[str]) -> Iterator[TopologyChange]:
     bundles = dict(turn.here.bundles(turn.there))
     for island in turn.here.islands:
         pieces = _pieces(island, turn, moved)
-        crossing = [bundle for bundle in bundles if _crosses(bundle, pieces)]
-        if crossing:
-            wires = sum(max(len(which) for which in bundles.pop(bundle).values()) for bundle in crossing)
+        cut = [bundle for bundle in bundles if _crosses(bundle, pieces)]
+        if cut:
+            wires = sum(max(len(which) for which in bundles.pop(bundle).values()) for bundle in cut)
             yield _island_change(pieces, wires, turn, now)
     for ends in bundles.values():
         yield _link_change(ends, turn, now)
 
 
-def _pieces(island: Sequence[str], turn: Turn, moved: Collection[str]) -> list[tuple[str, ...]]:
-    """How the other graph divides an island; not at all while part of it is not known or goes elsewhere."""
+def _pieces(island: Sequence[str], turn: Direction, moved: Collection[str]) -> list[tuple[str, ...]]:
+    """How the other graph divides an island; undivided while part of it is not known or has moved."""
     sure = all(
         key in turn.here.peers
         and key not in moved
@@ -319,8 +327,8 @@ def _crosses(bundle: Bundle, pieces: Iterable[Collection[str]]) -> bool:
 
 
 def _island_change(
-    pieces: Sequence[Sequence[str]], wires: int, turn: Turn, now: Mapping[str, GpuNode]
-) -> Change:
+    pieces: Sequence[Sequence[str]], wires: int, turn: Direction, now: Mapping[str, GpuNode]
+) -> TopologyChange:
     named = (
         ", ".join(part_name(gpu) for gpu in sorted((now[key] for key in piece), key=lambda gpu: gpu.index))
         for piece in sorted(pieces, key=lambda piece: min(now[key].index for key in piece))
@@ -328,21 +336,21 @@ def _island_change(
     text = f"NVLink island {turn.island} {' | '.join(named)}: {wires} link{'s' * (wires > 1)} {turn.word}"
     whole = " ".join(sorted(key for piece in pieces for key in piece))
     before, after = turn.order(whole, " | ".join(" ".join(piece) for piece in pieces))
-    return Change(Kind.ISLAND, min(whole.split()), before, after, text, turn.worse)
+    return TopologyChange(ChangeKind.ISLAND, min(whole.split()), before, after, text, turn.worse)
 
 
-def _link_change(ends: Ends, turn: Turn, now: Mapping[str, GpuNode]) -> Change:
-    """One bundle of wires, told from the end with the lower key."""
+def _link_change(ends: Ends, turn: Direction, now: Mapping[str, GpuNode]) -> TopologyChange:
+    """One bundle of wires, described from the end with the lower key."""
     first, *others = sorted(ends)
     counts = turn.order(str(len(turn.here.up(first))), str(len(turn.there.up(first))))
     text = f"{part_name(now[first])}: NVLink {' -> '.join(counts)} links up, {links(ends[first])} {turn.word}"
     far = "".join(f" (with {links(ends[key])} of {part_name(now[key])})" for key in others)
-    told = "; ".join(f"{key}: {numbers(ends[key])}" for key in sorted(ends))
-    before, after = turn.order(told, "")
-    return Change(turn.kind, first, before, after, text + far, turn.worse)
+    links_by_end = "; ".join(f"{key}: {numbers(ends[key])}" for key in sorted(ends))
+    before, after = turn.order(links_by_end, "")
+    return TopologyChange(turn.kind, first, before, after, text + far, turn.worse)
 
 
-def _moved(before: Spot, after: Spot, renaming: Renaming, *, renumbered: bool) -> bool:
+def _moved(before: TreePlace, after: TreePlace, renaming: Renaming, *, renumbered: bool) -> bool:
     other_node = None not in {before.numa, after.numa} and before.numa != after.numa
     return not renaming.kept(before, after) or (other_node and not renumbered)
 
@@ -351,9 +359,9 @@ def _changed(gpus: Matched[GpuNode], nics: Matched[NicNode]) -> Paths:
     keys = {then.key: now.key for then, now in gpus.pairs}
     old, new = dict[Pair, str](), dict[Pair, str]()
     for then, now in nics.pairs:
-        told = {keys[reach.gpu]: reach.path for reach in then.paths if reach.gpu in keys}
+        known = {keys[reach.gpu]: reach.path for reach in then.paths if reach.gpu in keys}
         for reach in now.paths:
-            one, other = told.get(reach.gpu, ""), reach.path
+            one, other = known.get(reach.gpu, ""), reach.path
             if one and other and one != other:
                 old[reach.gpu, now.key], new[reach.gpu, now.key] = one, other
     here: list[tuple[Node, Node]] = [*gpus.pairs, *nics.pairs]
@@ -381,7 +389,7 @@ def _to_blame(pairs: Mapping[Pair, str], moved: Mapping[str, Node], gpus: Matche
     return min(counts, key=lambda key: (key not in moved, -counts[key], key in are_gpus, key))
 
 
-def _path_change(key: str, pairs: Sequence[Pair], paths: Paths, parts: Mapping[str, Node]) -> Change:
+def _path_change(key: str, pairs: Sequence[Pair], paths: Paths, parts: Mapping[str, Node]) -> TopologyChange:
     groups: dict[tuple[Path, Path], list[Node]] = {}
     for pair in pairs:
         far = parts[next(end for end in pair if end != key)]
@@ -393,7 +401,7 @@ def _path_change(key: str, pairs: Sequence[Pair], paths: Paths, parts: Mapping[s
     after = ", ".join(sorted(f"{far} {paths.after[pair]}" for far, pair in ends))
     worse = any(other > one for one, other in groups)
     text = f"{part_name(parts[key])} moved {'; '.join(words)}"
-    return Change(Kind.PCIE_PATH, key, before, after, text, worse)
+    return TopologyChange(ChangeKind.PCIE_PATH, key, before, after, text, worse)
 
 
 def _lasting(graph: Graph, part: Node) -> str:
@@ -404,12 +412,14 @@ def _lasting(graph: Graph, part: Node) -> str:
     return " > ".join((f"root of {root}", *map(device_number, spot.bridges)))
 
 
-def _place_change(before: Spot, part: Node, lasting: tuple[str, str]) -> Change:
+def _place_change(before: TreePlace, part: Node, lasting: tuple[str, str]) -> TopologyChange:
     after = part.spot
-    told = [" > ".join(spot.chain) for spot in (before, after)]
+    places = [" > ".join(spot.chain) for spot in (before, after)]
     nodes = [f"NUMA node {spot.numa}" for spot in (before, after)]
     known = None not in {before.numa, after.numa} and before.numa != after.numa
     ends = [f", {node}" if known else "" for node in nodes]
-    words = nodes if before.chain == after.chain else [told[0] + ends[0], told[1] + ends[1]]
+    words = nodes if before.chain == after.chain else [places[0] + ends[0], places[1] + ends[1]]
     text = f"{part_name(part)} moved from {words[0]} to {words[1]}"
-    return Change(Kind.PCIE_PLACE, part.key, lasting[0] + ends[0], lasting[1] + ends[1], text, worse=True)
+    return TopologyChange(
+        ChangeKind.PCIE_PLACE, part.key, lasting[0] + ends[0], lasting[1] + ends[1], text, worse=True
+    )

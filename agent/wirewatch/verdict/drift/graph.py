@@ -1,9 +1,9 @@
 """The node's topology in a form that does not depend on how its parts are numbered today.
 
 GPUs go by UUID, NICs by GUID; functions of one card that share a GUID by GUID and function. NICs with no
-GUID, or cards with the same, go by PCI address, and so do GPUs that told no UUID: these have no lasting name,
-and when the buses are numbered anew as well, nothing is said of them. Indexes, device names and addresses
-stand beside for people and are not compared.
+GUID, or cards with the same, go by PCI address, and so do GPUs without a known UUID: these have no
+lasting name, and when the buses are renumbered as well, nothing is said of them. Indexes, device names and
+addresses stand beside for people and are not compared.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent, Why
 
 
-class What(StrEnum):
-    """What of a part is not known."""
+class Aspect(StrEnum):
+    """What can be unknown of a part."""
 
     NAME = "name"
     PRODUCT = "product"
@@ -40,15 +40,15 @@ class Unknown:
     """`part`: key of a GPU or NIC, name of a version, empty for the node."""
 
     part: str
-    what: What
+    what: Aspect
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class TreePlace:
     """Where a part sits in the PCI tree.
 
     `branch`: the root's number, then each bridge's among those of its parent, counted in the order of the
-    least key below; empty where the place is not told. `numa` None: not told.
+    least key below; empty where the place is not known. `numa` None: not known.
     """
 
     branch: tuple[int, ...]
@@ -59,12 +59,12 @@ class Spot:
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """Root and bridges as they are called today; empty where the place is not told."""
+        """Root and bridges as they are called today; empty where the place is not known."""
         return (self.root, *self.bridges) if self.root else ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class PeerLinks:
     """Links that are up to a peer: the key of a GPU, `switch`, or `unknown`."""
 
     peer: str
@@ -73,23 +73,24 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """`uuid` is empty where never told; `read`: whether its wires were; `clique` as in the topology."""
+    """`uuid` is empty where not known; `read`: whether its wires were; `clique` as in the topology."""
 
     uuid: str
     product: str
-    spot: Spot
-    wires: tuple[Wire, ...]
+    spot: TreePlace
+    wires: tuple[PeerLinks, ...]
     read: bool
     index: int = field(compare=False)
     clique: str | None = ""
 
     @property
     def key(self) -> str:
+        """The UUID, or the PCI address where none is known."""
         return self.uuid or self.spot.address
 
     @property
     def name(self) -> str:
-        """What tells it from all others, anywhere; empty where that is not known."""
+        """A name that no other part anywhere has; empty where it is not known."""
         return self.uuid
 
     def peers(self) -> Mapping[int, str]:
@@ -98,8 +99,8 @@ class GpuNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """PCIe path to a GPU: PIX, PXB, PHB, NODE, SYS, empty where it is not told."""
+class PciPath:
+    """PCIe path to a GPU: PIX, PXB, PHB, NODE, SYS, empty where it is not known."""
 
     gpu: str
     path: str
@@ -107,20 +108,20 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class NicNode:
-    """`ports` with their link layers; `guid` is empty where it is not told."""
+    """`ports` with their link layers; `guid` is empty where it is not known."""
 
     key: str
     guid: str
     model: str
     firmware: str
-    spot: Spot
+    spot: TreePlace
     ports: tuple[tuple[str, str], ...]
-    paths: tuple[Reach, ...]
+    paths: tuple[PciPath, ...]
     device: str = field(compare=False)
 
     @property
     def name(self) -> str:
-        """What tells it from all others, anywhere; empty where that is not known."""
+        """A name that no other part anywhere has; empty where it is not known."""
         lasting = self.guid and self.key != self.spot.address
         return f"{self.guid}.{function(self.spot.address)}" if lasting else ""
 
@@ -152,6 +153,7 @@ class Graph:
 
     @property
     def parts(self) -> tuple[Node, ...]:
+        """All GPUs, then all NICs."""
         return (*self.gpus, *self.nics)
 
 
@@ -159,7 +161,9 @@ _DIGITS = re.compile(r"(\d+)", re.ASCII)
 _RUN = 3
 """So many numbers in a row are written as a range."""
 _BYTES = 8
-_SHAPE = frozenset({What.PRODUCT, What.PORTS, What.PLACE, What.NUMA, What.NVLINK, What.PEERS, What.NODES})
+_SHAPE = frozenset(
+    {Aspect.PRODUCT, Aspect.PORTS, Aspect.PLACE, Aspect.NUMA, Aspect.NVLINK, Aspect.PEERS, Aspect.NODES}
+)
 _Relations = Sequence[Sequence[tuple[int, int, bool]]]
 """Of each part to each other: NVLink links, bridges shared, whether they are on one NUMA node."""
 Part = TypeVar("Part", bound=Node)
@@ -194,15 +198,15 @@ class Renaming:
     names: Mapping[str, str]
     steady: bool
 
-    def kept(self, before: Spot, after: Spot) -> bool:
+    def kept(self, before: TreePlace, after: TreePlace) -> bool:
         """Whether a part hangs where it hung, by whatever numbers; True while that is not known."""
         one, other = before.chain, after.chain
         if not one or not other:
             return True
         return len(one) == len(other) and all(self.names.get(x) == y for x, y in zip(one, other, strict=True))
 
-    def same_slot(self, before: Spot, after: Spot) -> bool:
-        """Whether two parts sat in the same place; what has nothing else below it is told by its number."""
+    def same_slot(self, before: TreePlace, after: TreePlace) -> bool:
+        """Whether two parts sat in the same place; a bridge with no known part below goes by its number."""
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
             return self.same_address(before, after)
@@ -214,7 +218,8 @@ class Renaming:
             self._same(x, y) or (self._free(x, y) and device_number(x) == device_number(y)) for x, y in below
         )
 
-    def same_address(self, before: Spot, after: Spot) -> bool:
+    def same_address(self, before: TreePlace, after: TreePlace) -> bool:
+        """Whether both are at one address, while addresses mean what they meant."""
         return self.steady and bool(before.address) and before.address == after.address
 
     def _same(self, before: str, after: str) -> bool:
@@ -256,11 +261,11 @@ def numbers(values: Iterable[int], comma: str = ", ") -> str:
             runs[-1].append(value)
         else:
             runs.append([value])
-    told = (
+    pieces = (
         [f"{run[0]}-{run[-1]}"] if len(run) >= _RUN else [str(value) for value in run]
         for run in runs
     )  # fmt: skip
-    return comma.join(text for texts in told for text in texts)
+    return comma.join(text for texts in pieces for text in texts)
 
 
 def links(values: Sequence[int]) -> str:
@@ -292,7 +297,7 @@ def fingerprint(graph: Graph) -> str | Absent:
     Shapes that differ have another with all but certainty; the same shape always has the same.
 
     Returns:
-        Absent while something of that is not known. NUMA nodes that no part tells are a fact of the machine.
+        Absent while something of that is not known. That no part shows a NUMA node is a fact, too.
     """
     return _named(graph, _SHAPE, names=False)
 
@@ -303,7 +308,7 @@ def identity(graph: Graph) -> str | Absent:
     Good to see that a baseline is another node's, or that a part was replaced. Drivers and firmware do not
     change it.
     """
-    return _named(graph, _SHAPE | {What.NAME}, names=True)
+    return _named(graph, _SHAPE | {Aspect.NAME}, names=True)
 
 
 def device_number(address: str) -> str:
@@ -312,7 +317,7 @@ def device_number(address: str) -> str:
 
 
 def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNode], Renaming]:
-    """Who is who."""
+    """Which parts before are which parts after: GPUs, NICs, and roots and bridges by their names."""
     gpus = _by_names(before.gpus, after.gpus, [lambda gpu: gpu.name])
     nics = _by_names(before.nics, after.nics, [lambda nic: nic.name, lambda nic: nic.name and nic.guid])
     voters = [(one.spot, other.spot, (0, other.key)) for one, other in gpus]
@@ -327,8 +332,8 @@ def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNod
     )
 
 
-def _named(graph: Graph, needed: frozenset[What], *, names: bool) -> str | Absent:
-    missing = [one for one in graph.unknown if one.what in needed and not _never_told(graph, one)]
+def _named(graph: Graph, needed: frozenset[Aspect], *, names: bool) -> str | Absent:
+    missing = [one for one in graph.unknown if one.what in needed and not _never_known(graph, one)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         return Absent(Why.MISSING, f"not known: {unknown_text(graph, missing[0])}{more}")
@@ -346,8 +351,8 @@ def _named(graph: Graph, needed: frozenset[What], *, names: bool) -> str | Absen
     return _digest(graph.numa_nodes, sorted(settled), sorted(views))
 
 
-def _never_told(graph: Graph, unknown: Unknown) -> bool:
-    return unknown.what is What.NUMA and all(part.spot.numa is None for part in graph.parts)
+def _never_known(graph: Graph, unknown: Unknown) -> bool:
+    return unknown.what is Aspect.NUMA and all(part.spot.numa is None for part in graph.parts)
 
 
 def _digest(*facts: object) -> str:
@@ -377,7 +382,7 @@ def _relation(graph: Graph, one: Node, other: Node) -> tuple[int, int, bool]:
 
 
 def _refined(colours: Sequence[str], relations: _Relations) -> Sequence[str]:
-    """Colours that tell parts apart by their relations to parts of each colour, until no more are told."""
+    """Colours, refined by the relations of parts to parts of each colour, until none divides any more."""
     now = list(colours)
     while True:
         new = [_digest(now[i], sorted(zip(relations[i], now, strict=True))) for i in range(len(now))]
@@ -389,7 +394,7 @@ def _refined(colours: Sequence[str], relations: _Relations) -> Sequence[str]:
 def _by_names(
     before: Sequence[Part], after: Sequence[Part], names: Sequence[Callable[[Part], str]]
 ) -> list[tuple[Part, Part]]:
-    """Pairs by the first name that tells them."""
+    """Pairs by the first name that only they have."""
     pairs: list[tuple[Part, Part]] = []
     for name in names:
         pairs += _unique(_left(before, pairs, 0), _left(after, pairs, 1), name)
@@ -438,7 +443,7 @@ def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
     return [part for part in here if part.name or not there]
 
 
-def _names(pairs: Sequence[tuple[Spot, Spot, tuple[int, str]]]) -> Mapping[str, str]:
+def _names(pairs: Sequence[tuple[TreePlace, TreePlace, tuple[int, str]]]) -> Mapping[str, str]:
     """New names of roots and bridges by vote of what hangs below, from the roots down.
 
     If even, the name that stayed, then what has no other choice, then a GPU's vote. Parts that moved are

@@ -1,4 +1,4 @@
-"""When a difference is told and when a topology is learned, as data."""
+"""Which changes are findings, and when a topology is learned: a fold over readings. Pure."""
 
 import hashlib
 import math
@@ -10,19 +10,19 @@ from typing import ClassVar
 
 from wirewatch.core.types import Expect, Finding, Health, Subject
 from wirewatch.verdict.drift.baseline import Accepted, Baseline, listed, unread, why_not
-from wirewatch.verdict.drift.change import Change, Kind, severity
+from wirewatch.verdict.drift.change import ChangeKind, TopologyChange, severity
 from wirewatch.verdict.drift.diff import diff
-from wirewatch.verdict.drift.graph import Graph, NicNode, Node, Unknown, What
-from wirewatch.verdict.ledger import DAY, Word
+from wirewatch.verdict.drift.graph import Aspect, Graph, NicNode, Node, Unknown
+from wirewatch.verdict.ledger import DAY, Statement
 
 
 @dataclass(frozen=True, slots=True)
 class DriftPolicy:
-    """When a difference is told and when a topology is learned.
+    """When a change is a finding and when a topology is learned.
 
-    `confirm`: readings in a row that must show a change before it is a finding, so that one that was taken
-    while the driver started alarms nobody. `learn`: readings in a row that must be alike and well before they
-    are the baseline. `replaced_for`: seconds for which a replaced part is DEGRADED unless it is accepted.
+    `confirm`: readings in a row that must show a change before it is a finding, so that one while the driver
+    starts raises no alarm. `learn`: readings in a row that must be alike and well before they are the
+    baseline. `replaced_for`: seconds for which a replaced part is DEGRADED unless it is accepted.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
@@ -40,82 +40,83 @@ class DriftPolicy:
 
 
 LEARNER = "wirewatch"
-"""By whom a baseline is that nobody accepted."""
+"""Who accepted a baseline that was learned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One change of a memory."""
+class WatchedChange:
+    """One change, in how many readings in a row it was seen, and since when (Unix seconds)."""
 
-    change: Change
+    change: TopologyChange
     streak: int
     since: float
 
     @property
-    def key(self) -> tuple[Kind, str]:
+    def key(self) -> tuple[ChangeKind, str]:
         """A GPU that loses one more link goes on losing links."""
         return (self.change.kind, self.change.part)
 
 
-_WIRES = frozenset({What.NVLINK, What.PEERS, What.PRODUCT})
+_WIRES = frozenset({Aspect.NVLINK, Aspect.PEERS, Aspect.PRODUCT})
 _GPU, _NIC = frozenset({"gpu"}), frozenset({"nic"})
-HIDES: Mapping[Kind, tuple[frozenset[What], frozenset[str]]] = {
-    Kind.GPU_LOST: (frozenset(), _GPU),
-    Kind.GPU_NEW: (frozenset(), _GPU),
-    Kind.GPU_REPLACED: (frozenset({What.PLACE}), _GPU),
-    Kind.GPU_PRODUCT: (frozenset({What.PRODUCT}), _GPU),
-    Kind.NVLINK_LOST: (_WIRES, _GPU),
-    Kind.NVLINK_NEW: (_WIRES, _GPU),
-    Kind.NVLINK_PEER: (_WIRES, _GPU),
-    Kind.ISLAND: (_WIRES, _GPU),
-    Kind.CLIQUE: (frozenset({What.CLIQUE}), _GPU),
-    Kind.NIC_LOST: (frozenset(), _NIC),
-    Kind.NIC_NEW: (frozenset(), _NIC),
-    Kind.NIC_REPLACED: (frozenset({What.PLACE}), _NIC),
-    Kind.NIC_MODEL: (frozenset({What.PRODUCT}), _NIC),
-    Kind.NIC_FIRMWARE: (frozenset({What.FIRMWARE}), _NIC),
-    Kind.NIC_PORTS: (frozenset({What.PORTS}), _NIC),
-    Kind.PCIE_PATH: (frozenset({What.PATHS, What.PLACE, What.NUMA, What.NODES}), _GPU | _NIC),
-    Kind.PCIE_PLACE: (frozenset({What.PLACE, What.NUMA, What.NODES}), _GPU | _NIC),
-    Kind.NUMA: (frozenset({What.NODES}), frozenset()),
-    Kind.VERSION: (frozenset({What.VERSION}), frozenset()),
+HIDES: Mapping[ChangeKind, tuple[frozenset[Aspect], frozenset[str]]] = {
+    ChangeKind.GPU_LOST: (frozenset(), _GPU),
+    ChangeKind.GPU_NEW: (frozenset(), _GPU),
+    ChangeKind.GPU_REPLACED: (frozenset({Aspect.PLACE}), _GPU),
+    ChangeKind.GPU_PRODUCT: (frozenset({Aspect.PRODUCT}), _GPU),
+    ChangeKind.NVLINK_LOST: (_WIRES, _GPU),
+    ChangeKind.NVLINK_NEW: (_WIRES, _GPU),
+    ChangeKind.NVLINK_PEER: (_WIRES, _GPU),
+    ChangeKind.ISLAND: (_WIRES, _GPU),
+    ChangeKind.CLIQUE: (frozenset({Aspect.CLIQUE}), _GPU),
+    ChangeKind.NIC_LOST: (frozenset(), _NIC),
+    ChangeKind.NIC_NEW: (frozenset(), _NIC),
+    ChangeKind.NIC_REPLACED: (frozenset({Aspect.PLACE}), _NIC),
+    ChangeKind.NIC_MODEL: (frozenset({Aspect.PRODUCT}), _NIC),
+    ChangeKind.NIC_FIRMWARE: (frozenset({Aspect.FIRMWARE}), _NIC),
+    ChangeKind.NIC_PORTS: (frozenset({Aspect.PORTS}), _NIC),
+    ChangeKind.PCIE_PATH: (frozenset({Aspect.PATHS, Aspect.PLACE, Aspect.NUMA, Aspect.NODES}), _GPU | _NIC),
+    ChangeKind.PCIE_PLACE: (frozenset({Aspect.PLACE, Aspect.NUMA, Aspect.NODES}), _GPU | _NIC),
+    ChangeKind.NUMA: (frozenset({Aspect.NODES}), frozenset()),
+    ChangeKind.VERSION: (frozenset({Aspect.VERSION}), frozenset()),
 }
 """What must be known of the parts of a change to see that it is over, and of which parts all names."""
-Back = tuple[tuple[Accepted, int], ...]
+Undone = tuple[tuple[Accepted, int], ...]
 """Accepted changes, each with how many readings in a row showed its part as it was before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DriftWatch:
     """What was seen up to now.
 
-    `graph` is the newest. `changes` against the baseline that nobody accepted, with information; those that
+    `graph` is the newest. `changes` against the baseline that are not accepted, with information; those that
     cannot be seen now stay. Beside each in `streaks` how many readings in a row showed its kind at its part,
     in `since` when the first of them was (Unix seconds). `same`: readings in a row that were alike and well;
-    `learning`: why nothing is learned yet. `against`: graph and word of the baseline that these are against.
+    `learning`: why nothing is learned yet. `against`: graph and statement of that baseline.
     `back`: accepted changes that are not seen any more.
     """
 
     graph: Graph | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[TopologyChange, ...] = ()
     streaks: tuple[int, ...] = ()
     since: tuple[float, ...] = ()
     same: int = 0
     learning: str = ""
-    against: tuple[Graph, Word] | None = None
-    back: Back = ()
+    against: tuple[Graph, Statement] | None = None
+    back: Undone = ()
 
-    def seen(self) -> Iterator["Seen"]:
-        return map(Seen, self.changes, self.streaks, self.since)
+    def seen(self) -> Iterator[WatchedChange]:
+        """Each change with its streak and its time."""
+        return map(WatchedChange, self.changes, self.streaks, self.since)
 
 
-_KINDS = frozenset(kind.value for kind in Kind)
+_KINDS = frozenset(kind.value for kind in ChangeKind)
 """A file of a later agent may know more."""
-_LOST = frozenset({Kind.GPU_LOST, Kind.NIC_LOST})
+_LOST = frozenset({ChangeKind.GPU_LOST, ChangeKind.NIC_LOST})
 
 
-def see(
-    memory: Memory,
+def fold_drift(
+    memory: DriftWatch,
     baseline: Baseline | None,
     graph: Graph,
     at: float,
@@ -123,7 +124,7 @@ def see(
     expect: Expect,
     policy: DriftPolicy,
     away: AbstractSet[str] = frozenset(),
-) -> tuple[Memory, Baseline | None]:
+) -> tuple[DriftWatch, Baseline | None]:
     """One more reading.
 
     Args:
@@ -134,11 +135,11 @@ def see(
         troubles: rules of all findings that hold on the node now; while there are any, nothing is learned.
         expect: what the operator says the node must have to be learned.
         policy: how many readings it takes.
-        away: keys of NICs in `graph` that somebody was given: only thought to be as they were.
+        away: keys of NICs in `graph` that a pod or a guest was given; they are taken to be as they were.
 
     Returns:
         The new memory, and what is the baseline from now on, where that is another one: learned just now, or
-        without accepted changes that are over, so that the same is told when it happens again.
+        without accepted changes that are over, so that the same is found when it happens again.
     """
     if baseline is not None:
         new = _compared(memory, baseline, graph, at, policy, away)
@@ -148,34 +149,35 @@ def see(
     alike = memory.same + 1 if memory.same and memory.graph == graph else 1
     same = 0 if reasons else alike
     if same < policy.learn:
-        told = "; ".join(reasons) or f"{same} of {policy.learn} readings alike, nothing wrong"
-        return Memory(graph, same=same, learning=told), None
-    said = Word(LEARNER, f"learned: {same} readings alike, nothing wrong", at)
-    return Memory(graph, against=(graph, said)), Baseline(graph, said, "learned")
+        reason = "; ".join(reasons) or f"{same} of {policy.learn} readings alike, nothing wrong"
+        return DriftWatch(graph, same=same, learning=reason), None
+    said = Statement(LEARNER, f"learned: {same} readings alike, nothing wrong", at)
+    return DriftWatch(graph, against=(graph, said)), Baseline(graph, said, "learned")
 
 
-def standing(memory: Memory, baseline: Baseline) -> Iterator[Seen]:
+def standing(memory: DriftWatch, baseline: Baseline) -> Iterator[WatchedChange]:
     """Changes that were seen against this baseline and are not accepted in it."""
     if _is_against(memory, baseline):
         yield from (one for one in memory.seen() if not is_accepted(baseline, one.change))
 
 
-def is_accepted(baseline: Baseline, change: Change) -> bool:
+def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
+    """Whether an operator has accepted this change."""
     return any(one.covers(change) for one in baseline.accepted)
 
 
-def counts(memory: Memory) -> Mapping[Kind, int]:
-    """Changes that nobody accepted, information included, by each kind there is."""
-    return {kind: sum(one.kind is kind for one in memory.changes) for kind in Kind}
+def counts(memory: DriftWatch) -> Mapping[ChangeKind, int]:
+    """How many changes are not accepted, information included, by kind."""
+    return {kind: sum(one.kind is kind for one in memory.changes) for kind in ChangeKind}
 
 
-def name_of(change: Change) -> str:
+def name_of(change: TopologyChange) -> str:
     """Eight hexadecimal digits by which a person names a change."""
     words = (change.kind.value, change.part, change.before, change.after)
     return hashlib.blake2s("|".join(map(repr, words)).encode(), digest_size=4).hexdigest()
 
 
-def accept_all(memory: Memory, word: Word) -> Baseline | str:
+def accept_all(memory: DriftWatch, said: Statement) -> Baseline | str:
     """The newest reading as the baseline; or why it cannot be, in words."""
     if memory.graph is None:
         return "the topology was not read yet"
@@ -184,36 +186,40 @@ def accept_all(memory: Memory, word: Word) -> Baseline | str:
     missing = unread(memory.graph)
     if missing:
         return f"not known now: {listed(memory.graph, missing)}"
-    return Baseline(memory.graph, word, "accepted")
+    return Baseline(memory.graph, said, "accepted")
 
 
-def accept_one(baseline: Baseline, memory: Memory, name: str, word: Word) -> Baseline | str:
+def accept_one(baseline: Baseline, memory: DriftWatch, name: str, said: Statement) -> Baseline | str:
     """The baseline with one change accepted, by `name_of`; or why not, in words."""
     found = next((one.change for one in standing(memory, baseline) if name_of(one.change) == name), None)
     if found is None:
         names = ", ".join(name_of(one.change) for one in standing(memory, baseline))
         return f"there is no change {name}{f'; there are {names}' if names else ', and no other'}"
-    accepted = Accepted(found.kind.value, found.part, found.before, found.after, found.text, word)
+    accepted = Accepted(found.kind.value, found.part, found.before, found.after, found.text, said)
     return replace(baseline, accepted=(*baseline.accepted, accepted))
 
 
-def is_hidden(change: Change, before: Graph, after: Graph) -> bool:
-    """Whether something is not known now, and was before, without which the change would not be told.
+def is_hidden(change: TopologyChange, before: Graph, after: Graph) -> bool:
+    """Whether something is not known now, and was before, without which the change would not be found.
 
     What was never known hides nothing: the change was seen without it.
     """
     new = set(after.unknown) - set(before.unknown)
     whats, names = HIDES[change.kind]
     return any(
-        (one.what in whats and _of(change, one)) or (one.what is What.NAME and _sort(after, one) in names)
+        (one.what in whats and _of(change, one)) or (one.what is Aspect.NAME and _sort(after, one) in names)
         for one in new
     )
 
 
 def back(
-    before: Back, baseline: Baseline, changes: Sequence[Change], graph: Graph, away: AbstractSet[str]
-) -> Back:
-    """After one more reading; one that cannot tell neither counts nor begins anew.
+    before: Undone,
+    baseline: Baseline,
+    changes: Sequence[TopologyChange],
+    graph: Graph,
+    away: AbstractSet[str],
+) -> Undone:
+    """After one more reading; one that does not show it neither counts nor begins anew.
 
     `before`: after the readings up to now. `graph`: what was read, `changes`: all that is different from the
     baseline in it, `away`: NICs in it that are only thought to be as they were.
@@ -222,18 +228,18 @@ def back(
     return tuple((one, count) for one, count in _counted(counts, baseline, changes, graph, away) if count)
 
 
-def without(baseline: Baseline, seen: Back, confirm: int) -> Baseline:
+def without(baseline: Baseline, seen: Undone, confirm: int) -> Baseline:
     """The baseline without those that so many readings in a row showed to be over."""
     over = {one for one, count in seen if count >= confirm}
     return replace(baseline, accepted=tuple(one for one in baseline.accepted if one not in over))
 
 
-def findings(memory: Memory, baseline: Baseline, policy: DriftPolicy, at: float) -> tuple[Finding, ...]:
+def findings(memory: DriftWatch, baseline: Baseline, policy: DriftPolicy, at: float) -> tuple[Finding, ...]:
     """One for each rule and part, `topology.<kind>`; none for what is information or not yet sure.
 
     A replaced part is DEGRADED for `policy.replaced_for` seconds, and information after that.
     """
-    groups: dict[tuple[str, Subject], list[tuple[Seen, Health]]] = {}
+    groups: dict[tuple[str, Subject], list[tuple[WatchedChange, Health]]] = {}
     for one in standing(memory, baseline):
         health = _health(one, policy, at)
         if one.streak >= policy.confirm and health is not Health.OK:
@@ -242,19 +248,24 @@ def findings(memory: Memory, baseline: Baseline, policy: DriftPolicy, at: float)
     return tuple(
         Finding(
             rule,
-            max(health for _, health in told),
+            max(health for _, health in group),
             subject,
-            "; ".join((*(one.change.text for one, _ in told), _basis(baseline))),
-            severity(told[0][0].change).action,
-            since=min(one.since for one, _ in told),
+            "; ".join((*(one.change.text for one, _ in group), _basis(baseline))),
+            severity(group[0][0].change).action,
+            since=min(one.since for one, _ in group),
         )
-        for (rule, subject), told in groups.items()
+        for (rule, subject), group in groups.items()
     )
 
 
 def _compared(
-    memory: Memory, baseline: Baseline, graph: Graph, at: float, policy: DriftPolicy, away: AbstractSet[str]
-) -> Memory:
+    memory: DriftWatch,
+    baseline: Baseline,
+    graph: Graph,
+    at: float,
+    policy: DriftPolicy,
+    away: AbstractSet[str],
+) -> DriftWatch:
     past = list(standing(memory, baseline))
     streaks = {one.key: one.streak for one in past}
     firsts = {one.key: one.since for one in past}
@@ -262,7 +273,7 @@ def _compared(
     for change in changes:
         key = (change.kind, change.part)
         if not is_accepted(baseline, change):
-            now.append(Seen(change, streaks.get(key, 0) + 1, firsts.get(key, at)))
+            now.append(WatchedChange(change, streaks.get(key, 0) + 1, firsts.get(key, at)))
     here = {one.key for one in now}
     # A part that is lost takes its other changes with it: those stand until the loss is sure as well.
     unsure = any(one.streak < policy.confirm for one in now)
@@ -276,25 +287,27 @@ def _compared(
     return _memory(graph, baseline, now, back(known, baseline, changes, graph, away))
 
 
-def _memory(graph: Graph | None, baseline: Baseline, seen: Iterable[Seen], gone: Back) -> Memory:
-    order = list(Kind)
-    told = sorted(seen, key=lambda one: order.index(one.change.kind))
-    return Memory(
+def _memory(
+    graph: Graph | None, baseline: Baseline, seen: Iterable[WatchedChange], gone: Undone
+) -> DriftWatch:
+    order = list(ChangeKind)
+    ordered = sorted(seen, key=lambda one: order.index(one.change.kind))
+    return DriftWatch(
         graph,
-        tuple(one.change for one in told),
-        tuple(one.streak for one in told),
-        tuple(one.since for one in told),
+        tuple(one.change for one in ordered),
+        tuple(one.streak for one in ordered),
+        tuple(one.since for one in ordered),
         against=(baseline.graph, baseline.said),
         back=gone,
     )
 
 
-def _is_against(memory: Memory, baseline: Baseline) -> bool:
+def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
     return memory.against == (baseline.graph, baseline.said)
 
 
-def _of(change: Change, unknown: Unknown) -> bool:
-    """Lasting names of other parts stand in `before` and `after`; what the node does not tell is of all."""
+def _of(change: TopologyChange, unknown: Unknown) -> bool:
+    """Lasting names of other parts stand in `before` and `after`; what is not known of the node is of all."""
     return unknown.part in f"{change.part} {change.before} {change.after}"
 
 
@@ -305,11 +318,11 @@ def _sort(graph: Graph, unknown: Unknown) -> str:
 def _counted(
     counts: Mapping[Accepted, int],
     baseline: Baseline,
-    changes: Sequence[Change],
+    changes: Sequence[TopologyChange],
     graph: Graph,
     away: AbstractSet[str],
 ) -> Iterator[tuple[Accepted, int]]:
-    # A change that nobody accepted may stand in the place of one that was.
+    # A change that is not accepted may stand in the place of one that was.
     plain = all(any(one.covers(change) for one in baseline.accepted) for change in changes)
     for one in baseline.accepted:
         if any(one.covers(change) for change in changes):
@@ -325,13 +338,13 @@ def _shown(one: Accepted, before: Graph, now: Graph, away: AbstractSet[str]) -> 
     if one.kind not in _KINDS:
         return False
     had, have = ({part.key for part in graph.parts} for graph in (before, now))
-    change = Change(Kind(one.kind), one.part, one.before, one.after, one.text, worse=False)
+    change = TopologyChange(ChangeKind(one.kind), one.part, one.before, one.after, one.text, worse=False)
     is_here = one.part in have or one.part not in had
     lent = any(key in f"{one.part} {one.before} {one.after}" for key in away)
     return is_here and not lent and not is_hidden(change, before, now)
 
 
-def _health(seen: Seen, policy: DriftPolicy, at: float) -> Health:
+def _health(seen: WatchedChange, policy: DriftPolicy, at: float) -> Health:
     how = severity(seen.change)
     on_probation = how.probation and at - seen.since < policy.replaced_for
     return max(how.health, Health.DEGRADED) if on_probation else how.health
@@ -343,7 +356,7 @@ def _basis(baseline: Baseline) -> str:
     return f"since the baseline of {day} by {said.by}"
 
 
-def _subject(change: Change, now: Graph | None, before: Graph) -> Subject:
+def _subject(change: TopologyChange, now: Graph | None, before: Graph) -> Subject:
     """The part as it is called now; a lost one as it was called."""
     if not change.part:
         return Subject()
@@ -356,6 +369,6 @@ def _subject(change: Change, now: Graph | None, before: Graph) -> Subject:
     return Subject(gpu=str(part.index), uuid=part.uuid)
 
 
-def _parts(change: Change, now: Graph | None, before: Graph) -> Iterator[Node]:
+def _parts(change: TopologyChange, now: Graph | None, before: Graph) -> Iterator[Node]:
     newest = now.parts if now is not None else ()
     yield from (*before.parts, *newest) if change.kind in _LOST else (*newest, *before.parts)

@@ -7,7 +7,7 @@ from wirewatch.verdict.straggler.signals import (
     ENDS,
     Deviation,
     Loss,
-    References,
+    RateHistory,
     Resource,
     Signals,
     StragglerPolicy,
@@ -29,7 +29,7 @@ the other way round. Measured: 0.78 and more under load of the GPU, 0.55 and les
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowPart:
     """A part that is slow. Rates in products or bytes per second; `lost` is the part of its speed.
 
     `loss`: what it is judged by, its own history if `own`, else its peers. `usual` and `peers`: the rates of
@@ -49,11 +49,12 @@ class Slow:
 
     @property
     def lost(self) -> float:
+        """The part of its speed that is lost, 0 to 1."""
         return self.loss.part
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform:
+class SlowNode:
     """All units of a resource are slower than they were, alike: something of the node, no single part.
 
     `worst`: the largest loss of one of them, or of what follows from it.
@@ -66,25 +67,28 @@ class Uniform:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What one probe says of who is slow. `scores`: standard deviations by GPU and resource."""
+class NamedStragglers:
+    """What is slow in one probe. `scores`: standard deviations by GPU and resource."""
 
-    slow: tuple[Slow, ...] = ()
-    uniform: tuple[Uniform, ...] = ()
+    slow: tuple[SlowPart, ...] = ()
+    uniform: tuple[SlowNode, ...] = ()
     scores: Mapping[Unit, float] = field(default_factory=dict)
 
 
-Seen = Slow | Uniform
+SlowUnit = SlowPart | SlowNode
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What is believed, as the newest look that saw it: since when (Unix seconds), in how many of the last.
+class ConfirmedStraggler:
+    """A straggler that enough probes have seen.
+
+    `seen` is as the newest of them saw it, `since` when it was first seen (Unix seconds); `times` of the last
+    `looks` probes saw it.
 
     `failed`: jobs should be kept away.
     """
 
-    seen: Seen
+    seen: SlowUnit
     since: float
     times: int
     looks: int
@@ -92,26 +96,27 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class StragglerWatch:
     """`looks`: what the newest probes saw of each unit, newest last; `began`: when it was first seen.
 
-    A unit without a GPU stands for all of its resource. `named`: the newest probe's word alone.
+    A unit without a GPU stands for all of its resource. `named`: what the newest probe alone shows.
     """
 
-    references: References = field(default_factory=References)
-    looks: Mapping[Unit, tuple[Seen | None, ...]] = field(default_factory=dict)
+    references: RateHistory = field(default_factory=RateHistory)
+    looks: Mapping[Unit, tuple[SlowUnit | None, ...]] = field(default_factory=dict)
     began: Mapping[Unit, float] = field(default_factory=dict)
-    named: Named = field(default_factory=Named)
+    named: NamedStragglers = field(default_factory=NamedStragglers)
 
-    def held(self, policy: StragglerPolicy) -> tuple[Held, ...]:
+    def held(self, policy: StragglerPolicy) -> tuple[ConfirmedStraggler, ...]:
+        """The units that enough of the newest probes saw slow."""
         return tuple(self._held(policy))
 
-    def _held(self, policy: StragglerPolicy) -> Iterator[Held]:
+    def _held(self, policy: StragglerPolicy) -> Iterator[ConfirmedStraggler]:
         for unit, looks in self.looks.items():
             seen = [one for one in looks if one is not None]
             if len(seen) >= policy.confirm:
                 failed = sum(one.worst >= policy.failed for one in seen) >= policy.confirm
-                yield Held(seen[-1], self.began[unit], len(seen), len(looks), failed)
+                yield ConfirmedStraggler(seen[-1], self.began[unit], len(seen), len(looks), failed)
 
     def unsure(self, policy: StragglerPolicy) -> bool:
         """Whether the newest probe saw something that another would confirm or clear."""
@@ -121,36 +126,36 @@ class Watch:
         )
 
 
-def name(told: Signals, references: References, policy: StragglerPolicy) -> Named:
-    """Who is slow in one probe, judged against peers and histories."""
-    found = deviations(told, references, policy)
-    raw = {unit: loss.part for unit, one in found.items() if (loss := one.telling(policy)) is not None}
+def name_stragglers(measured: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
+    """What is slow in one probe, judged against peers and histories."""
+    found = deviations(measured, references, policy)
+    raw = {unit: loss.part for unit, one in found.items() if (loss := one.decisive_loss(policy)) is not None}
     alone = [one for one in found.values() if one.unit.resource is not Resource.PAIR]
     pairs = [one for one in found.values() if one.unit.resource is Resource.PAIR]
     lost = common(pairs, policy)
     table = matrix([without(one, lost) for one in pairs], policy)
     wires = [_slow(one, policy) for one in (*table.ends.values(), *table.pairs.values())]
-    inner = [_inner(ones, told.others, policy) for ones in _by_gpu(alone)]
-    inside, outside = _causes([one for one in inner if one], [one for one in wires if one], told.used)
-    uniform = [Uniform(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
+    inner = [_inner(ones, measured.others, policy) for ones in _by_gpu(alone)]
+    inside, outside = _causes([one for one in inner if one], [one for one in wires if one], measured.used)
+    uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
         inside, more = _alike(resource, inside, alone, raw, policy)
         uniform += more
     scores = _scores((*alone, *table.ends.values(), *table.pairs.values()))
-    scores |= {unit: part / policy.noise_link for unit, part in told.links.items()}
+    scores |= {unit: part / policy.noise_link for unit, part in measured.links.items()}
     slow = (replace(one, worst=_worst(one, raw)) for one in (*inside, *outside))
-    return Named(tuple(slow), tuple(uniform), scores)
+    return NamedStragglers(tuple(slow), tuple(uniform), scores)
 
 
-def look(
-    watch: Watch, told: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
-) -> Watch:  # fmt: skip
+def fold_stragglers(
+    watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
+) -> StragglerWatch:  # fmt: skip
     """The watch after a complete probe (at Unix seconds).
 
-    `accepted`: nothing else was wrong, so that its rates may become history where nobody is slow.
+    `accepted`: nothing else was wrong, so that its rates may become history where nothing is slow.
     """
-    named = name(told, watch.references, policy)
-    now: dict[Unit, Seen] = {slow.unit: slow for slow in named.slow}
+    named = name_stragglers(measured, watch.references, policy)
+    now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow}
     now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
     looks = {
         unit: (*watch.looks.get(unit, ()), now.get(unit))[-policy.among :] for unit in {**watch.looks, **now}
@@ -158,11 +163,11 @@ def look(
     looks = {unit: seen for unit, seen in looks.items() if any(one is not None for one in seen)}
     references = watch.references
     if accepted and not looks:
-        references = learn(references, told, at)
-    return Watch(references, looks, {unit: watch.began.get(unit, at) for unit in looks}, named)
+        references = learn(references, measured, at)
+    return StragglerWatch(references, looks, {unit: watch.began.get(unit, at) for unit in looks}, named)
 
 
-def _worst(one: Slow, raw: Mapping[Unit, float]) -> float:
+def _worst(one: SlowPart, raw: Mapping[Unit, float]) -> float:
     units = [one.unit, *one.follows]
     for unit in (one.unit, *one.follows):
         if unit.resource in ENDS:
@@ -183,10 +188,10 @@ def _by_gpu(ones: Iterable[Deviation]) -> Iterator[list[Deviation]]:
 
 def _inner(
     ones: Iterable[Deviation], others: Mapping[str, bool], policy: StragglerPolicy
-) -> Slow | None:  # fmt: skip
+) -> SlowPart | None:  # fmt: skip
     """What of a GPU alone is slow: its compute or its memory, and the other because of it.
 
-    Somebody else's slices slow both alike: then it is what the others use most.
+    Time slices of another process slow both alike: then it is what that process uses most.
     """
     slow = {one.unit.resource: made for one in ones if (made := _slow(one, policy)) is not None}
     compute, memory = slow.get(Resource.COMPUTE), slow.get(Resource.MEMORY)
@@ -199,8 +204,8 @@ def _inner(
 
 
 def _causes(
-    inside: Sequence[Slow], outside: Sequence[Slow], used: frozenset[str]
-) -> tuple[list[Slow], list[Slow]]:
+    inside: Sequence[SlowPart], outside: Sequence[SlowPart], used: frozenset[str]
+) -> tuple[list[SlowPart], list[SlowPart]]:
     """Of a GPU and the wires at it, those that are slow by themselves."""
     gpus = {one.unit.uuid: one for one in inside}
     wires = []
@@ -218,7 +223,7 @@ def _causes(
 
 
 def _beside(uuid: str, wire: Unit, used: frozenset[str]) -> bool:
-    """Whether somebody else uses the other end of a wire, and not this GPU.
+    """Whether another process uses the other end of a wire, and not this GPU.
 
     Then what this GPU has lost is by what comes over the wire. Measured: copies of another process into it
     take as much of its time as of the wire's.
@@ -228,9 +233,9 @@ def _beside(uuid: str, wire: Unit, used: frozenset[str]) -> bool:
 
 
 def _alike(
-    resource: Resource, inside: Sequence[Slow], alone: Sequence[Deviation], raw: Mapping[Unit, float],
+    resource: Resource, inside: Sequence[SlowPart], alone: Sequence[Deviation], raw: Mapping[Unit, float],
     policy: StragglerPolicy,
-) -> tuple[list[Slow], list[Uniform]]:  # fmt: skip
+) -> tuple[list[SlowPart], list[SlowNode]]:  # fmt: skip
     """GPUs that are slow by themselves, beside what all have lost alike of a resource."""
     every = [one for one in alone if one.unit.resource is resource]
     slow = {one.unit: one for one in inside if one.unit.resource is resource}
@@ -243,14 +248,14 @@ def _alike(
         if made is not None:
             rest.append(replace(made, follows=slow[one.unit].follows))
     worst = max(_worst(one, raw) for one in slow.values())
-    return rest, [Uniform(resource, lost, len(every), worst)]
+    return rest, [SlowNode(resource, lost, len(every), worst)]
 
 
-def _slow(one: Deviation, policy: StragglerPolicy) -> Slow | None:
-    loss = one.telling(policy)
+def _slow(one: Deviation, policy: StragglerPolicy) -> SlowPart | None:
+    loss = one.decisive_loss(policy)
     if loss is None:
         return None
-    return Slow(
+    return SlowPart(
         one.unit, one.rate, loss, loss is one.own, _usual(one.own), _usual(one.peers), one.count
     )  # fmt: skip
 

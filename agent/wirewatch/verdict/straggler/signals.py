@@ -15,7 +15,7 @@ EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 SPREAD = frozenset({WireKind.SWITCH, WireKind.PAIR})
 """What joins GPUs so that all links of a GPU carry the same."""
 SLICED = 1.4
-"""Slowest to fastest run, from which on somebody else had the GPU in between; healthy ones reach 1.04."""
+"""Slowest over fastest run from which another process had the GPU in between; healthy GPUs reach 1.04."""
 MOSTLY = 0.5
 """Part of the time in which a copying process uses the memory at least, and a computing one does not."""
 
@@ -47,8 +47,8 @@ class Signals:
     `alike`: GPUs of one product, and pairs of such that go the same way, and so can be compared with each
     other, by a name for all that are.
     `links`: by GPU the part by which its lowest link carried less than the mean of all. `others`: of GPUs
-    that somebody else uses too, whether that is mostly their memory, where it is known. `used`: all GPUs that
-    somebody else is known to use, whether it shows in their rates or not.
+    that another process uses too, whether it mostly uses their memory, where that is known. `used`: all GPUs
+    that another process is known to use, whether it shows in their rates or not.
     """
 
     kind: str
@@ -110,7 +110,7 @@ class StragglerPolicy:
 KEPT = 40
 """Values of a unit."""
 LEARNING = 10
-"""Values that are taken as they come; later ones are APART, so that all together look far back."""
+"""So many first values are taken as they come; later ones are APART, so that all together span weeks."""
 APART = 12 * 3600.0
 """Seconds. With KEPT: three weeks, which a slow decline must outlast to become what is usual."""
 FORGOTTEN = 90 * 24 * 3600.0
@@ -118,7 +118,7 @@ FORGOTTEN = 90 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class UsualRate:
     """A unit's usual rate, the relative spread of its values, and how many there are."""
 
     rate: float
@@ -127,20 +127,20 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class References:
+class RateHistory:
     """Rates of accepted probes by unit, oldest first, all of one `kind`; `at`: when the last was taken."""
 
     kind: str = ""
     values: Mapping[Unit, tuple[float, ...]] = field(default_factory=dict)
     taken: Mapping[Unit, float] = field(default_factory=dict)
 
-    def of(self, unit: Unit, kind: str, least: int) -> Reference | None:
+    def of(self, unit: Unit, kind: str, least: int) -> UsualRate | None:
         """None while fewer than `least` values of this kind are known."""
         values = self.values.get(unit, ()) if kind == self.kind else ()
         if len(values) < max(1, least):
             return None
         rate = low_median(values)
-        return Reference(rate, spread([value / rate for value in values], 1.0), len(values))
+        return UsualRate(rate, spread([value / rate for value in values], 1.0), len(values))
 
 
 CLOSE = 0.2
@@ -177,12 +177,14 @@ class Deviation:
     """Values of its own history."""
 
     def slow(self, policy: StragglerPolicy) -> bool:
-        return self.telling(policy) is not None
+        """Whether it is slow against its own history or its peers."""
+        return self.decisive_loss(policy) is not None
 
-    def own_slow(self, policy: StragglerPolicy) -> bool:
+    def is_own_slow(self, policy: StragglerPolicy) -> bool:
+        """Whether it is slow against its own history, whatever its peers do."""
         return replace(self, peers=None).slow(policy)
 
-    def telling(self, policy: StragglerPolicy) -> Loss | None:
+    def decisive_loss(self, policy: StragglerPolicy) -> Loss | None:
         """The loss that makes it slow, the larger of both; None when it is not."""
         broken = [
             loss
@@ -224,30 +226,34 @@ def signals(probed: Probed) -> Signals:
     )  # fmt: skip
 
 
-def learn(references: References, told: Signals, at: float) -> References:
+def learn(references: RateHistory, measured: Signals, at: float) -> RateHistory:
     """The references after a probe (at Unix seconds) that found nothing; another kind begins them anew."""
-    if not told.rates:
+    if not measured.rates:
         return references
-    if told.kind != references.kind:
-        references = References(told.kind)
+    if measured.kind != references.kind:
+        references = RateHistory(measured.kind)
     values, taken = dict(references.values), dict(references.taken)
-    for unit, rate in told.rates.items():
+    for unit, rate in measured.rates.items():
         known = values.get(unit, ())
         if len(known) < LEARNING or not 0 <= at - taken[unit] < APART:
             values[unit] = (*known, rate)[-KEPT:]
             taken[unit] = at
     kept = [unit for unit in values if at - taken[unit] < FORGOTTEN]
-    return References(told.kind, {unit: values[unit] for unit in kept}, {unit: taken[unit] for unit in kept})
+    return RateHistory(
+        measured.kind, {unit: values[unit] for unit in kept}, {unit: taken[unit] for unit in kept}
+    )
 
 
-def deviations(told: Signals, references: References, policy: StragglerPolicy) -> Mapping[Unit, Deviation]:
+def deviations(
+    measured: Signals, references: RateHistory, policy: StragglerPolicy
+) -> Mapping[Unit, Deviation]:
     """Every unit of a probe against its history, and against those that are made alike."""
     groups: dict[tuple[Resource, str], list[Unit]] = {}
-    for unit in told.rates:
-        way = told.alike.get(unit, "")
+    for unit in measured.rates:
+        way = measured.alike.get(unit, "")
         if way:
             groups.setdefault((unit.resource, way), []).append(unit)
-    found = {unit: _alone(unit, told, references, policy) for unit in told.rates}
+    found = {unit: _alone(unit, measured, references, policy) for unit in measured.rates}
     for units in groups.values():
         rates = [_steady(found[unit], policy) for unit in units]
         for unit, rate in zip(units, rates, strict=True):
@@ -257,7 +263,7 @@ def deviations(told: Signals, references: References, policy: StragglerPolicy) -
 
 def common(ones: Sequence[Deviation], policy: StragglerPolicy) -> float:
     """What all of several units have lost against their own histories; 0 unless every one is slow."""
-    losses = [one.own for one in ones if one.own is not None and one.own_slow(policy)]
+    losses = [one.own for one in ones if one.own is not None and one.is_own_slow(policy)]
     if len(ones) < 2 or len(losses) < len(ones):  # noqa: PLR2004
         return 0.0
     return low_median(loss.part for loss in losses)
@@ -281,6 +287,7 @@ def matrix(pairs: Iterable[Deviation], policy: StragglerPolicy) -> Matrix:
 
 
 def end(pair: Unit, resource: Resource) -> str:
+    """UUID of the GPU at this end of a pair: `SOURCE` sends, any other resource is the receiving end."""
     return pair.uuid if resource is Resource.SOURCE else pair.peer
 
 
@@ -298,7 +305,7 @@ def _rates(probed: Probed, document: Document) -> Iterator[tuple[Unit, float]]:
 
 
 def _others(probed: Probed, document: Document) -> Iterator[tuple[str, bool]]:
-    """Who shares a GPU is given it in slices: some runs are as fast as ever and others wait for a slice."""
+    """Processes share a GPU in time slices: some runs are as fast as ever and others wait for a slice."""
     for micro in document.micros:
         used = probed.gpus[micro.gpu].others_memory
         sliced = micro.gemm_high > SLICED * micro.gemm_low or micro.copy_high > SLICED * micro.copy_low
@@ -309,8 +316,8 @@ def _others(probed: Probed, document: Document) -> Iterator[tuple[str, bool]]:
 def _kind(probed: Probed, document: Document) -> str:
     """Another engine, driver or size measures something else."""
     sizes = {micro.copy_bytes for micro in document.micros}
-    told = document.versions.get("cuda_driver", "")
-    return f"{probed.plan.engine} {told} {probed.plan.copy_bytes} {max(sizes, default=0)}"
+    driver = document.versions.get("cuda_driver", "")
+    return f"{probed.plan.engine} {driver} {probed.plan.copy_bytes} {max(sizes, default=0)}"
 
 
 def _ways(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
@@ -344,7 +351,7 @@ def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
 
 
 def _lowest(links: LinkBytes) -> float | None:
-    """A link that carried nothing at all is not one that is slow: whether it is up is told by its state."""
+    """A link that carried nothing at all is not one that is slow: its state says whether it is up."""
     lost = []
     for values in (links.transmit, links.receive):
         known = [value for value in values if value]
@@ -353,9 +360,9 @@ def _lowest(links: LinkBytes) -> float | None:
     return max(lost, default=None)
 
 
-def _alone(unit: Unit, told: Signals, references: References, policy: StragglerPolicy) -> Deviation:
-    one = Deviation(unit, told.rates[unit])
-    reference = references.of(unit, told.kind, policy.learn)
+def _alone(unit: Unit, measured: Signals, references: RateHistory, policy: StragglerPolicy) -> Deviation:
+    one = Deviation(unit, measured.rates[unit])
+    reference = references.of(unit, measured.kind, policy.learn)
     if reference is None:
         return one
     return replace(one, own=_to_own(one, reference, policy), count=reference.count)
@@ -363,7 +370,7 @@ def _alone(unit: Unit, told: Signals, references: References, policy: StragglerP
 
 def _steady(one: Deviation, policy: StragglerPolicy) -> float:
     """What peers are compared by: the history of one that is as it was; near the limit no noise decides."""
-    return one.rate if one.own is None or one.own_slow(policy) else one.own.usual
+    return one.rate if one.own is None or one.is_own_slow(policy) else one.own.usual
 
 
 def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> Loss | None:
@@ -375,7 +382,7 @@ def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> L
     return Loss(1 - rate / usual, noise, usual)
 
 
-def _to_own(one: Deviation, reference: Reference, policy: StragglerPolicy) -> Loss:
+def _to_own(one: Deviation, reference: UsualRate, policy: StragglerPolicy) -> Loss:
     noise = max(policy.noise(one.unit.resource), reference.spread)
     return Loss(1 - one.rate / reference.rate, noise, reference.rate)
 
@@ -397,7 +404,7 @@ def _loss(losses: Sequence[Loss | None]) -> Loss | None:
 def _beside(one: Deviation, ends: Mapping[Unit, Deviation], policy: StragglerPolicy) -> Deviation:
     """The pair against what the slower of its ends lets through."""
     both = (Unit(Resource.SOURCE, one.unit.uuid), Unit(Resource.DESTINATION, one.unit.peer))
-    told = [ends[unit].telling(policy) for unit in both if unit in ends]
-    lost = max((loss.part for loss in told if loss is not None), default=0.0)
+    losses = [ends[unit].decisive_loss(policy) for unit in both if unit in ends]
+    lost = max((loss.part for loss in losses if loss is not None), default=0.0)
     own, peers = (None if loss is None else loss.beside(lost) for loss in (one.own, one.peers))
     return replace(one, own=own, peers=peers)
