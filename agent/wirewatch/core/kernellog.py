@@ -15,15 +15,6 @@ WANTED = ("NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_
 _RECORD = re.compile(r"\d{1,10},(\d{1,20}),(\d{1,20}),[^;]*;([^\n]*)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One message; `seconds` since the machine was started."""
-
-    sequence: int
-    seconds: float
-    text: str
-
-
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _INSTANCE = r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?"
 _NUMBER = r"(?P<number>\d{1,9})(?:, ?(?P<rest>.*))?$"
@@ -54,6 +45,15 @@ OTHERS: Mapping[str, re.Pattern[str]] = {
 """Messages about a wire that are no XID, by the kind of event that they make."""
 _SUSPECT = re.compile(r"\bS?Xid\b|fallen off the bus")
 """Lines that must be understood: one that is not is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message; `seconds` since the machine was started."""
+
+    sequence: int
+    seconds: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,19 @@ _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _HEX = re.compile(r"[0-9a-f]{4,8}")
 _BELOW = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}(\.[0-7])?")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+ACS_FLAGS = {"ReqRedir": 1 << 2, "CmpltRedir": 1 << 3, "UpstreamFwd": 1 << 4}
+"""Bits of the ACS control register that send peer-to-peer packets up to the root (PCI Express base, 7.7.11).
 
-
-def normal_pci(text: str) -> str:
-    """A PCI address as the kernel writes it: four digits of domain, lower case; empty for what is no address.
-
-    NVML's domain has eight digits and capitals; lines of XIDs leave the function out.
-    """
-    domain, _, rest = text.strip().lower().partition(":")
-    if not _HEX.fullmatch(domain) or not _BELOW.fullmatch(rest):
-        return ""
-    return f"{int(domain, 16):04x}:{rest}"
+SrcValid alone does not, and stands on healthy machines.
+"""
+_EXTENDED = 0x100
+_ACS = 0x000D
+_POINTER = 0xFFC
+_NO_DEVICE = b"\xff\xff"
+LANE_RATES = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+"""GT/s to PCIe generation."""
+_SPEED = re.compile(r"(\d{1,4}(?:\.\d{1,2})?) GT/s(?: PCIe)?", re.ASCII)
+_ERRORS = re.compile(r"(\S.*\S) (\d{1,20})", re.ASCII)
 
 
 class Path(IntEnum):
@@ -50,6 +52,17 @@ class Place:
     root: str
     bridges: tuple[str, ...]
     numa: int | None
+
+
+def normal_pci(text: str) -> str:
+    """A PCI address as the kernel writes it: four digits of domain, lower case; empty for what is no address.
+
+    NVML's domain has eight digits and capitals; lines of XIDs leave the function out.
+    """
+    domain, _, rest = text.strip().lower().partition(":")
+    if not _HEX.fullmatch(domain) or not _BELOW.fullmatch(rest):
+        return ""
+    return f"{int(domain, 16):04x}:{rest}"
 
 
 def place(resolved: str, numa: str | Absent) -> Place | Absent:
@@ -88,51 +101,12 @@ def path_between(one: Place | Absent, other: Place | Absent, *, nodes: int | Non
     return _between(one, other, nodes)
 
 
-def _between(one: Place, other: Place, nodes: int | None) -> Path | Absent:
-    if hidden(one) or hidden(other):
-        return Absent(Why.UNSUPPORTED, "the hypervisor does not show the PCI bridges")
-    if one.root == other.root:
-        return _below_one_root(one, other)
-    if nodes == 1 or (one.numa is not None and one.numa == other.numa):
-        return Path.NODE
-    if one.numa is None or other.numa is None:
-        return Absent(Why.UNSUPPORTED, "different PCI roots, and their NUMA nodes are not known")
-    return Path.SYS
-
-
-def _below_one_root(one: Place, other: Place) -> Path:
-    shared = _shared(one, other)
-    if shared == 0:
-        return Path.PHB
-    above, below = len(one.bridges) - shared, len(other.bridges) - shared
-    # Bridges come as ports and switches in turn: root port, upstream, downstream, upstream, downstream.
-    # An even number of shared ones ends with a switch's upstream port: the devices part inside it.
-    switches = 1 + above // 2 + below // 2 if shared % 2 == 0 else (above + 1) // 2 + (below + 1) // 2
-    return Path.PIX if switches <= 1 else Path.PXB
-
-
-def _shared(one: Place, other: Place) -> int:
-    pairs = zip(one.bridges, other.bridges, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one.bridges), len(other.bridges)))
-
-
 def bridges_between(one: Place, other: Place) -> tuple[str, ...]:
     """Bridges that a packet from one to the other turns at or passes, none above where they meet."""
     if one.root != other.root:
         return (*one.bridges, *other.bridges)
     shared = _shared(one, other)
     return (*one.bridges[shared:], *other.bridges[shared:])
-
-
-ACS_FLAGS = {"ReqRedir": 1 << 2, "CmpltRedir": 1 << 3, "UpstreamFwd": 1 << 4}
-"""Bits of the ACS control register that send peer-to-peer packets up to the root (PCI Express base, 7.7.11).
-
-SrcValid alone does not, and stands on healthy machines.
-"""
-_EXTENDED = 0x100
-_ACS = 0x000D
-_POINTER = 0xFFC
-_NO_DEVICE = b"\xff\xff"
 
 
 def acs_redirects(config: bytes) -> Sequence[str] | Absent:
@@ -160,11 +134,6 @@ def acs_redirects(config: bytes) -> Sequence[str] | Absent:
     return ()
 
 
-LANE_RATES = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-"""GT/s to PCIe generation."""
-_SPEED = re.compile(r"(\d{1,4}(?:\.\d{1,2})?) GT/s(?: PCIe)?", re.ASCII)
-
-
 def generation(speed: str | Absent) -> int | Absent:
     """PCIe generation from the text of `current_link_speed`, such as `32.0 GT/s PCIe`."""
     if isinstance(speed, Absent):
@@ -187,9 +156,6 @@ def width(text: str | Absent) -> int | Absent:
     return lanes if 0 < lanes <= 32 else Absent(Why.UNSUPPORTED, f"no PCIe link (width {lanes})")  # noqa: PLR2004
 
 
-_ERRORS = re.compile(r"(\S.*\S) (\d{1,20})", re.ASCII)
-
-
 def aer_total(text: str | Absent) -> int | Absent:
     """Errors of one severity from the text of `aer_dev_correctable` and its like: the kernel's own total."""
     if isinstance(text, Absent):
@@ -199,3 +165,31 @@ def aer_total(text: str | Absent) -> int | Absent:
     if len(counts) != len(text.splitlines()) or not counts:
         return Absent(Why.MALFORMED, f"not a list of PCIe errors: {text[:40]!r}")
     return totals[0] if totals else sum(counts.values())
+
+
+def _between(one: Place, other: Place, nodes: int | None) -> Path | Absent:
+    if hidden(one) or hidden(other):
+        return Absent(Why.UNSUPPORTED, "the hypervisor does not show the PCI bridges")
+    if one.root == other.root:
+        return _below_one_root(one, other)
+    if nodes == 1 or (one.numa is not None and one.numa == other.numa):
+        return Path.NODE
+    if one.numa is None or other.numa is None:
+        return Absent(Why.UNSUPPORTED, "different PCI roots, and their NUMA nodes are not known")
+    return Path.SYS
+
+
+def _below_one_root(one: Place, other: Place) -> Path:
+    shared = _shared(one, other)
+    if shared == 0:
+        return Path.PHB
+    above, below = len(one.bridges) - shared, len(other.bridges) - shared
+    # Bridges come as ports and switches in turn: root port, upstream, downstream, upstream, downstream.
+    # An even number of shared ones ends with a switch's upstream port: the devices part inside it.
+    switches = 1 + above // 2 + below // 2 if shared % 2 == 0 else (above + 1) // 2 + (below + 1) // 2
+    return Path.PIX if switches <= 1 else Path.PXB
+
+
+def _shared(one: Place, other: Place) -> int:
+    pairs = zip(one.bridges, other.bridges, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one.bridges), len(other.bridges)))

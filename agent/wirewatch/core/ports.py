@@ -16,6 +16,7 @@ ALL_LINKS = 0xFFFFFFFF
 """Scope id of a link-scoped NVML field that means "the sum over all links" (nvml.h, nvmlFieldValue_t)."""
 
 Arg = int | str
+_QUESTION = re.compile(r"(\w+)\((.*)\)")
 
 
 class Question(NamedTuple):
@@ -31,33 +32,14 @@ class Question(NamedTuple):
         return f"{self.call}({','.join('all' if a == ALL_LINKS else str(a) for a in self.args)})"
 
 
-_QUESTION = re.compile(r"(\w+)\((.*)\)")
-
-
-def parse_question(text: str) -> Question:
-    """The question that has this text.
-
-    Raises:
-        ValueError: not the text of a question.
-    """
-    match = _QUESTION.fullmatch(text)
-    if not match:
-        raise ValueError(f"not a question: {text!r}")
-    raw = match[2].split(",") if match[2] else []
-    return Question(match[1], tuple(_arg(a) for a in raw))
-
-
-def _arg(text: str) -> Arg:
-    if text == "all":
-        return ALL_LINKS
-    return int(text) if re.fullmatch(r"-?\d+", text) else text
-
-
 class Answer(NamedTuple):
     """What came back, and how long the call itself took in microseconds."""
 
     value: Json | Absent
     us: float = 0.0
+
+
+Answers = Mapping[Question, Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,4 +268,20 @@ class Hardware:
     about: str = "this machine"
 
 
-Answers = Mapping[Question, Answer]
+def parse_question(text: str) -> Question:
+    """The question that has this text.
+
+    Raises:
+        ValueError: not the text of a question.
+    """
+    match = _QUESTION.fullmatch(text)
+    if not match:
+        raise ValueError(f"not a question: {text!r}")
+    raw = match[2].split(",") if match[2] else []
+    return Question(match[1], tuple(_arg(a) for a in raw))
+
+
+def _arg(text: str) -> Arg:
+    if text == "all":
+        return ALL_LINKS
+    return int(text) if re.fullmatch(r"-?\d+", text) else text

@@ -20,7 +20,8 @@ ENGINES = ("nccl", "torch", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
 COPY_TRAFFIC = 2
 """Bytes that a copy within a memory moves for each byte copied: it reads one and writes one."""
-NOT_KNOWN = Absent(Why.MISSING, "not known")
+NOT_KNOWN = Absent(Why.MISSING, "not told")
+"""Recordings of 0.1 hold this text."""
 DOCUMENT_SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
 PROBED_SCHEMA: Literal["wirewatch.probed/1"] = "wirewatch.probed/1"
 ErrorKind = Literal["no_engine", "no_device", "out_of_memory", "driver", "nccl", "internal"]

@@ -32,22 +32,6 @@ _RATE = re.compile(r"(\d{1,7}(?:\.\d{1,3})?) Gb/sec \((\d{1,3})X(?: (\w+))?\)", 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{1,20}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Line rate of a port in bytes per second; `speed` is empty where an old kernel does not name it.
-
-    That name says nothing of the kind of network: 25G Ethernet reads EDR.
-    """
-
-    bytes_per_second: float
-    lanes: int
-    speed: str
-
-    def __str__(self) -> str:
-        name = f" {self.speed}" if self.speed else ""
-        return f"{gigabits(self.bytes_per_second)} ({self.lanes}X{name})"
-
-
 _CA = re.compile(r"(?:CA|Switch|Router|iWARP RNIC|\?\?\?):? '([^']+)'")
 _HEADER = re.compile(r"\S[^:]*:? '[^']+'")
 _PORT = re.compile(r"Port (\d{1,4}):", re.ASCII)
@@ -96,6 +80,22 @@ IBSTAT_PHYSICAL: Mapping[str, str] = {
     "LinkErrorRecovery": "recovery",
     "PhyTest": "phy_test",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Line rate of a port in bytes per second; `speed` is empty where an old kernel does not name it.
+
+    That name says nothing of the kind of network: 25G Ethernet reads EDR.
+    """
+
+    bytes_per_second: float
+    lanes: int
+    speed: str
+
+    def __str__(self) -> str:
+        name = f" {self.speed}" if self.speed else ""
+        return f"{gigabits(self.bytes_per_second)} ({self.lanes}X{name})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,17 @@ _INFINIBAND, _ETHERNET = "0x0207", "0x0200"
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a network card is that has no RDMA device now.
+
+    `away`: True when it was given to a pod or virtual machine, False when it is lost, None when not known.
+    """
+
+    away: bool | None
+    reason: str
+
+
 def read_place(sysfs: Sysfs, address: str) -> Place | Absent:
     """Where the device with this PCI address sits."""
     if not address:
@@ -61,17 +72,6 @@ def count_nodes(sysfs: Sysfs) -> int | None:
     ranges = [_RANGE.fullmatch(part) for part in text.split(",")]
     counts = [int(m[2] or m[1]) - int(m[1]) + 1 if m else 0 for m in ranges]
     return sum(counts) if min(counts) > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where a network card is that has no RDMA device now.
-
-    `away`: True when it was given to a pod or virtual machine, False when it is lost, None when not known.
-    """
-
-    away: bool | None
-    reason: str
 
 
 def where_is(sysfs: Sysfs, address: str) -> Whereabouts:

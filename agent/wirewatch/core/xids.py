@@ -119,6 +119,7 @@ RECOVERY: Mapping[str, str] = {
     "drain and reset": RESET,
 }
 """What XID 154 asks for, by its own words in lower case."""
+HEALTH: Mapping[Severity, Health] = {Severity.FATAL: Health.FAILED, Severity.SERIOUS: Health.DEGRADED}
 
 
 def lookup(number: int) -> Xid:
@@ -138,6 +139,3 @@ def by_word(message: str, otherwise: Severity) -> Severity:
     if "nonfatal" in words:
         return Severity.SERIOUS
     return Severity.FATAL if "fatal" in words else otherwise
-
-
-HEALTH: Mapping[Severity, Health] = {Severity.FATAL: Health.FAILED, Severity.SERIOUS: Health.DEGRADED}
