@@ -12,7 +12,7 @@ from tests.cli.checks import Checked, check, overlay
 from tests.cli.replies import finding, health, reply, saying, server
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
-from tests.verdict.drift.test_recordings import recorded
+from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch.daemon.baselines import save
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Word

@@ -18,7 +18,7 @@ from proof.hardware.processes import children
 from tests.cli.schemas import complaints
 from tests.daemon.proberprocess import DEMO, ProberProcess, working
 from tests.daemon.process import FAST, Daemon
-from tests.daemon.test_probing import PROBES, probes, value
+from tests.daemon.test_service_probe import PROBES, probes, value
 from tests.groups import dies
 from tests.hw.children import is_dead, until
 from tests.hw.playing import overlay_file

@@ -10,7 +10,7 @@ import pytest
 
 from tests.probe.drawn import drawn, gloo, on_pcie, on_switch, two_islands
 from tests.probe.idle import Idle
-from tests.probe.test_metrics import READING
+from tests.probe.test_component_metrics import READING
 from tests.support import EPOCH, StillClock
 from wirewatch.cli.tables import probe_tables
 from wirewatch.core.probe import Probed

@@ -1,4 +1,4 @@
-"""latches.json: written whole or not at all, set aside when it cannot be understood, and never silently."""
+"""latches.json: whole or not at all, on the disk before it has its name, put aside when it is damaged."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.core.strategies import JSON
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, Subject
-from wirewatch.daemon.persistence import LIMIT, VERSION, load, read, save
+from wirewatch.daemon.persistence import LIMIT, VERSION, load, read, save, write
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, Word, key_of
 from wirewatch.verdict.node import judge_node, judged
 from wirewatch.verdict.orders import acknowledge, pick, suppress
@@ -398,3 +398,27 @@ def test_a_folder_in_the_way_of_the_new_file_is_told(path: Path) -> None:
     path.with_name("latches.json.new").mkdir()
     assert save(path, Ledger("boot-1"), AT) == f"{path}: Is a directory"
     assert load(path, "boot-1", AT) == LEDGER
+
+
+def test_content_is_on_the_disk_before_it_has_its_name_and_then_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced, sync = tmp_path / "latches.json", [], os.fsync
+
+    def watched(handle: int) -> None:
+        name = Path(f"/proc/self/fd/{handle}").readlink()
+        synced.append((str(name), name.read_text() if name.is_file() else "", path.read_text()))
+        sync(handle)
+
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", watched)
+    assert write(path, b"new") == ""
+    assert synced == [(f"{path}.new", "new", "old"), (str(tmp_path), "", "new")]
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "latches.json"
+    path.write_text("old")
+    path.with_name("latches.json.new").mkdir()
+    assert write(path, b"new").startswith(f"{path}: ")
+    assert path.read_text() == "old"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.daemon.process import FAST, Daemon
-from tests.daemon.test_probing import PROBES, config, probes, value
+from tests.daemon.test_service_probe import PROBES, config, probes, value
 from tests.probe import recordings
 from tests.probe.recordings import with_probe
 from tests.processes import run_wirewatch
