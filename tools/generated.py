@@ -81,8 +81,15 @@ def stray() -> Iterator[Path]:
     yield from charted.stray()
     yield from runbook.stray()
     yield from golden.stray()
+    yield from _stray_boards()
     if alerting.CASES.exists() and not alerting.made_alerts():
         yield alerting.CASES
+
+
+def _stray_boards() -> Iterator[Path]:
+    made = boards()
+    folder = next(iter(made)).parent
+    yield from (path for path in sorted(folder.iterdir()) if path not in made)
 
 
 def stale() -> Iterator[Path]:

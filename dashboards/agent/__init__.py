@@ -1,7 +1,7 @@
 """Agent: whether the agents see, what they cost, and how politely they probe."""
 
+from dashboards.agent.collectors import COLLECTORS, PORT, SEES
 from dashboards.agent.cost import COST, PROBES
-from dashboards.agent.sight import COLLECTORS, PORT, SEES
 from dashboards.parts import Dashboard
 from dashboards.shared import events
 

@@ -1,6 +1,6 @@
 """What watching and probing cost."""
 
-from dashboards.agent.asked import OF_NODE, per_hour
+from dashboards.agent.queries import OF_NODE, per_hour
 from dashboards.parts import Blank, Label, Limits, NoLimit, Query, Row, Series, Table, Value
 from dashboards.shared import CLUSTER, COUNTED, NODE
 

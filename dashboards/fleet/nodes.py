@@ -1,6 +1,6 @@
 """May the next job start, and what is wrong where."""
 
-from dashboards.fleet.asked import NOW, RATIO_OF, SILENT
+from dashboards.fleet.queries import NOW, RATIO_OF, SILENT
 from dashboards.parts import (
     AT_MOST_NONE,
     SEVERITY,

@@ -1,6 +1,6 @@
 """NVLink: links, rates, errors, fabric."""
 
-from dashboards.links.asked import EXPECTED, FULL, GROWS, MISSING, OF_GPU, UP, WHERE, busiest
+from dashboards.links.queries import EXPECTED, FULL, GROWS, MISSING, OF_GPU, UP, WHERE, busiest
 from dashboards.parts import (
     AT_MOST_NONE,
     IS_UP,

@@ -19,6 +19,7 @@ import helm_python
 from proof.containers import run
 from proof.kubernetes.cluster import Cluster
 from proof.kubernetes.components import cache, programs
+from proof.kubernetes.condition import healthy, turns_false
 from proof.kubernetes.devices import gpus_given
 from proof.kubernetes.enclosure import enclosed, home, settle_in
 from proof.kubernetes.gating import gate_opens, gate_shuts
@@ -28,7 +29,6 @@ from proof.kubernetes.keeping import repaired, rolled_back, uninstalled
 from proof.kubernetes.losing import api_server_away
 from proof.kubernetes.refusing import refused
 from proof.kubernetes.scraping import scraped
-from proof.kubernetes.telling import healthy, turns_false
 from tools.chart.made import ROOT
 
 PAGE = ROOT / "docs" / "e2e-kubernetes.md"

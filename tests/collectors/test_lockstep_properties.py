@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.collectors.lockstepped import LOCKSTEP, LOST, Row, Story, measured, spread_over, use
+from tests.collectors.lockstepjobs import LOCKSTEP, LOST, Row, Story, measured, spread_over, use
 from wirewatch.collectors.lockstep.model import GpuWindow, LockstepPolicy, WindowReason
 
 SIZES = st.sampled_from([2, 4, 8])

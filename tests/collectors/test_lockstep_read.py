@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collectors.drawn import Gpus, Watched
-from tests.collectors.lockstepped import EVERY, SECONDS, Row, measured
+from tests.collectors.lockstepjobs import EVERY, SECONDS, Row, measured
 from wirewatch.collectors.lockstep import COLLECTOR
 from wirewatch.collectors.lockstep.model import GpuWindow, LockstepMemory, WindowReason
 from wirewatch.collectors.lockstep.read import BYTES, MATH, METRICS, MIB, RATIOS, SINCE, window_of

@@ -2,7 +2,7 @@
 
 from tests.probe.drawn import LINKS, breaches, drawn, on_switch
 from tests.support import Node
-from tests.verdict.straggling import POLICY, history, probe
+from tests.verdict.straggler.nodes import POLICY, history, probe
 from wirewatch.core.types import Health
 from wirewatch.probe.model import ProbePolicy
 from wirewatch.verdict.straggler.naming import name

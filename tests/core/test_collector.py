@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.watching import NEW, POLLS, TIMEOUT, LinkFacts, Seen, bad, poll, step, told
+from tests.core.linkcollector import NEW, POLLS, TIMEOUT, LinkFacts, Seen, bad, poll, step, told
 from wirewatch.core.collector import BLIND_ACTION, Component, NodeState, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Health, Ok, Subject, Why
 

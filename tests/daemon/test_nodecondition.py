@@ -1,23 +1,12 @@
 """The node condition told to a real HTTPS server, on a clock that is moved by hand."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from tests.daemon.replies import Rig, played, rig
+from tests.daemon.conditionrig import Rig, played, rig
 from tests.kubernetes.apiserver import NODE, ApiServer
 from tests.kubernetes.views import FAILED, OK, UNKNOWN
 from tests.support import EPOCH
 from wirewatch.kubernetes import outcome
 from wirewatch.kubernetes.api import rfc3339
 from wirewatch.kubernetes.outcome import Result
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiServer]:
-    with ApiServer(tmp_path / "account") as server:
-        yield server
 
 
 def test_a_new_node_gets_the_condition_and_a_heartbeat_every_five_minutes(api: ApiServer) -> None:

@@ -5,24 +5,16 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.daemon.replies import Rig, played, rig
+from tests.daemon.conditionrig import Rig, played, rig
 from tests.kubernetes.apiserver import NODE, ApiServer, Day, certify, refusing, saying, silent, trickling
 from tests.kubernetes.views import FAILED, OK
 from tests.support import EPOCH
 from wirewatch.kubernetes.api import LIMIT, rfc3339
 from wirewatch.kubernetes.outcome import Result
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiServer]:
-    with ApiServer(tmp_path / "account") as server:
-        yield server
-
 
 BAD: dict[str, tuple[Day, str]] = {
     "401": (refusing(401, "Unauthorized"), "unauthorized"),

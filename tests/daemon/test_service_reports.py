@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,12 +23,6 @@ condition_failed_after = 2
 condition_unknown_after = 4
 condition_recovered_after = 4
 """
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiServer]:
-    with ApiServer(tmp_path / "account") as server:
-        yield server
 
 
 def config(api: ApiServer) -> str:

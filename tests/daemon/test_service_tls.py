@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.checks import check
 from tests.cli.test_wrong_input import CONFIG, refused
-from tests.daemon.asking import Answer, Client, ask, basic, bearer
+from tests.daemon.client import Answer, Client, ask, basic, bearer
 from tests.daemon.process import FAST, SOON, Daemon
 from tests.server.authority import Authority
 from wirewatch.server.reload import OFTEN

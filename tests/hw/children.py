@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.hw.playing import Time
+from tests.hw.recordings import Time
 from wirewatch.core.ports import Answer, Gpu, Question
 from wirewatch.core.types import Absent
 from wirewatch.hw.nvml.client import Limits, NvmlClient

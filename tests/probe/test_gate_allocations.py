@@ -376,12 +376,12 @@ def test_a_tree_without_the_classes_of_a_kubelet_says_nothing() -> None:
     assert told.why is Why.MALFORMED
 
 
-PODS_TEST_PODLIFE = st.lists(
+POD_LISTS = st.lists(
     st.sampled_from([("ml", f"pod-{n % 3}", uid) for n, uid in enumerate(UIDS)]), unique=True
 )
 
 
-@given(PODS_TEST_PODLIFE, st.sets(st.sampled_from(UIDS)), st.sampled_from(ROOTS), st.sampled_from(CLASSES))
+@given(POD_LISTS, st.sets(st.sampled_from(UIDS)), st.sampled_from(ROOTS), st.sampled_from(CLASSES))
 def test_no_living_pod_is_ever_said_to_have_ended(
     named: list[tuple[str, str, str]], alive: set[str], root: str, qos: str
 ) -> None:

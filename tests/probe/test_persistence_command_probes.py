@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.probe.idle import Idle
-from tests.probe.sharing import BOOT, Sharing
+from tests.probe.sharednode import BOOT, SharedNode
 from wirewatch.core.ports import Hardware, SlurmJob
 from wirewatch.core.probe import Outcome
 from wirewatch.core.types import Absent, Expect, Failed, Health, Why
@@ -26,18 +26,18 @@ SLOW: dict[str, Any] = {"speed": 0.5}
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Sharing:
-    return Sharing(tmp_path)
+def node(tmp_path: Path) -> SharedNode:
+    return SharedNode(tmp_path)
 
 
-def counts(node: Sharing) -> list[int]:
+def counts(node: SharedNode) -> list[int]:
     return [streak.count for streak in node.memory.streaks.values()]
 
 
 # --- as its own
 
 
-def test_a_probe_of_another_process_is_as_an_own_one(node: Sharing) -> None:
+def test_a_probe_of_another_process_is_as_an_own_one(node: SharedNode) -> None:
     node.poll(every=5.0)
     node.command()
     ended = node.clock.mono()
@@ -58,14 +58,14 @@ def test_a_probe_of_another_process_is_as_an_own_one(node: Sharing) -> None:
     assert node.memory.runs == {"ok": 2}
 
 
-def test_it_is_folded_once_however_often_the_daemon_turns(node: Sharing) -> None:
+def test_it_is_folded_once_however_often_the_daemon_turns(node: SharedNode) -> None:
     node.command()
     node.poll(5, every=1.0)
     assert (node.memory.runs, [past.outcome for past in node.memory.past]) == ({"ok": 1}, ["ok"])
     assert [record.folded for record in node.records()] == [True]
 
 
-def test_what_the_command_confirmed_is_confirmed_here_in_one_turn(node: Sharing) -> None:
+def test_what_the_command_confirmed_is_confirmed_here_in_one_turn(node: SharedNode) -> None:
     node.probe()
     node.knobs = SLOW
     assert node.command().health is Health.FAILED
@@ -76,7 +76,7 @@ def test_what_the_command_confirmed_is_confirmed_here_in_one_turn(node: Sharing)
     assert node.memory.clean is False
 
 
-def test_one_of_theirs_and_one_of_ours_are_two(node: Sharing) -> None:
+def test_one_of_theirs_and_one_of_ours_are_two(node: SharedNode) -> None:
     node.other(**SLOW)
     node.poll()
     assert node.healths() == {"probe.busbw": Health.DEGRADED}
@@ -87,7 +87,7 @@ def test_one_of_theirs_and_one_of_ours_are_two(node: Sharing) -> None:
     assert node.memory.past[-1].at - node.memory.past[-2].at < 200.0
 
 
-def test_a_healthy_one_of_theirs_clears_what_ours_found(node: Sharing) -> None:
+def test_a_healthy_one_of_theirs_clears_what_ours_found(node: SharedNode) -> None:
     node.knobs = SLOW
     node.probe(2)
     assert node.healths() == {"probe.busbw": Health.FAILED}
@@ -98,7 +98,7 @@ def test_a_healthy_one_of_theirs_clears_what_ours_found(node: Sharing) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["failed", "timeout", "preempted"])
-def test_one_that_was_broken_off_is_counted_and_changes_no_result(node: Sharing, outcome: Outcome) -> None:
+def test_one_that_was_broken_off_is_counted_and_changes_no_result(node: SharedNode, outcome: Outcome) -> None:
     node.knobs = SLOW
     node.probe(2)
     before = node.memory
@@ -109,7 +109,7 @@ def test_one_that_was_broken_off_is_counted_and_changes_no_result(node: Sharing,
     assert (node.memory.last, node.memory.held) == (before.last, before.held)
 
 
-def test_one_that_ends_between_the_look_and_our_own_stands_before_it(node: Sharing) -> None:
+def test_one_that_ends_between_the_look_and_our_own_stands_before_it(node: SharedNode) -> None:
     added: list[str] = []
 
     def during(_: object) -> None:
@@ -127,7 +127,7 @@ def test_one_that_ends_between_the_look_and_our_own_stands_before_it(node: Shari
 
 
 def test_gloo_is_taken_over_too_and_is_never_clean(tmp_path: Path) -> None:
-    node = Sharing(tmp_path, 0, engine="gloo", ranks=2)
+    node = SharedNode(tmp_path, 0, engine="gloo", ranks=2)
     node.probes.name, node.gpus.absent = "gloo", Absent(Why.MISSING, "no NVML here", 12)
     node.command()
     node.poll()
@@ -145,31 +145,31 @@ def test_without_a_history_nothing_is_looked_for() -> None:
 # --- what is not as its own
 
 
-def owner(node: Sharing) -> None:
+def owner(node: SharedNode) -> None:
     node.jobs.told = [SlurmJob("7", "RUNNING", (0, 1))]
     node.command(owner="slurm:7")
     node.jobs.told = []
 
 
-def elsewhere(node: Sharing) -> None:
+def elsewhere(node: SharedNode) -> None:
     node.probes.environment = {"NCCL_P2P_DISABLE": "1"}
     node.command()
     node.probes.environment = {}
 
 
-def pinned(node: Sharing) -> None:
+def pinned(node: SharedNode) -> None:
     node.made = replace(node.made, pins={"all_reduce": 1e9})
     node.command()
     node.made = replace(node.made, pins={})
 
 
-def counted(node: Sharing) -> None:
+def counted(node: SharedNode) -> None:
     node.expect = Expect(nvlink_links=4)
     node.command()
     node.expect = Expect()
 
 
-LEFT_OUT: dict[str, tuple[Callable[[Sharing], object], str]] = {
+LEFT_OUT: dict[str, tuple[Callable[[SharedNode], object], str]] = {
     "collectives": (lambda node: node.command(ops=("all_gather",)), "other collectives or sizes"),
     "sizes": (lambda node: node.command(sizes=(1 << 30,)), "other collectives or sizes"),
     "engine": (lambda node: node.command(engine="gloo"), "engine gloo, not nccl"),
@@ -185,7 +185,7 @@ LEFT_OUT: dict[str, tuple[Callable[[Sharing], object], str]] = {
 def test_one_that_looked_at_something_else_clears_nothing_and_is_told_once(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Sharing(tmp_path, 4)
+    node = SharedNode(tmp_path, 4)
     node.knobs = SLOW
     node.probe(2)
     before = node.memory
@@ -206,7 +206,7 @@ def test_one_that_looked_at_something_else_clears_nothing_and_is_told_once(
     assert node.healths() == {"probe.busbw": Health.FAILED}
 
 
-def test_a_forced_one_is_not_even_looked_at(node: Sharing, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_forced_one_is_not_even_looked_at(node: SharedNode, caplog: pytest.LogCaptureFixture) -> None:
     node.knobs = SLOW
     node.command(force=True)
     with caplog.at_level(logging.INFO):
@@ -214,7 +214,7 @@ def test_a_forced_one_is_not_even_looked_at(node: Sharing, caplog: pytest.LogCap
     assert (node.memory.runs, caplog.text) == ({}, "")
 
 
-def test_settings_that_slow_nothing_make_no_difference(node: Sharing) -> None:
+def test_settings_that_slow_nothing_make_no_difference(node: SharedNode) -> None:
     node.probes.environment = {"NCCL_IB_TIMEOUT": "22"}
     node.command()
     node.probes.environment = {}
@@ -222,14 +222,14 @@ def test_settings_that_slow_nothing_make_no_difference(node: Sharing) -> None:
     assert node.memory.runs == {"ok": 1}
 
 
-def test_one_whose_boot_is_not_told_is_taken(node: Sharing) -> None:
+def test_one_whose_boot_is_not_told_is_taken(node: SharedNode) -> None:
     node.other(boot_id="")
     node.poll()
     assert node.memory.runs == {"ok": 1}
 
 
 def test_one_that_is_not_understood_is_told_once_and_does_not_hide_the_next(
-    node: Sharing, caplog: pytest.LogCaptureFixture
+    node: SharedNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.other()
     node.writing().add(replace(node.records()[0], document='{"schema": "wirewatch.probed/2"}'))
@@ -242,7 +242,7 @@ def test_one_that_is_not_understood_is_told_once_and_does_not_hide_the_next(
 # --- never twice, never missed
 
 
-def test_while_nobody_can_tell_what_an_own_one_would_be_it_waits(node: Sharing) -> None:
+def test_while_nobody_can_tell_what_an_own_one_would_be_it_waits(node: SharedNode) -> None:
     node.other(**SLOW)
     node.gpus.absent = Absent(Why.TIMEOUT, "no answer")
     node.poll(2, every=1.0)
@@ -260,7 +260,7 @@ def test_while_nobody_can_tell_what_an_own_one_would_be_it_waits(node: Sharing) 
 @pytest.mark.parametrize("turns", [0, 1])
 def test_a_turn_that_breaks_after_the_look_loses_none(tmp_path: Path, turns: int) -> None:
     """It was marked as taken by then, which is not asked again."""
-    node = Sharing(tmp_path, 4)
+    node = SharedNode(tmp_path, 4)
     node.poll(turns, every=1.0)
     node.other(**SLOW)
     good = node.collector
@@ -278,7 +278,7 @@ def test_a_turn_that_breaks_after_the_look_loses_none(tmp_path: Path, turns: int
     assert (node.memory.runs, counts(node)) == ({"ok": 1}, [1])
 
 
-def test_the_next_daemon_remembers_what_was_taken_over_as_its_own(node: Sharing) -> None:
+def test_the_next_daemon_remembers_what_was_taken_over_as_its_own(node: SharedNode) -> None:
     node.other(**SLOW)
     node.other(**SLOW)
     node.poll(every=1.0)
@@ -291,7 +291,7 @@ def test_the_next_daemon_remembers_what_was_taken_over_as_its_own(node: Sharing)
 
 
 def test_what_was_taken_over_stays_found_also_when_a_gpu_has_gone_since(tmp_path: Path) -> None:
-    node = Sharing(tmp_path, 4)
+    node = SharedNode(tmp_path, 4)
     node.other(**SLOW)
     node.other(**SLOW)
     node.poll(every=1.0)
@@ -301,7 +301,7 @@ def test_what_was_taken_over_stays_found_also_when_a_gpu_has_gone_since(tmp_path
     assert node.healths() == {"probe.busbw": Health.FAILED}
 
 
-def test_those_that_ran_while_no_daemon_did_are_taken_over_by_the_next(node: Sharing) -> None:
+def test_those_that_ran_while_no_daemon_did_are_taken_over_by_the_next(node: SharedNode) -> None:
     node.knobs = SLOW
     node.probe()
     node.other(**SLOW)
@@ -312,7 +312,7 @@ def test_those_that_ran_while_no_daemon_did_are_taken_over_by_the_next(node: Sha
     assert node.healths() == {"probe.busbw": Health.FAILED}
 
 
-def test_the_first_daemon_ever_takes_over_what_was_before_it(node: Sharing) -> None:
+def test_the_first_daemon_ever_takes_over_what_was_before_it(node: SharedNode) -> None:
     node.other()
     node.other(**SLOW)
     node.start()
@@ -320,7 +320,7 @@ def test_the_first_daemon_ever_takes_over_what_was_before_it(node: Sharing) -> N
     assert (node.memory.runs, counts(node)) == ({"ok": 2}, [1])
 
 
-def test_what_a_daemon_left_out_is_not_dug_out_by_one_that_is_configured_so(node: Sharing) -> None:
+def test_what_a_daemon_left_out_is_not_dug_out_by_one_that_is_configured_so(node: SharedNode) -> None:
     """It would be folded after probes that came later."""
     node.command(ops=("all_reduce",))
     node.poll(every=1.0)
@@ -333,18 +333,18 @@ def test_what_a_daemon_left_out_is_not_dug_out_by_one_that_is_configured_so(node
     assert node.memory.last.plan.ops != ("all_reduce",)
 
 
-def settle(node: Sharing) -> None:
+def settle(node: SharedNode) -> None:
     """Everything out of the log and into the file."""
     with closing(sqlite3.connect(node.state.history)) as file:
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def begun_anew(node: Sharing) -> None:
+def begun_anew(node: SharedNode) -> None:
     for path in node.state.directory.glob("probes.sqlite*"):
         path.unlink()
 
 
-def garbled(node: Sharing) -> None:
+def garbled(node: SharedNode) -> None:
     settle(node)
     with node.state.history.open("r+b") as file:
         file.write(b"\xff" * 20_000)
@@ -352,7 +352,7 @@ def garbled(node: Sharing) -> None:
 
 @pytest.mark.parametrize("harm", [begun_anew, garbled])
 def test_in_a_history_that_begins_anew_numbers_begin_again_and_none_is_missed(
-    node: Sharing, harm: Callable[[Sharing], None]
+    node: SharedNode, harm: Callable[[SharedNode], None]
 ) -> None:
     node.other()
     node.poll(every=1.0)
@@ -367,7 +367,7 @@ def test_in_a_history_that_begins_anew_numbers_begin_again_and_none_is_missed(
 
 
 def test_a_history_that_is_found_damaged_is_told_once(
-    node: Sharing, caplog: pytest.LogCaptureFixture
+    node: SharedNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.other()
     node.poll(every=1.0)
@@ -382,7 +382,7 @@ def test_a_history_that_is_found_damaged_is_told_once(
     assert (node.memory.runs, counts(node)) == ({"ok": 2}, [1])
 
 
-def test_an_older_copy_put_back_is_not_folded_again(node: Sharing, tmp_path: Path) -> None:
+def test_an_older_copy_put_back_is_not_folded_again(node: SharedNode, tmp_path: Path) -> None:
     node.knobs = SLOW
     node.probe()
     node.other(**SLOW)
@@ -401,7 +401,7 @@ def test_an_older_copy_put_back_is_not_folded_again(node: Sharing, tmp_path: Pat
 
 
 def test_the_oldest_rows_may_go_while_nobody_looks(tmp_path: Path) -> None:
-    node = Sharing(tmp_path, limits=HistoryLimits(max_records=3))
+    node = SharedNode(tmp_path, limits=HistoryLimits(max_records=3))
     node.other()
     node.poll(every=1.0)
     for _ in range(3):
@@ -411,7 +411,9 @@ def test_the_oldest_rows_may_go_while_nobody_looks(tmp_path: Path) -> None:
     assert (node.memory.runs, counts(node)) == ({"ok": 4}, [3])
 
 
-def test_a_clock_set_back_changes_neither_order_nor_makes_an_age_of_less_than_nothing(node: Sharing) -> None:
+def test_a_clock_set_back_changes_no_order_and_makes_no_negative_age(
+    node: SharedNode,
+) -> None:
     node.other()
     real = node.clock.now
     node.clock.now = lambda: real() - 50_000.0  # type: ignore[method-assign]
@@ -435,7 +437,7 @@ def test_a_history_that_cannot_be_read_costs_a_line_and_no_turn(
 ) -> None:
     folder = tmp_path / "state"
     folder.write_text("no folder")
-    node = Sharing(folder)
+    node = SharedNode(folder)
     caplog.clear()
     assert node.poll(5, every=1.0) == ()
     assert caplog.text.count("the history of probes cannot be read") == 1
@@ -454,7 +456,7 @@ def test_a_history_that_cannot_be_read_costs_a_line_and_no_turn(
 def test_what_cannot_be_marked_at_once_is_marked_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = Sharing(tmp_path, limits=HistoryLimits(busy=0.05))
+    node = SharedNode(tmp_path, limits=HistoryLimits(busy=0.05))
     node.other(**SLOW)
     with closing(sqlite3.connect(node.state.history, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -469,7 +471,7 @@ def test_what_cannot_be_marked_at_once_is_marked_later(
 # --- where no daemon runs
 
 
-def test_without_a_daemon_the_history_tells_of_the_newest_that_is_whole(node: Sharing) -> None:
+def test_without_a_daemon_the_history_tells_of_the_newest_that_is_whole(node: SharedNode) -> None:
     history, clock, policy, fresh = node.writing(), node.clock, node.rules_used, node.made.fresh
 
     def newest(terms: ProbeTerms | None) -> ProbeSummary:
@@ -495,7 +497,7 @@ def test_without_a_daemon_the_history_tells_of_the_newest_that_is_whole(node: Sh
     assert [finding.health for finding in memory.held] == [Health.DEGRADED]
 
 
-def test_what_a_daemon_took_over_and_what_came_after_it_stand_in_their_order(node: Sharing) -> None:
+def test_what_a_daemon_took_over_and_what_came_after_it_stand_in_their_order(node: SharedNode) -> None:
     node.other(**SLOW)
     node.poll(every=1.0)
     node.other(**SLOW)
@@ -505,5 +507,5 @@ def test_what_a_daemon_took_over_and_what_came_after_it_stand_in_their_order(nod
     assert [streak.count for streak in remember(history, clock, policy).streaks.values()] == [1]
 
 
-def test_the_boot_of_this_machine_is_asked_for_by_whoever_compares(node: Sharing) -> None:
+def test_the_boot_of_this_machine_is_asked_for_by_whoever_compares(node: SharedNode) -> None:
     assert node.terms().boot_id == BOOT

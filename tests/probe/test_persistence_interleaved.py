@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.probe.drawn import of_order
-from tests.probe.sharing import BOOT, Sharing
+from tests.probe.sharednode import BOOT, SharedNode
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Outcome, Probed
 from wirewatch.probe.gate import Facts, Stillness
@@ -41,7 +41,7 @@ MOVES = st.builds(
 )  # fmt: skip
 
 
-class Played(Sharing):
+class Played(SharedNode):
     """A daemon whose own probes run when they are told to.
 
     `counted` are those that should count, with when each ended; the first `folded` of these are in the

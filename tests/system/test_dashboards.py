@@ -10,8 +10,8 @@ from dashboards.boards import BOARDS
 from dashboards.parts import Blank, selected
 from tests.dashboards.fleet import CLUSTER, many, wait
 from tests.dashboards.grafana import put_in
+from tests.dashboards.panels import answers
 from tests.dashboards.rig import CALM, MACHINES, STORM, Rig, running
-from tests.dashboards.watching import answers
 
 pytestmark = pytest.mark.system
 

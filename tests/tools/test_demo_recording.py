@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hw.playing import Time, player
+from tests.hw.recordings import Time, player
 from tools.demo_nics import ETHERNET, INFINIBAND, NICS, Nic
 from tools.demo_pci import GPU_BUSES, address, gpu_address
 from tools.demo_recording import build

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.collectors.test_every_collector import FAULTS, OWN, PATTERNS, STANDING
 from tests.collectors.test_overlays import TABLE
 from tests.verdict.drawn import D, F, collector_of
-from tests.verdict.remembering import DEMO, Remembering
+from tests.verdict.recordednode import DEMO, RecordedNode
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import AnswerChange
 from wirewatch.verdict.ledger import Stage
@@ -42,9 +42,9 @@ def only(overlay: str) -> tuple[str, ...]:
     return tuple(sorted(own if own == {"infiniband"} else own | {"inventory", "gpu", "xid"}))
 
 
-def failed(folder: Path, overlay: str) -> Remembering:
+def failed(folder: Path, overlay: str) -> RecordedNode:
     """The node once the fault is believed."""
-    node = Remembering(folder, overlay, only=only(overlay))
+    node = RecordedNode(folder, overlay, only=only(overlay))
     node.poll(times=SLOW if overlay in OF_THE_PROBE | KEPT_FOR_LONG else QUICK)
     assert node.health is F
     told = {t.rule for t in TABLE[overlay] if t.health is F}
@@ -127,13 +127,13 @@ ASKS = "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Requi
 NONE = "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
 
 
-def tell(node: Remembering, *words: str) -> None:
+def tell(node: RecordedNode, *words: str) -> None:
     lines = [RECORD.format(2000 + n, n, word) for n, word in enumerate(words)]
     node.change("Records()", "set", lines, port="kmsg")
 
 
 def test_a_reset_is_seen_by_the_driver_s_word_in_the_log(folder: Path) -> None:
-    node = Remembering(folder, only=GPUS)
+    node = RecordedNode(folder, only=GPUS)
     node.poll()
     tell(node, FELL, ASKS)
     node.change("gpu5/Field(230)", "set", 1)
@@ -152,7 +152,7 @@ def test_a_reset_is_seen_by_the_driver_s_word_in_the_log(folder: Path) -> None:
 
 
 def test_a_reset_is_seen_by_what_nvml_says(folder: Path) -> None:
-    node = Remembering(folder, only=GPUS)
+    node = RecordedNode(folder, only=GPUS)
     node.poll()
     tell(node, FELL)
     assert node.poll(times=20).health is F
@@ -164,7 +164,7 @@ def test_a_reset_is_seen_by_what_nvml_says(folder: Path) -> None:
 
 
 def test_a_driver_that_does_not_tell_what_a_gpu_needs_needs_a_word(folder: Path) -> None:
-    node = Remembering(folder, only=GPUS)
+    node = RecordedNode(folder, only=GPUS)
     node.change("gpu5/Field(230)", "code", 3)
     tell(node, FELL, ASKS)
     assert node.poll(times=3).health is F
@@ -178,7 +178,7 @@ def test_a_driver_that_does_not_tell_what_a_gpu_needs_needs_a_word(folder: Path)
 
 
 def test_a_gpu_that_fell_off_is_failed_after_a_restart_with_seven(folder: Path) -> None:
-    node = Remembering(folder, only=GPUS)
+    node = RecordedNode(folder, only=GPUS)
     node.poll(times=2)
     node.change("gpu7/*", "code", 15)
     assert node.poll(times=3).health is F
@@ -196,7 +196,7 @@ def test_a_gpu_that_fell_off_is_failed_after_a_restart_with_seven(folder: Path) 
 
 
 def test_a_gpu_that_fell_off_with_an_xid_is_failed_after_a_boot_with_seven(folder: Path) -> None:
-    node = Remembering(folder, only=GPUS)
+    node = RecordedNode(folder, only=GPUS)
     node.poll(times=2)
     tell(node, FELL)
     node.change("gpu5/*", "code", 15)
@@ -227,7 +227,7 @@ def test_no_reading_that_is_lost_and_no_restart_makes_a_sick_node_ready(
     losses: list[tuple[str, int]],
     again: str,
 ) -> None:
-    node = Remembering(folder, recording="h200x8", only=GPUS)
+    node = RecordedNode(folder, recording="h200x8", only=GPUS)
     for match, action, argument in STANDING[fault]:
         node.change(match, action, argument)
     node.poll(times=3)
@@ -246,7 +246,7 @@ def test_no_reading_that_is_lost_and_no_restart_makes_a_sick_node_ready(
 
 @pytest.mark.parametrize("fault", sorted(OWN))
 def test_a_fault_that_cannot_be_read_after_a_restart_is_held(fault: str, folder: Path) -> None:
-    node = Remembering(folder, recording="h200x8", only=GPUS)
+    node = RecordedNode(folder, recording="h200x8", only=GPUS)
     for match, action, argument in STANDING[fault]:
         node.change(match, action, argument)
     node.poll(times=3)
@@ -284,7 +284,7 @@ def test_files_that_cannot_be_read_after_a_restart_repair_no_port(
 def test_readings_that_are_lost_make_a_healthy_node_never_failed(
     folder: Path, losses: list[list[tuple[str, int]]], data: st.DataObject
 ) -> None:
-    node = Remembering(folder, recording="h200x8", only=GPUS)
+    node = RecordedNode(folder, recording="h200x8", only=GPUS)
     for lost in losses:
         node.node.changes[:] = [AnswerChange("nvml", match, "code", code) for match, code in lost]
         for _ in range(data.draw(st.integers(1, 3))):
@@ -297,7 +297,7 @@ def test_readings_that_are_lost_make_a_healthy_node_never_failed(
 
 
 def test_the_healthy_demo_remembers_nothing_over_restarts_and_boots(folder: Path) -> None:
-    node = Remembering(folder, recording=DEMO)
+    node = RecordedNode(folder, recording=DEMO)
     for again in (node.restart, node.boot, node.restart):
         node.poll(times=3)
         assert (node.health, node.ledger.entries) == (Health.OK, {})
@@ -306,7 +306,7 @@ def test_the_healthy_demo_remembers_nothing_over_restarts_and_boots(folder: Path
 
 
 def test_probation_ends_after_a_day_and_three_clean_probes(folder: Path) -> None:
-    node = Remembering(folder, "nvlink-link-down", only=("inventory", "nvlink", "probe"))
+    node = RecordedNode(folder, "nvlink-link-down", only=("inventory", "nvlink", "probe"))
     node.poll("inventory", "nvlink", times=5)
     assert node.health is F
     node.repair()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.groups import dies as gone
-from tests.worker.working import Working, torch_python
+from tests.worker.workerprocess import WorkerProcess, torch_python
 from wirewatch.core.probe import KIB, MIB, OPS, Document, Plan
 
 pytestmark = pytest.mark.system
@@ -23,8 +23,8 @@ def plan_of(ranks: int) -> Plan:
     )  # fmt: skip
 
 
-def working(plan: Plan) -> Working:
-    return Working(plan, (torch_python(), "-m", "wirewatch.worker"))
+def working(plan: Plan) -> WorkerProcess:
+    return WorkerProcess(plan, (torch_python(), "-m", "wirewatch.worker"))
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4])

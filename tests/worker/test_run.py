@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.groups import dies as gone
 from tests.worker.memory import MemoryEngine
-from tests.worker.working import MEMORY, ROOT, Working, document_of
+from tests.worker.workerprocess import MEMORY, ROOT, WorkerProcess, document_of
 from wirewatch.core.probe import (
     OPS,
     Document,
@@ -187,7 +187,7 @@ def test_with_an_error_the_document_holds_what_came_before(
 
 
 def test_a_worker_pauses_at_every_mark_and_then_hands_back_its_document() -> None:
-    with Working(replace(PLAN, pauses=True), MEMORY) as worker:
+    with WorkerProcess(replace(PLAN, pauses=True), MEMORY) as worker:
         heard = []
         while (mark := worker.mark()) is not None:
             heard.append(mark)
@@ -203,7 +203,7 @@ def test_a_worker_pauses_at_every_mark_and_then_hands_back_its_document() -> Non
 
 
 def test_a_worker_that_need_not_pause_marks_nothing_and_prints_to_its_log_alone() -> None:
-    with Working(PLAN, MEMORY) as worker:
+    with WorkerProcess(PLAN, MEMORY) as worker:
         document = worker.document()
         assert document.error is None
         assert worker.mark() is None
@@ -211,7 +211,7 @@ def test_a_worker_that_need_not_pause_marks_nothing_and_prints_to_its_log_alone(
 
 
 def test_a_worker_to_which_nobody_listens_any_more_ends_at_its_mark() -> None:
-    with Working(replace(PLAN, pauses=True), MEMORY) as worker:
+    with WorkerProcess(replace(PLAN, pauses=True), MEMORY) as worker:
         worker.until("copies")
         worker.stdin.close()
         assert worker.data(5) == b""
@@ -219,7 +219,7 @@ def test_a_worker_to_which_nobody_listens_any_more_ends_at_its_mark() -> None:
 
 
 def test_an_engine_that_fails_ends_the_worker_with_a_document() -> None:
-    with Working(replace(PLAN, log="communicators"), MEMORY) as worker:
+    with WorkerProcess(replace(PLAN, log="communicators"), MEMORY) as worker:
         document = worker.document()
         assert document.error is not None
         assert (document.error.kind, document.error.text) == ("driver", "communicators fails")
@@ -228,7 +228,7 @@ def test_an_engine_that_fails_ends_the_worker_with_a_document() -> None:
 
 
 def test_an_engine_that_fails_while_it_is_loaded_has_no_versions() -> None:
-    with Working(replace(PLAN, log="load"), MEMORY) as worker:
+    with WorkerProcess(replace(PLAN, log="load"), MEMORY) as worker:
         document = worker.document()
         assert document.error is not None
         assert document.versions == {}
@@ -236,7 +236,7 @@ def test_an_engine_that_fails_while_it_is_loaded_has_no_versions() -> None:
 
 
 def test_an_engine_that_is_not_known_is_none() -> None:
-    with Working(replace(PLAN, engine="rccl")) as worker:
+    with WorkerProcess(replace(PLAN, engine="rccl")) as worker:
         document = worker.document()
         assert document.error is not None
         assert document.error.kind == "no_engine"
@@ -266,7 +266,7 @@ def test_whatever_a_library_raises_is_an_error_of_its_kind_in_one_line(text: str
 @pytest.mark.parametrize("error", ["ImportError", "OSError", "RuntimeError"])
 def test_an_engine_whose_library_is_broken_is_none(tmp_path: Path, engine: str, error: str) -> None:
     (tmp_path / "torch.py").write_text(f"raise {error}('libtorch is in pieces')\n", "utf-8")
-    with Working(replace(PLAN, engine=engine), environment={"PYTHONPATH": str(tmp_path)}) as worker:
+    with WorkerProcess(replace(PLAN, engine=engine), environment={"PYTHONPATH": str(tmp_path)}) as worker:
         document = worker.document()
         assert document.error is not None
         assert document.error.kind == "no_engine"
@@ -275,7 +275,7 @@ def test_an_engine_whose_library_is_broken_is_none(tmp_path: Path, engine: str, 
 
 @pytest.mark.parametrize("line", ["", "no plan", '{"engine": "memory"}'])
 def test_a_worker_without_a_plan_ends_without_a_document(line: str) -> None:
-    with Working(line, MEMORY) as worker:
+    with WorkerProcess(line, MEMORY) as worker:
         assert worker.data(10) == b""
         assert worker.process.returncode == 1
         assert "Error" in worker.errors()

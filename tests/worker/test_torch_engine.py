@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tests.worker.working import ROOT, Working, document_of, torch_python
+from tests.worker.workerprocess import ROOT, WorkerProcess, document_of, torch_python
 from wirewatch.core.probe import OPS, Document, Plan, encode_plan
 from wirewatch.worker import gpu
 
@@ -190,7 +190,7 @@ def test_one_wrong_element_of_one_rank_is_seen() -> None:
 
 
 def test_a_torch_without_cuda_is_no_engine() -> None:
-    with Working(PLAN, (torch_python(), "-m", "wirewatch.worker")) as worker:
+    with WorkerProcess(PLAN, (torch_python(), "-m", "wirewatch.worker")) as worker:
         document = worker.document()
         assert document.error is not None
         assert document.error.kind == "no_engine"

@@ -26,7 +26,7 @@ from tests.verdict.drift.edits import (
     other_socket,
     peers_swapped,
 )
-from tests.verdict.drift.watching import POLICY, SAID, STEP, accepted, compared, drawn, rules, told
+from tests.verdict.drift.readings import POLICY, SAID, STEP, accepted, compared, drawn, rules, told
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import BETTER, SEVERITY, Change, Kind, severity

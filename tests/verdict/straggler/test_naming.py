@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.verdict.straggling import POLICY, gpu, history, probe, told
+from tests.verdict.straggler.nodes import POLICY, gpu, history, probe, told
 from wirewatch.verdict.straggler.naming import Named, name
 from wirewatch.verdict.straggler.signals import References, Resource, Signals, Unit, learn
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.verdict.straggling import POLICY, history, probe, watched
+from tests.verdict.straggler.nodes import POLICY, history, probe, watched
 from wirewatch.verdict.straggler.signals import Deviation, Loss, Resource, Unit, deviations
 
 UNIT = Unit(Resource.COMPUTE, "GPU-0")

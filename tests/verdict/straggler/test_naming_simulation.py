@@ -25,7 +25,7 @@ from proof.simulation.page import TEXT, of_probes
 from proof.simulation.results import ALONE, ENDS, of_real, quantile, within
 from proof.simulation.simulate import HORIZON, LIFE, POLICY, Alarms, faults, replayed, timed, watch_over, well
 from proof.simulation.tail import begun, bound, counted, false_alarms
-from tests.verdict.straggling import gpu
+from tests.verdict.straggler.nodes import gpu
 from tools.pages import DOCS
 from wirewatch.core.statistics import spread
 from wirewatch.verdict.straggler.signals import Resource, Unit

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.verdict.straggling import POLICY, gpu, history, probe, told, watched
+from tests.verdict.straggler.nodes import POLICY, gpu, history, probe, told, watched
 from wirewatch.verdict.straggler.naming import Watch, look
 from wirewatch.verdict.straggler.signals import (
     APART,

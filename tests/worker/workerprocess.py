@@ -33,7 +33,7 @@ def document_of(data: bytes) -> Document:
     return _DOCUMENT.validate_json(data)
 
 
-class Working:
+class WorkerProcess:
     """A started worker in a session of its own; killed as a whole at the end of the block."""
 
     def __init__(

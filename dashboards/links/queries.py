@@ -1,4 +1,4 @@
-"""Queries that several rows of links ask."""
+"""Queries that several rows of the links dashboard use."""
 
 from dashboards.parts import Limits, Query
 

@@ -17,7 +17,7 @@ from wirewatch.verdict.node import Verdict
 DEMO = "demo-dgx-h200"
 
 
-class Remembering:
+class RecordedNode:
     """A node whose overlay may be taken away, whose daemon may be restarted, whose machine may be booted.
 
     `only` these collectors are there; all when none is named.

@@ -1,4 +1,4 @@
-"""What an alert listens to: rules of findings and how bad they must be; and the rules that there are."""
+"""Which findings an alert takes: their rules and how bad they must be; and the rules that exist."""
 
 import re
 from collections.abc import Mapping
@@ -28,17 +28,17 @@ _LEVEL = re.compile(rf"{HELD}\{{[^}}]+\}}\s*(==|>)\s*(\d)")
 
 
 @dataclass(frozen=True)
-class Heard:
-    """At which severities (1 DEGRADED, 2 FAILED) an alert tells of a finding; what its rule must match."""
+class Selection:
+    """At which severities (1 DEGRADED, 2 FAILED) an alert takes a finding, and what its rule must match."""
 
     levels: frozenset[int]
     matchers: tuple[ast.Matcher, ...]
 
-    def hears(self, rule: str) -> bool:
+    def takes(self, rule: str) -> bool:
         return all(_matches(one, rule) for one in self.matchers)
 
 
-def heard(alert: Alert) -> Heard | None:
+def selection(alert: Alert) -> Selection | None:
     """None for an alert that is not about findings."""
     chosen = [one for one in promql.selectors(alert.expr) if one.name == HELD]
     if not chosen:
@@ -48,16 +48,16 @@ def heard(alert: Alert) -> Heard | None:
     assert len({str(one) for one in chosen}) == 1, f"{alert.name}: its parts differ in rules"
     ((sign, number),) = said
     levels = {int(number)} if sign == "==" else {level for level in (1, 2) if level > int(number)}
-    return Heard(frozenset(levels), tuple(m for m in chosen[0].matchers.matchers if m.name == "rule"))
+    return Selection(frozenset(levels), tuple(m for m in chosen[0].matchers.matchers if m.name == "rule"))
 
 
-def hearers(rule: str, level: int) -> list[Alert]:
-    return [alert for alert, one in _listening() if level in one.levels and one.hears(rule)]
+def alerts_for(rule: str, level: int) -> list[Alert]:
+    return [alert for alert, one in _selections() if level in one.levels and one.takes(rule)]
 
 
 @cache
-def _listening() -> tuple[tuple[Alert, Heard], ...]:
-    return tuple((alert, one) for alert in alerts() if (one := heard(alert)) is not None)
+def _selections() -> tuple[tuple[Alert, Selection], ...]:
+    return tuple((alert, one) for alert in alerts() if (one := selection(alert)) is not None)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Queries that several rows of agent ask."""
+"""Queries that several rows of the agent dashboard use."""
 
 OF_NODE = "cluster,node"
 

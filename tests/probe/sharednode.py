@@ -21,7 +21,7 @@ from wirewatch.probe.statefolder import State
 BOOT = "boot-1"
 
 
-class Sharing(Idle):
+class SharedNode(Idle):
     """`folder` is the state's; the daemon's history is open in `history`, with these limits."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Queries that several rows of fleet ask."""
+"""Queries that several rows of the fleet dashboard use."""
 
 RATIO_OF = "min by (cluster,node) (wirewatch_probe_busbw_ratio{HERE})"
 SEEN = "max by (cluster,node) (last_over_time(wirewatch_build_info{HERE}[1d]))"

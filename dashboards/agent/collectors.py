@@ -1,7 +1,7 @@
 """Do the agents see: collectors that fail, agents that are silent."""
 
-from dashboards.agent.asked import OF_NODE, per_hour
-from dashboards.fleet.asked import SILENT
+from dashboards.agent.queries import OF_NODE, per_hour
+from dashboards.fleet.queries import SILENT
 from dashboards.parts import (
     AT_MOST_NONE,
     SOME_IS_ODD,
