@@ -55,7 +55,7 @@ def test_modules_and_lines(found: dict[str, Any]) -> None:
     assert found["modules"] == 5
     assert found["module_lines"]["median"] == 3.0
     assert found["init_lines"] == 2
-    assert found["lines"] == {"agent": 22, "tests": 3, "tools": 4, "proof": 3}
+    assert found["lines"] == {"agent": 23, "tests": 3, "tools": 4, "proof": 3}
 
 
 def test_importers_classes_and_docstrings(found: dict[str, Any]) -> None:
