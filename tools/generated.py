@@ -68,7 +68,7 @@ def goldens() -> Files:
 
 
 def drawing() -> Files:
-    """docs/architecture.md and its picture, which count who imports whom."""
+    """docs/architecture.md and its picture, which count the imports of each room from each other."""
     return architecture.files()
 
 

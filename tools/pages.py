@@ -63,11 +63,11 @@ def _rdma() -> Iterator[str]:
 
 
 def _xids() -> Iterator[str]:
-    yield "| XID | meaning | told as | what to do |"
+    yield "| XID | meaning | severity | what to do |"
     yield "|---|---|---|---|"
     for number, xid in XIDS.items():
-        told = f"{xid.severity.value}; by its own word" if xid.by_word else xid.severity.value
-        yield f"| {number} | {xid.meaning} | {told} | {xid.action} |"
+        severity = f"{xid.severity.value}; by its own word" if xid.by_word else xid.severity.value
+        yield f"| {number} | {xid.meaning} | {severity} | {xid.action} |"
 
 
 def _reasons() -> Iterator[str]:
@@ -98,9 +98,11 @@ def _tables() -> Iterator[str]:
     yield from _table(
         "The daemon itself", "verdict, findings, and how the collectors are doing", series.METRICS
     )
-    about = "what Kubernetes is told of this node; only with `[kubernetes] node_condition = true`"
+    about = (
+        "the condition that the agent reports to Kubernetes; only with `[kubernetes] node_condition = true`"
+    )
     yield from _table("The node condition", about, condition.METRICS)
-    yield from _table("The port", "who was refused, and how the web configuration fares", reload.METRICS)
+    yield from _table("The HTTP port", "what was refused, and the web configuration", reload.METRICS)
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"

@@ -1,4 +1,4 @@
-"""Do the agents see: collectors that fail, agents that are silent."""
+"""Agents that are silent and collectors that fail."""
 
 from dashboards.agent.queries import OF_NODE, per_hour
 from dashboards.fleet.queries import SILENT
@@ -25,8 +25,8 @@ _SUCCEEDED = "wirewatch_collector_last_success_timestamp_seconds"
 _LAST = f"max by ({_OF_ONE}) ({_SUCCEEDED}{{HERE}})"
 _TOLD = f"max by ({OF_NODE}) (wirewatch_build_info{{HERE}})"
 
-SEES = Row(
-    "Do the agents see",
+AGENTS = Row(
+    "Agents and what they cannot read",
     (
         Stat("Agents", "Agents that answer now.", f"count({_TOLD})", "none", COUNTED),
         Stat(
@@ -57,7 +57,7 @@ SEES = Row(
         ),
         Stat(
             "Released",
-            "Nodes whose GPUs `wirewatch release` has let go of; they are UNKNOWN meanwhile, as is meant.",
+            "Nodes whose GPUs `wirewatch release` has released; they are UNKNOWN meanwhile, by design.",
             "sum(max by (cluster,node) (wirewatch_released_until_timestamp_seconds{HERE}) > bool 0)",
             "none",
             SOME_IS_ODD,
@@ -141,7 +141,7 @@ SEES = Row(
 )
 
 PORT = Row(
-    "The port",
+    "The HTTP port",
     (
         Series(
             "Refused an hour",
@@ -152,9 +152,9 @@ PORT = Row(
             Limits("green", ((1, "orange"),)),
         ),
         Series(
-            "Web configurations that hold and could be read",
-            "Of the agents that have one. Where it cannot be read what held before still holds, and "
-            "certificates grow old.",
+            "Web configurations that could be read",
+            "Of the agents that have one. Where it cannot be read, the earlier one stays in "
+            "force, and certificates grow old.",
             (
                 Query(
                     "sum(max by (cluster,node) (wirewatch_web_config_last_reload_success{HERE}))",

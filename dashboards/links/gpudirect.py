@@ -13,7 +13,7 @@ GPUDIRECT = Row(
     (
         Matrix(
             "Checks",
-            "On how many nodes each check passed, failed or cannot tell.",
+            "On how many nodes each check passed, failed or could not be done.",
             f"sum by (check,state) ({_GDR})",
             "check",
             "state",

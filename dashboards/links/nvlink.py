@@ -53,7 +53,7 @@ NVLINK = Row(
         Series(
             "NVLink errors an hour, by kind",
             "Over all GPUs chosen. CRC errors are corrected by sending again; replay and recovery "
-            "mean a link that had to start anew.",
+            "mean a link that had to be restarted.",
             (
                 Query(
                     "sum by (kind) (rate(wirewatch_nvlink_errors_total{GPUS}[$__rate_interval])) * 3600",

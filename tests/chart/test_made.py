@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tests.chart.documents import ROOT
 from tools.chart.made import CHART
-from tools.chart.readme import told
+from tools.chart.readme import explained
 from tools.chart.schema import OURS, schema
 from tools.chart.values import Values
 
@@ -33,7 +33,7 @@ def test_the_defaults_are_values() -> None:
 
 
 def test_every_value_is_explained() -> None:
-    rows = list(told(CHART / "values.yaml"))
+    rows = list(explained(CHART / "values.yaml"))
     assert len(rows) == len({name for name, _, _ in rows}) > 60
     assert [name for name, _, about in rows if not about] == []
 
