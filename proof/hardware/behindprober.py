@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from proof.hardware import processes
-from proof.hardware.apart import AGENT, SOMEBODY, Asking, ProberProcess, Witness, told_of
+from proof.hardware.apart import AGENT, SOMEBODY, Asking, ProberProcess, Witness, probe_settings
 from proof.hardware.daemon import Daemon, every
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
@@ -60,7 +60,7 @@ class Agent:
 
 
 def run(report: Report, prober: ProberProcess, asking: Asking, here: Probing | None) -> None:
-    config = every(INTERVAL, link_detail=False, probe=f"[probe]\n{told_of(prober, OFTEN)}")
+    config = every(INTERVAL, link_detail=False, probe=f"[probe]\n{probe_settings(prober, OFTEN)}")
     with Daemon(config, user=AGENT) as daemon:
         agent = Agent(daemon)
         try:

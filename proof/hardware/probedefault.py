@@ -8,7 +8,7 @@ from proof.hardware.comparing import percent
 from proof.hardware.kit import Report
 from proof.hardware.nccltests import NcclTests
 from proof.hardware.probing import Probing
-from proof.hardware.probing import told as document_of
+from proof.hardware.probing import as_document as document_of
 from wirewatch.core.probe import MIB, OPS, Probed
 from wirewatch.probe import measurement
 from wirewatch.probe.measurement import asymptotes, measure
@@ -78,7 +78,7 @@ def _path(report: Report, probes: Sequence[Probed]) -> None:
         ok=len(uneven) == len(probes) * len(probes[0].gpus) and away <= UNEVEN,
         told=f"{len(uneven)} GPUs in {len(probes)} runs, farthest {percent(away)}",
     )  # fmt: skip
-    errors = [told for probed in probes if (told := measurement.new_errors(probed))]
+    errors = [as_document for probed in probes if (as_document := measurement.new_errors(probed))]
     report.check("no new NVLink errors", ok=not errors, told=str(errors[:2]) if errors else "")
     _documents(report, probes)
 

@@ -147,7 +147,7 @@ def probing(report: Report) -> Iterator[Probing]:
         nvml.stop()
 
 
-def told(probed: Probed) -> dict[str, Any]:
+def as_document(probed: Probed) -> dict[str, Any]:
     """The document of one probe, with what one such probe finds wrong."""
     memory = take(Memory(), probed, 0.0, ProbePolicy())
     made = document_of(probed, memory.measured, memory.held)

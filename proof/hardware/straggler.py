@@ -104,7 +104,7 @@ class Kit:
         probed = prober.run(self._here.order(prober))
         if probed.outcome != "ok":
             raise KitError(f"a probe that nothing disturbs: {probed.outcome}: {probed.why}")
-        rates = {told(unit, probed): rate for unit, rate in signals(probed).rates.items()}
+        rates = {unit_name(unit, probed): rate for unit, rate in signals(probed).rates.items()}
         data = self._here.report.data
         data.setdefault("healthy", []).append({"at": round(probed.at, 1), **rates})
         if len(data["healthy"]) % SAVE == 0:
@@ -210,11 +210,11 @@ def named_by(probed: Probed, references: References) -> Named:
 
 
 def parts(named: Named, probed: Probed) -> Iterator[str]:
-    yield from (told(one.unit, probed) for one in named.slow)
+    yield from (unit_name(one.unit, probed) for one in named.slow)
     yield from (f"all {one.resource.value}" for one in named.uniform)
 
 
-def told(unit: Unit, probed: Probed) -> str:
+def unit_name(unit: Unit, probed: Probed) -> str:
     """Such as `compute 1`, `pair 0>1`, by index."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     to = f">{places[unit.peer]}" if unit.peer else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proof.hardware.job import Job
-from proof.hardware.probing import LONG, Probing, command, told
+from proof.hardware.probing import LONG, Probing, as_document, command
 from wirewatch.core.ports import Answer, Gpu, Nvml, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Health
 from wirewatch.probe.gate import Reason
@@ -48,7 +48,7 @@ def ends(here: Probing, name: str, outcomes: Sequence[str], why: str = "", **ord
     began = time.monotonic()
     probed = here.run(name, **order)
     seconds = time.monotonic() - began
-    document = told(probed)
+    document = as_document(probed)
     here.report.check(
         f"{name}: {' or '.join(outcomes)}", ok=probed.outcome in outcomes and why in probed.why,
         told=f"{probed.outcome} after {seconds:.2f} s: {probed.why}",

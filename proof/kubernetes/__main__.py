@@ -88,7 +88,7 @@ def inside() -> int:
         rows = [f"| control plane | ready after {plane:.1f} s |", *(_row(step, cluster) for step in STEPS)]
         about = versions(cluster)
     except BaseException:
-        tell(cluster)
+        print_state(cluster)
         raise
     finally:
         cluster.ending.close()
@@ -104,8 +104,8 @@ def _row(step: Callable[[Cluster], str], cluster: Cluster) -> str:
     return f"| {step.__name__.replace('_', ' ')} | {told.replace('|', '/')} |"
 
 
-def tell(cluster: Cluster) -> None:
-    """What a person needs who finds that it failed."""
+def print_state(cluster: Cluster) -> None:
+    """Print what a person needs to find out why it failed."""
     for log in cluster.programs.logs():
         print(f"--- {log.stem}\n{cluster.programs.tail(log.stem)}", file=sys.stderr)
     for words in (

@@ -87,6 +87,6 @@ def bad(gpu: str = "0", health: Health = Health.FAILED) -> Seen:
     return Seen(((gpu, health),))
 
 
-def told(component: Component) -> list[tuple[str, str, Health, float]]:
+def findings_of(component: Component) -> list[tuple[str, str, Health, float]]:
     """Its findings, short: rule, GPU, health, since."""
     return [(f.rule, f.subject.gpu, f.health, f.since) for f in component.findings]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.conditionrig import Rig, played, rig
-from tests.kubernetes.apiserver import NODE, ApiServer, Day, certify, refusing, saying, silent, trickling
+from tests.kubernetes.apiserver import NODE, ApiServer, Day, certify, refusing, replying, silent, trickling
 from tests.kubernetes.views import FAILED, OK
 from tests.support import EPOCH
 from wirewatch.kubernetes.api import LIMIT, rfc3339
@@ -26,14 +26,14 @@ BAD: dict[str, tuple[Day, str]] = {
     "500": (refusing(500, "etcdserver: leader changed"), "server_error"),
     "503": (refusing(503, "not ready"), "server_error"),
     "redirect": (refusing(307, "", Location="https://127.0.0.1:1/"), "strange"),
-    "another protocol": (saying(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "strange"),
-    "no node": (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), "strange"),
-    "half an answer": (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "strange"),
-    "nothing": (saying(b""), "unreachable"),
+    "another protocol": (replying(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "strange"),
+    "no node": (replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), "strange"),
+    "half an answer": (replying(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "strange"),
+    "nothing": (replying(b""), "unreachable"),
     "too much": (
-        saying(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + b"x" * (LIMIT + 1)), "strange",
+        replying(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + b"x" * (LIMIT + 1)), "strange",
     ),
-    "endless headers": (saying(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 90_000), "strange"),
+    "endless headers": (replying(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 90_000), "strange"),
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def daemon(
     return Daemon((*DEMO, *change), folder, config(folder, drift, state=state, every=every))
 
 
-def told(folder: Path, *words: str) -> tuple[int, str, str]:
+def order(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, output and complaints of `wirewatch topology`."""
     done = run_wirewatch(
         "topology", *words, "--socket", f"{folder}/w.sock", env={**os.environ, "SUDO_USER": "night-shift"}
@@ -75,9 +75,9 @@ def test_lost_links_are_told_accepted_and_stay_accepted(tmp_path: Path) -> None:
         assert running.get("/metrics").series()[
             "wirewatch_topology_drift", frozenset({("kind", "nvlink_lost")})
         ] == 1.0  # fmt: skip
-        code, out, _ = told(tmp_path, "diff")
+        code, out, _ = order(tmp_path, "diff")
         assert (code, change["id"] in out, change["text"] in out) == (FAILED, True, True)
-        code, out, _ = told(tmp_path, "accept", change["id"], "--why", "until the board comes")
+        code, out, _ = order(tmp_path, "accept", change["id"], "--why", "until the board comes")
         assert (code, "night-shift accepted" in out, "no change since then" in out) == (OK, True, True)
         running.wait("/health", '"health":"ok"')
         # It is killed, and a slow disk may still be writing.
@@ -86,7 +86,7 @@ def test_lost_links_are_told_accepted_and_stay_accepted(tmp_path: Path) -> None:
         running.wait(DRIFT, '"why":"until the board comes"')
         running.ready()
         assert rules(running) == {}
-        assert told(tmp_path, "diff")[0] == OK
+        assert order(tmp_path, "diff")[0] == OK
     with daemon(tmp_path) as running:
         running.wait(DRIFT, '"origin":"learned"')
         assert drift(running)["changes"] == []
@@ -96,10 +96,10 @@ def test_all_that_is_there_can_be_accepted_at_once(tmp_path: Path) -> None:
     learned(tmp_path)
     with daemon(tmp_path, DOWN) as running:
         running.wait("/api/v1/findings", '"topology.nvlink_lost"')
-        assert told(tmp_path, "accept", "--why", "two links less from now on")[0] == OK
+        assert order(tmp_path, "accept", "--why", "two links less from now on")[0] == OK
         running.wait("/health", '"health":"ok"')
         assert drift(running)["baseline"]["origin"] == "accepted"
-        assert "accepted by night-shift: two links less" in told(tmp_path, "baseline")[1]
+        assert "accepted by night-shift: two links less" in order(tmp_path, "baseline")[1]
 
 
 def test_a_node_born_with_sixteen_links_does_not_learn_them(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_node_born_with_sixteen_links_does_not_learn_them(tmp_path: Path) -> N
         document = drift(running)
         assert document["baseline"] is None
         assert "GPU 2 (...0002)" in document["learning"]
-        assert "no baseline yet: " in told(tmp_path, "baseline")[1]
+        assert "no baseline yet: " in order(tmp_path, "baseline")[1]
     assert not (tmp_path / "state" / "baseline.json").exists()
 
 
@@ -123,7 +123,7 @@ def test_a_damaged_baseline_is_put_aside_and_named(tmp_path: Path) -> None:
         (aside,) = path.parent.glob("baseline.json.corrupt-*")
         assert aside.read_bytes() == damaged
         assert aside.name in running.get("/api/v1/findings").text
-        assert told(tmp_path, "accept", "--why", "looked at it")[0] == OK
+        assert order(tmp_path, "accept", "--why", "looked at it")[0] == OK
         running.wait("/health", '"health":"ok"')
     assert aside.read_bytes() == damaged
 
@@ -153,7 +153,7 @@ def test_what_takes_the_place_of_another_nodes_baseline_loses_nothing(tmp_path: 
     foreign = path.read_bytes()
     with daemon(tmp_path, every=600.0) as running:
         running.wait("/api/v1/findings", '"topology.baseline"')
-        assert told(tmp_path, "accept", "--why", "looked at it")[0] == OK
+        assert order(tmp_path, "accept", "--why", "looked at it")[0] == OK
         running.wait(DRIFT, '"origin":"accepted"')
         until(path.exists)
     assert foreign in [one.read_bytes() for one in path.parent.glob("baseline.json.corrupt-*")]
@@ -189,6 +189,6 @@ def test_an_order_that_cannot_be_followed_is_told(tmp_path: Path) -> None:
     with daemon(tmp_path) as running:
         running.wait(DRIFT, '"origin":"learned"')
         # What was learned is kept with the next look.
-        until(lambda: "no baseline yet" not in told(tmp_path, "accept", "0badc0de", "--why", "x")[2])
-        code, _, err = told(tmp_path, "accept", "0badc0de", "--why", "x")
+        until(lambda: "no baseline yet" not in order(tmp_path, "accept", "0badc0de", "--why", "x")[2])
+        code, _, err = order(tmp_path, "accept", "0badc0de", "--why", "x")
         assert (code, "0badc0de" in err) == (USAGE, True), err

@@ -37,7 +37,7 @@ def daemon(folder: Path, overlay: str = "", settle: float = 0.5) -> Daemon:
     return Daemon((*DEMO, *change), folder, config(folder, settle))
 
 
-def told(folder: Path, *words: str) -> tuple[int, str, str]:
+def order(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, output and complaints of `wirewatch findings`."""
     done = run_wirewatch(
         "findings", *words, "--socket", f"{folder}/w.sock", env={**os.environ, "SUDO_USER": "night-shift"}
@@ -74,7 +74,7 @@ def test_a_link_that_comes_back_is_on_probation_and_a_restart_forgets_nothing(tm
         found = only(again)
         assert (found["id"], found["stage"], found["health"]) == (live["id"], "probation", "degraded")
         assert found["since"] == live["since"]
-        code, text, _ = told(tmp_path, "ack", found["id"], "--why", "cable replaced")
+        code, text, _ = order(tmp_path, "ack", found["id"], "--why", "cable replaced")
         assert (code, text.splitlines()[0]) == (0, "OK, the next job may start")
         assert listed(again) == []
         assert "night-shift: ack" in again.log
@@ -84,11 +84,11 @@ def test_what_is_measured_now_is_not_talked_away_and_suppressing_shows(tmp_path:
     with daemon(tmp_path, LINK.format(until=9999)) as running:
         running.wait("/health", '"health":"failed"')
         name = only(running)["id"]
-        code, _, error = told(tmp_path, "ack", name, "--why", "I say so")
+        code, _, error = order(tmp_path, "ack", name, "--why", "I say so")
         assert (code, error.count("\n")) == (USAGE, 1)
         assert "is measured at this moment" in error
         assert running.get("/health").status == 503
-        code, text, _ = told(tmp_path, "suppress", name, "--for", "2h", "--why", "part is ordered")
+        code, text, _ = order(tmp_path, "suppress", name, "--for", "2h", "--why", "part is ordered")
         assert code == 0
         assert "suppressed until" in text
         assert "by night-shift" in text
@@ -96,7 +96,7 @@ def test_what_is_measured_now_is_not_talked_away_and_suppressing_shows(tmp_path:
         series = running.get("/metrics").series()
         assert series["wirewatch_findings", frozenset({("stage", "suppressed")})] == 1
         assert not [key for key in series if key[0] == "wirewatch_finding_severity"]
-        code, text, _ = told(tmp_path, "unsuppress", name, "--why", "part is here")
+        code, text, _ = order(tmp_path, "unsuppress", name, "--why", "part is here")
         assert (code, text.splitlines()[0]) == (0, "FAILED, no job may start")
 
 
@@ -106,7 +106,7 @@ def test_a_fatal_xid_stands_until_somebody_says_that_it_was_repaired(tmp_path: P
         # The kernel's log is read before it is known which GPU is at the address.
         running.wait("/health", '"rule":"xid.79","health":"failed","subject":{"gpu":')
         name = next(f["id"] for f in listed(running) if f["rule"] == "xid.79")
-        code, text, error = told(tmp_path, "ack", name[:5], "--why", "reset by hand")
+        code, text, error = order(tmp_path, "ack", name[:5], "--why", "reset by hand")
         assert (code, error) == (0, "")
         assert "acknowledged by night-shift: reset by hand" in text
         assert running.get("/health").status == 200
@@ -129,7 +129,7 @@ def test_a_file_that_is_not_understood_is_put_aside_and_named(tmp_path: Path) ->
         assert str(kept) in found["evidence"]
         assert kept.read_text("utf-8") == '{"version": 1, "entr'
         assert running.get("/health").status == 503
-        assert told(tmp_path, "ack", found["id"], "--why", "looked at it")[0] == 0
+        assert order(tmp_path, "ack", found["id"], "--why", "looked at it")[0] == 0
         assert running.get("/health").status == 200
 
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_not_understood_is_put_aside_and_named(tmp_path: Path) ->
 def test_wrong_orders_get_one_line(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
     with daemon(tmp_path) as running:
         running.ready()
-        got, output, error = told(tmp_path, *words)
+        got, output, error = order(tmp_path, *words)
         assert (got, output) == (code, "")
         assert said in error
         assert error.count("\n") == 1
@@ -154,6 +154,6 @@ def test_wrong_orders_get_one_line(tmp_path: Path, words: tuple[str, ...], code:
 
 def test_nobody_there_is_one_line(tmp_path: Path) -> None:
     for words in (("list",), ("ack", "00000000", "--why", "x")):
-        code, output, error = told(tmp_path, *words)
+        code, output, error = order(tmp_path, *words)
         assert (code, output, error.count("\n")) == (INTERNAL, "", 1)
         assert str(tmp_path) in error

@@ -41,7 +41,7 @@ def log() -> Iterator[Log]:
     made.close()
 
 
-def told(kmsg: SystemKmsg, after: int = -1) -> KernelLog:
+def read_log(kmsg: SystemKmsg, after: int = -1) -> KernelLog:
     answer = kmsg.records(after)
     assert isinstance(answer, KernelLog)
     return answer
@@ -53,30 +53,30 @@ def numbers(answer: KernelLog) -> list[int]:
 
 
 def test_an_empty_log_has_no_records_and_does_not_wait(log: Log) -> None:
-    assert told(SystemKmsg(log.path)) == KernelLog(())
+    assert read_log(SystemKmsg(log.path)) == KernelLog(())
 
 
 def test_records_come_one_by_one_as_they_were_written(log: Log) -> None:
     log.write(record(0), record(1, "nvidia-nvswitch0: SXid"))
-    assert told(SystemKmsg(log.path)).records == (record(0), record(1, "nvidia-nvswitch0: SXid"))
+    assert read_log(SystemKmsg(log.path)).records == (record(0), record(1, "nvidia-nvswitch0: SXid"))
 
 
 def test_only_records_after_the_one_named_are_told_and_the_others_are_kept(log: Log) -> None:
     kmsg = SystemKmsg(log.path)
     log.write(*(record(n) for n in range(5)))
-    assert numbers(told(kmsg, 2)) == [3, 4]
-    assert numbers(told(kmsg, 4)) == []
-    assert numbers(told(kmsg, 0)) == [1, 2, 3, 4]
-    assert numbers(told(kmsg)) == [0, 1, 2, 3, 4]
+    assert numbers(read_log(kmsg, 2)) == [3, 4]
+    assert numbers(read_log(kmsg, 4)) == []
+    assert numbers(read_log(kmsg, 0)) == [1, 2, 3, 4]
+    assert numbers(read_log(kmsg)) == [0, 1, 2, 3, 4]
 
 
 def test_what_is_written_later_is_read_on(log: Log) -> None:
     kmsg = SystemKmsg(log.path)
     log.write(record(7))
-    assert numbers(told(kmsg)) == [7]
+    assert numbers(read_log(kmsg)) == [7]
     log.write(record(8), record(9))
-    assert numbers(told(kmsg, 7)) == [8, 9]
-    assert numbers(told(kmsg, 9)) == []
+    assert numbers(read_log(kmsg, 7)) == [8, 9]
+    assert numbers(read_log(kmsg, 9)) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_is_written_later_is_read_on(log: Log) -> None:
 )
 def test_what_may_concern_the_wires_is_kept_and_the_rest_of_the_log_is_not(log: Log, text: str) -> None:
     log.write(record(0, "usb 1-1: new device"), record(1, text), record(2, "sshd[1]: root logged in"))
-    answer = told(SystemKmsg(log.path))
+    answer = read_log(SystemKmsg(log.path))
     assert answer.records == (record(1, text),)
     assert answer.missed == 0
 
@@ -100,34 +100,34 @@ def test_what_may_concern_the_wires_is_kept_and_the_rest_of_the_log_is_not(log: 
 def test_a_gap_in_the_numbers_is_what_was_overwritten_unread(log: Log) -> None:
     kmsg = SystemKmsg(log.path)
     log.write(record(10), record(11))
-    assert told(kmsg).missed == 0
+    assert read_log(kmsg).missed == 0
     log.write(record(15), record(16), record(18))
-    answer = told(kmsg)
+    answer = read_log(kmsg)
     assert answer.missed == 4
     assert numbers(answer) == [10, 11, 15, 16, 18]
-    assert told(kmsg).missed == 4
+    assert read_log(kmsg).missed == 4
 
 
 def test_records_that_concern_nobody_are_not_missed(log: Log) -> None:
     log.write(record(0), record(1, "usb 1-1"), record(2, "usb 1-2"), record(3))
-    assert told(SystemKmsg(log.path)).missed == 0
+    assert read_log(SystemKmsg(log.path)).missed == 0
 
 
 def test_what_was_overwritten_before_the_first_reading_is_not_counted(log: Log) -> None:
     log.write(record(5000), record(5001))
-    assert told(SystemKmsg(log.path)).missed == 0
+    assert read_log(SystemKmsg(log.path)).missed == 0
 
 
 def test_bytes_that_are_no_text_are_read_all_the_same(log: Log) -> None:
     log.write(b"4,3,0,-;NVRM: \xff\xfe\n")
-    answer = told(SystemKmsg(log.path))
+    answer = read_log(SystemKmsg(log.path))
     assert answer.records == ("4,3,0,-;NVRM: \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}",)
     assert numbers(answer) == [3]
 
 
 def test_a_record_of_a_form_that_nobody_knows_is_kept_in_its_place_and_nothing_is_missed(log: Log) -> None:
     log.write(record(4), "4,5;NVRM: half a header", record(5), record(6))
-    answer = told(SystemKmsg(log.path))
+    answer = read_log(SystemKmsg(log.path))
     assert answer.records == (record(4), "4,5;NVRM: half a header", record(5), record(6))
     assert answer.missed == 0
 
@@ -135,7 +135,7 @@ def test_a_record_of_a_form_that_nobody_knows_is_kept_in_its_place_and_nothing_i
 def test_a_record_as_long_as_the_kernel_makes_them_is_whole(log: Log) -> None:
     text = "NVRM: " + "x" * 3000
     log.write(record(0, text))
-    assert told(SystemKmsg(log.path)).records == (record(0, text),)
+    assert read_log(SystemKmsg(log.path)).records == (record(0, text),)
 
 
 def test_of_a_flood_the_newest_are_kept(log: Log) -> None:
@@ -144,7 +144,7 @@ def test_of_a_flood_the_newest_are_kept(log: Log) -> None:
     for start in range(0, total, batch):
         log.write(*(record(n) for n in range(start, start + batch)))
         kmsg.records(start)
-    answer = told(kmsg)
+    answer = read_log(kmsg)
     assert numbers(answer) == list(range(total - KEPT, total))
     assert answer.missed == 0
 
@@ -152,11 +152,11 @@ def test_of_a_flood_the_newest_are_kept(log: Log) -> None:
 def test_two_readers_of_their_own_keep_their_own_place(log: Log, tmp_path: Path) -> None:
     log.write(record(0))
     first = SystemKmsg(log.path)
-    assert numbers(told(first)) == [0]
+    assert numbers(read_log(first)) == [0]
     file = tmp_path / "kmsg"
     file.write_text(record(1) + "\n", "utf-8")
-    assert numbers(told(SystemKmsg(file))) == [1]
-    assert numbers(told(first)) == [0]
+    assert numbers(read_log(SystemKmsg(file))) == [1]
+    assert numbers(read_log(first)) == [0]
 
 
 def test_a_log_that_is_not_there_is_missing_until_it_is(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_log_that_is_not_there_is_missing_until_it_is(tmp_path: Path) -> None:
     assert absent.why is Why.MISSING
     assert str(file) in absent.detail
     file.write_text(record(1) + "\n", "utf-8")
-    assert numbers(told(kmsg)) == [1]
+    assert numbers(read_log(kmsg)) == [1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: only another user can be refused")
@@ -197,9 +197,9 @@ def test_the_real_log_is_read_twice_alike_or_says_why_not() -> None:
         assert "/dev/kmsg" in answer.detail
         return
     assert len(numbers(answer)) == len(answer.records)
-    again = told(kmsg)
+    again = read_log(kmsg)
     assert list(again.records)[: len(answer.records)] == list(answer.records)
-    assert numbers(told(kmsg, max(numbers(again), default=-1))) == []
+    assert numbers(read_log(kmsg, max(numbers(again), default=-1))) == []
 
 
 def test_the_real_log_s_records_are_all_of_the_form_that_is_parsed() -> None:

@@ -18,13 +18,13 @@ RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text("utf-8")
 RULES = re.findall(r"`([a-z0-9]+\.[a-z0-9_]+)`", "\n".join(re.findall(r"^###? .*$", RUNBOOK, re.MULTILINE)))
 
 
-def told(node: Judged, **how: bool) -> tuple[str, str]:
+def reason_and_message(node: Judged, **how: bool) -> tuple[str, str]:
     view = view_of(node, EPOCH, 0.0, turning=how.get("turning", True))
     return view.reason, view.message
 
 
 def test_a_failed_node_names_rule_gpu_link_numbers_and_action() -> None:
-    reason, message = told(FAILED)
+    reason, message = reason_and_message(FAILED)
     assert reason == "NvlinkLinkDown"
     assert message == (
         "nvlink.link_down GPU 2 link 7 (GPU-00000000-0000-4000-8000-000000000002): "
@@ -33,29 +33,34 @@ def test_a_failed_node_names_rule_gpu_link_numbers_and_action() -> None:
 
 
 def test_others_are_counted() -> None:
-    assert told(judged(Health.FAILED, LINK, LINK, LINK))[1].endswith("2 more: `wirewatch findings list`.")
+    assert reason_and_message(judged(Health.FAILED, LINK, LINK, LINK))[1].endswith(
+        "2 more: `wirewatch findings list`."
+    )
 
 
 def test_what_is_well_and_what_is_worse() -> None:
-    assert told(OK)[0] == "Healthy"
+    assert reason_and_message(OK)[0] == "Healthy"
     slow = Finding("pcie.width", Health.DEGRADED, Subject("1"), "8 of 16 lanes", "reseat it")
-    reason, message = told(judged(Health.DEGRADED, slow))
+    reason, message = reason_and_message(judged(Health.DEGRADED, slow))
     assert reason == "Degraded"
     assert message.startswith("the next job may start. pcie.width GPU 1: 8 of 16 lanes.")
-    assert told(UNKNOWN)[0] == "NvlinkBlind"
-    assert told(judged(Health.UNKNOWN))[0] == "NothingToWatch"
+    assert reason_and_message(UNKNOWN)[0] == "NvlinkBlind"
+    assert reason_and_message(judged(Health.UNKNOWN))[0] == "NothingToWatch"
 
 
 def test_a_release_is_told_unless_something_is_failed() -> None:
     blind = Finding("gpu.blind", Health.UNKNOWN, Subject(), "released", "none")
-    reason, message = told(judged(Health.UNKNOWN, blind, released_until=EPOCH + 600))
+    reason, message = reason_and_message(judged(Health.UNKNOWN, blind, released_until=EPOCH + 600))
     assert reason == "Released"
     assert "wirewatch release" in message
-    assert told(judged(Health.FAILED, LINK, blind, released_until=EPOCH + 600))[0] == "NvlinkLinkDown"
+    assert (
+        reason_and_message(judged(Health.FAILED, LINK, blind, released_until=EPOCH + 600))[0]
+        == "NvlinkLinkDown"
+    )
 
 
 def test_a_daemon_that_does_not_turn_vouches_for_nothing() -> None:
-    assert told(OK, turning=False)[0] == "AgentStuck"
+    assert reason_and_message(OK, turning=False)[0] == "AgentStuck"
     assert view_of(OK, EPOCH, 0.0, turning=False).health is Health.UNKNOWN
 
 
@@ -83,7 +88,7 @@ def test_a_message_is_printable_and_at_most_a_kilobyte_whatever_is_in_it(
     evidence: str, action: str, device: str, others: int
 ) -> None:
     finding = Finding("infiniband.port_down", Health.FAILED, Subject(device=device), evidence, action)
-    _, message = told(judged(Health.FAILED, finding, *[LINK] * others))
+    _, message = reason_and_message(judged(Health.FAILED, finding, *[LINK] * others))
     assert len(message.encode()) <= LIMIT
     assert message.isprintable()
     assert message.startswith("infiniband.port_down ")

@@ -20,7 +20,7 @@ def hinted(mono: float) -> LockstepFacts:
     return LockstepFacts(None, hint)
 
 
-def told(hints: Hints, facts: LockstepFacts) -> None:
+def report_facts(hints: Hints, facts: LockstepFacts) -> None:
     """The collector has read, and knows this."""
     quiet = replace(COLLECTOR, facts=lambda _reading, _memory: facts)
     offered = hints.heard(quiet).facts
@@ -49,7 +49,7 @@ def probes(node: Idle, seconds: float) -> int:
 
 def test_without_a_hint_the_clock_decides(hints: Hints) -> None:
     node = probed_node(hints)
-    told(hints, NOTHING)
+    report_facts(hints, NOTHING)
     assert probes(node, 300.0) == 1
     assert probes(node, 360.0) == 2
 
@@ -57,14 +57,14 @@ def test_without_a_hint_the_clock_decides(hints: Hints) -> None:
 def test_a_hint_brings_the_next_probe_forward_once(hints: Hints) -> None:
     node = probed_node(hints)
     assert probes(node, 60.0) == 1
-    told(hints, hinted(node.clock.mono() - 10.0))
+    report_facts(hints, hinted(node.clock.mono() - 10.0))
     assert probes(node, 60.0) == 2
     assert probes(node, 300.0) == 2
 
 
 def test_a_hint_from_before_the_last_probe_is_old(hints: Hints) -> None:
     node = probed_node(hints)
-    told(hints, hinted(node.clock.mono() - 600.0))
+    report_facts(hints, hinted(node.clock.mono() - 600.0))
     assert probes(node, 300.0) == 1
 
 
@@ -73,7 +73,7 @@ def test_it_waits_until_the_job_is_over_and_the_gpus_are_left_alone(hints: Hints
     node.busy(0, 4711)
     node.busy(1, 4712)
     assert probes(node, 60.0) == 1
-    told(hints, hinted(node.clock.mono() - 10.0))
+    report_facts(hints, hinted(node.clock.mono() - 10.0))
     assert probes(node, 60.0) == 1
     assert node.reason() == "busy"
     node.busy(0)
