@@ -61,7 +61,7 @@ def _path(report: Report, probes: Sequence[Probed]) -> None:
     ]
     unknown = sum(None in {one.sent, one.received} for one in crossings)
     due = len(probes) * len(probes[0].gpus) * (len(OPS) + 1)
-    # A reading of a counter that stood still beside a moving twin is none: rare, and told as not known.
+    # A reading of a counter that stood still beside a moving twin is none: rare, and given as not known.
     whole = len(crossings) == due and unknown <= due // 50
     ok = whole and bool(shares) and max(map(abs, shares)) <= BYTES_WITHIN
     most = max(shares, key=abs, default=float("nan"))

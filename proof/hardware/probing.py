@@ -108,7 +108,7 @@ class Probing:
         raise KitError(f"no worker was started within {within:g} s")
 
     def up(self, pid: int, within: float = 20.0) -> None:
-        """Wait until NVML tells of its contexts; raises KitError when it does not in time."""
+        """Wait until NVML shows its contexts; raises KitError when it does not in time."""
         end = time.monotonic() + within
         while pid not in self.foreign():
             if time.monotonic() > end or not processes.alive(pid):

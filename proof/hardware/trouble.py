@@ -1,4 +1,4 @@
-"""Workers that die, hang or talk nonsense, GPUs that are full or alone: it is told, and nothing stays."""
+"""Workers that die, hang or talk nonsense, GPUs that are full or alone: it is reported, and nothing stays."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def run(here: Probing) -> None:
 
 
 def ends(here: Probing, name: str, outcomes: Sequence[str], why: str = "", **order: Any) -> None:
-    """A probe that has to end in one of these ways, tell why, and leave nothing behind."""
+    """A probe that has to end in one of these ways, say why, and leave nothing behind."""
     before = here.used()
     began = time.monotonic()
     probed = here.run(name, **order)

@@ -1,4 +1,4 @@
-"""`/health` documents as a daemon tells them, and servers that tell them well or badly."""
+"""`/health` documents as a daemon gives them, and servers that give them well or badly."""
 
 import socket
 import threading

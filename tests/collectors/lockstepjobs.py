@@ -21,7 +21,7 @@ from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Expect, Ok, Why
 
 FILE = Path(__file__).parent / "gpm-h200x2.json"
-"""Two H200 on 2026-11-21; the windows were 2 s long and are told as of an interval."""
+"""Two H200 on 2026-11-21; the windows were 2 s long and are taken as of an interval."""
 EVERY, SECONDS = 7.5, 7.4
 LOCKSTEP = ("data_parallel", "tensor_parallel", "sharded", "memory_bound")
 OTHERS = ("pipeline", "experts", "checkpoints", "stalls", "bursts")

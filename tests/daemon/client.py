@@ -1,4 +1,4 @@
-"""Asking a port as a client does that knows authorities, users, tokens and certificates of its own."""
+"""A client with authorities, users, tokens and certificates of its own."""
 
 import http.client
 import ssl

@@ -1,4 +1,4 @@
-"""A teller of the node condition on a clock that is moved by hand."""
+"""A reporter of the node condition on a clock that is moved by hand."""
 
 import asyncio
 from collections.abc import Callable

@@ -85,7 +85,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended with all its threads; one that nobody has waited for yet has."""
+    """Whether a process has ended with all its threads; one that was not waited for yet has."""
     process = Path(f"/proc/{pid}")
     try:
         state = (process / "stat").read_text("utf-8").rpartition(")")[2].split()[0]

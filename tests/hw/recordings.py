@@ -1,4 +1,4 @@
-"""Small recordings and overlays, and a play whose time the tests tell."""
+"""Small recordings and overlays, and a play whose time the tests set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Told = Mapping[int, Json | Absent]
 
 @dataclass
 class Time:
-    """Seconds that pass when a test says so; called, it tells them."""
+    """Seconds that pass when a test says so; called, it returns them."""
 
     seconds: float = 0.0
 

@@ -1,4 +1,4 @@
-"""A unix socket whose owner treats everybody in some way."""
+"""A unix socket whose owner treats every client in one way."""
 
 import socket
 import threading

@@ -87,7 +87,7 @@ def drifted() -> Told:
 
 
 def many() -> Told:
-    """So many findings that nobody reads them all."""
+    """More findings than a reader reads."""
     node = faulty("")
     one = node.state.components["xid"]
     made = tuple(
