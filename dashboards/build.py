@@ -124,10 +124,10 @@ def _finished(made: dict[str, Any], board: Dashboard) -> dict[str, Any]:
     The SDK's schema of annotations is that of all data sources and does not have them.
     """
     kept: dict[str, Any] = _without_null(made)
-    for told, event in zip(kept["annotations"]["list"], board.events, strict=True):
-        told |= {"titleFormat": event.title, "step": "60s"}
+    for annotation, event in zip(kept["annotations"]["list"], board.events, strict=True):
+        annotation |= {"titleFormat": event.title, "step": "60s"}
         if event.at:
-            told["useValueForTime"] = True
+            annotation["useValueForTime"] = True
     return kept
 
 

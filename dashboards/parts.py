@@ -25,7 +25,7 @@ class Blank(Enum):
     REFUSALS = "Empty while no probe was refused."
     VERSIONS = "Empty while all nodes of a product run the same versions."
     DRIFT = "Empty while no node differs from its baseline."
-    STRAGGLER = "Empty while nobody is believed to be slow."
+    STRAGGLER = "Empty while no GPU is believed to be slow."
     SILENT = "Empty while every agent answers."
     XID = "Empty while the kernel log has no XID."
     ERRORS = "Empty while no error was counted."
@@ -36,7 +36,7 @@ class Blank(Enum):
     LINK_DETAIL = "Empty without `[collectors.nvlink] link_detail = true`."
     LOCKSTEP = "Empty without `[collectors.lockstep] enabled = true` and a job on several GPUs."
     OTHER = "Empty where a node has no such part."
-    NVLINK5 = "Empty before NVLink 5 (Blackwell): older GPUs do not tell."
+    NVLINK5 = "Empty before NVLink 5 (Blackwell): older GPUs do not report it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Label:
     """A column of a label; `goes` is the address that its cells lead to, `words` what they read as.
 
     One with a unit is read as a number. `whole`: a cell's text is often longer than the cell, and is shown
-    whole when somebody asks.
+    whole when a reader asks.
     """
 
     name: str

@@ -61,9 +61,9 @@ def entry_of(rule: str) -> Entry:
 
 def _entry(part: str) -> Entry:
     head, *points = re.split(r"^- (?=\*\*)", part, flags=re.MULTILINE)
-    told = {label: " ".join(text.split()) for label, text in map(_point, points)}
+    points_of = {label: " ".join(text.split()) for label, text in map(_point, points)}
     names = frozenset(name for name in code(head) if _NAME.fullmatch(name))
-    return Entry(part.partition("\n")[0], names, told, " ".join(part.split()))
+    return Entry(part.partition("\n")[0], names, points_of, " ".join(part.split()))
 
 
 def _point(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ NEUTRAL = "text"
 
 
 def about(panel: Panel) -> str:
-    """What is shown when somebody asks what a panel means."""
+    """What is shown when a reader asks what a panel means."""
     why = f" {panel.blank.value}" if panel.blank else ""
     return panel.about + why
 
@@ -39,14 +39,14 @@ def steps(limits: Limit) -> sdk.ThresholdsConfig:
 def mappings(words: Words) -> list[model.ValueMapping]:
     """Values by name in one mapping, then the patterns."""
     named = {
-        value: model.ValueMappingResult(text=told, color=colour or None, index=index)
-        for index, (value, (told, colour)) in enumerate(words.items())
+        value: model.ValueMappingResult(text=word, color=colour or None, index=index)
+        for index, (value, (word, colour)) in enumerate(words.items())
         if "*" not in value
     }
     made: list[model.ValueMapping] = [model.ValueMap(named)] if named else []
-    for value, (told, colour) in words.items():
+    for value, (word, colour) in words.items():
         if "*" in value:
             pattern = "^" + value.replace(".", "\\.").replace("*", ".*") + "$"
-            result = model.ValueMappingResult(text=told, color=colour or None)
+            result = model.ValueMappingResult(text=word, color=colour or None)
             made.append(model.RegexMap(model.DashboardRegexMapOptions(pattern, result)))
     return made

@@ -77,7 +77,7 @@ def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
 
 
 def events(*, often: bool) -> tuple[Event, ...]:
-    """What happened, as marks; `often`: also what happens often, until somebody switches it off."""
+    """What happened, as marks; `often`: also what happens often, until a reader switches it off."""
     by = "cluster,node,rule,gpu,link,device,port"
     since = f"max by ({by}) (wirewatch_finding_since_timestamp_seconds{{HERE}})"
     severity = f"max by ({by}) (wirewatch_finding_severity{{HERE}})"
@@ -92,9 +92,9 @@ def events(*, often: bool) -> tuple[Event, ...]:
         shown=often),
         Event("XID", f"({xid} > 0) * 1000", "XID on {{node}} gpu {{gpu}}", "purple"),
         Event("Probe", f"({probe} > 0) * 1000", "probe on {{node}}", "blue", shown=often),
-        Event("Agent started anew", f"max by (cluster,node) ({cpu}) > 0", "agent on {{node}}", "yellow",
+        Event("Agent restarted", f"max by (cluster,node) ({cpu}) > 0", "agent on {{node}}", "yellow",
         at=False),
-        Event("GPUs let go of", f"{released} > 0", "wirewatch release on {{node}}", "super-light-purple",
+        Event("GPUs released", f"{released} > 0", "wirewatch release on {{node}}", "super-light-purple",
         at=False),
     )  # fmt: skip
 

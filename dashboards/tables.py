@@ -45,7 +45,7 @@ def drawn_table(panel: Table) -> table.Panel:
 
 
 def _organized(panel: Table, *, several: bool) -> model.DataTransformerConfig:
-    """The columns in the order in which they are told, by their headers; values without one left out."""
+    """The columns in the order in which they are given, by their headers; values without one left out."""
     refs = iter(REFS)
     names, headers = [], {}
     for column in panel.columns:

@@ -8,7 +8,7 @@ from dashboards.shared import CLUSTER, COUNTED, NODE
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """What has a version: the metric that tells it, and its labels of the cohort and of the version."""
+    """What has a version: the metric that has it, and its labels of the cohort and of the version."""
 
     part: str
     metric: str
@@ -37,7 +37,7 @@ class Versioned:
         few = f"({self.nodes} < on ({by}) group_left() max by ({by}) ({self.nodes}))"
         return f"{self.held} * on ({by},{self.version}) group_left() {few}"
 
-    def told(self, expr: str, *more: str) -> str:
+    def query(self, expr: str, *more: str) -> str:
         """With the same labels for whatever has a version: part, cohort, release, and `more` of its own."""
         cohort = f'label_replace({expr}, "cohort", "$1", "{self.cohort}", "(.+)")'
         release = f'label_replace({cohort}, "release", "$1", "{self.version}", "(.+)")'
@@ -63,7 +63,11 @@ VERSIONS = Table(
     "and firmware. Rare ones first; 100 rows at most.",
     (
         Value(
-            "nodes", f"bottomk(100, {' or '.join(one.told(one.nodes) for one in PARTS)})", "none", COUNTED, 70
+            "nodes",
+            f"bottomk(100, {' or '.join(one.query(one.nodes) for one in PARTS)})",
+            "none",
+            COUNTED,
+            70,
         ),
         CLUSTER,
         Label("part", 120),
@@ -71,7 +75,7 @@ VERSIONS = Table(
         Label("release"),
         Value(
             "share",
-            " or ".join(one.told(one.share) for one in PARTS),
+            " or ".join(one.query(one.share) for one in PARTS),
             "percentunit",
             NoLimit("in a rollout every share is right for a while"),
             80,
@@ -89,7 +93,7 @@ MINORITY = Table(
     (
         Value(
             "nodes alike",
-            f"bottomk(50, {' or '.join(one.told(one.odd, 'node') for one in PARTS)})",
+            f"bottomk(50, {' or '.join(one.query(one.odd, 'node') for one in PARTS)})",
             "none",
             COUNTED,
             100,

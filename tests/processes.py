@@ -85,7 +85,7 @@ class Process:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Output and errors, read until nobody holds them any more; then its end is waited for.
+        """Output and errors, read until no process holds them any more; then its end is waited for.
 
         Raises:
             subprocess.TimeoutExpired: that takes longer.

@@ -27,13 +27,13 @@ from wirewatch.verdict.node import judge_node
 
 _loaded = cache(load_recording)
 LATER = ("InforomImageVersion()",)
-"""Questions that some bundled recordings are too old for: GPUs of these do not tell."""
+"""Questions that some bundled recordings are too old for: GPUs of these do not answer them."""
 NOT_SUPPORTED = 3
 EPOCH = 1_795_223_090.0
 
 
 class StillClock:
-    """Moves only when it is told to."""
+    """Moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -105,7 +105,7 @@ def alerts_text() -> str:
 
 @cache
 def made_alerts() -> Mapping[str, tuple[Rule, ...]]:
-    """The alerts that nobody wrote by hand, by their names, with the rules that each reports."""
+    """The alerts that are not written by hand, by their names, with the rules that each reports."""
     by_hand = set(re.findall(r"- alert: (\w+)", _BLOCK.sub("", ALERTS.read_text("utf-8"))))
     every = [rule for rule in declared() if rule.reported not in by_hand]
     names = dict.fromkeys(rule.reported for rule in every)

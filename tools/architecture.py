@@ -1,7 +1,7 @@
 """Makes docs/architecture.md and its picture from imports, layers and docstrings: `make generated`.
 
 The prose is in docs/architecture.in.md. The picture has a box for each room, on a diagonal in the order of
-the layers: right of a box is what the room imports, above it what imports the room.
+the layers: right of a box is what the room imports, above it are the rooms that import it.
 """
 
 import ast
@@ -28,7 +28,7 @@ FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 LEGEND = (
     "A band is a layer.",
     "Right of a room is what it imports,",
-    "above it what imports it.",
+    "above it the rooms that import it.",
     "Numbers count pairs of modules.",
 )
 _HEAD = (
@@ -168,7 +168,7 @@ def _box(name: str, place: int) -> str:
 
 
 def _count(row: int, column: int, count: int) -> str:
-    """Where the line of who imports meets that of who is imported; red where it goes up the layers."""
+    """Where the lines of the importing and the imported room meet; red where it goes up the layers."""
     edge = LINE if column > row else UPWARD
     return (
         f"<circle cx='{_x(column)}' cy='{_y(row)}' r='{RADIUS}' fill='{FILL}' stroke='{edge}'/>"

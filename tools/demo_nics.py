@@ -11,7 +11,7 @@ BOARD = {INFINIBAND: "MT_0000000838", ETHERNET: "MT_0000000892"}
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A ConnectX-7 with one port; `number` tells its names apart, which look like masked ones."""
+    """A ConnectX-7 with one port; `number` makes its names differ, which look like masked ones."""
 
     name: str
     bus: int

@@ -34,7 +34,7 @@ AER = {
 """Names of errors in the order of drivers/pci/pcie/aer.c."""
 
 ROOT_PORT, UPSTREAM, DOWNSTREAM = 4, 5, 6
-"""Kinds of port as the PCI Express capability tells them."""
+"""Kinds of port as the PCI Express capability has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,11 +162,11 @@ def _micros(draw: random.Random, ranks: int, size: int) -> Iterator[Micro]:
 
 
 def _account(ranks: int, small: Sequence[int]) -> Account:
-    not_told = Absent(Why.MISSING, "NCCL's log does not tell it")
+    not_given = Absent(Why.MISSING, "NCCL's log does not tell it")
     ring = [(rank, (rank + way) % ranks) for way in (1, -1) for rank in range(ranks)]
     comm = Comm(
         id="0x1", ranks=ranks, devices={}, finished=tuple(range(ranks)), init_seconds=2.0, nodes=1,
-        channels=not_told, connections=tuple(Connection(a, b, "P2P/direct pointer", 24) for a, b in ring),
+        channels=not_given, connections=tuple(Connection(a, b, "P2P/direct pointer", 24) for a, b in ring),
         nvls=(),
     )  # fmt: skip
     sizes = [(size, "ll") for size in small] + [(s, "simple") for s, _ in ProbeOptions().bandwidth]

@@ -85,8 +85,8 @@ def _placed(question: str, answer: Answer) -> Answer:
 
 def _nvml(real: Recording) -> Iterator[tuple[int, Key, Answer]]:
     events: Key = ("nvml", "Events()")
-    for key, told in {**real.answers, events: ((0, Answer([], FILE_US)),)}.items():
-        yield from ((moment, key, _placed(key[1], answer)) for moment, answer in told)
+    for key, history in {**real.answers, events: ((0, Answer([], FILE_US)),)}.items():
+        yield from ((moment, key, _placed(key[1], answer)) for moment, answer in history)
 
 
 def _modules(driver: str) -> FileTree:

@@ -68,7 +68,7 @@ def goldens() -> Files:
 
 
 def drawing() -> Files:
-    """docs/architecture.md and its picture, which count who imports whom."""
+    """docs/architecture.md and its picture, which count the imports of each room from each other."""
     return architecture.files()
 
 
@@ -81,8 +81,15 @@ def stray() -> Iterator[Path]:
     yield from charted.stray()
     yield from runbook.stray()
     yield from golden.stray()
+    yield from _stray_boards()
     if alerting.CASES.exists() and not alerting.made_alerts():
         yield alerting.CASES
+
+
+def _stray_boards() -> Iterator[Path]:
+    made = boards()
+    folder = next(iter(made)).parent
+    yield from (path for path in sorted(folder.iterdir()) if path not in made)
 
 
 def stale() -> Iterator[Path]:

@@ -21,14 +21,14 @@ MADE = "# Made by `make locks` from pyproject.toml and deploy/image/constraints.
 
 def wanted() -> Mapping[str, Sequence[str]]:
     """Per file without its ending, the requirements it must fulfil: see the stages of the Dockerfile."""
-    told: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    project = told["project"]
+    settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project = settings["project"]
     extras = project["optional-dependencies"]
     return {
         FIRST: [*project["dependencies"], *extras["kubernetes"]],
         "nccl": extras["nccl"],
         "torch": extras["torch"],
-        "build": told["build-system"]["requires"],
+        "build": settings["build-system"]["requires"],
     }
 
 

@@ -9,9 +9,10 @@ What is counted:
 
 - Lines are all lines of Python files.
 - An `__init__.py` is not counted as a module, since most hold one line; the lines of all of them together are
-  a figure of their own. Generated files are counted as others are.
+  a figure of their own. Generated files are counted as others are, but for the next figure.
 - A module has one importer when one other module of the agent imports it, wherever the import stands.
-  `__main__`, commands and collectors have none: they are found by name.
+  `__main__`, commands and collectors have none: they are found by name. Modules that protoc generated
+  (`*_pb2`) are left out: their importer is the one module that has the protocol, by design.
 - A class name stands in several modules when each defines a class of that name, private ones too.
 - Public are functions, methods and classes with no underscore before their names and those around them.
 - Proof is what proves on hardware and clusters, by rehearsal, simulation and benchmark, but its own tests.
@@ -46,6 +47,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
 PROVING = ("hardware", "rehearsal", "simulation", "bench", "kubernetes", "image", "systemd", "grafana")
 """Folders of tests/ that proved something before there was proof/."""
 SKIPPED = frozenset({"__pycache__", "node_modules", ".venv", "build"})
+_GENERATED = "_pb2"
 
 
 def measures(root: Path) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def _lines(path: Path) -> int:
 def _one_importer(root: Path) -> list[str]:
     imports = graph(root)
     packages = {name.rpartition(".")[0] for name in imports.modules}
-    single = [m for m in imports.modules - packages if len(imports.find_modules_that_directly_import(m)) == 1]
+    modules = (name for name in imports.modules - packages if not name.endswith(_GENERATED))
+    single = [name for name in modules if len(imports.find_modules_that_directly_import(name)) == 1]
     return sorted(name.removeprefix(f"{PACKAGE}.") for name in single)
 
 

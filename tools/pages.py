@@ -64,7 +64,7 @@ def _rdma() -> Iterator[str]:
 
 
 def _xids() -> Iterator[str]:
-    yield "| XID | meaning | reported as | what to do |"
+    yield "| XID | meaning | severity | what to do |"
     yield "|---|---|---|---|"
     for number, xid in XIDS.items():
         severity = f"{xid.severity.value}; by its own text" if xid.by_word else xid.severity.value
@@ -99,9 +99,11 @@ def _tables() -> Iterator[str]:
     yield from _table(
         "The daemon itself", "verdict, findings, and the state of the collectors", series.METRICS
     )
-    about = "what the agent reports to Kubernetes; only with `[kubernetes] node_condition = true`"
+    about = (
+        "the condition that the agent reports to Kubernetes; only with `[kubernetes] node_condition = true`"
+    )
     yield from _table("The node condition", about, condition.METRICS)
-    yield from _table("The port", "refused requests, and the state of the web configuration", reload.METRICS)
+    yield from _table("The HTTP port", "what was refused, and the web configuration", reload.METRICS)
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"

@@ -5,7 +5,7 @@
 The dump holds every getter of eight H200s before and after 25 s of collectives, and what nvidia-smi
 printed in between. It asked link-scoped fields for links 0, 1, 17 and all; for the links between, state
 comes from the state getter and speed, bytes and errors from nvidia-smi's listings of the same minute.
-Names were replaced in the dump already. Nothing is invented: what neither source tells is left out.
+Names were replaced in the dump already. Nothing is invented: what neither source has is left out.
 """
 
 import json
@@ -57,8 +57,8 @@ def _getters(device: dict[str, Any]) -> Iterator[Row]:
 
 
 def _links(device: dict[str, Any]) -> Iterator[Row]:
-    for link, told in device["nvlink"].items():
-        for name, entry in told.items():
+    for link, entries in device["nvlink"].items():
+        for name, entry in entries.items():
             if name in _LINK_CALLS:
                 yield str(Question(f"NvLink{name}", (int(link),))), _answer(entry)
             else:
@@ -82,7 +82,7 @@ def _mig(raw: Path, index: int) -> Iterator[Row]:
 
 
 def _between(raw: Path, index: int, device: dict[str, Any]) -> Iterator[Row]:
-    """State, speed, bytes and errors of links 2 to 16, as the state getter and nvidia-smi told them."""
+    """State, speed, bytes and errors of links 2 to 16, as the state getter and nvidia-smi gave them."""
     speeds = _listing(raw / "nvidia-smi_nvlink_s.txt", index, r"Link (\d+): ([\d.]+) GB/s")
     for (link, _), text in speeds.items():
         yield str(Question("Field", (164, link))), Answer(round(float(text) * 1000), 82.0)
@@ -100,8 +100,8 @@ def _between(raw: Path, index: int, device: dict[str, Any]) -> Iterator[Row]:
 def _listing(path: Path, index: int, pattern: str) -> dict[tuple[int, str], str]:
     sections = re.split(r"^GPU \d+:", path.read_text("utf-8"), flags=re.MULTILINE)
     found = (m.groups() for m in re.finditer(pattern, sections[index + 1]))
-    told = {(int(g[0]), g[1] if len(g) > 2 else ""): g[-1] for g in found}
-    return {key: value for key, value in told.items() if 2 <= key[0] <= 16}
+    found_by_key = {(int(g[0]), g[1] if len(g) > 2 else ""): g[-1] for g in found}
+    return {key: value for key, value in found_by_key.items() if 2 <= key[0] <= 16}
 
 
 def _device(raw: Path, index: int, device: dict[str, Any], moment: int) -> dict[str, Answer]:
@@ -123,15 +123,15 @@ def main(raw: Path, target: Path) -> None:
     rows = []
     for moment, name in enumerate(("nvml_idle.json", "nvml_after.json")):
         dump = json.loads((raw / name).read_text("utf-8"))
-        told = {
+        answers = {
             f"{k.removeprefix('nvmlDeviceGet').removeprefix('nvml')}()": _answer(v)
             for k, v in dump["system"].items()
         }
-        # The dump watched for no events; told as not supported, or a replay would wait for them.
-        told["Events()"] = Answer(absent_code(_NOT_SUPPORTED))
+        # The dump watched for no events; given as not supported, or a replay would wait for them.
+        answers["Events()"] = Answer(absent_code(_NOT_SUPPORTED))
         for device in dump["devices"]:
-            told |= _device(raw, device["index"], device, moment)
-        for question, answer in told.items():
+            answers |= _device(raw, device["index"], device, moment)
+        for question, answer in answers.items():
             if question not in last or last[question] != answer.value:
                 last[question] = answer.value
                 rows.append(recording.pack(moment, "nvml", question, answer))

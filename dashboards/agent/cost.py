@@ -1,6 +1,6 @@
 """What watching and probing cost."""
 
-from dashboards.agent.asked import OF_NODE, per_hour
+from dashboards.agent.queries import OF_NODE, per_hour
 from dashboards.parts import Blank, Label, Limits, NoLimit, Query, Row, Series, Table, Value
 from dashboards.shared import CLUSTER, COUNTED, NODE
 
@@ -10,7 +10,7 @@ _NVML = "max by (cluster,node) (rate(wirewatch_agent_nvml_seconds_total{HERE}[$_
 _GPUS = "count by (cluster,node) (count by (cluster,node,uuid) (wirewatch_gpu_info{HERE}))"
 _SHARE = f"max by ({OF_NODE}) (rate(wirewatch_probe_gpu_seconds_total{{HERE}}[1h])) / {_GPUS}"
 BUDGET = Limits("green", ((0.01, "orange"),))
-"""[probe] budget as it is by default; the series do not tell another."""
+"""The default of `[probe] budget`; no series has a configured one."""
 
 
 def _spread(expr: str) -> tuple[Query, ...]:
@@ -87,7 +87,7 @@ COST = Row(
 )
 
 PROBES = Row(
-    "Probing politely",
+    "Probes and their budget",
     (
         Series(
             "GPU time held by probes, against the budget",

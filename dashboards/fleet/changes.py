@@ -29,7 +29,7 @@ CHANGES = Row(
         Table(
             "Drift by node",
             "What has changed since the accepted baseline, by kind. `wirewatch topology diff` on the "
-            "node names it, `topology accept` takes it over. 50 rows at most.",
+            "node names it, `topology accept` makes it the baseline. 50 rows at most.",
             (Value("changes", f"topk(50, {_DRIFT} > 0)", "none", COUNTED, 90), CLUSTER, NODE, Label("kind")),
             order=(("changes", True),),
             blank=Blank.DRIFT,

@@ -1,6 +1,6 @@
 """May the next job start, and what is wrong where."""
 
-from dashboards.fleet.asked import NOW, RATIO_OF, SILENT
+from dashboards.fleet.queries import NOW, RATIO_OF, SILENT
 from dashboards.parts import (
     AT_MOST_NONE,
     SEVERITY,
@@ -47,8 +47,8 @@ START = Row(
         ),
         Stat(
             "UNKNOWN",
-            "Nodes of which it cannot be told, such as with a driver that does not answer. Not "
-            "knowing is not healthy. GPUs that `wirewatch release` has let go of are here too.",
+            "Nodes whose health is not known, such as with a driver that does not answer. Not known is not "
+            "healthy. Nodes whose GPUs `wirewatch release` has released count here too.",
             _health("unknown"),
             "none",
             Limits("green", ((1, "purple"),)),
@@ -149,9 +149,9 @@ WRONG = Row(
             blank=Blank.FINDING,
         ),
         Series(
-            "Findings by what became of them",
+            "Findings by stage",
             "Live: seen now. Latched and on probation: not seen any more, and not known to be "
-            "repaired. Acknowledged and suppressed: an operator's word; they take no part.",
+            "repaired. Acknowledged and suppressed: by an operator; they do not count.",
             (Query("sum by (stage) (max by (cluster,node,stage) (wirewatch_findings{HERE}))", "{{stage}}"),),
             "none",
             COUNTED,

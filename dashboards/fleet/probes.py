@@ -1,6 +1,6 @@
-"""Bus bandwidth against what the topology should give, who is slow, and how old that is."""
+"""Bus bandwidth against what the topology should give, which GPUs are slow, and how old the results are."""
 
-from dashboards.fleet.asked import RATIO_OF
+from dashboards.fleet.queries import RATIO_OF
 from dashboards.parts import RATIO, Blank, Label, Limits, NoLimit, Query, Row, Series, Table, Value
 from dashboards.shared import AGE, CLUSTER, COUNTED, GPU, NODE
 

@@ -1,6 +1,6 @@
 """GPUDirect RDMA: checks, and the paths from GPUs to NICs."""
 
-from dashboards.links.asked import OF_GPU, WHERE
+from dashboards.links.queries import OF_GPU, WHERE
 from dashboards.parts import Blank, Label, Matrix, Row, Table, Value
 from dashboards.shared import CLUSTER, COLOURED, COUNTED, NODE
 
@@ -13,7 +13,7 @@ GPUDIRECT = Row(
     (
         Matrix(
             "Checks",
-            "On how many nodes each check passed, failed or cannot tell.",
+            "On how many nodes each check passed, failed or could not be done.",
             f"sum by (check,state) ({_GDR})",
             "check",
             "state",

@@ -1,6 +1,6 @@
 """What of all links is wrong now, as numbers."""
 
-from dashboards.links.asked import ACTIVE, GROWS, MISSING, NARROW, OF_GPU, RATE, RATE_EXPECTED
+from dashboards.links.queries import ACTIVE, GROWS, MISSING, NARROW, OF_GPU, RATE, RATE_EXPECTED
 from dashboards.parts import AT_MOST_NONE, SOME_IS_ODD, Row, Stat
 
 NOW = Row(

@@ -1,6 +1,6 @@
 """NVLink: links, rates, errors, fabric."""
 
-from dashboards.links.asked import EXPECTED, FULL, GROWS, MISSING, OF_GPU, UP, WHERE, busiest
+from dashboards.links.queries import EXPECTED, FULL, GROWS, MISSING, OF_GPU, UP, WHERE, busiest
 from dashboards.parts import (
     AT_MOST_NONE,
     IS_UP,
@@ -53,7 +53,7 @@ NVLINK = Row(
         Series(
             "NVLink errors an hour, by kind",
             "Over all GPUs chosen. CRC errors are corrected by sending again; replay and recovery "
-            "mean a link that had to start anew.",
+            "mean a link that had to be restarted.",
             (
                 Query(
                     "sum by (kind) (rate(wirewatch_nvlink_errors_total{GPUS}[$__rate_interval])) * 3600",

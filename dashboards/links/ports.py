@@ -1,6 +1,16 @@
 """PCIe of GPUs, and RDMA ports."""
 
-from dashboards.links.asked import ACTIVE, FULL, GROWS, NARROW, OF_GPU, OF_PORT, RATE, RATE_EXPECTED, busiest
+from dashboards.links.queries import (
+    ACTIVE,
+    FULL,
+    GROWS,
+    NARROW,
+    OF_GPU,
+    OF_PORT,
+    RATE,
+    RATE_EXPECTED,
+    busiest,
+)
 from dashboards.parts import (
     AT_MOST_NONE,
     IS_UP,

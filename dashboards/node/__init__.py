@@ -11,7 +11,7 @@ from dashboards.shared import events
 NODE_PAGE = Dashboard(
     "wirewatch-node",
     "wirewatch / Node",
-    "One node: the verdict, what is wrong and what to do, bus bandwidth against expected, and who is slow.",
+    "One node: the verdict, what is wrong and what to do, bus bandwidth against expected, and slow GPUs.",
     (VERDICT, BUSBW, SLOW, MISLEADING, HELD, PCIE),
     events(often=True),
     variables=("cluster", "node", "gpu"),

@@ -63,10 +63,10 @@ HELD = Row(
         ),
         Series(
             "Temperature",
-            "Of each GPU's hottest sensor.",
+            "The hottest sensor of each GPU.",
             (Query("max by (gpu) (wirewatch_gpu_temperature_celsius{GPUS})", "GPU {{gpu}}"),),
             "celsius",
-            NoLimit("each product has its own limit, which it tells as a throttle reason"),
+            NoLimit("each product has its own limit, which it reports as a throttle reason"),
             8,
         ),
         Table(

@@ -1,4 +1,4 @@
-"""Metrics for which nobody made a panel by hand, each drawn as its collector says."""
+"""Metrics that have no panel written by hand, each drawn as its collector declares."""
 
 import re
 from collections.abc import Iterable, Iterator

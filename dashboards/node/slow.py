@@ -7,7 +7,7 @@ _PEER = "max by (src,dst) (wirewatch_peer_bandwidth_bytes_per_second{HERE})"
 _SCORE = "max by (gpu,signal) (wirewatch_straggler_score{GPUS})"
 
 SLOW = Row(
-    "Who is slow",
+    "Slow GPUs and links",
     (
         Matrix(
             "Peer matrix, of its median",

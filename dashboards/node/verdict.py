@@ -30,7 +30,7 @@ VERDICT = Row(
     (
         Stat(
             "Health",
-            "The worst of all findings. UNKNOWN: it cannot be told.",
+            "The worst of all findings. UNKNOWN: it is not known.",
             _HEALTH,
             "none",
             COLOURED,

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.cli.replies import health, holding, reply, saying, server
+from tests.cli.replies import health, holding, reply, replying, server
 from tests.daemon.process import Daemon
 
 DEADLINE = 3.0
@@ -74,7 +74,7 @@ def silent_sockets(folder: Path, stack: ExitStack) -> Sockets:
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(dead))
     half = reply(WHOLE)[: len(WHOLE) // 2]
-    stale = saying(reply(WHOLE))
+    stale = replying(reply(WHOLE))
     made = {"accepts, never answers": holding(), "answers half": holding(half), "is stale": stale}
     found = {"is not there": str(folder / "none.sock"), "is dead, its socket left": str(dead)}
     for number, (name, behave) in enumerate(made.items()):

@@ -19,8 +19,8 @@ from dashboards.build import document
 from dashboards.parts import Dashboard, Label, Table
 from proof.grafana.drawing import Job, Page, draw
 from tests.dashboards.grafana import Variables, put_in
+from tests.dashboards.panels import chosen, panels_of
 from tests.dashboards.rig import CALM, STORM, Rig, running
-from tests.dashboards.watching import chosen, panels_of
 
 OUT = Path(__file__).parents[2] / "docs" / "dashboards"
 WARM = 180.0

@@ -28,7 +28,7 @@ PANELS = """(found) => found.map((one) => ({
 
 @dataclass(frozen=True)
 class Job:
-    """A dashboard whose variables have values; `chosen` is told at its top. `picture`: where it is kept."""
+    """A dashboard whose variables have values; `chosen` stands at its top. `picture`: where it is kept."""
 
     name: str
     board: Mapping[str, Any]

@@ -96,8 +96,8 @@ def plan() -> str:
     return GLOO if replayed() else ""
 
 
-def told_of(prober: ProberProcess, probe: str) -> str:
-    """The lines of [probe] of who asks that prober."""
+def probe_settings(prober: ProberProcess, probe: str) -> str:
+    """The lines of [probe] of an agent that asks that prober."""
     return f'prober = "{prober.socket}"\n{plan()}{probe}'
 
 
@@ -114,7 +114,11 @@ class Asking:
 
     @classmethod
     def of(cls, folder: Path, prober: ProberProcess) -> "Asking":
-        texts = {"direct": plan(), "through": told_of(prober, ""), "lasting": told_of(prober, LASTING)}
+        texts = {
+            "direct": plan(),
+            "through": probe_settings(prober, ""),
+            "lasting": probe_settings(prober, LASTING),
+        }
         made = {name: folder / f"{name}.toml" for name in texts}
         for name, text in texts.items():
             made[name].write_text(f'[listen]\nsocket = ""\n[probe]\n{text}', "utf-8")

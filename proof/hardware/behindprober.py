@@ -1,4 +1,4 @@
-"""An agent without privileges whose prober probes for it: beside somebody's work, and after its death."""
+"""An agent without privileges whose prober probes for it: beside foreign work, and after its death."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from proof.hardware import processes
-from proof.hardware.apart import AGENT, SOMEBODY, Asking, ProberProcess, Witness, told_of
+from proof.hardware.apart import AGENT, SOMEBODY, Asking, ProberProcess, Witness, probe_settings
 from proof.hardware.daemon import Daemon, every
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
@@ -27,7 +27,7 @@ OFTEN = "interval = 1.0\nevery = 3.0\njitter = 0.0\nsettle = 2.0\nbudget = 1.0\n
 
 
 class Agent:
-    """The running agent, and what it tells."""
+    """The running agent, and what it reports."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
@@ -50,7 +50,7 @@ class Agent:
         }
 
     def until(self, good: Callable[[dict[str, Any]], bool], within: float) -> tuple[dict[str, Any], float]:
-        """What is told once it is good, or in the end; and the seconds until then."""
+        """What is reported once it is good, or in the end; and the seconds until then."""
         began = time.monotonic()
         told = self.told()
         while not good(told) and time.monotonic() < began + within:
@@ -60,7 +60,7 @@ class Agent:
 
 
 def run(report: Report, prober: ProberProcess, asking: Asking, here: Probing | None) -> None:
-    config = every(INTERVAL, link_detail=False, probe=f"[probe]\n{told_of(prober, OFTEN)}")
+    config = every(INTERVAL, link_detail=False, probe=f"[probe]\n{probe_settings(prober, OFTEN)}")
     with Daemon(config, user=AGENT) as daemon:
         agent = Agent(daemon)
         try:
@@ -98,7 +98,7 @@ def _probes(report: Report, agent: Agent, prober: ProberProcess) -> None:
 
 
 def _beside(report: Report, agent: Agent, asking: Asking) -> None:
-    """Several probes come due while somebody computes."""
+    """Several probes come due while a job computes."""
     with Job("foreign", "0", "--compute", user=SOMEBODY) as busy:
         pid = int(busy.wait("READY", 60))
         busy.send("go")

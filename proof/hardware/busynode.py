@@ -117,7 +117,7 @@ def _beside(report: Report, daemon: Daemon, busy: Job) -> None:
 
 
 def _afterwards(report: Report, daemon: Daemon) -> None:
-    """The same daemon probes once nobody is there: that it did not before was for the job's sake."""
+    """The same daemon probes once the GPUs are free: that it did not before was for the job's sake."""
     report.progress("the daemon after the job")
     began = time.monotonic()
     last: dict[str, Any] = {}

@@ -23,7 +23,7 @@ class Compared:
 
 
 def compare(theirs: Mapping[K, Sequence[float]], ours: Mapping[K, Sequence[float]]) -> dict[K, Compared]:
-    """What both have told, in their order."""
+    """What both have given, in their order."""
     found = {}
     for key, values in theirs.items():
         mine = ours.get(key, ())

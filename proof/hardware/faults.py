@@ -7,7 +7,7 @@ from typing import Any
 
 from proof.hardware import trouble
 from proof.hardware.kit import Report
-from proof.hardware.probing import Probing, command, probing, told
+from proof.hardware.probing import Probing, as_document, command, probing
 from wirewatch.core.probe import ALL_REDUCE
 
 RATIO = 0.7
@@ -57,7 +57,7 @@ def run(report: Report, _options: argparse.Namespace) -> None:
 
 def _healthy(here: Probing, when: str) -> None:
     here.report.progress(f"healthy, {when}")
-    document = told(here.must(f"healthy {when}"))
+    document = as_document(here.must(f"healthy {when}"))
     rules = [f"{f['rule']}: {f['evidence']}" for f in document["findings"]]
     here.report.check(
         f"healthy, {when}: no finding", ok=document["health"] == "ok" and not rules, told="; ".join(rules)
@@ -67,7 +67,7 @@ def _healthy(here: Probing, when: str) -> None:
 def _way(here: Probing, way: Way) -> None:
     here.report.progress(way.name)
     plan = {"ops": way.ops} if way.ops else {}
-    document = told(here.must(way.name, changes=way.settings, **plan))
+    document = as_document(here.must(way.name, changes=way.settings, **plan))
     here.report.note(**{way.name: document})
     judge_way(here.report, way, document)
 
@@ -100,7 +100,7 @@ def judge_way(report: Report, way: Way, document: Mapping[str, Any]) -> None:
 
 def _refused(here: Probing) -> None:
     """What NCCL refuses to do is no fault of a wire."""
-    document = told(here.run("tree for all", changes={"NCCL_ALGO": "Tree"}))
+    document = as_document(here.run("tree for all", changes={"NCCL_ALGO": "Tree"}))
     here.report.check(
         "NCCL_ALGO=Tree for collectives without one: the node is not called bad",
         ok=document["health"] in {"ok", "unknown"}, told=f"{document['outcome']}: {document['why']}",

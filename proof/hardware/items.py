@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from proof.hardware.scrape import Scrape
 
 Value = float | str | None
-"""None stands for "does not tell"."""
+"""None stands for "not given"."""
 
 NOT_TOLD = frozenset({"N/A", "[N/A]", "Not Supported", "Unknown Error", ""})
 RECOVERY = {

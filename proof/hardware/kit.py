@@ -1,4 +1,4 @@
-"""What every part tells: limits with PASS or FAIL, tables, and a JSON file that holds it all."""
+"""What every part reports: limits with PASS or FAIL, tables, and a JSON file that holds it all."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""lockstep: the GPU of a running job that never waits is named; healthy jobs of every shape name nobody."""
+"""lockstep: the GPU of a running job that never waits is named; healthy jobs of every shape name none."""
 
 import argparse
 import json
@@ -36,14 +36,14 @@ LOOK = 0.5
 PHASE = 4.0
 """Seconds by which every second trial begins later: a GPU does not become slow just as a window begins."""
 HOPELESS = 3
-"""Wrong trials in a row, after which more would tell nothing new."""
+"""Wrong trials in a row, after which more would show nothing new."""
 LOGGER = "wirewatch.collectors.lockstep"
 BEGUN = "straggler hint, no verdict: "
 
 
 @dataclass
 class Trial:
-    """`after`: seconds until somebody was named, None for never; `cleared`: until nobody was any more.
+    """`after`: seconds until a GPU was named, None for never; `cleared`: until none was any more.
 
     `told`: the daemon's own words.
     """

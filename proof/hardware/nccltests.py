@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One run: `nccl` is the version of the library that it used, empty where it does not tell.
+    """One run: `nccl` is the version of the library that it used, empty where it does not say.
 
     `seconds` from the start of the process to its end.
     """
@@ -110,7 +110,7 @@ class NcclTests:
 
 
 def smallest(op: str, ranks: int) -> int:
-    """The smallest message in bytes of which its table tells the truth: below it pieces are empty."""
+    """The smallest message in bytes of which its table is right: below it pieces are empty."""
     return 8 if op == "all_reduce" else SMALLEST_PIECE * ranks
 
 
@@ -131,7 +131,7 @@ def _nccl_folders() -> list[str]:
 
 
 def library(text: str) -> str:
-    """The version of NCCL that it says it runs with, such as 2.28.9; empty where it does not tell."""
+    """The version of NCCL that it says it runs with, such as 2.28.9; empty where it does not say."""
     found = _LIBRARY.search(text)
     number = int(found[1]) if found else 0
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}" if number else ""

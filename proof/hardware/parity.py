@@ -124,7 +124,7 @@ def _speeds(report: Report, theirs: dict[str, dict[int, float]], scrape: Scrape)
     """NVLink: how many are active and how fast each is."""
     wrong: list[str] = []
     usual: list[str] = []
-    # A virtual machine with one GPU has no NVLink: nobody to talk to.
+    # A virtual machine with one GPU has no NVLink: it has no peer.
     several = len(scrape.gpus()) > 1
     for uuid in scrape.gpus():
         links = theirs.get(uuid, {})

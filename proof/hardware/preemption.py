@@ -10,7 +10,7 @@ from proof.hardware.kit import KitError, Report, quantile
 
 SIGKILL_WITHIN = 0.1
 SLACK = 64 << 20
-"""Bytes that memory in use may move by when nobody comes or goes."""
+"""Bytes that memory in use may move by when no process comes or goes."""
 MOMENTS = ("killed", "at_most", "dead", "freed")
 
 

@@ -32,7 +32,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     with probing(report) as here:
         oracle = NcclTests(options.nccl_tests, len(here.gpus))
         report.note(gpus=[gpu.uuid for gpu in here.gpus], nccl_tests=oracle.ran)
-        # The first probe on this machine is the one that tells what a cold start costs.
+        # The first probe on this machine shows what a cold start costs.
         report.attempt("the cost of probes", lambda: probecost.run(here, oracle))
         report.attempt("the default plan", lambda: probedefault.run(here, oracle))
         report.attempt("parity", lambda: parity(here, oracle))
@@ -104,7 +104,7 @@ def _same_library(report: Report, oracle: NcclTests) -> None:
 
 
 def latency(here: Probing, oracle: NcclTests) -> None:
-    """The smallest messages of which both tell; without a graph only for information."""
+    """The smallest messages that both measured; without a graph only for information."""
     ranks = len(here.gpus)
     sizes = {op: smallest(op, ranks) for op in OPS}
     plan = {"latency_sizes": tuple(sorted(set(sizes.values()))), "bandwidth": (), **NOTHING_ELSE}

@@ -8,7 +8,7 @@ from proof.hardware.comparing import percent
 from proof.hardware.kit import Report
 from proof.hardware.nccltests import NcclTests
 from proof.hardware.probing import Probing
-from proof.hardware.probing import told as document_of
+from proof.hardware.probing import as_document as document_of
 from wirewatch.core.probe import MIB, OPS, Probed
 from wirewatch.probe import measurement
 from wirewatch.probe.measurement import asymptotes, measure
@@ -61,7 +61,7 @@ def _path(report: Report, probes: Sequence[Probed]) -> None:
     ]
     unknown = sum(None in {one.sent, one.received} for one in crossings)
     due = len(probes) * len(probes[0].gpus) * (len(OPS) + 1)
-    # A reading of a counter that stood still beside a moving twin is none: rare, and told as not known.
+    # A reading of a counter that stood still beside a moving twin is none: rare, and given as not known.
     whole = len(crossings) == due and unknown <= due // 50
     ok = whole and bool(shares) and max(map(abs, shares)) <= BYTES_WITHIN
     most = max(shares, key=abs, default=float("nan"))
@@ -78,7 +78,7 @@ def _path(report: Report, probes: Sequence[Probed]) -> None:
         ok=len(uneven) == len(probes) * len(probes[0].gpus) and away <= UNEVEN,
         told=f"{len(uneven)} GPUs in {len(probes)} runs, farthest {percent(away)}",
     )  # fmt: skip
-    errors = [told for probed in probes if (told := measurement.new_errors(probed))]
+    errors = [as_document for probed in probes if (as_document := measurement.new_errors(probed))]
     report.check("no new NVLink errors", ok=not errors, told=str(errors[:2]) if errors else "")
     _documents(report, probes)
 

@@ -31,10 +31,10 @@ FLOOR = 0.01
 IDLE = 5.0
 IDLE_BYTES = 100e6
 IDLE_CPU = 0.01
-"""Part of a core while nobody asks."""
+"""Part of a core while no request comes."""
 TRIALS = 6
 LATEST = 3.0
-"""Seconds after the worker's contexts are up until which somebody's process starts its own."""
+"""Seconds after the worker's contexts are up until which a foreign process starts its own."""
 SEED = 20261122
 UNKNOWN = 3
 

@@ -110,7 +110,7 @@ class Probing:
         raise KitError(f"no worker was started within {within:g} s")
 
     def up(self, pid: int, within: float = 20.0) -> None:
-        """Wait until NVML tells of its contexts; raises KitError when it does not in time."""
+        """Wait until NVML shows its contexts; raises KitError when it does not in time."""
         end = time.monotonic() + within
         while pid not in self.foreign():
             if time.monotonic() > end or not processes.alive(pid):
@@ -149,7 +149,7 @@ def probing(report: Report) -> Iterator[Probing]:
         nvml.stop()
 
 
-def told(probed: Probed) -> dict[str, Any]:
+def as_document(probed: Probed) -> dict[str, Any]:
     """The document of one probe, with what one such probe finds wrong."""
     memory = fold_probe(ProbeMemory(), probed, 0.0, ProbePolicy())
     made = document_of(probed, memory.measured, memory.held)

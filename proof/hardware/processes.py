@@ -15,7 +15,7 @@ _SIGNALED = 0x400
 
 @dataclass(frozen=True)
 class Cpu:
-    """CPU seconds since the process began: in clock ticks, and exact where the scheduler tells."""
+    """CPU seconds since the process began: in clock ticks, and exact where the scheduler gives it."""
 
     ticks: float
     exact: float | None

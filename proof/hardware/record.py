@@ -78,7 +78,7 @@ def _take(report: Report, name: str, names: dict[str, str], gpus: int, *, moment
 
 
 def leaks(folder: Path, names: dict[str, str]) -> list[str]:
-    """Where a name stands in the unpacked content, told by kind and by the text around it."""
+    """Where a name stands in the unpacked content, by kind and by the text around it."""
     found: list[str] = []
     for place in sorted(p for p in folder.rglob("*") if p.is_file()):
         data = place.read_bytes()

@@ -1,4 +1,4 @@
-"""straggler: a slow GPU or pair is named with what of it is slow; a healthy node names nobody."""
+"""straggler: a slow GPU or pair is named with what of it is slow; a healthy node names none."""
 
 import argparse
 import json
@@ -30,7 +30,7 @@ EACH = 6
 SEEN = 2.0
 """Seconds after which NVML's utilisation is that of the load."""
 SAVE = 10
-"""Healthy probes after which what they told is written."""
+"""Healthy probes after which their results are written."""
 LATE = 15.0
 """Seconds after which a probe that its own load holds up is given up."""
 LOADED = "proof.hardware.loaded"
@@ -60,7 +60,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Trial:
-    """What was done, and who was named: `right` when that is the loaded part and nobody else."""
+    """What was done, and who was named: `right` when that is the loaded part and no other."""
 
     case: str
     how: str
@@ -99,12 +99,12 @@ class Kit:
         self._references = accepted(self._history, POLICY)
 
     def _well(self) -> Probed:
-        """A probe that nothing disturbs, its rates kept; all that it told would be megabytes."""
+        """A probe that nothing disturbs, its rates kept; all of its results would be megabytes."""
         prober = self._here.prober()
         probed = prober.run(self._here.order(prober))
         if probed.outcome != "ok":
             raise KitError(f"a probe that nothing disturbs: {probed.outcome}: {probed.why}")
-        rates = {told(unit, probed): rate for unit, rate in signals(probed).rates.items()}
+        rates = {unit_name(unit, probed): rate for unit, rate in signals(probed).rates.items()}
         data = self._here.report.data
         data.setdefault("healthy", []).append({"at": round(probed.at, 1), **rates})
         if len(data["healthy"]) % SAVE == 0:
@@ -210,11 +210,11 @@ def named_by(probed: Probed, references: RateHistory) -> NamedStragglers:
 
 
 def parts(named: NamedStragglers, probed: Probed) -> Iterator[str]:
-    yield from (told(one.unit, probed) for one in named.slow)
+    yield from (unit_name(one.unit, probed) for one in named.slow)
     yield from (f"all {one.resource.value}" for one in named.uniform)
 
 
-def told(unit: Unit, probed: Probed) -> str:
+def unit_name(unit: Unit, probed: Probed) -> str:
     """Such as `compute 1`, `pair 0>1`, by index."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     to = f">{places[unit.peer]}" if unit.peer else ""

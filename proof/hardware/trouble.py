@@ -1,4 +1,4 @@
-"""Workers that die, hang or talk nonsense, GPUs that are full or alone: it is told, and nothing stays."""
+"""Workers that die, hang or talk nonsense, GPUs that are full or alone: it is reported, and nothing stays."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proof.hardware.job import Job
-from proof.hardware.probing import LONG, Probing, command, told
+from proof.hardware.probing import LONG, Probing, as_document, command
 from wirewatch.core.ports import Answer, Gpu, Nvml, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Health
 from wirewatch.probe.gate import Reason
@@ -43,12 +43,12 @@ def run(here: Probing) -> None:
 
 
 def ends(here: Probing, name: str, outcomes: Sequence[str], why: str = "", **order: Any) -> None:
-    """A probe that has to end in one of these ways, tell why, and leave nothing behind."""
+    """A probe that has to end in one of these ways, say why, and leave nothing behind."""
     before = here.used()
     began = time.monotonic()
     probed = here.run(name, **order)
     seconds = time.monotonic() - began
-    document = told(probed)
+    document = as_document(probed)
     here.report.check(
         f"{name}: {' or '.join(outcomes)}", ok=probed.outcome in outcomes and why in probed.why,
         told=f"{probed.outcome} after {seconds:.2f} s: {probed.why}",

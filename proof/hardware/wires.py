@@ -98,7 +98,7 @@ def _applicable(report: Report, scrape: Scrape) -> None:
 
 
 def _peers(report: Report, scrape: Scrape) -> None:
-    """Without switches between them GPUs have no links to tell of, as in a virtual machine with one GPU."""
+    """Without switches between them GPUs have no links to report, as in a virtual machine with one GPU."""
     told = scrape.find("nvlink_peer_links")
     report.table("NVLink peers", ["series", "links"], [[str(labels), value] for labels, value in told])
     gpus = len(uuids())

@@ -77,7 +77,7 @@ def layers(target: str) -> Sequence[Layer]:
 
 
 def configured(target: str) -> dict[str, Any]:
-    """The image's configuration, as its registry would tell it."""
+    """The image's configuration, as its registry would give it."""
     (told,) = json.loads(run(*podman(PLACE), "image", "inspect", name(target)))
     assert isinstance(told, dict)
     return told
@@ -116,7 +116,7 @@ def _context() -> None:
 
 
 def _pip() -> tuple[str, ...]:
-    """What pip is told on this machine, in the build too: certificates, and places of this machine."""
+    """pip's settings on this machine, in the build too: certificates, and places of this machine."""
     told = configparser.ConfigParser()
     told["global"] = {}
     words: list[str] = []

@@ -71,7 +71,7 @@ def locked() -> str:
 
 
 def loads() -> str:
-    """The engine, as far as a machine without GPU can tell."""
+    """The engine, as far as a machine without GPU can show."""
     number = int(once("nccl", "-c", ENGINE, entry="python3"))
     told = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
     assert f"nvidia-nccl-cu13=={told}" in (LOCKS / "nccl.txt").read_text("utf-8")

@@ -106,7 +106,7 @@ def resident(processes: dict[int, dict[str, str]]) -> int:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Status and text; 0 when nobody answers."""
+    """Status and text; 0 when nothing answers."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return answer.status, answer.read().decode()

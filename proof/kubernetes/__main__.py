@@ -19,6 +19,7 @@ import helm_python
 from proof.containers import run
 from proof.kubernetes.cluster import Cluster
 from proof.kubernetes.components import cache, programs
+from proof.kubernetes.condition import healthy, turns_false
 from proof.kubernetes.devices import gpus_given
 from proof.kubernetes.enclosure import enclosed, home, settle_in
 from proof.kubernetes.gating import gate_opens, gate_shuts
@@ -28,7 +29,6 @@ from proof.kubernetes.keeping import repaired, rolled_back, uninstalled
 from proof.kubernetes.losing import api_server_away
 from proof.kubernetes.refusing import refused
 from proof.kubernetes.scraping import scraped
-from proof.kubernetes.telling import healthy, turns_false
 from tools.chart.made import ROOT
 from tools.prose import formatted
 
@@ -89,7 +89,7 @@ def inside() -> int:
         rows = [f"| control plane | ready after {plane:.1f} s |", *(_row(step, cluster) for step in STEPS)]
         about = versions(cluster)
     except BaseException:
-        tell(cluster)
+        print_state(cluster)
         raise
     finally:
         cluster.ending.close()
@@ -105,8 +105,8 @@ def _row(step: Callable[[Cluster], str], cluster: Cluster) -> str:
     return f"| {step.__name__.replace('_', ' ')} | {told.replace('|', '/')} |"
 
 
-def tell(cluster: Cluster) -> None:
-    """What a person needs who finds that it failed."""
+def print_state(cluster: Cluster) -> None:
+    """Print what a person needs to find out why it failed."""
     for log in cluster.programs.logs():
         print(f"--- {log.stem}\n{cluster.programs.tail(log.stem)}", file=sys.stderr)
     for words in (

@@ -21,7 +21,7 @@ GROUP = "wirewatch-e2e-kubernetes"
 NODE_ADDRESS = "10.201.0.1"
 SERVICES = "10.201.96.0/24"
 API_ADDRESS = "10.201.96.1"
-"""The first of the services' addresses, which pods are told; one of the node itself, so without a proxy."""
+"""The first of the services' addresses, which pods get; one of the node itself, so without a proxy."""
 _KERNEL = (
     "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",

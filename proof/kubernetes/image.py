@@ -15,7 +15,7 @@ _TOML, _SOCKET = "/etc/wirewatch/wirewatch.toml", "/run/wirewatch/wirewatch.sock
 _ENTRY = f"""\
 #!/bin/sh
 # There is no GPU: agent and prober play a recording. It has no local socket unless the configuration names
-# one, since nothing shall start a job on a demo's word. Nothing else of what the chart tells them changes.
+# one, since nothing shall start a job by a demo's verdict. Nothing else that the chart sets changes.
 set -eu
 case "$1" in
 serve | prober) set -- "$@" --replay {RECORDING} --loop ${{{OVERLAY}:+--overlay "${OVERLAY}"}} ;;

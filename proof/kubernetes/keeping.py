@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from proof.kubernetes.cluster import CONDITION, Cluster, Pod, settled
+from proof.kubernetes.condition import is_now
 from proof.kubernetes.gating import SPACE
 from proof.kubernetes.installing import OURS
 from proof.kubernetes.node import NAME as NODE
 from proof.kubernetes.refusing import Asking
-from proof.kubernetes.telling import is_now
 from tests.waiting import until
 from tools.chart.helm import NAME
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proof.kubernetes.cluster import Cluster, Pod, settled
+from proof.kubernetes.condition import is_now, seconds
 from proof.kubernetes.image import OVERLAY
-from proof.kubernetes.telling import is_now, seconds
 from tests.waiting import until
 from wirewatch.kubernetes.outcome import MEANING, Result
 

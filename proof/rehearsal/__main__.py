@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _end_all(number: int, _frame: object) -> None:
-    """Told to stop: nobody whom we started stays, and the threads that wait for them need not."""
+    """On a signal: no process that we started stays, and the threads that wait for them need not."""
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             child.kill()

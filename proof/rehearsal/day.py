@@ -41,7 +41,7 @@ SOON = 6.0
 """Seconds from an order until what it was given for begins, and from its end until it is taken back."""
 NEW_DRIVER = "580.173.02"
 SPARE, LATEST = 10.0, 60.0
-"""Seconds for which the lost link waits for a busy machine, and in which it has to be told of then."""
+"""Seconds for which the lost link waits for a busy machine, and within which its finding must appear."""
 BOOTED: Change = {"port": "host", "match": "BootId()", "set": "00000000-0000-4000-8000-00000000b007"}
 NO_DRIVER = 9
 """NVML's code where no driver is loaded."""
@@ -125,7 +125,7 @@ def rest_of_the_day(name: str, working: float) -> list[Change]:
 
 
 class Day:
-    """The day of one fleet; a step at a time, each told when it is over."""
+    """The day of one fleet; a step at a time, each reported when it is over."""
 
     def __init__(self, watched: Fleet) -> None:
         self._fleet = watched
@@ -224,7 +224,7 @@ class Day:
         return [f"{p.about}: {count} of {p.nodes}" for p, count in found if count != p.nodes]
 
     def _canary(self) -> list[str]:
-        """The link that is lost at the end: that alone, and nothing if nobody had listened."""
+        """The link that is lost at the end: that alone, and nothing if no part listened."""
         fired = self._fleet.receiver.wait(REBOOTS, lambda told: any(map(CANARY.is_told_by, told)), LATEST)
         others = [life for life in lives(self._fleet.receiver.every()) if not CANARY.is_told_by(life[0])]
         self._done("a link is lost, which must fire")
@@ -238,6 +238,6 @@ def live(folder: Path, starting: threading.Semaphore) -> Lived:
         day = Day(watched)
         try:
             troubles = day.live()
-        except Exception as error:  # noqa: BLE001 - told, and the faults go on
+        except Exception as error:  # noqa: BLE001 - reported, and the faults go on
             troubles = [f"the rehearsal itself failed: {type(error).__name__}: {error}"]
         return Lived(tuple(day.steps), (*troubles, *watched.receiver.troubles))

@@ -1,4 +1,4 @@
-"""One fault through everything: a node begins well, breaks, is told of, is put right, and told of again."""
+"""One fault through everything: a node begins well, breaks, is reported, is repaired, and reported again."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ TOPOLOGY, AFTER_LOOK = squeezed(DriftOptions().interval), 3.0
 """Seconds between two looks at the topology, of which the first is the daemon's first second."""
 REBOOTED = ({"port": "host", "match": "BootId()", "set": "00000000-0000-4000-8000-00000000b007"},)
 SCRAPED = 0.9
-"""Part of the time for which a node must have been scraped well, or that nothing was told means nothing."""
+"""Part of the time for which a node must have been scraped well, or silence means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def play(fleet: Fleet, name: str, row: Row, pace: Pace) -> Played:
     """A row of the table, from beginning to end; whatever fails is a trouble of this row."""
     try:
         return Played(name, row, _play(fleet, name, row, pace))
-    except Exception as error:  # noqa: BLE001 - told, and the others go on
+    except Exception as error:  # noqa: BLE001 - reported, and the others go on
         return Played(
             name, row, Judged((), (f"the rehearsal itself failed: {type(error).__name__}: {error}",))
         )
@@ -111,11 +111,11 @@ def _play(fleet: Fleet, name: str, row: Row, pace: Pace) -> Judged:
 
 
 WELL = ("well-1", "well-2", "well-3")
-"""Nodes without a fault, all the time: what is wrong with one node is not told of others."""
+"""Nodes without a fault, all the time: what is wrong with one node is not reported of others."""
 
 
 def play_well(fleet: Fleet, over: threading.Event) -> tuple[str, ...]:
-    """What is told of nodes that are well until all is over."""
+    """What is reported of nodes that are well, until all is over."""
     with ExitStack() as stack:
         nodes = [stack.enter_context(fleet.node(name)) for name in WELL]
         for node in nodes:

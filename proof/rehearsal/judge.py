@@ -50,7 +50,7 @@ UNSURE = 3.0
 RECEIVERS = {CRITICAL: "page", TICKET: "ticket"}
 """Who is told, by deploy/prometheus/alertmanager.yml."""
 Life = Sequence[Notice]
-"""What was told of one alert, in its order; firing and resolved take turns."""
+"""The notices of one alert, in their order; firing and resolved take turns."""
 
 
 def lives(notices: Sequence[Notice]) -> list[Life]:

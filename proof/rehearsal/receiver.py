@@ -101,7 +101,7 @@ class Receiver:
             return tuple(self._kept)
 
     def wait(self, node: str, wanted: Callable[[Sequence[Notice]], bool], seconds: float) -> bool:
-        """Whether what was told of a node is as wanted, before so many seconds are over."""
+        """Whether what was reported of a node is as wanted, before so many seconds are over."""
         end = time.monotonic() + seconds
         with self._came:
             while not wanted([n for n in self._kept if n.labels.get("node") == node]):

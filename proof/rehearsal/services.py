@@ -61,7 +61,7 @@ class Service(ABC):
         """What the program is started with."""
 
     def start(self) -> None:
-        """Start it, and wait until it answers; a port that somebody else took meanwhile is changed."""
+        """Start it, and wait until it answers; a port that another process took meanwhile is changed."""
         for _ in range(TRIES):
             self._spawn()
             if self._answers():
@@ -142,7 +142,7 @@ class Alertmanager(Service):
         for route in (settings["route"], *settings["route"]["routes"]):
             route.update(at_once)
         for receiver in settings["receivers"]:
-            # Who is told nothing in service is told here, so that it is seen.
+            # A receiver that gets nothing in service gets it here, so that it is seen.
             receiver["webhook_configs"] = [{"url": hook, "send_resolved": True}]
         (folder / "alertmanager.yml").write_text(yaml.safe_dump(settings), "utf-8")
 
@@ -210,7 +210,7 @@ class Prometheus(Service):
         return [(one["metric"], float(one["value"][1])) for one in told["data"]["result"]]
 
     def troubles(self) -> list[str]:
-        """Why what was not told may not have been looked at: rules that failed, notices that were lost."""
+        """Why silence may mean that nothing was read: rules that failed, notices that were lost."""
         groups = self.get("/api/v1/rules")["data"]["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         bad = [f"{r['name']}: {r.get('lastError', r['health'])}" for r in rules if r["health"] != "ok"]

@@ -27,7 +27,7 @@ def ticket(name: str, **labels: str) -> Alert:
 
 
 def failed(alert: Alert, collector: str, looks: int = 3, ending: Ending = Ending.ACK, **more: float) -> Row:
-    """FAILED after so many looks, on probation when it is over, until somebody says that it was repaired."""
+    """FAILED after so many looks, on probation when it is over, until an operator says it was repaired."""
     return Row((alert,), collector, looks, ending=ending, **more)  # type: ignore[arg-type]
 
 
@@ -37,7 +37,7 @@ def degraded(alert: Alert, collector: str, looks: int = 1, told: float = 0.0, **
 
 
 BLIND = ticket("NodeUnknown")
-"""Not knowing has no severity series: the node's health tells of it."""
+"""UNKNOWN has no severity series: the node's health shows it."""
 NVLINK: Mapping[str, Row] = {
     # Nobody acknowledges this one: the ticket of its probation comes and goes by itself.
     "nvlink-link-down": Row(

@@ -1,4 +1,4 @@
-"""All that the page and the picture tell, by simulation."""
+"""All that the page and the picture show, by simulation."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class Results:
         self, factor: int, lost: float, *, history: bool = True, resource: Resource | None = None,
         count: int | None = None,
     ) -> tuple[Outcome, ...]:  # fmt: skip
-        """Outcomes, of all resources and numbers of GPUs unless told."""
+        """Outcomes, of all resources and numbers of GPUs unless given."""
         return tuple(
             outcome
             for kind, outcomes in self.faults.items()

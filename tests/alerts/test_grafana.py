@@ -7,7 +7,6 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models import alerting as schema
 
-from tools import alerting
 from tools.alerting import GRAFANA, Alert, alerts
 
 RULES = [
@@ -20,10 +19,6 @@ KNOWN = {
     "humanizeTimestamp", "reReplaceAll",
 }  # fmt: skip
 """Functions that both template languages have; `query`, `first` and `value` are Prometheus' alone."""
-
-
-def test_it_is_made_from_the_rules() -> None:
-    assert GRAFANA.read_text("utf-8") == alerting.grafana(), "run `make generated`"
 
 
 def test_every_alert_is_there_once() -> None:

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from tests.alerts.reported import REST, heard, hearers, known_rules, levels_of
+from tests.alerts.coverage import REST, alerts_for, known_rules, levels_of, selection
 from tools import alerting, promql
 from tools.alerting import HELD, SEVERITIES, Alert, alerts, records
 from wirewatch.probe.component import rule_of
@@ -92,7 +92,7 @@ def test_the_alert_that_a_rule_names_reports_it_at_each_severity_it_can_have(rul
     declared = rule_of(rule)
     assert declared is not None
     for level in levels_of(rule):
-        told = hearers(rule, level)
+        told = alerts_for(rule, level)
         assert [one.name for one in told] == [declared.reported]
         assert told[0].severity == ("critical" if level == 2 else "ticket")
 
@@ -101,7 +101,7 @@ def test_the_alert_that_a_rule_names_reports_it_at_each_severity_it_can_have(rul
     ("rule", "level"), list(product(("nobody.off", "nvlink.new", "xidlike.1", "gpu.new"), (1, 2)))
 )
 def test_the_rest_hears_what_nobody_knows(rule: str, level: int) -> None:
-    assert [one.name for one in hearers(rule, level)] == [REST]
+    assert [one.name for one in alerts_for(rule, level)] == [REST]
 
 
 def test_rules_without_severity_are_those_that_are_unknown() -> None:
@@ -115,10 +115,10 @@ def test_rules_without_severity_are_those_that_are_unknown() -> None:
 
 @each_alert
 def test_each_part_of_a_pattern_is_a_rule_that_there_is(alert: Alert) -> None:
-    listens = heard(alert)
-    if listens is None or alert.name == REST:
+    selects = selection(alert)
+    if selects is None or alert.name == REST:
         return
-    for matcher in listens.matchers:
+    for matcher in selects.matchers:
         for part in _parts(matcher.value):
             assert any(re.fullmatch(part, rule) for rule in known_rules()), part
 

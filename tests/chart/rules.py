@@ -1,4 +1,4 @@
-"""What must hold of whatever the chart renders, as rules that tell what is wrong; each takes the documents.
+"""What must hold of whatever the chart renders, as rules that give what is wrong; each takes the documents.
 
 `PRIVILEGED` is what `agent.privileged` breaks, and nothing else does.
 """
@@ -10,7 +10,7 @@ from tests.chart.documents import Document, configuration, containers, of_kind, 
 
 Rule = Callable[[Sequence[Document]], Iterator[str]]
 WRITABLE = {"run", "state", "tmp", "shm"}
-"""Volumes that somebody writes to."""
+"""Volumes that a container writes to."""
 HOST = {
     "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup", "/var/log/pods", "/dev/null",
     "/var/lib/kubelet/pod-resources", "/var/lib/wirewatch", "/run/wirewatch", "/etc/nccl.conf",

@@ -3,7 +3,6 @@
 import json
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,24 +10,14 @@ import yaml
 from pydantic import ValidationError
 
 from tests.chart.documents import ROOT
-from tools.chart.made import CHART, made, stray
-from tools.chart.readme import told
+from tools.chart.made import CHART
+from tools.chart.readme import explained
 from tools.chart.schema import OURS, schema
 from tools.chart.values import Values
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 FREE = {"/config/probe/pins", "/global"}
 """Objects whose keys are not ours to know; `Texts` beside them are maps of texts."""
-
-
-@pytest.mark.parametrize("path", made(), ids=lambda path: str(path.relative_to(CHART)))
-def test_it_is_as_made(path: Path) -> None:
-    """Else: `make generated`."""
-    assert path.read_text("utf-8") == made()[path]
-
-
-def test_nothing_is_left_of_what_is_no_more() -> None:
-    assert stray() == ()
 
 
 def test_chart_and_agent_have_one_version() -> None:
@@ -44,7 +33,7 @@ def test_the_defaults_are_values() -> None:
 
 
 def test_every_value_is_explained() -> None:
-    rows = list(told(CHART / "values.yaml"))
+    rows = list(explained(CHART / "values.yaml"))
     assert len(rows) == len({name for name, _, _ in rows}) > 60
     assert [name for name, _, about in rows if not about] == []
 

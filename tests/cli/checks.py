@@ -18,7 +18,7 @@ SLACK = 5.0
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of it; `seconds` from the start of the process until nobody holds its output any more."""
+    """What came of it; `seconds` from the start of the process until no process holds its output any more."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ class Checked:
 
     @property
     def document(self) -> dict[str, Any]:
-        """With `--json`: what was told, which is as its schema says."""
+        """With `--json`: the document, which is as its schema says."""
         assert complaints("wirewatch.check.1", self.out) == []
         document: dict[str, Any] = json.loads(self.out)
         return document

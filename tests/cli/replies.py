@@ -1,4 +1,4 @@
-"""`/health` documents as a daemon tells them, and servers that tell them well or badly."""
+"""`/health` documents as a daemon gives them, and servers that give them well or badly."""
 
 import socket
 import threading
@@ -35,7 +35,7 @@ def reply(body: bytes, status: str = "200 OK") -> bytes:
     return head.encode() + body
 
 
-def saying(data: bytes) -> Behaviour:
+def replying(data: bytes) -> Behaviour:
     """Answers with these bytes, and hangs up."""
 
     def behave(client: socket.socket) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from tests.cli import replies
 from tests.cli.checks import Checked, check, overlay
-from tests.cli.replies import finding, health, reply, saying, server
+from tests.cli.replies import finding, health, reply, replying, server
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
-from tests.verdict.drift.test_recordings import recorded
+from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch.daemon.baselines import save_baseline
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Statement
@@ -25,7 +25,7 @@ DEMO = ("--replay", "demo-dgx-h200", "--deadline", "20s")
 
 def answering(folder: Path, told: str = "ok", *findings: dict[str, Any], **changes: Any) -> Any:
     body = json.dumps(health(time.time(), told, *findings, **changes)).encode()
-    return server(folder, saying(reply(body, "200 OK" if told in {"ok", "degraded"} else "503 No")))
+    return server(folder, replying(reply(body, "200 OK" if told in {"ok", "degraded"} else "503 No")))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_daemon_that_does_not_watch_is_not_believed(
 
 
 def test_what_answers_something_else_is_not_believed(tmp_path: Path) -> None:
-    with server(tmp_path, saying(reply(b"{}", "404 Not Found"))) as socket:
+    with server(tmp_path, replying(reply(b"{}", "404 Not Found"))) as socket:
         assert "HTTP status 404" in check("--socket", socket, "--cached").line
 
 

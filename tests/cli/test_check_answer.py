@@ -259,7 +259,7 @@ DOWN = CheckFinding(
     "down in 3 polls", "reset the GPU", 100.0,
 )  # fmt: skip
 WARM = CheckFinding("", "", "gpu.throttled", "degraded", {"gpu": "1"}, "half of it.", "see the fans", 90.0)
-OLD_TEST_CHECK_WORDS = Probe(NOW - 9000, 7200.0, fresh=False, required=False)
+TWO_HOURS_OLD = Probe(NOW - 9000, 7200.0, fresh=False, required=False)
 texts = st.text() | st.text(alphabet=st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")))
 findings = st.builds(
     CheckFinding,
@@ -279,7 +279,7 @@ grounds = st.builds(
     why=texts,
     verdict_at=st.floats(0, 2e9),
     findings=st.lists(findings, max_size=4).map(tuple),
-    probe=st.sampled_from((None, YOUNG, OLD_TEST_CHECK_WORDS, NEVER)),
+    probe=st.sampled_from((None, YOUNG, TWO_HOURS_OLD, NEVER)),
     required=st.booleans(),
 )
 
@@ -292,7 +292,7 @@ def said(told: Grounds) -> str:
     ("told", "words"),
     [
         (Grounds(Health.OK, "daemon", probe=YOUNG), "OK"),
-        (Grounds(Health.OK, "daemon", probe=OLD_TEST_CHECK_WORDS), "OK; the last probe is 2 h old"),
+        (Grounds(Health.OK, "daemon", probe=TWO_HOURS_OLD), "OK; the last probe is 2 h old"),
         (Grounds(Health.OK, "daemon", probe=NEVER), "OK; no probe yet"),
         (Grounds(Health.OK, "daemon"), "OK"),
         (Grounds(Health.UNKNOWN, "none", "nobody there"), "UNKNOWN; nobody there"),

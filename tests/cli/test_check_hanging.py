@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.checks import SLACK, check, overlay
-from tests.cli.replies import Behaviour, health, holding, reply, saying, server, trickling
+from tests.cli.replies import Behaviour, health, holding, reply, replying, server, trickling
 from tests.daemon.process import FAST, Daemon
 from tests.hw.children import until
 from tests.processes import Process
@@ -31,8 +31,8 @@ SOON = 30.0
 @pytest.mark.parametrize(
     "behave",
     [
-        holding(), holding(WHOLE[:20]), holding(WHOLE[:-1]), trickling(WHOLE, 0.05), saying(b""),
-        saying(WHOLE[:-1]), saying(b"\0" * 100_000), saying(reply(b"[" * 10_000)),
+        holding(), holding(WHOLE[:20]), holding(WHOLE[:-1]), trickling(WHOLE, 0.05), replying(b""),
+        replying(WHOLE[:-1]), replying(b"\0" * 100_000), replying(reply(b"[" * 10_000)),
     ],
     ids=["silent", "half a head", "but a byte", "slowly", "hangs up", "a byte short", "garbage", "brackets"],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.checks import Checked, check, overlay
-from tests.cli.replies import finding, health, reply, saying, server
+from tests.cli.replies import finding, health, reply, replying, server
 from tests.hw.children import until
 from tests.probe import recordings
 from tests.probe.histories import stored
@@ -89,7 +89,7 @@ def test_the_daemons_verdict_stands_beside_the_probe(tmp_path: Path) -> None:
     """Here it cannot be run, and the daemon's word stays what it was."""
     probe = {"at": 1.0, "age_seconds": 9000.0, "fresh": False, "required": False}
     body = json.dumps(health(time.time(), "failed", finding(), probe=probe)).encode()
-    with server(tmp_path, saying(reply(body))) as socket:
+    with server(tmp_path, replying(reply(body))) as socket:
         state = str(tmp_path / "state")
         options = ("--socket", socket, "--owner", "slurm:7", *LONG, "--json")
         document = check(*options, STATE_DIRECTORY=state).document

@@ -31,7 +31,7 @@ def probe(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return run_wirewatch("probe", *arguments)
 
 
-def told(*arguments: str) -> tuple[int, dict[str, Any]]:
+def answer(*arguments: str) -> tuple[int, dict[str, Any]]:
     """Exit code and document, which is as its schema says."""
     done = probe(*arguments, "--json")
     assert complaints("wirewatch.probe.1", done.stdout) == [], done.stderr
@@ -69,7 +69,7 @@ def test_where_there_is_nothing_to_probe_with_it_is_unknown() -> None:
 def test_the_exit_code_is_the_verdict(
     tmp_path: Path, changes: tuple[Change, ...], code: int, health: str, rules: dict[str, str]
 ) -> None:
-    status, document = told("--replay", with_probe(tmp_path / "node", *changes))
+    status, document = answer("--replay", with_probe(tmp_path / "node", *changes))
     assert (status, document["health"], document["outcome"]) == (code, health, "ok")
     assert {f["rule"]: f["health"] for f in document["findings"]} == rules
     assert (document["by"], document["forced"], document["engine"]) == ("recording", False, "nccl")
@@ -79,13 +79,13 @@ def test_the_exit_code_is_the_verdict(
 
 
 def test_a_probe_that_could_not_be_done_tells_nothing_of_the_node(tmp_path: Path) -> None:
-    code, document = told("--replay", with_probe(tmp_path / "node", recordings.failed))
+    code, document = answer("--replay", with_probe(tmp_path / "node", recordings.failed))
     assert (code, document["health"], document["outcome"]) == (UNKNOWN, "unknown", "failed")
     assert (document["why"], document["results"]) == ("the driver said no", [])
 
 
 def test_a_recorded_probe_that_is_none_is_nothing_to_probe_with(tmp_path: Path) -> None:
-    code, document = told("--replay", with_probe(tmp_path / "node", recordings.malformed))
+    code, document = answer("--replay", with_probe(tmp_path / "node", recordings.malformed))
     assert (code, document["outcome"]) == (UNKNOWN, "skipped")
     assert document["why"].startswith("no_engine: not a recorded probe: ")
 
@@ -105,7 +105,7 @@ def test_people_get_the_verdict_first_then_tables_and_how_it_follows(tmp_path: P
 
 def test_busy_gpus_are_left_alone_but_for_a_labelled_probe(tmp_path: Path) -> None:
     node = ("--replay", with_probe(tmp_path / "node"), *overlay(tmp_path, BUSY))
-    code, document = told(*node)
+    code, document = answer(*node)
     assert (code, document["why"]) == (UNKNOWN, "busy: GPU 3 is used by process 4242")
     done = probe(*node, "--force")
     assert done.returncode == OK
@@ -115,20 +115,20 @@ def test_busy_gpus_are_left_alone_but_for_a_labelled_probe(tmp_path: Path) -> No
 def test_gpus_of_a_job_are_idle_for_that_job_alone(tmp_path: Path) -> None:
     jobs = SLURM.replace("[0]", str(list(range(8))))
     node = ("--replay", with_probe(tmp_path / "node"), *overlay(tmp_path, jobs))
-    code, document = told(*node, "--owner", "pod:7")
+    code, document = answer(*node, "--owner", "pod:7")
     assert (code, document["outcome"]) == (UNKNOWN, "skipped")
     assert document["why"].startswith("allocated: slurm:7 holds GPUs")
-    assert told(*node, "--owner", "slurm:7")[0] == OK
+    assert answer(*node, "--owner", "slurm:7")[0] == OK
 
 
 def test_an_owner_of_one_gpu_has_nothing_to_send_to(tmp_path: Path) -> None:
     node = ("--replay", with_probe(tmp_path / "node"), *overlay(tmp_path, SLURM))
-    code, document = told(*node, "--owner", "slurm:7")
+    code, document = answer(*node, "--owner", "slurm:7")
     assert (code, document["why"]) == (UNKNOWN, "few_gpus: 1 GPU")
 
 
 def test_another_engine_than_the_recorded_one_is_not_there(tmp_path: Path) -> None:
-    code, document = told("--replay", with_probe(tmp_path / "node"), "--engine", "torch")
+    code, document = answer("--replay", with_probe(tmp_path / "node"), "--engine", "torch")
     assert (code, document["outcome"]) == (UNKNOWN, "skipped")
     assert "not of engine torch" in document["why"]
 

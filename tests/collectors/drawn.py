@@ -145,7 +145,7 @@ class Programs:
 
 @dataclass
 class Pods:
-    """The kubelet and what it tells; none here unless a test says otherwise."""
+    """The kubelet and what it answers; none here unless a test says otherwise."""
 
     told: Sequence[Pod] | Absent = field(default_factory=lambda: Absent(Why.MISSING, "no kubelet here"))
 
@@ -155,7 +155,7 @@ class Pods:
 
 @dataclass
 class Jobs:
-    """Slurm and what it tells; none here unless a test says otherwise."""
+    """Slurm and what it answers; none here unless a test says otherwise."""
 
     told: Sequence[SlurmJob] | Absent = field(default_factory=lambda: Absent(Why.MISSING, "no Slurm here"))
     asked: int = 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.collectors.lockstepped import (
+from tests.collectors.lockstepjobs import (
     EVERY,
     LOCKSTEP,
     LOST,

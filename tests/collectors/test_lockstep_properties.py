@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.collectors.lockstepped import LOCKSTEP, LOST, Row, Story, measured, spread_over, use
+from tests.collectors.lockstepjobs import LOCKSTEP, LOST, Row, Story, measured, spread_over, use
 from wirewatch.collectors.lockstep.model import GpuWindow, LockstepPolicy, WindowReason
 
 SIZES = st.sampled_from([2, 4, 8])
@@ -30,7 +30,7 @@ def jobs(draw: st.DrawFn) -> list[Row]:
     return [noisy(row, draw(st.lists(NOISE, min_size=gpus, max_size=gpus))) for row in rows]
 
 
-def told(rows: list[Row]) -> list[tuple[WindowReason, str | None]]:
+def hints_of(rows: list[Row]) -> list[tuple[WindowReason, str | None]]:
     story = Story(len(rows[0])).begin()
     said = []
     for row in rows:
@@ -43,8 +43,8 @@ def told(rows: list[Row]) -> list[tuple[WindowReason, str | None]]:
 @given(jobs(), st.data())
 def test_gpus_in_another_order_get_the_same_answer(rows: list[Row], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(rows[0]))))
-    moved = told([tuple(row[i] for i in order) for row in rows])
-    assert [(reason, hint and str(order[int(hint)])) for reason, hint in moved] == told(rows)
+    moved = hints_of([tuple(row[i] for i in order) for row in rows])
+    assert [(reason, hint and str(order[int(hint)])) for reason, hint in moved] == hints_of(rows)
 
 
 @settings(max_examples=60)
@@ -59,7 +59,7 @@ def test_a_faster_machine_gets_the_same_answer(
             clock=one.clock * clock, sm=one.sm / busy,
         )  # fmt: skip
 
-    assert told([tuple(faster(one) for one in row) for row in rows]) == told(rows)
+    assert hints_of([tuple(faster(one) for one in row) for row in rows]) == hints_of(rows)
 
 
 EVENTS = st.sampled_from(["healthy", "slow 0", "slow 1", "stall", "lost"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.collectors.drawn import Gpus, Watched
-from tests.collectors.lockstepped import EVERY, SECONDS, Row, measured
+from tests.collectors.lockstepjobs import EVERY, SECONDS, Row, measured
 from wirewatch.collectors.lockstep import COLLECTOR
 from wirewatch.collectors.lockstep.model import GpuWindow, LockstepMemory, WindowReason
 from wirewatch.collectors.lockstep.read import BYTES, MATH, METRICS, MIB, RATIOS, SINCE, window_of
@@ -36,7 +36,7 @@ class Listening(Gpus):
         return sum(question.call == "GpmSince" for _, question in self.asked)
 
 
-def told(window: GpuWindow) -> Json:
+def as_json(window: GpuWindow) -> Json:
     """A window as NVML tells it: per cent and MiB/s."""
     shares = {RATIOS["graphics"]: window.graphics, RATIOS["sm"]: window.sm, RATIOS["dram"]: window.dram}
     shares |= {number: window.math[unit] for unit, number in MATH.items()}
@@ -64,7 +64,7 @@ class Machine:
         for i, window in enumerate(row):
             assert isinstance(window.clock, int | float)
             self.set(f"GPU-{i}", PROCESSES, [{"pid": 100 + i, "usedGpuMemory": 1 << 30}])
-            self.set(f"GPU-{i}", str(SINCE), told(window))
+            self.set(f"GPU-{i}", str(SINCE), as_json(window))
             self.set(f"GPU-{i}", CLOCK, window.clock / 1e6)
 
     def poll(self, times: int = 1) -> LockstepMemory:
@@ -229,7 +229,7 @@ def test_it_is_off_unless_it_is_switched_on_and_keeps_away_from_nvlink() -> None
 
 
 def test_a_window_is_in_ratios_and_bytes() -> None:
-    read = window_of(told(HEALTHY[0]), HEALTHY[0].clock)
+    read = window_of(as_json(HEALTHY[0]), HEALTHY[0].clock)
     assert isinstance(read, GpuWindow)
     assert read.seconds == SECONDS
     assert (read.sm, read.sent, read.clock) == pytest.approx((HEALTHY[0].sm, HEALTHY[0].sent, 1.98e9))

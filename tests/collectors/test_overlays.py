@@ -16,7 +16,7 @@ ROUNDS, EVERY, RARELY = 20, 15.0, 60.0
 Collectors run in them as in service; those of five minutes, and ibstat, run each minute.
 """
 OF_THE_DRIVER = frozenset({"gpu-hang", "gpu-slow", "driver-crash"})
-"""These need a process that hangs or dies: tests/daemon/test_faults_of_the_driver.py."""
+"""These need a process that hangs or dies: tests/daemon/test_service_driver_faults.py."""
 U = Health.UNKNOWN
 
 

@@ -22,7 +22,7 @@ def watched(**options: bool) -> Watched:
             }
     node = Watched("pcie", files, Gpus(ADDRESSES))
     for index in range(len(ADDRESSES)):
-        tell(node, index, generation=5, most=5, width=16, most_width=16, replays=0, state=0, use=0)
+        answer_with(node, index, generation=5, most=5, width=16, most_width=16, replays=0, state=0, use=0)
     return node
 
 
@@ -36,7 +36,7 @@ CALLS = {
 }
 
 
-def tell(node: Watched, index: int, **values: Json | Absent) -> None:
+def answer_with(node: Watched, index: int, **values: Json | Absent) -> None:
     for name, value in values.items():
         key = (f"GPU-{index}", CALLS.get(name, "UtilizationRates()"))
         node.gpus.table[key] = (
@@ -53,37 +53,37 @@ def test_a_healthy_node_has_every_number_and_no_finding() -> None:
 
 def test_an_idle_gpu_may_let_its_link_sleep() -> None:
     node = watched()
-    tell(node, 1, generation=1, state=8, use=0)
+    answer_with(node, 1, generation=1, state=8, use=0)
     assert node.poll(10) == ()
-    tell(node, 1, generation=1, state=0, use=0)
+    answer_with(node, 1, generation=1, state=0, use=0)
     assert node.poll(10) == ()
     assert node.series("pcie_generation", gpu="1") == [1]
 
 
 def test_a_generation_that_is_low_under_load_is_failed_once_confirmed_and_until_it_is_high_again() -> None:
     node = watched()
-    tell(node, 1, generation=3, use=97)
+    answer_with(node, 1, generation=3, use=97)
     node.poll()
     assert node.rules() == {("pcie.generation", "GPU 1"): DEGRADED}
-    tell(node, 1, generation=1, state=8, use=0)
+    answer_with(node, 1, generation=1, state=8, use=0)
     node.poll(5)
     assert node.rules() == {("pcie.generation", "GPU 1"): DEGRADED}
-    tell(node, 1, generation=3, state=0, use=97)
+    answer_with(node, 1, generation=3, state=0, use=97)
     node.poll(2)
     assert node.rules() == {("pcie.generation", "GPU 1"): FAILED}
-    tell(node, 1, generation=1, state=8, use=0)
+    answer_with(node, 1, generation=1, state=8, use=0)
     node.poll(3)
     assert node.rules() == {("pcie.generation", "GPU 1"): FAILED}
     assert "generation 3 of 5" in node.component.findings[0].evidence
-    tell(node, 1, generation=5, state=0, use=97)
+    answer_with(node, 1, generation=5, state=0, use=97)
     assert node.poll() == ()
 
 
 def test_a_gpu_that_does_not_tell_whether_it_works_is_not_judged_by_its_generation() -> None:
     node = watched()
-    tell(node, 1, generation=1, state=Absent(Why.UNSUPPORTED, "no", 3))
+    answer_with(node, 1, generation=1, state=Absent(Why.UNSUPPORTED, "no", 3))
     assert node.poll(5) == ()
-    tell(node, 1, state=Absent(Why.TIMEOUT, "no", 10))
+    answer_with(node, 1, state=Absent(Why.TIMEOUT, "no", 10))
     node.poll()
     assert node.rules() == {("pcie.blind", "GPU 1"): UNKNOWN}
 
@@ -93,14 +93,14 @@ def test_replays_are_a_fault_above_the_rate_of_the_link_and_only_when_they_go_on
     generation: int, width: int, limit: int
 ) -> None:
     node = watched()
-    tell(node, 2, generation=generation, most=generation, width=width, most_width=width, replays=1000)
+    answer_with(node, 2, generation=generation, most=generation, width=width, most_width=width, replays=1000)
     node.poll()
-    tell(node, 2, replays=1000 + limit)
+    answer_with(node, 2, replays=1000 + limit)
     assert not [rule for rule, _ in (node.poll(3) and node.rules()) or {} if rule == "pcie.replays"]
     count = 1000 + limit
     for _ in range(6):
         count += limit
-        tell(node, 2, replays=count)
+        answer_with(node, 2, replays=count)
         node.poll()
     assert node.rules()["pcie.replays", "GPU 2"] is DEGRADED
     node.poll(5)
@@ -109,7 +109,7 @@ def test_replays_are_a_fault_above_the_rate_of_the_link_and_only_when_they_go_on
 
 def test_a_gpu_in_a_lesser_slot_than_its_peers_is_told() -> None:
     node = watched()
-    tell(node, 3, generation=4, most=4)
+    answer_with(node, 3, generation=4, most=4)
     node.poll()
     assert node.rules() == {("pcie.slot", "GPU 3"): DEGRADED}
 
@@ -146,7 +146,7 @@ def test_replays_are_measured_by_the_rate_at_which_the_link_works() -> None:
     node = watched()
     count = 0
     for _ in range(8):
-        tell(node, 0, replays=count, generation=1, state=8)
+        answer_with(node, 0, replays=count, generation=1, state=8)
         assert node.poll(every=30.0) == ()
         count += 5
 
@@ -154,7 +154,7 @@ def test_replays_are_measured_by_the_rate_at_which_the_link_works() -> None:
 def test_slots_of_two_kinds_in_equal_number_say_nothing_of_each_other() -> None:
     node = watched()
     for index in (2, 3):
-        tell(node, index, generation=4, most=4)
+        answer_with(node, index, generation=4, most=4)
     assert node.poll(3) == ()
 
 

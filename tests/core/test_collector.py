@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.watching import NEW, POLLS, TIMEOUT, LinkFacts, Seen, bad, poll, step, told
+from tests.core.linkcollector import NEW, POLLS, TIMEOUT, LinkFacts, Seen, bad, findings_of, poll, step
 from wirewatch.core.collector import BLIND_ACTION, Component, NodeState, after, blind_finding, overdue
 from wirewatch.core.types import Absent, Health, Ok, Subject, Why
 
@@ -38,7 +38,7 @@ def test_a_failed_run_drops_the_samples_and_is_unknown() -> None:
 
 def test_a_failed_run_keeps_what_was_wrong_and_adds_that_it_is_blind() -> None:
     component = poll(poll(NEW, bad(), 100.0), TIMEOUT, 115.0)
-    assert told(component) == [
+    assert findings_of(component) == [
         ("links.down", "0", Health.FAILED, 100.0),
         ("links.blind", "", Health.UNKNOWN, 115.0),
     ]
@@ -62,7 +62,7 @@ def test_being_blind_for_long_is_one_finding_since_the_first_failure() -> None:
     component = NEW
     for at in (100.0, 115.0, 130.0):
         component = poll(component, TIMEOUT, at)
-    assert told(component) == [("links.blind", "", Health.UNKNOWN, 100.0)]
+    assert findings_of(component) == [("links.blind", "", Health.UNKNOWN, 100.0)]
     assert component.failures == 3
 
 
@@ -80,25 +80,25 @@ def test_failing_does_not_make_a_collector_forget() -> None:
 
 def test_since_stays_while_a_finding_lasts_and_worsens() -> None:
     component = poll(poll(NEW, bad("0", Health.DEGRADED), 100.0), bad("0", Health.FAILED), 115.0)
-    assert told(component) == [("links.down", "0", Health.FAILED, 100.0)]
+    assert findings_of(component) == [("links.down", "0", Health.FAILED, 100.0)]
 
 
 def test_since_stays_while_the_collector_was_blind_in_between() -> None:
     component = NEW
     for at, read in ((100.0, bad()), (115.0, TIMEOUT), (130.0, TIMEOUT), (145.0, bad())):
         component = poll(component, read, at)
-    assert told(component) == [("links.down", "0", Health.FAILED, 100.0)]
+    assert findings_of(component) == [("links.down", "0", Health.FAILED, 100.0)]
 
 
 def test_since_is_new_when_a_finding_returns() -> None:
     component = poll(poll(poll(NEW, bad(), 100.0), FINE, 115.0), bad(), 130.0)
-    assert told(component) == [("links.down", "0", Health.FAILED, 130.0)]
+    assert findings_of(component) == [("links.down", "0", Health.FAILED, 130.0)]
 
 
 def test_since_is_each_part_s_own() -> None:
     both = Seen((("0", Health.FAILED), ("1", Health.FAILED)))
     component = poll(poll(NEW, bad("0"), 100.0), both, 115.0)
-    assert told(component) == [
+    assert findings_of(component) == [
         ("links.down", "0", Health.FAILED, 100.0),
         ("links.down", "1", Health.FAILED, 115.0),
     ]
@@ -108,7 +108,7 @@ def test_an_overdue_run_drops_the_samples_keeps_what_was_wrong_and_is_blind() ->
     component = overdue(poll(NEW, bad(), 100.0), 125.0, 10.0)
     assert component.samples == ()
     assert not component.succeeding
-    assert told(component) == [
+    assert findings_of(component) == [
         ("links.down", "0", Health.FAILED, 100.0),
         ("links.blind", "", Health.UNKNOWN, 125.0),
     ]
@@ -136,7 +136,7 @@ def test_the_failure_after_an_overdue_one_counts_again() -> None:
 
 def test_an_overdue_run_that_fails_is_blind_since_it_was_overdue() -> None:
     late = overdue(poll(NEW, FINE, 100.0), 125.0, 10.0)
-    assert told(poll(late, TIMEOUT, 140.0)) == [("links.blind", "", Health.UNKNOWN, 125.0)]
+    assert findings_of(poll(late, TIMEOUT, 140.0)) == [("links.blind", "", Health.UNKNOWN, 125.0)]
 
 
 def test_a_component_with_nothing_to_watch_takes_no_part() -> None:

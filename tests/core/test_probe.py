@@ -1,8 +1,12 @@
-"""A probe as JSON: what recordings and the history hold reads back as it was, nothing else reads at all."""
+"""A probe as JSON: what recordings and the history hold reads back as it was, nothing else reads at all.
+
+And a document that does not fit its plan is named.
+"""
 
 import copy
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +16,7 @@ from pydantic import ValidationError
 
 from tests.core.strategies import JSON
 from tests.probe.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
-from wirewatch.core.probe import Probed
+from wirewatch.core.probe import Document, Plan, Probed, wrong_in_document
 from wirewatch.probe.persistence import PROBED
 
 TWO = on_switch(2)
@@ -99,3 +103,46 @@ def test_what_lacks_a_part_or_has_one_more_is_no_probe(key: str) -> None:
 def test_seconds_are_finite_numbers(number: str) -> None:
     with pytest.raises(ValidationError):
         PROBED.validate_json(TEXTS[0].replace('"seconds":1.4955', f'"seconds":{number}'))
+
+
+FOUR = drawn(on_switch(4))
+
+
+def document() -> Document:
+    assert FOUR.document is not None
+    return FOUR.document
+
+
+def first(**values: object) -> Document:
+    """The document with another first collective."""
+    told = document()
+    return replace(told, collectives=(replace(told.collectives[0], **values), *told.collectives[1:]))  # type: ignore[arg-type]
+
+
+def plan() -> Plan:
+    return FOUR.plan
+
+
+def test_a_whole_document_of_its_plan_is_sound() -> None:
+    assert wrong_in_document(document(), plan()) == ""
+
+
+@pytest.mark.parametrize(
+    "values", [{"size_bytes": 12345}, {"op": "broadcast"}, {"group": 1}], ids=["size", "operation", "group"]
+)
+def test_a_collective_that_was_not_asked_for(values: dict[str, object]) -> None:
+    assert wrong_in_document(first(**values), plan()) == "collectives that were not asked for"
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+def test_a_time_that_makes_an_endless_bandwidth(seconds: float) -> None:
+    assert wrong_in_document(first(seconds=seconds), plan()) == "a time that is not above 0"
+
+
+def test_the_same_twice_another_engine_and_gpus_that_are_not_there() -> None:
+    told = document()
+    twice = replace(told, collectives=(told.collectives[0], *told.collectives))
+    assert wrong_in_document(twice, plan()) == "the same twice"
+    assert wrong_in_document(replace(told, engine="torch"), plan()) == "engine torch"
+    copies = (replace(told.copies[0], destination=4), *told.copies[1:])
+    assert wrong_in_document(replace(told, copies=copies), plan()) == "GPUs that are not there"

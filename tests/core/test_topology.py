@@ -132,7 +132,7 @@ def test_a_workstation_card_without_nvlink_is_not_taken_for_an_a40_or_a30(name: 
     assert nvlink_product(name) is None
 
 
-def told(found: Sequence[Island | Group]) -> list[tuple[WireKind, tuple[int, ...]]]:
+def ranks_of(found: Sequence[Island | Group]) -> list[tuple[WireKind, tuple[int, ...]]]:
     return [(one.kind, tuple(gpu.index for gpu in one.gpus)) for one in found]
 
 
@@ -154,7 +154,7 @@ def tried(topology: Topology) -> tuple[Group, ...]:
     ],
 )
 def test_islands(topology: Topology, expected: list[tuple[WireKind, tuple[int, ...]]]) -> None:
-    assert told(islands(topology)) == expected
+    assert ranks_of(islands(topology)) == expected
 
 
 @pytest.mark.parametrize("recording", ["h200x4-idle", "demo-dgx-h200"])
@@ -210,18 +210,18 @@ def test_the_order_in_which_parts_were_read_does_not_matter(order: list[int]) ->
 
 
 def test_one_end_that_tells_of_a_link_is_enough() -> None:
-    assert told(islands(node([H100_NVL] * 2, {0: {1: 12}}))) == [(WireKind.PAIR, (0, 1))]
+    assert ranks_of(islands(node([H100_NVL] * 2, {0: {1: 12}}))) == [(WireKind.PAIR, (0, 1))]
 
 
 def test_fabric_partitions_part_a_switch() -> None:
     parts = {uuid(i): f"clique {i // 4}" for i in range(8)}
     found = islands(switched(H200, 8), partitions=parts)
-    assert told(found) == [(WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7))]
+    assert ranks_of(found) == [(WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7))]
 
 
 def test_pairs_that_do_not_reach_each_other_part_a_switch_only_when_nobody_joins_them() -> None:
     between = [frozenset((uuid(a), uuid(b))) for a in range(4) for b in range(4, 8)]
-    assert told(islands(switched(H200, 8), apart=between)) == [
+    assert ranks_of(islands(switched(H200, 8), apart=between)) == [
         (WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7)),
     ]  # fmt: skip
     assert len(islands(switched(H200, 8), apart=between[:-1])) == 1
@@ -237,7 +237,7 @@ def test_a_gpu_that_lost_all_its_links_stays_where_its_likes_are() -> None:
 
 def test_a_card_without_nvlink_beside_a_switch_is_alone() -> None:
     topology = node([H200, H200, L40S], {0: {SWITCH: 18}, 1: {SWITCH: 18}})
-    assert told(islands(topology)) == [(WireKind.SWITCH, (0, 1)), (WireKind.ALONE, (2,))]
+    assert ranks_of(islands(topology)) == [(WireKind.SWITCH, (0, 1)), (WireKind.ALONE, (2,))]
 
 
 def test_a_mesh_whose_gpus_lost_the_links_between_them_is_a_mesh_still() -> None:
@@ -284,7 +284,7 @@ def test_one_island_is_the_whole_node_and_no_other_group(topology: Topology) -> 
 
 def test_of_several_islands_each_of_two_and_more_is_a_group_beside_the_whole() -> None:
     topology = node([A100_CARD] * 5, {0: {1: 12}, 1: {0: 12}, 3: {4: 12}, 4: {3: 12}})
-    assert told(tried(topology)) == [
+    assert ranks_of(tried(topology)) == [
         (WireKind.PCIE, (0, 1, 2, 3, 4)),
         (WireKind.PAIR, (0, 1)),
         (WireKind.PAIR, (3, 4)),
@@ -294,7 +294,7 @@ def test_of_several_islands_each_of_two_and_more_is_a_group_beside_the_whole() -
 def test_two_switches_of_four_are_three_groups() -> None:
     topology = switched(H200, 8)
     found = groups(topology, islands(topology, partitions={uuid(i): str(i // 4) for i in range(8)}))
-    assert told(found) == [
+    assert ranks_of(found) == [
         (WireKind.PCIE, tuple(range(8))), (WireKind.SWITCH, (0, 1, 2, 3)), (WireKind.SWITCH, (4, 5, 6, 7)),
     ]  # fmt: skip
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from tests.core.strategies import JSON
 from tests.support import StillClock
 from tests.verdict.drift.drawn import BOXES, bridged, switched
-from tests.verdict.drift.test_properties import OMISSIONS, without
-from tests.verdict.drift.test_recordings import recorded
+from tests.verdict.drift.test_diff_properties import OMISSIONS, without
+from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch.daemon import baselines
 from wirewatch.daemon.baselines import (
     LIMIT,

@@ -30,7 +30,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
         yield end, name
 
 
-def told(end: socket.socket) -> list[str]:
+def messages(end: socket.socket) -> list[str]:
     """All lines so far."""
     lines: list[str] = []
     while True:
@@ -63,7 +63,7 @@ async def until(end: socket.socket, line: str, seconds: float = 10.0) -> list[st
     stop = time.monotonic() + seconds
     while line not in lines:
         assert time.monotonic() < stop, lines
-        lines += told(end)
+        lines += messages(end)
         await asyncio.sleep(0.02)
     return lines
 
@@ -78,7 +78,7 @@ def test_ready_comes_after_the_first_polls_with_the_verdict_in_words(
         daemon.ready = False
         running = asyncio.create_task(made(name).run(daemon.view))
         await asyncio.sleep(0.5)
-        assert told(end) == ["STATUS=first polls"]
+        assert messages(end) == ["STATUS=first polls"]
         daemon.ready = True
         assert await until(end, "READY=1") == ["READY=1", "STATUS=OK, a job may start"]
         running.cancel()
@@ -98,12 +98,12 @@ def test_the_watchdog_is_fed_while_the_loops_turn_and_starves_when_one_does_not(
         )
         await until(end, "WATCHDOG=1")
         await asyncio.sleep(0.5)
-        assert told(end).count("WATCHDOG=1") >= 3
+        assert messages(end).count("WATCHDOG=1") >= 3
         daemon.turning = False
         await asyncio.sleep(0.2)
-        told(end)
+        messages(end)
         await asyncio.sleep(0.5)
-        assert told(end) == []
+        assert messages(end) == []
         daemon.turning = True
         await until(end, "WATCHDOG=1")
         running.cancel()
@@ -122,7 +122,7 @@ def test_the_status_changes_with_the_verdict_only(manager: tuple[socket.socket, 
         status = "STATUS=FAILED, no job may start: nvlink.link_down GPU 2 link 7: inactive; 17 of 18 links up"
         await until(end, status)
         await asyncio.sleep(0.2)
-        assert set(told(end)) == {"WATCHDOG=1"}
+        assert set(messages(end)) == {"WATCHDOG=1"}
         running.cancel()
 
     asyncio.run(story())
@@ -136,7 +136,7 @@ def test_the_watchdog_of_another_process_is_not_ours(manager: tuple[socket.socke
         running = asyncio.create_task(made(name, WATCHDOG_USEC="60000", WATCHDOG_PID=pid).run(Daemon().view))
         lines = await until(end, "READY=1")
         await asyncio.sleep(0.2)
-        assert "WATCHDOG=1" not in lines + told(end)
+        assert "WATCHDOG=1" not in lines + messages(end)
         running.cancel()
 
     asyncio.run(story())

@@ -18,10 +18,10 @@ from proof.hardware.processes import children
 from tests.cli.schemas import complaints
 from tests.daemon.proberprocess import DEMO, ProberProcess, working
 from tests.daemon.process import FAST, Daemon
-from tests.daemon.test_probing import PROBES, probes, value
+from tests.daemon.test_service_probe import PROBES, probes, value
 from tests.groups import dies
 from tests.hw.children import is_dead, until
-from tests.hw.playing import overlay_file
+from tests.hw.recordings import overlay_file
 from tests.processes import run_wirewatch
 from wirewatch import __version__
 from wirewatch.core.types import Expect
@@ -155,7 +155,7 @@ def test_a_prober_that_is_killed_takes_its_worker_along_and_the_agent_says_so(tm
     with agent(tmp_path) as running:
         running.wait(PROBES, "no such socket; does the prober run?")
         assert probes(running)["gate"]["reason"] == "prober_away"
-        with working(tmp_path, "tests.probe.hanging") as prober:
+        with working(tmp_path, "tests.probe.hangingworker") as prober:
             worker = prober.worker()
             prober.process.kill()
             assert dies(worker)

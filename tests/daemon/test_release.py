@@ -16,7 +16,7 @@ from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
 from tests.daemon.process import FAST, Daemon
 from tests.hw.children import is_dead, until
-from tests.hw.playing import one_change, overlay_file
+from tests.hw.recordings import one_change, overlay_file
 from tests.processes import Process, run_wirewatch
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.hw.nvml.client import GRACE

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.daemon.process import Daemon
+from tests.dashboards.panels import answers
 from tests.dashboards.promserver import Prometheus, scraping, serving
 from tests.dashboards.rig import QUICK
-from tests.dashboards.watching import answers
 
 CLUSTER = "many"
 _OVERLAYS = ("probe-slow", "straggler-pair", "nvlink-crc", "acs-on", "xid-94")

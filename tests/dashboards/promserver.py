@@ -17,7 +17,7 @@ SOON = 60.0
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
+    """A port that is free now."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -62,7 +62,7 @@ class Prometheus:
         return found
 
     def get(self, path: str) -> dict[str, Any]:
-        """A document of its API, also one that tells of a failure."""
+        """A document of its API, also one that reports a failure."""
         try:
             with urlopen(self.url + path, timeout=SOON) as reply:
                 text = reply.read()

@@ -1,6 +1,6 @@
 """Two small clusters of demo nodes under a real Prometheus: `calm`, where nothing is wrong, and `storm`.
 
-Each Blank of dashboards/parts.py has its cause somewhere in `storm`.
+Each Blank of dashboards/parts.py but OTHER has its cause somewhere in `storm`.
 """
 
 import time

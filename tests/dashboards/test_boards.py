@@ -1,4 +1,4 @@
-"""The dashboards as files: what is committed is what the code makes, and Grafana's schema knows all of it."""
+"""The dashboards: Grafana's schema knows all of them, and they are whole."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard as Schema
 
-from dashboards.boards import BOARDS, FOLDER, files
+from dashboards.boards import BOARDS
 from dashboards.build import PAGES, WIDTH, document
 from dashboards.parts import YES_NO, Blank, Dashboard, Label, Limits, NoLimit, Panel, Row, Stat, Table, Text
 from dashboards.shared import COLOURED, what_to_do
@@ -28,13 +28,8 @@ OF_PROMETHEUS = {"titleFormat", "step", "useValueForTime"}
 register_default_plugins()
 
 
-def told(board: Dashboard) -> list[Panel]:
+def panels_of(board: Dashboard) -> list[Panel]:
     return [panel for row in board.rows for panel in row.panels if not isinstance(panel, Text)]
-
-
-def test_what_is_committed_is_what_the_code_makes() -> None:
-    committed = {path.name: path.read_text("utf-8") for path in FOLDER.iterdir()}
-    assert committed == files(), "`make generated`, and read the difference"
 
 
 @each_board
@@ -112,7 +107,7 @@ def test_panels_are_of_grafanas_core_and_ask_the_chosen_data_source(board: Dashb
 @each_board
 def test_every_panel_says_what_it_means_in_which_unit_and_from_when_on_it_is_bad(board: Dashboard) -> None:
     for panel, drawn in zip(
-        told(board), [p for p in panels(document(board)) if p["type"] != "text"], strict=True
+        panels_of(board), [p for p in panels(document(board)) if p["type"] != "text"], strict=True
     ):
         assert panel.about.endswith("."), panel.title
         assert drawn["description"].startswith(panel.about)
@@ -138,7 +133,7 @@ def test_every_panel_says_what_it_means_in_which_unit_and_from_when_on_it_is_bad
 
 @each_board
 def test_a_cell_leads_by_columns_that_its_table_has(board: Dashboard) -> None:
-    for panel in told(board):
+    for panel in panels_of(board):
         if isinstance(panel, Table):
             columns = {column.shown for column in panel.columns}
             for column in panel.columns:
@@ -149,7 +144,9 @@ def test_a_cell_leads_by_columns_that_its_table_has(board: Dashboard) -> None:
 
 
 def test_every_reason_for_an_empty_panel_is_some_panels() -> None:
-    assert {panel.blank for board in BOARDS for panel in told(board)} - {None} >= set(Blank) - {Blank.OTHER}
+    assert {panel.blank for board in BOARDS for panel in panels_of(board)} - {None} >= set(Blank) - {
+        Blank.OTHER
+    }
 
 
 def test_there_is_something_to_do_for_every_rule_that_has_a_series() -> None:

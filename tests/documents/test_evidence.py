@@ -16,7 +16,7 @@ from tests.cli.schemas import complaints
 from tests.collectors.test_overlays import DEMO, TABLE, watch, watching, without_blind
 from tests.probe.drawn import gloo
 from tests.support import EPOCH, Node
-from tests.verdict.remembering import Remembering
+from tests.verdict.recordednode import RecordedNode
 from wirewatch import __version__
 from wirewatch.cli.findings import HEADER, ticket
 from wirewatch.core.probe import Copy, Micro, Probed
@@ -283,7 +283,7 @@ def test_a_finding_of_the_probe_without_a_gpu_has_all_of_them() -> None:
 
 
 def test_what_is_on_probation_acknowledged_or_suppressed_is_shown_as_well(tmp_path: Path) -> None:
-    node = Remembering(tmp_path, "gpu-row-remap-failed")
+    node = RecordedNode(tmp_path, "gpu-row-remap-failed")
     node.poll(times=4)
     board = node.board
     (found,) = board.node.verdict.standings
@@ -299,7 +299,7 @@ def test_what_is_on_probation_acknowledged_or_suppressed_is_shown_as_well(tmp_pa
     assert document.last_seen is not None
     assert EPOCH + 45 <= document.last_seen <= EPOCH + 150
     assert "at the latest" in ticket(json.loads(FINDING.dump_json(document)))
-    node = Remembering(tmp_path, "gpu-row-remap-failed")
+    node = RecordedNode(tmp_path, "gpu-row-remap-failed")
     node.poll(times=4)
     node.repair()
     node.poll(times=6)
@@ -321,7 +321,7 @@ def test_what_is_only_suppressed_has_no_collector() -> None:
 
 
 def test_an_acknowledged_event_is_shown(tmp_path: Path) -> None:
-    node = Remembering(tmp_path, "xid-94")
+    node = RecordedNode(tmp_path, "xid-94")
     node.poll(times=6)
     (found,) = node.verdict.standings
     node.board.order(lambda j, _p, now: acknowledge(j.ledger, pick(j.verdict, found.id), SAID, now.mono))
@@ -332,7 +332,7 @@ def test_an_acknowledged_event_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_collector_that_is_switched_off(tmp_path: Path) -> None:
-    node = Remembering(tmp_path, "gpu-row-remap-failed")
+    node = RecordedNode(tmp_path, "gpu-row-remap-failed")
     node.poll(times=4)
     here = node.board.node
     only_gpu = {name: c for name, c in here.state.components.items() if name == "gpu"}

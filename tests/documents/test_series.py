@@ -9,14 +9,14 @@ from wirewatch.verdict.drift.graph import fingerprint
 from wirewatch.verdict.node import judge_state
 
 
-def told(node: Node) -> list[dict[str, str]]:
+def info_labels(node: Node) -> list[dict[str, str]]:
     return [dict(zip(s.metric.labels, s.labels, strict=True)) for s in nodeinfo.series(node.state)]
 
 
 def test_it_is_empty_of_what_nobody_has_told_yet() -> None:
     node = Node("demo-dgx-h200")
     node.poll(times=1)
-    (labels,) = told(node)
+    (labels,) = info_labels(node)
     assert labels == {
         "product": "NVIDIA H200", "gpus": "8", "driver": "580.159.04", "nccl": "", "fingerprint": "",
     }  # fmt: skip
@@ -26,7 +26,7 @@ def test_the_probe_tells_nccl_and_the_baseline_the_shape() -> None:
     node = Node("demo-dgx-h200")
     node.options("probe", settle=0.0)
     node.poll(times=4)
-    (labels,) = told(node)
+    (labels,) = info_labels(node)
     shape = fingerprint(node.state.components["drift"].memory.baseline.graph)
     assert not isinstance(shape, Absent)
     assert (labels["nccl"], labels["fingerprint"]) == ("2.28.9", shape)

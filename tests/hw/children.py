@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.hw.playing import Time
+from tests.hw.recordings import Time
 from wirewatch.core.ports import Answer, Gpu, Question
 from wirewatch.core.types import Absent
 from wirewatch.hw.nvml.client import Limits, NvmlClient
@@ -85,7 +85,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended with all its threads; one that nobody has waited for yet has."""
+    """Whether a process has ended with all its threads; one that was not waited for yet has."""
     process = Path(f"/proc/{pid}")
     try:
         state = (process / "stat").read_text("utf-8").rpartition(")")[2].split()[0]

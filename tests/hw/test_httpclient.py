@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.hw.listening import Behaviour, Listen, drain, listening, says
+from tests.hw.unixserver import Behaviour, Listen, drain, listening, says
 from wirewatch.hw.httpclient import STRANGE, NoAnswer, request
 
 GOOD = b'HTTP/1.1 503 Service Unavailable\r\ncontent-length: 11\r\nX: y\r\n\r\n{"ok": "no"}'[:-1]

@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.probe.test_allocations import UIDS, logs, tree
+from tests.probe.test_gate_allocations import UIDS, logs, tree
 from tools import podresources
 from wirewatch.core.ports import Gpu, Pod
 from wirewatch.core.types import Absent, Why

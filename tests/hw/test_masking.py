@@ -33,7 +33,7 @@ def row(port: str, question: str, answer: Any) -> dict[str, Any]:
     return pack(0, port, question, Answer(answer, 1.0))
 
 
-def told(rows: Sequence[Mapping[str, Any]], question: str) -> Any:
+def answer_to(rows: Sequence[Mapping[str, Any]], question: str) -> Any:
     return next(r["answer"] for r in rows if r["question"] == question)
 
 
@@ -84,8 +84,8 @@ def test_masking_replaces_like_by_like_everywhere(
             assert stands.setdefault(before["answer"], after["answer"]) == after["answer"]
     assert len(set(stands.values())) == len(stands)
     for number, secret in enumerate(secrets):
-        assert told(masked, f"Text({number})") == f"seen {stands[secret]}, twice: {stands[secret]}"
-        assert told(masked, f"Structure({number})") == {"list": [{"of": stands[secret]}]}
+        assert answer_to(masked, f"Text({number})") == f"seen {stands[secret]}, twice: {stands[secret]}"
+        assert answer_to(masked, f"Structure({number})") == {"list": [{"of": stands[secret]}]}
 
 
 @settings(max_examples=40)
@@ -137,7 +137,7 @@ def test_different_numbers_make_different_stand_ins(kind: st.SearchStrategy[str]
 @given(st.lists(NUMBERS, min_size=2, max_size=4))
 def test_equal_numbers_stay_equal_and_different_ones_different(numbers: list[int]) -> None:
     masked = mask([row(NVML, f"gpu{i}/Pdi()", n) for i, n in enumerate(numbers)])
-    after = [told(masked, f"gpu{i}/Pdi()") for i in range(len(numbers))]
+    after = [answer_to(masked, f"gpu{i}/Pdi()") for i in range(len(numbers))]
     assert [numbers.index(n) for n in numbers] == [after.index(n) for n in after]
     assert set(after).isdisjoint(numbers)
 
@@ -149,8 +149,8 @@ def test_of_two_secrets_that_begin_alike_the_longer_is_replaced_whole() -> None:
         row(NVML, "Text()", "from rack12-node17 mlx5_0 port to rack12-node17"),
     ]
     masked = mask(rows)
-    host, port = (told(masked, r["question"]) for r in rows[:2])
-    assert told(masked, "Text()") == f"from {port} to {host}"
+    host, port = (answer_to(masked, r["question"]) for r in rows[:2])
+    assert answer_to(masked, "Text()") == f"from {port} to {host}"
     assert "mlx5" not in port
 
 
@@ -160,7 +160,7 @@ def test_what_names_nothing_stays(nothing: str) -> None:
         row(NVML, "gpu0/UUID()", "GPU-5c0ffee5-0000-4000-8000-123456789abc"),
         row(SYSFS, "read /sys/class/infiniband/mlx5_0/node_guid", nothing),
     ]
-    assert told(mask(rows), "read /sys/class/infiniband/mlx5_0/node_guid") == nothing
+    assert answer_to(mask(rows), "read /sys/class/infiniband/mlx5_0/node_guid") == nothing
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,9 @@ def test_what_names_nothing_stays(nothing: str) -> None:
     ],
 )
 def test_names_inside_structures_are_masked_and_states_are_not(question: str, answer: dict[str, Any]) -> None:
-    after = told(mask([row(NVML, "gpu0/Serial()", "1651922000000"), row(NVML, question, answer)]), question)
+    after = answer_to(
+        mask([row(NVML, "gpu0/Serial()", "1651922000000"), row(NVML, question, answer)]), question
+    )
     assert set(after) == set(answer)
     for name, value in answer.items():
         assert (after[name] == value) == (name == "state")
@@ -195,14 +197,14 @@ def test_what_names_no_machine_is_not_touched(port: str, question: str, answer: 
 
 def test_a_boot_id_is_masked() -> None:
     boot = "3f1c9d52-7b6e-4a18-9c35-d2e4f6a8b1c7"
-    assert told(mask([row(HOST, "BootId()", boot)]), "BootId()") != boot
+    assert answer_to(mask([row(HOST, "BootId()", boot)]), "BootId()") != boot
 
 
 def test_a_real_guid_never_becomes_the_all_zero_one_that_names_nothing() -> None:
     first, second = (f"read /sys/class/infiniband/mlx5_{n}/node_guid" for n in range(2))
     masked = mask([row(SYSFS, first, "0c42:a103:0065:8db2"), row(SYSFS, second, ZERO_GUID)])
-    assert told(masked, second) == ZERO_GUID
-    assert told(masked, first) != ZERO_GUID
+    assert answer_to(masked, second) == ZERO_GUID
+    assert answer_to(masked, first) != ZERO_GUID
 
 
 @pytest.mark.parametrize("host", ["gpu1", "node"])
@@ -214,12 +216,12 @@ def test_a_host_name_that_is_also_a_word_of_ours_leaves_the_questions_whole(host
     ]
     masked = mask(rows)
     assert [(r["port"], r["question"]) for r in masked] == [(r["port"], r["question"]) for r in rows]
-    assert told(masked, "Hostname()") != host
+    assert answer_to(masked, "Hostname()") != host
 
 
 @pytest.mark.parametrize("host", ["n17", "a1"])
 def test_a_short_host_name_is_masked_too(host: str) -> None:
-    assert told(mask([row(HOST, "Hostname()", host)]), "Hostname()") != host
+    assert answer_to(mask([row(HOST, "Hostname()", host)]), "Hostname()") != host
 
 
 def test_a_network_address_inside_an_interface_s_name_is_masked_too() -> None:
@@ -248,7 +250,7 @@ NAMED = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6)
 @given(NAMED)
 def test_pods_and_namespaces_are_masked_alike_and_keep_their_shape(named: list[tuple[str, str]]) -> None:
     told_pods = pods(*((namespace, name, "0") for namespace, name in named))
-    after = told(mask([told_pods, {**told_pods, "moment": 1}]), "Pods()")
+    after = answer_to(mask([told_pods, {**told_pods, "moment": 1}]), "Pods()")
     for member, place in (("namespace", 0), ("name", 1)):
         stands = {pair[place]: pod[member] for pair, pod in zip(named, after, strict=True)}
         assert all(pod[member] == stands[pair[place]] for pair, pod in zip(named, after, strict=True))
@@ -269,7 +271,7 @@ def test_devices_of_pods_go_by_the_stand_ins_of_the_gpus_that_they_are() -> None
     rows = [pods(("ml", "a", f"{gpu}::3"), ("ml", "b", mig)), row(NVML, "gpu0/UUID()", gpu)]
     masked = mask(rows)
     first, second = (pod["devices"][0][1] for pod in masked[0]["answer"])
-    assert first == f"{told(masked, 'gpu0/UUID()')}::3"
+    assert first == f"{answer_to(masked, 'gpu0/UUID()')}::3"
     assert uuid.UUID(second.removeprefix("MIG-")).version == 4
     assert "5c0ffee5" not in json.dumps(masked)
 
@@ -277,7 +279,7 @@ def test_devices_of_pods_go_by_the_stand_ins_of_the_gpus_that_they_are() -> None
 def test_pools_of_claimed_devices_are_masked_since_they_are_nodes() -> None:
     claims = [["gpu.nvidia.com", "rack12-node17", "gpu-0"]]
     pod = {"namespace": "ml", "name": "a-0", "devices": [], "claims": claims}
-    (after,) = told(mask([row("kubelet", "Pods()", [pod])]), "Pods()")
+    (after,) = answer_to(mask([row("kubelet", "Pods()", [pod])]), "Pods()")
     ((driver, pool, device),) = after["claims"]
     assert (driver, device) == ("gpu.nvidia.com", "gpu-0")
     assert len(pool) == len("rack12-node17")

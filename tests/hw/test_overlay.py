@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hw.playing import Time, one_change, overlay_file, player, recording
+from tests.hw.recordings import Time, one_change, overlay_file, player, recording
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.overlay import OverlayError, load_overlay
 from wirewatch.hw.recording import Key

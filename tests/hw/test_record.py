@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.collectors.drawn import Jobs, Pods
 from tests.hw.direct import DirectNvml
-from tests.hw.playing import Time, player, recording
+from tests.hw.recordings import Time, player, recording
 from wirewatch.core.ports import ALL_LINKS, Answer, Hardware, Pod, Question, SlurmJob, parse_question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import record

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.hw.playing import Time, Told, one_change, player, recording
+from tests.hw.recordings import Time, Told, one_change, player, recording
 from wirewatch.core.ports import ALL_LINKS, Answer, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.protocol import Source, absent_code

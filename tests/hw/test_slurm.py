@@ -357,9 +357,7 @@ QUEUE = "squeue --noheader --all --local --states=all --format=%A %T --nodelist=
 ALIASES = "scontrol show aliases"
 
 
-def node_test_slurm_port(
-    state: str = "MIXED", used: str = "gpu:h200:3(IDX:0,2-3)", gres: str = "gpu:h200:4"
-) -> str:
+def node_text(state: str = "MIXED", used: str = "gpu:h200:3(IDX:0,2-3)", gres: str = "gpu:h200:4") -> str:
     return NODE.format(cpus=1, gres=gres, used=used, state=state)
 
 
@@ -421,7 +419,7 @@ def absent(slurm: SystemSlurm) -> Absent:
 
 
 def test_jobs_are_told_with_their_state_and_gpus(programs: Programs) -> None:
-    programs.node(node_test_slurm_port())
+    programs.node(node_text())
     programs.queue("7 RUNNING", "5 COMPLETED", "8 SUSPENDED", "9 RUNNING", "10 COMPLETING", "11 PENDING")
     programs.job("7", job(group("gpu-a", "gpu:h200:1(IDX:0)"), "7"))
     programs.job("8", job(f"{group('gpu-b', 'gpu:1(IDX:1)')} {group('gpu-a', 'gpu:h200:2(IDX:2-3)')}", "8"))
@@ -438,26 +436,26 @@ def test_jobs_are_told_with_their_state_and_gpus(programs: Programs) -> None:
 
 
 def test_an_idle_node_is_one_small_question(programs: Programs) -> None:
-    programs.node(node_test_slurm_port("IDLE", "gpu:h200:0(IDX:N/A)"))
+    programs.node(node_text("IDLE", "gpu:h200:0(IDX:N/A)"))
     assert programs.slurm("gpu-a").jobs() == ()
     assert programs.asked() == [f"{SHOW} node gpu-a"]
 
 
 def test_jobs_are_not_asked_one_by_one_where_no_gpu_is_used(programs: Programs) -> None:
-    programs.node(node_test_slurm_port("MIXED", "gpu:h200:0(IDX:N/A)"))
+    programs.node(node_text("MIXED", "gpu:h200:0(IDX:N/A)"))
     programs.queue("7 RUNNING", "8 RUNNING")
     assert programs.slurm("gpu-a").jobs() == (SlurmJob("7", "RUNNING", ()), SlurmJob("8", "RUNNING", ()))
     assert programs.asked() == [f"{SHOW} node gpu-a", QUEUE]
 
 
 def test_on_a_node_without_gres_it_cannot_be_told_what_a_job_holds(programs: Programs) -> None:
-    programs.node(node_test_slurm_port("MIXED", "gpu:0", "(null)"))
+    programs.node(node_text("MIXED", "gpu:0", "(null)"))
     programs.queue("7 RUNNING", "8 COMPLETED")
     assert programs.slurm("gpu-a").jobs() == (SlurmJob("7", "RUNNING", None),)
 
 
 def test_a_job_that_ended_meanwhile_holds_nothing(programs: Programs) -> None:
-    programs.node(node_test_slurm_port("MIXED", "gpu:h200:1(IDX:0)"))
+    programs.node(node_text("MIXED", "gpu:h200:1(IDX:0)"))
     programs.queue("7 RUNNING", "8 RUNNING")
     programs.job("7", job(group("gpu-a", "gpu:h200:1(IDX:0)"), "7"))
     programs.job("8", "", 1, "slurm_load_jobs error: Invalid job id specified\n")
@@ -466,7 +464,7 @@ def test_a_job_that_ended_meanwhile_holds_nothing(programs: Programs) -> None:
 
 def test_gpus_of_jobs_that_we_are_not_shown_are_held(programs: Programs) -> None:
     """PrivateData=jobs: squeue prints nothing and succeeds."""
-    programs.node(node_test_slurm_port("MIXED", "gpu:h200:3(IDX:0,2-3)"))
+    programs.node(node_text("MIXED", "gpu:h200:3(IDX:0,2-3)"))
     programs.queue()
     assert programs.slurm("gpu-a").jobs() == (SlurmJob("unknown", UNSEEN, (0, 2, 3)),)
 
@@ -474,7 +472,7 @@ def test_gpus_of_jobs_that_we_are_not_shown_are_held(programs: Programs) -> None
 def test_the_node_goes_by_the_host_s_name_where_slurm_conf_has_no_other(programs: Programs) -> None:
     short = os.uname().nodename.partition(".")[0]
     programs.says(ALIASES, "\n")
-    programs.says(f"{SHOW} node {short}", node_test_slurm_port("IDLE", "gpu:h200:0(IDX:N/A)"))
+    programs.says(f"{SHOW} node {short}", node_text("IDLE", "gpu:h200:0(IDX:N/A)"))
     assert programs.slurm().jobs() == ()
 
 
@@ -483,7 +481,7 @@ def test_of_several_nodes_on_one_machine_one_must_be_named(programs: Programs) -
     told = absent(programs.slurm())
     assert told.why is Why.UNSUPPORTED
     assert "gpu-a, gpu-b" in told.detail
-    programs.node(node_test_slurm_port("IDLE", "gpu:h200:0(IDX:N/A)"))
+    programs.node(node_text("IDLE", "gpu:h200:0(IDX:N/A)"))
     assert programs.slurm("gpu-a").jobs() == ()
 
 
@@ -506,7 +504,7 @@ def test_a_node_that_slurm_does_not_know_is_missing(programs: Programs) -> None:
 
 
 def test_once_the_node_is_slurm_s_nothing_is_missing_any_more(programs: Programs) -> None:
-    programs.node(node_test_slurm_port())
+    programs.node(node_text())
     (programs.folder / "squeue").unlink()
     slurm = SystemSlurm("gpu-a", search=str(programs.folder))
     (programs.folder / "printf").symlink_to("/usr/bin/printf")
@@ -531,7 +529,7 @@ LOST = "slurm_load_node error: Unable to contact slurm controller (connect failu
 def test_a_controller_that_does_not_answer_is_never_a_node_without_jobs(
     programs: Programs, step: str, err: str, why: Why
 ) -> None:
-    programs.node(node_test_slurm_port())
+    programs.node(node_text())
     programs.queue("7 RUNNING")
     programs.job("7", job(group("gpu-a", "gpu:h200:3(IDX:0,2-3)"), "7"))
     programs.says(step, "", 1, err)
@@ -542,7 +540,7 @@ def test_a_controller_that_does_not_answer_is_never_a_node_without_jobs(
 
 @pytest.mark.parametrize("step", [f"{SHOW} node gpu-a", QUEUE])
 def test_an_answer_that_is_not_understood_is_malformed(programs: Programs, step: str) -> None:
-    programs.node(node_test_slurm_port())
+    programs.node(node_text())
     programs.queue()
     programs.says(step, "what?\n")
     assert absent(programs.slurm()).why is Why.MALFORMED
@@ -550,7 +548,7 @@ def test_an_answer_that_is_not_understood_is_malformed(programs: Programs, step:
 
 @pytest.mark.parametrize("step", [ALIASES, f"{SHOW} node gpu-a", QUEUE, f"{SHOW} job 8"])
 def test_the_deadline_is_that_of_the_whole_answer(programs: Programs, step: str) -> None:
-    programs.node(node_test_slurm_port())
+    programs.node(node_text())
     programs.queue("7 RUNNING", "8 RUNNING")
     for number in ("7", "8"):
         programs.job(number, job(group("gpu-a", "gpu:h200:3(IDX:0,2-3)"), number))
@@ -562,7 +560,7 @@ def test_the_deadline_is_that_of_the_whole_answer(programs: Programs, step: str)
 
 
 def test_many_slow_answers_are_given_up_together(programs: Programs) -> None:
-    programs.node(node_test_slurm_port())
+    programs.node(node_text())
     programs.queue(*(f"{n} RUNNING" for n in range(1, 40)))
     for number in range(1, 40):
         slow = f"sleep 0.2; printf %s {shlex.quote(job(group('gpu-a', ''), str(number)))}; exit 0\n"

@@ -215,7 +215,7 @@ def trickling(handler: Handler) -> bool:
     return True
 
 
-def saying(text: bytes) -> Day:
+def replying(text: bytes) -> Day:
     """Writes this and ends the connection."""
 
     def day(handler: Handler) -> bool:

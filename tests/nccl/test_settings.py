@@ -1,9 +1,17 @@
-"""/etc/nccl.conf, read as NCCL itself reads it (setEnvFile in src/misc/param.cc)."""
+"""NCCL's settings: /etc/nccl.conf as NCCL itself reads it, numbers, and the values that slow a node down."""
 
 import pytest
 
 from wirewatch.core.pci import Path
-from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, gdr_level, parse_nccl_conf
+from wirewatch.nccl.settings import (
+    GDR_LEVEL,
+    IB_OFF,
+    TOPOLOGY,
+    gdr_level,
+    number,
+    parse_nccl_conf,
+    slowing_settings,
+)
 
 CONF = f"""\
 # written by the site's tool
@@ -88,3 +96,25 @@ def test_a_level_in_small_letters_is_none_to_nccl(value: str) -> None:
 @pytest.mark.parametrize("value", ["", "NODE", "FAR", "-1", "PIX,PXB", "PIX "])
 def test_what_is_no_level_is_not_known(value: str) -> None:
     assert gdr_level(value) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("16", 16), ("0x10", 16), ("010", 8), ("-1", -1), ("+4", 4), (" 7x", 7), ("yes", 0)]
+)
+def test_numbers_are_read_as_strtoll_reads_them(text: str, value: int) -> None:
+    assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "slow", "fine"),
+    [
+        ("NCCL_MAX_NCHANNELS", "31", "32"), ("NCCL_MAX_CTAS", "31", "32"), ("NCCL_MIN_NCHANNELS", "33", "32"),
+        ("NCCL_NTHREADS", "511", "512"), ("NCCL_LL128_NTHREADS", "639", "640"),
+        ("NCCL_BUFFSIZE", "4194303", "4194304"), ("NCCL_NVLS_NCHANNELS", "15", "16"),
+        ("NCCL_P2P_DISABLE", "1", "0"), ("NCCL_NVLS_ENABLE", "0", "1"), ("NCCL_P2P_LEVEL", "PHB", "SYS"),
+        ("NCCL_MAX_NCHANNELS", "0x10", "0x20"),
+    ],
+)  # fmt: skip
+def test_a_setting_slows_on_one_side_of_its_limit_alone(name: str, slow: str, fine: str) -> None:
+    assert [told for told, _, _ in slowing_settings({name: slow})] == [name]
+    assert slowing_settings({name: fine}) == ()

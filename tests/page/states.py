@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.collectors.test_overlays import DEMO, watch
 from tests.page.pages import told_of
 from tests.support import EPOCH, Node
-from tests.verdict.remembering import Remembering
+from tests.verdict.recordednode import RecordedNode
 from wirewatch.core.collector import Component, NodeState, Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.hw.overlay import load_overlay
@@ -92,7 +92,7 @@ def drifted() -> Told:
 
 
 def many() -> Told:
-    """So many findings that nobody reads them all."""
+    """More findings than a reader reads."""
     node = faulty("")
     one = node.state.components["xid"]
     made = tuple(
@@ -109,7 +109,7 @@ def many() -> Told:
 def remembered(step: str) -> Told:
     """A link that was down: unseen, on probation, suppressed, or said to be repaired."""
     with tempfile.TemporaryDirectory() as folder:
-        here = Remembering(Path(folder), "xid-79" if step in OF_THE_LOG else "nvlink-link-down")
+        here = RecordedNode(Path(folder), "xid-79" if step in OF_THE_LOG else "nvlink-link-down")
         here.poll(times=6)
         if step == "suppressed":
             until, said = EPOCH + 86400.0, Statement("night-shift", "part is ordered", EPOCH + 50)

@@ -55,7 +55,7 @@ LINKS = 18
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What is not as it should be; nothing unless told.
+    """What is not as it should be; nothing unless given.
 
     `speed` of healthy busbw, `speeds` by group, `noise` by collective in turn; `fast`: of the fastest run to
     the mean. `share`: what NVLink counted of the bytes due, by GPU, None: not known. `link`: GPU, link and
@@ -82,7 +82,7 @@ class Knobs:
 
 
 def on_switch(count: int, name: str = H200, settings: Mapping[str, str] = OFF) -> tuple[Conditions, ...]:
-    """The conditions of GPUs that are all on one switch; NVLS is off unless told."""
+    """The conditions of GPUs that are all on one switch; NVLS is off unless given."""
     return _conditions(switched(name, count), {}, settings)
 
 

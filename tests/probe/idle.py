@@ -18,7 +18,7 @@ FREE, USED = 150_000_000_000, 645_000_000
 
 
 def idle_gpus(count: int) -> Gpus:
-    """GPUs of an NVSwitch board that nobody uses."""
+    """GPUs of an NVSwitch board that no process uses."""
     gpus = Gpus([f"0000:{n + 6:02x}:00.0" for n in range(count)])
     for n in range(count):
         told: dict[Question, Json] = {

@@ -30,7 +30,7 @@ PROCESSES = "ComputeRunningProcesses()"
 
 
 def idle(gpu: str) -> dict[tuple[str | None, str], Json | Absent]:
-    """What NVML tells of a GPU that nobody uses."""
+    """What NVML answers of a GPU that no process uses."""
     fields = {f"Field({number},{link})": 1000 for number in (138, 139) for link in range(LINKS)}
     twins = {f"Field({number},all)": 1000 for number in (138, 139, 140, 141, 161)}
     told: dict[str, Json | Absent] = {

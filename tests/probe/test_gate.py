@@ -243,16 +243,16 @@ def test_one_more_thing_unread_never_opens_the_gate(told: GateFacts, owner: str 
         assert now is not None or untouched
 
 
-RULES_TEST_FACTS = GateLimits(settle=0.0, unseen=2 << 30, free=3 << 30)
+RULES_AT_ONCE = GateLimits(settle=0.0, unseen=2 << 30, free=3 << 30)
 UNSUPPORTED = Absent(Why.UNSUPPORTED, "not supported", 3)
 
 
-def facts_test_facts(node: Idle) -> GateFacts:
+def facts_of(node: Idle) -> GateFacts:
     return read_facts(node.hardware, node.listed(), slurm=True)
 
 
-def reason_test_facts(node: Idle) -> Reason | None:
-    found = refuse(facts_test_facts(node), Stillness(), RULES_TEST_FACTS)
+def reason_of(node: Idle) -> Reason | None:
+    found = refuse(facts_of(node), Stillness(), RULES_AT_ONCE)
     return found.reason if found else None
 
 
@@ -283,22 +283,22 @@ IDLE: Mapping[str, Callable[[Json], bool]] = {
 def test_an_answer_that_is_not_understood_never_reads_as_idle(call: str, answer: Json) -> None:
     node = Idle(2)
     node.answer(1, call, answer)
-    assert (reason_test_facts(node) is None) == IDLE[call](answer)
+    assert (reason_of(node) is None) == IDLE[call](answer)
 
 
 @pytest.mark.parametrize("call", IDLE)
 def test_what_nvml_does_not_answer_is_blind(call: str) -> None:
     node = Idle(2)
     node.answer(0, call, DENIED)
-    assert reason_test_facts(node) is Reason.BLIND
+    assert reason_of(node) is Reason.BLIND
 
 
 def test_old_drivers_know_neither_mig_nor_modes_nor_mps() -> None:
     node = Idle(2)
-    before = facts_test_facts(node)
+    before = facts_of(node)
     for call in ("MigMode", "ComputeMode", "MPSComputeRunningProcesses"):
         node.answer(0, call, UNSUPPORTED)
-    assert facts_test_facts(node) == before
+    assert facts_of(node) == before
 
 
 def test_clients_of_mps_compute_too_and_ids_may_be_hidden() -> None:
@@ -313,26 +313,26 @@ def test_clients_of_mps_compute_too_and_ids_may_be_hidden() -> None:
 def test_finished_pods_hold_nothing() -> None:
     node = Idle(2)
     node.pods.told = [Pod("default", "train", (("nvidia.com/gpu", "GPU-0"),))]
-    assert reason_test_facts(node) is Reason.ALLOCATED
+    assert reason_of(node) is Reason.ALLOCATED
     node.files.texts["/var/log/pods/default_train_6a1e/main/0.log"] = ""
     for folder in ("kubepods-burstable.slice", "kubepods-besteffort.slice"):
         node.files.texts[f"/sys/fs/cgroup/kubepods.slice/{folder}/cgroup.procs"] = ""
-    assert reason_test_facts(node) is None
+    assert reason_of(node) is None
     living = "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6a1e.slice"
     node.files.texts[f"{living}/cgroup.procs"] = "12"
-    assert reason_test_facts(node) is Reason.ALLOCATED
-    assert facts_test_facts(node).pods[0].holder == "pod:6a1e"  # type: ignore[index]
+    assert reason_of(node) is Reason.ALLOCATED
+    assert facts_of(node).pods[0].holder == "pod:6a1e"  # type: ignore[index]
 
 
 def test_nobody_to_ask_has_given_nothing_away_but_one_that_does_not_answer_may_have() -> None:
     node = Idle(2)
-    assert (facts_test_facts(node).pods, facts_test_facts(node).slurm) == ((), ())
+    assert (facts_of(node).pods, facts_of(node).slurm) == ((), ())
     node.jobs.told = [SlurmJob("7", "RUNNING", None)]
-    assert reason_test_facts(node) is Reason.ALLOCATED
+    assert reason_of(node) is Reason.ALLOCATED
     node.jobs.told = DENIED
-    assert reason_test_facts(node) is Reason.BLIND
+    assert reason_of(node) is Reason.BLIND
     node.jobs.told, node.pods.told = [], DENIED
-    assert reason_test_facts(node) is Reason.BLIND
+    assert reason_of(node) is Reason.BLIND
     assert read_facts(node.hardware, node.listed(), slurm=False).slurm is None
 
 
@@ -340,7 +340,7 @@ def test_a_gpu_that_is_lost_is_asked_nothing_and_makes_all_blind() -> None:
     node = Idle(3)
     lost = replace(node.listed()[1], absent=Absent(Why.LOST, "fallen off the bus", 15))
     told = read_facts(node.hardware, [node.listed()[0], lost, node.listed()[2]], slurm=True)
-    found = refuse(told, Stillness(), RULES_TEST_FACTS)
+    found = refuse(told, Stillness(), RULES_AT_ONCE)
     assert found is not None
     assert (found.reason, "fallen off the bus" in found.detail) == (Reason.BLIND, True)
 
@@ -348,7 +348,7 @@ def test_a_gpu_that_is_lost_is_asked_nothing_and_makes_all_blind() -> None:
 def test_new_allocations_are_those_of_the_gpus_that_are_probed() -> None:
     node = Idle(4)
     node.pods.told = [Pod("default", "before", (("nvidia.com/gpu", "GPU-3"),))]
-    look = new_allocations(node.hardware, node.listed()[:2], facts_test_facts(node))
+    look = new_allocations(node.hardware, node.listed()[:2], facts_of(node))
     assert look() is None
     node.pods.told = [*node.pods.told, Pod("default", "beside", (("nvidia.com/gpu", "GPU-2"),))]
     assert look() is None

@@ -15,7 +15,7 @@ import pytest
 
 from tests.probe.histories import stored
 from tests.probe.idle import Idle
-from tests.probe.sharing import Sharing
+from tests.probe.sharednode import SharedNode
 from wirewatch.core.types import Health
 from wirewatch.probe.persistence import recall
 
@@ -29,12 +29,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def counts(node: Sharing) -> list[int]:
+def counts(node: SharedNode) -> list[int]:
     return [streak.count for streak in node.memory.streaks.values()]
 
 
 def test_a_daemon_remembers_it_and_takes_over_what_is_new(file: Path) -> None:
-    node = Sharing(file.parent)
+    node = SharedNode(file.parent)
     assert [past.outcome for past in node.memory.past] == ["ok", "ok", "preempted"]
     assert counts(node) == [1]
     node.poll(2, every=1.0)
@@ -61,6 +61,6 @@ def test_what_a_killed_daemon_left_in_its_log_is_there(file: Path, tmp_path: Pat
         old.execute("DELETE FROM probes WHERE forced")
         for name in ("probes.sqlite", "probes.sqlite-wal"):
             shutil.copy(tmp_path / name, left)
-    Sharing(left)
+    SharedNode(left)
     assert [record.id for record in stored(left / "probes.sqlite")] == [1, 2, 3, 5, 6]
     assert [path.name for path in left.iterdir()] == ["probes.sqlite"]

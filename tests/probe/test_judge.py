@@ -262,7 +262,7 @@ def test_the_newest_are_kept_in_short() -> None:
     )
 
 
-POLICY_TEST_FAULTS = ProbePolicy()
+DEFAULTS = ProbePolicy()
 HEALTHY: Mapping[str, Probed] = {
     "two": drawn(on_switch(2)),
     "four": drawn(on_switch(4)),
@@ -279,7 +279,7 @@ HEALTHY: Mapping[str, Probed] = {
 }
 
 
-def found(probed: Probed, policy: ProbePolicy = POLICY_TEST_FAULTS) -> dict[str, Breach]:
+def found(probed: Probed, policy: ProbePolicy = DEFAULTS) -> dict[str, Breach]:
     """By rule; the first of each."""
     told: dict[str, Breach] = {}
     for breach in breaches(probed, policy):
@@ -289,7 +289,7 @@ def found(probed: Probed, policy: ProbePolicy = POLICY_TEST_FAULTS) -> dict[str,
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_nothing_is_wrong_with_a_healthy_node(name: str) -> None:
-    assert breaches(HEALTHY[name], POLICY_TEST_FAULTS) == ()
+    assert breaches(HEALTHY[name], DEFAULTS) == ()
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -362,7 +362,7 @@ def test_a_slow_island_is_named_by_its_gpus() -> None:
     ],
 )
 def test_without_a_reference_nothing_is_slow(probed: Probed) -> None:
-    assert breaches(probed, POLICY_TEST_FAULTS) == ()
+    assert breaches(probed, DEFAULTS) == ()
 
 
 # --- wrong data
@@ -457,24 +457,22 @@ def test_bytes_that_are_missing_or_too_many_name_the_gpu() -> None:
     assert few["probe.path"].subject == Subject(gpu="2", uuid="GPU-2")
     assert few["probe.path"].worst is Health.DEGRADED
     assert "(80 %)" in few["probe.path"].evidence
-    many = [b.subject.gpu for b in breaches(drawn(on_switch(4), share={0: 1.5, 3: 0.0}), POLICY_TEST_FAULTS)]
+    many = [b.subject.gpu for b in breaches(drawn(on_switch(4), share={0: 1.5, 3: 0.0}), DEFAULTS)]
     assert many == ["0", "3"]
     assert found(drawn(on_switch(4), share={2: 0.95, 1: None})) == {}
 
 
 def test_an_uneven_link_is_named() -> None:
-    told = breaches(drawn(on_switch(4), link=(3, 11, 0.5)), POLICY_TEST_FAULTS)
+    told = breaches(drawn(on_switch(4), link=(3, 11, 0.5)), DEFAULTS)
     assert [(b.rule, b.subject) for b in told] == [("probe.uneven", Subject("3", "GPU-3", "11"))]
     assert told[0].evidence.startswith("link 11 ")
     assert " 49 % " in told[0].evidence
-    assert breaches(drawn(on_switch(4), link=(3, 11, 0.9)), POLICY_TEST_FAULTS) == ()
-    assert breaches(drawn(two_islands(), link=(3, 11, 0.5)), POLICY_TEST_FAULTS) == ()
+    assert breaches(drawn(on_switch(4), link=(3, 11, 0.9)), DEFAULTS) == ()
+    assert breaches(drawn(two_islands(), link=(3, 11, 0.5)), DEFAULTS) == ()
 
 
 def test_new_errors_are_told_by_gpu_and_kind() -> None:
-    told = breaches(
-        drawn(on_switch(4), errors={0: {"crc": 2}, 1: {"replay": 1, "symbol": 400}}), POLICY_TEST_FAULTS
-    )
+    told = breaches(drawn(on_switch(4), errors={0: {"crc": 2}, 1: {"replay": 1, "symbol": 400}}), DEFAULTS)
     assert [(b.rule, b.subject.gpu, b.evidence.partition(": ")[2]) for b in told] == [
         ("probe.link_errors", "0", "6 crc"), ("probe.link_errors", "1", "3 replay"),
     ]  # fmt: skip
@@ -485,15 +483,9 @@ def test_gloo_finds_nothing_of_gpus_whatever_its_times() -> None:
     probed = gloo(2)
     assert probed.document is not None
     slow = tuple(replace(t, seconds=1e3, high=2e3) for t in probed.document.collectives)
-    assert (
-        breaches(replace(probed, document=replace(probed.document, collectives=slow)), POLICY_TEST_FAULTS)
-        == ()
-    )
+    assert breaches(replace(probed, document=replace(probed.document, collectives=slow)), DEFAULTS) == ()
 
 
-NODES_TEST_FAULTS = (on_switch(2), on_switch(8), on_switch(8, settings={}), two_islands(), on_pcie(4))
-
-
-@given(st.sampled_from(NODES_TEST_FAULTS), st.lists(st.floats(0.9, 1.1), min_size=1, max_size=27))
+@given(st.sampled_from(NODES), st.lists(st.floats(0.9, 1.1), min_size=1, max_size=27))
 def test_noise_of_a_tenth_is_nothing(conditions: tuple[Conditions, ...], noise: list[float]) -> None:
-    assert breaches(drawn(conditions, noise=noise), POLICY_TEST_FAULTS) == ()
+    assert breaches(drawn(conditions, noise=noise), DEFAULTS) == ()

@@ -214,7 +214,7 @@ def test_a_signal_to_the_agent_s_group_is_not_the_worker_s(tmp_path: Path) -> No
         os.kill(worker.pid, signal.SIGKILL)
 
 
-HANGING, SILENT = "tests.probe.hanging", "silent"
+HANGING, SILENT = "tests.probe.hangingworker", "silent"
 """The real worker, that hangs while it loads its engine; and one that follows nobody."""
 
 
@@ -232,7 +232,7 @@ def launcher(tmp_path: Path, worker: str, *how: str) -> "Iterator[subprocess.Pop
             process.kill()
 
 
-def started_test_outliving(tmp_path: Path) -> int:
+def worker_pid(tmp_path: Path) -> int:
     """The worker's process id, once it runs."""
     end = time.monotonic() + 20
     file = tmp_path / "pid"
@@ -245,14 +245,14 @@ def started_test_outliving(tmp_path: Path) -> int:
 @pytest.mark.parametrize("how", [(), ("thread",)], ids=["command", "daemon"])
 def test_it_dies_with_a_launcher_that_is_killed(tmp_path: Path, how: tuple[str, ...]) -> None:
     with launcher(tmp_path, HANGING, *how) as process:
-        pid = started_test_outliving(tmp_path)
+        pid = worker_pid(tmp_path)
         process.kill()
         assert dies(pid, 2.0)
 
 
 def test_it_dies_with_a_daemon_that_is_told_to_stop(tmp_path: Path) -> None:
     with launcher(tmp_path, HANGING, "thread") as process:
-        pid = started_test_outliving(tmp_path)
+        pid = worker_pid(tmp_path)
         process.terminate()
         assert process.wait(5) == 0
         assert dies(pid, 2.0)
@@ -262,7 +262,7 @@ def test_it_dies_with_a_daemon_that_is_told_to_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize("worker", [HANGING, SILENT])
 def test_an_interrupted_command_ends_it_and_leaves_nothing(tmp_path: Path, worker: str) -> None:
     with launcher(tmp_path, worker) as process:
-        pid = started_test_outliving(tmp_path)
+        pid = worker_pid(tmp_path)
         process.send_signal(signal.SIGINT)
         assert process.wait(5) == -signal.SIGINT
         assert dies(pid, 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.hw.listening import Behaviour, Listen, drain, listening, says
+from tests.hw.unixserver import Behaviour, Listen, drain, listening, says
 from tests.probe.drawn import of_order
 from tests.probe.idle import Idle
 from wirewatch import __version__

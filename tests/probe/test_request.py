@@ -255,7 +255,7 @@ def test_a_policy_that_asks_for_no_confirmation_still_probes() -> None:
 LONG = 8.0
 
 
-def asked_test_ask_until(node: Idle, seconds: float) -> ProbeResult:
+def asked_until(node: Idle, seconds: float) -> ProbeResult:
     """With so many seconds until the deadline."""
     end = node.hardware.clock.mono() + seconds
     return probe_now(
@@ -279,8 +279,8 @@ def lasting(node: Idle) -> None:
 
 def test_the_worker_is_killed_by_then() -> None:
     node = Idle(4)
-    asked_test_ask_until(node, 25.0)
-    asked_test_ask_until(node, 1000.0)
+    asked_until(node, 25.0)
+    asked_until(node, 1000.0)
     assert [order.deadline for order in node.probes.ordered] == [25.0, 60.0]
 
 
@@ -288,7 +288,7 @@ def test_what_is_found_is_looked_at_again_while_there_is_time() -> None:
     node = Idle(4)
     node.knobs = {"speed": 0.5}
     lasting(node)
-    told = asked_test_ask_until(node, 2.5 * LONG)
+    told = asked_until(node, 2.5 * LONG)
     assert [order.deadline for order in node.probes.ordered] == [2.5 * LONG, 1.5 * LONG]
     assert told.health is Health.DEGRADED
     assert [f.evidence.endswith("(2 probes in a row)") for f in told.findings] == [True]
@@ -296,11 +296,11 @@ def test_what_is_found_is_looked_at_again_while_there_is_time() -> None:
 
 def test_why_there_is_no_result_is_told() -> None:
     node = Idle(1)
-    assert asked_test_ask_until(node, 20.0).why == "1 GPU"
+    assert asked_until(node, 20.0).why == "1 GPU"
     node = Idle(4)
-    assert asked_test_ask_until(node, 20.0).why == ""
+    assert asked_until(node, 20.0).why == ""
     node.outcome = "timeout"
-    told = asked_test_ask_until(node, 20.0)
+    told = asked_until(node, 20.0)
     assert told.probed is not None
     assert told.why == told.probed.why != ""
 

@@ -1,4 +1,4 @@
-"""Workers that behave, and workers that do not, as one program: which to be is told by the environment.
+"""Workers that behave, and workers that do not, as one program: the environment says which to be.
 
 The standard library alone, so that they start at once.
 """

@@ -6,7 +6,7 @@ import time
 import bcrypt
 import pytest
 
-from wirewatch.server.passwords import AT_ONCE, PAUSE, WAITING, Passwords, Word
+from wirewatch.server.passwords import ADDRESSES, AT_ONCE, PAUSE, WAITING, Passwords, Throttle, Word, origin
 
 
 def hashed(password: bytes, cost: int = 4) -> bytes:
@@ -129,3 +129,38 @@ def test_the_same_question_at_once_is_looked_at_once() -> None:
         )
 
     assert asyncio.run(scenario()) == [Word.RIGHT] * 50
+
+
+def test_an_address_has_some_tries_and_then_one_each_pause() -> None:
+    now = [0.0]
+    throttle = Throttle(lambda: now[0])
+    assert [throttle.take("a") for _ in range(7)] == [True] * int(AT_ONCE) + [False] * 2
+    assert throttle.take("b")
+    now[0] += PAUSE
+    assert [throttle.take("a"), throttle.take("a")] == [True, False]
+    throttle.give_back("a")
+    assert throttle.take("a")
+    now[0] += 1000 * PAUSE
+    assert [throttle.take("a") for _ in range(7)].count(True) == AT_ONCE
+
+
+def test_it_remembers_so_many_addresses_and_no_more() -> None:
+    throttle = Throttle(lambda: 0.0)
+    while throttle.take("first"):
+        pass
+    for number in range(ADDRESSES - 1):
+        throttle.take(str(number))
+    assert not throttle.take("first")
+    throttle.take("one more")
+    assert throttle.take("first")
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"), ("", ""),
+    ],
+)  # fmt: skip
+def test_whoever_has_one_address_of_ipv6_has_its_whole_network(host: str, told: str) -> None:
+    assert origin(host) == told

@@ -105,7 +105,7 @@ class Cluster:
         )
         self.conf.write_text(conf, "utf-8")
         for number in range(max(self.nodes.values())):
-            # Slurm tells scripts of a job's GPUs only where they are devices: the null device.
+            # Slurm gives scripts a job's GPUs only where they are devices: the null device.
             os.mknod(self.folder / f"nvidia{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         gres = [
             f"NodeName={name} Name=gpu Type=h200 File={self.folder}/nvidia[0-{gpus - 1}]\n"
@@ -180,7 +180,7 @@ class Cluster:
     def submit(
         self, *options: str, node: str | None = None, name: str = "train", command: str = "sleep 60"
     ) -> str:
-        """A job, on the first node if not told otherwise; returns its number."""
+        """A job, on the first node unless another is given; returns its number."""
         told = self.tell(
             "sbatch", "--parsable", "-J", name, "-D", str(self.folder), "-w", node or self.first,
             "-o", "/dev/null", *options, "--wrap", command,
@@ -206,7 +206,7 @@ class Cluster:
         return SystemSlurm(self.first if node is None else node, str(self.conf), search, deadline)
 
     def jobs(self, *states: str, node: str | None = None) -> dict[str, SlurmJob]:
-        """What the port tells, by number, once it tells of jobs in these states."""
+        """What the port gives, by number, once it shows jobs in these states."""
         found: Sequence[SlurmJob] = ()
 
         def told() -> bool:

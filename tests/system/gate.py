@@ -150,11 +150,11 @@ class Gate:
         return found
 
     def syslog(self) -> str:
-        """What the syslog was told since the last reset."""
+        """What the syslog got since the last reset."""
         return "\n".join(self._logged)
 
     def told(self, text: str, times: int = 0) -> None:
-        """Wait until the syslog has been told something; just so many times, if given."""
+        """Wait until the syslog has got something; just so many times, if given."""
         self.cluster.wait(lambda: self.syslog().count(text) >= max(times, 1))
         assert not times or self.syslog().count(text) == times, self.syslog()
 

@@ -80,11 +80,11 @@ COLLECTOR: Collector[Reading, Memories[None], Options, NoPolicy] = Collector(
 )
 '''
 PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not system")
-SUITES = ("collectors", "goldens", "server", "alerts", "dashboards", "chart")
+SUITES = ("collectors", "goldens", "documents", "server", "page", "alerts", "dashboards", "chart")
 WHOLE = (
     "tests/alerts", "tests/chart/test_made.py", "tests/chart/test_manifests.py",
     "tests/dashboards/test_boards.py", "tests/dashboards/test_queries.py",
-    "tests/tools/test_pages.py", "tests/alerts/test_runbook.py",
+    "tests/tools/test_generated.py", "tests/tools/test_pages.py",
     "tests/proof/rehearsal/test_page.py", "tests/proof/rehearsal/test_table.py",
 )  # fmt: skip
 """Suites that look at every collector at once."""

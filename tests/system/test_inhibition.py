@@ -51,7 +51,7 @@ def wait_for(url: str) -> None:
             return
 
 
-def told(url: str, alerts: Sequence[Labels]) -> set[str]:
+def notified(url: str, alerts: Sequence[Labels]) -> set[str]:
     """Names of the alerts that are not kept quiet, once all of these are there."""
     body = json.dumps([{"labels": dict(one)} for one in alerts]).encode()
     asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
@@ -107,4 +107,4 @@ def alert(name: str, severity: str, where: Labels) -> Labels:
 )
 def test_one_cause_is_told_once(alerts: Sequence[Labels], heard: set[str], tmp_path: Path) -> None:
     with alertmanager(tmp_path) as url:
-        assert told(url, alerts) == heard
+        assert notified(url, alerts) == heard

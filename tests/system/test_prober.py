@@ -8,10 +8,10 @@ import pytest
 from tests.cli.schemas import complaints
 from tests.daemon.proberprocess import ROOT, SOON, ProberProcess
 from tests.daemon.process import FAST, Daemon
-from tests.daemon.test_probing import PROBES, probes
+from tests.daemon.test_service_probe import PROBES, probes
 from tests.groups import living
 from tests.hw.children import until
-from tests.worker.working import torch_python
+from tests.worker.workerprocess import torch_python
 from wirewatch.core.probe import OPS
 
 pytestmark = pytest.mark.system

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.alerts.declared import also_declared
+from tools import alerting
 from tools.alerting import ALERTS, PROMETHEUS, RECORDING, alerts, records
+from wirewatch.core.collector import CONFIRMED, Rule
 
 pytestmark = pytest.mark.system
 
@@ -51,6 +54,22 @@ def test_promtool_tells_of_a_rule_that_does_something_else(tmp_path: Path) -> No
     done = run("promtool", "test", "rules", case)
     assert done.returncode == 1
     assert "WirewatchXidReboot" in done.stdout + done.stderr
+
+
+def test_a_declared_rule_that_can_be_failed_becomes_a_page(tmp_path: Path) -> None:
+    with also_declared(Rule("fans.slow", CONFIRMED, means="slow", do="clean it")):
+        (tmp_path / RECORDING.name).write_text(RECORDING.read_text("utf-8"), "utf-8")
+        (tmp_path / ALERTS.name).write_text(alerting.alerts_text(), "utf-8")
+        (tmp_path / "tests").mkdir()
+        case = tmp_path / "tests" / alerting.CASES.name
+        case.write_text(alerting.cases(), "utf-8")
+    assert [one["name"] for one in yaml.safe_load(case.read_text("utf-8"))["tests"]] == [
+        "WirewatchFansSlow, critical", "WirewatchFansSlow, ticket",
+    ]  # fmt: skip
+    checked = run("promtool", "check", "rules", "--lint=all", "--lint-fatal", tmp_path / ALERTS.name)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    done = run("promtool", "test", "rules", case)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus_takes_the_example_for_listed_nodes() -> None:

@@ -1,4 +1,4 @@
-"""The unit as systemd itself reads it. A real systemd runs it in tests/e2e/systemd: `make e2e-systemd`."""
+"""The unit as systemd itself reads it. A real systemd runs it in proof/systemd: `make e2e-systemd`."""
 
 import re
 import shutil

@@ -1,12 +1,7 @@
 """The page on the architecture is that of the code, and names what is there."""
 
-from tools.architecture import crossings, files, missing, picture, rooms_in_layers
+from tools.architecture import crossings, missing, picture, rooms_in_layers
 from tools.imports import ROOT
-
-
-def test_the_page_and_its_picture_are_those_of_the_code() -> None:
-    for path, text in files().items():
-        assert path.read_text("utf-8") == text, f"{path.relative_to(ROOT)}: run `make generated`"
 
 
 def test_the_prose_names_files_that_are_there() -> None:

@@ -46,5 +46,5 @@ def _loaded(chart: Path) -> Any:
 
 def complaints(values: Mapping[str, Any], chart: Path = CHART) -> list[str]:
     """Of a strict lint; that there is no icon is none."""
-    told = helm_python.lint(str(chart), dict(values), strict=True)
-    return [each["error"] for each in told["messages"] if each["error"] != "icon is recommended"]
+    linted = helm_python.lint(str(chart), dict(values), strict=True)
+    return [each["error"] for each in linted["messages"] if each["error"] != "icon is recommended"]

@@ -18,12 +18,12 @@ MARK = "<!-- values -->"
 def readme(text: str, given: Path) -> str:
     """The text with the table where the mark is; `given` is values.yaml."""
     rows = ["| value | default | |", "|---|---|---|"]
-    rows += [f"| `{name}` | {default} | {about} |" for name, default, about in told(given)]
+    rows += [f"| `{name}` | {default} | {about} |" for name, default, about in explained(given)]
     made = "<!-- Made by `make generated` from README.in.md and values.yaml: do not edit. -->\n"
     return formatted(made + text.replace(MARK, "\n".join(rows)))
 
 
-def told(given: Path) -> Iterator[tuple[str, str, str]]:
+def explained(given: Path) -> Iterator[tuple[str, str, str]]:
     """Each value: its path, its default, and the comment above it."""
     text = given.read_text("utf-8")
     yield from _rows(yaml.compose(text, yaml.SafeLoader), text.splitlines(), Values, "")

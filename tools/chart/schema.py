@@ -1,7 +1,7 @@
 """values.schema.json: the values' types, and the agent's own configuration below `config`.
 
 Draft 7, which every Helm 3 and 4 understands. Helm validates what was given together with the defaults of
-values.yaml, so that nearly every key is required: it is missing only where somebody sets it to null.
+values.yaml, so that nearly every key is required: it is missing only where a user sets it to null.
 """
 
 from typing import Any

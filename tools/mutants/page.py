@@ -13,7 +13,7 @@ put into a copy of the tree alone, and the tests of what it touches must fail; c
 this says what it notices.
 
 A maintained tool (mutmut, cosmic-ray) changes every operator of every module, which would be many hours on
-two cores, and what survives it are mostly texts and equivalents that hurt nobody. A list of our own names the
+two cores, and what survives it are mostly texts and equivalents that do no harm. A list of our own names the
 faults that matter, each with the harm it does, and takes minutes. When it was first tried, 88 of its 449
 mutants lived in the tests of what they touch; each has a test near it since.
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.hw.children import HEAT, LIMITS, NAME, POWER, SOON, Rig, is_dead, until
 from tests.hw.machine import NO_NVML
-from tests.hw.playing import one_change, overlay_file
+from tests.hw.recordings import one_change, overlay_file
 from wirewatch.core.ports import Question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import record

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hw.children import NAME, POWER, SOON, Rig, is_dead, until
-from tests.hw.playing import one_change, overlay_file
+from tests.hw.recordings import one_change, overlay_file
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml.client import Limits, NvmlClient

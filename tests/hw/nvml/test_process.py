@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.hw.playing import Time
+from tests.hw.recordings import Time
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml.process import Delay, Quarantine
 

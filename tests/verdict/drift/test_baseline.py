@@ -39,7 +39,7 @@ from tests.verdict.drift.edits import (
     nic_replaced,
 )
 from tests.verdict.drift.omissions import OF_GPUS, OF_NICS
-from tests.verdict.drift.watching import POLICY, drawn
+from tests.verdict.drift.readings import POLICY, drawn
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, nvlink_product
 from wirewatch.core.types import Expect, Health, Subject
 from wirewatch.verdict.drift.baseline import Baseline, against_given, why_not

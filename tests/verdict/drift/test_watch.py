@@ -17,7 +17,7 @@ from tests.verdict.drift.edits import (
     nic_ports,
 )
 from tests.verdict.drift.omissions import OF_GPUS
-from tests.verdict.drift.watching import (
+from tests.verdict.drift.readings import (
     POLICY,
     SAID,
     STEP,

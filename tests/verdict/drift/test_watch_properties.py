@@ -10,8 +10,8 @@ from tests.verdict.drift import edits as told
 from tests.verdict.drift.drawn import Box, Edit, bridged, meshed, renumbered, switched
 from tests.verdict.drift.edits import Make
 from tests.verdict.drift.omissions import OF_GPUS, OF_NICS
-from tests.verdict.drift.watching import SAID, WORD, accepted, all_accepted, compared, followed, rules
-from tests.verdict.drift.watching import told as findings_of
+from tests.verdict.drift.readings import SAID, WORD, accepted, all_accepted, compared, followed, rules
+from tests.verdict.drift.readings import told as findings_of
 from wirewatch.core.types import Health, worst
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.canonical import graph_of

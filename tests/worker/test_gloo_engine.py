@@ -1,0 +1,139 @@
+"""The gloo engine: real torch, real processes, the loopback interface."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.groups import dies as gone
+from tests.worker.workerprocess import WorkerProcess, torch_python
+from wirewatch.core.probe import KIB, MIB, OPS, Document, Plan
+
+pytestmark = pytest.mark.system
+
+GROUPS = {1: ((0,),), 2: ((0, 1),), 4: ((0, 1, 2, 3), (3, 1))}
+
+
+def plan_of(ranks: int) -> Plan:
+    return Plan(
+        "gloo", tuple(f"rank {n}" for n in range(ranks)), GROUPS[ranks], latency_sizes=(8, KIB),
+        bandwidth=((MIB, 3), (4 * MIB, 2)), latency_iterations=5, copy_bytes=256 * KIB,
+    )  # fmt: skip
+
+
+def working(plan: Plan) -> WorkerProcess:
+    return WorkerProcess(plan, (torch_python(), "-m", "wirewatch.worker"))
+
+
+@pytest.fixture(scope="module", params=[1, 2, 4])
+def run(request: pytest.FixtureRequest) -> tuple[Plan, Document]:
+    plan = plan_of(request.param)
+    with working(plan) as worker:
+        document = worker.document()
+        assert worker.process.returncode == 0
+        assert gone(worker.process.pid)
+    return plan, document
+
+
+def test_every_collective_of_every_group_is_timed_and_right(run: tuple[Plan, Document]) -> None:
+    plan, document = run
+    assert document.error is None
+    assert document.engine == "gloo"
+    assert [(t.group, t.op, t.size_bytes) for t in document.collectives] == [
+        (group, op, size) for group in range(len(plan.groups)) for op in OPS for size in plan.sizes()
+    ]
+    for timed in document.collectives:
+        assert timed.wrong == 0
+        assert timed.launch == "host"
+        expected = 5 if timed.size_bytes in plan.latency_sizes else plan.runs(timed.size_bytes)
+        assert timed.iterations == expected
+        assert timed.runs == expected + plan.warmup + 1
+        assert 0 < timed.low <= timed.median <= timed.high
+        assert timed.low <= timed.seconds < 5
+
+
+def test_every_pair_copies_both_ways(run: tuple[Plan, Document]) -> None:
+    plan, document = run
+    ranks = range(len(plan.gpus))
+    ways = [(copy.source, copy.destination) for copy in document.copies]
+    assert sorted(ways) == [(a, b) for a in ranks for b in ranks if a != b]
+    for copy in document.copies:
+        assert copy.seconds > 0
+        assert copy.runs == plan.copies + 1
+        assert copy.size_bytes == plan.copy_bytes
+        assert not copy.direct
+
+
+def test_every_rank_tells_what_it_does_alone(run: tuple[Plan, Document]) -> None:
+    plan, document = run
+    assert [micro.gpu for micro in document.micros] == list(range(len(plan.gpus)))
+    for micro in document.micros:
+        assert 0 < micro.gemm_low <= micro.gemm_seconds <= micro.gemm_high
+        assert 0 < micro.copy_low <= micro.copy_seconds <= micro.copy_high
+        assert micro.copy_bytes == plan.copy_bytes
+
+
+def test_the_cost_is_that_of_all_ranks(run: tuple[Plan, Document]) -> None:
+    plan, document = run
+    cost = document.cost
+    assert len(cost.kernel_seconds) == len(plan.gpus)
+    assert all(0 < seconds < cost.done for seconds in cost.kernel_seconds)
+    assert 0 < cost.imported < cost.contexts < cost.communicators < cost.done
+    assert cost.cpu_seconds > 0.1
+    assert cost.host_bytes > 100 * MIB
+    assert document.versions["torch"].startswith("2.")
+
+
+def test_while_it_pauses_nothing_is_lost_and_the_ranks_wait() -> None:
+    with working(replace(plan_of(2), pauses=True)) as worker:
+        worker.until("all_gather.0")
+        time.sleep(1.0)
+        assert len(worker.living()) == 2
+        worker.say()
+        worker.until("end")
+        worker.say()
+        document = worker.document()
+        assert document.error is None
+        # Waiting for a leader that waits for somebody to read counters is not work.
+        leader, other = document.cost.kernel_seconds
+        assert abs(leader - other) < 0.8
+
+
+def test_killing_its_group_leaves_no_process() -> None:
+    with working(replace(plan_of(4), pauses=True)) as worker:
+        worker.until("all_reduce.0")
+        assert len(worker.living()) == 4
+        os.killpg(worker.process.pid, signal.SIGKILL)
+        worker.process.wait(5)
+        assert gone(worker.process.pid)
+
+
+def test_the_ranks_die_with_their_leader() -> None:
+    with working(replace(plan_of(4), pauses=True)) as worker:
+        worker.until("all_gather.0")
+        worker.process.kill()
+        worker.process.wait(5)
+        assert gone(worker.process.pid, 2.0)
+
+
+def test_nothing_is_left_when_nobody_listens_any_more() -> None:
+    with working(replace(plan_of(2), pauses=True)) as worker:
+        worker.until("copies")
+        worker.stdin.close()
+        assert worker.data(5) == b""
+        assert gone(worker.process.pid)
+
+
+def test_a_rank_that_dies_is_an_error_and_not_a_hang() -> None:
+    with working(replace(plan_of(4), pauses=True)) as worker:
+        worker.until("reduce_scatter.0")
+        others = worker.living() - {worker.process.pid}
+        os.kill(max(others), signal.SIGKILL)
+        worker.say()
+        document = worker.document()
+        assert document.error is not None
+        assert document.error.kind == "internal"
+        assert [t.op for t in document.collectives] == ["all_reduce"] * 4 + ["all_gather"] * 4
+        assert gone(worker.process.pid)
