@@ -20,7 +20,7 @@ from tests.cli.test_wrong_input import CONFIG, refused
 from tests.daemon.asking import Answer, Client, ask, basic, bearer
 from tests.daemon.process import FAST, SOON, Daemon
 from tests.server.authority import Authority
-from wirewatch.server.reload import OFTEN
+from wirewatch.server.reload import INTERVAL
 
 PASSWORD, TOKEN = "secret", "correct-horse-battery"
 WEB = """
@@ -245,7 +245,7 @@ def test_client_certificates(tmp_path: Path) -> None:
             assert f'wirewatch_web_refused_total{{reason="{reason}"}} {count}.0' in told
         # Without a path that is open the handshake itself refuses.
         (tmp_path / "web.yml").write_text(CLIENTS + "auth_excluded_paths: []\n", "utf-8")
-        time.sleep(OFTEN)
+        time.sleep(INTERVAL)
         assert ask(url, "/livez", ours, pair=right).status == 200
         with pytest.raises(REFUSED):
             ask(url, "/livez", ours)

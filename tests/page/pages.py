@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from tests.support import Node
-from wirewatch.documents.state import Daemon
+from wirewatch.documents.state import DaemonStatus
 from wirewatch.page import html
-from wirewatch.page.content import Place, Told, told
+from wirewatch.page.content import PageContent, PageContext, page_content
 from wirewatch.page.html import render
 from wirewatch.page.model import Page
 from wirewatch.verdict.ledger import VerdictPolicy
@@ -22,18 +22,18 @@ TEXTLESS = frozenset({"style", "title"})
 
 
 def told_of(
-    here: Judged, node: Node, *, source: str = "live", place: Place | None = None,
+    here: Judged, node: Node, *, source: str = "live", place: PageContext | None = None,
     policy: VerdictPolicy | None = None, released_until: float = 0.0, turning: bool = True,
-) -> Told:  # fmt: skip
-    daemon = Daemon(node.clock.now(), node.clock.mono(), turning, released_until)
-    return told(here, daemon, source, policy or VerdictPolicy(), place or Place())
+) -> PageContent:  # fmt: skip
+    daemon = DaemonStatus(node.clock.now(), node.clock.mono(), turning, released_until)
+    return page_content(here, daemon, source, policy or VerdictPolicy(), place or PageContext())
 
 
 def page_of(node: Node) -> Page:
     return html.page(told_of(judged(node.state), node))
 
 
-def html_of(told_now: Told) -> str:
+def html_of(told_now: PageContent) -> str:
     return render(html.page(told_now), "off").text.decode()
 
 

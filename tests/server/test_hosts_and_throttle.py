@@ -3,7 +3,7 @@
 import pytest
 
 from wirewatch.server.guard import Hosts
-from wirewatch.server.passwords import ADDRESSES, AT_ONCE, PAUSE, Throttle, origin
+from wirewatch.server.passwords import ADDRESSES, BURST, REFILL, Throttle, origin
 
 REBOUND = (b"evil.example", b"evil.example:9410", b"localhost.evil.example", b"127.0.0.1.evil.example", b"")
 
@@ -37,14 +37,14 @@ def test_another_listener_answers_to_any_name_until_names_are_given() -> None:
 def test_an_address_has_some_tries_and_then_one_each_pause() -> None:
     now = [0.0]
     throttle = Throttle(lambda: now[0])
-    assert [throttle.take("a") for _ in range(7)] == [True] * int(AT_ONCE) + [False] * 2
+    assert [throttle.take("a") for _ in range(7)] == [True] * int(BURST) + [False] * 2
     assert throttle.take("b")
-    now[0] += PAUSE
+    now[0] += REFILL
     assert [throttle.take("a"), throttle.take("a")] == [True, False]
     throttle.give_back("a")
     assert throttle.take("a")
-    now[0] += 1000 * PAUSE
-    assert [throttle.take("a") for _ in range(7)].count(True) == AT_ONCE
+    now[0] += 1000 * REFILL
+    assert [throttle.take("a") for _ in range(7)].count(True) == BURST
 
 
 def test_it_remembers_so_many_addresses_and_no_more() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.authority import Authority
-from wirewatch.server.reload import OFTEN, Counts, Current, samples
+from wirewatch.server.reload import INTERVAL, CurrentSettings, WebCounts, samples
 from wirewatch.server.webconfig import Settings, WebConfigError
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
@@ -25,13 +25,13 @@ class Followed:
         self.file = folder / "web.yml"
         self.file.write_text(text, "utf-8")
         self.seconds = 0.0
-        self.counts = Counts(now=lambda: 1000.0 + self.seconds)
-        self.current = Current(self.file, self.counts, lambda: self.seconds)
+        self.counts = WebCounts(now=lambda: 1000.0 + self.seconds)
+        self.current = CurrentSettings(self.file, self.counts, lambda: self.seconds)
 
     def look(self, text: str | None = None) -> Settings:
         if text is not None:
             self.file.write_text(text, "utf-8")
-        self.seconds += OFTEN
+        self.seconds += INTERVAL
         return self.current.look()
 
     def told(self) -> tuple[float, float]:
@@ -188,4 +188,4 @@ def test_files_that_cannot_be_used_at_the_start(tmp_path: Path, text: str, told:
 
 def test_a_missing_web_configuration(tmp_path: Path) -> None:
     with pytest.raises(WebConfigError, match=r"nowhere\.yml: No such file"):
-        Current(tmp_path / "nowhere.yml", Counts())
+        CurrentSettings(tmp_path / "nowhere.yml", WebCounts())

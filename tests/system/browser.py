@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
 from wirewatch.page import html
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 from wirewatch.page.html import render
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Size = tuple[int, int]
 CHROMIUM = Path("/usr/bin/chromium")
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none")
-States = Mapping[str, Callable[[], Told]]
+States = Mapping[str, Callable[[], PageContent]]
 
 
 class _Pages(BaseHTTPRequestHandler):
@@ -95,7 +95,7 @@ class Visit:
         self.context.close()
 
 
-def at_another_place(told: Told, node: str, about: str, source: str) -> Told:
+def at_another_place(told: PageContent, node: str, about: str, source: str) -> PageContent:
     """The same of another node."""
     place = replace(told.place, node=node, about=about, runbook="")
     return replace(told, place=place, state=replace(told.state, source=source))

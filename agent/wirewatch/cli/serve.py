@@ -16,10 +16,10 @@ from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.nodecondition import Manner, Teller
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.kubernetes.api import place
+from wirewatch.kubernetes.api import endpoint
 from wirewatch.kubernetes.condition import TYPE, Holds
-from wirewatch.server.guard import Hosts, Web
-from wirewatch.server.reload import Counts
+from wirewatch.server.guard import Hosts, PortGuard
+from wirewatch.server.reload import WebCounts
 from wirewatch.server.sockets import tcp
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ DEMO = "demo-dgx-h200"
 LAST_WRITE = 1.0
 """Seconds that a baseline which was just accepted may take to reach the disk when the daemon ends."""
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
-Port = tuple[socket.socket, Web]
+Port = tuple[socket.socket, PortGuard]
 
 
 @click.command()
@@ -82,7 +82,7 @@ def serve(
         announce(hardware, *web)
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
-            _remembered(config, hardware, state), _place(config, hardware),
+            _remembered(config, hardware, state), _page_context(config, hardware),
             Outward(notifier, teller(config, hardware)),
         )  # fmt: skip
 
@@ -95,14 +95,14 @@ def guard(listen: Listen, instead: str | None, web_config: str | None, stack: Ex
         WebConfigError: the web configuration cannot be used.
     """
     # Before the port is there: whoever comes first shall not find it unguarded.
-    counts, file = Counts(), listen.web_config if web_config is None else web_config
-    web = _configured(Path(file), counts) if file else Web(counts)
+    counts, file = WebCounts(), listen.web_config if web_config is None else web_config
+    web = _configured(Path(file), counts) if file else PortGuard(counts)
     port = stack.enter_context(tcp(*address(instead or listen.address)))
     hosts = Hosts.of(listen.hosts, port.getsockname()[0])
-    return port, Web(counts, hosts, web.current, web.passwords)
+    return port, PortGuard(counts, hosts, web.current, web.passwords)
 
 
-def announce(hardware: Hardware, port: socket.socket, web: Web) -> None:
+def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
     """Where to ask, and one line of warning where more may read it than may be meant."""
     host, number = port.getsockname()[:2]
     settings = web.look()
@@ -130,7 +130,7 @@ def teller(config: Config, hardware: Hardware) -> Teller | None:
     options = config.kubernetes
     if not options.node_condition:
         return None
-    where = place(options.api_server, options.credentials, options.node, os.environ)
+    where = endpoint(options.api_server, options.credentials, options.node, os.environ)
     holds = Holds(
         options.condition_failed_after, options.condition_unknown_after, options.condition_recovered_after
     )
@@ -223,12 +223,12 @@ def _remembered(config: Config, hardware: Hardware, state: "State | None") -> "R
     return Remembered(policy, load(state.latches, boot, hardware.clock.now()), state.latches)
 
 
-def _place(config: Config, hardware: Hardware) -> "Place":
+def _page_context(config: Config, hardware: Hardware) -> "PageContext":
     """What the status page says of this node; a recording is not it."""
-    from wirewatch.page.content import Place
+    from wirewatch.page.content import PageContext
 
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
-    return Place(name, hardware.about, config.page.runbook)
+    return PageContext(name, hardware.about, config.page.runbook)
 
 
 def _socket_path(config: Config, replay: str | None) -> str:
@@ -264,18 +264,18 @@ def _handles(hardware: Hardware, nvml: NvmlClient, prober: "Elsewhere | None") -
     return Handles(nvml, hardware.probe if isinstance(hardware.probe, Prober) else None, prober)
 
 
-def _configured(file: Path, counts: Counts) -> Web:
+def _configured(file: Path, counts: WebCounts) -> PortGuard:
     from wirewatch.server.passwords import Passwords
-    from wirewatch.server.reload import Current
+    from wirewatch.server.reload import CurrentSettings
 
-    return Web(counts, current=Current(file, counts), passwords=Passwords())
+    return PortGuard(counts, current=CurrentSettings(file, counts), passwords=Passwords())
 
 
 if TYPE_CHECKING:
     from wirewatch.daemon.operator import Topologies
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
-    from wirewatch.page.content import Place
+    from wirewatch.page.content import PageContext
     from wirewatch.probe.component import Hints
     from wirewatch.probe.remote import Elsewhere
     from wirewatch.probe.statefolder import State

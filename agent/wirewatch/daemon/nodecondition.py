@@ -10,13 +10,13 @@ from random import random
 from wirewatch.core.ports import Clock
 from wirewatch.daemon.schedule import Lane
 from wirewatch.kubernetes import api
-from wirewatch.kubernetes.api import Place, patch_status, read
-from wirewatch.kubernetes.condition import Condition, Holds, Memory, learned, view_of, watch
+from wirewatch.kubernetes.api import ApiEndpoint, credentials, patch_status
+from wirewatch.kubernetes.condition import Condition, ConditionMemory, Holds, learned, view_of, watch
 from wirewatch.kubernetes.outcome import (
     MEANING,
+    ConditionReport,
     Outcome,
-    Result,
-    Told,
+    RequestResult,
     begin,
     changed,
     failed,
@@ -63,16 +63,16 @@ class Teller:
     """
 
     def __init__(
-        self, where: Place, manner: Manner, clock: Clock, chance: Callable[[], float] = random
+        self, where: ApiEndpoint, manner: Manner, clock: Clock, chance: Callable[[], float] = random
     ) -> None:
         self._where, self._manner, self._clock, self._chance = where, manner, clock, chance
         self._lane = Lane("kubernetes")
         self._reading = False
-        self._memory = Memory()
+        self._memory = ConditionMemory()
         self._noticed: Condition | None = None
         self._pace = begin(clock.mono(), chance())
-        self._last = Result.OK
-        self.told = Told()
+        self._last = RequestResult.OK
+        self.told = ConditionReport()
 
     async def run(self, eyes: Eyes) -> None:
         """Until cancelled."""
@@ -106,7 +106,7 @@ class Teller:
             return
         outcome = await self._request(api.patch(mine, self._clock.now()))
         self._settle(outcome)
-        if outcome.result is Result.OK:
+        if outcome.result is RequestResult.OK:
             self.told = replace(self.told, updated_at=self._clock.now())
 
     def _news(self) -> None:
@@ -127,7 +127,7 @@ class Teller:
         """One request within the deadline, in a thread; whatever goes wrong is an outcome."""
         if self._reading:
             still = "the files of the ServiceAccount, or the name of the API server, are still being read"
-            return Outcome(Result.NO_CREDENTIALS, still)
+            return Outcome(RequestResult.NO_CREDENTIALS, still)
         self._reading = True
         end = time.monotonic() + self._manner.deadline
         try:
@@ -135,7 +135,7 @@ class Teller:
                 outcome, found = await self._lane.submit(lambda: self._ask(body, end))
         except TimeoutError:
             return self._overdue()
-        if outcome.result is Result.OK and not self._memory.known:
+        if outcome.result is RequestResult.OK and not self._memory.known:
             # What the node has from before a restart.
             self._memory = learned(self._memory, found)
             self._noticed = self._memory.condition
@@ -145,31 +145,31 @@ class Teller:
     def _ask(self, body: bytes, end: float) -> tuple[Outcome, Condition | None]:
         """What became of a request, and the condition that the node has then; in the lane's thread."""
         try:
-            who = read(self._where)
+            who = credentials(self._where)
         except (OSError, ValueError) as error:
-            return Outcome(Result.NO_CREDENTIALS, _why(error)), None
+            return Outcome(RequestResult.NO_CREDENTIALS, _why(error)), None
         finally:
             self._reading = False
         try:
             reply, now = patch_status(self._where, who, body, end), self._clock.now()
             outcome, node = outcome_of(reply, now), self._where.node
-            good = outcome.result is Result.OK
+            good = outcome.result is RequestResult.OK
             return outcome, api.condition_in(reply.body, node, now) if good else None
         except TimeoutError:
             return self._overdue(), None
-        except api.Strange as error:
-            return Outcome(Result.STRANGE, str(error)), None
+        except api.UnexpectedReply as error:
+            return Outcome(RequestResult.STRANGE, str(error)), None
         except (OSError, ValueError) as error:
-            return Outcome(Result.UNREACHABLE, _why(error)), None
+            return Outcome(RequestResult.UNREACHABLE, _why(error)), None
 
     def _overdue(self) -> Outcome:
-        return Outcome(Result.UNREACHABLE, f"no answer within {self._manner.deadline:g} s")
+        return Outcome(RequestResult.UNREACHABLE, f"no answer within {self._manner.deadline:g} s")
 
     def _settle(self, outcome: Outcome) -> None:
         """Count it, say it once, and set when the next request is due."""
         result, mono = outcome.result, self._clock.mono()
         self.told = replace(self.told, updates={**self.told.updates, result: self.told.updates[result] + 1})
-        if result is Result.OK:
+        if result is RequestResult.OK:
             self._pace = succeeded(self._pace, mono, self._manner.heartbeat, self._chance())
         else:
             self._pace = failed(self._pace, mono, outcome, self._chance())
@@ -178,7 +178,7 @@ class Teller:
         self._last = result
 
     def _say(self, outcome: Outcome) -> None:
-        if outcome.result is Result.OK:
+        if outcome.result is RequestResult.OK:
             log.info("node condition: the API server takes it again")
             return
         detail = f" ({outcome.detail})" if outcome.detail else ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from wirewatch.core.types import Health
 from wirewatch.daemon.nodecondition import Eyes, Teller
-from wirewatch.kubernetes.outcome import Told
+from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.verdict.node import Verdict
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Outward:
     notifier: Notifier | None = None
     teller: Teller | None = None
 
-    def condition(self) -> Told | None:
+    def condition(self) -> ConditionReport | None:
         """What is told of the node condition, for the metrics."""
         return None if self.teller is None else self.teller.told
 

@@ -21,7 +21,7 @@ from wirewatch.probe.gate import Reason, Refusal, Stillness, nobody, read_facts,
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION, Came, Looked, LookOrder
 from wirewatch.probe.setup import Wanted, prepare
-from wirewatch.server.connections import MOST, Guarded, Peer, Server, server
+from wirewatch.server.connections import PROBER_CONNECTIONS, Peer, ProberProtocol, Server, server
 from wirewatch.server.control import Probing, prober_application
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,10 @@ async def _serve(
 
     app = prober_application(Probing(desk.look, desk.attempt, desk.terms, release.begin, release.end, may))
     serving = server(
-        app, http=Guarded, limit_concurrency=MOST, headers=[("connection", "close"), (VERSION, __version__)]
+        app,
+        http=ProberProtocol,
+        limit_concurrency=PROBER_CONNECTIONS,
+        headers=[("connection", "close"), (VERSION, __version__)],
     )
     await _until_told(serving, handles, listening)
 

@@ -20,11 +20,11 @@ from wirewatch.daemon.operator import Orders, Topologies
 from wirewatch.daemon.persistence import Keeper
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
-from wirewatch.page.content import NO_PLACE, Place
-from wirewatch.server.api import Status, application
-from wirewatch.server.connections import LOCAL, Doors, Server, server
+from wirewatch.page.content import NO_CONTEXT, PageContext
+from wirewatch.server.api import DaemonView, application
+from wirewatch.server.connections import LOCAL, Connections, Server, server
 from wirewatch.server.control import Control, control_application
-from wirewatch.server.guard import Application, Web, guarded
+from wirewatch.server.guard import Application, PortGuard, guarded
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)
@@ -44,15 +44,15 @@ class Sockets:
     """Listening sockets: the port, which `web` guards, and local ones for questions and orders, if any."""
 
     port: socket.socket
-    web: Web = field(default_factory=Web)
+    web: PortGuard = field(default_factory=PortGuard)
     questions: socket.socket | None = None
     orders: socket.socket | None = None
 
 
 def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: Topologies, remembered: Remembered = Remembered(), place: Place = NO_PLACE,
-    outward: Outward = NOBODY,
+    handles: Handles, topologies: Topologies, remembered: Remembered = Remembered(),
+    place: PageContext = NO_CONTEXT, outward: Outward = NOBODY,
 ) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
     asyncio.run(
@@ -62,7 +62,7 @@ def serve(
 
 async def _serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: Topologies, remembered: Remembered, place: Place,
+    handles: Handles, topologies: Topologies, remembered: Remembered, place: PageContext,
     outward: Outward,
 ) -> None:  # fmt: skip
     def look_again() -> None:
@@ -77,7 +77,7 @@ async def _serve(
     )  # fmt: skip
     topologies.attach(board, look_again)
     schedule = Schedule(collectors, hardware, expect, board)
-    status = Status(
+    status = DaemonView(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,
         web=sockets.web.counts, condition=outward.condition,
@@ -94,9 +94,9 @@ async def _serve(
 def _questions(app: Application, sockets: Sockets) -> list[tuple[Server, socket.socket]]:
     """The same interface at the port, guarded, and at the local socket, whose file says who may."""
     web = sockets.web
-    servers = [(server(guarded(app, web), **Doors(web.counts, web).options()), sockets.port)]
+    servers = [(server(guarded(app, web), **Connections(web.counts, web).options()), sockets.port)]
     if sockets.questions is not None:
-        servers.append((server(app, **Doors(web.counts, bounds=LOCAL).options()), sockets.questions))
+        servers.append((server(app, **Connections(web.counts, bounds=LOCAL).options()), sockets.questions))
     return servers
 
 

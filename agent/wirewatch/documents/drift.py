@@ -21,7 +21,7 @@ from wirewatch.verdict.drift.watch import Memory, is_accepted, name_of, standing
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class DriftChange:
     """One change; `health` is how bad it is on a node where what was before is the baseline.
 
     `part`, `before` and `after` by lasting names; `probation`: whether the part is watched as if repaired.
@@ -38,7 +38,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Unaccepted(Drift):
+class UnacceptedChange(DriftChange):
     """A change that nobody has accepted: `id` is for `topology accept`, `since` in Unix seconds."""
 
     id: str
@@ -80,7 +80,7 @@ class DriftDocument:
     health: Health
     baseline: BaselineDocument | None
     learning: str
-    changes: list[Unaccepted]
+    changes: list[UnacceptedChange]
     unknown: list[str]
 
 
@@ -93,7 +93,7 @@ class DiffDocument:
     health: Health
     before: str
     after: str
-    changes: list[Drift]
+    changes: list[DriftChange]
     unknown: list[str]
 
 
@@ -122,7 +122,7 @@ def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: fl
     changes = diff(old, new)
     return DiffDocument(
         schema="wirewatch.topology-diff/1", at=at, health=HEALTH_NAMES[worst(changes)], before=before[0],
-        after=after[0], changes=[Drift(**_facts(change)) for change in changes],
+        after=after[0], changes=[DriftChange(**_fields(change)) for change in changes],
         unknown=[
             *(f"{before[0]}: {line}" for line in _unknown(old)),
             *(f"{after[0]}: {line}" for line in _unknown(new)),
@@ -140,11 +140,13 @@ def drift_of_state(state: NodeState, at: float) -> DriftDocument:
 
 def drift_of(watch: Memory, baseline: Baseline | None, at: float) -> DriftDocument:
     """The newest reading against a baseline, which may be newer."""
-    left = [] if baseline is None else list(_left(watch, baseline, at))
+    left = [] if baseline is None else list(_unaccepted(watch, baseline, at))
     return DriftDocument(
         schema="wirewatch.topology-drift/1", at=at, health=HEALTH_NAMES[worst(change for change, _ in left)],
         baseline=None if baseline is None else _baseline(baseline), learning=watch.learning,
-        changes=[Unaccepted(**_facts(change), id=name_of(change), since=since) for change, since in left],
+        changes=[
+            UnacceptedChange(**_fields(change), id=name_of(change), since=since) for change, since in left
+        ],
         unknown=[] if watch.graph is None else _unknown(watch.graph),
     )  # fmt: skip
 
@@ -153,7 +155,7 @@ def worst(changes: Iterable[Change]) -> types.Health:
     return max((severity(one).health for one in changes), default=types.Health.OK)
 
 
-def _left(watch: Memory, baseline: Baseline, at: float) -> Iterator[tuple[Change, float]]:
+def _unaccepted(watch: Memory, baseline: Baseline, at: float) -> Iterator[tuple[Change, float]]:
     """Changes that nobody has accepted, and since when."""
     if watch.against == (baseline.graph, baseline.said):
         yield from ((one.change, one.since) for one in standing(watch, baseline))
@@ -162,7 +164,7 @@ def _left(watch: Memory, baseline: Baseline, at: float) -> Iterator[tuple[Change
         yield from ((change, at) for change in found if not is_accepted(baseline, change))
 
 
-def _facts(change: Change) -> dict[str, Any]:
+def _fields(change: Change) -> dict[str, Any]:
     how = severity(change)
     return {
         "kind": change.kind.value, "part": change.part, "before": change.before, "after": change.after,

@@ -11,7 +11,7 @@ from wirewatch.core.nvml import UP
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import LEVELS, Absent, Failed, Kind, Sample, Subject, Why
 from wirewatch.core.types import Health as CoreHealth
-from wirewatch.documents.finding import FindingDocument, Number, Peers, known, node_facts, part_of
+from wirewatch.documents.finding import FindingDocument, Number, Peers, known_parts, node_facts, part_of
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch.documents.state import standing
 from wirewatch.probe.component import BUSBW, EXPECTED, LATENCY, RATIO, results
@@ -20,7 +20,7 @@ from wirewatch.probe.model import Memory as Probes
 from wirewatch.verdict.node import SUPPRESSED, Judged, Standing
 from wirewatch.verdict.orders import pick
 
-PLACE = (*LEVELS, "src", "dst")
+PART_LABELS = (*LEVELS, "src", "dst")
 """Labels that say of which part a series is; all others say what it counts."""
 _KINDS = (("link", "links"), ("port", "ports"), ("device", "devices"), ("uuid", "GPUs"))
 """What parts are called by the finest label that they have, finest first."""
@@ -41,7 +41,7 @@ COUNT = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LabelledNumber:
     """A number and all its labels, those that name the part among them."""
 
     name: str
@@ -77,7 +77,7 @@ def evidence(judged: Judged, name: str, at: float, source: str) -> FindingDocume
     """
     verdict = judged.verdict
     one = pick(verdict, name)
-    here = known(judged.state)
+    here = known_parts(judged.state)
     kind, part = part_of(here, one)
     found, why = numbers(judged.state, one)
     return FindingDocument(
@@ -93,13 +93,13 @@ def numbers(state: NodeState, standing: Standing) -> tuple[list[Number], str]:
     """The numbers; where there are none, why."""
     component = state.components.get(standing.collector)
     if component is None:
-        return [], _nobody(standing)
+        return [], _why_no_collector(standing)
     everything, part = rows(component), standing.finding.subject
-    mine = [row for row in everything if _of(row, part)]
+    mine = [row for row in everything if _is_of(row, part)]
     told = [_number(row, everything, part) for row in mine]
     if part == Subject() and isinstance(component.memory, Probes):
-        told += _of_all(everything)
-    return told, "" if told else _none(component, part)
+        told += _over_all_gpus(everything)
+    return told, "" if told else _why_no_numbers(component, part)
 
 
 def read_at(state: NodeState, standing: Standing) -> float | None:
@@ -112,7 +112,7 @@ def read_at(state: NodeState, standing: Standing) -> float | None:
     return component.last_success or None
 
 
-def rows(component: Component) -> Sequence[Row]:
+def rows(component: Component) -> Sequence[LabelledNumber]:
     """The numbers that a component holds; names and versions are none.
 
     Those of the probe are of the newest complete one, also when it is too old to be exported.
@@ -121,8 +121,8 @@ def rows(component: Component) -> Sequence[Row]:
     if isinstance(component.memory, Probes):
         last, measured = component.memory.last, component.memory.measured
         of_gpus = (row for row in told if "uuid" in row.labels)
-        return () if last is None else (*_probed(last, measured), *of_gpus)
-    return (*told, *_links(component), *_cards(component))
+        return () if last is None else (*_probe_rows(last, measured), *of_gpus)
+    return (*told, *_link_rows(component), *_nic_rows(component))
 
 
 def unit_of(name: str) -> str:
@@ -131,7 +131,7 @@ def unit_of(name: str) -> str:
     return next((unit for end, unit in _UNITS if plain.endswith(end)), COUNT)
 
 
-def of_gpu(probed: Probed, uuid: str) -> tuple[Quantity, ...]:
+def quantities_of(probed: Probed, uuid: str) -> tuple[Quantity, ...]:
     """What a probe measured of the GPU of this UUID: alone, and over the median of its peers.
 
     Always the same names in the same order, whatever the probe has measured.
@@ -141,7 +141,7 @@ def of_gpu(probed: Probed, uuid: str) -> tuple[Quantity, ...]:
         return tuple(
             Quantity(n, u, Absent(Why.MISSING, "the GPU was not in this probe")) for n, u in QUANTITY_NAMES
         )
-    values = (*_alone(probed, place), *_copies(probed, place), _clock(probed, place))
+    values = (*_measured_alone(probed, place), *_copies(probed, place), _clock(probed, place))
     return tuple(
         Quantity(name, unit, value) for (name, unit), value in zip(QUANTITY_NAMES, values, strict=True)
     )
@@ -164,7 +164,7 @@ def _last_seen(judged: Judged, one: Standing) -> float | None:
     return entry.last if entry else None
 
 
-def _of(row: Row, part: Subject) -> bool:
+def _is_of(row: LabelledNumber, part: Subject) -> bool:
     """Whether a number is of this part; one without any part is the node's.
 
     Numbers of single links are of the links alone: a GPU has many.
@@ -175,31 +175,31 @@ def _of(row: Row, part: Subject) -> bool:
         return labels.get(name) == value and labels.get("link", part.link) == part.link
     if part.device:
         return labels.get("device") == part.device and part.port in {"", labels.get("port", part.port)}
-    return not set(labels) & set(PLACE)
+    return not set(labels) & set(PART_LABELS)
 
 
-def _number(row: Row, everything: Iterable[Row], part: Subject) -> Number:
-    place, what = _split(row)
+def _number(row: LabelledNumber, everything: Iterable[LabelledNumber], part: Subject) -> Number:
+    place, what = _split_labels(row)
     finer = {k: v for k, v in place.items() if k not in part.levels() and k != "gpu"}
-    kind = _kind(place)
+    kind = _kind_of_part(place)
     if kind is None:
         none = "it is of the whole node, which has no peers here"
         return Number(row.name, what, row.unit, row.value, None, None, none)
     others = [
         other.value
         for other in everything
-        if other.name == row.name and _split(other)[1] == what and not _of(other, part)
+        if other.name == row.name and _split_labels(other)[1] == what and not _is_of(other, part)
     ]
     peers = _peers(kind, others)
     alone = None if peers else f"no other of the {kind} has this number"
     return Number(row.name, {**finer, **what}, row.unit, row.value, None, peers, alone)
 
 
-def _of_all(everything: Iterable[Row]) -> list[Number]:
+def _over_all_gpus(everything: Iterable[LabelledNumber]) -> list[Number]:
     """What a probe measured of each GPU, taken together: no single one is named."""
     found: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
     for row in everything:
-        place, what = _split(row)
+        place, what = _split_labels(row)
         if set(place) == {"gpu", "uuid"}:
             found.setdefault((row.name, row.unit, tuple(what.items())), []).append(row.value)
     why = "the finding names no GPU; beside it are all of them"
@@ -209,13 +209,13 @@ def _of_all(everything: Iterable[Row]) -> list[Number]:
     ]
 
 
-def _split(row: Row) -> tuple[dict[str, str], dict[str, str]]:
+def _split_labels(row: LabelledNumber) -> tuple[dict[str, str], dict[str, str]]:
     """Labels that say of which part, and those that say what."""
-    place = {k: v for k, v in row.labels.items() if k in PLACE}
-    return place, {k: v for k, v in row.labels.items() if k not in PLACE}
+    place = {k: v for k, v in row.labels.items() if k in PART_LABELS}
+    return place, {k: v for k, v in row.labels.items() if k not in PART_LABELS}
 
 
-def _kind(place: Iterable[str]) -> str | None:
+def _kind_of_part(place: Iterable[str]) -> str | None:
     return next((kind for label, kind in _KINDS if label in place), None)
 
 
@@ -225,7 +225,7 @@ def _peers(kind: str, values: Sequence[float]) -> Peers | None:
     return Peers(kind, len(values), min(values), float(median(values)), max(values))
 
 
-def _nobody(standing: Standing) -> str:
+def _why_no_collector(standing: Standing) -> str:
     if standing.collector:
         return f"the collector `{standing.collector}` is switched off"
     if standing.stage == SUPPRESSED:
@@ -233,7 +233,7 @@ def _nobody(standing: Standing) -> str:
     return "no collector measures this"
 
 
-def _none(component: Component, part: Subject) -> str:
+def _why_no_numbers(component: Component, part: Subject) -> str:
     if isinstance(component.memory, Probes) and component.memory.last is None:
         return "no complete probe is known"
     if component.overdue_since is not None:
@@ -247,18 +247,18 @@ def _none(component: Component, part: Subject) -> str:
     return f"the collector `{component.name}` has no numbers of this part alone"
 
 
-def _row(sample: Sample) -> Row:
+def _row(sample: Sample) -> LabelledNumber:
     name = sample.metric.name
     labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
-    return Row(f"{PREFIX}{name}", unit_of(name), labels, float(sample.value))
+    return LabelledNumber(f"{PREFIX}{name}", unit_of(name), labels, float(sample.value))
 
 
-def _links(component: Component) -> Iterator[Row]:
+def _link_rows(component: Component) -> Iterator[LabelledNumber]:
     """State and speed of each link, which are read at every poll and are no series by default."""
-    known = component.facts
+    known_parts = component.facts
     if not component.samples or any(sample.metric is LINK_UP for sample in component.samples):
         return
-    for gpu, links in known.links.items() if isinstance(known, NvlinkFacts) else ():
+    for gpu, links in known_parts.links.items() if isinstance(known_parts, NvlinkFacts) else ():
         for link in links:
             labels = (str(gpu.index), gpu.uuid, str(link.link))
             if not isinstance(link.state, Absent):
@@ -267,11 +267,11 @@ def _links(component: Component) -> Iterator[Row]:
                 yield _row(LINK_SPEED.sample(link.speed, *labels))
 
 
-def _cards(component: Component) -> Iterator[Row]:
+def _nic_rows(component: Component) -> Iterator[LabelledNumber]:
     """PCIe of the network cards, which has no series."""
-    known = component.facts
+    known_parts = component.facts
     for device, link in (
-        known.cards.items() if isinstance(known, InfinibandFacts) and component.samples else ()
+        known_parts.cards.items() if isinstance(known_parts, InfinibandFacts) and component.samples else ()
     ):
         told = {
             "pcie_generation": link.generation, "pcie_generation_max": link.generation_max,
@@ -279,26 +279,26 @@ def _cards(component: Component) -> Iterator[Row]:
         }  # fmt: skip
         for name, value in told.items():
             if not isinstance(value, Absent):
-                yield Row(f"card_{name}", COUNT, {"device": device}, float(value))
+                yield LabelledNumber(f"card_{name}", COUNT, {"device": device}, float(value))
 
 
-def _probed(probed: Probed, measured: Sequence[Measured]) -> Iterator[Row]:
+def _probe_rows(probed: Probed, measured: Sequence[Measured]) -> Iterator[LabelledNumber]:
     yield from (_row(sample) for sample in results(probed, measured) if sample.metric in COLLECTIVES)
     for gpu in probed.gpus:
-        for one in of_gpu(probed, gpu.uuid):
+        for one in quantities_of(probed, gpu.uuid):
             if not isinstance(one.value, Absent):
                 labels = {"gpu": str(gpu.index), "uuid": gpu.uuid}
-                yield Row(one.name, one.unit, labels, one.value)
+                yield LabelledNumber(one.name, one.unit, labels, one.value)
     for told in probed.links:
         gpu = probed.gpus[told.gpu]
         for name, counts in (("link_transmit_bytes", told.transmit), ("link_receive_bytes", told.receive)):
             for link, count in zip(told.links, counts, strict=True):
                 if count is not None:
                     labels = {"gpu": str(gpu.index), "uuid": gpu.uuid, "link": str(link)}
-                    yield Row(name, "bytes", labels, float(count))
+                    yield LabelledNumber(name, "bytes", labels, float(count))
 
 
-def _alone(probed: Probed, place: int) -> tuple[float | Absent, float | Absent]:
+def _measured_alone(probed: Probed, place: int) -> tuple[float | Absent, float | Absent]:
     for micro in probed.document.micros if probed.document else ():
         if micro.gpu == place:
             return micro.product, micro.copied

@@ -21,7 +21,7 @@ HEALTH_NAMES: Mapping[types.Health, Health] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReportedFinding:
     """`subject` holds only the levels that apply: gpu, uuid, link, device, port; `since` in Unix seconds."""
 
     rule: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class OperatorNote:
     """What an operator said, and when (Unix seconds)."""
 
     by: str
@@ -42,7 +42,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFinding(Finding):
+class NodeFinding(ReportedFinding):
     """A finding as it counts for the node.
 
     `id` names it for `wirewatch findings`; `times`: how often it came within days; `last`: when an event was
@@ -53,13 +53,13 @@ class NodeFinding(Finding):
     stage: Stage
     times: int
     last: float
-    acknowledged: Said | None
-    suppressed: Said | None
+    acknowledged: OperatorNote | None
+    suppressed: OperatorNote | None
     suppressed_until: float
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeStatus:
     """The newest complete probe: when it began (`at`, 0 for never), how long ago it ended (null for never).
 
     `fresh`: young enough to tell of now, by `[probe] fresh`; `required`: whether a job may start without
@@ -87,7 +87,7 @@ class HealthDocument:
     polled_at: float
     turning: bool
     released_until: float
-    probe: Probe | None
+    probe: ProbeStatus | None
     findings: list[NodeFinding]
 
 
@@ -123,5 +123,5 @@ class CheckDocument:
     source: Literal["daemon", "own", "none"]
     why: str
     verdict_at: float
-    probe: Probe | None
+    probe: ProbeStatus | None
     findings: list[CheckFinding]

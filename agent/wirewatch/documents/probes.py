@@ -11,7 +11,7 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, worst
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.core.types import Health as CoreHealth
-from wirewatch.documents.health import HEALTH_NAMES, Finding, Health
+from wirewatch.documents.health import HEALTH_NAMES, Health, ReportedFinding
 from wirewatch.documents.state import finding
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe import measurement
@@ -24,7 +24,7 @@ from wirewatch.verdict.straggler.signals import Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CollectiveResult:
     """One collective at one size; bandwidths in bytes per second as nccl-tests' busbw, null where not known.
 
     `derivation` says how the expectation follows; with one line saying why where there is none.
@@ -139,13 +139,13 @@ class ProbeDocument:
     transport: str
     settings: dict[str, str]
     slowing: list[str]
-    results: list[Result]
+    results: list[CollectiveResult]
     asymptotes: list[Asymptote]
     copies: list[PeerCopy]
     gpus: list[GpuResult]
     stragglers: list[Straggler]
     path: list[PathBytes]
-    findings: list[Finding]
+    findings: list[ReportedFinding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +265,13 @@ def stragglers(named: Named, probed: Probed) -> list[Straggler]:
     """The slowest first, then what is slow on the whole node."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     slow = sorted(named.slow, key=lambda one: -one.lost)
-    return [*(_part(one, places) for one in slow), *map(_whole, named.uniform)]
+    return [*(_straggler(one, places) for one in slow), *map(_uniform, named.uniform)]
 
 
-def _result(one: Measured) -> Result:
+def _result(one: Measured) -> CollectiveResult:
     told = one.expected
     known = None if isinstance(told, Absent) else told
-    return Result(
+    return CollectiveResult(
         op=one.op, size_bytes=one.size_bytes, ranks=one.ranks, gpus=one.gpus, seconds=one.seconds,
         busbw=one.busbw, best=one.best, lowest=one.lowest, wrong=one.wrong, algorithm=one.algorithm,
         protocol=one.protocol, expected_busbw=known.busbw if known else None, ratio=one.ratio,
@@ -311,22 +311,22 @@ def _gpus(probed: Probed) -> list[GpuResult]:
     return found
 
 
-def _part(one: Slow, places: dict[str, int]) -> Straggler:
+def _straggler(one: Slow, places: dict[str, int]) -> Straggler:
     return Straggler(
         resource=one.unit.resource.value, gpu=places.get(one.unit.uuid), uuid=one.unit.uuid,
         peer=places.get(one.unit.peer), lost=one.lost, score=one.loss.score,
         against="own" if one.own else "peers", rate=one.rate, own=one.usual, peers=one.peers,
-        probes=one.probes, follows=[_text(unit, places) for unit in one.follows],
+        probes=one.probes, follows=[_unit_text(unit, places) for unit in one.follows],
     )  # fmt: skip
 
 
-def _whole(one: Uniform) -> Straggler:
+def _uniform(one: Uniform) -> Straggler:
     return Straggler(
         resource=one.resource.value, gpu=None, uuid="", peer=None, lost=one.lost, score=None, against="own",
         rate=None, own=None, peers=None, probes=0, follows=[],
     )  # fmt: skip
 
 
-def _text(unit: Unit, places: dict[str, int]) -> str:
+def _unit_text(unit: Unit, places: dict[str, int]) -> str:
     to = f" to {places.get(unit.peer, unit.peer)}" if unit.peer else ""
     return f"{unit.resource.value} of GPU {places.get(unit.uuid, unit.uuid)}{to}"

@@ -76,7 +76,7 @@ _SEVERITY = {Health.DEGRADED: 1, Health.FAILED: 2}
 def samples(judged: Judged, source: str) -> Iterable[Sample]:
     verdict = judged.verdict
     yield BUILD.sample(1, __version__, source)
-    yield from series(judged.state)
+    yield from node_info(judged.state)
     for health in Health:
         yield HEALTH.sample(verdict.health is health, health.name.lower())
     yield JOB_READY.sample(verdict.job_ready)
@@ -90,18 +90,18 @@ def samples(judged: Judged, source: str) -> Iterable[Sample]:
         yield from _component(component)
 
 
-def without(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+def without_node_info(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     """A component's samples without that series."""
     return tuple(sample for sample in samples if sample.metric is not NODE)
 
 
-def series(state: NodeState) -> Iterable[Sample]:
+def node_info(state: NodeState) -> Iterable[Sample]:
     """That series alone."""
     for component in state.components.values():
-        yield from completed((s for s in component.samples if s.metric is NODE), state)
+        yield from with_node_labels((s for s in component.samples if s.metric is NODE), state)
 
 
-def completed(samples: Iterable[Sample], state: NodeState) -> Iterable[Sample]:
+def with_node_labels(samples: Iterable[Sample], state: NodeState) -> Iterable[Sample]:
     """A component's samples, that series completed; a label that nobody has told yet is empty."""
     for sample in samples:
         if sample.metric is NODE:
@@ -140,11 +140,15 @@ def _nccl(state: NodeState) -> str:
 def _shape(state: NodeState) -> str:
     component = state.components.get(DRIFT)
     memory = None if component is None else component.memory
-    return _named(memory.baseline.graph) if isinstance(memory, Drift) and memory.baseline is not None else ""
+    return (
+        _shape_name(memory.baseline.graph)
+        if isinstance(memory, Drift) and memory.baseline is not None
+        else ""
+    )
 
 
 @lru_cache(maxsize=1)
-def _named(graph: Graph) -> str:
+def _shape_name(graph: Graph) -> str:
     """Worked out once for a baseline: it takes 20 ms, and is asked for with each change of the state."""
     told = fingerprint(graph)
     return "" if isinstance(told, Absent) else told

@@ -13,12 +13,12 @@ from wirewatch.core.types import Failed
 from wirewatch.documents import series
 from wirewatch.documents.health import (
     HEALTH_NAMES,
-    Finding,
     Health,
     HealthDocument,
     NodeFinding,
-    Probe,
-    Said,
+    OperatorNote,
+    ProbeStatus,
+    ReportedFinding,
     Stage,
 )
 from wirewatch.probe.component import PROBE_NAME, probe_summary
@@ -34,7 +34,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Collector:
+class CollectorState:
     """`health` null: nothing to watch here, takes no part; `applicable` null: not yet known."""
 
     collector: str
@@ -46,7 +46,7 @@ class Collector:
     last_success: float
     duration_seconds: float
     failures: int
-    findings: list[Finding]
+    findings: list[ReportedFinding]
     samples: list[Series]
 
 
@@ -70,7 +70,7 @@ class StateDocument:
     health: Health
     job_ready: bool
     source: str
-    collectors: list[Collector]
+    collectors: list[CollectorState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Daemon:
+class DaemonStatus:
     """What the daemon says of itself; `mono` in monotonic seconds."""
 
     at: float
@@ -105,7 +105,7 @@ class Daemon:
     fresh_required: bool = False
 
 
-def health(judged: Judged, daemon: Daemon) -> HealthDocument:
+def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
     verdict = judged.verdict
     return HealthDocument(
         "wirewatch.health/1", daemon.at, HEALTH_NAMES[verdict.health], verdict.job_ready, judged.polled_at,
@@ -122,11 +122,11 @@ def findings(judged: Judged, at: float) -> FindingsDocument:
     )
 
 
-def _probe(state: NodeState, daemon: Daemon) -> Probe | None:
+def _probe(state: NodeState, daemon: DaemonStatus) -> ProbeStatus | None:
     found = probe_summary(state.components.get(PROBE_NAME), daemon.mono)
     if found is None or found.pointless:
         return None
-    return Probe(found.at, found.age_seconds, found.fresh, daemon.fresh_required)
+    return ProbeStatus(found.at, found.age_seconds, found.fresh, daemon.fresh_required)
 
 
 def state(judged: Judged, at: float, source: str) -> StateDocument:
@@ -151,8 +151,8 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def finding(one: types.Finding) -> Finding:
-    return Finding(
+def finding(one: types.Finding) -> ReportedFinding:
+    return ReportedFinding(
         one.rule, HEALTH_NAMES[one.health], one.subject.levels(), one.evidence, one.action, one.since
     )
 
@@ -166,13 +166,13 @@ def standing(one: node.Standing) -> NodeFinding:
     )  # fmt: skip
 
 
-def _said(word: ledger.Word | None) -> Said | None:
-    return None if word is None else Said(word.by, word.why, word.at)
+def _said(word: ledger.Word | None) -> OperatorNote | None:
+    return None if word is None else OperatorNote(word.by, word.why, word.at)
 
 
-def _collector(component: core.Component, state: NodeState) -> Collector:
+def _collector(component: core.Component, state: NodeState) -> CollectorState:
     failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
-    return Collector(
+    return CollectorState(
         collector=component.name,
         health=None if component.health is None else HEALTH_NAMES[component.health],
         applicable=component.applicable,
@@ -183,7 +183,7 @@ def _collector(component: core.Component, state: NodeState) -> Collector:
         duration_seconds=component.duration,
         failures=component.failures,
         findings=[finding(f) for f in component.findings],
-        samples=[_series(s) for s in series.completed(component.samples, state)],
+        samples=[_series(s) for s in series.with_node_labels(component.samples, state)],
     )
 
 

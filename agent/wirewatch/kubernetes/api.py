@@ -14,19 +14,19 @@ from typing import Any
 from wirewatch import __version__
 from wirewatch.core.types import Unusable
 from wirewatch.hw.httpclient import HttpReply, NotHttp, exchange, left
-from wirewatch.kubernetes.condition import TYPE, Condition, Status, shortened
+from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus, shortened
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*|[0-9A-Fa-f:.]+")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")
 
 
-class PlaceError(Unusable):
+class EndpointError(Unusable):
     """It cannot be told where to tell it; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ApiEndpoint:
     """The API server, the folder with `token` and `ca.crt`, and the node that we are on."""
 
     host: str
@@ -49,11 +49,11 @@ class Credentials:
 
 NOTHING = b"{}"
 """A patch that changes nothing and is answered with the node as it is."""
-_SAID = 300
+_MESSAGE_BYTES = 300
 """Bytes of what a server says that are repeated."""
 
 
-class Strange(Exception):
+class UnexpectedReply(Exception):
     """An answer that is not what an API server answers; the text is one line."""
 
 
@@ -62,7 +62,7 @@ LIMIT = 8 << 20
 PATCH_TYPE = "application/strategic-merge-patch+json"
 
 
-def place(server: str, folder: str, node: str, environ: Mapping[str, str]) -> Place:
+def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) -> ApiEndpoint:
     """The place by configuration, else by what Kubernetes tells each container.
 
     `server` is HOST:PORT of the API server, "" for KUBERNETES_SERVICE_HOST and _PORT; `node` our node's name,
@@ -73,27 +73,29 @@ def place(server: str, folder: str, node: str, environ: Mapping[str, str]) -> Pl
     """
     name = node or environ.get("NODE_NAME", "")
     if not name:
-        raise PlaceError("kubernetes.node_condition: which node this is must be told: NODE_NAME, or `node`")
+        raise EndpointError(
+            "kubernetes.node_condition: which node this is must be told: NODE_NAME, or `node`"
+        )
     if not _NAME.fullmatch(name):
-        raise PlaceError(f"kubernetes.node_condition: not the name of a node: {name!r}")
+        raise EndpointError(f"kubernetes.node_condition: not the name of a node: {name!r}")
     host, _, port = server.rpartition(":")
     if not server:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not (server or host):
-        raise PlaceError(
+        raise EndpointError(
             "kubernetes.node_condition: no API server: KUBERNETES_SERVICE_HOST is not set; outside a pod "
             "give `api_server` and `credentials`"
         )
     host = host.strip("[]")
     right = port.isascii() and port.isdigit() and 0 < int(port) <= 65535  # noqa: PLR2004
     if not right or not _HOST.fullmatch(host):
-        raise PlaceError(
+        raise EndpointError(
             f"kubernetes.node_condition: not HOST:PORT of an API server: {server or f'{host}:{port}'!r}"
         )
-    return Place(host, int(port), Path(folder), name)
+    return ApiEndpoint(host, int(port), Path(folder), name)
 
 
-def read(where: Place) -> Credentials:
+def credentials(where: ApiEndpoint) -> Credentials:
     """Read token and CA, and look the name up. Blocks; for a thread that may hang.
 
     Raises:
@@ -133,26 +135,26 @@ def condition_in(text: bytes, node: str, at: float) -> Condition | None:
         name, found = document["metadata"]["name"], document["status"].get("conditions") or []
         (mine,) = [one for one in found if one["type"] == TYPE] or [None]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Strange("the answer is no node") from error
+        raise UnexpectedReply("the answer is no node") from error
     if document.get("kind") != "Node" or name != node:
-        raise Strange(f"the answer is not about node {node}")
+        raise UnexpectedReply(f"the answer is not about node {node}")
     return None if mine is None else _condition(mine, at)
 
 
-def said(text: bytes) -> str:
+def message_of(text: bytes) -> str:
     """What the server says of a refusal, in one line; empty when that cannot be understood."""
     try:
         message = json.loads(text)["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return shortened(message, _SAID) if isinstance(message, str) else ""
+    return shortened(message, _MESSAGE_BYTES) if isinstance(message, str) else ""
 
 
 def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def patch_status(where: Place, who: Credentials, body: bytes, end: float) -> HttpReply:
+def patch_status(where: ApiEndpoint, who: Credentials, body: bytes, end: float) -> HttpReply:
     """PATCH the status of our node; blocks until `end` (monotonic seconds) at most.
 
     Raises:
@@ -174,10 +176,10 @@ def patch_status(where: Place, who: Credentials, body: bytes, end: float) -> Htt
         except EOFError as error:
             raise ConnectionResetError("the connection ended before the answer") from error
         except NotHttp as error:
-            raise Strange(f"not what an API server answers: {error}") from error
+            raise UnexpectedReply(f"not what an API server answers: {error}") from error
 
 
-def _addresses(where: Place) -> tuple[str, ...]:
+def _addresses(where: ApiEndpoint) -> tuple[str, ...]:
     try:
         return (str(ipaddress.ip_address(where.host)),)
     except ValueError:
@@ -187,7 +189,7 @@ def _addresses(where: Place) -> tuple[str, ...]:
 
 def _condition(told: dict[str, Any], at: float) -> Condition | None:
     """What we said before; None for what we never say."""
-    status = next((one for one in Status if one.value == told.get("status")), None)
+    status = next((one for one in ConditionStatus if one.value == told.get("status")), None)
     if status is None:
         return None
     reason, message = (str(told.get(key) or "") for key in ("reason", "message"))
@@ -203,7 +205,7 @@ def _moment(text: object, at: float) -> float:
     return min(moment.timestamp(), at) if moment.tzinfo else at
 
 
-def _connect(where: Place, who: Credentials, end: float) -> ssl.SSLSocket:
+def _connect(where: ApiEndpoint, who: Credentials, end: float) -> ssl.SSLSocket:
     """To the first address that answers."""
     failure = OSError(f"{where.host} has no address")
     for address in who.addresses:

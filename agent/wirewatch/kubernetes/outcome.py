@@ -8,11 +8,11 @@ from enum import Enum
 
 from wirewatch.core.types import Kind, Metric, Sample
 from wirewatch.hw.httpclient import HttpReply
-from wirewatch.kubernetes.api import said
-from wirewatch.kubernetes.condition import Condition, Status
+from wirewatch.kubernetes.api import message_of
+from wirewatch.kubernetes.condition import Condition, ConditionStatus
 
 
-class Result(Enum):
+class RequestResult(Enum):
     """What became of a request; the label `result` of a metric."""
 
     OK = "ok"
@@ -28,32 +28,37 @@ class Result(Enum):
     STRANGE = "strange"
 
 
-MEANING: Mapping[Result, str] = {
-    Result.OK: "written, or read after a start",
-    Result.NO_CREDENTIALS: "token or CA cannot be read, or the name of the API server is not known",
-    Result.UNREACHABLE: "nobody answered in time, the connection broke, or TLS failed",
-    Result.UNAUTHORIZED: "401: the token is not or no longer valid; it is read anew for each request",
-    Result.FORBIDDEN: "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it",
-    Result.NOT_FOUND: "404: there is no node of that name",
-    Result.CONFLICT: "409: the node changed meanwhile, again and again",
-    Result.THROTTLED: "429: the API server asks for patience, and gets it",
-    Result.REJECTED: "another 4xx: what we send is not taken",
-    Result.SERVER_ERROR: "5xx: the API server has a trouble of its own",
-    Result.STRANGE: "a redirect, or an answer that no API server gives",
+MEANING: Mapping[RequestResult, str] = {
+    RequestResult.OK: "written, or read after a start",
+    RequestResult.NO_CREDENTIALS: "token or CA cannot be read, or the name of the API server is not known",
+    RequestResult.UNREACHABLE: "nobody answered in time, the connection broke, or TLS failed",
+    RequestResult.UNAUTHORIZED: "401: the token is not or no longer valid; it is read anew for each request",
+    RequestResult.FORBIDDEN: "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it",
+    RequestResult.NOT_FOUND: "404: there is no node of that name",
+    RequestResult.CONFLICT: "409: the node changed meanwhile, again and again",
+    RequestResult.THROTTLED: "429: the API server asks for patience, and gets it",
+    RequestResult.REJECTED: "another 4xx: what we send is not taken",
+    RequestResult.SERVER_ERROR: "5xx: the API server has a trouble of its own",
+    RequestResult.STRANGE: "a redirect, or an answer that no API server gives",
 }
 _BY_STATUS = {
-    401: Result.UNAUTHORIZED, 403: Result.FORBIDDEN, 404: Result.NOT_FOUND, 409: Result.CONFLICT,
-    429: Result.THROTTLED,
-}  # fmt: skip
-_FOR_PEOPLE = frozenset({Result.FORBIDDEN, Result.NOT_FOUND, Result.REJECTED, Result.STRANGE})
+    401: RequestResult.UNAUTHORIZED,
+    403: RequestResult.FORBIDDEN,
+    404: RequestResult.NOT_FOUND,
+    409: RequestResult.CONFLICT,
+    429: RequestResult.THROTTLED,
+}
+_FOR_PEOPLE = frozenset(
+    {RequestResult.FORBIDDEN, RequestResult.NOT_FOUND, RequestResult.REJECTED, RequestResult.STRANGE}
+)
 """These are repaired by people, so that it makes no sense to ask again soon."""
 FIRST, LONGEST, LONGEST_FOR_PEOPLE = 2.0, 60.0, 300.0
 """Seconds until a request is tried again: after the first failure, and at most."""
-PATIENCE = 3600.0
+LONGEST_WAIT = 3600.0
 """Seconds; the most that a server can make us wait."""
 SPREAD = 10.0
 """Seconds over which nodes that learn of the same thing at once spread their requests."""
-BETWEEN = 60.0
+MESSAGE_INTERVAL = 60.0
 """Seconds between two writes that only change the words."""
 
 
@@ -61,7 +66,7 @@ BETWEEN = 60.0
 class Outcome:
     """`retry_after` in seconds, None when the server does not say; `detail` for people."""
 
-    result: Result
+    result: RequestResult
     detail: str = ""
     retry_after: float | None = None
 
@@ -111,23 +116,23 @@ METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ConditionReport:
     """What there is to tell."""
 
     condition: Condition | None = None
     updated_at: float = 0.0
-    updates: Mapping[Result, int] = field(default_factory=lambda: dict.fromkeys(Result, 0))
+    updates: Mapping[RequestResult, int] = field(default_factory=lambda: dict.fromkeys(RequestResult, 0))
 
 
 def outcome_of(reply: HttpReply, now: float) -> Outcome:
     """What a reply means that came at `now`, Unix seconds."""
     if 200 <= reply.status < 300:  # noqa: PLR2004
-        return Outcome(Result.OK)
+        return Outcome(RequestResult.OK)
     result = _BY_STATUS.get(reply.status)
     if result is None:
-        by_class = {4: Result.REJECTED, 5: Result.SERVER_ERROR}
-        result = by_class.get(reply.status // 100, Result.STRANGE)
-    text = said(reply.body)
+        by_class = {4: RequestResult.REJECTED, 5: RequestResult.SERVER_ERROR}
+        result = by_class.get(reply.status // 100, RequestResult.STRANGE)
+    text = message_of(reply.body)
     wait = retry_after(reply.headers.get("retry-after", ""), now)
     return Outcome(result, f"{reply.status}{f': {text}' if text else ''}", wait)
 
@@ -141,7 +146,7 @@ def retry_after(text: str, now: float) -> float | None:
             seconds = parsedate_to_datetime(text).timestamp() - now
         except (ValueError, OverflowError):
             return None
-    return min(max(seconds, 0.0), PATIENCE) if math.isfinite(seconds) else None
+    return min(max(seconds, 0.0), LONGEST_WAIT) if math.isfinite(seconds) else None
 
 
 def begin(now: float, chance: float) -> Pace:
@@ -168,13 +173,13 @@ def changed(pace: Pace, now: float, chance: float, *, status: bool) -> Pace:
     """There is news: `status` for a new status, else only new words. Waits and patience are kept."""
     soonest = now + SPREAD * chance
     if not status and pace.wrote is not None:
-        soonest = max(soonest, pace.wrote + BETWEEN)
+        soonest = max(soonest, pace.wrote + MESSAGE_INTERVAL)
     return replace(pace, latest=min(pace.latest, max(pace.earliest, soonest)))
 
 
-def samples(told: Told) -> Iterator[Sample]:
+def samples(told: ConditionReport) -> Iterator[Sample]:
     mine = told.condition
-    for status in Status:
+    for status in ConditionStatus:
         yield STATUS.sample(mine is not None and mine.status is status, status.value.lower())
     yield TRANSITION.sample(mine.transition if mine else 0.0)
     yield UPDATED.sample(told.updated_at)

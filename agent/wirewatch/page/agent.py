@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.documents.drift import BaselineDocument, DriftDocument, Unaccepted
+from wirewatch.documents.drift import BaselineDocument, DriftDocument, UnacceptedChange
 from wirewatch.documents.health import Health
-from wirewatch.documents.state import Collector
+from wirewatch.documents.state import CollectorState
 from wirewatch.page.hardware import TONES
-from wirewatch.page.model import Cell, Details, Head, Line, Point, Section, Table
+from wirewatch.page.model import Cell, Column, Details, Point, Section, Sentence, Table
 from wirewatch.page.tables import NOT_YET, Readings, cell, count, moment, number, plain, table, unknown
 from wirewatch.verdict.drift.component import NAME
 
@@ -35,55 +35,59 @@ def drift_section(told: DriftDocument, here: Readings) -> Section:
 def collectors_section(here: Readings) -> Section:
     every = list(here.collectors.values())
     if not every:
-        return Section("collectors", "Collectors", (Line("None is switched on: nothing is watched.", "bad"),))
+        return Section(
+            "collectors", "Collectors", (Sentence("None is switched on: nothing is watched.", "bad"),)
+        )
     bad = [one for one in every if not one.success]
     line = (
-        Line(f"{count(len(bad), 'collector')} of {len(every)} cannot tell anything now.", "unknown")
+        Sentence(f"{count(len(bad), 'collector')} of {len(every)} cannot tell anything now.", "unknown")
         if bad
-        else Line("All of them told something at their last turn.")
+        else Sentence("All of them told something at their last turn.")
     )
     heads = (
-        Head("State"), Head("Finds"), Head("Last success"), Head("Took", "ms", number=True),
-        Head("Failures", number=True),
+        Column("State"), Column("Finds"), Column("Last success"), Column("Took", "ms", number=True),
+        Column("Failures", number=True),
     )  # fmt: skip
     rows = [(cell(one.collector), tuple(_row(one, here.at))) for one in every]
-    made = table("collector-table", "Collectors: state, age and cost", (Head("Collector"), *heads), rows)
+    made = table("collector-table", "Collectors: state, age and cost", (Column("Collector"), *heads), rows)
     return Section("collectors", "Collectors", (line,), (made,))
 
 
-def _lines(told: DriftDocument, here: Readings) -> Iterator[Line]:
+def _lines(told: DriftDocument, here: Readings) -> Iterator[Sentence]:
     one = here.collectors.get(NAME)
     if one is None or not one.success:
-        yield Line(f"Not known now: {here.why(NAME)}.", "unknown")
+        yield Sentence(f"Not known now: {here.why(NAME)}.", "unknown")
     if told.baseline is None:
         why = told.learning or "the topology has not been read"
-        yield Line(
+        yield Sentence(
             f"There is no baseline yet: {why}. It is learned by itself while nothing is wrong.", "quiet"
         )
         return
     yield _baseline(told.baseline, told.at)
     if told.changes:
-        yield Line(
+        yield Sentence(
             f"{count(len(told.changes), 'change')} that nobody has accepted. If one was meant:", "", ACCEPT
         )
     elif one is not None and one.success:
-        yield Line("Nothing has changed.", "good")
+        yield Sentence("Nothing has changed.", "good")
 
 
-def _baseline(one: BaselineDocument, at: float) -> Line:
+def _baseline(one: BaselineDocument, at: float) -> Sentence:
     shape = f", shape {one.shape}" if one.shape else ""
     parts = f"{count(one.gpus, 'GPU')}, {count(one.nics, 'NIC')}{shape}"
-    return Line(f"Baseline: {parts}; {one.origin} by {one.by} ({one.why}),", "quiet", at=moment(one.at, at))
+    return Sentence(
+        f"Baseline: {parts}; {one.origin} by {one.by} ({one.why}),", "quiet", at=moment(one.at, at)
+    )
 
 
 def _table(told: DriftDocument) -> Table:
     ranked = sorted(told.changes, key=lambda one: WORST.index(one.health))
     rows = [(cell(one.id), tuple(_change(one, told.at))) for one in ranked]
-    heads = (Head("ID"), Head("How bad"), Head("What"), Head("Since"), Head("Do"))
+    heads = (Column("ID"), Column("How bad"), Column("What"), Column("Since"), Column("Do"))
     return table("drift-table", "Changes that nobody has accepted", heads, rows)
 
 
-def _change(one: Unaccepted, at: float) -> Iterator[Cell]:
+def _change(one: UnacceptedChange, at: float) -> Iterator[Cell]:
     word = "information" if one.health == "ok" else one.health.upper()
     yield Cell(word, "quiet" if one.health == "ok" else TONES[one.health], strong=one.health != "ok")
     yield cell(one.text, note=one.kind)
@@ -92,7 +96,7 @@ def _change(one: Unaccepted, at: float) -> Iterator[Cell]:
     yield cell(one.action)
 
 
-def _row(one: Collector, at: float) -> Iterator[Cell]:
+def _row(one: CollectorState, at: float) -> Iterator[Cell]:
     yield _state(one, at)
     if one.health is None:
         yield cell("nothing to watch here", "quiet")
@@ -110,7 +114,7 @@ def _row(one: Collector, at: float) -> Iterator[Cell]:
     yield number(plain(one.failures), "warn" if one.failures else "quiet")
 
 
-def _state(one: Collector, at: float) -> Cell:
+def _state(one: CollectorState, at: float) -> Cell:
     if one.overdue_since is not None:
         since = moment(one.overdue_since, at)
         return Cell("stale: overdue", "bad", note=f"no answer since {since.text}, {since.ago}", strong=True)

@@ -10,7 +10,7 @@ from wirewatch.documents import state as documents
 from wirewatch.documents.drift import DriftDocument, drift_of_state
 from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.probes import ProbesDocument, probes_of
-from wirewatch.documents.state import Daemon, FindingsDocument, StateDocument
+from wirewatch.documents.state import DaemonStatus, FindingsDocument, StateDocument
 from wirewatch.page.tables import moment, span
 from wirewatch.probe.component import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
@@ -18,7 +18,7 @@ from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED,
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PageContext:
     """`node`: its name, `about`: what is read, `runbook`: where that page is served; "" for not told."""
 
     node: str = ""
@@ -26,14 +26,14 @@ class Place:
     runbook: str = ""
 
 
-NO_PLACE = Place()
+NO_CONTEXT = PageContext()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PageContent:
     """`ends`: what ends a finding, by its id."""
 
-    place: Place
+    place: PageContext
     health: HealthDocument
     findings: FindingsDocument
     state: StateDocument
@@ -53,11 +53,13 @@ RESET = "a reboot, the reset that the driver asked for"
 BLIND = blind_rule("")
 
 
-def told(judged: Judged, daemon: Daemon, source: str, policy: VerdictPolicy, place: Place) -> Told:
+def page_content(
+    judged: Judged, daemon: DaemonStatus, source: str, policy: VerdictPolicy, place: PageContext
+) -> PageContent:
     """What is published, as documents; `source` is live, replay or synthetic."""
     at, state = daemon.at, judged.state
     health = documents.health(judged, daemon)
-    return Told(
+    return PageContent(
         place=place, health=health, findings=documents.findings(judged, at),
         state=documents.state(judged, at, source), topology=documents.topology(state, at).topology,
         drift=drift_of_state(state, at), probes=probes_of(state, at),

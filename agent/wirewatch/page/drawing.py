@@ -6,13 +6,13 @@ from itertools import combinations
 
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, PciPlace, Topology
 from wirewatch.documents.health import Health
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 from wirewatch.page.hardware import blind, up_and_expected
-from wirewatch.page.model import Box, Drawing, Frame, Look, Wire
+from wirewatch.page.model import Box, Drawing, DrawnWire, Frame, Style
 from wirewatch.page.tables import GBIT, GpuName, Readings, count, plain
 from wirewatch.verdict.drift.graph import natural
 
-LOOKS: Mapping[Health, Look] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
+STYLES: Mapping[Health, Style] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 PCIE = "pcie"
 NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI paths, the nearest first."""
@@ -37,7 +37,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PciGroup:
     """What hangs below one root port, or else below one root: its GPUs and NICs. `bridge`: "" for none."""
 
     numa: int | None
@@ -52,19 +52,19 @@ class PortWire:
     """The way out of a NIC: its rate in words, or the state of the worst of its ports."""
 
     text: str
-    look: Look
+    look: Style
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DrawingState:
     """How the parts are, by UUID and by device; `pcie`: the PCIe links of those that have a finding."""
 
-    gpus: Mapping[str, Look]
-    nics: Mapping[str, Look]
+    gpus: Mapping[str, Style]
+    nics: Mapping[str, Style]
     links: Mapping[str, tuple[Links, ...]]
     nearest: Mapping[str, tuple[str, str]]
     ports: Mapping[str, PortWire]
-    pcie: Mapping[str, Look]
+    pcie: Mapping[str, Style]
 
 
 COLUMN, BOX, MARGIN, GAP = 100.0, 84.0, 16.0, 20.0
@@ -80,7 +80,7 @@ ARCS_SHOWN = 8
 class _Layout:
     """Places from left to right; the heights of the rows are known before."""
 
-    def __init__(self, graph: Topology, state: Known) -> None:
+    def __init__(self, graph: Topology, state: DrawingState) -> None:
         self._graph = graph
         self._state = state
         self._groups = groups(graph)
@@ -95,14 +95,14 @@ class _Layout:
         self._bridged = bool(graph.nics) or any(group.bridge for group in self._groups)
         self._centers: dict[str, float] = {}
         self._boxes: list[Box] = []
-        self._wires: list[Wire] = []
+        self._wires: list[DrawnWire] = []
         self._frames: list[Frame] = []
 
     def drawing(self) -> Drawing:
         width = self._place()
         if self._switched:
             self._boxes.append(Box(MARGIN, SWITCH_Y, width - 2 * MARGIN, SWITCH_HEIGHT, "NVLink switches"))
-        self._wires += [*self._up(), *self._arcs()]
+        self._wires += [*self._switch_wires(), *self._peer_wires()]
         gpus, nics = len(self._graph.gpus), len(self._graph.nics)
         title = f"{count(gpus, 'GPU')} and {count(nics, 'NIC')}, with the NVLink and PCIe between them"
         return Drawing(
@@ -128,7 +128,7 @@ class _Layout:
             x += GAP
         return max(x - GAP + 4.0, 240.0)
 
-    def _group(self, group: Group, x: float) -> float:
+    def _group(self, group: PciGroup, x: float) -> float:
         """The GPUs and NICs of a group around its bridge; returns where the next begins."""
         width = max(len(group.gpus), len(group.nics)) * COLUMN
         if self._bridged:
@@ -156,25 +156,25 @@ class _Layout:
         if wire is not None:
             top = self._nic_y + PART_HEIGHT
             self._wires.append(
-                Wire(x, top, x, top + PORT_HEIGHT, wire.text, wire.look, broken=wire.look == "bad")
+                DrawnWire(x, top, x, top + PORT_HEIGHT, wire.text, wire.look, broken=wire.look == "bad")
             )
 
     def _pcie(self, part: str, x: float, top: float, bottom: float) -> None:
         look = self._state.pcie.get(part, "quiet")
-        self._wires.append(Wire(x, top, x, bottom, look=look, broken=look == "bad"))
+        self._wires.append(DrawnWire(x, top, x, bottom, look=look, broken=look == "bad"))
 
-    def _up(self) -> Iterator[Wire]:
+    def _switch_wires(self) -> Iterator[DrawnWire]:
         """From each GPU up to the switch."""
         for uuid, links in self._state.links.items():
             for one in links:
                 if one.peer == SWITCH:
                     x = self._centers[uuid]
-                    look = _look(one)
-                    yield Wire(
+                    look = _style(one)
+                    yield DrawnWire(
                         x, self._gpu_y, x, SWITCH_Y + SWITCH_HEIGHT, _number(one), look, broken=look == "bad"
                     )
 
-    def _arcs(self) -> Iterator[Wire]:
+    def _peer_wires(self) -> Iterator[DrawnWire]:
         """Between two GPUs, or from one to somewhere that is not told."""
         pairs = list(_pairs(self._graph.gpus, self._state.links))
         for source, to, links in pairs:
@@ -182,16 +182,18 @@ class _Layout:
             text = _number(links) if len(pairs) <= ARCS_SHOWN or links.short else ""
             # The curve comes half as high as it is bent.
             bend = min(2 * LINKS_HEIGHT - 16, 36 + abs(x2 - x1) / 8)
-            yield Wire(x1, self._gpu_y, x2, self._gpu_y, text, _look(links), bend=bend)
+            yield DrawnWire(x1, self._gpu_y, x2, self._gpu_y, text, _style(links), bend=bend)
         for uuid, every in self._state.links.items():
             for one in every:
                 if one.peer != SWITCH and one.peer not in self._centers:
                     x = self._centers[uuid]
-                    look = _look(one)
-                    yield Wire(x, self._gpu_y, x, self._gpu_y - LINKS_HEIGHT / 2, f"{_number(one)} ?", look)
+                    look = _style(one)
+                    yield DrawnWire(
+                        x, self._gpu_y, x, self._gpu_y - LINKS_HEIGHT / 2, f"{_number(one)} ?", look
+                    )
 
 
-def groups(graph: Topology) -> tuple[Group, ...]:
+def groups(graph: Topology) -> tuple[PciGroup, ...]:
     """By NUMA node, those with GPUs first; in the order of their GPUs."""
     keys = sorted({_key(one.place) for one in graph.gpus} | {_key(one.place) for one in graph.nics})
     made = []
@@ -200,17 +202,19 @@ def groups(graph: Topology) -> tuple[Group, ...]:
         nics = sorted(
             (one for one in graph.nics if _key(one.place) == key), key=lambda one: natural(one.device)
         )
-        made.append(Group(None if key[0] < 0 else key[0], key[1], key[2], tuple(gpus), tuple(nics)))
+        made.append(PciGroup(None if key[0] < 0 else key[0], key[1], key[2], tuple(gpus), tuple(nics)))
     return tuple(sorted(made, key=_rank))
 
 
-def known(told: Told, graph: Topology, here: Readings) -> Known:
+def drawing_state(told: PageContent, graph: Topology, here: Readings) -> DrawingState:
     findings = told.health.findings
-    gpus: dict[str, Look] = dict.fromkeys((one.uuid for one in graph.gpus if blind(here)), "unknown")
-    nics: dict[str, Look] = dict.fromkeys((one.device for one in graph.nics if _ports_blind(here)), "unknown")
-    pcie: dict[str, Look] = {}
+    gpus: dict[str, Style] = dict.fromkeys((one.uuid for one in graph.gpus if blind(here)), "unknown")
+    nics: dict[str, Style] = dict.fromkeys(
+        (one.device for one in graph.nics if _ports_blind(here)), "unknown"
+    )
+    pcie: dict[str, Style] = {}
     for one in reversed(findings):
-        part, look = one.subject, LOOKS[one.health]
+        part, look = one.subject, STYLES[one.health]
         for gpu in graph.gpus:
             if (part.get("uuid") == gpu.uuid) if part.get("uuid") else (part.get("gpu") == str(gpu.index)):
                 gpus[gpu.uuid] = look
@@ -223,7 +227,7 @@ def known(told: Told, graph: Topology, here: Readings) -> Known:
     links = {gpu.uuid: _links(told, graph, here, gpu) for gpu in graph.gpus}
     near = {gpu.uuid: nearest(graph, gpu.uuid) for gpu in graph.gpus}
     ports = {nic.device: _port(here, nic) for nic in graph.nics if nic.ports}
-    return Known(gpus, nics, links, near, ports, pcie)
+    return DrawingState(gpus, nics, links, near, ports, pcie)
 
 
 def nearest(graph: Topology, uuid: str) -> tuple[str, str]:
@@ -240,16 +244,16 @@ def indexes(gpus: Sequence[GpuPart]) -> Mapping[str, int]:
     return {gpu.uuid: gpu.index for gpu in gpus}
 
 
-def draw(told: Told, here: Readings) -> Drawing | None:
+def draw(told: PageContent, here: Readings) -> Drawing | None:
     """The drawing; None while there is no graph, or nothing in it."""
     graph = told.topology
     if graph is None or not (graph.gpus or graph.nics):
         return None
-    state = known(told, graph, here)
+    state = drawing_state(told, graph, here)
     return _Layout(graph, state).drawing()
 
 
-def words(graph: Topology, state: Known) -> Iterator[str]:
+def words(graph: Topology, state: DrawingState) -> Iterator[str]:
     """The same in sentences, one for each GPU and each NIC."""
     names = {uuid: f"GPU {index}" for uuid, index in indexes(graph.gpus).items()} | {SWITCH: "the switch"}
     for gpu in sorted(graph.gpus, key=lambda one: one.index):
@@ -263,7 +267,8 @@ def words(graph: Topology, state: Known) -> Iterator[str]:
         layers = ", ".join(f"port {port} {layer}".rstrip() for port, layer in nic.ports) or "no port"
         numa = "NUMA node not told" if nic.place.numa is None else f"NUMA node {nic.place.numa}"
         wire = state.ports.get(nic.device)
-        yield f"{nic.device}, {nic.place.address or 'PCI address not told'}, {numa}: {layers}{_out(wire)}."
+        address = nic.place.address or "PCI address not told"
+        yield f"{nic.device}, {address}, {numa}: {layers}{_port_text(wire)}."
 
 
 def _key(place: PciPlace) -> tuple[int, str, str]:
@@ -271,7 +276,7 @@ def _key(place: PciPlace) -> tuple[int, str, str]:
     return numa, place.root, place.bridges[0] if place.bridges else ""
 
 
-def _rank(group: Group) -> tuple[int, bool, int, str, str]:
+def _rank(group: PciGroup) -> tuple[int, bool, int, str, str]:
     numa = 1 << 30 if group.numa is None else group.numa
     return numa, not group.gpus, min((one.index for one in group.gpus), default=0), group.root, group.bridge
 
@@ -295,7 +300,7 @@ def _ports_blind(here: Readings) -> bool:
     return one is not None and not one.success
 
 
-def _links(told: Told, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
+def _links(told: PageContent, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
     """By peer as the graph has it; of a GPU that has one peer the newer numbers of the links themselves."""
     mine = [wires for wires in graph.nvlink if wires.uuid == gpu.uuid]
     name = GpuName(str(gpu.index), gpu.uuid)
@@ -334,7 +339,7 @@ def _pairs(
             yield one, other, min(told, key=lambda link: link.up)
 
 
-def _part(center: float, y: float, text: str, note: str, look: Look) -> Box:
+def _part(center: float, y: float, text: str, note: str, look: Style) -> Box:
     return Box(
         center - BOX / 2, y, BOX, PART_HEIGHT, _fit(text, NAME_LETTERS), _fit(note, NOTE_LETTERS), look
     )
@@ -345,7 +350,7 @@ def _fit(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
-def _bridge(group: Group) -> str:
+def _bridge(group: PciGroup) -> str:
     if not group.root:
         return "place not told"
     if len(group.gpus) + len(group.nics) == 1:
@@ -358,7 +363,7 @@ def _short(address: str) -> str:
     return address.removeprefix("0000:")
 
 
-def _look(links: Links) -> Look:
+def _style(links: Links) -> Style:
     if links.unread:
         return "unknown"
     if links.expected is None:
@@ -372,10 +377,10 @@ def _number(links: Links) -> str:
     return f"{links.up}" if links.expected is None else f"{links.up}/{links.expected}"
 
 
-def _out(wire: PortWire | None) -> str:
+def _port_text(wire: PortWire | None) -> str:
     if wire is None:
         return ""
-    told: dict[Look, str] = {"good": f", {wire.text} Gb/s", "bad": f", {wire.text}"}
+    told: dict[Style, str] = {"good": f", {wire.text} Gb/s", "bad": f", {wire.text}"}
     return told.get(wire.look, ", state not known")
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from wirewatch.core.types import Subject
-from wirewatch.documents.health import NodeFinding, Said
-from wirewatch.page.content import BLIND, Told
-from wirewatch.page.model import Card, Line, RuleLink, Verdict
+from wirewatch.documents.health import NodeFinding, OperatorNote
+from wirewatch.page.content import BLIND, PageContent
+from wirewatch.page.model import Card, PageVerdict, RuleLink, Sentence
 from wirewatch.page.tables import count, listed, moment, span
 from wirewatch.verdict.node import ACKNOWLEDGED, SUPPRESSED
 
@@ -41,11 +41,11 @@ SHARED: Mapping[str, Sequence[str]] = {
 _DROPPED = re.compile(r"[^a-z0-9_ -]")
 
 
-def verdict(told: Told) -> Verdict:
+def verdict(told: PageContent) -> PageVerdict:
     health, counted = told.health, told.health.findings
     worst = [one for one in counted if one.health == health.health]
     since = min((one.since for one in worst if one.since), default=0.0)
-    return Verdict(
+    return PageVerdict(
         health.health, _start(told), _reason(told, worst, len(counted)),
         moment(since, told.at) if since else None,
     )  # fmt: skip
@@ -57,7 +57,7 @@ def subject(one: NodeFinding) -> str:
     return "The node" if words == "node" else words
 
 
-def cards(told: Told, *, apart: bool) -> tuple[Card, ...]:
+def cards(told: PageContent, *, apart: bool) -> tuple[Card, ...]:
     """Findings that count, worst first; or those that are acknowledged or suppressed."""
     made: dict[object, Card] = {}
     for one in told.findings.findings:
@@ -70,7 +70,7 @@ def cards(told: Told, *, apart: bool) -> tuple[Card, ...]:
     return tuple(made.values())
 
 
-def notices(told: Told) -> tuple[Line, ...]:
+def notices(told: PageContent) -> tuple[Sentence, ...]:
     """What must be known before anything else on the page is believed."""
     return tuple(_notices(told))
 
@@ -91,7 +91,7 @@ def link(base: str, rule: str) -> str:
     return f"{base.partition('#')[0]}#{anchor(heading(rule))}" if base else ""
 
 
-def _start(told: Told) -> str:
+def _start(told: PageContent) -> str:
     health = told.health
     if not health.job_ready:
         return "No job may start on this node."
@@ -101,7 +101,7 @@ def _start(told: Told) -> str:
     return "The next job may start on this node."
 
 
-def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
+def _reason(told: PageContent, worst: list[NodeFinding], counted: int) -> str:
     if worst:
         first = worst[0]
         if first.rule.endswith(BLIND) and not first.subject:
@@ -124,7 +124,7 @@ def _sameness(one: NodeFinding, card: Card) -> object:
     return alike if one.rule.endswith(BLIND) else one.id
 
 
-def _card(one: NodeFinding, told: Told) -> Card:
+def _card(one: NodeFinding, told: PageContent) -> Card:
     times = f", {one.times} times within days" if one.times > 1 else ""
     return Card(
         rules=(RuleLink(one.rule, one.id, link(told.place.runbook, one.rule)),), health=one.health,
@@ -136,7 +136,7 @@ def _card(one: NodeFinding, told: Told) -> Card:
 
 
 def _said(one: NodeFinding, at: float) -> Iterator[str]:
-    said: Iterable[tuple[str, Said | None]] = (
+    said: Iterable[tuple[str, OperatorNote | None]] = (
         ("Acknowledged", one.acknowledged),
         ("Suppressed", one.suppressed),
     )
@@ -146,23 +146,25 @@ def _said(one: NodeFinding, at: float) -> Iterator[str]:
             yield f"{what} by {word.by}, {when.text} ({when.ago}): {word.why}"
 
 
-def _notices(told: Told) -> Iterator[Line]:
+def _notices(told: PageContent) -> Iterator[Sentence]:
     about = f": {told.place.about}" if told.place.about else ""
     if told.state.source == "replay":
-        yield Line(f"Not live: a recording is played{about}.", "warn")
+        yield Sentence(f"Not live: a recording is played{about}.", "warn")
     elif told.state.source != "live":
-        yield Line(f"Not a real node: what is played was changed or made up{about}.", "warn")
+        yield Sentence(f"Not a real node: what is played was changed or made up{about}.", "warn")
     if told.health.released_until:
         until = moment(told.health.released_until, told.at)
-        yield Line(
+        yield Sentence(
             f"The GPUs are released until {until.text} ({until.ago}), for a reset or driver upgrade. They "
             "are not watched meanwhile, and UNKNOWN is meant. To take them back now:",
             "unknown", "wirewatch release --end",
         )  # fmt: skip
     if not told.health.turning:
-        yield Line(
+        yield Sentence(
             "A loop of the daemon has stopped turning: what stands here may be old. See /livez.", "bad"
         )
     polled = told.health.polled_at
     if polled and told.at - polled > QUIET:
-        yield Line(f"Nothing has been polled for {span(told.at - polled)}: what stands here is old.", "bad")
+        yield Sentence(
+            f"Nothing has been polled for {span(told.at - polled)}: what stands here is old.", "bad"
+        )

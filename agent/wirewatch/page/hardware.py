@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.collectors.nvlink import LINK_STATES
 from wirewatch.core.nvml import UP
-from wirewatch.documents.health import Finding, Health
+from wirewatch.documents.health import Health, ReportedFinding
 from wirewatch.documents.state import Series
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 from wirewatch.page.findings import APART
-from wirewatch.page.model import Cell, Head, Line, Section, Table, Tone
+from wirewatch.page.model import Cell, Column, Section, Sentence, Table, Tone
 from wirewatch.page.tables import (
     GBIT,
     GpuName,
@@ -31,20 +31,20 @@ NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
 WATCHING = ("inventory", "gpu", "nvlink", "pcie", "xid")
 """Collectors that judge single GPUs."""
 GPU_HEADS = (
-    Head("State"), Head("NVLink", "up", number=True), Head("NVLink errors"), Head("PCIe"),
-    Head("Clocks held by"), Head("Utilisation", "%", number=True),
-    Head("Power", "W", number=True), Head("Core", "°C", number=True),
-    Head("Memory", "°C", number=True),
+    Column("State"), Column("NVLink", "up", number=True), Column("NVLink errors"), Column("PCIe"),
+    Column("Clocks held by"), Column("Utilisation", "%", number=True),
+    Column("Power", "W", number=True), Column("Core", "°C", number=True),
+    Column("Memory", "°C", number=True),
 )  # fmt: skip
 PORT_UP = "active"
 PORT_HEADS = (
-    Head("State"), Head("Wire"), Head("Rate", "Gb/s of expected", number=True), Head("Errors"),
-    Head("Times down", number=True), Head("Link layer"), Head("Interface"), Head("NUMA", number=True),
-    Head("Nearest to"),
+    Column("State"), Column("Wire"), Column("Rate", "Gb/s of expected", number=True), Column("Errors"),
+    Column("Times down", number=True), Column("Link layer"), Column("Interface"), Column("NUMA", number=True),
+    Column("Nearest to"),
 )  # fmt: skip
 
 
-def gpus_of(told: Told, here: Readings) -> tuple[GpuName, ...]:
+def gpus_of(told: PageContent, here: Readings) -> tuple[GpuName, ...]:
     """Every GPU that the driver lists, the graph holds, or a finding names."""
     graph = told.topology.gpus if told.topology else ()
     listed = [
@@ -57,12 +57,12 @@ def gpus_of(told: Told, here: Readings) -> tuple[GpuName, ...]:
     return unique([*listed, *drawn, *named])
 
 
-def gpus_section(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Section:
+def gpus_section(told: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Section:
     if not gpus:
         inventory = here.collectors.get("inventory")
         seen = inventory is not None and inventory.success
         why = "The driver lists no GPU." if seen else f"Not known: {here.why('inventory')}."
-        return Section("gpus", "GPUs and links", (Line(why, "quiet" if seen else "unknown"),))
+        return Section("gpus", "GPUs and links", (Sentence(why, "quiet" if seen else "unknown"),))
     products = ", ".join(sorted({one.product for one in gpus if one.product}))
     told_of = f"{count(len(gpus), 'GPU')}{f', {products}' if products else ''}."
     hint = (
@@ -70,7 +70,7 @@ def gpus_section(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Section
         "it reads 100 % on all of them."
     )
     return Section(
-        "gpus", "GPUs and links", (Line(told_of), Line(hint, "quiet")), (_table(told, here, gpus),)
+        "gpus", "GPUs and links", (Sentence(told_of), Sentence(hint, "quiet")), (_table(told, here, gpus),)
     )
 
 
@@ -106,18 +106,18 @@ def ports_of(here: Readings) -> list[Series]:
 def ports_section(here: Readings) -> Section:
     ports = ports_of(here)
     away = [
-        Line(f"{one.labels['device']} was here and is elsewhere: {one.labels['reason']}.", "quiet")
+        Sentence(f"{one.labels['device']} was here and is elsewhere: {one.labels['reason']}.", "quiet")
         for one in here.series.get("rdma_device_away_info", ())
     ]
     if not ports:
         line = (
-            Line(f"Not known: {here.why('infiniband')}.", "unknown")
+            Sentence(f"Not known: {here.why('infiniband')}.", "unknown")
             if here.applies("infiniband")
-            else Line("There are no RDMA ports here, and none are expected.", "quiet")
+            else Sentence("There are no RDMA ports here, and none are expected.", "quiet")
         )
         return Section("ports", "Ports", (line, *away))
-    hint = Line("Errors are counted since the card was reset: old ones are no fault.", "quiet")
-    lines = (Line(f"{count(len(ports), 'RDMA port')}."), hint, *away)
+    hint = Sentence("Errors are counted since the card was reset: old ones are no fault.", "quiet")
+    lines = (Sentence(f"{count(len(ports), 'RDMA port')}."), hint, *away)
     tables = [_ports(here, ports)]
     checks = here.series.get("gpudirect_check_state", ())
     if checks:
@@ -133,9 +133,9 @@ def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
     nics = sorted({device for _, device in told}, key=natural)
     if not nics or not gpus:
         line = (
-            Line(f"Not known: {here.why('gpudirect')}.", "unknown")
+            Sentence(f"Not known: {here.why('gpudirect')}.", "unknown")
             if here.applies("gpudirect")
-            else Line("There is no pair of a GPU and an RDMA NIC here.", "quiet")
+            else Sentence("There is no pair of a GPU and an RDMA NIC here.", "quiet")
         )
         return Section("paths", "Paths between GPUs and NICs", (line,))
     rows = [
@@ -146,15 +146,15 @@ def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
         for gpu in gpus
     ]
     caption = "PCI path between GPU and NIC, the nearest of each GPU in bold"
-    legend = Line(
+    legend = Sentence(
         "As nvidia-smi names them, nearest first: PIX one PCIe switch, PXB several, PHB the host bridge, "
         "NODE within a NUMA node, SYS between them.", "quiet",
     )  # fmt: skip
-    made = table("path-table", caption, (Head("GPU"), *(Head(nic) for nic in nics)), rows, dense=True)
+    made = table("path-table", caption, (Column("GPU"), *(Column(nic) for nic in nics)), rows, dense=True)
     return Section("paths", "Paths between GPUs and NICs", (legend,), (made,))
 
 
-def _table(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Table:
+def _table(told: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Table:
     rows = []
     for gpu in gpus:
         head = cell(f"GPU {gpu.index}", note=gpu.pci)
@@ -162,25 +162,25 @@ def _table(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Table:
             (head, (_state(told, here, gpu), *_links(here, gpu), _pcie(here, gpu), *_board(here, gpu)))
         )
     return table(
-        "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Head("GPU"), *GPU_HEADS), rows
+        "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Column("GPU"), *GPU_HEADS), rows
     )
 
 
-def _state(told: Told, here: Readings, gpu: GpuName) -> Cell:
+def _state(told: PageContent, here: Readings, gpu: GpuName) -> Cell:
     """The worst of its findings; while somebody who watches GPUs sees nothing, nobody is OK."""
-    mine = [one for one in told.health.findings if _of(one, gpu)]
+    mine = [one for one in told.health.findings if _is_of(one, gpu)]
     unseen = blind(here)
     if unseen and not any(one.health == "failed" for one in mine):
         return Cell("UNKNOWN", "unknown", note=f"not read: {', '.join(unseen)}", strong=True)
     if not mine:
-        apart = [one for one in told.findings.findings if one.stage in APART and _of(one, gpu)]
+        apart = [one for one in told.findings.findings if one.stage in APART and _is_of(one, gpu)]
         return Cell("OK", "good", note=", ".join(f"{one.rule} {one.stage}" for one in apart))
     first = mine[0]
     more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
     return Cell(first.health.upper(), TONES[first.health], note=f"{first.rule}{more}", strong=True)
 
 
-def _of(finding: Finding, gpu: GpuName) -> bool:
+def _is_of(finding: ReportedFinding, gpu: GpuName) -> bool:
     told = finding.subject
     if told.get("uuid") and gpu.uuid:
         return told["uuid"] == gpu.uuid
@@ -251,7 +251,7 @@ def _ports(here: Readings, ports: Sequence[Series]) -> Table:
     for one in ports:
         device, port = one.labels["device"], one.labels["port"]
         rows.append((cell(f"{device} port {port}", note=one.labels["model"]), tuple(_port(here, one))))
-    return table("port-table", "RDMA ports: state, rate and errors", (Head("Port"), *PORT_HEADS), rows)
+    return table("port-table", "RDMA ports: state, rate and errors", (Column("Port"), *PORT_HEADS), rows)
 
 
 def _port(here: Readings, info: Series) -> Iterator[Cell]:
@@ -302,7 +302,7 @@ def _checks(here: Readings, checks: Sequence[Series]) -> Table:
         words = {"passed": Cell("passed", "good"), "failed": Cell("failed", "bad", strong=True)}
         why = f"it would take {needs}" if needs and needs != "none" else "nothing here tells it"
         rows.append((cell(name.replace("_", " ")), (words.get(state or "", unknown(why)),)))
-    return table("direct-table", "What GPUDirect RDMA needs", (Head("Check"), Head("Answer")), rows)
+    return table("direct-table", "What GPUDirect RDMA needs", (Column("Check"), Column("Answer")), rows)
 
 
 def _path(labels: Mapping[str, str] | None, here: Readings, gpu: GpuName) -> Cell:

@@ -18,10 +18,10 @@ from wirewatch.documents.health import Health
 from wirewatch.page import agent, hardware, probes
 from wirewatch.page import probes as matrix
 from wirewatch.page import probes as slow
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 from wirewatch.page.drawing import draw
 from wirewatch.page.findings import cards, notices, verdict
-from wirewatch.page.model import Choice, Line, Page, Section
+from wirewatch.page.model import Choice, Page, Section, Sentence
 from wirewatch.page.tables import GpuName, Readings, moment, readings
 
 CHOICES: Mapping[str, str] = {"5": "5 s", "15": "15 s", "60": "1 min", "off": "paused"}
@@ -44,7 +44,7 @@ COLOURS: Mapping[Health, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class RenderedPage:
     """The text of the page, and its headers."""
 
     text: bytes
@@ -56,13 +56,13 @@ def choice(refresh: str) -> str:
     return refresh if refresh in CHOICES else DEFAULT
 
 
-def render(page: Page, refresh: str) -> Made:
+def render(page: Page, refresh: str) -> RenderedPage:
     """The page as HTML; `refresh` as in `choice`."""
     chosen = choice(refresh)
     choices = [Choice(text, f"?refresh={key}", key == chosen) for key, text in CHOICES.items()]
     icon = _favicon(page.verdict.health)
     text = _template().render(page=page, choices=choices, icons=ICONS, favicon=icon)
-    return Made(text.encode(errors="replace"), _headers(chosen))
+    return RenderedPage(text.encode(errors="replace"), _headers(chosen))
 
 
 def ticked(text: str) -> Markup:
@@ -76,7 +76,7 @@ def ticked(text: str) -> Markup:
     )
 
 
-def page(told: Told) -> Page:
+def page(told: PageContent) -> Page:
     here = readings(told.state)
     found = hardware.gpus_of(told, here)
     return Page(
@@ -147,7 +147,7 @@ def _about(here: Readings) -> str:
     return ""
 
 
-def _sections(told: Told, here: Readings, found: tuple[GpuName, ...]) -> Iterator[Section]:
+def _sections(told: PageContent, here: Readings, found: tuple[GpuName, ...]) -> Iterator[Section]:
     why = probes.nothing(told, here)
     last = told.probes.last
     yield hardware.gpus_section(told, here, found)
@@ -163,15 +163,17 @@ def _sections(told: Told, here: Readings, found: tuple[GpuName, ...]) -> Iterato
     yield agent.collectors_section(here)
 
 
-def _topology(told: Told, here: Readings) -> Section:
+def _topology(told: PageContent, here: Readings) -> Section:
     drawing = draw(told, here)
     one = here.collectors.get("topology")
     lines = []
     if one is None or not one.success:
-        lines.append(Line(f"Not known now: {here.why('topology')}.", "unknown"))
+        lines.append(Sentence(f"Not known now: {here.why('topology')}.", "unknown"))
     if drawing is None and not lines:
-        lines.append(Line("There is neither a GPU nor an RDMA NIC to draw.", "quiet"))
+        lines.append(Sentence("There is neither a GPU nor an RDMA NIC to draw.", "quiet"))
     if drawing is not None and one is not None and one.last_success:
-        lines.append(Line("What hangs where, as it was read", "quiet", at=moment(one.last_success, told.at)))
-        lines.append(Line("Above: NVLink links up of those expected. Below: Gb/s of each port.", "quiet"))
+        lines.append(
+            Sentence("What hangs where, as it was read", "quiet", at=moment(one.last_success, told.at))
+        )
+        lines.append(Sentence("Above: NVLink links up of those expected. Below: Gb/s of each port.", "quiet"))
     return Section("topology", "Topology", tuple(lines), drawing=drawing)

@@ -46,7 +46,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Column:
     """The head of a column, with its unit."""
 
     text: str
@@ -68,7 +68,7 @@ class Table:
 
     id: str
     caption: str
-    heads: tuple[Head, ...]
+    heads: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     legend: tuple[Cell, ...] = ()
@@ -81,7 +81,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Sentence:
     """A sentence; `code` is a command at its end, `at` a time there."""
 
     text: str
@@ -136,7 +136,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PageVerdict:
     """`start`: whether the next job may start, in a sentence; `reason`: the worst in one line."""
 
     health: Health
@@ -154,7 +154,7 @@ class Choice:
     chosen: bool
 
 
-Look = Literal["plain", "good", "warn", "unknown", "bad", "quiet"]
+Style = Literal["plain", "good", "warn", "unknown", "bad", "quiet"]
 WIDE = 720.0
 
 
@@ -168,11 +168,11 @@ class Box:
     height: float
     text: str
     note: str = ""
-    look: Look = "plain"
+    look: Style = "plain"
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class DrawnWire:
     """A line, or a curve that bends upwards by `bend`; `text` is at its middle, with a cross if `broken`."""
 
     x1: float
@@ -180,7 +180,7 @@ class Wire:
     x2: float
     y2: float
     text: str = ""
-    look: Look = "plain"
+    look: Style = "plain"
     broken: bool = False
     bend: float = 0.0
 
@@ -208,7 +208,7 @@ class Drawing:
     width: float
     height: float
     frames: tuple[Frame, ...]
-    wires: tuple[Wire, ...]
+    wires: tuple[DrawnWire, ...]
     boxes: tuple[Box, ...]
     words: tuple[str, ...]
 
@@ -224,7 +224,7 @@ class Section:
 
     id: str
     title: str
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Sentence, ...] = ()
     tables: tuple[Table, ...] = ()
     details: tuple[Details, ...] = ()
     drawing: Drawing | None = None
@@ -237,8 +237,8 @@ class Page:
     node: str
     about: str
     at: Moment
-    verdict: Verdict
-    notices: tuple[Line, ...]
+    verdict: PageVerdict
+    notices: tuple[Sentence, ...]
     findings: tuple[Card, ...]
     apart: tuple[Card, ...]
     sections: tuple[Section, ...]

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from wirewatch.busbw.expected import human
-from wirewatch.documents.probes import PastProbe, PeerCopy, ProbeDocument, Result, Straggler
-from wirewatch.page.content import Told
-from wirewatch.page.model import Cell, Details, Head, Line, Moment, Point, Section, Table, Tone
+from wirewatch.documents.probes import CollectiveResult, PastProbe, PeerCopy, ProbeDocument, Straggler
+from wirewatch.page.content import PageContent
+from wirewatch.page.model import Cell, Column, Details, Moment, Point, Section, Sentence, Table, Tone
 from wirewatch.page.tables import (
     GB,
     GpuName,
@@ -41,7 +41,7 @@ STEPS: Sequence[tuple[float, Tone, str]] = (
 """Parts of the median by which a copy is below it; from 10 % a straggler is DEGRADED, from 25 % FAILED."""
 SPEAK = 0.05
 """Less of a deviation is said by the number alone."""
-NONE = Line("Not known: the last probe made no copies between GPUs.", "unknown")
+NONE = Sentence("Not known: the last probe made no copies between GPUs.", "unknown")
 SCORE = StragglerPolicy().score
 """Standard deviations from which on a part may be a straggler, by default."""
 ABOUT = {
@@ -51,18 +51,18 @@ ABOUT = {
 WHOLE = "the whole node"
 
 
-def nothing(told: Told, here: Readings) -> Line:
+def nothing(told: PageContent, here: Readings) -> Sentence:
     """Why there is no complete probe."""
     gate = told.probes.gate
     if PROBE_NAME not in here.collectors:
-        return Line("Probing is switched off.", "quiet")
+        return Sentence("Probing is switched off.", "quiet")
     if gate.reason in {one.value for one in POINTLESS}:
-        return Line(f"There is nothing to probe here: {gate.meaning} ({gate.detail}).", "quiet")
+        return Sentence(f"There is nothing to probe here: {gate.meaning} ({gate.detail}).", "quiet")
     wait = "one may run now" if gate.open else f"{gate.meaning} ({gate.detail})"
-    return Line(f"Not known: there was no complete probe yet; {wait}.", "unknown")
+    return Sentence(f"Not known: there was no complete probe yet; {wait}.", "unknown")
 
 
-def probes_section(told: Told, here: Readings) -> Section:
+def probes_section(told: PageContent, here: Readings) -> Section:
     lines = tuple(_lines(told, here))
     last = told.probes.last
     tables: list[Table] = []
@@ -75,7 +75,7 @@ def probes_section(told: Told, here: Readings) -> Section:
     return Section("probes", "Probes against what is expected", lines, tuple(tables), tuple(details))
 
 
-def matrix_section(probe: ProbeDocument | None, at: Moment | None, why: Line, *, fresh: bool) -> Section:
+def matrix_section(probe: ProbeDocument | None, at: Moment | None, why: Sentence, *, fresh: bool) -> Section:
     """`why` is said where there is no probe; `at` is when this one began."""
     if probe is None or not probe.copies:
         return Section("peers", "Copies between GPUs", (why if probe is None else NONE,))
@@ -85,11 +85,11 @@ def matrix_section(probe: ProbeDocument | None, at: Moment | None, why: Line, *,
         "Each GPU to each other, GB/s, while both directions of disjoint pairs run. "
         f"Median {middle / GB:.1f}.{old} Measured"
     )
-    line = Line(said, "" if fresh else "unknown", at=at)
+    line = Sentence(said, "" if fresh else "unknown", at=at)
     return Section("peers", "Copies between GPUs", (line,), (_table(probe.copies, middle),))
 
 
-def slow_section(told: Told, here: Readings, gpus: Sequence[GpuName], why: Line) -> Section:
+def slow_section(told: PageContent, here: Readings, gpus: Sequence[GpuName], why: Sentence) -> Section:
     last = told.probes.last
     lines, tables = list(_slow_lines(told)), []
     if last is not None and last.stragglers:
@@ -98,26 +98,26 @@ def slow_section(told: Told, here: Readings, gpus: Sequence[GpuName], why: Line)
         tables.append(_scores(here, gpus))
     elif last is not None:
         lines.append(
-            Line("Scores are not known: the last probe is too old, or measured no GPU alone.", "unknown")
+            Sentence("Scores are not known: the last probe is too old, or measured no GPU alone.", "unknown")
         )
     else:
         lines.append(why)
     return Section("slow", "Who is slow", tuple(lines), tuple(tables))
 
 
-def _lines(told: Told, here: Readings) -> Iterator[Line]:
+def _lines(told: PageContent, here: Readings) -> Iterator[Sentence]:
     last, gate = told.probes.last, told.probes.gate
     if last is None:
         yield nothing(told, here)
         return
     yield from _last(told, last)
     if gate.open:
-        yield Line("A probe may run now.")
+        yield Sentence("A probe may run now.")
     else:
-        yield Line(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
+        yield Sentence(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
 
 
-def _last(told: Told, last: ProbeDocument) -> Iterator[Line]:
+def _last(told: PageContent, last: ProbeDocument) -> Iterator[Sentence]:
     age = told.health.probe.age_seconds if told.health.probe else None
     old = "" if told.probes.fresh else " It is too old to say anything about now."
     ended = "" if age is None else f" It ended {span(age)} ago."
@@ -125,26 +125,26 @@ def _last(told: Told, last: ProbeDocument) -> Iterator[Line]:
         f" ({', '.join(f'{name} {value}' for name, value in last.versions.items())})" if last.versions else ""
     )
     way = f", between GPUs by {last.transport}" if last.transport else ""
-    yield Line(
+    yield Sentence(
         f"Last complete probe: engine {last.engine}{versions}{way}, run by {last.by}.{ended}{old} It began",
         "" if told.probes.fresh else "unknown", at=moment(last.at, told.at),
     )  # fmt: skip
     if last.slowing:
-        yield Line(f"NCCL settings that lower bandwidth: {'; '.join(last.slowing)}.", "warn")
+        yield Sentence(f"NCCL settings that lower bandwidth: {'; '.join(last.slowing)}.", "warn")
 
 
 def _results(last: ProbeDocument) -> Table:
     rows = [(cell(one.op), tuple(_result(one))) for one in last.results if one.size_bytes >= SMALL]
     heads = (
-        Head("Collective"), Head("Size", number=True), Head("GPUs"),
-        Head("Bus bandwidth", "GB/s", number=True), Head("Expected", "GB/s", number=True),
-        Head("Ratio", number=True), Head("By"),
-        Head("Wrong sums", number=True),
+        Column("Collective"), Column("Size", number=True), Column("GPUs"),
+        Column("Bus bandwidth", "GB/s", number=True), Column("Expected", "GB/s", number=True),
+        Column("Ratio", number=True), Column("By"),
+        Column("Wrong sums", number=True),
     )  # fmt: skip
     return table("probe-table", "The last complete probe against what this topology should give", heads, rows)
 
 
-def _result(one: Result) -> Iterator[Cell]:
+def _result(one: CollectiveResult) -> Iterator[Cell]:
     yield number(human(one.size_bytes))
     yield cell(one.gpus)
     yield number(f"{one.busbw / GB:.1f}")
@@ -163,7 +163,7 @@ def _result(one: Result) -> Iterator[Cell]:
     yield Cell(str(one.wrong), "bad", number=True, strong=True) if one.wrong else number("0", "quiet")
 
 
-def _derivations(results: Sequence[Result]) -> Iterator[Details]:
+def _derivations(results: Sequence[CollectiveResult]) -> Iterator[Details]:
     points = tuple(
         Point(
             f"{one.op} of {human(one.size_bytes)}, GPUs: {one.gpus}",
@@ -191,8 +191,8 @@ def _past(past: Sequence[PastProbe], at: float) -> Table:
         kind = cell("forced: no verdict" if one.forced else "counts", "quiet")
         rows.append((cell(when.text, note=when.ago), (outcome, ratio, number(f"{one.seconds:.1f}"), kind)))
     heads = (
-        Head("Began"), Head("Outcome"), Head("Lowest ratio", number=True), Head("Took", "s", number=True),
-        Head("Counts"),
+        Column("Began"), Column("Outcome"), Column("Lowest ratio", number=True),
+        Column("Took", "s", number=True), Column("Counts"),
     )  # fmt: skip
     return table("past-table", "The newest probes, newest first", heads, rows)
 
@@ -200,14 +200,14 @@ def _past(past: Sequence[PastProbe], at: float) -> Table:
 def _table(copies: Sequence[PeerCopy], middle: float) -> Table:
     rates = {(one.source, one.destination): one for one in copies}
     places = sorted({one for pair in rates for one in pair}, key=lambda one: order(str(one)))
-    heads = [Head(f"to {one}", number=True) for one in places]
+    heads = [Column(f"to {one}", number=True) for one in places]
     rows = [
         (cell(f"from {source}"), tuple(_cell(source, to, rates, middle) for to in places))
         for source in places
     ]
     legend = [Cell(words, tone) for _, tone, words in reversed(STEPS)]
     caption = "Copies between GPUs in GB/s: rows send, columns receive"
-    return table("peer-table", caption, (Head("GPU"), *heads), rows, legend, dense=True)
+    return table("peer-table", caption, (Column("GPU"), *heads), rows, legend, dense=True)
 
 
 def _cell(source: int, to: int, rates: Mapping[tuple[int, int], PeerCopy], middle: float) -> Cell:
@@ -232,19 +232,19 @@ def _cell(source: int, to: int, rates: Mapping[tuple[int, int], PeerCopy], middl
     )
 
 
-def _slow_lines(told: Told) -> Iterator[Line]:
+def _slow_lines(told: PageContent) -> Iterator[Sentence]:
     last = told.probes.last
     if last is not None:
         nobody = "Nobody stood out in the last probe." if not last.stragglers else ""
         named = "By the last probe alone; a finding needs two of three." if last.stragglers else ""
-        yield Line(nobody or named)
+        yield Sentence(nobody or named)
 
 
 def _named(stragglers: Sequence[Straggler]) -> Table:
     rows = [(cell(_who(one)), tuple(_straggler(one))) for one in stragglers]
     heads = (
-        Head("Who"), Head("What"), Head("Slower", number=True), Head("Than"), Head("Deviations", number=True),
-        Head("And because of it"),
+        Column("Who"), Column("What"), Column("Slower", number=True), Column("Than"),
+        Column("Deviations", number=True), Column("And because of it"),
     )  # fmt: skip
     return table("slow-table", "Slow by the last probe", heads, rows)
 
@@ -268,12 +268,12 @@ def _scores(here: Readings, gpus: Sequence[GpuName]) -> Table:
         (cell(f"GPU {gpu.index}"), tuple(_score(here, gpu, resource) for resource in Resource))
         for gpu in gpus
     ]
-    heads = [Head(ABOUT[resource], number=True) for resource in Resource]
+    heads = [Column(ABOUT[resource], number=True) for resource in Resource]
     caption = (
         "Straggler scores: standard deviations slower than its own history or its peers; "
         f"{SCORE:g} is conspicuous"
     )
-    return table("score-table", caption, (Head("GPU"), *heads), rows, dense=True)
+    return table("score-table", caption, (Column("GPU"), *heads), rows, dense=True)
 
 
 def _score(here: Readings, gpu: GpuName, resource: Resource) -> Cell:

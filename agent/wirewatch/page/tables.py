@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from wirewatch.core.collector import blind_rule
-from wirewatch.documents.health import Finding
-from wirewatch.documents.state import Collector, Series, StateDocument
-from wirewatch.page.model import Cell, Head, Moment, Row, Table, Tone
+from wirewatch.documents.health import ReportedFinding
+from wirewatch.documents.state import CollectorState, Series, StateDocument
+from wirewatch.page.model import Cell, Column, Moment, Row, Table, Tone
 
 GB = 1e9
 GBIT = 1.25e8
@@ -27,7 +27,7 @@ class Readings:
     """Series by name without prefix; collectors by name."""
 
     series: Mapping[str, Sequence[Series]]
-    collectors: Mapping[str, Collector]
+    collectors: Mapping[str, CollectorState]
     at: float
 
     def of(self, name: str, part: Part) -> Sequence[Series]:
@@ -176,7 +176,7 @@ def known(value: float | None, text: str, why: str) -> Cell:
 
 
 def table(
-    name: str, caption: str, heads: Sequence[Head], rows: Iterable[tuple[Cell, Sequence[Cell]]],
+    name: str, caption: str, heads: Sequence[Column], rows: Iterable[tuple[Cell, Sequence[Cell]]],
     legend: Sequence[Cell] = (), *, dense: bool = False,
 ) -> Table:  # fmt: skip
     """A table whose unknown cells are joined or have footnotes."""
@@ -185,14 +185,14 @@ def table(
     return Table(name, caption, tuple(heads), made, tuple(notes), tuple(legend), dense)
 
 
-def _blind(collector: Collector, part: Part) -> str:
+def _blind(collector: CollectorState, part: Part) -> str:
     """What the finding says that this part, or all, cannot be read."""
     rule = blind_rule(collector.collector)
     found = [one for one in collector.findings if one.rule == rule]
     return next((one.evidence for one in found if _covers(one, part)), "")
 
 
-def _covers(finding: Finding, part: Part) -> bool:
+def _covers(finding: ReportedFinding, part: Part) -> bool:
     told = finding.subject
     return all(part.get(name, value) == value for name, value in told.items()) and (
         not told or bool(set(told) & set(part))

@@ -12,12 +12,12 @@ from wirewatch.documents import drift, finding, probes, state
 from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.evidence import evidence
 from wirewatch.documents.health import HealthDocument
-from wirewatch.documents.state import Daemon
-from wirewatch.kubernetes.outcome import Told
-from wirewatch.page.content import Place, told
-from wirewatch.page.html import Made, choice, page, render
+from wirewatch.documents.state import DaemonStatus
+from wirewatch.kubernetes.outcome import ConditionReport
+from wirewatch.page.content import PageContext, page_content
+from wirewatch.page.html import RenderedPage, choice, page, render
 from wirewatch.server.exposition import Exposition
-from wirewatch.server.reload import Counts
+from wirewatch.server.reload import WebCounts
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged
 from wirewatch.verdict.orders import OrderError
@@ -26,7 +26,7 @@ NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class DaemonView:
     """What the interface may ask the daemon for."""
 
     node: Callable[[], Judged]
@@ -37,28 +37,28 @@ class Status:
     source: str
     released_until: Callable[[], float] = lambda: 0.0
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
-    place: Place = field(default_factory=Place)
-    web: Counts = field(default_factory=Counts)
-    condition: Callable[[], Told | None] = lambda: None
+    place: PageContext = field(default_factory=PageContext)
+    web: WebCounts = field(default_factory=WebCounts)
+    condition: Callable[[], ConditionReport | None] = lambda: None
 
-    def daemon(self) -> state.Daemon:
+    def daemon(self) -> state.DaemonStatus:
         """What the daemon says of itself now."""
-        return state.Daemon(
+        return state.DaemonStatus(
             self.now(), self.mono(), self.turning(), self.released_until(),
             self.policy.require_fresh_probe,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class PageSource:
     """What does not change while the daemon runs; `source` is live, replay or synthetic."""
 
     source: str
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
-    place: Place = field(default_factory=Place)
+    place: PageContext = field(default_factory=PageContext)
 
 
-class Pages:
+class PageCache:
     """Makes pages in a thread: milliseconds in which /livez and /metrics are to be answered too.
 
     Args:
@@ -67,14 +67,16 @@ class Pages:
         about: the rest.
     """
 
-    def __init__(self, node: Callable[[], Judged], daemon: Callable[[], Daemon], about: About) -> None:
+    def __init__(
+        self, node: Callable[[], Judged], daemon: Callable[[], DaemonStatus], about: PageSource
+    ) -> None:
         self._node = node
         self._daemon = daemon
         self._about = about
         self._one = asyncio.Lock()
-        self._last: tuple[Judged, int, str, Made] | None = None
+        self._last: tuple[Judged, int, str, RenderedPage] | None = None
 
-    async def get(self, refresh: str) -> Made:
+    async def get(self, refresh: str) -> RenderedPage:
         """The page now; ages are in whole seconds, so that one made in this second is as good."""
         chosen = choice(refresh)
         async with self._one:
@@ -82,12 +84,12 @@ class Pages:
             second, last = int(daemon.at), self._last
             if last is not None and last[0] is judged and last[1:3] == (second, chosen):
                 return last[3]
-            made = await asyncio.to_thread(make, judged, daemon, self._about, chosen)
+            made = await asyncio.to_thread(rendered, judged, daemon, self._about, chosen)
             self._last = (judged, second, chosen, made)
             return made
 
 
-def application(status: Status) -> FastAPI:
+def application(status: DaemonView) -> FastAPI:
     """The interface over a daemon's status."""
     app = FastAPI(
         title="wirewatch", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
@@ -99,8 +101,8 @@ def application(status: Status) -> FastAPI:
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
         accept = request.headers.get("accept", "")
-        told = (status.web.told, status.condition())
-        text, content_type = exposition.render(status.node(), accept, *told)
+        page_content = (status.web.told, status.condition())
+        text, content_type = exposition.render(status.node(), accept, *page_content)
         return Response(text, headers={"content-type": content_type})
 
     @app.get("/livez")
@@ -120,17 +122,19 @@ def application(status: Status) -> FastAPI:
         document = state.health(node, status.daemon())
         return _json(state.HEALTH.dump_json(document), 200 if node.verdict.job_ready else 503)
 
-    add_page(app, Pages(status.node, status.daemon, About(status.source, status.policy, status.place)))
+    add_page(
+        app, PageCache(status.node, status.daemon, PageSource(status.source, status.policy, status.place))
+    )
     _api(app, status)
     return app
 
 
-def make(judged: Judged, daemon: Daemon, about: About, refresh: str) -> Made:
+def rendered(judged: Judged, daemon: DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
     """The page of a state at a time; `refresh` as the address has it."""
-    return render(page(told(judged, daemon, about.source, about.policy, about.place)), refresh)
+    return render(page(page_content(judged, daemon, about.source, about.policy, about.place)), refresh)
 
 
-def add_page(app: FastAPI, pages: Pages) -> None:
+def add_page(app: FastAPI, pages: PageCache) -> None:
     """The page at `/`, which is for people and no part of the interface for programs."""
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -139,7 +143,7 @@ def add_page(app: FastAPI, pages: Pages) -> None:
         return Response(made.text, headers=dict(made.headers))
 
 
-def _api(app: FastAPI, status: Status) -> None:
+def _api(app: FastAPI, status: DaemonView) -> None:
     """What programs ask for beside the metrics."""
 
     @app.get("/api/v1/state", response_model=state.StateDocument)

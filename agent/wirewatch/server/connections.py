@@ -14,9 +14,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from wirewatch.server.guard import CERTIFICATE, TLS, Web
+from wirewatch.server.guard import CERTIFICATE, TLS, PortGuard
 from wirewatch.server.passwords import origin
-from wirewatch.server.reload import Counts
+from wirewatch.server.reload import WebCounts
 from wirewatch.server.webconfig import Settings
 
 GRACE = 2
@@ -47,9 +47,9 @@ class Server(uvicorn.Server):
         await self._stop.wait()
 
 
-HEAD = 16 << 10
+HEAD_BYTES = 16 << 10
 """Bytes of a request's line and headers."""
-GOODBYE = 2.0
+CLOSE_SECONDS = 2.0
 """Seconds for the end of a TLS connection."""
 
 
@@ -72,14 +72,14 @@ LOCAL = Bounds(connections=128, of_one=64)
 
 
 @dataclass(slots=True)
-class Doors:
+class Connections:
     """All connections of one listener; `web` is None for a listener without TLS.
 
     Who connects over a unix socket is told apart by user, else by address.
     """
 
-    counts: Counts
-    web: Web | None = None
+    counts: WebCounts
+    web: PortGuard | None = None
     bounds: Bounds = field(default_factory=Bounds)
     _inside: Counter[str] = field(default_factory=Counter)
 
@@ -98,24 +98,24 @@ class Doors:
 
     def options(self) -> dict[str, Any]:
         """What uvicorn must know of them; its warnings of requests that are none are counted instead."""
-        return {"http": self.protocol(), "h11_max_incomplete_event_size": HEAD, "log_level": "error"}
+        return {"http": self.protocol(), "h11_max_incomplete_event_size": HEAD_BYTES, "log_level": "error"}
 
     def protocol(self) -> type[asyncio.Protocol]:
         """What uvicorn makes of each connection to this listener."""
         doors = self
 
-        class OfTheseDoors(Door):
+        class OfTheseDoors(Handshake):
             def __init__(
                 self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any],
                 _loop: asyncio.AbstractEventLoop | None = None,
             ) -> None:  # fmt: skip
-                super().__init__(doors, _Made(config, server_state, app_state))
+                super().__init__(doors, _UvicornArguments(config, server_state, app_state))
 
         return OfTheseDoors
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _UvicornArguments:
     """What uvicorn gives to a protocol of its own."""
 
     config: uvicorn.Config
@@ -123,13 +123,13 @@ class _Made:
     app_state: dict[str, Any]
 
 
-class Door(asyncio.Protocol):
+class Handshake(asyncio.Protocol):
     """Lets a connection in, after a TLS handshake where there is TLS, and hands it to uvicorn's protocol.
 
     The handshake is ours and not the listener's, so that each takes the certificate that holds then.
     """
 
-    def __init__(self, doors: Doors, made: _Made) -> None:
+    def __init__(self, doors: Connections, made: _UvicornArguments) -> None:
         self._doors = doors
         self._made = made
         self._who = ""
@@ -137,7 +137,7 @@ class Door(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams have no other
-        self._who = _who(transport)
+        self._who = _client_of(transport)
         if not self._doors.enter(self._who):
             transport.abort()
             return
@@ -152,7 +152,7 @@ class Door(asyncio.Protocol):
         )
 
     async def _shake_hands(self, raw: asyncio.Transport, settings: Settings, tls: ssl.SSLContext) -> None:
-        early = _Early()
+        early = _EarlyBytes()
         admitted = False
         try:
             transport = await asyncio.get_running_loop().start_tls(
@@ -161,13 +161,13 @@ class Door(asyncio.Protocol):
                 tls,
                 server_side=True,
                 ssl_handshake_timeout=self._doors.bounds.handshake,
-                ssl_shutdown_timeout=GOODBYE,
+                ssl_shutdown_timeout=CLOSE_SECONDS,
             )
             # It is None where the other end has gone meanwhile.
             if transport is not None and not early.lost:
                 admitted = self._admit_named(transport, bytes(early.data), settings)
         except OSError as error:
-            self._doors.counts.refuse("tls", self._who, _why(error))
+            self._doors.counts.refuse("tls", self._who, _tls_reason(error))
         finally:
             if not admitted:
                 self._doors.leave(self._who)
@@ -183,14 +183,14 @@ class Door(asyncio.Protocol):
         return True
 
     def _admit(self, transport: asyncio.Transport, early: bytes, state: dict[str, Any]) -> None:
-        inner = _Bounded(self._made, self._doors, self._who, state)
+        inner = _TimedProtocol(self._made, self._doors, self._who, state)
         transport.set_protocol(inner)
         inner.connection_made(transport)
         if early:
             inner.data_received(early)
 
 
-class _Early(asyncio.Protocol):
+class _EarlyBytes(asyncio.Protocol):
     """Keeps what arrives with the last bytes of a handshake, until somebody takes the connection over."""
 
     def __init__(self) -> None:
@@ -204,10 +204,10 @@ class _Early(asyncio.Protocol):
         self.lost = True
 
 
-class _Bounded(H11Protocol):
+class _TimedProtocol(H11Protocol):
     """uvicorn's protocol, with an end to its patience for who asks nothing or does not read the answer."""
 
-    def __init__(self, made: _Made, doors: Doors, who: str, state: dict[str, Any]) -> None:
+    def __init__(self, made: _UvicornArguments, doors: Connections, who: str, state: dict[str, Any]) -> None:
         super().__init__(made.config, made.state, {**made.app_state, **state})
         self._doors = doors
         self._who = who
@@ -246,11 +246,11 @@ REQUEST_BYTES = 256 << 10
 """Of a whole request, head and body; ours take 2 KiB."""
 REQUEST_SECONDS = 5.0
 """From the connection to the end of the request."""
-MOST = 16
+PROBER_CONNECTIONS = 16
 """Connections at a time; uvicorn tells others to come back."""
 
 
-class Guarded(H11Protocol):
+class ProberProtocol(H11Protocol):
     """uvicorn's protocol with these bounds; `peer` in the state of a request is the `Peer` who sent it."""
 
     cycle: RequestResponseCycle | None  # type: ignore[assignment]
@@ -309,13 +309,13 @@ def peer_of(connection: Any) -> Peer:
     return Peer(pid, uid, gid, _groups(connection))
 
 
-def _why(error: OSError) -> str:
+def _tls_reason(error: OSError) -> str:
     """What OpenSSL says, in its own words and without what the other end sent."""
     told = getattr(error, "verify_message", "") or getattr(error, "reason", "")
     return str(told or error.strerror or type(error).__name__)
 
 
-def _who(transport: asyncio.Transport) -> str:
+def _client_of(transport: asyncio.Transport) -> str:
     """The user at the other end of a unix socket, else the address."""
     end = transport.get_extra_info("socket")
     if end.family == socket.AF_UNIX:

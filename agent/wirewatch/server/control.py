@@ -117,7 +117,7 @@ class Probing:
     may: Callable[[Peer], bool]
 
 
-class _Refused(Exception):
+class _RequestRefused(Exception):
     """A question that is not answered; the text is one line for the asker."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -170,8 +170,8 @@ def prober_application(probing: Probing) -> FastAPI:
 
     said: list[str] = []
 
-    @app.exception_handler(_Refused)
-    async def refused(request: Request, error: _Refused) -> Response:
+    @app.exception_handler(_RequestRefused)
+    async def refused(request: Request, error: _RequestRefused) -> Response:
         """A line in the log for each that is not like the one before: an agent asks again and again."""
         if said != [str(error)]:
             said[:] = [str(error)]
@@ -181,17 +181,17 @@ def prober_application(probing: Probing) -> FastAPI:
     @app.post(remote.LOOK)
     async def look(request: Request) -> Response:
         """Who uses the GPUs."""
-        order = await _told(request, remote.LOOK_ORDER, probing)
+        order = await _accepted_order(request, remote.LOOK_ORDER, probing)
         return _json(remote.LOOKED, await probing.look(order))
 
     @app.post(remote.PROBE)
     async def probe(request: Request) -> Response:
         """One probe, if the gate is open; it ends with the connection."""
-        wanted = await _told(request, remote.WANTED, probing)
+        wanted = await _accepted_order(request, remote.WANTED, probing)
         if wanted.force and _peer(request).uid != ROOT:
-            raise _Refused(DENIED, "to probe beside whoever is there is for root alone")
+            raise _RequestRefused(DENIED, "to probe beside whoever is there is for root alone")
         if wrong := wanted.options.wrong():
-            raise _Refused(UNUSABLE, f"options: {wrong}")
+            raise _RequestRefused(UNUSABLE, f"options: {wrong}")
         gone = asyncio.ensure_future(request.receive())
         try:
             return _json(remote.CAME, await probing.attempt(wanted, gone))
@@ -201,7 +201,7 @@ def prober_application(probing: Probing) -> FastAPI:
     @app.post(remote.TERMS)
     async def terms(request: Request) -> Response:
         """The terms of the probe that would be run now."""
-        wanted = await _told(request, remote.WANTED, probing)
+        wanted = await _accepted_order(request, remote.WANTED, probing)
         return _json(remote.PROBE_TERMS, await probing.terms(wanted))
 
     _releasing(app, probing)
@@ -226,13 +226,13 @@ def _releasing(app: FastAPI, probing: Probing) -> None:
     @app.post(remote.RELEASE)
     async def release(request: Request) -> Response:
         """Close every GPU handle for a while."""
-        order = await _told(request, TypeAdapter(ReleaseOrder), probing)
+        order = await _accepted_order(request, TypeAdapter(ReleaseOrder), probing)
         return _json(RELEASE, await probing.release(order.seconds, f"{order.by}, {_peer(request)}"))
 
     @app.post(remote.RESUME)
     async def resume(request: Request) -> Response:
         """Handles may be opened again."""
-        order = await _told(request, TypeAdapter(ResumeOrder), probing)
+        order = await _accepted_order(request, TypeAdapter(ResumeOrder), probing)
         return _json(RELEASE, await probing.resume(f"{order.by}, {_peer(request)}"))
 
 
@@ -241,28 +241,28 @@ def _peer(request: Request) -> Peer:
     return peer
 
 
-async def _told(request: Request, adapter: TypeAdapter[T], probing: Probing) -> T:
+async def _accepted_order(request: Request, adapter: TypeAdapter[T], probing: Probing) -> T:
     """What is asked, by who may ask it, in our own version.
 
     Raises:
         _Refused: it is not.
     """
     if not probing.may(_peer(request)):
-        raise _Refused(
+        raise _RequestRefused(
             DENIED, f"{_peer(request)} may not ask here: root, and the socket's user and group may"
         )
     version = request.headers.get(remote.VERSION, "none")
     if version != __version__ and request.url.path not in UNVERSIONED:
         told = "".join(c for c in version if c.isprintable())[:50]
-        raise _Refused(
+        raise _RequestRefused(
             CONFLICT,
             f"the prober is version {__version__}, this agent {told}: start both anew, from one image",
         )
     try:
         return adapter.validate_json(await request.body())
     except ClientDisconnect as error:
-        raise _Refused(UNUSABLE, "half a question") from error
+        raise _RequestRefused(UNUSABLE, "half a question") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "order"
-        raise _Refused(UNUSABLE, f"{place}: {first['msg']}") from error
+        raise _RequestRefused(UNUSABLE, f"{place}: {first['msg']}") from error

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from wirewatch.server.passwords import PAUSE, Word, origin
-from wirewatch.server.reload import Counts
+from wirewatch.server.passwords import REFILL, PasswordResult, origin
+from wirewatch.server.reload import WebCounts
 from wirewatch.server.webconfig import Settings
+
+if TYPE_CHECKING:
+    from wirewatch.server.passwords import Passwords
+    from wirewatch.server.reload import CurrentSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,7 +31,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class WebRefusal:
     """Why not, as a reason to be counted and as an answer."""
 
     reason: str
@@ -35,7 +39,7 @@ class Refusal:
     headers: Headers = ()
 
 
-_PLAIN = Settings()
+_NO_SETTINGS = Settings()
 _LOCAL = "localhost"
 
 
@@ -66,25 +70,25 @@ class Hosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Web:
+class PortGuard:
     """What guards a port; `current` and `passwords` are None without a web configuration."""
 
-    counts: Counts = field(default_factory=Counts)
+    counts: WebCounts = field(default_factory=WebCounts)
     hosts: Hosts = field(default_factory=Hosts)
-    current: "Current | None" = None
+    current: "CurrentSettings | None" = None
     passwords: "Passwords | None" = None
 
     def look(self) -> Settings:
         """What holds now."""
-        return self.current.look() if self.current is not None else _PLAIN
+        return self.current.look() if self.current is not None else _NO_SETTINGS
 
 
-def guarded(application: Application, web: Web) -> Application:
+def guarded(application: Application, web: PortGuard) -> Application:
     """The application, for those who may."""
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         settings = web.look()
-        send = _with_headers(send, (*settings.headers, *_ending(scope, settings)))
+        send = _with_headers(send, (*settings.headers, *_closing(scope, settings)))
         refusal = await _refusal(scope, settings, web)
         if refusal is None:
             await application(scope, receive, send)
@@ -100,7 +104,7 @@ def is_loopback(address: str) -> bool:
     return ip_address(address.partition("%")[0]).is_loopback
 
 
-def _ending(scope: Scope, settings: Settings) -> Headers:
+def _closing(scope: Scope, settings: Settings) -> Headers:
     """A connection from before a rotation gets its answer and is then begun anew, with all that holds now.
 
     A client that asks often enough would else keep a certificate for ever that has long been replaced.
@@ -108,35 +112,39 @@ def _ending(scope: Scope, settings: Settings) -> Headers:
     return () if scope["state"].get(TLS) is settings.tls else ((b"connection", b"close"),)
 
 
-async def _refusal(scope: Scope, settings: Settings, web: Web) -> Refusal | None:
+async def _refusal(scope: Scope, settings: Settings, web: PortGuard) -> WebRefusal | None:
     headers = dict(scope["headers"])
     if not web.hosts.answers(headers.get(b"host")):
-        return Refusal("host", 421)
+        return WebRefusal("host", 421)
     if scope["path"] in settings.excluded:
         return None
     if settings.certificate and not scope["state"].get(CERTIFICATE):
-        return Refusal("certificate_missing", 401)
+        return WebRefusal("certificate_missing", 401)
     if not settings.asks:
         return None
-    return await _who(headers.get(b"authorization", b""), settings, web.passwords, _address(scope))
+    return await _check_credentials(
+        headers.get(b"authorization", b""), settings, web.passwords, _address(scope)
+    )
 
 
-async def _who(
+async def _check_credentials(
     header: bytes, settings: Settings, passwords: "Passwords | None", address: str
-) -> Refusal | None:
+) -> WebRefusal | None:
     scheme, _, given = header.partition(b" ")
-    word = Word.WRONG
+    word = PasswordResult.WRONG
     if not header:
-        return Refusal("credentials_missing", 401, _challenges(settings))
+        return WebRefusal("credentials_missing", 401, _challenges(settings))
     if scheme.lower() == b"bearer" and settings.tokens:
-        word = Word.RIGHT if _token(settings.tokens, given.strip()) else Word.WRONG
+        word = PasswordResult.RIGHT if _token(settings.tokens, given.strip()) else PasswordResult.WRONG
     elif scheme.lower() == b"basic" and settings.users and passwords is not None:
         user, password = _basic(given)
         if user is not None:
             word = await passwords.check(settings.users, user, password, origin(address))
-    if word is Word.BUSY:
-        return Refusal("throttled", 429, ((b"retry-after", b"%d" % PAUSE),))
-    return None if word is Word.RIGHT else Refusal("credentials_wrong", 401, _challenges(settings))
+    if word is PasswordResult.BUSY:
+        return WebRefusal("throttled", 429, ((b"retry-after", b"%d" % REFILL),))
+    return (
+        None if word is PasswordResult.RIGHT else WebRefusal("credentials_wrong", 401, _challenges(settings))
+    )
 
 
 def _token(tokens: Mapping[str, bytes], given: bytes) -> bool:
@@ -181,7 +189,7 @@ def _with_headers(send: Send, wanted: Headers) -> Send:
     return sending
 
 
-async def _answer(send: Send, refusal: Refusal) -> None:
+async def _answer(send: Send, refusal: WebRefusal) -> None:
     body = _BODY[refusal.status]
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -205,9 +213,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-if TYPE_CHECKING:
-    # They load YAML and bcrypt, which a port without a web configuration does without.
-    from wirewatch.server.passwords import Passwords
-    from wirewatch.server.reload import Current

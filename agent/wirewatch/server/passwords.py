@@ -17,21 +17,21 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 
 import bcrypt
 
-KNOWN = 128
+REMEMBERED = 128
 """Right passwords that are remembered, as keyed hashes."""
-WAITING = 8
+QUEUE = 8
 """Passwords that may wait for the thread."""
 LONGEST = 72
 """Bytes of a password that bcrypt looks at."""
-AT_ONCE = 5.0
+BURST = 5.0
 """Passwords of one address that are looked at without a pause."""
-PAUSE = 2.0
+REFILL = 2.0
 """Seconds until it may have one more looked at."""
 ADDRESSES = 1024
 """Addresses that are remembered; the longest quiet is forgotten first."""
 
 
-class Word(Enum):
+class PasswordResult(Enum):
     """What became of a password; `BUSY` when it was not looked at."""
 
     RIGHT = "right"
@@ -49,22 +49,24 @@ class Passwords:
         self._key = secrets.token_bytes(32)
         self._thread = ThreadPoolExecutor(1, "passwords")
 
-    async def check(self, users: Mapping[str, bytes], user: str, password: bytes, address: str) -> Word:
+    async def check(
+        self, users: Mapping[str, bytes], user: str, password: bytes, address: str
+    ) -> PasswordResult:
         """Whether `password` is that of `user`; one who is not of `users`, of at least one, takes as long."""
         hashed = users.get(user)
-        stored = hashed or _nobodys(users)
+        stored = hashed or _unmatchable(users)
         name = self._name(user, stored, password)
         if hashed and name in self._known:
             self._known.move_to_end(name)
-            return Word.RIGHT
+            return PasswordResult.RIGHT
         running = self._running.get(name)
         if running is None:
-            if len(self._running) > WAITING or not self._throttle.take(address):
-                return Word.BUSY
+            if len(self._running) > QUEUE or not self._throttle.take(address):
+                return PasswordResult.BUSY
             running = self._start(name, password, stored)
             running.add_done_callback(lambda done: self._ended(name, done, address, known=bool(hashed)))
         right = await asyncio.shield(running)
-        return Word.RIGHT if right and hashed else Word.WRONG
+        return PasswordResult.RIGHT if right and hashed else PasswordResult.WRONG
 
     def _start(self, name: bytes, password: bytes, stored: bytes) -> asyncio.Future[bool]:
         loop = asyncio.get_running_loop()
@@ -76,7 +78,7 @@ class Passwords:
         if known and not done.cancelled() and done.exception() is None and done.result():
             self._throttle.give_back(address)
             self._known[name] = None
-            if len(self._known) > KNOWN:
+            if len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
 
     def _name(self, user: str, stored: bytes, password: bytes) -> bytes:
@@ -104,11 +106,11 @@ class Throttle:
 
     def give_back(self, address: str) -> None:
         """That one was right."""
-        self._put(address, min(AT_ONCE, self._left(address) + 1))
+        self._put(address, min(BURST, self._left(address) + 1))
 
     def _left(self, address: str) -> float:
-        left, at = self._buckets.get(address, (AT_ONCE, self._mono()))
-        return min(AT_ONCE, left + (self._mono() - at) / PAUSE)
+        left, at = self._buckets.get(address, (BURST, self._mono()))
+        return min(BURST, left + (self._mono() - at) / REFILL)
 
     def _put(self, address: str, left: float) -> None:
         self._buckets[address] = (left, self._mono())
@@ -129,7 +131,7 @@ def origin(host: str) -> str:
     return str(mapped) if mapped else str(IPv6Network((address, 64), strict=False))
 
 
-def _nobodys(users: Mapping[str, bytes]) -> bytes:
+def _unmatchable(users: Mapping[str, bytes]) -> bytes:
     """A hash that no password has, as costly as a known user's."""
     return next(iter(users.values()))[: len(b"$2b$10$")] + b"." * 53
 

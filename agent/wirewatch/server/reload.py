@@ -11,9 +11,9 @@ from wirewatch.core.types import Kind, Metric, Sample
 from wirewatch.server.webconfig import Settings, WebConfigError, named_files, parse, readable, settings
 
 log = logging.getLogger(__name__)
-OFTEN = 1.0
+INTERVAL = 1.0
 """Seconds within which the files are not looked at twice: a look is some microseconds a file."""
-Stamp = tuple[int, ...]
+FileStamp = tuple[int, ...]
 REASONS: Mapping[str, str] = {
     "credentials_missing": "no user, no token",
     "credentials_wrong": "unknown user, wrong password or token",
@@ -26,7 +26,7 @@ REASONS: Mapping[str, str] = {
     "slow": "no whole request and answer in time",
     "connections": "too many connections, in all or from one address",
 }
-QUIET = 60.0
+LOG_INTERVAL = 60.0
 """Seconds between two log lines for one reason: whoever fails a thousand times must not fill the disk."""
 REFUSED = Metric(
     "web_refused_total",
@@ -52,7 +52,7 @@ METRICS = (REFUSED, RELOADED, RELOADED_AT)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WebReport:
     """What there is to tell; `reloaded` is None without a web configuration."""
 
     refused: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
@@ -60,13 +60,13 @@ class Told:
     reloaded_at: float = 0.0
 
 
-class Counts:
+class WebCounts:
     """Counts and tells; of the event loop alone. `told` is replaced by each change."""
 
     def __init__(
         self, now: Callable[[], float] = time.time, mono: Callable[[], float] = time.monotonic
     ) -> None:
-        self.told = Told()
+        self.told = WebReport()
         self._now = now
         self._mono = mono
         self._logged: dict[str, float] = {}
@@ -76,7 +76,7 @@ class Counts:
         told = self.told
         self.told = replace(told, refused={**told.refused, reason: told.refused[reason] + 1})
         mono = self._mono()
-        if mono - self._logged.get(reason, -QUIET) >= QUIET:
+        if mono - self._logged.get(reason, -LOG_INTERVAL) >= LOG_INTERVAL:
             self._logged[reason] = mono
             log.warning("refused %s: %s%s", address, REASONS[reason], f" ({detail})" if detail else "")
 
@@ -86,7 +86,7 @@ class Counts:
         self.told = replace(self.told, reloaded=good, reloaded_at=at)
 
 
-class Current:
+class CurrentSettings:
     """Looks at its files when somebody connects or asks, so that an idle daemon has no work by it.
 
     A file that changed is known by its place, size and times behind all symbolic links, so that the swapped
@@ -101,11 +101,11 @@ class Current:
         WebConfigError: the files cannot be used as they are at the start.
     """
 
-    def __init__(self, path: Path, counts: Counts, mono: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path, counts: WebCounts, mono: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._counts = counts
         self._mono = mono
-        self._stamps: dict[Path, Stamp] = {}
+        self._stamps: dict[Path, FileStamp] = {}
         self._held = self._read()
         self._looked = mono()
         counts.reloaded(good=True)
@@ -113,7 +113,7 @@ class Current:
     def look(self) -> Settings:
         """What holds now."""
         now = self._mono()
-        if now - self._looked >= OFTEN:
+        if now - self._looked >= INTERVAL:
             self._looked = now
             if any(_stamp(path) != stamp for path, stamp in self._stamps.items()):
                 self._again()
@@ -148,7 +148,7 @@ class Current:
         return settings(file, folder)
 
 
-def samples(told: Told) -> Iterator[Sample]:
+def samples(told: WebReport) -> Iterator[Sample]:
     for reason, count in told.refused.items():
         yield REFUSED.sample(count, reason)
     if told.reloaded is not None:
@@ -156,7 +156,7 @@ def samples(told: Told) -> Iterator[Sample]:
         yield RELOADED_AT.sample(told.reloaded_at)
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(path: Path) -> FileStamp:
     try:
         told = os.stat(path)  # noqa: PTH116 - of one look a second; a Path costs as much again
     except OSError:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from wirewatch.core.types import Unusable
 
-OPEN = ("/livez", "/readyz")
+OPEN_PATHS = ("/livez", "/readyz")
 """Paths that need no authentication unless the file says otherwise: the kubelet has no password to give."""
 
 
@@ -32,7 +32,7 @@ class Settings:
     users: Mapping[str, bytes] = field(default_factory=dict)
     tokens: Mapping[str, bytes] = field(default_factory=dict)
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    excluded: frozenset[str] = frozenset(OPEN)
+    excluded: frozenset[str] = frozenset(OPEN_PATHS)
 
     @property
     def asks(self) -> bool:
@@ -77,11 +77,11 @@ class WebConfigError(Unusable):
     """A web configuration that cannot be used; the text is one line for the user."""
 
 
-class _Section(BaseModel):
+class _WebSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class TlsSection(_Section):
+class TlsSection(_WebSection):
     """What the port speaks. Files are PEM; a path that is not absolute begins at the file's own folder."""
 
     cert_file: File
@@ -113,7 +113,7 @@ class TlsSection(_Section):
         return self
 
 
-class Headers(_Section):
+class Headers(_WebSection):
     """Headers added to every answer; "" for none."""
 
     csp: HeaderValue = Field(default="", alias="Content-Security-Policy")
@@ -127,12 +127,12 @@ class Headers(_Section):
         return tuple((name.lower().encode(), value.encode()) for name, value in given if value)
 
 
-class HttpSection(_Section):
+class HttpSection(_WebSection):
     http2: Literal[False] = False
     headers: Headers = Headers()
 
 
-class WebFile(_Section):
+class WebFile(_WebSection):
     """The whole file."""
 
     tls_server_config: TlsSection | None = None
@@ -140,10 +140,10 @@ class WebFile(_Section):
     basic_auth_users: dict[User, BcryptHash] = {}
     bearer_tokens: dict[str, TokenHash] = {}
     bearer_token_files: dict[str, File] = {}
-    auth_excluded_paths: tuple[UrlPath, ...] = OPEN
+    auth_excluded_paths: tuple[UrlPath, ...] = OPEN_PATHS
 
 
-SHORTEST = 16
+SHORTEST_TOKEN = 16
 """Characters of a token: its hash is a fast one, so it must not be guessable."""
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _SUITES = {
@@ -166,7 +166,7 @@ def parse(text: str, path: Path) -> WebFile:
         WebConfigError: not YAML, a key twice, an unknown key, a value that cannot be meant.
     """
     try:
-        twice = _twice(yaml.compose(text, yaml.SafeLoader))
+        twice = _duplicate_key(yaml.compose(text, yaml.SafeLoader))
         data = _without_nulls(yaml.safe_load(text)) or {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
@@ -181,7 +181,7 @@ def parse(text: str, path: Path) -> WebFile:
     except TypeError as error:
         raise WebConfigError(f"{path}: keys are words, and dates mean nothing here") from error
     except ValidationError as error:
-        raise WebConfigError(f"{path}: {_first(error)}") from error
+        raise WebConfigError(f"{path}: {_first_error(error)}") from error
 
 
 def named_files(file: WebFile, folder: Path) -> tuple[Path, ...]:
@@ -256,7 +256,7 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
-def _twice(node: yaml.Node | None) -> str:
+def _duplicate_key(node: yaml.Node | None) -> str:
     """The first key that stands twice in one mapping, in words; YAML itself lets the last one win."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
@@ -266,14 +266,14 @@ def _twice(node: yaml.Node | None) -> str:
             if name is not None and name in seen:
                 return f"line {key.start_mark.line + 1}: key {name!r} stands there twice"
             seen.add(name)
-            if told := _twice(value):
+            if told := _duplicate_key(value):
                 return told
     elif isinstance(node, yaml.SequenceNode):
-        return next((told for part in node.value if (told := _twice(part))), "")
+        return next((told for part in node.value if (told := _duplicate_key(part))), "")
     return ""
 
 
-def _first(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     """The first complaint in one line, without what was given."""
     first = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
@@ -295,8 +295,10 @@ def _tokens(file: WebFile, folder: Path) -> dict[str, bytes]:
     tokens = {name: bytes.fromhex(text.partition(":")[2]) for name, text in file.bearer_tokens.items()}
     for name, place in file.bearer_token_files.items():
         token = readable(folder / place).strip()
-        if len(token) < SHORTEST or not token.isascii() or any(byte <= ord(" ") for byte in token):
-            raise WebConfigError(f"{folder / place}: no token of at least {SHORTEST} characters in one word")
+        if len(token) < SHORTEST_TOKEN or not token.isascii() or any(byte <= ord(" ") for byte in token):
+            raise WebConfigError(
+                f"{folder / place}: no token of at least {SHORTEST_TOKEN} characters in one word"
+            )
         if name in tokens:
             raise WebConfigError(f"bearer_token_files.{name}: stands in bearer_tokens too")
         tokens[name] = hashlib.sha256(token).digest()

@@ -14,7 +14,7 @@ from wirewatch.documents.health import (
     CheckFinding,
     HealthDocument,
     NodeFinding,
-    Probe,
+    ProbeStatus,
     Stage,
 )
 
@@ -37,7 +37,7 @@ class Grounds:
     why: str = ""
     verdict_at: float = 0.0
     findings: tuple[CheckFinding, ...] = ()
-    probe: Probe | None = None
+    probe: ProbeStatus | None = None
     required: bool = False
     released: bool = False
 
@@ -126,7 +126,7 @@ def decide(grounds: Grounds, terms: Terms, at: float) -> Answer:
     return Answer(at, health, fail_on, required, replace(grounds, probe=probe))
 
 
-def aged(probe: Probe | None, max_age: float | None) -> Probe | None:
+def aged(probe: ProbeStatus | None, max_age: float | None) -> ProbeStatus | None:
     """The probe, judged by `max_age` seconds instead of the daemon's own measure."""
     if probe is None or max_age is None:
         return probe
@@ -215,7 +215,7 @@ def _more(answer: Answer, findings: int) -> Iterator[str]:
         yield f"{findings - 1} more finding{'s' if findings > 2 else ''}"  # noqa: PLR2004
 
 
-def _stale(probe: Probe) -> str:
+def _stale(probe: ProbeStatus) -> str:
     if probe.age_seconds is None:
         return "no probe yet"
     return f"the last probe is {duration(probe.age_seconds)} old"

@@ -22,7 +22,7 @@ from wirewatch.cli.check.answer import (
     read_health,
 )
 from wirewatch.core.types import Subject, Unusable
-from wirewatch.documents.health import CheckFinding, Probe
+from wirewatch.documents.health import CheckFinding, ProbeStatus
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.server.sockets import default_path
 
@@ -128,7 +128,7 @@ class Attempt:
         merged = _merged(grounds, asked.findings)
         if asked.probed is None or asked.probed.outcome != "ok":
             return _with(merged, f"no probe: {asked.why}")
-        return replace(merged, probe=Probe(asked.at, 0.0, fresh=True, required=grounds.required))
+        return replace(merged, probe=ProbeStatus(asked.at, 0.0, fresh=True, required=grounds.required))
 
     def _is_old(self, grounds: Grounds) -> bool:
         last = aged(grounds.probe, self._wanted.max_age)

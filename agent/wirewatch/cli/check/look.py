@@ -26,7 +26,7 @@ from wirewatch.daemon.baselines import read as read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import read
 from wirewatch.daemon.schedule import Job
-from wirewatch.documents.health import Probe
+from wirewatch.documents.health import ProbeStatus
 from wirewatch.documents.state import STAGES
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_summary
 from wirewatch.probe.component import probe_summary as told_of_probes
@@ -214,13 +214,13 @@ def _unread(component: Component, at: float, waited: float) -> Component:
     return replace(component, findings=(*component.findings, finding))
 
 
-def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
+def _probe(state: NodeState, mono: float, *, required: bool) -> ProbeStatus | None:
     """None where probing is off, or a single GPU has nobody to send to."""
     probe = told_of_probes(state.components.get(PROBE_NAME), mono)
     alone = state.components["inventory"].succeeding and len(answering(state)) == 1
     if probe is None or not probe.watched or alone:
         return None
-    return Probe(probe.at, probe.age_seconds, probe.fresh, required)
+    return ProbeStatus(probe.at, probe.age_seconds, probe.fresh, required)
 
 
 def _state(config: Config, *, keep: bool) -> State | None:
