@@ -221,7 +221,7 @@ def test_a_broken_file_changes_nothing_and_shows(fresh: Place) -> None:
     soon(lambda: f"{name} 0.0" in fresh.get("/metrics", bearer(TOKEN)).text)
     assert fresh.get("/health").status == 401
     assert fresh.get("/api/v1/state", basic("prometheus", PASSWORD)).status == 200
-    assert "basic_auth_users.a: is no bcrypt hash" in fresh.daemon.log
+    assert "basic_auth_users.a: is not a bcrypt hash" in fresh.daemon.log
     os.replace(fresh.folder / "good", fresh.folder / "web.yml")  # noqa: PTH105 - in one step
     soon(lambda: f"{name} 1.0" in fresh.get("/metrics", bearer(TOKEN)).text)
 

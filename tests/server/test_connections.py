@@ -47,7 +47,7 @@ class Port:
         self._clients: list[asyncio.StreamWriter] = []
 
     def refused(self, reason: str) -> int:
-        return self.web.counts.told.refused[reason]
+        return self.web.counts.report.refused[reason]
 
     async def until_refused(self, reason: str, times: int = 1) -> None:
         while self.refused(reason) < times:  # noqa: ASYNC110 - what is counted has no event

@@ -105,7 +105,7 @@ def guard(listen: Listen, instead: str | None, web_config: str | None, stack: Ex
 def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
     """Where to ask, and one line of warning where more may read it than may be meant."""
     host, number = port.getsockname()[:2]
-    settings = web.look()
+    settings = web.settings()
     scheme = "https" if settings.tls else "http"
     base = f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
     log.info("%s: reading %s", hardware.source, hardware.about)

@@ -21,8 +21,9 @@ from wirewatch.probe.gate import Reason, Refusal, Stillness, nobody, read_facts,
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION, Came, Looked, LookOrder
 from wirewatch.probe.setup import Wanted, prepare
-from wirewatch.server.connections import PROBER_CONNECTIONS, Peer, ProberProtocol, Server, server
+from wirewatch.server.connections import Server, server
 from wirewatch.server.control import Probing, prober_application
+from wirewatch.server.peer import PROBER_CONNECTIONS, Peer, ProberProtocol
 
 log = logging.getLogger(__name__)
 ENDING = "the prober ends"

@@ -1,4 +1,4 @@
-"""The HTTP interface. Nothing here touches hardware: every answer is made from the published state."""
+"""The routes of the HTTP interface. They read no hardware: each answer is made from the published state."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """What the interface may ask the daemon for."""
+    """What the interface reads of the daemon: callables give what it is now, the rest does not change."""
 
     node: Callable[[], Judged]
     turning: Callable[[], bool]
@@ -42,7 +42,7 @@ class DaemonView:
     condition: Callable[[], ConditionReport | None] = lambda: None
 
     def daemon(self) -> state.DaemonStatus:
-        """What the daemon says of itself now."""
+        """The daemon's own status now."""
         return state.DaemonStatus(
             self.now(), self.mono(), self.turning(), self.released_until(),
             self.policy.require_fresh_probe,
@@ -51,7 +51,7 @@ class DaemonView:
 
 @dataclass(frozen=True, slots=True)
 class PageSource:
-    """What does not change while the daemon runs; `source` is live, replay or synthetic."""
+    """What the page shows that does not change; `source` is live, replay or synthetic."""
 
     source: str
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
@@ -59,12 +59,12 @@ class PageSource:
 
 
 class PageCache:
-    """Makes pages in a thread: milliseconds in which /livez and /metrics are to be answered too.
+    """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest.
 
     Args:
-        node: the published state.
-        daemon: what the daemon says of itself now.
-        about: the rest.
+        node: gives the published state.
+        daemon: gives the daemon's own status now.
+        about: what does not change.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PageCache:
         self._last: tuple[Judged, int, str, RenderedPage] | None = None
 
     async def get(self, refresh: str) -> RenderedPage:
-        """The page now; ages are in whole seconds, so that one made in this second is as good."""
+        """The page now; ages are in whole seconds, so a page that was made in this second is still right."""
         chosen = choice(refresh)
         async with self._one:
             judged, daemon = self._node(), self._daemon()
@@ -101,13 +101,13 @@ def application(status: DaemonView) -> FastAPI:
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
         accept = request.headers.get("accept", "")
-        page_content = (status.web.told, status.condition())
-        text, content_type = exposition.render(status.node(), accept, *page_content)
+        reports = (status.web.report, status.condition())
+        text, content_type = exposition.render(status.node(), accept, *reports)
         return Response(text, headers={"content-type": content_type})
 
     @app.get("/livez")
     async def livez() -> JSONResponse:
-        """200 while the loops turn. A sick GPU does not change it: a restart would only hide the evidence."""
+        """200 while the loops run. A bad GPU does not change it: a restart would only hide the evidence."""
         return _flag(status.turning(), "alive", "a loop has stopped turning")
 
     @app.get("/readyz")
@@ -130,12 +130,12 @@ def application(status: DaemonView) -> FastAPI:
 
 
 def rendered(judged: Judged, daemon: DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
-    """The page of a state at a time; `refresh` as the address has it."""
+    """The page of a state at a time; `refresh` as the URL has it."""
     return render(page(page_content(judged, daemon, about.source, about.policy, about.place)), refresh)
 
 
 def add_page(app: FastAPI, pages: PageCache) -> None:
-    """The page at `/`, which is for people and no part of the interface for programs."""
+    """The page at `/`, for people; it is not in the OpenAPI document."""
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def status(refresh: str = "") -> Response:
@@ -144,7 +144,7 @@ def add_page(app: FastAPI, pages: PageCache) -> None:
 
 
 def _api(app: FastAPI, status: DaemonView) -> None:
-    """What programs ask for beside the metrics."""
+    """The JSON documents."""
 
     @app.get("/api/v1/state", response_model=state.StateDocument)
     async def api_state() -> Response:
@@ -154,13 +154,13 @@ def _api(app: FastAPI, status: DaemonView) -> None:
 
     @app.get("/api/v1/topology", response_model=state.TopologyDocument)
     async def api_topology() -> Response:
-        """GPUs, NVLink peers, PCI places, NICs and the paths between them, as one graph."""
+        """GPUs, NVLink peers, PCI locations, NICs and the paths between them, as one graph."""
         document = state.topology(status.node().state, status.now())
         return _json(state.TOPOLOGY.dump_json(document), 200)
 
     @app.get("/api/v1/topology/drift", response_model=drift.DriftDocument)
     async def api_drift() -> Response:
-        """The baseline, and what is different from it that nobody has accepted."""
+        """The baseline, and the differences from it that no operator has accepted."""
         document = drift_of_state(status.node().state, status.now())
         return _json(drift.DRIFT.dump_json(document), 200)
 
@@ -180,7 +180,7 @@ def _api(app: FastAPI, status: DaemonView) -> None:
 
     @app.get("/api/v1/probes", response_model=probes.ProbesDocument)
     async def api_probes() -> Response:
-        """The gate, the last complete probe with how its expectations follow, and the newest in short."""
+        """The gate, the last complete probe with its expectations, and the newest ones in short."""
         document = probes.probes_of(status.node().state, status.now())
         return _json(probes.PROBES.dump_json(document), 200)
 
