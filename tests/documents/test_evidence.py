@@ -238,7 +238,7 @@ def test_what_a_gpu_does_not_offer_is_told_as_such() -> None:
     watch(node)
     document = only(node)
     assert "unsupported" in str(document.part["serial"].unknown)
-    assert document.part["board_part_number"].unknown == "the driver tells an empty text"
+    assert document.part["board_part_number"].unknown == "the driver gives an empty text"
 
 
 def test_a_collector_that_is_blind_has_no_numbers_and_says_why() -> None:

@@ -17,10 +17,11 @@ from wirewatch import __version__
 from wirewatch.cli.findings import ticket
 from wirewatch.documents.evidence import evidence
 from wirewatch.documents.finding import FINDING
+from wirewatch.documents.series import PREFIX
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.hw.recording import bundled_names, load_recording
 from wirewatch.page import html
-from wirewatch.server.exposition import PREFIX, Exposition
+from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.node import judged
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""The evidence for one finding, for a hardware return: from the published state alone. Pure."""
+"""Makes the document of one finding, with its numbers and those of its peers, from a state. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from wirewatch.core.types import LEVELS, Absent, Failed, Kind, Sample, Subject, 
 from wirewatch.core.types import Health as CoreHealth
 from wirewatch.documents.finding import FindingDocument, Number, Peers, known_parts, node_facts, part_of
 from wirewatch.documents.health import HEALTH_NAMES, Health
+from wirewatch.documents.series import PREFIX
 from wirewatch.documents.state import standing
 from wirewatch.probe.component import BUSBW, EXPECTED, LATENCY, RATIO, results
 from wirewatch.probe.measurement import Measured
@@ -21,10 +22,9 @@ from wirewatch.verdict.node import SUPPRESSED, Judged, Standing
 from wirewatch.verdict.orders import pick
 
 PART_LABELS = (*LEVELS, "src", "dst")
-"""Labels that say of which part a series is; all others say what it counts."""
+"""Labels that name the part of a series; all others say what is counted."""
 _KINDS = (("link", "links"), ("port", "ports"), ("device", "devices"), ("uuid", "GPUs"))
-"""What parts are called by the finest label that they have, finest first."""
-PREFIX = "wirewatch_"
+"""The kind of a part in words, by its finest label, finest first."""
 _UNITS = (
     ("timestamp_seconds", "unix seconds"),
     ("bytes_per_second", "bytes per second"),
@@ -35,14 +35,14 @@ _UNITS = (
     ("ratio", "ratio"),
 )
 COLLECTIVES = (BUSBW, EXPECTED, RATIO, LATENCY)
-"""What a probe says of the node as a whole."""
+"""Series of a probe that are of the whole node."""
 COUNT = "1"
-"""The unit of what is counted, and of states that are 0 or 1."""
+"""The unit of counts, and of states that are 0 or 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledNumber:
-    """A number and all its labels, those that name the part among them."""
+    """A number with all its labels."""
 
     name: str
     unit: str
@@ -66,11 +66,11 @@ QUANTITY_NAMES = (
     ("copies_to_it_bytes_per_second", "bytes per second"),
     ("sm_clock_hertz", "hertz"),
 )
-"""Names and units of the quantities; copies are the median over the GPU's peers."""
+"""Names and units of the quantities of one GPU; copies are the median over its peers."""
 
 
 def evidence(judged: Judged, name: str, at: float, source: str) -> FindingDocument:
-    """The document of the finding whose id begins so, at `at` Unix seconds.
+    """The document of the finding whose id begins with `name`, at `at` (Unix seconds).
 
     Raises:
         OrderError: no finding has such an id, or several have.
@@ -90,16 +90,16 @@ def evidence(judged: Judged, name: str, at: float, source: str) -> FindingDocume
 
 
 def numbers(state: NodeState, standing: Standing) -> tuple[list[Number], str]:
-    """The numbers; where there are none, why."""
+    """The numbers of a finding's part; and where there are none, why."""
     component = state.components.get(standing.collector)
     if component is None:
         return [], _why_no_collector(standing)
     everything, part = rows(component), standing.finding.subject
     mine = [row for row in everything if _is_of(row, part)]
-    told = [_number(row, everything, part) for row in mine]
+    found = [_number(row, everything, part) for row in mine]
     if part == Subject() and isinstance(component.memory, Probes):
-        told += _over_all_gpus(everything)
-    return told, "" if told else _why_no_numbers(component, part)
+        found += _over_all_gpus(everything)
+    return found, "" if found else _why_no_numbers(component, part)
 
 
 def read_at(state: NodeState, standing: Standing) -> float | None:
@@ -113,16 +113,16 @@ def read_at(state: NodeState, standing: Standing) -> float | None:
 
 
 def rows(component: Component) -> Sequence[LabelledNumber]:
-    """The numbers that a component holds; names and versions are none.
+    """The numbers of a component, without names and versions.
 
     Those of the probe are of the newest complete one, also when it is too old to be exported.
     """
-    told = [_row(sample) for sample in component.samples if sample.metric.kind is not Kind.INFO]
+    found = [_row(sample) for sample in component.samples if sample.metric.kind is not Kind.INFO]
     if isinstance(component.memory, Probes):
         last, measured = component.memory.last, component.memory.measured
-        of_gpus = (row for row in told if "uuid" in row.labels)
+        of_gpus = (row for row in found if "uuid" in row.labels)
         return () if last is None else (*_probe_rows(last, measured), *of_gpus)
-    return (*told, *_link_rows(component), *_nic_rows(component))
+    return (*found, *_link_rows(component), *_nic_rows(component))
 
 
 def unit_of(name: str) -> str:
@@ -132,9 +132,9 @@ def unit_of(name: str) -> str:
 
 
 def quantities_of(probed: Probed, uuid: str) -> tuple[Quantity, ...]:
-    """What a probe measured of the GPU of this UUID: alone, and over the median of its peers.
+    """What a probe measured of the GPU with this UUID: alone, and as the median over its peers.
 
-    Always the same names in the same order, whatever the probe has measured.
+    Always the same names in the same order; Absent for what the probe has not measured.
     """
     place = next((i for i, gpu in enumerate(probed.gpus) if gpu.uuid == uuid), None)
     if place is None:
@@ -152,9 +152,9 @@ def _measured(health: CoreHealth | None) -> Health | None:
 
 
 def _last_seen(judged: Judged, one: Standing) -> float | None:
-    """When it was last there: an event's own time, that of the reading that finds it, or as is remembered.
+    """When it was last found: the time of an event, of the newest reading, or else of the ledger.
 
-    What is remembered of one that is over is when it was found to be.
+    The ledger has the time at which a finding was found to be over.
     """
     if one.finding.last:
         return one.finding.last
@@ -165,9 +165,9 @@ def _last_seen(judged: Judged, one: Standing) -> float | None:
 
 
 def _is_of(row: LabelledNumber, part: Subject) -> bool:
-    """Whether a number is of this part; one without any part is the node's.
+    """Whether a number is of this part; a number without part labels is the node's.
 
-    Numbers of single links are of the links alone: a GPU has many.
+    The numbers of a single link are not those of its GPU.
     """
     labels = row.labels
     if part.uuid or part.gpu:
@@ -183,7 +183,7 @@ def _number(row: LabelledNumber, everything: Iterable[LabelledNumber], part: Sub
     finer = {k: v for k, v in place.items() if k not in part.levels() and k != "gpu"}
     kind = _kind_of_part(place)
     if kind is None:
-        none = "it is of the whole node, which has no peers here"
+        none = "it is a number of the whole node, which has no peers"
         return Number(row.name, what, row.unit, row.value, None, None, none)
     others = [
         other.value
@@ -196,13 +196,13 @@ def _number(row: LabelledNumber, everything: Iterable[LabelledNumber], part: Sub
 
 
 def _over_all_gpus(everything: Iterable[LabelledNumber]) -> list[Number]:
-    """What a probe measured of each GPU, taken together: no single one is named."""
+    """What a probe measured, over all GPUs: for a finding that names none of them."""
     found: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
     for row in everything:
         place, what = _split_labels(row)
         if set(place) == {"gpu", "uuid"}:
             found.setdefault((row.name, row.unit, tuple(what.items())), []).append(row.value)
-    why = "the finding names no GPU; beside it are all of them"
+    why = "the finding names no GPU; the peers are all GPUs"
     return [
         Number(name, dict(what), unit, None, why, _peers("GPUs", values), None)
         for (name, unit, what), values in found.items()
@@ -210,7 +210,7 @@ def _over_all_gpus(everything: Iterable[LabelledNumber]) -> list[Number]:
 
 
 def _split_labels(row: LabelledNumber) -> tuple[dict[str, str], dict[str, str]]:
-    """Labels that say of which part, and those that say what."""
+    """The labels that name the part, and the others."""
     place = {k: v for k, v in row.labels.items() if k in PART_LABELS}
     return place, {k: v for k, v in row.labels.items() if k not in PART_LABELS}
 
@@ -229,7 +229,7 @@ def _why_no_collector(standing: Standing) -> str:
     if standing.collector:
         return f"the collector `{standing.collector}` is switched off"
     if standing.stage == SUPPRESSED:
-        return "it is suppressed and not there now: no collector tells of it"
+        return "it is suppressed and not found now: no collector reports it"
     return "no collector measures this"
 
 
@@ -254,7 +254,7 @@ def _row(sample: Sample) -> LabelledNumber:
 
 
 def _link_rows(component: Component) -> Iterator[LabelledNumber]:
-    """State and speed of each link, which are read at every poll and are no series by default."""
+    """State and speed of each link: they are read at every poll, and have no series by default."""
     known_parts = component.facts
     if not component.samples or any(sample.metric is LINK_UP for sample in component.samples):
         return
@@ -273,11 +273,11 @@ def _nic_rows(component: Component) -> Iterator[LabelledNumber]:
     for device, link in (
         known_parts.cards.items() if isinstance(known_parts, InfinibandFacts) and component.samples else ()
     ):
-        told = {
+        values = {
             "pcie_generation": link.generation, "pcie_generation_max": link.generation_max,
             "pcie_width": link.width, "pcie_width_max": link.width_max,
         }  # fmt: skip
-        for name, value in told.items():
+        for name, value in values.items():
             if not isinstance(value, Absent):
                 yield LabelledNumber(f"card_{name}", COUNT, {"device": device}, float(value))
 
@@ -289,10 +289,13 @@ def _probe_rows(probed: Probed, measured: Sequence[Measured]) -> Iterator[Labell
             if not isinstance(one.value, Absent):
                 labels = {"gpu": str(gpu.index), "uuid": gpu.uuid}
                 yield LabelledNumber(one.name, one.unit, labels, one.value)
-    for told in probed.links:
-        gpu = probed.gpus[told.gpu]
-        for name, counts in (("link_transmit_bytes", told.transmit), ("link_receive_bytes", told.receive)):
-            for link, count in zip(told.links, counts, strict=True):
+    for counted in probed.links:
+        gpu = probed.gpus[counted.gpu]
+        for name, counts in (
+            ("link_transmit_bytes", counted.transmit),
+            ("link_receive_bytes", counted.receive),
+        ):
+            for link, count in zip(counted.links, counts, strict=True):
                 if count is not None:
                     labels = {"gpu": str(gpu.index), "uuid": gpu.uuid, "link": str(link)}
                     yield LabelledNumber(name, "bytes", labels, float(count))
@@ -307,7 +310,7 @@ def _measured_alone(probed: Probed, place: int) -> tuple[float | Absent, float |
 
 
 def _copies(probed: Probed, place: int) -> Iterator[float | Absent]:
-    """From it and to it."""
+    """The median rate of copies from the GPU, and to it."""
     copies = probed.document.copies if probed.document else ()
     for end in ("source", "destination"):
         rates = [one.size_bytes / one.seconds for one in copies if getattr(one, end) == place]
@@ -315,5 +318,5 @@ def _copies(probed: Probed, place: int) -> Iterator[float | Absent]:
 
 
 def _clock(probed: Probed, place: int) -> float | Absent:
-    told = next((clock.sm for clock in probed.clocks if clock.gpu == place), None)
-    return Absent(Why.MISSING, "the clock was not read") if told is None else told
+    sm = next((clock.sm for clock in probed.clocks if clock.gpu == place), None)
+    return Absent(Why.MISSING, "the clock was not read") if sm is None else sm

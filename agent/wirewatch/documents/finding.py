@@ -1,4 +1,4 @@
-"""The types of the JSON document of one finding, for a hardware return; docs/schemas is made from them."""
+"""The document of one finding, for a hardware return: its types, and the facts of the part and the node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,9 +42,9 @@ class Peers:
 class Number:
     """One number of the part, now: bytes, seconds, bytes per second and so on, as `unit` says.
 
-    `name`: the series in /metrics, or a name without `wirewatch_` for what has no series. `labels`: the
-    series' other labels. `value` null: the finding names no single part, see `value_unknown`; the peers are
-    then all there are. `peers` null: see `peers_unknown`.
+    `name`: the series in /metrics, or a name without `wirewatch_` for a number without a series. `labels`:
+    the other labels of the series. `value` null: the finding names no single part, see `value_unknown`;
+    `peers` are then all parts. `peers` null: see `peers_unknown`.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Number:
 class FindingDocument:
     """One finding with all that a vendor asks for when the part is returned.
 
-    `health` and `job_ready` are the node's, `source` is live, replay or synthetic. `collector` found it;
-    `measured`: how bad it calls it now, null when it does not see it. `last_seen`: when it was last there,
-    at the latest, Unix seconds, null for not since the agent started. `part` and `node` by name, such as
+    `health` and `job_ready` are the node's, `source` is live, replay or synthetic. `collector` reports the
+    finding; `measured`: its severity in the last poll, null when it was not found. `last_seen`: when it was
+    last found, Unix seconds, null for not since the agent started. `part` and `node`: facts by name, such as
     `serial` and `driver`. `numbers_at`: when they were read, Unix seconds; null, with `numbers_unknown`,
-    where there are none. Series of single links are in it for a finding of a link.
+    where there are none. Series of single links are included for a finding of a link.
     """
 
     schema: Literal["wirewatch.finding/1"]
@@ -89,17 +89,17 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.finding.1": FINDING}
 NEVER = "it has not been read since the agent started"
 NO_GRAPH = "the topology has not been read since the agent started"
 WHERE_TO_READ: Mapping[str, str] = {
-    "vital": "no file tells it; `lspci -vvs {pci}` as root does (Vital Product Data)",
-    "chassis": "the agent does not read it; `dmidecode -s system-serial-number` as root does",
-    "bridge": "bridges and switches of PCI tell none",
+    "vital": "no file has it; as root: `lspci -vvs {pci}` (Vital Product Data)",
+    "chassis": "the agent does not read it; as root: `dmidecode -s system-serial-number`",
+    "bridge": "PCI bridges and switches have none",
 }
-"""Who does tell what the agent does not know."""
+"""How a person reads what the agent does not know."""
 Facts = dict[str, Fact]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """What the collectors know of who is here; parts that have gone since are still in it."""
+    """The parts of the node as collectors know them; parts that have gone since are still in it."""
 
     inventory: InventoryFacts
     network: InfinibandFacts
@@ -107,7 +107,7 @@ class NodeParts:
 
 
 def known_parts(state: NodeState) -> NodeParts:
-    """What the published state holds of them; empty for collectors that have read nothing yet."""
+    """The parts in the published state; empty for collectors that have read nothing yet."""
     return NodeParts(
         state.facts(InventoryFacts) or InventoryFacts({}, frozenset(), {}),
         state.facts(InfinibandFacts) or InfinibandFacts({}, {}),
@@ -116,7 +116,7 @@ def known_parts(state: NodeState) -> NodeParts:
 
 
 def part_of(here: NodeParts, standing: Standing) -> tuple[PartKind, Facts]:
-    """What the finding's part is, and all that is known of who it is."""
+    """The kind of the finding's part, and the facts that identify it."""
     part = standing.finding.subject
     if part.uuid or part.gpu:
         return "gpu", _gpu(here, part)
@@ -129,7 +129,7 @@ def part_of(here: NodeParts, standing: Standing) -> tuple[PartKind, Facts]:
 
 
 def node_facts(here: NodeParts, source: str) -> Facts:
-    """What node this is."""
+    """The facts of the node."""
     known_parts = here.inventory
     names = sorted({one.gpu.name for one in known_parts.gpus.values() if one.gpu.name})
     versions = dict(here.graph.versions) if here.graph else {}
@@ -140,10 +140,10 @@ def node_facts(here: NodeParts, source: str) -> Facts:
         "nvml": _fact(known_parts.versions, "nvml"),
         "cuda_driver": _fact(known_parts.versions, "cuda_driver"),
         "kernel": _text_fact(
-            versions.get("kernel", ""), NO_GRAPH if here.graph is None else "no file tells it"
+            versions.get("kernel", ""), NO_GRAPH if here.graph is None else "no file has it"
         ),
         "mlx5_core": _text_fact(
-            versions.get("mlx5_core", ""), NO_GRAPH if here.graph is None else "no file tells it"
+            versions.get("mlx5_core", ""), NO_GRAPH if here.graph is None else "no file has it"
         ),
         "wirewatch": Fact(__version__, None),
         "source": Fact(source, None),
@@ -158,7 +158,7 @@ def _gpu(here: NodeParts, part: Subject) -> Facts:
     facts = {
         "product": _text_fact(gpu.name if gpu else "", NEVER),
         "serial": _fact(texts, "serial"),
-        "uuid": _text_fact(part.uuid, "the GPU has not told it since the agent started"),
+        "uuid": _text_fact(part.uuid, "it has not been read since the agent started"),
         "board_part_number": _fact(texts, "board_part_number"),
         **_pci_facts(here, gpu.pci if gpu else "", place),
         "module_id": _fact(texts, "module_id"),
@@ -171,19 +171,19 @@ def _gpu(here: NodeParts, part: Subject) -> Facts:
     return facts
 
 
-def _fact(told: Mapping[str, str | Absent], name: str, otherwise: str = NEVER) -> Fact:
-    value = told.get(name)
+def _fact(texts: Mapping[str, str | Absent], name: str, otherwise: str = NEVER) -> Fact:
+    value = texts.get(name)
     if value is None:
         return _unknown_fact(otherwise)
     return (
         _unknown_fact(str(value))
         if isinstance(value, Absent)
-        else _text_fact(value, "the driver tells an empty text")
+        else _text_fact(value, "the driver gives an empty text")
     )
 
 
 def _far_end(here: NodeParts, part: Subject) -> Fact:
-    """Who is at the other end of a link, as far as it was up when the graph was read."""
+    """The part at the other end of a link, if the link was up when the graph was read."""
     if here.graph is None:
         return _unknown_fact(NO_GRAPH)
     for wires in here.graph.nvlink:
@@ -200,7 +200,7 @@ def _pci_facts(here: NodeParts, address: str, place: PciPlace | None) -> Facts:
     )
     if place is not None and place.root:
         numa = _text_fact(
-            "" if place.numa is None else str(place.numa), "the firmware or hypervisor does not tell"
+            "" if place.numa is None else str(place.numa), "the firmware or hypervisor does not give it"
         )
         path = _text_fact(" / ".join((place.root, *place.bridges, place.address)), NEVER)
         if not place.bridges:
@@ -221,7 +221,7 @@ def _rdma_name(here: NodeParts, device: str) -> str:
 def _network(here: NodeParts, name: str, port: str) -> Facts:
     one = here.network.devices.get(name)
     nic = next((n for n in here.graph.nics if n.device == name), None) if here.graph else None
-    why = "sysfs does not tell it" if one else NEVER
+    why = "sysfs does not have it" if one else NEVER
     address = one.pci if one else ""
     vital = WHERE_TO_READ["vital"].format(pci=address or "ADDRESS")
     facts = {
@@ -240,11 +240,11 @@ def _network(here: NodeParts, name: str, port: str) -> Facts:
 
 def _layer(nic: NicPart | None, port: str) -> Fact:
     layers = dict(nic.ports) if nic else {}
-    return _text_fact(layers.get(port, ""), "the port was not there when the topology was last read")
+    return _text_fact(layers.get(port, ""), "the port was absent when the topology was last read")
 
 
 def _pci(here: NodeParts, part: Subject) -> Facts:
-    """A bridge, or a switch of NVLink, or a device that nobody else knows."""
+    """A PCI bridge, an NVSwitch, or a device that no collector knows."""
     address = normal_pci(part.device)
     parts: list[GpuPart | NicPart] = [*here.graph.gpus, *here.graph.nics] if here.graph else []
     below = [one for one in parts if address and address in one.place.bridges]
@@ -253,7 +253,7 @@ def _pci(here: NodeParts, part: Subject) -> Facts:
     none = "no GPU and no network card" if here.graph else ""
     facts = {
         "device": _text_fact(part.device, NEVER),
-        "pci_address": _text_fact(address, f"{part.device!r} is none"),
+        "pci_address": _text_fact(address, f"{part.device!r} is not a PCI address"),
         "pci_path": _text_fact(
             " / ".join((path.root, *up, address)) if path else "",
             "it is above no GPU and no network card" if here.graph else NO_GRAPH,

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from wirewatch.core.collector import blind_rule
 from wirewatch.documents.health import ReportedFinding
+from wirewatch.documents.series import PREFIX
 from wirewatch.documents.state import CollectorState, Series, StateDocument
 from wirewatch.page.model import Cell, Column, Moment, Row, Table, Tone
 
@@ -15,7 +16,6 @@ GBIT = 1.25e8
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _LAST = 253402300799.0
 """The last second that has a date of four digits."""
-PREFIX = "wirewatch_"
 NOT_TOLD = "this part or its driver does not tell it"
 NOT_YET = "it has not been read since the agent started"
 Part = Mapping[str, str]

@@ -9,13 +9,13 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from wirewatch.core.types import Kind, Sample
 from wirewatch.documents import series
+from wirewatch.documents.series import PREFIX
 from wirewatch.kubernetes import outcome
 from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.server import reload
 from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import Judged
 
-PREFIX = "wirewatch_"
 _EOF = b"# EOF\n"
 Encode = Callable[[PrometheusCollector], bytes]
 
