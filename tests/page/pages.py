@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 from tests.support import Node
 from wirewatch.documents.state import DaemonStatus
-from wirewatch.page import html
+from wirewatch.page import sections
 from wirewatch.page.content import PageContent, PageContext, page_content
 from wirewatch.page.html import render
 from wirewatch.page.model import Page
@@ -21,7 +21,7 @@ SHAPES = frozenset({"path", "rect", "line"})
 TEXTLESS = frozenset({"style", "title"})
 
 
-def told_of(
+def content_of(
     here: Judged, node: Node, *, source: str = "live", place: PageContext | None = None,
     policy: VerdictPolicy | None = None, released_until: float = 0.0, turning: bool = True,
 ) -> PageContent:  # fmt: skip
@@ -30,11 +30,11 @@ def told_of(
 
 
 def page_of(node: Node) -> Page:
-    return html.page(told_of(judged(node.state), node))
+    return sections.page(content_of(judged(node.state), node))
 
 
 def html_of(told_now: PageContent) -> str:
-    return render(html.page(told_now), "off").text.decode()
+    return render(sections.page(told_now), "off").text.decode()
 
 
 @dataclass
@@ -131,7 +131,7 @@ def lines(page: Page) -> Iterator[str]:
             yield f"{line.text}{at}{f' [{line.code}]' if line.code else ''}"
         for table in section.tables:
             yield f"-- {table.caption}"
-            yield " | ".join(f"{head.text} {head.unit}".strip() for head in table.heads)
+            yield " | ".join(f"{head.text} {head.unit}".strip() for head in table.columns)
             for row in table.rows:
                 yield " | ".join(
                     _cell(cell.text, cell.note, cell.aside, cell.mark) for cell in (row.head, *row.cells)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.collectors.test_overlays import DEMO, watch
-from tests.page.pages import told_of
+from tests.page.pages import content_of
 from tests.support import EPOCH, Node
 from tests.verdict.remembering import Remembering
 from wirewatch.core.collector import Component, NodeState, Step, after, overdue
@@ -26,7 +26,7 @@ OF_THE_LOG = frozenset({"latched", "acknowledged"})
 
 
 def of(node: Node, *, source: str = "live", released_until: float = 0.0, turning: bool = True) -> PageContent:
-    return told_of(
+    return content_of(
         judged(node.state), node, source=source, place=PLACE, released_until=released_until, turning=turning
     )
 
@@ -122,7 +122,7 @@ def remembered(step: str) -> PageContent:
             if step == "latched":
                 here.restart()
             here.poll(times={"unseen": 2, "latched": 4}.get(step, 8))
-        return told_of(here.board.node, here.node, place=PLACE, policy=VerdictPolicy())
+        return content_of(here.board.node, here.node, place=PLACE, policy=VerdictPolicy())
 
 
 def first(node: Judged) -> Standing:

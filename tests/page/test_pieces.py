@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dashboards.runbook import entries, page
 from tests.busbw.nodes import H200, node, sockets, uuid
-from tests.page.pages import told_of
+from tests.page.pages import content_of
 from tests.support import EPOCH, Node
 from wirewatch.core.topology import Topology
 from wirewatch.page.content import PageContent
@@ -100,7 +100,7 @@ def test_gpus_are_listed_once_in_their_order() -> None:
 
 
 def drawn(graph: Topology) -> Drawing:
-    told = told_of(judged(Node("h200x1-idle").state), Node("h200x1-idle"))
+    told = content_of(judged(Node("h200x1-idle").state), Node("h200x1-idle"))
     made = draw(replaced(told, graph), Readings({}, {}, EPOCH))
     assert made is not None
     return made
@@ -132,5 +132,5 @@ def test_gpus_without_nvlink_have_none_drawn() -> None:
 def test_a_link_to_nobody_knows_where_is_drawn_so() -> None:
     made = drawn(node([H200] * 2, {0: {"unknown": 4}}, sockets(2)))
     assert [wire.text for wire in made.wires if wire.text] == ["4 ?"]
-    assert "a peer that is not told" in made.words[0]
+    assert "an unknown peer" in made.words[0]
     assert uuid(0)
