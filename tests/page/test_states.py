@@ -191,7 +191,7 @@ def test_why_there_is_no_probe_is_said_everywhere(name: str, words: str) -> None
 
 def test_what_is_not_there_is_not_called_unknown() -> None:
     assert section("one-gpu", "ports").lines[0].text == "This node has no RDMA port, and none is expected."
-    assert texts(row("one-gpu", "gpu-table", "GPU 0"))[1:3] == ["none here"] * 2
+    assert texts(row("one-gpu", "gpu-table", "GPU 0"))[1:3] == ["none"] * 2
     assert texts(row("mig", "gpu-table", "GPU 0"))[1:3] == ["not watched"] * 2
     assert section("no-gpus", "gpus").lines[0].text == "The driver lists no GPU."
 

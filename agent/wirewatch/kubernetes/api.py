@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there: files that rotate, so they are read for each request."""
+"""The API server: its address, the credentials, and requests. The files rotate: each request reads them."""
 
 import ipaddress
 import json
@@ -22,12 +22,12 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")
 
 
 class EndpointError(Unusable):
-    """It cannot be told where to tell it; one line for the user."""
+    """The API server or the node is not configured; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiEndpoint:
-    """The API server, the folder with `token` and `ca.crt`, and the node that we are on."""
+    """The API server, the folder with `token` and `ca.crt`, and the name of our node."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class ApiEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All that one request needs; `addresses` are numbers, in the order in which they are tried."""
+    """What one request needs; `addresses` are numeric, in the order in which they are tried."""
 
     token: str
     tls: ssl.SSLContext
@@ -48,13 +48,13 @@ class Credentials:
 
 
 NOTHING = b"{}"
-"""A patch that changes nothing and is answered with the node as it is."""
+"""An empty patch: the answer is the node as it is."""
 _MESSAGE_BYTES = 300
-"""Bytes of what a server says that are repeated."""
+"""Bytes of a message of the server that are repeated in ours."""
 
 
 class UnexpectedReply(Exception):
-    """An answer that is not what an API server answers; the text is one line."""
+    """An answer that no API server gives; the text is one line."""
 
 
 LIMIT = 8 << 20
@@ -63,13 +63,13 @@ PATCH_TYPE = "application/strategic-merge-patch+json"
 
 
 def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) -> ApiEndpoint:
-    """The place by configuration, else by what Kubernetes tells each container.
+    """The API server by configuration, else by the environment that Kubernetes gives each container.
 
     `server` is HOST:PORT of the API server, "" for KUBERNETES_SERVICE_HOST and _PORT; `node` our node's name,
     "" for NODE_NAME.
 
     Raises:
-        PlaceError: something is not told, or no name.
+        PlaceError: a value is missing, or not a name.
     """
     name = node or environ.get("NODE_NAME", "")
     if not name:
@@ -100,7 +100,7 @@ def credentials(where: ApiEndpoint) -> Credentials:
 
     Raises:
         OSError: a file cannot be read, is no token or CA; or the name is not known.
-        ValueError: what stands for a name can be none.
+        ValueError: the host cannot be a name.
     """
     token = (where.folder / "token").read_text("ascii", errors="replace").strip()
     if not _TOKEN.fullmatch(token):
@@ -113,7 +113,7 @@ def credentials(where: ApiEndpoint) -> Credentials:
 
 def patch(condition: Condition, at: float) -> bytes:
     """A strategic merge patch of the node's status: conditions merge by their type, so only ours changes."""
-    told = {
+    fields = {
         "type": TYPE,
         "status": condition.status.value,
         "reason": condition.reason,
@@ -121,14 +121,14 @@ def patch(condition: Condition, at: float) -> bytes:
         "lastHeartbeatTime": rfc3339(at),
         "lastTransitionTime": rfc3339(condition.transition),
     }
-    return json.dumps({"status": {"conditions": [told]}}).encode()
+    return json.dumps({"status": {"conditions": [fields]}}).encode()
 
 
 def condition_in(text: bytes, node: str, at: float) -> Condition | None:
-    """Our condition in a node's document, None when it has none; `at` stands for a time that is none.
+    """Our condition in a node's document, None when it has none; `at` replaces a time that cannot be read.
 
     Raises:
-        Strange: no document of that node.
+        UnexpectedReply: it is not the document of that node.
     """
     try:
         document = json.loads(text)
@@ -142,7 +142,7 @@ def condition_in(text: bytes, node: str, at: float) -> Condition | None:
 
 
 def message_of(text: bytes) -> str:
-    """What the server says of a refusal, in one line; empty when that cannot be understood."""
+    """The message of a refusal, in one line; "" when there is none."""
     try:
         message = json.loads(text)["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -151,6 +151,7 @@ def message_of(text: bytes) -> str:
 
 
 def rfc3339(at: float) -> str:
+    """Unix seconds as RFC 3339 in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -158,8 +159,8 @@ def patch_status(where: ApiEndpoint, who: Credentials, body: bytes, end: float) 
     """PATCH the status of our node; blocks until `end` (monotonic seconds) at most.
 
     Raises:
-        OSError: nobody answers (TimeoutError: in time), or TLS fails (ssl.SSLError).
-        Strange: the answer is no HTTP, no whole one, or too long.
+        OSError: no address answers (TimeoutError: in time), or TLS fails (ssl.SSLError).
+        UnexpectedReply: the answer is not HTTP, not complete, or too long.
     """
     host = f"[{where.host}]" if ":" in where.host else where.host
     headers = (
@@ -187,13 +188,13 @@ def _addresses(where: ApiEndpoint) -> tuple[str, ...]:
         return tuple(dict.fromkeys(str(one[4][0]) for one in found))
 
 
-def _condition(told: dict[str, Any], at: float) -> Condition | None:
-    """What we said before; None for what we never say."""
-    status = next((one for one in ConditionStatus if one.value == told.get("status")), None)
+def _condition(fields: dict[str, Any], at: float) -> Condition | None:
+    """Our condition of before; None for a status that is not one of ours."""
+    status = next((one for one in ConditionStatus if one.value == fields.get("status")), None)
     if status is None:
         return None
-    reason, message = (str(told.get(key) or "") for key in ("reason", "message"))
-    return Condition(status, reason, shortened(message), _moment(told.get("lastTransitionTime"), at))
+    reason, message = (str(fields.get(key) or "") for key in ("reason", "message"))
+    return Condition(status, reason, shortened(message), _moment(fields.get("lastTransitionTime"), at))
 
 
 def _moment(text: object, at: float) -> float:

@@ -1,4 +1,4 @@
-"""From what is judged, over time, to the condition of the node: a fold with holds, so that nothing flickers.
+"""From verdicts over time to the condition of the node: a fold with holds, so that it does not flicker.
 
 Why these holds, and why DEGRADED is True: ADR 0019.
 """
@@ -14,11 +14,11 @@ TYPE = "InterconnectHealthy"
 RELEASED = "Released"
 """The reason while `wirewatch release` holds."""
 LONGEST_GAP = 30.0
-"""Seconds between two views after which nothing counts as held: nobody has looked meanwhile."""
+"""Seconds between two views after which no hold counts: the verdict between them is not known."""
 
 
 class ConditionStatus(Enum):
-    """What Kubernetes knows of a condition."""
+    """The status of a condition, as Kubernetes names it."""
 
     TRUE = "True"
     FALSE = "False"
@@ -40,7 +40,7 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The verdict at one moment, with its words; `at` in Unix seconds, `mono` in monotonic ones."""
+    """The verdict at one moment, with its reason and message; `at` in Unix seconds, `mono` monotonic."""
 
     health: Health
     reason: str
@@ -51,7 +51,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is told; `transition`: since when it has this status (Unix seconds)."""
+    """The condition; `transition`: since when it has this status (Unix seconds)."""
 
     status: ConditionStatus
     reason: str
@@ -64,7 +64,7 @@ class ConditionMemory:
     """The condition so far, None before the first, and since when (monotonic seconds) each verdict holds.
 
     A time is None while it does not hold; `seen`: the last view, `released`: the last one during a release.
-    Until it is `known` what the API server has from before a restart, nothing is decided.
+    Until `known`, when the API server has given the condition from before a restart, nothing is decided.
     """
 
     condition: Condition | None = None
@@ -98,7 +98,7 @@ def watch(memory: ConditionMemory, view: View, holds: Holds) -> ConditionMemory:
     if not memory.known or (before is None and status is None):
         return memory
     if before is not None and (status is None or status is before.status):
-        # The words are those of the last verdict that agreed with the status.
+        # Reason and message are those of the last verdict that agrees with the status.
         if status_of(view.health) is not before.status:
             return memory
         return replace(memory, condition=replace(before, reason=view.reason, message=view.message))
@@ -106,13 +106,13 @@ def watch(memory: ConditionMemory, view: View, holds: Holds) -> ConditionMemory:
     return replace(memory, condition=Condition(now, view.reason, view.message, view.at))
 
 
-def learned(memory: ConditionMemory, told: Condition | None) -> ConditionMemory:
-    """The memory, once it is known what the API server has from before a restart; None for nothing."""
-    return replace(memory, condition=told, known=True)
+def learned(memory: ConditionMemory, found: Condition | None) -> ConditionMemory:
+    """The memory with the condition that the API server has from before a restart; None for none."""
+    return replace(memory, condition=found, known=True)
 
 
 def view_of(judged: Judged, at: float, mono: float, *, turning: bool, recording: str = "") -> View:
-    """What there is to tell of the node; `recording`: whose words these are when it is no node at all."""
+    """The view of a verdict; `recording`: its name, where it is not of this node."""
     health, reason, message = _reason_and_message(judged, turning=turning)
     if recording:
         message = f"a recording ({recording}), not this node: {message}"
@@ -164,7 +164,7 @@ def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus 
         soon = before is None or (before.status is ConditionStatus.UNKNOWN and _after_release(memory, holds))
         return now if held(memory.ready, holds.failed if soon else holds.recovered) else None
     if view.reason == RELEASED:
-        # No flicker, but somebody's word.
+        # An operator ordered it: no hold is needed.
         return now
     bad = (
         memory.not_failed
@@ -175,21 +175,21 @@ def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus 
 
 
 def _after_release(memory: ConditionMemory, holds: Holds) -> bool:
-    """Whether the node was ready again soon after a release: that it was not known was somebody's word."""
+    """Whether the node was ready again soon after a release, which an operator had ordered."""
     ready, released = memory.ready, memory.released
     return ready is not None and released is not None and 0 <= ready - released <= holds.failed
 
 
 def _reason_and_message(judged: Judged, *, turning: bool) -> tuple[Health, str, str]:
     if not turning:
-        return Health.UNKNOWN, STUCK, "a loop of the agent does not turn, so that nothing is known"
+        return Health.UNKNOWN, STUCK, "a loop of the agent has stopped, so nothing is known"
     health, findings = judged.verdict.health, judged.verdict.findings
     if health is Health.OK:
         return health, HEALTHY, "nothing wrong is seen on NVLink, PCIe and the network ports of this node"
     if judged.released_until and health is Health.UNKNOWN:
         return health, RELEASED, (
             "GPUs were released by `wirewatch release` for a reset or driver upgrade and are not watched; "
-            "they are watched again by themselves"
+            "they will be watched again when the release ends"
         )  # fmt: skip
     if not findings:
         return health, NOTHING, "no GPU, link or port was found that could be judged"
@@ -200,7 +200,7 @@ def _reason_and_message(judged: Judged, *, turning: bool) -> tuple[Health, str, 
 
 
 def _finding_text(finding: Finding, others: int) -> str:
-    """The finding in words; what else there is must not be cut off by a long evidence."""
+    """The finding in words; a long evidence must not cut off the action and the number of others."""
     uuid = f" ({finding.subject.uuid})" if finding.subject.uuid else ""
     head = f"{finding.rule} {finding.subject}{uuid}: "
     more = f" {others} more: `wirewatch findings list`." if others else ""

@@ -1,4 +1,4 @@
-"""What became of a request, and when the next one is due: pure, chance comes from outside."""
+"""The result of a request, and when the next one is due. Pure: random numbers are passed in."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from wirewatch.kubernetes.condition import Condition, ConditionStatus
 
 
 class RequestResult(Enum):
-    """What became of a request; the label `result` of a metric."""
+    """The result of a request; the label `result` of a metric."""
 
     OK = "ok"
     NO_CREDENTIALS = "no_credentials"
@@ -31,14 +31,14 @@ class RequestResult(Enum):
 MEANING: Mapping[RequestResult, str] = {
     RequestResult.OK: "written, or read after a start",
     RequestResult.NO_CREDENTIALS: "token or CA cannot be read, or the name of the API server is not known",
-    RequestResult.UNREACHABLE: "nobody answered in time, the connection broke, or TLS failed",
-    RequestResult.UNAUTHORIZED: "401: the token is not or no longer valid; it is read anew for each request",
+    RequestResult.UNREACHABLE: "no answer in time, the connection broke, or TLS failed",
+    RequestResult.UNAUTHORIZED: "401: the token is not valid, or no longer; each request reads it again",
     RequestResult.FORBIDDEN: "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it",
     RequestResult.NOT_FOUND: "404: there is no node of that name",
     RequestResult.CONFLICT: "409: the node changed meanwhile, again and again",
-    RequestResult.THROTTLED: "429: the API server asks for patience, and gets it",
-    RequestResult.REJECTED: "another 4xx: what we send is not taken",
-    RequestResult.SERVER_ERROR: "5xx: the API server has a trouble of its own",
+    RequestResult.THROTTLED: "429: the API server asks to wait, and the agent waits",
+    RequestResult.REJECTED: "another 4xx: the request is not accepted",
+    RequestResult.SERVER_ERROR: "5xx: the API server has a fault",
     RequestResult.STRANGE: "a redirect, or an answer that no API server gives",
 }
 _BY_STATUS = {
@@ -51,15 +51,15 @@ _BY_STATUS = {
 _FOR_PEOPLE = frozenset(
     {RequestResult.FORBIDDEN, RequestResult.NOT_FOUND, RequestResult.REJECTED, RequestResult.STRANGE}
 )
-"""These are repaired by people, so that it makes no sense to ask again soon."""
+"""Only people can repair these, so the next try is later."""
 FIRST, LONGEST, LONGEST_FOR_PEOPLE = 2.0, 60.0, 300.0
 """Seconds until a request is tried again: after the first failure, and at most."""
 LONGEST_WAIT = 3600.0
-"""Seconds; the most that a server can make us wait."""
+"""Seconds; the longest wait that a server can ask for."""
 SPREAD = 10.0
 """Seconds over which nodes that learn of the same thing at once spread their requests."""
 MESSAGE_INTERVAL = 60.0
-"""Seconds between two writes that only change the words."""
+"""Seconds between two writes that change only reason and message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ STATUS = Metric(
     "node_condition_status",
     Kind.GAUGE,
     ("status",),
-    "1 for the status of the node condition that the agent tells, or wants to; all 0 while there is none.",
+    "1 for the status of the node condition that the agent reports; all 0 while there is none.",
     undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 TRANSITION = Metric(
@@ -102,14 +102,14 @@ UPDATED = Metric(
     "node_condition_last_update_timestamp_seconds",
     Kind.GAUGE,
     (),
-    "When the API server last took the node condition; 0 for never.",
+    "When the API server last accepted the node condition; 0 for never.",
     undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 UPDATES = Metric(
     "node_condition_updates_total",
     Kind.COUNTER,
     ("result",),
-    "Requests to the API server, by what became of them.",
+    "Requests to the API server, by result.",
     undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
@@ -117,7 +117,7 @@ METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
 
 @dataclass(frozen=True, slots=True)
 class ConditionReport:
-    """What there is to tell."""
+    """The condition, when it was last accepted (Unix seconds, 0 for never), and requests by result."""
 
     condition: Condition | None = None
     updated_at: float = 0.0
@@ -170,18 +170,19 @@ def failed(pace: Pace, now: float, outcome: Outcome, chance: float) -> Pace:
 
 
 def changed(pace: Pace, now: float, chance: float, *, status: bool) -> Pace:
-    """There is news: `status` for a new status, else only new words. Waits and patience are kept."""
+    """After a change: `status` for a new status, else only reason or message. Earlier waits are kept."""
     soonest = now + SPREAD * chance
     if not status and pace.wrote is not None:
         soonest = max(soonest, pace.wrote + MESSAGE_INTERVAL)
     return replace(pace, latest=min(pace.latest, max(pace.earliest, soonest)))
 
 
-def samples(told: ConditionReport) -> Iterator[Sample]:
-    mine = told.condition
+def samples(report: ConditionReport) -> Iterator[Sample]:
+    """The series of the report."""
+    mine = report.condition
     for status in ConditionStatus:
         yield STATUS.sample(mine is not None and mine.status is status, status.value.lower())
     yield TRANSITION.sample(mine.transition if mine else 0.0)
-    yield UPDATED.sample(told.updated_at)
-    for result, count in told.updates.items():
+    yield UPDATED.sample(report.updated_at)
+    for result, count in report.updates.items():
         yield UPDATES.sample(count, result.value)
