@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tests.page.states import state
 from tests.system.browser import Size, Visit, at_another_place, chromium, served
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -61,7 +61,7 @@ PICTURES = (
 )
 
 
-def shown(name: str) -> Told:
+def shown(name: str) -> PageContent:
     """As the daemon says it of the demo."""
     of, how = SHOWN[name]
     return at_another_place(state(of), "", f"recording demo-dgx-h200, {how}part of it made up", "synthetic")
@@ -88,7 +88,7 @@ def small(data: bytes) -> bytes:
 
 def main() -> None:
     OUT.mkdir(exist_ok=True)
-    states: dict[str, Callable[[], Told]] = {name: lambda name=name: shown(name) for name in SHOWN}  # type: ignore[misc]
+    states: dict[str, Callable[[], PageContent]] = {name: lambda name=name: shown(name) for name in SHOWN}  # type: ignore[misc]
     with served(states) as address, chromium() as browser:
         for one in PICTURES:
             data = take(browser, address, one)

@@ -104,7 +104,7 @@ def link_to_exit() -> dict[str, str]:
     node.clock.seconds = BEGIN
     with tempfile.TemporaryDirectory() as folder, Watch() as watch:
         node.poll("nvlink", times=3, every=POLL)
-        daemon = state.Daemon(time.time(), node.clock.mono(), True, 0.0, False)  # noqa: FBT003
+        daemon = state.DaemonStatus(time.time(), node.clock.mono(), True, 0.0, False)  # noqa: FBT003
         body = state.HEALTH.dump_json(state.health(_judged(node), daemon))
         with _answering(f"{folder}/daemon", body) as socket:
             code, out = _command("check", "--socket", socket, "--deadline", "60s")

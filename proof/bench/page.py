@@ -17,17 +17,18 @@ from pathlib import Path
 from tests.collectors.test_overlays import DEMO
 from tests.daemon.process import Daemon
 from tests.page.states import faulty
-from wirewatch.documents.state import Daemon as Said
-from wirewatch.page.content import told
-from wirewatch.page.html import page, render
-from wirewatch.server.api import About, make
+from wirewatch.documents.state import DaemonStatus
+from wirewatch.page.content import page_content
+from wirewatch.page.html import render
+from wirewatch.page.sections import page
+from wirewatch.server.api import PageSource, rendered
 from wirewatch.verdict.node import Judged, judge_state
 
 ROUNDS, WARM_UP = 200, 10
 ASKED = 150
 """Requests for each figure over HTTP."""
 PAUSE = 0.01
-ABOUT = About("synthetic")
+ABOUT = PageSource("synthetic")
 NAMES = {"": "healthy", "nvlink-link-down": "a link is down", "gpu-lost": "a GPU is lost"}
 
 
@@ -54,8 +55,8 @@ def made() -> None:
     """In this process, uncached."""
     for overlay, name in NAMES.items():
         node = faulty(overlay)
-        here, said = judge_state(node.state), Said(node.clock.now(), node.clock.mono())
-        work = partial(make, here, said, ABOUT, "off")
+        here, said = judge_state(node.state), DaemonStatus(node.clock.now(), node.clock.mono())
+        work = partial(rendered, here, said, ABOUT, "off")
         shown(f"page, {name}", timed(work, ROUNDS)[WARM_UP:])
         # Of this thread alone, whatever else the machine does.
         shown("  of processor time", timed(work, ROUNDS, clock=time.thread_time)[WARM_UP:])
@@ -63,8 +64,8 @@ def made() -> None:
             parts(here, said)
 
 
-def parts(here: Judged, said: Said) -> None:
-    documents = partial(told, here, said, ABOUT.source, ABOUT.policy, ABOUT.place)
+def parts(here: Judged, said: DaemonStatus) -> None:
+    documents = partial(page_content, here, said, ABOUT.source, ABOUT.policy, ABOUT.place)
     values = partial(page, documents())
     html = partial(render, values(), "off")
     for name, work in (("documents of the JSON interface", documents), ("values", values), ("HTML", html)):

@@ -10,7 +10,7 @@ from proof.kubernetes.cluster import Cluster, Pod, settled
 from proof.kubernetes.condition import is_now, seconds
 from proof.kubernetes.image import OVERLAY
 from tests.waiting import until
-from wirewatch.kubernetes.outcome import MEANING, Result
+from wirewatch.kubernetes.outcome import MEANING, RequestResult
 
 AWAY = 60.0
 FROM = 60
@@ -83,7 +83,7 @@ def _as_before(after: Pod, before: Pod) -> None:
     """The same containers, and one line of the log for the trouble and one for its end."""
     assert (after.name, after.restarts()) == (before.name, 0)
     log = after.log("agent")
-    assert log.count(MEANING[Result.UNREACHABLE]) == 1, log
+    assert log.count(MEANING[RequestResult.UNREACHABLE]) == 1, log
     assert "the API server accepts it again" in log
 
 
@@ -104,6 +104,6 @@ def _results(metrics: Mapping[str, float]) -> str:
     """Requests by what became of them."""
     told = {
         result.value: metrics[f'wirewatch_node_condition_updates_total{{result="{result.value}"}}']
-        for result in Result
+        for result in RequestResult
     }
     return ", ".join(f"{count:.0f} {name}" for name, count in told.items() if count)

@@ -28,7 +28,7 @@ from wirewatch.cli.check.answer import (
 )
 from wirewatch.cli.check.daemon import STALE, StaleAnswer, WrongAnswer, read_health
 from wirewatch.core.types import LEVELS, Health
-from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, Probe
+from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, ProbeStatus
 
 OK, DEGRADED, UNKNOWN, FAILED = Health
 NOW = 1_795_000_000.0
@@ -205,9 +205,9 @@ def test_the_exit_code_is_the_health_where_that_is_to_fail(
     assert (given.code, given.may_start) == (code, code == 0)
 
 
-YOUNG = Probe(NOW - 650, 600.0, fresh=True, required=False)
-OLD = Probe(NOW - 9000, 8950.0, fresh=False, required=False)
-NEVER = Probe(0.0, None, fresh=False, required=False)
+YOUNG = ProbeStatus(NOW - 650, 600.0, fresh=True, required=False)
+OLD = ProbeStatus(NOW - 9000, 8950.0, fresh=False, required=False)
+NEVER = ProbeStatus(0.0, None, fresh=False, required=False)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ NEVER = Probe(0.0, None, fresh=False, required=False)
         (OLD, 86400.0, True), (NEVER, 1e9, False), (NEVER, None, False),
     ],
 )  # fmt: skip
-def test_a_probe_is_as_old_as_it_may_be(probe: Probe, max_age: float | None, *, fresh: bool) -> None:
+def test_a_probe_is_as_old_as_it_may_be(probe: ProbeStatus, max_age: float | None, *, fresh: bool) -> None:
     """An old one is told; it blocks only where a fresh one is required, by whoever asks or by the policy."""
     grounds = Grounds(OK, "daemon", probe=probe)
     plain = decide(grounds, Terms(max_age=max_age), NOW)
@@ -243,7 +243,7 @@ def test_where_nothing_is_known_of_probes_a_required_one_is_not_there() -> None:
     required=st.booleans(),
 )
 def test_to_ask_for_more_never_starts_a_job(
-    health: Health, wanted: Terms, probe: Probe | None, *, required: bool
+    health: Health, wanted: Terms, probe: ProbeStatus | None, *, required: bool
 ) -> None:
     given = decide(Grounds(health, "daemon", probe=probe, required=required), wanted, NOW)
     stricter = decide(Grounds(health, "daemon", probe=probe, required=True), wanted, NOW)
@@ -259,7 +259,7 @@ DOWN = CheckFinding(
     "down in 3 polls", "reset the GPU", 100.0,
 )  # fmt: skip
 WARM = CheckFinding("", "", "gpu.throttled", "degraded", {"gpu": "1"}, "half of it.", "see the fans", 90.0)
-TWO_HOURS_OLD = Probe(NOW - 9000, 7200.0, fresh=False, required=False)
+TWO_HOURS_OLD = ProbeStatus(NOW - 9000, 7200.0, fresh=False, required=False)
 texts = st.text() | st.text(alphabet=st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")))
 findings = st.builds(
     CheckFinding,

@@ -15,7 +15,7 @@ from tests.probe.recordings import Change, with_probe
 from wirewatch.cli.check.answer import Grounds
 from wirewatch.cli.check.command import Attempt, CheckRequest, Work
 from wirewatch.core.types import Health
-from wirewatch.documents.health import Probe
+from wirewatch.documents.health import ProbeStatus
 
 NO_DRIVER = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="about a machine without GPUs")
 JOB = ("slurm", "Jobs()", f'set = [{{id = "7", state = "RUNNING", gpus = {list(range(8))}}}]')
@@ -104,7 +104,10 @@ def test_a_probe_that_the_daemon_does_not_know_yet_is_not_made_again(
     """Jobs may be shorter than the daemon's turn, and each ends with an epilog."""
     assert owned(tmp_path, recordings.uneven).document["health"] == "degraded"
     before = Grounds(
-        Health.OK, "daemon", verdict_at=time.time(), probe=Probe(1.0, 9000.0, fresh=False, required=False)
+        Health.OK,
+        "daemon",
+        verdict_at=time.time(),
+        probe=ProbeStatus(1.0, 9000.0, fresh=False, required=False),
     )
     monkeypatch.setattr(Attempt, "_verdict", lambda _: before)
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.kubernetes.apiserver import NODE, ApiServer
 from tests.support import StillClock
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
-from wirewatch.kubernetes.api import Place
+from wirewatch.kubernetes.api import ApiEndpoint
 from wirewatch.verdict.node import Judged
 
 DEADLINE = 5.0
@@ -35,7 +35,7 @@ class Rig:
 
 def rig(api: ApiServer, deadline: float = DEADLINE, host: str = "127.0.0.1", node: str = NODE) -> Rig:
     clock = StillClock()
-    where = Place(host, api.port, api.folder, node)
+    where = ApiEndpoint(host, api.port, api.folder, node)
     return Rig(clock, ConditionWriter(where, ConditionOptions(deadline=deadline), clock, lambda: 0.5))
 
 

@@ -6,7 +6,7 @@ from tests.kubernetes.views import FAILED, OK, UNKNOWN
 from tests.support import EPOCH
 from wirewatch.kubernetes import outcome
 from wirewatch.kubernetes.api import rfc3339
-from wirewatch.kubernetes.outcome import Result
+from wirewatch.kubernetes.outcome import RequestResult
 
 
 def test_a_new_node_gets_the_condition_and_a_heartbeat_every_five_minutes(api: ApiServer) -> None:
@@ -76,7 +76,7 @@ def test_metrics_are_there_from_the_start(api: ApiServer) -> None:
     updates = {
         labels: value for (name, labels), value in found.items() if name == "node_condition_updates_total"
     }
-    assert updates == {(result.value,): 0 for result in Result}
+    assert updates == {(result.value,): 0 for result in RequestResult}
     states = {labels: value for (name, labels), value in found.items() if name == "node_condition_status"}
     assert states == {("true",): 0, ("false",): 0, ("unknown",): 0}
 

@@ -14,7 +14,7 @@ from tests.kubernetes.apiserver import NODE, ApiServer, Day, certify, refusing, 
 from tests.kubernetes.views import FAILED, OK
 from tests.support import EPOCH
 from wirewatch.kubernetes.api import LIMIT, rfc3339
-from wirewatch.kubernetes.outcome import Result
+from wirewatch.kubernetes.outcome import RequestResult
 
 BAD: dict[str, tuple[Day, str]] = {
     "401": (refusing(401, "Unauthorized"), "unauthorized"),
@@ -98,7 +98,7 @@ def test_a_token_that_was_rotated_is_read_anew(api: ApiServer) -> None:
         await it.go(OK, 300)
 
     told = played(api, story)
-    assert (api.requests[-1].token, told.writer.report.updates[Result.OK] > 1) == ("third", True)
+    assert (api.requests[-1].token, told.writer.report.updates[RequestResult.OK] > 1) == ("third", True)
     assert api.requests[-1].status == 200
 
 

@@ -328,7 +328,7 @@ def test_another_version_is_told_clearly_and_does_no_harm(tmp_path: Path) -> Non
         for target in (remote.FACTS, remote.PROBE, remote.TERMS):
             for other in ("9.9.9", "", "x" * 300):
                 status, told = prober.ask(target, b"{}", other)
-                assert (status, told["detail"].endswith("start both anew, from one image")) == (409, True)
+                assert (status, told["detail"].endswith("restart both from one image")) == (409, True)
         # Whoever wants the GPUs free is heard.
         assert prober.ask(remote.RELEASE, b'{"seconds": 5}', "9.9.9")[1]["released"] is True
         assert prober.ask(remote.RESUME, b"{}", "9.9.9")[1]["released"] is False
@@ -408,7 +408,7 @@ def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
         assert "not allowed; ask as the user that the prober runs as" in as_nobody(prober, look)
         place.chmod(0o666)
         assert f"uid {NOBODY}" in as_nobody(prober, look)
-        assert "may not ask here" in as_nobody(prober, look)
+        assert "may not send orders here" in as_nobody(prober, look)
     with working(open_folder, "good", "--group", str(NOBODY)) as prober:
         assert Path(prober.socket).stat().st_gid == NOBODY
         assert as_nobody(prober, look) == ""

@@ -20,7 +20,7 @@ from tests.cli.test_wrong_input import CONFIG, refused
 from tests.daemon.client import Answer, Client, ask, basic, bearer
 from tests.daemon.process import FAST, SOON, Daemon
 from tests.server.authority import Authority
-from wirewatch.server.reload import OFTEN
+from wirewatch.server.reload import INTERVAL
 
 PASSWORD, TOKEN = "secret", "correct-horse-battery"
 WEB = """
@@ -221,7 +221,7 @@ def test_a_broken_file_changes_nothing_and_shows(fresh: Place) -> None:
     soon(lambda: f"{name} 0.0" in fresh.get("/metrics", bearer(TOKEN)).text)
     assert fresh.get("/health").status == 401
     assert fresh.get("/api/v1/state", basic("prometheus", PASSWORD)).status == 200
-    assert "basic_auth_users.a: is no bcrypt hash" in fresh.daemon.log
+    assert "basic_auth_users.a: is not a bcrypt hash" in fresh.daemon.log
     os.replace(fresh.folder / "good", fresh.folder / "web.yml")  # noqa: PTH105 - in one step
     soon(lambda: f"{name} 1.0" in fresh.get("/metrics", bearer(TOKEN)).text)
 
@@ -245,7 +245,7 @@ def test_client_certificates(tmp_path: Path) -> None:
             assert f'wirewatch_web_refused_total{{reason="{reason}"}} {count}.0' in told
         # Without a path that is open the handshake itself refuses.
         (tmp_path / "web.yml").write_text(CLIENTS + "auth_excluded_paths: []\n", "utf-8")
-        time.sleep(OFTEN)
+        time.sleep(INTERVAL)
         assert ask(url, "/livez", ours, pair=right).status == 200
         with pytest.raises(REFUSED):
             ask(url, "/livez", ours)

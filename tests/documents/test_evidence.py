@@ -21,7 +21,7 @@ from wirewatch import __version__
 from wirewatch.cli.findings import HEADER, ticket
 from wirewatch.core.probe import Copy, Micro, Probed
 from wirewatch.core.types import Absent, Kind
-from wirewatch.documents.evidence import QUANTITY_NAMES, evidence, of_gpu, unit_of
+from wirewatch.documents.evidence import QUANTITY_NAMES, evidence, quantities_of, unit_of
 from wirewatch.documents.finding import FINDING, FindingDocument, Number
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.probe.component import components
@@ -238,7 +238,7 @@ def test_what_a_gpu_does_not_offer_is_told_as_such() -> None:
     watch(node)
     document = only(node)
     assert "unsupported" in str(document.part["serial"].unknown)
-    assert document.part["board_part_number"].unknown == "the driver tells an empty text"
+    assert document.part["board_part_number"].unknown == "the driver gives an empty text"
 
 
 def test_a_collector_that_is_blind_has_no_numbers_and_says_why() -> None:
@@ -379,7 +379,7 @@ def test_whatever_a_probe_measured_it_tells_the_same_quantities_of_each_gpu(
     assert document is not None
     document = replace(document, copies=tuple(copies), micros=tuple(micros))
     one = replace(probed(), document=document)
-    told = of_gpu(one, one.gpus[place].uuid)
+    told = quantities_of(one, one.gpus[place].uuid)
     assert tuple((quantity.name, quantity.unit) for quantity in told) == QUANTITY_NAMES
     values = [quantity.value for quantity in told]
     for value, rates in (
@@ -395,7 +395,7 @@ def test_whatever_a_probe_measured_it_tells_the_same_quantities_of_each_gpu(
 def test_a_gpu_that_was_not_probed_and_a_probe_of_no_gpu_tell_why() -> None:
     nothing = replace(probed(), document=None, clocks=())
     for one, uuid in ((probed(), "GPU-none"), (gloo(), ""), (nothing, probed().gpus[0].uuid)):
-        told = of_gpu(one, uuid)
+        told = quantities_of(one, uuid)
         assert tuple((quantity.name, quantity.unit) for quantity in told) == QUANTITY_NAMES
         assert all(isinstance(quantity.value, Absent) for quantity in told)
 

@@ -10,7 +10,7 @@ from wirewatch.verdict.node import judge_state
 
 
 def info_labels(node: Node) -> list[dict[str, str]]:
-    return [dict(zip(s.metric.labels, s.labels, strict=True)) for s in nodeinfo.series(node.state)]
+    return [dict(zip(s.metric.labels, s.labels, strict=True)) for s in nodeinfo.node_info(node.state)]
 
 
 def test_it_is_empty_of_what_nobody_has_told_yet() -> None:

@@ -7,7 +7,7 @@ from tools.pages import OF_EACH_COLLECTOR, OF_THE_DAEMON
 from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.probe.component import components
 from wirewatch.server.exposition import Exposition
-from wirewatch.server.reload import Told
+from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import judge_state
 
 HOPPER_DETAIL, BLACKWELL_DETAIL = 1140, 2380
@@ -26,7 +26,7 @@ def eight_of_each(*also: str) -> Node:
 
 
 def count(state: NodeState) -> int:
-    text, _ = Exposition("replay").render(judge_state(state), "", Told(reloaded=True))
+    text, _ = Exposition("replay").render(judge_state(state), "", WebReport(reloaded=True))
     lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series twice"
     return len(lines)

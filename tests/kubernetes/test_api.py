@@ -13,17 +13,17 @@ from tests.support import EPOCH
 from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
 from wirewatch.kubernetes.api import (
+    ApiEndpoint,
     Credentials,
-    Place,
-    Strange,
+    UnexpectedReply,
     condition_in,
+    credentials,
+    endpoint,
+    message_of,
     patch,
-    place,
-    read,
     rfc3339,
-    said,
 )
-from wirewatch.kubernetes.condition import TYPE, Condition, Status
+from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443", "NODE_NAME": "gpu-017"}
 
@@ -41,7 +41,7 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"
 def test_the_configuration_goes_before_what_a_pod_is_told(
     server: str, node: str, environ: dict[str, str], found: tuple[str, int, str]
 ) -> None:
-    made = place(server, "/account", node, environ)
+    made = endpoint(server, "/account", node, environ)
     assert (made.host, made.port, made.node) == found
     assert made.folder == Path("/account")
 
@@ -67,7 +67,7 @@ def test_what_is_not_told_or_no_name_is_one_line(
     server: str, node: str, environ: dict[str, str], told: str
 ) -> None:
     with pytest.raises(Unusable, match=r"^kubernetes\.node_condition: ") as caught:
-        place(server, "/account", node, environ)
+        endpoint(server, "/account", node, environ)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -76,7 +76,7 @@ def test_what_is_not_told_or_no_name_is_one_line(
 def test_a_file_without_a_token_is_told_without_its_content(tmp_path: Path, token: str) -> None:
     (tmp_path / "token").write_text(token, "utf-8")
     with pytest.raises(OSError, match=r"token holds no token$"):
-        read(Place("127.0.0.1", 443, tmp_path, "a"))
+        credentials(ApiEndpoint("127.0.0.1", 443, tmp_path, "a"))
 
 
 def test_a_token_is_not_printed() -> None:
@@ -100,7 +100,7 @@ def test_what_the_configuration_refuses(tmp_path: Path, line: str, told: str) ->
     assert told in str(caught.value)
 
 
-MINE = Condition(Status.FALSE, "NvlinkLinkDown", "words", EPOCH - 100)
+MINE = Condition(ConditionStatus.FALSE, "NvlinkLinkDown", "words", EPOCH - 100)
 
 
 def node(*conditions: object, **other: object) -> bytes:
@@ -138,7 +138,7 @@ def test_what_was_sent_is_understood_again() -> None:
 )  # fmt: skip
 def test_a_time_that_is_none_or_yet_to_come_is_now(told: str | None, transition: float) -> None:
     found = condition_in(node({"type": TYPE, "status": "True", "lastTransitionTime": told}), "gpu-1", EPOCH)
-    assert found == Condition(Status.TRUE, "", "", transition)
+    assert found == Condition(ConditionStatus.TRUE, "", "", transition)
 
 
 def test_a_status_that_we_never_tell_is_none_of_ours() -> None:
@@ -151,7 +151,7 @@ def test_a_status_that_we_never_tell_is_none_of_ours() -> None:
      node(status=None), node("Ready"), b"[" * 100_000, node({"type": TYPE}, {"type": TYPE})],
 )  # fmt: skip
 def test_what_is_no_document_of_our_node_is_strange(text: bytes) -> None:
-    with pytest.raises(Strange):
+    with pytest.raises(UnexpectedReply):
         condition_in(text, "gpu-1", EPOCH)
 
 
@@ -169,18 +169,18 @@ JSON: Any = st.recursive(
 @given(JSON)
 def test_any_answer_is_understood_or_strange(document: object) -> None:
     text = json.dumps(document).encode()
-    with suppress(Strange):
+    with suppress(UnexpectedReply):
         condition_in(text, "gpu-1", EPOCH)
-    assert said(text).isprintable()
+    assert message_of(text).isprintable()
 
 
 def test_a_refusal_is_told_in_one_short_line() -> None:
     assert (
-        said(json.dumps({"kind": "Status", "message": "nodes is\nforbidden"}).encode())
+        message_of(json.dumps({"kind": "Status", "message": "nodes is\nforbidden"}).encode())
         == "nodes is forbidden"
     )
-    assert len(said(json.dumps({"message": "x" * 9000}).encode())) == 300
-    assert [said(text) for text in (b"", b"{}", b'{"message": 3}', b"\xff")] == [""] * 4
+    assert len(message_of(json.dumps({"message": "x" * 9000}).encode())) == 300
+    assert [message_of(text) for text in (b"", b"{}", b'{"message": 3}', b"\xff")] == [""] * 4
 
 
 def test_times_are_whole_seconds_of_utc() -> None:

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from tests.kubernetes.views import HOLDS, changes, knowing, seen, view
 from tests.support import EPOCH
 from wirewatch.core.types import Health
-from wirewatch.kubernetes.condition import GAP, RELEASED, Condition, Memory, Status, learned, status_of, watch
+from wirewatch.kubernetes.condition import (
+    LONGEST_GAP,
+    RELEASED,
+    Condition,
+    ConditionMemory,
+    ConditionStatus,
+    learned,
+    status_of,
+    watch,
+)
 
 OK, DEGRADED, UNKNOWN, FAILED = Health.OK, Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 
@@ -55,21 +64,21 @@ def test_failed_and_blind_in_turn_are_not_healthy() -> None:
 
 def test_the_words_are_those_of_the_last_verdict_that_agreed() -> None:
     found = dict(seen([(OK, 100), (FAILED, 100), (OK, 100)]))
-    assert (found[95] or 0) == Condition(Status.TRUE, "Ok", "at 95", EPOCH + 60)
-    assert (found[120] or 0) == Condition(Status.TRUE, "Ok", "at 95", EPOCH + 60)
-    assert (found[195] or 0) == Condition(Status.FALSE, "Failed", "at 195", EPOCH + 160)
-    assert (found[295] or 0) == Condition(Status.FALSE, "Failed", "at 195", EPOCH + 160)
+    assert (found[95] or 0) == Condition(ConditionStatus.TRUE, "Ok", "at 95", EPOCH + 60)
+    assert (found[120] or 0) == Condition(ConditionStatus.TRUE, "Ok", "at 95", EPOCH + 60)
+    assert (found[195] or 0) == Condition(ConditionStatus.FALSE, "Failed", "at 195", EPOCH + 160)
+    assert (found[295] or 0) == Condition(ConditionStatus.FALSE, "Failed", "at 195", EPOCH + 160)
 
 
 def test_new_words_do_not_move_the_transition() -> None:
     found = dict(seen([(OK, 100), (DEGRADED, 100)]))
-    assert (found[195] or 0) == Condition(Status.TRUE, "Degraded", "at 195", EPOCH + 60)
+    assert (found[195] or 0) == Condition(ConditionStatus.TRUE, "Degraded", "at 195", EPOCH + 60)
 
 
 def test_a_release_is_told_at_once_and_a_minute_after_it_the_node_is_back() -> None:
     found = seen([(OK, 100), (RELEASED, 600), (UNKNOWN, 10), (OK, 600)])
     assert changes(found) == [(60, "True"), (100, "Unknown"), (770, "True")]
-    assert (dict(found)[695] or 0) == Condition(Status.UNKNOWN, RELEASED, "at 695", EPOCH + 100)
+    assert (dict(found)[695] or 0) == Condition(ConditionStatus.UNKNOWN, RELEASED, "at 695", EPOCH + 100)
 
 
 def test_a_release_of_a_node_that_stays_failed_changes_nothing() -> None:
@@ -77,12 +86,12 @@ def test_a_release_of_a_node_that_stays_failed_changes_nothing() -> None:
 
 
 def test_what_nobody_looked_at_was_not_held() -> None:
-    memory = knowing(Condition(Status.TRUE, "Healthy", "", EPOCH))
-    for seconds in (0.0, 20.0, 20.0 + GAP + 1, 40.0 + GAP + 1):
+    memory = knowing(Condition(ConditionStatus.TRUE, "Healthy", "", EPOCH))
+    for seconds in (0.0, 20.0, 20.0 + LONGEST_GAP + 1, 40.0 + LONGEST_GAP + 1):
         memory = watch(memory, view(FAILED, seconds), HOLDS)
     assert memory.condition is not None
-    assert memory.condition.status is Status.TRUE
-    assert memory.failed == 1020.0 + GAP + 1
+    assert memory.condition.status is ConditionStatus.TRUE
+    assert memory.failed == 1020.0 + LONGEST_GAP + 1
 
 
 def test_a_clock_that_goes_back_holds_nothing() -> None:
@@ -91,11 +100,15 @@ def test_a_clock_that_goes_back_holds_nothing() -> None:
     assert memory.failed == 1040.0
 
 
-@pytest.mark.parametrize("status", list(Status))
-def test_a_restart_changes_nothing_by_itself(status: Status) -> None:
+@pytest.mark.parametrize("status", list(ConditionStatus))
+def test_a_restart_changes_nothing_by_itself(status: ConditionStatus) -> None:
     """Not known for some seconds, then what was known before."""
     before = Condition(status, "Before", "words", EPOCH - 5000)
-    verdict = {Status.TRUE: DEGRADED, Status.FALSE: FAILED, Status.UNKNOWN: UNKNOWN}[status]
+    verdict = {
+        ConditionStatus.TRUE: DEGRADED,
+        ConditionStatus.FALSE: FAILED,
+        ConditionStatus.UNKNOWN: UNKNOWN,
+    }[status]
     found = seen([(UNKNOWN, 60), (verdict, 1000)], knowing(before))
     assert changes(found) == [(0, status.value)]
     assert found[-1][1] is not None
@@ -103,20 +116,22 @@ def test_a_restart_changes_nothing_by_itself(status: Status) -> None:
 
 
 def test_nothing_is_decided_before_it_is_known_what_was_told_before() -> None:
-    memory = Memory()
+    memory = ConditionMemory()
     for seconds in range(0, 400, 5):
         memory = watch(memory, view(OK, seconds), HOLDS)
     assert memory.condition is None
-    bad = Condition(Status.FALSE, "NvlinkLinkDown", "", EPOCH - 60)
+    bad = Condition(ConditionStatus.FALSE, "NvlinkLinkDown", "", EPOCH - 60)
     # It has been looked at for long enough, and that counts.
     memory = watch(learned(memory, bad), view(OK, 400), HOLDS)
     assert memory.condition is not None
-    assert (memory.condition.status, memory.condition.transition) == (Status.TRUE, EPOCH + 400)
+    assert (memory.condition.status, memory.condition.transition) == (ConditionStatus.TRUE, EPOCH + 400)
 
 
 HEALTHS = st.sampled_from(list(Health))
 SPANS = st.lists(st.tuples(HEALTHS, st.integers(1, 80).map(lambda n: n * 5.0)), min_size=1, max_size=30)
-BEFORE = st.none() | st.sampled_from(list(Status)).map(lambda s: Condition(s, "Before", "", EPOCH - 1000))
+BEFORE = st.none() | st.sampled_from(list(ConditionStatus)).map(
+    lambda s: Condition(s, "Before", "", EPOCH - 1000)
+)
 
 
 @given(SPANS, BEFORE)
@@ -130,10 +145,10 @@ def test_false_only_after_failed_was_held(
         if condition is not None and condition.status is not was:
             was = condition.status
             span = healths[: number + 1]
-            if was is Status.FALSE:
+            if was is ConditionStatus.FALSE:
                 assert set(span[-int(HOLDS.failed / 5) - 1 :]) == {FAILED}
                 assert at >= HOLDS.failed
-            elif was is Status.TRUE:
+            elif was is ConditionStatus.TRUE:
                 hold = HOLDS.failed if before is None and number * 5 < HOLDS.recovered else HOLDS.recovered
                 assert not {FAILED, UNKNOWN} & set(span[-int(hold / 5) - 1 :]) or before is None
             else:

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from wirewatch.hw.httpclient import HttpReply
 from wirewatch.kubernetes.outcome import (
-    BETWEEN,
     LONGEST,
     LONGEST_FOR_PEOPLE,
+    LONGEST_WAIT,
     MEANING,
-    PATIENCE,
+    MESSAGE_INTERVAL,
     SPREAD,
     Outcome,
     Pace,
-    Result,
+    RequestResult,
     begin,
     changed,
     failed,
@@ -26,7 +26,7 @@ from wirewatch.kubernetes.outcome import (
 )
 
 CHANCE = st.floats(0, 1, exclude_max=True)
-BAD = st.sampled_from([result for result in Result if result is not Result.OK])
+BAD = st.sampled_from([result for result in RequestResult if result is not RequestResult.OK])
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_what_the_server_says_is_told() -> None:
     outcome = outcome_of(
         HttpReply(403, {"retry-after": "7"}, b'{"message": "nodes \\"gpu-1\\" is forbidden"}'), 0.0
     )
-    assert outcome == Outcome(Result.FORBIDDEN, '403: nodes "gpu-1" is forbidden', 7.0)
-    assert set(MEANING) == set(Result)
+    assert outcome == Outcome(RequestResult.FORBIDDEN, '403: nodes "gpu-1" is forbidden', 7.0)
+    assert set(MEANING) == set(RequestResult)
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30", 30.0), (" 1.5 ", 1.5), ("-5", 0.0), ("1e9", PATIENCE), ("nan", None), ("inf", None),
+    [("30", 30.0), (" 1.5 ", 1.5), ("-5", 0.0), ("1e9", LONGEST_WAIT), ("nan", None), ("inf", None),
      ("soon", None), ("", None), ("Sat, 21 Nov 2026 01:05:00 GMT", 10.0), ("\xff", None),
      ("Sat, 21 Nov 2026 01:00:00 GMT", 0.0)],
 )  # fmt: skip
@@ -61,16 +61,16 @@ def test_a_server_that_is_away_for_an_hour_is_asked_less_and_less() -> None:
     pace, times = begin(0.0, 0.5), list[float]()
     while pace.latest < 3600:
         times.append(pace.latest)
-        pace = failed(pace, pace.latest, Outcome(Result.UNREACHABLE), 0.5)
+        pace = failed(pace, pace.latest, Outcome(RequestResult.UNREACHABLE), 0.5)
     waits = [later - one for one, later in pairwise(times)]
     assert waits[:6] == [1.5, 3, 6, 12, 24, 45]
     assert set(waits[6:]) == {45}
     assert len(times) < 90
 
 
-@given(st.lists(st.tuples(BAD, CHANCE, st.none() | st.floats(0, PATIENCE)), min_size=1, max_size=40))
+@given(st.lists(st.tuples(BAD, CHANCE, st.none() | st.floats(0, LONGEST_WAIT)), min_size=1, max_size=40))
 def test_a_failure_waits_and_never_for_ever_and_never_less_than_asked(
-    failures: list[tuple[Result, float, float | None]],
+    failures: list[tuple[RequestResult, float, float | None]],
 ) -> None:
     pace = begin(0.0, 0.0)
     for result, chance, asked in failures:
@@ -86,13 +86,13 @@ def test_a_failure_waits_and_never_for_ever_and_never_less_than_asked(
 
 def test_what_people_must_repair_is_asked_for_less_often() -> None:
     pace = Pace(0, 0, failures=50)
-    assert failed(pace, 0, Outcome(Result.FORBIDDEN), 1.0).latest == LONGEST_FOR_PEOPLE
-    assert failed(pace, 0, Outcome(Result.SERVER_ERROR), 1.0).latest == LONGEST
+    assert failed(pace, 0, Outcome(RequestResult.FORBIDDEN), 1.0).latest == LONGEST_FOR_PEOPLE
+    assert failed(pace, 0, Outcome(RequestResult.SERVER_ERROR), 1.0).latest == LONGEST
 
 
 @given(CHANCE)
 def test_a_heartbeat_comes_in_its_time_give_or_take_a_tenth(chance: float) -> None:
-    pace = succeeded(failed(begin(0, 0), 0, Outcome(Result.CONFLICT), 0), 100.0, 300.0, chance)
+    pace = succeeded(failed(begin(0, 0), 0, Outcome(RequestResult.CONFLICT), 0), 100.0, 300.0, chance)
     assert 100 + 270 <= pace.latest <= 100 + 330
     assert pace.failures == 0
 
@@ -102,7 +102,7 @@ def test_a_new_status_goes_out_within_seconds_and_words_at_most_once_a_minute(ch
     pace = succeeded(begin(0, 0), 100.0, 300.0, 0.5)
     assert 105 <= changed(pace, 105.0, chance, status=True).latest <= 105 + SPREAD
     words = changed(pace, 105.0, chance, status=False).latest
-    assert 100 + BETWEEN <= words <= 105 + BETWEEN
+    assert 100 + MESSAGE_INTERVAL <= words <= 105 + MESSAGE_INTERVAL
 
 
 def test_five_thousand_nodes_that_start_or_come_back_at_once_are_spread() -> None:
@@ -110,7 +110,7 @@ def test_five_thousand_nodes_that_start_or_come_back_at_once_are_spread() -> Non
     starts = [begin(0.0, chance).latest for chance in draws]
     assert max(starts[n + 600] - starts[n] for n in range(4400)) > 1  # at most 600 a second
     away = Pace(0, 0, failures=10)
-    back = [failed(away, 0, Outcome(Result.UNREACHABLE), chance).latest for chance in draws]
+    back = [failed(away, 0, Outcome(RequestResult.UNREACHABLE), chance).latest for chance in draws]
     assert min(back) >= LONGEST / 2
     assert sum(30 <= at < 31 for at in back) < 200
     beats = [succeeded(away, 0, 300.0, chance).latest for chance in draws]

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from tests.support import EPOCH
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.kubernetes.condition import Condition, Holds, Memory, View, learned, watch
+from wirewatch.kubernetes.condition import Condition, ConditionMemory, Holds, View, learned, watch
 from wirewatch.verdict.node import Judged, Verdict
 
 HOLDS = Holds()
-NEW = Memory(known=True)
+NEW = ConditionMemory(known=True)
 """A node that never had the condition."""
 LINK = Finding(
     "nvlink.link_down", Health.FAILED,
@@ -34,7 +34,7 @@ def view(health: Health, seconds: float, reason: str = "") -> View:
 
 
 def seen(
-    spans: Iterable[tuple[Health | str, float]], memory: Memory = NEW, holds: Holds = HOLDS,
+    spans: Iterable[tuple[Health | str, float]], memory: ConditionMemory = NEW, holds: Holds = HOLDS,
     every: float = 5.0,
 ) -> list[tuple[float, Condition | None]]:  # fmt: skip
     """The condition after each look, with its second; a health that is a word is UNKNOWN for that reason."""
@@ -59,5 +59,5 @@ def changes(found: list[tuple[float, Condition | None]]) -> list[tuple[float, st
     return told
 
 
-def knowing(condition: Condition | None) -> Memory:
-    return learned(Memory(), condition)
+def knowing(condition: Condition | None) -> ConditionMemory:
+    return learned(ConditionMemory(), condition)

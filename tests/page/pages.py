@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from tests.support import Node
-from wirewatch.documents.state import Daemon
-from wirewatch.page import html
-from wirewatch.page.content import Place, Told, told
+from wirewatch.documents.state import DaemonStatus
+from wirewatch.page import sections
+from wirewatch.page.content import PageContent, PageContext, page_content
 from wirewatch.page.html import render
 from wirewatch.page.model import Page
 from wirewatch.verdict.ledger import VerdictPolicy
@@ -21,20 +21,20 @@ SHAPES = frozenset({"path", "rect", "line"})
 TEXTLESS = frozenset({"style", "title"})
 
 
-def told_of(
-    here: Judged, node: Node, *, source: str = "live", place: Place | None = None,
+def content_of(
+    here: Judged, node: Node, *, source: str = "live", place: PageContext | None = None,
     policy: VerdictPolicy | None = None, released_until: float = 0.0, turning: bool = True,
-) -> Told:  # fmt: skip
-    daemon = Daemon(node.clock.now(), node.clock.mono(), turning, released_until)
-    return told(here, daemon, source, policy or VerdictPolicy(), place or Place())
+) -> PageContent:  # fmt: skip
+    daemon = DaemonStatus(node.clock.now(), node.clock.mono(), turning, released_until)
+    return page_content(here, daemon, source, policy or VerdictPolicy(), place or PageContext())
 
 
 def page_of(node: Node) -> Page:
-    return html.page(told_of(judge_state(node.state), node))
+    return sections.page(content_of(judge_state(node.state), node))
 
 
-def html_of(told_now: Told) -> str:
-    return render(html.page(told_now), "off").text.decode()
+def html_of(told_now: PageContent) -> str:
+    return render(sections.page(told_now), "off").text.decode()
 
 
 @dataclass
@@ -131,7 +131,7 @@ def lines(page: Page) -> Iterator[str]:
             yield f"{line.text}{at}{f' [{line.code}]' if line.code else ''}"
         for table in section.tables:
             yield f"-- {table.caption}"
-            yield " | ".join(f"{head.text} {head.unit}".strip() for head in table.heads)
+            yield " | ".join(f"{head.text} {head.unit}".strip() for head in table.columns)
             for row in table.rows:
                 yield " | ".join(
                     _cell(cell.text, cell.note, cell.aside, cell.mark) for cell in (row.head, *row.cells)

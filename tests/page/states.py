@@ -7,26 +7,26 @@ from functools import cache
 from pathlib import Path
 
 from tests.collectors.test_overlays import DEMO, watch
-from tests.page.pages import told_of
+from tests.page.pages import content_of
 from tests.support import EPOCH, Node
 from tests.verdict.recordednode import RecordedNode
 from wirewatch.core.collector import Component, NodeState, Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.hw.overlay import load_overlay
-from wirewatch.page.content import Place, Told
+from wirewatch.page.content import PageContent, PageContext
 from wirewatch.verdict.ledger import Statement, VerdictPolicy
 from wirewatch.verdict.node import Judged, Standing, judge_state
 from wirewatch.verdict.orders import acknowledge, suppress
 
-PLACE = Place("gpu-017", "this machine", "https://docs.example.org/runbook.html")
+PLACE = PageContext("gpu-017", "this machine", "https://docs.example.org/runbook.html")
 MANY = 100
 DRAWN = ("drift", "gpu", "gpudirect", "infiniband", "inventory", "nvlink", "pcie", "probe", "topology", "xid")
 """Collectors that the page has a place for: what another adds changes none of these states."""
 OF_THE_LOG = frozenset({"latched", "acknowledged"})
 
 
-def of(node: Node, *, source: str = "live", released_until: float = 0.0, turning: bool = True) -> Told:
-    return told_of(
+def of(node: Node, *, source: str = "live", released_until: float = 0.0, turning: bool = True) -> PageContent:
+    return content_of(
         judge_state(node.state),
         node,
         source=source,
@@ -42,14 +42,14 @@ def faulty(name: str, recording: str = DEMO, rounds: int = 20) -> Node:
     return node
 
 
-def no_gpus() -> Told:
+def no_gpus() -> PageContent:
     node = Node("h200x1-idle", only=DRAWN)
     node.change("Count()", "set", 0)
     node.poll(times=3)
     return of(node)
 
 
-def stale(fault: str, *names: str) -> Told:
+def stale(fault: str, *names: str) -> PageContent:
     """The driver hangs: collectors are overdue, and what they found stays."""
     node = faulty(fault)
     for name in names:
@@ -67,7 +67,7 @@ def unread(why: Why, detail: str) -> Callable[[Component, float], Component]:
     return fail
 
 
-def released() -> Told:
+def released() -> PageContent:
     node = faulty("")
     fail = unread(Why.RELEASED, "released until 01:20:00Z")
     for name in ("inventory", "nvlink", "gpu", "pcie", "topology"):
@@ -75,7 +75,7 @@ def released() -> Told:
     return of(node, released_until=node.clock.now() + 400)
 
 
-def denied() -> Told:
+def denied() -> PageContent:
     node = faulty("")
     fail = unread(Why.DENIED, "/sys/class/infiniband: Permission denied")
     for name in ("infiniband", "gpudirect", "xid"):
@@ -83,7 +83,7 @@ def denied() -> Told:
     return of(node)
 
 
-def drifted() -> Told:
+def drifted() -> PageContent:
     node = faulty("")
     for link in (6, 7):
         node.change(f"gpu2/Field(165,{link})", "set", 0)
@@ -91,8 +91,8 @@ def drifted() -> Told:
     return of(node)
 
 
-def many() -> Told:
-    """More findings than a reader reads."""
+def many() -> PageContent:
+    """So many findings that nobody reads them all."""
     node = faulty("")
     one = node.state.components["xid"]
     made = tuple(
@@ -106,7 +106,7 @@ def many() -> Told:
     return of(node)
 
 
-def remembered(step: str) -> Told:
+def remembered(step: str) -> PageContent:
     """A link that was down: unseen, on probation, suppressed, or said to be repaired."""
     with tempfile.TemporaryDirectory() as folder:
         here = RecordedNode(Path(folder), "xid-79" if step in OF_THE_LOG else "nvlink-link-down")
@@ -127,20 +127,20 @@ def remembered(step: str) -> Told:
             if step == "latched":
                 here.restart()
             here.poll(times={"unseen": 2, "latched": 4}.get(step, 8))
-        return told_of(here.board.node, here.node, place=PLACE, policy=VerdictPolicy())
+        return content_of(here.board.node, here.node, place=PLACE, policy=VerdictPolicy())
 
 
 def first(node: Judged) -> Standing:
     return node.verdict.standings[0]
 
 
-def nothing_watched() -> Told:
+def nothing_watched() -> PageContent:
     node = Node(DEMO, only=DRAWN)
     node.state = NodeState({})
     return of(node)
 
 
-STATES: Mapping[str, Callable[[], Told]] = {
+STATES: Mapping[str, Callable[[], PageContent]] = {
     "healthy": lambda: of(faulty("")),
     "first-seconds": lambda: of(Node(DEMO, only=DRAWN)),
     "nothing-watched": nothing_watched,
@@ -171,5 +171,5 @@ STATES: Mapping[str, Callable[[], Told]] = {
 
 
 @cache
-def state(name: str) -> Told:
+def state(name: str) -> PageContent:
     return STATES[name]()

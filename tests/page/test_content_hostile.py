@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.page.pages import Strict, html_of
 from tests.page.states import state
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 from wirewatch.page.html import ticked
 
 OURS = frozenset(
@@ -39,7 +39,7 @@ def renamed(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def outline(told: Told) -> list[tuple[str, tuple[str, ...]]]:
+def outline(told: PageContent) -> list[tuple[str, tuple[str, ...]]]:
     """Elements and their attributes, without what they hold."""
     return [(one.tag, tuple(one.attributes)) for one in Strict(html_of(told)).elements]
 

@@ -15,10 +15,10 @@ from tests.collectors.test_overlays import DEMO
 from tests.daemon.process import FAST, Daemon
 from tests.page.pages import Strict
 from tests.page.states import faulty
-from wirewatch.documents.state import Daemon as Told
-from wirewatch.page.html import CHOICES, Made
+from wirewatch.documents.state import DaemonStatus
+from wirewatch.page.html import CHOICES, RenderedPage
 from wirewatch.server import api
-from wirewatch.server.api import About, Pages
+from wirewatch.server.api import PageCache, PageSource
 from wirewatch.verdict.node import Judged, judge_state
 
 
@@ -120,16 +120,16 @@ def test_a_page_is_made_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     here, at = judge_state(node.state), [node.clock.now()]
     made, running = [], threading.Lock()
 
-    def make(judge_state: Judged, daemon: Told, about: About, refresh: str) -> Made:
+    def make(judge_state: Judged, daemon: DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
         assert running.acquire(blocking=False), "two at a time"
         made.append(refresh)
         page = genuine(judge_state, daemon, about, refresh)
         running.release()
         return page
 
-    genuine = api.make
-    monkeypatch.setattr(api, "make", make)
-    pages = Pages(lambda: here, lambda: Told(at[0], 0.0), About("live"))
+    genuine = api.rendered
+    monkeypatch.setattr(api, "rendered", make)
+    pages = PageCache(lambda: here, lambda: DaemonStatus(at[0], 0.0), PageSource("live"))
 
     async def ask_for(*choices: str) -> None:
         await asyncio.gather(*(pages.get(choice) for choice in choices))

@@ -6,14 +6,14 @@ from tests.page.pages import Strict, html_of
 from tests.page.states import MANY, STATES, faulty, of, state
 from tests.support import EPOCH
 from wirewatch import __version__
-from wirewatch.page import html
+from wirewatch.page import sections
 from wirewatch.page.model import Cell, Page, Section, Table
 
 each_state = pytest.mark.parametrize("name", STATES)
 
 
 def page(name: str) -> Page:
-    return html.page(state(name))
+    return sections.page(state(name))
 
 
 def section(name: str, which: str) -> Section:
@@ -57,7 +57,7 @@ def test_tables_are_whole_and_nothing_is_blank(name: str) -> None:
         for one in part.tables:
             assert one.rows
             for each in one.rows:
-                assert 1 + sum(cell.span for cell in each.cells) == len(one.heads)
+                assert 1 + sum(cell.span for cell in each.cells) == len(one.columns)
                 for cell in (each.head, *each.cells):
                     assert cell.text.strip()
                     assert not {"None", "nan", "inf"} & set(cell.text.split())
@@ -100,17 +100,17 @@ def test_nobody_is_ok_while_a_collector_of_gpus_is_stale() -> None:
     assert gpu.cells[0].note.endswith("1 min 10 s ago")
     drawing = section("stale", "topology").drawing
     assert drawing is not None
-    assert {box.look for box in drawing.boxes if box.text.startswith("GPU")} == {"unknown", "bad"}
-    assert {wire.look for wire in drawing.wires if wire.y2 < wire.y1} == {"unknown"}
+    assert {box.style for box in drawing.boxes if box.text.startswith("GPU")} == {"unknown", "bad"}
+    assert {wire.style for wire in drawing.wires if wire.y2 < wire.y1} == {"unknown"}
 
 
 def test_a_link_that_is_down_is_drawn_broken_and_told_in_words() -> None:
     drawing = section("link-down", "topology").drawing
     assert drawing is not None
     (broken,) = [wire for wire in drawing.wires if wire.broken]
-    assert (broken.text, broken.look) == ("17/18", "bad")
+    assert (broken.text, broken.style) == ("17/18", "bad")
     assert "17 of 18 NVLink links up to the switch, link 7 down" in drawing.words[2]
-    assert [box.look for box in drawing.boxes if box.text == "GPU 2"] == ["bad"]
+    assert [box.style for box in drawing.boxes if box.text == "GPU 2"] == ["bad"]
     assert len([wire for wire in drawing.wires if wire.text == "18/18"]) == 7
 
 
@@ -127,14 +127,14 @@ def test_the_wire_of_a_port_is_drawn_as_the_port_is(name: str, texts: set[str], 
     assert drawing is not None
     ports = [wire for wire in drawing.wires if wire.y2 > wire.y1 and wire.text]
     assert {wire.text for wire in ports} == texts
-    assert {wire.look for wire in ports} <= {"good", look}
+    assert {wire.style for wire in ports} <= {"good", look}
     assert [wire.broken for wire in ports].count(True) == (look == "bad")
     assert ("mlx5_2, 0000:4f:00.0, NUMA node 0: port 1 InfiniBand, down." in drawing.words) == (look == "bad")
 
 
 def test_pcie_that_is_narrow_is_drawn_broken_and_no_other_wire() -> None:
     for name, text in (("pcie-x8", "GPU 1"), ("nic-pcie-x8", "mlx5_2")):
-        drawing = html.page(of(faulty(name))).sections[6].drawing
+        drawing = sections.page(of(faulty(name))).sections[6].drawing
         assert drawing is not None
         (broken,) = [wire for wire in drawing.wires if wire.broken]
         (box,) = [box for box in drawing.boxes if box.text == text]
@@ -177,10 +177,10 @@ def test_a_probe_stands_beside_what_was_expected() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("mig", "There is nothing to probe here: a GPU is in MIG mode"),
-        ("one-gpu", "There is nothing to probe here: there are not two GPUs"),
-        ("first-seconds", "Not known: there was no complete probe yet"),
-        ("gpu-lost", "Not known: there was no complete probe yet; who uses the GPUs could not be read"),
+        ("mig", "There is nothing to probe on this node: a GPU is in MIG mode"),
+        ("one-gpu", "There is nothing to probe on this node: there are not two GPUs"),
+        ("first-seconds", "Not known: no probe has completed yet"),
+        ("gpu-lost", "Not known: no probe has completed yet; who uses the GPUs could not be read"),
         ("nothing-watched", "Probing is switched off."),
     ],
 )
@@ -190,8 +190,8 @@ def test_why_there_is_no_probe_is_said_everywhere(name: str, words: str) -> None
 
 
 def test_what_is_not_there_is_not_called_unknown() -> None:
-    assert section("one-gpu", "ports").lines[0].text == "There are no RDMA ports here, and none are expected."
-    assert texts(row("one-gpu", "gpu-table", "GPU 0"))[1:3] == ["none here"] * 2
+    assert section("one-gpu", "ports").lines[0].text == "This node has no RDMA port, and none is expected."
+    assert texts(row("one-gpu", "gpu-table", "GPU 0"))[1:3] == ["none"] * 2
     assert texts(row("mig", "gpu-table", "GPU 0"))[1:3] == ["not watched"] * 2
     assert section("no-gpus", "gpus").lines[0].text == "The driver lists no GPU."
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_not_called_absent() -> None:
     assert [line.text for line in section("denied", "ports").lines] == [words]
     assert section("denied", "paths").lines[0].text == words
     assert section("first-seconds", "gpus").lines[0].text.startswith("Not known")
-    assert section("nothing-watched", "collectors").lines[0].text.startswith("None is switched on")
+    assert section("nothing-watched", "collectors").lines[0].text.startswith("All are switched off")
 
 
 def test_a_port_that_is_down_has_no_rate() -> None:
@@ -241,7 +241,7 @@ def test_a_release_is_told_before_the_verdict() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("straggler", "Not live: a recording"),
+        ("straggler", "Not live: this is a recording"),
         ("degraded", "Not a real node"),
         ("stopped", "A loop of the daemon has stopped"),
     ],
@@ -265,16 +265,16 @@ def test_what_makes_the_page_unfit_is_told_first(name: str, words: str) -> None:
         (
             "latched",
             "latched",
-            "a reboot, the reset that the driver asked for, another GPU in its place, or `wirewatch",
+            "a reboot, the reset that the driver asked for, a replaced GPU, or `wirewatch",
         ),
         (
             "suppressed",
             "suppressed",
-            "2026-11-22 01:04:50 UTC, getting worse, or `wirewatch findings unsuppress ",
+            "2026-11-22 01:04:50 UTC, a worse health, or `wirewatch findings unsuppress ",
         ),
-        ("acknowledged", "acknowledged", "coming back: then it counts again"),
-        ("drifted", "live", "the first look that does not find it"),
-        ("degraded", "live", "the first look that does not find it"),
+        ("acknowledged", "acknowledged", "its return: then it counts again"),
+        ("drifted", "live", "the next poll that does not find it"),
+        ("degraded", "live", "the next poll that does not find it"),
     ],
 )
 def test_a_finding_tells_its_stage_and_what_ends_it(name: str, stage: str, ends: str) -> None:
@@ -290,7 +290,7 @@ def test_a_finding_tells_its_stage_and_what_ends_it(name: str, stage: str, ends:
 def test_what_an_operator_said_stays_on_the_page() -> None:
     (card,) = page("suppressed").apart
     assert card.said == ("Suppressed by night-shift, 2026-11-21 01:05:40 UTC (40 s ago): part is ordered",)
-    assert page("suppressed").verdict.reason.endswith("1 finding taken out by an operator's word.")
+    assert page("suppressed").verdict.reason.endswith("an operator acknowledged or suppressed 1 finding.")
     assert row("suppressed", "gpu-table", "GPU 2")[0].note == "nvlink.link_down suppressed"
 
 

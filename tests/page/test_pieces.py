@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from dashboards.runbook import entries, page
 from tests.busbw.nodes import H200, node, sockets, uuid
-from tests.page.pages import told_of
+from tests.page.pages import content_of
 from tests.support import EPOCH, Node
 from wirewatch.core.topology import Topology
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 from wirewatch.page.drawing import draw
 from wirewatch.page.findings import SHARED, anchor, heading, link
-from wirewatch.page.model import Cell, Drawing, Head
+from wirewatch.page.model import Cell, Column, Drawing
 from wirewatch.page.tables import GpuName, Readings, ago, cell, moment, number, span, table, unique, unknown
 from wirewatch.verdict.node import judge_state
 
@@ -49,7 +49,7 @@ def test_no_time_is_too_strange_to_be_told(at: float, now: float) -> None:
 
 def test_what_is_not_known_for_one_reason_is_joined_or_noted() -> None:
     cells = [*[unknown("why")] * 3, number("1"), unknown("why"), unknown("else")]
-    made = table("t", "caption", [Head("A")] * 7, [(cell("row"), cells)])
+    made = table("t", "caption", [Column("A")] * 7, [(cell("row"), cells)])
     (only,) = made.rows
     assert [(one.text, one.span, one.mark) for one in only.cells] == [
         ("not known: why", 3, 0), ("1", 1, 0), ("not known", 1, 1), ("not known", 1, 2),
@@ -60,7 +60,7 @@ def test_what_is_not_known_for_one_reason_is_joined_or_noted() -> None:
 @given(st.lists(st.sampled_from(["", "a", "b"]), max_size=12))
 def test_a_row_keeps_its_width(reasons: list[str]) -> None:
     cells: list[Cell] = [unknown(why) if why else number("1") for why in reasons]
-    made = table("t", "caption", [Head("A")], [(cell("row"), cells)])
+    made = table("t", "caption", [Column("A")], [(cell("row"), cells)])
     assert sum(one.span for one in made.rows[0].cells) == len(reasons)
     assert all(made.notes[one.mark - 1] == one.why for one in made.rows[0].cells if one.mark)
 
@@ -100,14 +100,16 @@ def test_gpus_are_listed_once_in_their_order() -> None:
 
 
 def drawn(graph: Topology) -> Drawing:
-    told = told_of(judge_state(Node("h200x1-idle").state), Node("h200x1-idle"))
+    told = content_of(judge_state(Node("h200x1-idle").state), Node("h200x1-idle"))
     made = draw(replaced(told, graph), Readings({}, {}, EPOCH))
     assert made is not None
     return made
 
 
-def replaced(told: Told, graph: Topology) -> Told:
-    return Told(told.place, told.health, told.findings, told.state, graph, told.drift, told.probes, told.ends)
+def replaced(told: PageContent, graph: Topology) -> PageContent:
+    return PageContent(
+        told.place, told.health, told.findings, told.state, graph, told.drift, told.probes, told.ends
+    )
 
 
 def test_gpus_that_are_wired_to_each_other_are_joined_by_curves() -> None:
@@ -130,5 +132,5 @@ def test_gpus_without_nvlink_have_none_drawn() -> None:
 def test_a_link_to_nobody_knows_where_is_drawn_so() -> None:
     made = drawn(node([H200] * 2, {0: {"unknown": 4}}, sockets(2)))
     assert [wire.text for wire in made.wires if wire.text] == ["4 ?"]
-    assert "a peer that is not told" in made.words[0]
+    assert "an unknown peer" in made.words[0]
     assert uuid(0)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.server.authority import Authority
-from wirewatch.server.connections import HEAD, Bounds, Doors, server
-from wirewatch.server.guard import Receive, Scope, Send, Web, guarded
-from wirewatch.server.reload import Counts, Current
+from wirewatch.server.connections import HEAD_BYTES, Bounds, Connections, server
+from wirewatch.server.guard import PortGuard, Receive, Scope, Send, guarded
+from wirewatch.server.reload import CurrentSettings, WebCounts
 from wirewatch.server.sockets import ListenError, local, tcp
 
 BIG = b"x" * (8 << 20)
@@ -35,17 +35,19 @@ class Port:
         self,
         listening: socket.socket,
         bounds: Bounds,
-        web: Web | None = None,
+        web: PortGuard | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.web = web or Web(Counts())
+        self.web = web or PortGuard(WebCounts())
         self._listening = listening
-        self._server = server(guarded(app, self.web), **Doors(self.web.counts, self.web, bounds).options())
+        self._server = server(
+            guarded(app, self.web), **Connections(self.web.counts, self.web, bounds).options()
+        )
         self._tls = tls
         self._clients: list[asyncio.StreamWriter] = []
 
     def refused(self, reason: str) -> int:
-        return self.web.counts.told.refused[reason]
+        return self.web.counts.report.refused[reason]
 
     async def until_refused(self, reason: str, times: int = 1) -> None:
         while self.refused(reason) < times:  # noqa: ASYNC110 - what is counted has no event
@@ -190,13 +192,17 @@ def test_on_a_local_socket_users_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_head_that_is_too_long_and_what_is_no_http_are_refused() -> None:
     async def scenario(here: Port) -> None:
-        for head in (b"GET /" + b"a" * HEAD, b"GET / HTTP/1.1\r\nX: " + b"a" * HEAD, b"\x16\x03 no\r\n\r\n"):
+        for head in (
+            b"GET /" + b"a" * HEAD_BYTES,
+            b"GET / HTTP/1.1\r\nX: " + b"a" * HEAD_BYTES,
+            b"\x16\x03 no\r\n\r\n",
+        ):
             streams = await here.open()
             streams[1].write(head)
             assert (await ended(streams)).startswith(b"HTTP/1.1 400 ")
         assert here.refused("malformed") == 3
         streams = await here.open()
-        streams[1].write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (HEAD // 2) + b"\r\n\r\n")
+        streams[1].write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (HEAD_BYTES // 2) + b"\r\n\r\n")
         assert b" 200 " in await streams[0].readline()
 
     port(Bounds()).run(scenario)
@@ -208,8 +214,8 @@ def secured(tmp_path: Path) -> Callable[[Bounds], Port]:
     authority.pair("here")
     file = tmp_path / "web.yml"
     file.write_text("tls_server_config: {cert_file: here.crt, key_file: here.key}", "utf-8")
-    counts = Counts()
-    web = Web(counts, current=Current(file, counts))
+    counts = WebCounts()
+    web = PortGuard(counts, current=CurrentSettings(file, counts))
     tls = ssl.create_default_context(cafile=str(authority.file))
     return lambda bounds: Port(tcp("127.0.0.1", 0), bounds, web, tls=tls)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.authority import Authority
-from wirewatch.server.reload import OFTEN, Counts, Current, samples
+from wirewatch.server.reload import INTERVAL, CurrentSettings, WebCounts, samples
 from wirewatch.server.webconfig import Settings, WebConfigError
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
@@ -25,17 +25,17 @@ class Followed:
         self.file = folder / "web.yml"
         self.file.write_text(text, "utf-8")
         self.seconds = 0.0
-        self.counts = Counts(now=lambda: 1000.0 + self.seconds)
-        self.current = Current(self.file, self.counts, lambda: self.seconds)
+        self.counts = WebCounts(now=lambda: 1000.0 + self.seconds)
+        self.current = CurrentSettings(self.file, self.counts, lambda: self.seconds)
 
     def look(self, text: str | None = None) -> Settings:
         if text is not None:
             self.file.write_text(text, "utf-8")
-        self.seconds += OFTEN
-        return self.current.look()
+        self.seconds += INTERVAL
+        return self.current.settings()
 
     def told(self) -> tuple[float, float]:
-        found = {s.metric.name: s.value for s in samples(self.counts.told)}
+        found = {s.metric.name: s.value for s in samples(self.counts.report)}
         name = "web_config_last_reload_success"
         return found[name], found[f"{name}_timestamp_seconds"]
 
@@ -46,7 +46,7 @@ def test_a_changed_file_holds_from_the_next_look_and_no_look_is_more_than_one_a_
     followed = Followed(tmp_path, USERS)
     before = followed.look()
     followed.file.write_text(USERS.replace("prometheus", "other"), "utf-8")
-    assert followed.current.look() is before
+    assert followed.current.settings() is before
     assert list(followed.look().users) == ["other"]
     assert followed.told() == (1, 1002)
 
@@ -70,7 +70,7 @@ def test_a_broken_file_changes_nothing_and_is_told_once(
         assert followed.look() is before
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert "still holds" in record.message
+    assert "the settings stay as they were" in record.message
     assert "secret" not in record.message
     assert followed.look(USERS).users
     assert followed.told() == (1, 1004)
@@ -140,7 +140,7 @@ def test_half_a_file_opens_nothing(
     followed = Followed(tmp_path, before)
     held = followed.look()
     assert followed.look(after) is held
-    assert f"{lost} can be taken away by a restart alone" in caplog.text
+    assert f"only a restart can take away {lost}" in caplog.text
     assert followed.told()[0] == 0
 
 
@@ -166,11 +166,11 @@ def test_more_may_be_asked_for_without_a_restart(tmp_path: Path) -> None:
         ),
         (TLS.replace("}", ", cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]}"), "unknown or too weak"),
         (TLS.replace("}", ", cipher_suites: [TLS_AES_128_GCM_SHA256], max_version: TLS12}"), "for TLS 1.2"),
-        ("bearer_token_files: {a: short}", "no token of at least 16"),
+        ("bearer_token_files: {a: short}", "not a token: at least 16"),
         ("bearer_token_files: {a: two}", "in one word"),
         (
             f"bearer_token_files: {{a: good}}\nbearer_tokens: {{a: 'sha256:{'0' * 64}'}}",
-            "stands in bearer_tokens",
+            "is in bearer_tokens",
         ),
     ],
 )
@@ -188,4 +188,4 @@ def test_files_that_cannot_be_used_at_the_start(tmp_path: Path, text: str, told:
 
 def test_a_missing_web_configuration(tmp_path: Path) -> None:
     with pytest.raises(WebConfigError, match=r"nowhere\.yml: No such file"):
-        Current(tmp_path / "nowhere.yml", Counts())
+        CurrentSettings(tmp_path / "nowhere.yml", WebCounts())

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tools.pages import DOCS
 from wirewatch.hw.recording import LONGEST, WHOLE
-from wirewatch.server.connections import HEAD, LOCAL, Bounds
-from wirewatch.server.passwords import AT_ONCE, PAUSE, WAITING
+from wirewatch.server.connections import HEAD_BYTES, LOCAL, Bounds
+from wirewatch.server.passwords import BURST, QUEUE, REFILL
 from wirewatch.server.webconfig import parse
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"
@@ -26,12 +26,12 @@ def test_the_example_is_a_web_configuration() -> None:
 def test_the_bounds_are_those_of_the_code() -> None:
     port = Bounds()
     for told in (
-        f"{AT_ONCE:.0f} wrong ones of an address at once, then one each {PAUSE:.0f} s",
-        f"{WAITING + 1} wait at most",
+        f"{BURST:.0f} wrong ones of an address at once, then one each {REFILL:.0f} s",
+        f"{QUEUE + 1} wait at most",
         f"{port.connections}, {port.of_one} of one address",
         f"{LOCAL.connections}, {LOCAL.of_one} of one user",
         f"{port.handshake:.0f} s for a handshake; {port.patience:.0f} s until",
-        f"{HEAD >> 10} KiB; a body",
+        f"{HEAD_BYTES >> 10} KiB; a body",
         f"at most {WHOLE >> 20} MiB unpacked, {LONGEST >> 20} MiB a line",
     ):
         assert told in " ".join(PAGE.split()), told

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
-from wirewatch.page import html
-from wirewatch.page.content import Told
+from wirewatch.page import sections
+from wirewatch.page.content import PageContent
 from wirewatch.page.html import render
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Size = tuple[int, int]
 CHROMIUM = Path("/usr/bin/chromium")
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none")
-States = Mapping[str, Callable[[], Told]]
+States = Mapping[str, Callable[[], PageContent]]
 
 
 class _Pages(BaseHTTPRequestHandler):
@@ -35,7 +35,7 @@ class _Pages(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         refresh = parse_qs(asked.query).get("refresh", ["off"])[0]
-        made = render(html.page(self._states[name]()), refresh)
+        made = render(sections.page(self._states[name]()), refresh)
         self.send_response(200)
         for header, value in made.headers.items():
             self.send_header(header, value)
@@ -95,7 +95,7 @@ class Visit:
         self.context.close()
 
 
-def at_another_place(told: Told, node: str, about: str, source: str) -> Told:
+def at_another_place(told: PageContent, node: str, about: str, source: str) -> PageContent:
     """The same of another node."""
     place = replace(told.place, node=node, about=about, runbook="")
     return replace(told, place=place, state=replace(told.state, source=source))

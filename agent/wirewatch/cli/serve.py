@@ -17,17 +17,17 @@ from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.kubernetes.api import place
+from wirewatch.kubernetes.api import endpoint
 from wirewatch.kubernetes.condition import TYPE, Holds
-from wirewatch.server.guard import Hosts, Web
-from wirewatch.server.reload import Counts
+from wirewatch.server.guard import Hosts, PortGuard
+from wirewatch.server.reload import WebCounts
 from wirewatch.server.sockets import tcp
 
 if TYPE_CHECKING:
     from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
-    from wirewatch.page.content import Place
+    from wirewatch.page.content import PageContext
     from wirewatch.probe.component import Hints
     from wirewatch.probe.remote import RemoteProber
     from wirewatch.probe.statefolder import StateFolder
@@ -37,7 +37,7 @@ DEMO = "demo-dgx-h200"
 LAST_WRITE = 1.0
 """Seconds that a baseline may take to reach the disk when the daemon ends."""
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
-Port = tuple[socket.socket, Web]
+Port = tuple[socket.socket, PortGuard]
 
 
 @click.command()
@@ -99,17 +99,17 @@ def guard(listen: Listen, instead: str | None, web_config: str | None, stack: Ex
         WebConfigError: the web configuration cannot be used.
     """
     # Before the port opens, so that no first request finds it unguarded.
-    counts, file = Counts(), listen.web_config if web_config is None else web_config
-    web = _configured(Path(file), counts) if file else Web(counts)
+    counts, file = WebCounts(), listen.web_config if web_config is None else web_config
+    web = _configured(Path(file), counts) if file else PortGuard(counts)
     port = stack.enter_context(tcp(*address(instead or listen.address)))
     hosts = Hosts.of(listen.hosts, port.getsockname()[0])
-    return port, Web(counts, hosts, web.current, web.passwords)
+    return port, PortGuard(counts, hosts, web.current, web.passwords)
 
 
-def announce(hardware: Hardware, port: socket.socket, web: Web) -> None:
+def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
     """Log where the daemon answers, and warn when more people may read it than may be intended."""
     host, number = port.getsockname()[:2]
-    settings = web.look()
+    settings = web.settings()
     scheme = "https" if settings.tls else "http"
     base = f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
     log.info("%s: reading %s", hardware.source, hardware.about)
@@ -137,7 +137,7 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
     options = config.kubernetes
     if not options.node_condition:
         return None
-    where = place(options.api_server, options.credentials, options.node, os.environ)
+    where = endpoint(options.api_server, options.credentials, options.node, os.environ)
     holds = Holds(
         options.condition_failed_after, options.condition_unknown_after, options.condition_recovered_after
     )
@@ -235,12 +235,12 @@ def _remembered(config: Config, hardware: Hardware, state: "StateFolder | None")
     return Remembered(policy, load_ledger(state.latches, boot, hardware.clock.now()), state.latches)
 
 
-def _place(config: Config, hardware: Hardware) -> "Place":
+def _place(config: Config, hardware: Hardware) -> "PageContext":
     """What the status page says of this node; for a recording it names no node."""
-    from wirewatch.page.content import Place
+    from wirewatch.page.content import PageContext
 
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
-    return Place(name, hardware.about, config.page.runbook)
+    return PageContext(name, hardware.about, config.page.runbook)
 
 
 def _socket_path(config: Config, replay: str | None) -> str:
@@ -276,8 +276,8 @@ def _handles(hardware: Hardware, nvml: NvmlClient, prober: "RemoteProber | None"
     return Handles(nvml, hardware.probe if isinstance(hardware.probe, ProbeRunner) else None, prober)
 
 
-def _configured(file: Path, counts: Counts) -> Web:
+def _configured(file: Path, counts: WebCounts) -> PortGuard:
     from wirewatch.server.passwords import Passwords
-    from wirewatch.server.reload import Current
+    from wirewatch.server.reload import CurrentSettings
 
-    return Web(counts, current=Current(file, counts), passwords=Passwords())
+    return PortGuard(counts, current=CurrentSettings(file, counts), passwords=Passwords())

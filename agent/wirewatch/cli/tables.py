@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from wirewatch.busbw.expected import human
-from wirewatch.documents.probes import GpuResult, PeerCopy, ProbeDocument, Result, Straggler
+from wirewatch.documents.probes import CollectiveResult, GpuResult, PeerCopy, ProbeDocument, Straggler
 
 GB = 1e9
 MICRO = 1e6
@@ -66,7 +66,7 @@ def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
         yield from _explained(probe.results)
 
 
-def _results(results: Sequence[Result]) -> Iterator[str]:
+def _results(results: Sequence[CollectiveResult]) -> Iterator[str]:
     rows = [
         (
             r.op, human(r.size_bytes), r.gpus, f"{r.seconds * MICRO:.1f}",
@@ -149,7 +149,7 @@ def _cost(probe: ProbeDocument) -> Iterator[str]:
     yield f"took {probe.seconds:.2f} s, {held}, {busy * 1e3:.0f} ms of work each"
 
 
-def _explained(results: Sequence[Result]) -> Iterator[str]:
+def _explained(results: Sequence[CollectiveResult]) -> Iterator[str]:
     for result in results:
         if result.size_bytes < SMALL:
             continue

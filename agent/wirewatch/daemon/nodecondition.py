@@ -11,13 +11,13 @@ from wirewatch.core.ports import Clock
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.schedule import Lane
 from wirewatch.kubernetes import api
-from wirewatch.kubernetes.api import Place, patch_status, read
-from wirewatch.kubernetes.condition import Condition, Holds, Memory, learned, view_of, watch
+from wirewatch.kubernetes.api import ApiEndpoint, credentials, patch_status
+from wirewatch.kubernetes.condition import Condition, ConditionMemory, Holds, learned, view_of, watch
 from wirewatch.kubernetes.outcome import (
     MEANING,
+    ConditionReport,
     Outcome,
-    Result,
-    Told,
+    RequestResult,
     begin,
     changed,
     failed,
@@ -59,16 +59,20 @@ class ConditionWriter:
     """
 
     def __init__(
-        self, where: Place, options: ConditionOptions, clock: Clock, chance: Callable[[], float] = random
+        self,
+        where: ApiEndpoint,
+        options: ConditionOptions,
+        clock: Clock,
+        chance: Callable[[], float] = random,
     ) -> None:
         self._where, self._options, self._clock, self._chance = where, options, clock, chance
         self._lane = Lane("kubernetes")
         self._reading = False
-        self._memory = Memory()
+        self._memory = ConditionMemory()
         self._noticed: Condition | None = None
         self._pace = begin(clock.mono(), chance())
-        self._last = Result.OK
-        self.report = Told()
+        self._last = RequestResult.OK
+        self.report = ConditionReport()
 
     async def run(self, source: ReportSource) -> None:
         """Run until cancelled."""
@@ -102,7 +106,7 @@ class ConditionWriter:
             return
         outcome = await self._request(api.patch(mine, self._clock.now()))
         self._settle(outcome)
-        if outcome.result is Result.OK:
+        if outcome.result is RequestResult.OK:
             self.report = replace(self.report, updated_at=self._clock.now())
 
     def _schedule_write(self) -> None:
@@ -123,7 +127,7 @@ class ConditionWriter:
         """Send one request within the deadline, in a thread; every error becomes an outcome."""
         if self._reading:
             still = "the files of the ServiceAccount, or the name of the API server, are still being read"
-            return Outcome(Result.NO_CREDENTIALS, still)
+            return Outcome(RequestResult.NO_CREDENTIALS, still)
         self._reading = True
         end = time.monotonic() + self._options.deadline
         try:
@@ -131,7 +135,7 @@ class ConditionWriter:
                 outcome, found = await self._lane.submit(lambda: self._send(body, end))
         except TimeoutError:
             return self._overdue()
-        if outcome.result is Result.OK and not self._memory.known:
+        if outcome.result is RequestResult.OK and not self._memory.known:
             # The node keeps its condition over a restart of the daemon.
             self._memory = learned(self._memory, found)
             self._noticed = self._memory.condition
@@ -141,25 +145,25 @@ class ConditionWriter:
     def _send(self, body: bytes, end: float) -> tuple[Outcome, Condition | None]:
         """Send a request, in the lane; returns its outcome and the condition that the node has afterwards."""
         try:
-            account = read(self._where)
+            account = credentials(self._where)
         except (OSError, ValueError) as error:
-            return Outcome(Result.NO_CREDENTIALS, _why(error)), None
+            return Outcome(RequestResult.NO_CREDENTIALS, _why(error)), None
         finally:
             self._reading = False
         try:
             reply, now = patch_status(self._where, account, body, end), self._clock.now()
             outcome, node = outcome_of(reply, now), self._where.node
-            good = outcome.result is Result.OK
+            good = outcome.result is RequestResult.OK
             return outcome, api.condition_in(reply.body, node, now) if good else None
         except TimeoutError:
             return self._overdue(), None
-        except api.Strange as error:
-            return Outcome(Result.STRANGE, str(error)), None
+        except api.UnexpectedReply as error:
+            return Outcome(RequestResult.STRANGE, str(error)), None
         except (OSError, ValueError) as error:
-            return Outcome(Result.UNREACHABLE, _why(error)), None
+            return Outcome(RequestResult.UNREACHABLE, _why(error)), None
 
     def _overdue(self) -> Outcome:
-        return Outcome(Result.UNREACHABLE, f"no answer within {self._options.deadline:g} s")
+        return Outcome(RequestResult.UNREACHABLE, f"no answer within {self._options.deadline:g} s")
 
     def _settle(self, outcome: Outcome) -> None:
         """Count the outcome, log it when it is another, and set when the next request is due."""
@@ -167,7 +171,7 @@ class ConditionWriter:
         self.report = replace(
             self.report, updates={**self.report.updates, result: self.report.updates[result] + 1}
         )
-        if result is Result.OK:
+        if result is RequestResult.OK:
             self._pace = succeeded(self._pace, mono, self._options.heartbeat, self._chance())
         else:
             self._pace = failed(self._pace, mono, outcome, self._chance())
@@ -176,7 +180,7 @@ class ConditionWriter:
         self._last = result
 
     def _log(self, outcome: Outcome) -> None:
-        if outcome.result is Result.OK:
+        if outcome.result is RequestResult.OK:
             log.info("node condition: the API server accepts it again")
             return
         detail = f" ({outcome.detail})" if outcome.detail else ""

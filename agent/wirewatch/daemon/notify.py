@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from wirewatch.core.types import Health
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.nodecondition import ConditionWriter
-from wirewatch.kubernetes.outcome import Told
+from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.verdict.node import Verdict
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Reporters:
     notifier: Notifier | None = None
     condition_writer: ConditionWriter | None = None
 
-    def condition(self) -> Told | None:
+    def condition(self) -> ConditionReport | None:
         """What became of the node condition, for the metrics."""
         return None if self.condition_writer is None else self.condition_writer.report
 

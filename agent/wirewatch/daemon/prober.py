@@ -21,8 +21,9 @@ from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION, FactsAnswer, FactsRequest, ProbeAnswer
 from wirewatch.probe.setup import ProbeRequest, prepare
-from wirewatch.server.connections import MOST, Guarded, Peer, Server, server
+from wirewatch.server.connections import Server, server
 from wirewatch.server.control import Probing, prober_application
+from wirewatch.server.peer import PROBER_CONNECTIONS, Peer, ProberProtocol
 
 log = logging.getLogger(__name__)
 PATIENCE = 2.0
@@ -182,7 +183,7 @@ async def _serve(
 
     probing = Probing(prober.users, prober.attempt, prober.terms, release.begin, release.end, may)
     serving = server(
-        prober_application(probing), http=Guarded, limit_concurrency=MOST,
+        prober_application(probing), http=ProberProtocol, limit_concurrency=PROBER_CONNECTIONS,
         headers=[("connection", "close"), (VERSION, __version__)],
     )  # fmt: skip
     await _until_signal(serving, handles, listening)

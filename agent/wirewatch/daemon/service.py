@@ -19,11 +19,11 @@ from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
-from wirewatch.page.content import NO_PLACE, Place
-from wirewatch.server.api import Status, application
-from wirewatch.server.connections import LOCAL, Doors, Server, server
+from wirewatch.page.content import NO_CONTEXT, PageContext
+from wirewatch.server.api import DaemonView, application
+from wirewatch.server.connections import LOCAL, Connections, Server, server
 from wirewatch.server.control import Control, control_application
-from wirewatch.server.guard import Application, Web, guarded
+from wirewatch.server.guard import Application, PortGuard, guarded
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Sockets:
     """Listening sockets: the port, which `web` guards, and the local ones for questions and for orders."""
 
     port: socket.socket
-    web: Web = field(default_factory=Web)
+    web: PortGuard = field(default_factory=PortGuard)
     questions: socket.socket | None = None
     orders: socket.socket | None = None
 
@@ -51,7 +51,7 @@ class Sockets:
 def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
     handles: Handles, topologies: TopologyOrders, remembered: Remembered = Remembered(),
-    place: Place = NO_PLACE, reporters: Reporters = NO_REPORTERS,
+    place: PageContext = NO_CONTEXT, reporters: Reporters = NO_REPORTERS,
 ) -> None:  # fmt: skip
     """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
     asyncio.run(
@@ -61,7 +61,7 @@ def serve(
 
 async def _serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
-    handles: Handles, topologies: TopologyOrders, remembered: Remembered, place: Place,
+    handles: Handles, topologies: TopologyOrders, remembered: Remembered, place: PageContext,
     reporters: Reporters,
 ) -> None:  # fmt: skip
     def poll_again() -> None:
@@ -76,7 +76,7 @@ async def _serve(
     )  # fmt: skip
     topologies.attach(board, poll_again)
     schedule = Schedule(collectors, hardware, expect, board)
-    status = Status(
+    status = DaemonView(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,
         web=sockets.web.counts, condition=reporters.condition,
@@ -93,9 +93,9 @@ async def _serve(
 def _query_servers(app: Application, sockets: Sockets) -> list[tuple[Server, socket.socket]]:
     """The API on the port, guarded, and on the local socket, whose file mode guards it."""
     web = sockets.web
-    servers = [(server(guarded(app, web), **Doors(web.counts, web).options()), sockets.port)]
+    servers = [(server(guarded(app, web), **Connections(web.counts, web).options()), sockets.port)]
     if sockets.questions is not None:
-        servers.append((server(app, **Doors(web.counts, bounds=LOCAL).options()), sockets.questions))
+        servers.append((server(app, **Connections(web.counts, bounds=LOCAL).options()), sockets.questions))
     return servers
 
 

@@ -1,1 +1,1 @@
-"""The JSON documents that wirewatch gives, as types, and what makes them."""
+"""The JSON documents of wirewatch: their types, and the functions that make them from the state."""

@@ -1,4 +1,4 @@
-"""The baseline and what is different from it, as documents; and the order that accepts it."""
+"""The documents of the baseline and of differences between topologies; and the order that accepts one."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from wirewatch.verdict.drift.watch import DriftWatch, is_accepted, name_of, stan
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
-    """One change; `health` is how bad it is on a node where what was before is the baseline.
+class DriftChange:
+    """One change of the topology; `health` is how bad it is where `before` is the baseline.
 
     `part`, `before` and `after` by lasting names; `probation`: whether the part is watched as if repaired.
     """
@@ -38,8 +38,8 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Unaccepted(Drift):
-    """A change that nobody has accepted: `id` is for `topology accept`, `since` in Unix seconds."""
+class UnacceptedChange(DriftChange):
+    """A change that no operator has accepted: `id` is for `topology accept`, `since` in Unix seconds."""
 
     id: str
     since: float
@@ -47,7 +47,7 @@ class Unaccepted(Drift):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedChange:
-    """A change that was meant: who said so, why, when (Unix seconds)."""
+    """A change that an operator accepted: by whom, why and when (Unix seconds)."""
 
     kind: str
     part: str
@@ -59,7 +59,10 @@ class AcceptedChange:
 
 @dataclass(frozen=True, slots=True)
 class BaselineDocument:
-    """Who accepted it, why, when (Unix seconds); `origin`: `learned` or `accepted`. `shape`: its name."""
+    """The accepted topology: by whom, why and when (Unix seconds).
+
+    `origin`: `learned` or `accepted`. `shape`: the name of the topology, null while it is not known.
+    """
 
     origin: str
     by: str
@@ -73,33 +76,39 @@ class BaselineDocument:
 
 @dataclass(frozen=True, slots=True)
 class DriftDocument:
-    """`baseline` is null while there is none, and `learning` says why; `unknown`: what is not read now."""
+    """The differences from the baseline.
+
+    `baseline` is null while there is none, and `learning` says why. `unknown`: what cannot be read now.
+    """
 
     schema: Literal["wirewatch.topology-drift/1"]
     at: float
     health: Health
     baseline: BaselineDocument | None
     learning: str
-    changes: list[Unaccepted]
+    changes: list[UnacceptedChange]
     unknown: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class DiffDocument:
-    """`health` is the worst of the changes; `unknown`: what is not known of either, and so is no change."""
+    """The differences between two topologies.
+
+    `health` is the worst of the changes. `unknown`: what is not known of one of them, which is no change.
+    """
 
     schema: Literal["wirewatch.topology-diff/1"]
     at: float
     health: Health
     before: str
     after: str
-    changes: list[Drift]
+    changes: list[DriftChange]
     unknown: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptOrder:
-    """Accept all that is there now, or one change by its id; who says so, and why."""
+    """Accept the whole topology as it is now, or one change by its id; by whom, and why."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
@@ -117,12 +126,12 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
 
 
 def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: float) -> DiffDocument:
-    """The document of two topologies, each with what it is of."""
+    """The document of two topologies, each with its name; `at` in Unix seconds."""
     old, new = graph_of(before[1]), graph_of(after[1])
     changes = diff(old, new)
     return DiffDocument(
         schema="wirewatch.topology-diff/1", at=at, health=HEALTH_NAMES[worst(changes)], before=before[0],
-        after=after[0], changes=[Drift(**_facts(change)) for change in changes],
+        after=after[0], changes=[DriftChange(**_fields(change)) for change in changes],
         unknown=[
             *(f"{before[0]}: {line}" for line in _unknown(old)),
             *(f"{after[0]}: {line}" for line in _unknown(new)),
@@ -131,30 +140,34 @@ def difference(before: tuple[str, Topology], after: tuple[str, Topology], at: fl
 
 
 def drift_of_state(state: NodeState, at: float) -> DriftDocument:
-    """What the daemon's component knows; without one, nothing."""
+    """The document of the drift component at `at` (Unix seconds); empty without one."""
     component = state.components.get(NAME)
-    told = component.memory if component is not None else None
-    known = told if isinstance(told, DriftMemory) else DriftMemory()
+    memory = component.memory if component is not None else None
+    known = memory if isinstance(memory, DriftMemory) else DriftMemory()
     return drift_of(known.watch, known.baseline, at)
 
 
 def drift_of(watch: DriftWatch, baseline: Baseline | None, at: float) -> DriftDocument:
-    """The newest reading against a baseline, which may be newer."""
-    left = [] if baseline is None else list(_left(watch, baseline, at))
+    """The document of the newest reading against a baseline, which may be newer."""
+    changes = [] if baseline is None else list(_unaccepted(watch, baseline, at))
     return DriftDocument(
-        schema="wirewatch.topology-drift/1", at=at, health=HEALTH_NAMES[worst(change for change, _ in left)],
+        schema="wirewatch.topology-drift/1", at=at,
+        health=HEALTH_NAMES[worst(change for change, _ in changes)],
         baseline=None if baseline is None else _baseline(baseline), learning=watch.learning,
-        changes=[Unaccepted(**_facts(change), id=name_of(change), since=since) for change, since in left],
+        changes=[
+            UnacceptedChange(**_fields(change), id=name_of(change), since=since) for change, since in changes
+        ],
         unknown=[] if watch.graph is None else _unknown(watch.graph),
     )  # fmt: skip
 
 
 def worst(changes: Iterable[TopologyChange]) -> types.Health:
+    """The worst health of the changes; OK for none."""
     return max((severity(one).health for one in changes), default=types.Health.OK)
 
 
-def _left(watch: DriftWatch, baseline: Baseline, at: float) -> Iterator[tuple[TopologyChange, float]]:
-    """Changes that nobody has accepted, and since when."""
+def _unaccepted(watch: DriftWatch, baseline: Baseline, at: float) -> Iterator[tuple[TopologyChange, float]]:
+    """Changes that no operator has accepted, each with its time (Unix seconds)."""
     if watch.against == (baseline.graph, baseline.said):
         yield from ((one.change, one.since) for one in standing(watch, baseline))
     elif watch.graph is not None:
@@ -162,7 +175,7 @@ def _left(watch: DriftWatch, baseline: Baseline, at: float) -> Iterator[tuple[To
         yield from ((change, at) for change in found if not is_accepted(baseline, change))
 
 
-def _facts(change: TopologyChange) -> dict[str, Any]:
+def _fields(change: TopologyChange) -> dict[str, Any]:
     how = severity(change)
     return {
         "kind": change.kind.value, "part": change.part, "before": change.before, "after": change.after,

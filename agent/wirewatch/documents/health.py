@@ -1,7 +1,7 @@
 """The JSON documents of `/health` and of `wirewatch check`, which reads the first and writes the second.
 
-Plain dataclasses and the standard library alone: to import pydantic takes longer than the whole answer of
-`check`. What needs it, serving `/health` and making docs/schemas, makes a TypeAdapter of these types.
+Plain dataclasses and the standard library only: importing pydantic takes longer than all of `check`. The
+server and docs/schemas make TypeAdapters of these types.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ HEALTH_NAMES: Mapping[types.Health, Health] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """`subject` holds only the levels that apply: gpu, uuid, link, device, port; `since` in Unix seconds."""
+class ReportedFinding:
+    """A finding; `subject` by level: gpu, uuid, link, device, port; `since` in Unix seconds."""
 
     rule: str
     health: Health
@@ -33,8 +33,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What an operator said, and when (Unix seconds)."""
+class OperatorNote:
+    """What an operator said of a finding, and when (Unix seconds)."""
 
     by: str
     why: str
@@ -42,28 +42,28 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFinding(Finding):
+class NodeFinding(ReportedFinding):
     """A finding as it counts for the node.
 
     `id` names it for `wirewatch findings`; `times`: how often it came within days; `last`: when an event was
-    last seen, 0 for what is measured; `suppressed_until` in Unix seconds, 0 for not suppressed.
+    last seen, 0 for a measurement; `suppressed_until` in Unix seconds, 0 for not suppressed.
     """
 
     id: str
     stage: Stage
     times: int
     last: float
-    acknowledged: Said | None
-    suppressed: Said | None
+    acknowledged: OperatorNote | None
+    suppressed: OperatorNote | None
     suppressed_until: float
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeStatus:
     """The newest complete probe: when it began (`at`, 0 for never), how long ago it ended (null for never).
 
-    `fresh`: young enough to tell of now, by `[probe] fresh`; `required`: whether a job may start without
-    that, by `[policy.verdict] require_fresh_probe`.
+    `fresh`: young enough to count for now, by `[probe] fresh`; `required`: whether a job may start only with
+    a fresh probe, by `[policy.verdict] require_fresh_probe`.
     """
 
     at: float
@@ -74,10 +74,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class HealthDocument:
-    """The verdict with its reasons, worst first. Times in Unix seconds, 0 for never and not.
+    """The verdict with its reasons, worst first. Times in Unix seconds, 0 for never or none.
 
-    `polled_at`: the newest poll of any collector; `turning`: all loops turn; `released_until`: the GPUs are
-    let go of for so long (`wirewatch release`); `probe` null: switched off, or nothing here to probe.
+    `polled_at`: the newest poll of any collector; `turning`: all loops of the daemon run; `released_until`:
+    the end of `wirewatch release`; `probe` null: switched off, or nothing to probe on this node.
     """
 
     schema: Literal["wirewatch.health/1"]
@@ -87,13 +87,13 @@ class HealthDocument:
     polled_at: float
     turning: bool
     released_until: float
-    probe: Probe | None
+    probe: ProbeStatus | None
     findings: list[NodeFinding]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """A finding that counts; `id` and `stage` are empty where no daemon and no look has given it one."""
+    """A finding that counts; `id` and `stage` are empty where neither a daemon nor a poll has set them."""
 
     id: str
     stage: Stage | Literal[""]
@@ -107,11 +107,11 @@ class CheckFinding:
 
 @dataclass(frozen=True, slots=True)
 class CheckDocument:
-    """Whether a job may start: it may unless `health` is one of `fail_on`, the healths that were asked for.
+    """Whether a job may start: it may unless `health` is one of `fail_on`, as `--fail-on` has them.
 
-    `source`: the daemon's word, a look of its own, or none where neither was to be had in time; `why`: why it
-    is not the daemon's, and what else is to be known, in words. `verdict_at`: when the node was last polled
-    for it, Unix seconds, 0 for never. `probe` null: switched off, or nothing here to probe; its `fresh` is by
+    `source`: the daemon, a poll by `check` itself (`own`), or none where neither answered in time; `why`: why
+    it is not the daemon, and further notes, in words. `verdict_at`: when the node was polled for the verdict,
+    Unix seconds, 0 for never. `probe` null: switched off, or nothing to probe on this node; its `fresh` is by
     `--max-age` where that was given, its `required` also by `--require-fresh-probe`.
     """
 
@@ -123,5 +123,5 @@ class CheckDocument:
     source: Literal["daemon", "own", "none"]
     why: str
     verdict_at: float
-    probe: Probe | None
+    probe: ProbeStatus | None
     findings: list[CheckFinding]

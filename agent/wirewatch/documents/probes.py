@@ -1,4 +1,4 @@
-"""The types of the JSON documents of probes; docs/schemas is made from them."""
+"""The documents of probes; docs/schemas is made from these types."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, worst
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.core.types import Health as CoreHealth
-from wirewatch.documents.health import HEALTH_NAMES, Finding, Health
+from wirewatch.documents.health import HEALTH_NAMES, Health, ReportedFinding
 from wirewatch.documents.state import finding
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe import measurement
@@ -24,10 +24,10 @@ from wirewatch.verdict.straggler.signals import Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CollectiveResult:
     """One collective at one size; bandwidths in bytes per second as nccl-tests' busbw, null where not known.
 
-    `derivation` says how the expectation follows; with one line saying why where there is none.
+    `derivation`: how the expectation follows, or in one line why there is none.
     """
 
     op: str
@@ -51,6 +51,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Asymptote:
+    """The bandwidth of a collective for large messages, from a fit: busbw in bytes per second."""
+
     op: str
     gpus: str
     busbw: float
@@ -58,7 +60,7 @@ class Asymptote:
 
 @dataclass(frozen=True, slots=True)
 class PeerCopy:
-    """GPUs by index; `direct`: whether the driver lets them reach each other's memory."""
+    """A copy between two GPUs, by index; `direct`: whether the driver allows peer access between them."""
 
     source: int
     destination: int
@@ -68,7 +70,7 @@ class PeerCopy:
 
 @dataclass(frozen=True, slots=True)
 class GpuResult:
-    """One GPU alone, with its clocks in Hz at that moment, and bytes of memory before, at most and after."""
+    """One GPU measured alone; its SM clock in Hz meanwhile, and bytes of memory before, at most and after."""
 
     gpu: int
     uuid: str
@@ -85,9 +87,9 @@ class GpuResult:
 class Straggler:
     """A part that is slow by this probe alone; rates in matrix products or bytes per second.
 
-    `gpu` and `peer` by index, None where there is none; without `gpu` it is all parts of the resource alike.
-    `lost`: the part of its speed, against `against`: "own" history or "peers". `score`: standard deviations.
-    `follows`: what else is slow because of it.
+    `gpu` and `peer` by index, null where there is none; without `gpu` all parts of the resource are slow.
+    `lost`: the part of its speed that is lost against its "own" history or its "peers", as `against` says.
+    `score`: standard deviations. `follows`: what else is slow because of it.
     """
 
     resource: str
@@ -106,7 +108,7 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True)
 class PathBytes:
-    """Bytes that a GPU had to send in a part of the probe, and those that NVLink counted."""
+    """Bytes that a GPU had to send in a part of the probe, and those that its NVLink counters show."""
 
     part: str
     gpu: int
@@ -117,7 +119,7 @@ class PathBytes:
 
 @dataclass(frozen=True, slots=True)
 class ProbeDocument:
-    """One probe. `health` is that of this probe alone, nothing confirmed by others.
+    """One probe. `health` is that of this probe alone, not confirmed by others.
 
     `settings`: NCCL's, `slowing`: those of them that lower bandwidth, in words. Times in seconds.
     """
@@ -139,13 +141,13 @@ class ProbeDocument:
     transport: str
     settings: dict[str, str]
     slowing: list[str]
-    results: list[Result]
+    results: list[CollectiveResult]
     asymptotes: list[Asymptote]
     copies: list[PeerCopy]
     gpus: list[GpuResult]
     stragglers: list[Straggler]
     path: list[PathBytes]
-    findings: list[Finding]
+    findings: list[ReportedFinding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,8 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class PastProbe:
+    """A probe in short; `worst_ratio`: the lowest of busbw to expected busbw, null where none is known."""
+
     at: float
     outcome: str
     why: str
@@ -172,7 +176,7 @@ class PastProbe:
 
 @dataclass(frozen=True, slots=True)
 class ProbesDocument:
-    """What is known of probes: the gate, the last complete one, and the newest in short, newest first."""
+    """The gate, the last complete probe, and the newest probes in short, newest first."""
 
     schema: Literal["wirewatch.probes/1"]
     at: float
@@ -188,16 +192,17 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.probe.1": PROBE, "wirewatch
 
 
 def probes_of(state: NodeState, at: float) -> ProbesDocument:
-    """The document of a state; without a probe component, of nothing."""
+    """The document of a state at `at` (Unix seconds); empty without a probe component."""
     component = state.components.get(PROBE_NAME)
     memory = component.memory if component and isinstance(component.memory, ProbeMemory) else ProbeMemory()
-    told = probes(memory, at, component.findings if component else ())
+    document = probes(memory, at, component.findings if component else ())
     if component is not None and component.succeeding:
-        return told
-    return replace(told, gate=gate(Refusal(Reason.BLIND, "nobody has looked, or the last look failed"), None))
+        return document
+    return replace(document, gate=gate(Refusal(Reason.BLIND, "not read yet, or the last poll failed"), None))
 
 
 def probes(memory: ProbeMemory, at: float, findings: Sequence[CoreFinding]) -> ProbesDocument:
+    """The document of the probe component's memory and findings."""
     last = None
     if memory.last is not None:
         last = probe(memory.last, memory.measured, findings, memory.stragglers.named)
@@ -210,6 +215,7 @@ def probes(memory: ProbeMemory, at: float, findings: Sequence[CoreFinding]) -> P
 
 
 def gate(refusal: Refusal | None, engine: str | None) -> Gate:
+    """The gate for a document; no refusal means open."""
     if refusal is None:
         return Gate(open=True, reason="", meaning="", detail="", engine=engine)
     return Gate(
@@ -224,7 +230,7 @@ def probe(
     findings: Sequence[CoreFinding],
     named: NamedStragglers | None = None,
 ) -> ProbeDocument:
-    """`named`: who is slow by this probe alone."""
+    """The document of one probe; `named`: the stragglers of this probe alone."""
     document = probed.document
     cost = document.cost if document else None
     names = {one.group: one.gpus for one in measured}
@@ -250,9 +256,9 @@ def probe(
 
 def refused(refusal: Refusal | None, at: float) -> ProbeDocument:
     """The document of a probe that did not run; `outcome` is `skipped`, `why` begins with the reason."""
-    told = "" if refusal is None else f"{refusal.reason.value}: {refusal.detail}"
+    why = "" if refusal is None else f"{refusal.reason.value}: {refusal.detail}"
     return ProbeDocument(
-        schema="wirewatch.probe/1", at=at, health="unknown", outcome="skipped", why=told, by="command",
+        schema="wirewatch.probe/1", at=at, health="unknown", outcome="skipped", why=why, by="command",
         forced=False, engine="", versions={}, seconds=0.0, held_seconds=0.0, kernel_seconds=[],
         cpu_seconds=None, host_bytes=None, transport="", settings={}, slowing=[], results=[], asymptotes=[],
         copies=[], gpus=[], stragglers=[], path=[], findings=[],
@@ -260,7 +266,7 @@ def refused(refusal: Refusal | None, at: float) -> ProbeDocument:
 
 
 def health_of(probed: Probed, findings: Sequence[CoreFinding]) -> CoreHealth:
-    """What one probe amounts to: one that did not come to its end tells nothing."""
+    """The health that one probe shows: UNKNOWN where it did not end."""
     return worst(findings) if probed.outcome == "ok" else max(CoreHealth.UNKNOWN, worst(findings))
 
 
@@ -268,19 +274,19 @@ def stragglers(named: NamedStragglers, probed: Probed) -> list[Straggler]:
     """The slowest first, then what is slow on the whole node."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     slow = sorted(named.slow, key=lambda one: -one.lost)
-    return [*(_part(one, places) for one in slow), *map(_whole, named.uniform)]
+    return [*(_straggler(one, places) for one in slow), *map(_uniform, named.uniform)]
 
 
-def _result(one: Measured) -> Result:
-    told = one.expected
-    known = None if isinstance(told, Absent) else told
-    return Result(
+def _result(one: Measured) -> CollectiveResult:
+    expected = one.expected
+    known = None if isinstance(expected, Absent) else expected
+    return CollectiveResult(
         op=one.op, size_bytes=one.size_bytes, ranks=one.ranks, gpus=one.gpus, seconds=one.seconds,
         busbw=one.busbw, best=one.best, lowest=one.lowest, wrong=one.wrong, algorithm=one.algorithm,
         protocol=one.protocol, expected_busbw=known.busbw if known else None, ratio=one.ratio,
         peak_ratio=one.peak_ratio, expected_algorithm=known.algorithm if known else None,
         confidence=known.confidence.value if known else None,
-        derivation=list(known.derivation) if known else [str(told)],
+        derivation=list(known.derivation) if known else [str(expected)],
     )  # fmt: skip
 
 
@@ -314,22 +320,22 @@ def _gpus(probed: Probed) -> list[GpuResult]:
     return found
 
 
-def _part(one: SlowPart, places: dict[str, int]) -> Straggler:
+def _straggler(one: SlowPart, places: dict[str, int]) -> Straggler:
     return Straggler(
         resource=one.unit.resource.value, gpu=places.get(one.unit.uuid), uuid=one.unit.uuid,
         peer=places.get(one.unit.peer), lost=one.lost, score=one.loss.score,
         against="own" if one.own else "peers", rate=one.rate, own=one.usual, peers=one.peers,
-        probes=one.probes, follows=[_text(unit, places) for unit in one.follows],
+        probes=one.probes, follows=[_unit_text(unit, places) for unit in one.follows],
     )  # fmt: skip
 
 
-def _whole(one: SlowNode) -> Straggler:
+def _uniform(one: SlowNode) -> Straggler:
     return Straggler(
         resource=one.resource.value, gpu=None, uuid="", peer=None, lost=one.lost, score=None, against="own",
         rate=None, own=None, peers=None, probes=0, follows=[],
     )  # fmt: skip
 
 
-def _text(unit: Unit, places: dict[str, int]) -> str:
+def _unit_text(unit: Unit, places: dict[str, int]) -> str:
     to = f" to {places.get(unit.peer, unit.peer)}" if unit.peer else ""
     return f"{unit.resource.value} of GPU {places.get(unit.uuid, unit.uuid)}{to}"

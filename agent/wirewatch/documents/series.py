@@ -1,4 +1,4 @@
-"""Series that the daemon makes itself: verdict, findings, and how its collectors are doing."""
+"""Series of the daemon itself: verdict, findings, and the success and cost of its collectors."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
@@ -15,6 +15,8 @@ from wirewatch.verdict.drift.component import DriftMemory as Drift
 from wirewatch.verdict.drift.graph import Graph, fingerprint
 from wirewatch.verdict.node import STAGES, Judged
 
+PREFIX = "wirewatch_"
+"""What the names of all series begin with."""
 SUBJECT = ("rule", *LEVELS)
 BUILD = Metric(
     "build_info",
@@ -28,7 +30,7 @@ SEVERITY = Metric(
     "finding_severity",
     Kind.GAUGE,
     SUBJECT,
-    "1 degraded, 2 failed; held while its collector is blind; no series when there is nothing wrong.",
+    "1 degraded, 2 failed; held while its collector cannot read; no series when nothing is wrong.",
 )
 SINCE = Metric("finding_since_timestamp_seconds", Kind.GAUGE, SUBJECT, "When the finding was first seen.")
 FINDINGS = Metric(
@@ -36,23 +38,23 @@ FINDINGS = Metric(
     Kind.GAUGE,
     ("stage",),
     "How many findings there are: live, latched (not seen, not repaired), on probation, acknowledged and "
-    "suppressed ones, which two take no part and have no other series.",
+    "suppressed. The last two do not count for the verdict and have no other series.",
 )
 RELEASED = Metric(
     "released_until_timestamp_seconds",
     Kind.GAUGE,
     (),
-    "Until when the GPUs are let go of by `wirewatch release`; 0 for not. UNKNOWN is meant meanwhile.",
+    "Until when `wirewatch release` holds; 0 when the GPUs are not released. UNKNOWN is expected meanwhile.",
 )
 SUCCESS = Metric(
-    "collector_success", Kind.GAUGE, ("collector",), "1 when the collector's last run ended well and in time."
+    "collector_success", Kind.GAUGE, ("collector",), "1 when the collector's last run succeeded in time."
 )
 DURATION = Metric("collector_duration_seconds", Kind.GAUGE, ("collector",), "How long its last run took.")
 CPU = Metric(
     "collector_cpu_seconds_total",
     Kind.COUNTER,
     ("collector",),
-    "CPU time of its runs in the agent; what NVML itself takes is in agent_cpu_seconds_total of `nvml`.",
+    "CPU time of its runs in the agent; that of NVML itself is in agent_cpu_seconds_total of `nvml`.",
 )
 LAST = Metric(
     "collector_last_success_timestamp_seconds",
@@ -64,7 +66,7 @@ FAILURES = Metric(
     "collector_failures_total", Kind.COUNTER, ("collector",), "Runs that failed or were overdue."
 )
 APPLICABLE = Metric(
-    "collector_applicable", Kind.GAUGE, ("collector",), "1 when there is something here for it to watch."
+    "collector_applicable", Kind.GAUGE, ("collector",), "1 when this node has something for it to watch."
 )
 METRICS = (
     BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, FINDINGS, RELEASED, SUCCESS, DURATION, CPU, LAST, FAILURES,
@@ -74,9 +76,10 @@ _SEVERITY = {Health.DEGRADED: 1, Health.FAILED: 2}
 
 
 def samples(judged: Judged, source: str) -> Iterable[Sample]:
+    """All series of the daemon itself; `source` is live, replay or synthetic."""
     verdict = judged.verdict
     yield BUILD.sample(1, __version__, source)
-    yield from series(judged.state)
+    yield from node_info(judged.state)
     for health in Health:
         yield HEALTH.sample(verdict.health is health, health.name.lower())
     yield JOB_READY.sample(verdict.job_ready)
@@ -90,19 +93,19 @@ def samples(judged: Judged, source: str) -> Iterable[Sample]:
         yield from _component(component)
 
 
-def without(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    """A component's samples without that series."""
+def without_node_info(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    """A component's samples without `node_info`, which has labels of several components."""
     return tuple(sample for sample in samples if sample.metric is not NODE)
 
 
-def series(state: NodeState) -> Iterable[Sample]:
-    """That series alone."""
+def node_info(state: NodeState) -> Iterable[Sample]:
+    """The series `node_info` alone, with all its labels."""
     for component in state.components.values():
-        yield from completed((s for s in component.samples if s.metric is NODE), state)
+        yield from with_node_labels((s for s in component.samples if s.metric is NODE), state)
 
 
-def completed(samples: Iterable[Sample], state: NodeState) -> Iterable[Sample]:
-    """A component's samples, that series completed; a label that nobody has told yet is empty."""
+def with_node_labels(samples: Iterable[Sample], state: NodeState) -> Iterable[Sample]:
+    """A component's samples, `node_info` with all its labels; a label that is not known yet is empty."""
     for sample in samples:
         if sample.metric is NODE:
             product, gpus, driver, *_ = sample.labels
@@ -140,11 +143,15 @@ def _nccl(state: NodeState) -> str:
 def _shape(state: NodeState) -> str:
     component = state.components.get(DRIFT)
     memory = None if component is None else component.memory
-    return _named(memory.baseline.graph) if isinstance(memory, Drift) and memory.baseline is not None else ""
+    return (
+        _shape_name(memory.baseline.graph)
+        if isinstance(memory, Drift) and memory.baseline is not None
+        else ""
+    )
 
 
 @lru_cache(maxsize=1)
-def _named(graph: Graph) -> str:
-    """Worked out once for a baseline: it takes 20 ms, and is asked for with each change of the state."""
-    told = fingerprint(graph)
-    return "" if isinstance(told, Absent) else told
+def _shape_name(graph: Graph) -> str:
+    """The name of a topology, "" where it is not known. Cached: it takes 20 ms, at each change of state."""
+    found = fingerprint(graph)
+    return "" if isinstance(found, Absent) else found

@@ -1,4 +1,4 @@
-"""The JSON documents of the HTTP interface; docs/schemas is made from these types."""
+"""The documents of the state, the findings and the topology; docs/schemas is made from these types."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,14 +13,15 @@ from wirewatch.core.types import Failed
 from wirewatch.documents import series
 from wirewatch.documents.health import (
     HEALTH_NAMES,
-    Finding,
     Health,
     HealthDocument,
     NodeFinding,
-    Probe,
-    Said,
+    OperatorNote,
+    ProbeStatus,
+    ReportedFinding,
     Stage,
 )
+from wirewatch.documents.series import PREFIX
 from wirewatch.probe.component import PROBE_NAME, probe_summary
 from wirewatch.verdict import ledger, node
 from wirewatch.verdict.node import Judged
@@ -28,14 +29,20 @@ from wirewatch.verdict.node import Judged
 
 @dataclass(frozen=True, slots=True)
 class Series:
+    """One sample of /metrics: `name` with its prefix, `value` in the unit that the name ends with."""
+
     name: str
     labels: dict[str, str]
     value: float
 
 
 @dataclass(frozen=True, slots=True)
-class Collector:
-    """`health` null: nothing to watch here, takes no part; `applicable` null: not yet known."""
+class CollectorState:
+    """A collector with its findings and samples.
+
+    `health` null: nothing to watch on this node, takes no part; `applicable` null: not yet known. Times in
+    Unix seconds, `last_success` 0 for never.
+    """
 
     collector: str
     health: Health | None
@@ -46,13 +53,13 @@ class Collector:
     last_success: float
     duration_seconds: float
     failures: int
-    findings: list[Finding]
+    findings: list[ReportedFinding]
     samples: list[Series]
 
 
 @dataclass(frozen=True, slots=True)
 class FindingsDocument:
-    """All findings, worst first, those that take no part for the node's health last."""
+    """All findings, worst first; those that do not count for the node's health are last."""
 
     schema: Literal["wirewatch.findings/1"]
     at: float
@@ -63,19 +70,19 @@ class FindingsDocument:
 
 @dataclass(frozen=True, slots=True)
 class StateDocument:
-    """Everything that is known; `source` is live, replay or synthetic."""
+    """All that the collectors know; `source` is live, replay or synthetic."""
 
     schema: Literal["wirewatch.state/1"]
     at: float
     health: Health
     job_ready: bool
     source: str
-    collectors: list[Collector]
+    collectors: list[CollectorState]
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyDocument:
-    """The node as one graph; `topology` null until it was read for the first time."""
+    """The node as one graph; `topology` is null until it has been read once."""
 
     schema: Literal["wirewatch.topology/1"]
     at: float
@@ -92,56 +99,6 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
     "wirewatch.state.1": STATE,
     "wirewatch.topology.1": TOPOLOGY,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """What the daemon says of itself; `mono` in monotonic seconds."""
-
-    at: float
-    mono: float
-    turning: bool = True
-    released_until: float = 0.0
-    fresh_required: bool = False
-
-
-def health(judged: Judged, daemon: Daemon) -> HealthDocument:
-    verdict = judged.verdict
-    return HealthDocument(
-        "wirewatch.health/1", daemon.at, HEALTH_NAMES[verdict.health], verdict.job_ready, judged.polled_at,
-        daemon.turning, daemon.released_until, _probe(judged.state, daemon),
-        [standing(s) for s in verdict.standings if s.takes_part],
-    )  # fmt: skip
-
-
-def findings(judged: Judged, at: float) -> FindingsDocument:
-    verdict = judged.verdict
-    told_of = [standing(s) for s in verdict.standings]
-    return FindingsDocument(
-        "wirewatch.findings/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, told_of
-    )
-
-
-def _probe(state: NodeState, daemon: Daemon) -> Probe | None:
-    found = probe_summary(state.components.get(PROBE_NAME), daemon.mono)
-    if found is None or found.pointless:
-        return None
-    return Probe(found.at, found.age_seconds, found.fresh, daemon.fresh_required)
-
-
-def state(judged: Judged, at: float, source: str) -> StateDocument:
-    verdict = judged.verdict
-    collectors = [_collector(c, judged.state) for c in judged.state.components.values()]
-    return StateDocument(
-        "wirewatch.state/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, source, collectors
-    )
-
-
-def topology(state: NodeState, at: float) -> TopologyDocument:
-    """The last graph that was read; what could not be read since is in the state, not here."""
-    return TopologyDocument("wirewatch.topology/1", at, state.facts(Topology))
-
-
 STAGES: dict[str, Stage] = {
     node.LIVE: "live",
     node.LATCHED: "latched",
@@ -151,28 +108,81 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def finding(one: types.Finding) -> Finding:
-    return Finding(
+@dataclass(frozen=True, slots=True)
+class DaemonStatus:
+    """The daemon's own status: `at` and `released_until` in Unix seconds, `mono` in monotonic seconds."""
+
+    at: float
+    mono: float
+    turning: bool = True
+    released_until: float = 0.0
+    fresh_required: bool = False
+
+
+def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
+    """The document of `/health`."""
+    verdict = judged.verdict
+    return HealthDocument(
+        "wirewatch.health/1", daemon.at, HEALTH_NAMES[verdict.health], verdict.job_ready, judged.polled_at,
+        daemon.turning, daemon.released_until, _probe(judged.state, daemon),
+        [standing(s) for s in verdict.standings if s.takes_part],
+    )  # fmt: skip
+
+
+def findings(judged: Judged, at: float) -> FindingsDocument:
+    """The document of all findings at `at` (Unix seconds)."""
+    verdict = judged.verdict
+    every = [standing(s) for s in verdict.standings]
+    return FindingsDocument(
+        "wirewatch.findings/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, every
+    )
+
+
+def state(judged: Judged, at: float, source: str) -> StateDocument:
+    """The document of the state at `at` (Unix seconds); `source` is live, replay or synthetic."""
+    verdict = judged.verdict
+    collectors = [_collector(c, judged.state) for c in judged.state.components.values()]
+    return StateDocument(
+        "wirewatch.state/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, source, collectors
+    )
+
+
+def topology(state: NodeState, at: float) -> TopologyDocument:
+    """The document of the last graph that was read; what cannot be read since is in the state document."""
+    return TopologyDocument("wirewatch.topology/1", at, state.facts(Topology))
+
+
+def finding(one: types.Finding) -> ReportedFinding:
+    """A finding for a document."""
+    return ReportedFinding(
         one.rule, HEALTH_NAMES[one.health], one.subject.levels(), one.evidence, one.action, one.since
     )
 
 
 def standing(one: node.Standing) -> NodeFinding:
+    """A finding for a document, with its stage and what operators said of it."""
     plain, suppression = finding(one.finding), one.suppression
     return NodeFinding(
         plain.rule, plain.health, plain.subject, plain.evidence, plain.action, plain.since, one.id,
-        STAGES[one.stage], one.times, one.finding.last, _said(one.acked),
-        _said(suppression.said if suppression else None), suppression.until if suppression else 0.0,
+        STAGES[one.stage], one.times, one.finding.last, _note(one.acked),
+        _note(suppression.said if suppression else None), suppression.until if suppression else 0.0,
     )  # fmt: skip
 
 
-def _said(word: ledger.Statement | None) -> Said | None:
-    return None if word is None else Said(word.by, word.why, word.at)
+def _probe(state: NodeState, daemon: DaemonStatus) -> ProbeStatus | None:
+    found = probe_summary(state.components.get(PROBE_NAME), daemon.mono)
+    if found is None or found.pointless:
+        return None
+    return ProbeStatus(found.at, found.age_seconds, found.fresh, daemon.fresh_required)
 
 
-def _collector(component: core.Component, state: NodeState) -> Collector:
+def _note(word: ledger.Statement | None) -> OperatorNote | None:
+    return None if word is None else OperatorNote(word.by, word.why, word.at)
+
+
+def _collector(component: core.Component, state: NodeState) -> CollectorState:
     failed = component.outcome.absent if isinstance(component.outcome, Failed) else None
-    return Collector(
+    return CollectorState(
         collector=component.name,
         health=None if component.health is None else HEALTH_NAMES[component.health],
         applicable=component.applicable,
@@ -183,10 +193,10 @@ def _collector(component: core.Component, state: NodeState) -> Collector:
         duration_seconds=component.duration,
         failures=component.failures,
         findings=[finding(f) for f in component.findings],
-        samples=[_series(s) for s in series.completed(component.samples, state)],
+        samples=[_series(s) for s in series.with_node_labels(component.samples, state)],
     )
 
 
 def _series(sample: types.Sample) -> Series:
     labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
-    return Series(f"wirewatch_{sample.metric.name}", labels, sample.value)
+    return Series(f"{PREFIX}{sample.metric.name}", labels, sample.value)

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there: files that rotate, so they are read for each request."""
+"""The API server: its address, the credentials, and requests. The files rotate: each request reads them."""
 
 import ipaddress
 import json
@@ -14,20 +14,20 @@ from typing import Any
 from wirewatch import __version__
 from wirewatch.core.types import Unusable
 from wirewatch.hw.httpclient import HttpReply, NotHttp, exchange, left
-from wirewatch.kubernetes.condition import TYPE, Condition, Status, shortened
+from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus, shortened
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*|[0-9A-Fa-f:.]+")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")
 
 
-class PlaceError(Unusable):
-    """It cannot be told where to tell it; one line for the user."""
+class EndpointError(Unusable):
+    """The API server or the node is not configured; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The API server, the folder with `token` and `ca.crt`, and the node that we are on."""
+class ApiEndpoint:
+    """The API server, the folder with `token` and `ca.crt`, and the name of our node."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All that one request needs; `addresses` are numbers, in the order in which they are tried."""
+    """What one request needs; `addresses` are numeric, in the order in which they are tried."""
 
     token: str
     tls: ssl.SSLContext
@@ -48,13 +48,13 @@ class Credentials:
 
 
 NOTHING = b"{}"
-"""A patch that changes nothing and is answered with the node as it is."""
-_SAID = 300
-"""Bytes of what a server says that are repeated."""
+"""An empty patch: the answer is the node as it is."""
+_MESSAGE_BYTES = 300
+"""Bytes of a message of the server that are repeated in ours."""
 
 
-class Strange(Exception):
-    """An answer that is not what an API server answers; the text is one line."""
+class UnexpectedReply(Exception):
+    """An answer that no API server gives; the text is one line."""
 
 
 LIMIT = 8 << 20
@@ -62,43 +62,45 @@ LIMIT = 8 << 20
 PATCH_TYPE = "application/strategic-merge-patch+json"
 
 
-def place(server: str, folder: str, node: str, environ: Mapping[str, str]) -> Place:
-    """The place by configuration, else by what Kubernetes tells each container.
+def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) -> ApiEndpoint:
+    """The API server by configuration, else by the environment that Kubernetes gives each container.
 
     `server` is HOST:PORT of the API server, "" for KUBERNETES_SERVICE_HOST and _PORT; `node` our node's name,
     "" for NODE_NAME.
 
     Raises:
-        PlaceError: something is not told, or no name.
+        PlaceError: a value is missing, or not a name.
     """
     name = node or environ.get("NODE_NAME", "")
     if not name:
-        raise PlaceError("kubernetes.node_condition: which node this is must be told: NODE_NAME, or `node`")
+        raise EndpointError(
+            "kubernetes.node_condition: which node this is must be told: NODE_NAME, or `node`"
+        )
     if not _NAME.fullmatch(name):
-        raise PlaceError(f"kubernetes.node_condition: not the name of a node: {name!r}")
+        raise EndpointError(f"kubernetes.node_condition: not the name of a node: {name!r}")
     host, _, port = server.rpartition(":")
     if not server:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not (server or host):
-        raise PlaceError(
+        raise EndpointError(
             "kubernetes.node_condition: no API server: KUBERNETES_SERVICE_HOST is not set; outside a pod "
             "give `api_server` and `credentials`"
         )
     host = host.strip("[]")
     right = port.isascii() and port.isdigit() and 0 < int(port) <= 65535  # noqa: PLR2004
     if not right or not _HOST.fullmatch(host):
-        raise PlaceError(
+        raise EndpointError(
             f"kubernetes.node_condition: not HOST:PORT of an API server: {server or f'{host}:{port}'!r}"
         )
-    return Place(host, int(port), Path(folder), name)
+    return ApiEndpoint(host, int(port), Path(folder), name)
 
 
-def read(where: Place) -> Credentials:
+def credentials(where: ApiEndpoint) -> Credentials:
     """Read token and CA, and look the name up. Blocks; for a thread that may hang.
 
     Raises:
         OSError: a file cannot be read, is no token or CA; or the name is not known.
-        ValueError: what stands for a name can be none.
+        ValueError: the host cannot be a name.
     """
     token = (where.folder / "token").read_text("ascii", errors="replace").strip()
     if not _TOKEN.fullmatch(token):
@@ -111,7 +113,7 @@ def read(where: Place) -> Credentials:
 
 def patch(condition: Condition, at: float) -> bytes:
     """A strategic merge patch of the node's status: conditions merge by their type, so only ours changes."""
-    told = {
+    fields = {
         "type": TYPE,
         "status": condition.status.value,
         "reason": condition.reason,
@@ -119,45 +121,46 @@ def patch(condition: Condition, at: float) -> bytes:
         "lastHeartbeatTime": rfc3339(at),
         "lastTransitionTime": rfc3339(condition.transition),
     }
-    return json.dumps({"status": {"conditions": [told]}}).encode()
+    return json.dumps({"status": {"conditions": [fields]}}).encode()
 
 
 def condition_in(text: bytes, node: str, at: float) -> Condition | None:
-    """Our condition in a node's document, None when it has none; `at` stands for a time that is none.
+    """Our condition in a node's document, None when it has none; `at` replaces a time that cannot be read.
 
     Raises:
-        Strange: no document of that node.
+        UnexpectedReply: it is not the document of that node.
     """
     try:
         document = json.loads(text)
         name, found = document["metadata"]["name"], document["status"].get("conditions") or []
         (mine,) = [one for one in found if one["type"] == TYPE] or [None]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Strange("the answer is no node") from error
+        raise UnexpectedReply("the answer is no node") from error
     if document.get("kind") != "Node" or name != node:
-        raise Strange(f"the answer is not about node {node}")
+        raise UnexpectedReply(f"the answer is not about node {node}")
     return None if mine is None else _condition(mine, at)
 
 
-def said(text: bytes) -> str:
-    """What the server says of a refusal, in one line; empty when that cannot be understood."""
+def message_of(text: bytes) -> str:
+    """The message of a refusal, in one line; "" when there is none."""
     try:
         message = json.loads(text)["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return shortened(message, _SAID) if isinstance(message, str) else ""
+    return shortened(message, _MESSAGE_BYTES) if isinstance(message, str) else ""
 
 
 def rfc3339(at: float) -> str:
+    """Unix seconds as RFC 3339 in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def patch_status(where: Place, who: Credentials, body: bytes, end: float) -> HttpReply:
+def patch_status(where: ApiEndpoint, who: Credentials, body: bytes, end: float) -> HttpReply:
     """PATCH the status of our node; blocks until `end` (monotonic seconds) at most.
 
     Raises:
-        OSError: nobody answers (TimeoutError: in time), or TLS fails (ssl.SSLError).
-        Strange: the answer is no HTTP, no whole one, or too long.
+        OSError: no address answers (TimeoutError: in time), or TLS fails (ssl.SSLError).
+        UnexpectedReply: the answer is not HTTP, not complete, or too long.
     """
     host = f"[{where.host}]" if ":" in where.host else where.host
     headers = (
@@ -174,10 +177,10 @@ def patch_status(where: Place, who: Credentials, body: bytes, end: float) -> Htt
         except EOFError as error:
             raise ConnectionResetError("the connection ended before the answer") from error
         except NotHttp as error:
-            raise Strange(f"not what an API server answers: {error}") from error
+            raise UnexpectedReply(f"not what an API server answers: {error}") from error
 
 
-def _addresses(where: Place) -> tuple[str, ...]:
+def _addresses(where: ApiEndpoint) -> tuple[str, ...]:
     try:
         return (str(ipaddress.ip_address(where.host)),)
     except ValueError:
@@ -185,13 +188,13 @@ def _addresses(where: Place) -> tuple[str, ...]:
         return tuple(dict.fromkeys(str(one[4][0]) for one in found))
 
 
-def _condition(told: dict[str, Any], at: float) -> Condition | None:
-    """What we said before; None for what we never say."""
-    status = next((one for one in Status if one.value == told.get("status")), None)
+def _condition(fields: dict[str, Any], at: float) -> Condition | None:
+    """Our condition of before; None for a status that is not one of ours."""
+    status = next((one for one in ConditionStatus if one.value == fields.get("status")), None)
     if status is None:
         return None
-    reason, message = (str(told.get(key) or "") for key in ("reason", "message"))
-    return Condition(status, reason, shortened(message), _moment(told.get("lastTransitionTime"), at))
+    reason, message = (str(fields.get(key) or "") for key in ("reason", "message"))
+    return Condition(status, reason, shortened(message), _moment(fields.get("lastTransitionTime"), at))
 
 
 def _moment(text: object, at: float) -> float:
@@ -203,7 +206,7 @@ def _moment(text: object, at: float) -> float:
     return min(moment.timestamp(), at) if moment.tzinfo else at
 
 
-def _connect(where: Place, who: Credentials, end: float) -> ssl.SSLSocket:
+def _connect(where: ApiEndpoint, who: Credentials, end: float) -> ssl.SSLSocket:
     """To the first address that answers."""
     failure = OSError(f"{where.host} has no address")
     for address in who.addresses:

@@ -1,4 +1,4 @@
-"""What became of a request, and when the next one is due: pure, chance comes from outside."""
+"""The result of a request, and when the next one is due. Pure: random numbers are passed in."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,12 +8,12 @@ from enum import Enum
 
 from wirewatch.core.types import Kind, Metric, Sample
 from wirewatch.hw.httpclient import HttpReply
-from wirewatch.kubernetes.api import said
-from wirewatch.kubernetes.condition import Condition, Status
+from wirewatch.kubernetes.api import message_of
+from wirewatch.kubernetes.condition import Condition, ConditionStatus
 
 
-class Result(Enum):
-    """What became of a request; the label `result` of a metric."""
+class RequestResult(Enum):
+    """The result of a request; the label `result` of a metric."""
 
     OK = "ok"
     NO_CREDENTIALS = "no_credentials"
@@ -28,40 +28,45 @@ class Result(Enum):
     STRANGE = "strange"
 
 
-MEANING: Mapping[Result, str] = {
-    Result.OK: "written, or read after a start",
-    Result.NO_CREDENTIALS: "token or CA cannot be read, or the name of the API server is not known",
-    Result.UNREACHABLE: "nobody answered in time, the connection broke, or TLS failed",
-    Result.UNAUTHORIZED: "401: the token is not or no longer valid; it is read anew for each request",
-    Result.FORBIDDEN: "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it",
-    Result.NOT_FOUND: "404: there is no node of that name",
-    Result.CONFLICT: "409: the node changed meanwhile, again and again",
-    Result.THROTTLED: "429: the API server asks for patience, and gets it",
-    Result.REJECTED: "another 4xx: what we send is not taken",
-    Result.SERVER_ERROR: "5xx: the API server has a trouble of its own",
-    Result.STRANGE: "a redirect, or an answer that no API server gives",
+MEANING: Mapping[RequestResult, str] = {
+    RequestResult.OK: "written, or read after a start",
+    RequestResult.NO_CREDENTIALS: "token or CA cannot be read, or the name of the API server is not known",
+    RequestResult.UNREACHABLE: "no answer in time, the connection broke, or TLS failed",
+    RequestResult.UNAUTHORIZED: "401: the token is not valid, or no longer; each request reads it again",
+    RequestResult.FORBIDDEN: "403: the ServiceAccount may not `patch` `nodes/status`, or a policy forbids it",
+    RequestResult.NOT_FOUND: "404: there is no node of that name",
+    RequestResult.CONFLICT: "409: the node changed meanwhile, again and again",
+    RequestResult.THROTTLED: "429: the API server asks to wait, and the agent waits",
+    RequestResult.REJECTED: "another 4xx: the request is not accepted",
+    RequestResult.SERVER_ERROR: "5xx: the API server has a fault",
+    RequestResult.STRANGE: "a redirect, or an answer that no API server gives",
 }
 _BY_STATUS = {
-    401: Result.UNAUTHORIZED, 403: Result.FORBIDDEN, 404: Result.NOT_FOUND, 409: Result.CONFLICT,
-    429: Result.THROTTLED,
-}  # fmt: skip
-_FOR_PEOPLE = frozenset({Result.FORBIDDEN, Result.NOT_FOUND, Result.REJECTED, Result.STRANGE})
-"""These are repaired by people, so that it makes no sense to ask again soon."""
+    401: RequestResult.UNAUTHORIZED,
+    403: RequestResult.FORBIDDEN,
+    404: RequestResult.NOT_FOUND,
+    409: RequestResult.CONFLICT,
+    429: RequestResult.THROTTLED,
+}
+_FOR_PEOPLE = frozenset(
+    {RequestResult.FORBIDDEN, RequestResult.NOT_FOUND, RequestResult.REJECTED, RequestResult.STRANGE}
+)
+"""Only people can repair these, so the next try is later."""
 FIRST, LONGEST, LONGEST_FOR_PEOPLE = 2.0, 60.0, 300.0
 """Seconds until a request is tried again: after the first failure, and at most."""
-PATIENCE = 3600.0
-"""Seconds; the most that a server can make us wait."""
+LONGEST_WAIT = 3600.0
+"""Seconds; the longest wait that a server can ask for."""
 SPREAD = 10.0
 """Seconds over which nodes that learn of the same thing at once spread their requests."""
-BETWEEN = 60.0
-"""Seconds between two writes that only change the words."""
+MESSAGE_INTERVAL = 60.0
+"""Seconds between two writes that change only reason and message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """`retry_after` in seconds, None when the server does not say; `detail` for people."""
 
-    result: Result
+    result: RequestResult
     detail: str = ""
     retry_after: float | None = None
 
@@ -83,7 +88,7 @@ STATUS = Metric(
     "node_condition_status",
     Kind.GAUGE,
     ("status",),
-    "1 for the status of the node condition that the agent tells, or wants to; all 0 while there is none.",
+    "1 for the status of the node condition that the agent reports; all 0 while there is none.",
     undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 TRANSITION = Metric(
@@ -97,37 +102,37 @@ UPDATED = Metric(
     "node_condition_last_update_timestamp_seconds",
     Kind.GAUGE,
     (),
-    "When the API server last took the node condition; 0 for never.",
+    "When the API server last accepted the node condition; 0 for never.",
     undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 UPDATES = Metric(
     "node_condition_updates_total",
     Kind.COUNTER,
     ("result",),
-    "Requests to the API server, by what became of them.",
+    "Requests to the API server, by result.",
     undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
 )
 METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What there is to tell."""
+class ConditionReport:
+    """The condition, when it was last accepted (Unix seconds, 0 for never), and requests by result."""
 
     condition: Condition | None = None
     updated_at: float = 0.0
-    updates: Mapping[Result, int] = field(default_factory=lambda: dict.fromkeys(Result, 0))
+    updates: Mapping[RequestResult, int] = field(default_factory=lambda: dict.fromkeys(RequestResult, 0))
 
 
 def outcome_of(reply: HttpReply, now: float) -> Outcome:
     """What a reply means that came at `now`, Unix seconds."""
     if 200 <= reply.status < 300:  # noqa: PLR2004
-        return Outcome(Result.OK)
+        return Outcome(RequestResult.OK)
     result = _BY_STATUS.get(reply.status)
     if result is None:
-        by_class = {4: Result.REJECTED, 5: Result.SERVER_ERROR}
-        result = by_class.get(reply.status // 100, Result.STRANGE)
-    text = said(reply.body)
+        by_class = {4: RequestResult.REJECTED, 5: RequestResult.SERVER_ERROR}
+        result = by_class.get(reply.status // 100, RequestResult.STRANGE)
+    text = message_of(reply.body)
     wait = retry_after(reply.headers.get("retry-after", ""), now)
     return Outcome(result, f"{reply.status}{f': {text}' if text else ''}", wait)
 
@@ -141,7 +146,7 @@ def retry_after(text: str, now: float) -> float | None:
             seconds = parsedate_to_datetime(text).timestamp() - now
         except (ValueError, OverflowError):
             return None
-    return min(max(seconds, 0.0), PATIENCE) if math.isfinite(seconds) else None
+    return min(max(seconds, 0.0), LONGEST_WAIT) if math.isfinite(seconds) else None
 
 
 def begin(now: float, chance: float) -> Pace:
@@ -165,18 +170,19 @@ def failed(pace: Pace, now: float, outcome: Outcome, chance: float) -> Pace:
 
 
 def changed(pace: Pace, now: float, chance: float, *, status: bool) -> Pace:
-    """There is news: `status` for a new status, else only new words. Waits and patience are kept."""
+    """After a change: `status` for a new status, else only reason or message. Earlier waits are kept."""
     soonest = now + SPREAD * chance
     if not status and pace.wrote is not None:
-        soonest = max(soonest, pace.wrote + BETWEEN)
+        soonest = max(soonest, pace.wrote + MESSAGE_INTERVAL)
     return replace(pace, latest=min(pace.latest, max(pace.earliest, soonest)))
 
 
-def samples(told: Told) -> Iterator[Sample]:
-    mine = told.condition
-    for status in Status:
+def samples(report: ConditionReport) -> Iterator[Sample]:
+    """The series of the report."""
+    mine = report.condition
+    for status in ConditionStatus:
         yield STATUS.sample(mine is not None and mine.status is status, status.value.lower())
     yield TRANSITION.sample(mine.transition if mine else 0.0)
-    yield UPDATED.sample(told.updated_at)
-    for result, count in told.updates.items():
+    yield UPDATED.sample(report.updated_at)
+    for result, count in report.updates.items():
         yield UPDATES.sample(count, result.value)

@@ -1,4 +1,4 @@
-"""All that the page is made of: the documents that the JSON interface gives, taken at one moment."""
+"""The content of the page: the documents of the JSON interface at one moment, and what ends each finding."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from wirewatch.documents import state as documents
 from wirewatch.documents.drift import DriftDocument, drift_of_state
 from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.probes import ProbesDocument, probes_of
-from wirewatch.documents.state import Daemon, FindingsDocument, StateDocument
+from wirewatch.documents.state import DaemonStatus, FindingsDocument, StateDocument
 from wirewatch.page.tables import moment, span
 from wirewatch.probe.component import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
@@ -18,22 +18,22 @@ from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED,
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """`node`: its name, `about`: what is read, `runbook`: where that page is served; "" for not told."""
+class PageContext:
+    """Where the page is: the name of the node, what is read, the URL of the runbook; "" for not known."""
 
     node: str = ""
     about: str = ""
     runbook: str = ""
 
 
-NO_PLACE = Place()
+NO_CONTEXT = PageContext()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """`ends`: what ends a finding, by its id."""
+class PageContent:
+    """The documents of one moment; `ends`: what ends a finding, in words, by its id."""
 
-    place: Place
+    place: PageContext
     health: HealthDocument
     findings: FindingsDocument
     state: StateDocument
@@ -53,11 +53,13 @@ RESET = "a reboot, the reset that the driver asked for"
 BLIND = blind_rule("")
 
 
-def told(judged: Judged, daemon: Daemon, source: str, policy: VerdictPolicy, place: Place) -> Told:
-    """What is published, as documents; `source` is live, replay or synthetic."""
+def page_content(
+    judged: Judged, daemon: DaemonStatus, source: str, policy: VerdictPolicy, place: PageContext
+) -> PageContent:
+    """The content of a published state; `source` is live, replay or synthetic."""
     at, state = daemon.at, judged.state
     health = documents.health(judged, daemon)
-    return Told(
+    return PageContent(
         place=place, health=health, findings=documents.findings(judged, at),
         state=documents.state(judged, at, source), topology=documents.topology(state, at).topology,
         drift=drift_of_state(state, at), probes=probes_of(state, at),
@@ -66,7 +68,7 @@ def told(judged: Judged, daemon: Daemon, source: str, policy: VerdictPolicy, pla
 
 
 def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:
-    """By the id of each finding."""
+    """What ends each finding, in words, by its id."""
     entries = judged.ledger.entries
     watched = (
         PROBE_NAME in judged.state.components and judged.state.components[PROBE_NAME].applicable is not False
@@ -81,11 +83,12 @@ def _ending(one: Standing, entry: Entry | None, policy: VerdictPolicy, *, watche
     rule = one.finding.rule
     if one.stage == SUPPRESSED and one.suppression is not None:
         until = moment(one.suppression.until, one.suppression.until).text
-        return f"{until}, getting worse, or `wirewatch findings unsuppress {one.id}`; takes no part till then"
+        unsuppress = f"`wirewatch findings unsuppress {one.id}`"
+        return f"{until}, a worse health, or {unsuppress}; it does not count until then"
     if one.stage == ACKNOWLEDGED:
-        return "coming back: then it counts again; somebody said that it is repaired"
+        return "its return: then it counts again; an operator said that it is repaired"
     if one.stage == LATCHED:
-        return f"{RESET}, another GPU in its place, or {_ack(one)}; silence does not end it"
+        return f"{RESET}, a replaced GPU, or {_ack(one)}; time alone does not end it"
     if one.stage == PROBATION:
         return _probation(entry, policy, watched=watched)
     if one.measured is None:
@@ -97,12 +100,12 @@ def _live(one: Standing, policy: VerdictPolicy, *, latches: bool, forgets: bool)
     finding = one.finding
     if finding.health is not Health.FAILED or forgets:
         if finding.last:
-            return "by time: it is told for a while after it last happened"
+            return "time: it is shown for a while after the last event"
         if finding.rule.endswith(BLIND):
-            return "the first look that can read it again"
-        return "the first look that does not find it"
+            return "the next poll that can read it again"
+        return "the next poll that does not find it"
     if latches:
-        return f"{RESET}, or {_ack(one)}; silence does not end it"
+        return f"{RESET}, or {_ack(one)}; time alone does not end it"
     return (
         f"{span(policy.settle)} without it; then {span(policy.probation)} of probation, DEGRADED, "
         "in which jobs may start"
@@ -115,7 +118,7 @@ def _ack(one: Standing) -> str:
 
 def _unseen(entry: Entry | None, policy: VerdictPolicy) -> str:
     if entry is None or entry.mono is None:
-        return "nothing until its part is read again"
+        return "nothing until its part can be read again"
     if policy.latches(entry.rule):
         return RESET
     return f"{span(policy.settle)} without it, of which {span(entry.absent)} have passed; then probation"

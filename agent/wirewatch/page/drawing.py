@@ -1,4 +1,4 @@
-"""What the drawing shows of GPUs, NICs and links: how each is, and what hangs where. Pure."""
+"""The drawing of the topology: GPUs, NICs and links, each with its state, and the same in sentences. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from itertools import combinations
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, Topology
 from wirewatch.documents.health import Health
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 from wirewatch.page.hardware import blind, up_and_expected
-from wirewatch.page.model import Box, Drawing, Frame, Look, Wire
+from wirewatch.page.model import Box, Drawing, DrawnWire, Frame, Style
 from wirewatch.page.tables import GBIT, GpuName, Readings, count, plain
 from wirewatch.verdict.drift.graph import natural
 
-LOOKS: Mapping[Health, Look] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
+STYLES: Mapping[Health, Style] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 PCIE = "pcie"
 NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI paths, the nearest first."""
@@ -21,9 +21,9 @@ NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Links of a GPU to one peer: how many are up, should be (None: not known), and which are told as down.
+    """Links of a GPU to one peer: how many are up, how many should be (None: not known), which are down.
 
-    `unread`: they could not be read, so that `up` says nothing.
+    `unread`: they could not be read, so `up` means nothing.
     """
 
     peer: str
@@ -38,8 +38,8 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """What hangs below one root port, or else below one root: its GPUs and NICs. `bridge`: "" for none."""
+class PciGroup:
+    """The GPUs and NICs below one root port, or else below one root. `bridge`: "" for none."""
 
     numa: int | None
     root: str
@@ -50,22 +50,22 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PortWire:
-    """The way out of a NIC: its rate in words, or the state of the worst of its ports."""
+    """The ports of a NIC: their rates in words, or the state of the worst port."""
 
     text: str
-    look: Look
+    style: Style
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """How the parts are, by UUID and by device; `pcie`: the PCIe links of those that have a finding."""
+class DrawingState:
+    """The state of each part, by UUID or device; `pcie`: only parts whose PCIe link has a finding."""
 
-    gpus: Mapping[str, Look]
-    nics: Mapping[str, Look]
+    gpus: Mapping[str, Style]
+    nics: Mapping[str, Style]
     links: Mapping[str, tuple[Links, ...]]
     nearest: Mapping[str, tuple[str, str]]
     ports: Mapping[str, PortWire]
-    pcie: Mapping[str, Look]
+    pcie: Mapping[str, Style]
 
 
 COLUMN, BOX, MARGIN, GAP = 100.0, 84.0, 16.0, 20.0
@@ -75,13 +75,13 @@ PART_HEIGHT, PCI_GAP, BRIDGE_HEIGHT, PORT_HEIGHT, FRAME_FOOT = 50.0, 30.0, 26.0,
 NAME_LETTERS, NOTE_LETTERS = 9, 13
 """Letters that a part has room for."""
 ARCS_SHOWN = 8
-"""So many curves between GPUs at most have their number of links beside them."""
+"""With more curves between GPUs than this, the numbers of links are left out."""
 
 
 class _Layout:
     """Places from left to right; the heights of the rows are known before."""
 
-    def __init__(self, graph: Topology, state: Known) -> None:
+    def __init__(self, graph: Topology, state: DrawingState) -> None:
         self._graph = graph
         self._state = state
         self._groups = groups(graph)
@@ -96,14 +96,14 @@ class _Layout:
         self._bridged = bool(graph.nics) or any(group.bridge for group in self._groups)
         self._centers: dict[str, float] = {}
         self._boxes: list[Box] = []
-        self._wires: list[Wire] = []
+        self._wires: list[DrawnWire] = []
         self._frames: list[Frame] = []
 
     def drawing(self) -> Drawing:
         width = self._place()
         if self._switched:
             self._boxes.append(Box(MARGIN, SWITCH_Y, width - 2 * MARGIN, SWITCH_HEIGHT, "NVLink switches"))
-        self._wires += [*self._up(), *self._arcs()]
+        self._wires += [*self._switch_wires(), *self._peer_wires()]
         gpus, nics = len(self._graph.gpus), len(self._graph.nics)
         title = f"{count(gpus, 'GPU')} and {count(nics, 'NIC')}, with the NVLink and PCIe between them"
         return Drawing(
@@ -123,18 +123,18 @@ class _Layout:
             for group in (one for one in self._groups if one.numa == numa):
                 x = self._group(group, x)
             x += MARGIN / 2
-            name = "NUMA not told" if numa is None else f"NUMA {numa}"
+            name = "NUMA not known" if numa is None else f"NUMA {numa}"
             top = self._gpu_y - GAP
             self._frames.append(Frame(start, top, x - start, self._bottom() - top, name))
             x += GAP
         return max(x - GAP + 4.0, 240.0)
 
-    def _group(self, group: Group, x: float) -> float:
+    def _group(self, group: PciGroup, x: float) -> float:
         """The GPUs and NICs of a group around its bridge; returns where the next begins."""
         width = max(len(group.gpus), len(group.nics)) * COLUMN
         if self._bridged:
             place = (x + MARGIN / 2, self._bridge_y, width - MARGIN, BRIDGE_HEIGHT)
-            self._boxes.append(Box(*place, _bridge(group), look="quiet"))
+            self._boxes.append(Box(*place, _bridge(group), style="quiet"))
         for n, gpu in enumerate(group.gpus):
             self._gpu(gpu, x + (n + 0.5) * width / len(group.gpus))
         for n, nic in enumerate(group.nics):
@@ -143,57 +143,65 @@ class _Layout:
 
     def _gpu(self, gpu: GpuPart, x: float) -> None:
         self._centers[gpu.uuid] = x
-        look = self._state.gpus.get(gpu.uuid, "plain")
-        self._boxes.append(_part(x, self._gpu_y, f"GPU {gpu.index}", _short(gpu.place.address), look))
+        style = self._state.gpus.get(gpu.uuid, "plain")
+        self._boxes.append(_part(x, self._gpu_y, f"GPU {gpu.index}", _short(gpu.place.address), style))
         if self._bridged:
             self._pcie(gpu.uuid, x, self._gpu_y + PART_HEIGHT, self._bridge_y)
 
     def _nic(self, nic: NicPart, x: float) -> None:
-        look = self._state.nics.get(nic.device, "plain")
+        style = self._state.nics.get(nic.device, "plain")
         layers = ", ".join(dict.fromkeys(layer for _, layer in nic.ports if layer)) or "no port"
-        self._boxes.append(_part(x, self._nic_y, nic.device, layers, look))
+        self._boxes.append(_part(x, self._nic_y, nic.device, layers, style))
         self._pcie(nic.device, x, self._bridge_y + BRIDGE_HEIGHT, self._nic_y)
         wire = self._state.ports.get(nic.device)
         if wire is not None:
             top = self._nic_y + PART_HEIGHT
             self._wires.append(
-                Wire(x, top, x, top + PORT_HEIGHT, wire.text, wire.look, broken=wire.look == "bad")
+                DrawnWire(x, top, x, top + PORT_HEIGHT, wire.text, wire.style, broken=wire.style == "bad")
             )
 
     def _pcie(self, part: str, x: float, top: float, bottom: float) -> None:
-        look = self._state.pcie.get(part, "quiet")
-        self._wires.append(Wire(x, top, x, bottom, look=look, broken=look == "bad"))
+        style = self._state.pcie.get(part, "quiet")
+        self._wires.append(DrawnWire(x, top, x, bottom, style=style, broken=style == "bad"))
 
-    def _up(self) -> Iterator[Wire]:
+    def _switch_wires(self) -> Iterator[DrawnWire]:
         """From each GPU up to the switch."""
         for uuid, links in self._state.links.items():
             for one in links:
                 if one.peer == SWITCH:
                     x = self._centers[uuid]
-                    look = _look(one)
-                    yield Wire(
-                        x, self._gpu_y, x, SWITCH_Y + SWITCH_HEIGHT, _number(one), look, broken=look == "bad"
+                    style = _style(one)
+                    yield DrawnWire(
+                        x,
+                        self._gpu_y,
+                        x,
+                        SWITCH_Y + SWITCH_HEIGHT,
+                        _number(one),
+                        style,
+                        broken=style == "bad",
                     )
 
-    def _arcs(self) -> Iterator[Wire]:
-        """Between two GPUs, or from one to somewhere that is not told."""
+    def _peer_wires(self) -> Iterator[DrawnWire]:
+        """Between two GPUs, or from one to an unknown peer."""
         pairs = list(_pairs(self._graph.gpus, self._state.links))
         for source, to, links in pairs:
             x1, x2 = self._centers[source.uuid], self._centers[to.uuid]
             text = _number(links) if len(pairs) <= ARCS_SHOWN or links.short else ""
             # The curve comes half as high as it is bent.
             bend = min(2 * LINKS_HEIGHT - 16, 36 + abs(x2 - x1) / 8)
-            yield Wire(x1, self._gpu_y, x2, self._gpu_y, text, _look(links), bend=bend)
+            yield DrawnWire(x1, self._gpu_y, x2, self._gpu_y, text, _style(links), bend=bend)
         for uuid, every in self._state.links.items():
             for one in every:
                 if one.peer != SWITCH and one.peer not in self._centers:
                     x = self._centers[uuid]
-                    look = _look(one)
-                    yield Wire(x, self._gpu_y, x, self._gpu_y - LINKS_HEIGHT / 2, f"{_number(one)} ?", look)
+                    style = _style(one)
+                    yield DrawnWire(
+                        x, self._gpu_y, x, self._gpu_y - LINKS_HEIGHT / 2, f"{_number(one)} ?", style
+                    )
 
 
-def groups(graph: Topology) -> tuple[Group, ...]:
-    """By NUMA node, those with GPUs first; in the order of their GPUs."""
+def groups(graph: Topology) -> tuple[PciGroup, ...]:
+    """The groups of a graph by NUMA node, those with GPUs first, in the order of their GPUs."""
     keys = sorted({_key(one.place) for one in graph.gpus} | {_key(one.place) for one in graph.nics})
     made = []
     for key in keys:
@@ -201,34 +209,36 @@ def groups(graph: Topology) -> tuple[Group, ...]:
         nics = sorted(
             (one for one in graph.nics if _key(one.place) == key), key=lambda one: natural(one.device)
         )
-        made.append(Group(None if key[0] < 0 else key[0], key[1], key[2], tuple(gpus), tuple(nics)))
+        made.append(PciGroup(None if key[0] < 0 else key[0], key[1], key[2], tuple(gpus), tuple(nics)))
     return tuple(sorted(made, key=_rank))
 
 
-def known(told: Told, graph: Topology, here: Readings) -> Known:
-    findings = told.health.findings
-    gpus: dict[str, Look] = dict.fromkeys((one.uuid for one in graph.gpus if blind(here)), "unknown")
-    nics: dict[str, Look] = dict.fromkeys((one.device for one in graph.nics if _ports_blind(here)), "unknown")
-    pcie: dict[str, Look] = {}
+def drawing_state(content: PageContent, graph: Topology, here: Readings) -> DrawingState:
+    findings = content.health.findings
+    gpus: dict[str, Style] = dict.fromkeys((one.uuid for one in graph.gpus if blind(here)), "unknown")
+    nics: dict[str, Style] = dict.fromkeys(
+        (one.device for one in graph.nics if _ports_blind(here)), "unknown"
+    )
+    pcie: dict[str, Style] = {}
     for one in reversed(findings):
-        part, look = one.subject, LOOKS[one.health]
+        part, style = one.subject, STYLES[one.health]
         for gpu in graph.gpus:
             if (part.get("uuid") == gpu.uuid) if part.get("uuid") else (part.get("gpu") == str(gpu.index)):
-                gpus[gpu.uuid] = look
+                gpus[gpu.uuid] = style
                 if one.rule.startswith(f"{PCIE}."):
-                    pcie[gpu.uuid] = look
+                    pcie[gpu.uuid] = style
         if part.get("device"):
-            nics[part["device"]] = look
+            nics[part["device"]] = style
             if one.rule.endswith(f".{PCIE}"):
-                pcie[part["device"]] = look
-    links = {gpu.uuid: _links(told, graph, here, gpu) for gpu in graph.gpus}
+                pcie[part["device"]] = style
+    links = {gpu.uuid: _links(content, graph, here, gpu) for gpu in graph.gpus}
     near = {gpu.uuid: nearest(graph, gpu.uuid) for gpu in graph.gpus}
     ports = {nic.device: _port(here, nic) for nic in graph.nics if nic.ports}
-    return Known(gpus, nics, links, near, ports, pcie)
+    return DrawingState(gpus, nics, links, near, ports, pcie)
 
 
 def nearest(graph: Topology, uuid: str) -> tuple[str, str]:
-    """The path to the nearest NICs of a GPU, and their names; empty where none is told."""
+    """The path to the nearest NICs of a GPU, and their names; empty where no path is known."""
     mine = [one for one in graph.paths if one.uuid == uuid]
     for path in NEAR:
         found = [one.device for one in mine if one.path == path]
@@ -238,33 +248,35 @@ def nearest(graph: Topology, uuid: str) -> tuple[str, str]:
 
 
 def indexes(gpus: Sequence[GpuPart]) -> Mapping[str, int]:
+    """The index of each GPU, by UUID."""
     return {gpu.uuid: gpu.index for gpu in gpus}
 
 
-def draw(told: Told, here: Readings) -> Drawing | None:
+def draw(content: PageContent, here: Readings) -> Drawing | None:
     """The drawing; None while there is no graph, or nothing in it."""
-    graph = told.topology
+    graph = content.topology
     if graph is None or not (graph.gpus or graph.nics):
         return None
-    state = known(told, graph, here)
+    state = drawing_state(content, graph, here)
     return _Layout(graph, state).drawing()
 
 
-def words(graph: Topology, state: Known) -> Iterator[str]:
+def words(graph: Topology, state: DrawingState) -> Iterator[str]:
     """The same in sentences, one for each GPU and each NIC."""
     names = {uuid: f"GPU {index}" for uuid, index in indexes(graph.gpus).items()} | {SWITCH: "the switch"}
     for gpu in sorted(graph.gpus, key=lambda one: one.index):
-        told = [_drawn_links(one, names) for one in state.links[gpu.uuid]]
+        links = [_drawn_links(one, names) for one in state.links[gpu.uuid]]
         path, near = state.nearest[gpu.uuid]
-        closest = f"nearest NIC {near} ({path})" if near else "no NIC whose path is told"
-        numa = "NUMA node not told" if gpu.place.numa is None else f"NUMA node {gpu.place.numa}"
-        place = gpu.place.address or "PCI address not told"
-        yield f"GPU {gpu.index}, {place}, {numa}: {'; '.join(told) or 'no NVLink'}; {closest}."
+        closest = f"nearest NIC {near} ({path})" if near else "no NIC with a known path"
+        numa = "NUMA node not known" if gpu.place.numa is None else f"NUMA node {gpu.place.numa}"
+        place = gpu.place.address or "PCI address not known"
+        yield f"GPU {gpu.index}, {place}, {numa}: {'; '.join(links) or 'no NVLink'}; {closest}."
     for nic in graph.nics:
         layers = ", ".join(f"port {port} {layer}".rstrip() for port, layer in nic.ports) or "no port"
-        numa = "NUMA node not told" if nic.place.numa is None else f"NUMA node {nic.place.numa}"
+        numa = "NUMA node not known" if nic.place.numa is None else f"NUMA node {nic.place.numa}"
         wire = state.ports.get(nic.device)
-        yield f"{nic.device}, {nic.place.address or 'PCI address not told'}, {numa}: {layers}{_out(wire)}."
+        address = nic.place.address or "PCI address not known"
+        yield f"{nic.device}, {address}, {numa}: {layers}{_port_text(wire)}."
 
 
 def _key(place: Place) -> tuple[int, str, str]:
@@ -272,7 +284,7 @@ def _key(place: Place) -> tuple[int, str, str]:
     return numa, place.root, place.bridges[0] if place.bridges else ""
 
 
-def _rank(group: Group) -> tuple[int, bool, int, str, str]:
+def _rank(group: PciGroup) -> tuple[int, bool, int, str, str]:
     numa = 1 << 30 if group.numa is None else group.numa
     return numa, not group.gpus, min((one.index for one in group.gpus), default=0), group.root, group.bridge
 
@@ -296,7 +308,7 @@ def _ports_blind(here: Readings) -> bool:
     return one is not None and not one.success
 
 
-def _links(told: Told, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
+def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
     """By peer as the graph has it; of a GPU that has one peer the newer numbers of the links themselves."""
     mine = [wires for wires in graph.nvlink if wires.uuid == gpu.uuid]
     name = GpuName(str(gpu.index), gpu.uuid)
@@ -305,7 +317,7 @@ def _links(told: Told, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[L
     unread = gpu.uuid in graph.unread or (watched and up is None and bool(mine or expected))
     down = tuple(
         one.subject["link"]
-        for one in told.health.findings
+        for one in content.health.findings
         if one.subject.get("uuid") == gpu.uuid and one.subject.get("link") and ".link_down" in one.rule
     )
     if len(mine) == 1:
@@ -319,25 +331,25 @@ def _links(told: Told, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[L
 
 
 def _usual_peer(graph: Topology) -> str:
-    """Where the links of a GPU go that has none now: where those of the others go."""
+    """The peer of a GPU that has no link now: as of the other GPUs."""
     return SWITCH if any(wires.peer == SWITCH for wires in graph.nvlink) else UNKNOWN_PEER
 
 
 def _pairs(
     gpus: Sequence[GpuPart], links: Mapping[str, Sequence[Links]]
 ) -> Iterator[tuple[GpuPart, GpuPart, Links]]:
-    """Pairs of GPUs with links between them; of what both ends tell the less."""
+    """Pairs of GPUs with links between them; of the two ends, the one with fewer links up."""
     for one, other in combinations(gpus, 2):
-        told = [
+        found = [
             link for a, b in ((one, other), (other, one)) for link in links[a.uuid] if link.peer == b.uuid
         ]
-        if told:
-            yield one, other, min(told, key=lambda link: link.up)
+        if found:
+            yield one, other, min(found, key=lambda link: link.up)
 
 
-def _part(center: float, y: float, text: str, note: str, look: Look) -> Box:
+def _part(center: float, y: float, text: str, note: str, style: Style) -> Box:
     return Box(
-        center - BOX / 2, y, BOX, PART_HEIGHT, _fit(text, NAME_LETTERS), _fit(note, NOTE_LETTERS), look
+        center - BOX / 2, y, BOX, PART_HEIGHT, _fit(text, NAME_LETTERS), _fit(note, NOTE_LETTERS), style
     )
 
 
@@ -346,9 +358,9 @@ def _fit(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
-def _bridge(group: Group) -> str:
+def _bridge(group: PciGroup) -> str:
     if not group.root:
-        return "place not told"
+        return "PCI not known"
     if len(group.gpus) + len(group.nics) == 1:
         return "PCIe"
     return "PCIe switch" if group.bridge else "PCIe"
@@ -359,7 +371,7 @@ def _short(address: str) -> str:
     return address.removeprefix("0000:")
 
 
-def _look(links: Links) -> Look:
+def _style(links: Links) -> Style:
     if links.unread:
         return "unknown"
     if links.expected is None:
@@ -373,15 +385,15 @@ def _number(links: Links) -> str:
     return f"{links.up}" if links.expected is None else f"{links.up}/{links.expected}"
 
 
-def _out(wire: PortWire | None) -> str:
+def _port_text(wire: PortWire | None) -> str:
     if wire is None:
         return ""
-    told: dict[Look, str] = {"good": f", {wire.text} Gb/s", "bad": f", {wire.text}"}
-    return told.get(wire.look, ", state not known")
+    texts: dict[Style, str] = {"good": f", {wire.text} Gb/s", "bad": f", {wire.text}"}
+    return texts.get(wire.style, ", state not known")
 
 
 def _drawn_links(one: Links, names: Mapping[str, str]) -> str:
-    peer = names.get(one.peer, "a peer that is not told")
+    peer = names.get(one.peer, "an unknown peer")
     if one.unread:
         return f"NVLink to {peer} could not be read"
     total = "" if one.expected is None else f" of {one.expected}"

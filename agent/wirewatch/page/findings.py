@@ -1,4 +1,4 @@
-"""The verdict and the findings as the page shows them. Pure."""
+"""The verdict, the findings and the notices of the page. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,9 +6,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from wirewatch.core.types import Subject
-from wirewatch.documents.health import NodeFinding, Said
-from wirewatch.page.content import BLIND, Told
-from wirewatch.page.model import Card, Line, RuleLink, Verdict
+from wirewatch.documents.health import NodeFinding, OperatorNote
+from wirewatch.page.content import BLIND, PageContent
+from wirewatch.page.model import Card, PageVerdict, RuleLink, Sentence
 from wirewatch.page.tables import count, listed, moment, span
 from wirewatch.verdict.node import ACKNOWLEDGED, SUPPRESSED
 
@@ -37,17 +37,18 @@ SHARED: Mapping[str, Sequence[str]] = {
     "topology.gpu_replaced, topology.nic_replaced": ("topology.gpu_replaced", "topology.nic_replaced"),
     "<collector>.blind": ("*.blind",),
 }  # fmt: skip
-"""Headings that are not the rule's own name, with patterns of their rules; the first that fits."""
+"""Headings of the runbook for several rules, with patterns of the rules; the first that matches counts."""
 _DROPPED = re.compile(r"[^a-z0-9_ -]")
 
 
-def verdict(told: Told) -> Verdict:
-    health, counted = told.health, told.health.findings
+def verdict(content: PageContent) -> PageVerdict:
+    """The verdict in words."""
+    health, counted = content.health, content.health.findings
     worst = [one for one in counted if one.health == health.health]
     since = min((one.since for one in worst if one.since), default=0.0)
-    return Verdict(
-        health.health, _start(told), _reason(told, worst, len(counted)),
-        moment(since, told.at) if since else None,
+    return PageVerdict(
+        health.health, _start(content), _reason(content, worst, len(counted)),
+        moment(since, content.at) if since else None,
     )  # fmt: skip
 
 
@@ -57,26 +58,26 @@ def subject(one: NodeFinding) -> str:
     return "The node" if words == "node" else words
 
 
-def cards(told: Told, *, apart: bool) -> tuple[Card, ...]:
+def cards(content: PageContent, *, apart: bool) -> tuple[Card, ...]:
     """Findings that count, worst first; or those that are acknowledged or suppressed."""
     made: dict[object, Card] = {}
-    for one in told.findings.findings:
+    for one in content.findings.findings:
         if (one.stage in APART) == apart:
-            card = _card(one, told)
-            # A driver that hangs is one trouble, not one for each collector that waits for it.
+            card = _card(one, content)
+            # A driver that hangs is one fault, not one for each collector that waits for it.
             same = made.setdefault(_sameness(one, card), card)
             if same is not card:
                 made[_sameness(one, card)] = replace(same, rules=(*same.rules, *card.rules))
     return tuple(made.values())
 
 
-def notices(told: Told) -> tuple[Line, ...]:
-    """What must be known before anything else on the page is believed."""
-    return tuple(_notices(told))
+def notices(content: PageContent) -> tuple[Sentence, ...]:
+    """Notices that come first, such as that the page is of a recording or old."""
+    return tuple(_notices(content))
 
 
 def heading(rule: str) -> str:
-    """The heading under which a rule is explained."""
+    """The heading of a rule in the runbook."""
     shared = (title for title, rules in SHARED.items() if any(fnmatchcase(rule, one) for one in rules))
     return next(shared, rule)
 
@@ -87,12 +88,12 @@ def anchor(title: str) -> str:
 
 
 def link(base: str, rule: str) -> str:
-    """The address of a rule's entry below that of the page; empty where the page has none."""
+    """The URL of a rule's entry in the runbook at `base`; "" without a `base`."""
     return f"{base.partition('#')[0]}#{anchor(heading(rule))}" if base else ""
 
 
-def _start(told: Told) -> str:
-    health = told.health
+def _start(content: PageContent) -> str:
+    health = content.health
     if not health.job_ready:
         return "No job may start on this node."
     probe = health.probe
@@ -101,7 +102,7 @@ def _start(told: Told) -> str:
     return "The next job may start on this node."
 
 
-def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
+def _reason(content: PageContent, worst: list[NodeFinding], counted: int) -> str:
     if worst:
         first = worst[0]
         if first.rule.endswith(BLIND) and not first.subject:
@@ -110,13 +111,13 @@ def _reason(told: Told, worst: list[NodeFinding], counted: int) -> str:
         more = f" And {count(counted - 1, 'more finding')}." if counted > 1 else ""
         of = "" if first.evidence.startswith(subject(first)) else f"{subject(first)}: "
         return f"{of}{first.evidence.rstrip('.')}.{more}"
-    waiting = [one.collector for one in told.state.collectors if one.health == "unknown"]
-    if told.health.health == "unknown":
-        return f"Not heard yet from: {listed(waiting, 20)}." if waiting else "Nothing here is watched at all."
-    apart = [one for one in told.findings.findings if one.stage in APART]
+    waiting = [one.collector for one in content.state.collectors if one.health == "unknown"]
+    if content.health.health == "unknown":
+        return f"Not polled yet: {listed(waiting, 20)}." if waiting else "Nothing on this node is watched."
+    apart = [one for one in content.findings.findings if one.stage in APART]
     if apart:
-        return f"Nothing counts as wrong; {count(len(apart), 'finding')} taken out by an operator's word."
-    return "Everything that is watched is as it should be."
+        return f"No finding counts: an operator acknowledged or suppressed {count(len(apart), 'finding')}."
+    return "No fault is found in anything that is watched."
 
 
 def _sameness(one: NodeFinding, card: Card) -> object:
@@ -124,19 +125,19 @@ def _sameness(one: NodeFinding, card: Card) -> object:
     return alike if one.rule.endswith(BLIND) else one.id
 
 
-def _card(one: NodeFinding, told: Told) -> Card:
+def _card(one: NodeFinding, content: PageContent) -> Card:
     times = f", {one.times} times within days" if one.times > 1 else ""
     return Card(
-        rules=(RuleLink(one.rule, one.id, link(told.place.runbook, one.rule)),), health=one.health,
+        rules=(RuleLink(one.rule, one.id, link(content.place.runbook, one.rule)),), health=one.health,
         subject=subject(one), evidence=one.evidence, action=one.action,
-        since=moment(one.since, told.at) if one.since else None,
-        last=moment(one.last, told.at) if one.last else None, stage=f"{one.stage}{times}",
-        ends=told.ends.get(one.id, "not known"), said=tuple(_said(one, told.at)),
+        since=moment(one.since, content.at) if one.since else None,
+        last=moment(one.last, content.at) if one.last else None, stage=f"{one.stage}{times}",
+        ends=content.ends.get(one.id, "not known"), said=tuple(_said(one, content.at)),
     )  # fmt: skip
 
 
 def _said(one: NodeFinding, at: float) -> Iterator[str]:
-    said: Iterable[tuple[str, Said | None]] = (
+    said: Iterable[tuple[str, OperatorNote | None]] = (
         ("Acknowledged", one.acknowledged),
         ("Suppressed", one.suppressed),
     )
@@ -146,23 +147,21 @@ def _said(one: NodeFinding, at: float) -> Iterator[str]:
             yield f"{what} by {word.by}, {when.text} ({when.ago}): {word.why}"
 
 
-def _notices(told: Told) -> Iterator[Line]:
-    about = f": {told.place.about}" if told.place.about else ""
-    if told.state.source == "replay":
-        yield Line(f"Not live: a recording is played{about}.", "warn")
-    elif told.state.source != "live":
-        yield Line(f"Not a real node: what is played was changed or made up{about}.", "warn")
-    if told.health.released_until:
-        until = moment(told.health.released_until, told.at)
-        yield Line(
+def _notices(content: PageContent) -> Iterator[Sentence]:
+    about = f": {content.place.about}" if content.place.about else ""
+    if content.state.source == "replay":
+        yield Sentence(f"Not live: this is a recording{about}.", "warn")
+    elif content.state.source != "live":
+        yield Sentence(f"Not a real node: the recording was changed or made up{about}.", "warn")
+    if content.health.released_until:
+        until = moment(content.health.released_until, content.at)
+        yield Sentence(
             f"The GPUs are released until {until.text} ({until.ago}), for a reset or driver upgrade. They "
-            "are not watched meanwhile, and UNKNOWN is meant. To take them back now:",
+            "are not watched meanwhile, so UNKNOWN is expected. To end the release now:",
             "unknown", "wirewatch release --end",
         )  # fmt: skip
-    if not told.health.turning:
-        yield Line(
-            "A loop of the daemon has stopped turning: what stands here may be old. See /livez.", "bad"
-        )
-    polled = told.health.polled_at
-    if polled and told.at - polled > QUIET:
-        yield Line(f"Nothing has been polled for {span(told.at - polled)}: what stands here is old.", "bad")
+    if not content.health.turning:
+        yield Sentence("A loop of the daemon has stopped: this page may be old. See /livez.", "bad")
+    polled = content.health.polled_at
+    if polled and content.at - polled > QUIET:
+        yield Sentence(f"Nothing has been polled for {span(content.at - polled)}: this page is old.", "bad")

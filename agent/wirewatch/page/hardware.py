@@ -1,16 +1,17 @@
-"""GPUs and their links, one row each. Pure."""
+"""The sections of GPUs, of ports, and of the paths between GPUs and NICs. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.collectors.nvlink import LINK_STATES
 from wirewatch.core.nvml import UP
-from wirewatch.documents.health import Finding, Health
+from wirewatch.documents.health import ReportedFinding
 from wirewatch.documents.state import Series
-from wirewatch.page.content import Told
+from wirewatch.page.content import PageContent
 from wirewatch.page.findings import APART
-from wirewatch.page.model import Cell, Head, Line, Section, Table, Tone
+from wirewatch.page.model import Cell, Column, Section, Sentence, Table
 from wirewatch.page.tables import (
     GBIT,
+    TONES,
     GpuName,
     Part,
     Readings,
@@ -25,57 +26,56 @@ from wirewatch.page.tables import (
 )
 from wirewatch.verdict.drift.graph import natural
 
-TONES: dict[Health, Tone] = {"ok": "good", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
-"""Reasons for low clocks that hold nothing back."""
+"""Reasons for low clocks that do not slow a job."""
 WATCHING = ("inventory", "gpu", "nvlink", "pcie", "xid")
 """Collectors that judge single GPUs."""
 GPU_HEADS = (
-    Head("State"), Head("NVLink", "up", number=True), Head("NVLink errors"), Head("PCIe"),
-    Head("Clocks held by"), Head("Utilisation", "%", number=True),
-    Head("Power", "W", number=True), Head("Core", "°C", number=True),
-    Head("Memory", "°C", number=True),
+    Column("State"), Column("NVLink", "up", number=True), Column("NVLink errors"), Column("PCIe"),
+    Column("Clocks held by"), Column("Utilisation", "%", number=True),
+    Column("Power", "W", number=True), Column("Core", "°C", number=True),
+    Column("Memory", "°C", number=True),
 )  # fmt: skip
 PORT_UP = "active"
 PORT_HEADS = (
-    Head("State"), Head("Wire"), Head("Rate", "Gb/s of expected", number=True), Head("Errors"),
-    Head("Times down", number=True), Head("Link layer"), Head("Interface"), Head("NUMA", number=True),
-    Head("Nearest to"),
+    Column("State"), Column("Wire"), Column("Rate", "Gb/s of expected", number=True), Column("Errors"),
+    Column("Times down", number=True), Column("Link layer"), Column("Interface"), Column("NUMA", number=True),
+    Column("Nearest to"),
 )  # fmt: skip
 
 
-def gpus_of(told: Told, here: Readings) -> tuple[GpuName, ...]:
+def gpus_of(content: PageContent, here: Readings) -> tuple[GpuName, ...]:
     """Every GPU that the driver lists, the graph holds, or a finding names."""
-    graph = told.topology.gpus if told.topology else ()
+    graph = content.topology.gpus if content.topology else ()
     listed = [
         GpuName(one.labels["gpu"], one.labels["uuid"], one.labels["pci"], one.labels["name"])
         for one in here.series.get("gpu_info", ())
     ]
     drawn = [GpuName(str(one.index), one.uuid, one.place.address, one.name) for one in graph]
-    parts = [one.subject for one in told.findings.findings]
+    parts = [one.subject for one in content.findings.findings]
     named = [GpuName(one["gpu"], one.get("uuid", "")) for one in parts if one.get("gpu")]
     return unique([*listed, *drawn, *named])
 
 
-def gpus_section(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Section:
+def gpus_section(content: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Section:
     if not gpus:
         inventory = here.collectors.get("inventory")
         seen = inventory is not None and inventory.success
         why = "The driver lists no GPU." if seen else f"Not known: {here.why('inventory')}."
-        return Section("gpus", "GPUs and links", (Line(why, "quiet" if seen else "unknown"),))
+        return Section("gpus", "GPUs and links", (Sentence(why, "quiet" if seen else "unknown"),))
     products = ", ".join(sorted({one.product for one in gpus if one.product}))
-    told_of = f"{count(len(gpus), 'GPU')}{f', {products}' if products else ''}."
+    what = f"{count(len(gpus), 'GPU')}{f', {products}' if products else ''}."
     hint = (
-        "Utilisation is the share of time in which any kernel ran: in a job that waits for one slow GPU "
-        "it reads 100 % on all of them."
+        "Utilisation is the share of time in which any kernel ran: it is 100 % on all GPUs of a job that "
+        "waits for one slow GPU."
     )
     return Section(
-        "gpus", "GPUs and links", (Line(told_of), Line(hint, "quiet")), (_table(told, here, gpus),)
+        "gpus", "GPUs and links", (Sentence(what), Sentence(hint, "quiet")), (_table(content, here, gpus),)
     )
 
 
 def blind(here: Readings) -> list[str]:
-    """Collectors of GPUs that see none of them now."""
+    """Collectors of GPUs that cannot read them now."""
     return [name for name in WATCHING if name in here.collectors and not here.collectors[name].success]
 
 
@@ -106,18 +106,18 @@ def ports_of(here: Readings) -> list[Series]:
 def ports_section(here: Readings) -> Section:
     ports = ports_of(here)
     away = [
-        Line(f"{one.labels['device']} was here and is elsewhere: {one.labels['reason']}.", "quiet")
+        Sentence(f"{one.labels['device']} is not on this node any more: {one.labels['reason']}.", "quiet")
         for one in here.series.get("rdma_device_away_info", ())
     ]
     if not ports:
         line = (
-            Line(f"Not known: {here.why('infiniband')}.", "unknown")
+            Sentence(f"Not known: {here.why('infiniband')}.", "unknown")
             if here.applies("infiniband")
-            else Line("There are no RDMA ports here, and none are expected.", "quiet")
+            else Sentence("This node has no RDMA port, and none is expected.", "quiet")
         )
         return Section("ports", "Ports", (line, *away))
-    hint = Line("Errors are counted since the card was reset: old ones are no fault.", "quiet")
-    lines = (Line(f"{count(len(ports), 'RDMA port')}."), hint, *away)
+    hint = Sentence("Errors are counted since the last reset of the NIC: old errors are no fault.", "quiet")
+    lines = (Sentence(f"{count(len(ports), 'RDMA port')}."), hint, *away)
     tables = [_ports(here, ports)]
     checks = here.series.get("gpudirect_check_state", ())
     if checks:
@@ -127,64 +127,64 @@ def ports_section(here: Readings) -> Section:
 
 def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
     """The PCI path from each GPU to each NIC."""
-    told: dict[tuple[str, str], Mapping[str, str]] = {}
+    found: dict[tuple[str, str], Mapping[str, str]] = {}
     for one in here.series.get("gpu_nic_path_info", ()):
-        told[one.labels["uuid"] or one.labels["gpu"], one.labels["device"]] = one.labels
-    nics = sorted({device for _, device in told}, key=natural)
+        found[one.labels["uuid"] or one.labels["gpu"], one.labels["device"]] = one.labels
+    nics = sorted({device for _, device in found}, key=natural)
     if not nics or not gpus:
         line = (
-            Line(f"Not known: {here.why('gpudirect')}.", "unknown")
+            Sentence(f"Not known: {here.why('gpudirect')}.", "unknown")
             if here.applies("gpudirect")
-            else Line("There is no pair of a GPU and an RDMA NIC here.", "quiet")
+            else Sentence("This node has no pair of a GPU and an RDMA NIC.", "quiet")
         )
         return Section("paths", "Paths between GPUs and NICs", (line,))
     rows = [
         (
             cell(f"GPU {gpu.index}"),
-            tuple(_path(told.get((gpu.uuid or gpu.index, nic)), here, gpu) for nic in nics),
+            tuple(_path(found.get((gpu.uuid or gpu.index, nic)), here, gpu) for nic in nics),
         )
         for gpu in gpus
     ]
     caption = "PCI path between GPU and NIC, the nearest of each GPU in bold"
-    legend = Line(
-        "As nvidia-smi names them, nearest first: PIX one PCIe switch, PXB several, PHB the host bridge, "
-        "NODE within a NUMA node, SYS between them.", "quiet",
+    legend = Sentence(
+        "As nvidia-smi names them, nearest first: PIX through one PCIe switch, PXB through several, PHB "
+        "through the host bridge, NODE within a NUMA node, SYS between NUMA nodes.", "quiet",
     )  # fmt: skip
-    made = table("path-table", caption, (Head("GPU"), *(Head(nic) for nic in nics)), rows, dense=True)
+    made = table("path-table", caption, (Column("GPU"), *(Column(nic) for nic in nics)), rows, dense=True)
     return Section("paths", "Paths between GPUs and NICs", (legend,), (made,))
 
 
-def _table(told: Told, here: Readings, gpus: Sequence[GpuName]) -> Table:
+def _table(content: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Table:
     rows = []
     for gpu in gpus:
         head = cell(f"GPU {gpu.index}", note=gpu.pci)
         rows.append(
-            (head, (_state(told, here, gpu), *_links(here, gpu), _pcie(here, gpu), *_board(here, gpu)))
+            (head, (_state(content, here, gpu), *_links(here, gpu), _pcie(here, gpu), *_board(here, gpu)))
         )
     return table(
-        "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Head("GPU"), *GPU_HEADS), rows
+        "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Column("GPU"), *GPU_HEADS), rows
     )
 
 
-def _state(told: Told, here: Readings, gpu: GpuName) -> Cell:
-    """The worst of its findings; while somebody who watches GPUs sees nothing, nobody is OK."""
-    mine = [one for one in told.health.findings if _of(one, gpu)]
+def _state(content: PageContent, here: Readings, gpu: GpuName) -> Cell:
+    """The worst of its findings; UNKNOWN while a collector of GPUs cannot read."""
+    mine = [one for one in content.health.findings if _is_of(one, gpu)]
     unseen = blind(here)
     if unseen and not any(one.health == "failed" for one in mine):
         return Cell("UNKNOWN", "unknown", note=f"not read: {', '.join(unseen)}", strong=True)
     if not mine:
-        apart = [one for one in told.findings.findings if one.stage in APART and _of(one, gpu)]
+        apart = [one for one in content.findings.findings if one.stage in APART and _is_of(one, gpu)]
         return Cell("OK", "good", note=", ".join(f"{one.rule} {one.stage}" for one in apart))
     first = mine[0]
     more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
     return Cell(first.health.upper(), TONES[first.health], note=f"{first.rule}{more}", strong=True)
 
 
-def _of(finding: Finding, gpu: GpuName) -> bool:
-    told = finding.subject
-    if told.get("uuid") and gpu.uuid:
-        return told["uuid"] == gpu.uuid
-    return bool(told.get("gpu")) and told["gpu"] == gpu.index
+def _is_of(finding: ReportedFinding, gpu: GpuName) -> bool:
+    part = finding.subject
+    if part.get("uuid") and gpu.uuid:
+        return part["uuid"] == gpu.uuid
+    return bool(part.get("gpu")) and part["gpu"] == gpu.index
 
 
 def _board(here: Readings, gpu: GpuName) -> Iterator[Cell]:
@@ -211,9 +211,9 @@ def _board(here: Readings, gpu: GpuName) -> Iterator[Cell]:
 def _links(here: Readings, gpu: GpuName) -> Iterator[Cell]:
     up, expected = up_and_expected(here, gpu)
     if up is None and not here.applies("nvlink"):
-        # In MIG mode the wires are there, and nobody can use them.
+        # In MIG mode the links are up, but no process can use them.
         wired = bool(here.of("nvlink_peer_links", gpu.part))
-        yield from [cell("not watched" if wired else "none here", "quiet")] * 2
+        yield from [cell("not watched" if wired else "none", "quiet")] * 2
         return
     why = here.why("nvlink", gpu.part)
     if up is None:
@@ -251,7 +251,7 @@ def _ports(here: Readings, ports: Sequence[Series]) -> Table:
     for one in ports:
         device, port = one.labels["device"], one.labels["port"]
         rows.append((cell(f"{device} port {port}", note=one.labels["model"]), tuple(_port(here, one))))
-    return table("port-table", "RDMA ports: state, rate and errors", (Head("Port"), *PORT_HEADS), rows)
+    return table("port-table", "RDMA ports: state, rate and errors", (Column("Port"), *PORT_HEADS), rows)
 
 
 def _port(here: Readings, info: Series) -> Iterator[Cell]:
@@ -265,9 +265,9 @@ def _port(here: Readings, info: Series) -> Iterator[Cell]:
     downed = here.value("rdma_port_link_downed_total", part)
     yield unknown(why) if downed is None else number(plain(downed), "warn" if downed else "quiet")
     for name in ("link_layer", "netdev"):
-        yield cell(info.labels[name]) if info.labels[name] else unknown("sysfs does not tell it")
+        yield cell(info.labels[name]) if info.labels[name] else unknown("sysfs does not have it")
     numa = info.labels["numa"]
-    yield number(numa) if numa else unknown("the firmware does not tell it")
+    yield number(numa) if numa else unknown("the firmware does not give it")
     near = [
         one.labels["gpu"]
         for one in here.of("gpu_nic_path_info", {"device": part["device"], "nearest": "true"})
@@ -279,7 +279,7 @@ def _word(state: str | None, good: str, why: str) -> Cell:
     if state is None:
         return unknown(why)
     fine = state == good
-    return Cell((state or "another").replace("_", " "), "good" if fine else "bad", strong=not fine)
+    return Cell((state or "other").replace("_", " "), "good" if fine else "bad", strong=not fine)
 
 
 def _rate(here: Readings, part: Part, why: str) -> Cell:
@@ -300,15 +300,15 @@ def _checks(here: Readings, checks: Sequence[Series]) -> Table:
         state = here.state("gpudirect_check_state", part)
         needs = next((one.labels["privilege"] for one in here.of("gpudirect_check_needs_info", part)), "")
         words = {"passed": Cell("passed", "good"), "failed": Cell("failed", "bad", strong=True)}
-        why = f"it would take {needs}" if needs and needs != "none" else "nothing here tells it"
+        why = f"it needs {needs}" if needs and needs != "none" else "nothing on this node shows it"
         rows.append((cell(name.replace("_", " ")), (words.get(state or "", unknown(why)),)))
-    return table("direct-table", "What GPUDirect RDMA needs", (Head("Check"), Head("Answer")), rows)
+    return table("direct-table", "What GPUDirect RDMA needs", (Column("Check"), Column("Result")), rows)
 
 
 def _path(labels: Mapping[str, str] | None, here: Readings, gpu: GpuName) -> Cell:
     if labels is None:
         return unknown(here.why("gpudirect", gpu.part))
     if labels["path"] == "unknown":
-        return unknown("the PCI tree does not tell where both are")
+        return unknown("the PCI tree does not show where both are")
     near = labels["nearest"] == "true"
     return Cell(labels["path"], "" if near else "quiet", aside="nearest" if near else "", strong=near)

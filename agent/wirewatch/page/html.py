@@ -1,11 +1,11 @@
-"""HTML from the page's values, and the headers that go with it; every text is escaped by the template engine.
+"""The page as HTML, with its HTTP headers; the template engine escapes every text.
 
-One file with its style in it, no script, nothing from elsewhere: a header holds the browser to that.
+The page is one file with its style and without scripts; the Content-Security-Policy allows nothing else.
 """
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from urllib.parse import quote
@@ -13,21 +13,13 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from wirewatch import __version__
 from wirewatch.documents.health import Health
-from wirewatch.page import agent, hardware, probes
-from wirewatch.page import probes as matrix
-from wirewatch.page import probes as slow
-from wirewatch.page.content import Told
-from wirewatch.page.drawing import draw
-from wirewatch.page.findings import cards, notices, verdict
-from wirewatch.page.model import Choice, Line, Page, Section
-from wirewatch.page.tables import GpuName, Readings, moment, readings
+from wirewatch.page.model import Choice, Page
 
 CHOICES: Mapping[str, str] = {"5": "5 s", "15": "15 s", "60": "1 min", "off": "paused"}
-"""How often the page asks for itself again, by what the address says."""
+"""How often the page reloads itself, by the `refresh` of the URL."""
 DEFAULT = "15"
-"""As often as the collectors of GPUs, links and ports poll."""
+"""The poll interval of the collectors of GPUs, links and ports."""
 ICONS: Mapping[Health, tuple[str, str]] = {
     "ok": ("M12 1.5a10.5 10.5 0 1 0 0 21a10.5 10.5 0 0 0 0-21z", "M6.8 12.4l3.5 3.6 6.9-7.6"),
     "degraded": ("M12 2L23 21.5H1z", "M12 9v6.2M12 18.2v.3"),
@@ -37,14 +29,14 @@ ICONS: Mapping[Health, tuple[str, str]] = {
     ),
     "failed": ("M7.6 1.5h8.8l6.1 6.1v8.8l-6.1 6.1H7.6l-6.1-6.1V7.6z", "M8 8l8 8M16 8l-8 8"),
 }
-"""A shape for each health, and the sign in it: told apart without colour."""
+"""A shape for each health, and the sign in it: they differ without colour, too."""
 COLOURS: Mapping[Health, str] = {
     "ok": "#1a6e3c", "degraded": "#e0a100", "unknown": "#5b4fa2", "failed": "#b3261e",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class RenderedPage:
     """The text of the page, and its headers."""
 
     text: bytes
@@ -52,21 +44,21 @@ class Made:
 
 
 def choice(refresh: str) -> str:
-    """What the address says of refreshing; any other word means the default."""
+    """The `refresh` of the URL; the default for any unknown one."""
     return refresh if refresh in CHOICES else DEFAULT
 
 
-def render(page: Page, refresh: str) -> Made:
+def render(page: Page, refresh: str) -> RenderedPage:
     """The page as HTML; `refresh` as in `choice`."""
     chosen = choice(refresh)
     choices = [Choice(text, f"?refresh={key}", key == chosen) for key, text in CHOICES.items()]
     icon = _favicon(page.verdict.health)
     text = _template().render(page=page, choices=choices, icons=ICONS, favicon=icon)
-    return Made(text.encode(errors="replace"), _headers(chosen))
+    return RenderedPage(text.encode(errors="replace"), _headers(chosen))
 
 
 def ticked(text: str) -> Markup:
-    """A text, escaped, with what stands between two backticks as code."""
+    """A text, escaped, with the parts between two backticks as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escape(text)
@@ -76,23 +68,13 @@ def ticked(text: str) -> Markup:
     )
 
 
-def page(told: Told) -> Page:
-    here = readings(told.state)
-    found = hardware.gpus_of(told, here)
-    return Page(
-        node=told.place.node, about=_about(here), at=moment(told.at, told.at), verdict=verdict(told),
-        notices=notices(told), findings=cards(told, apart=False), apart=cards(told, apart=True),
-        sections=tuple(_sections(told, here, found)), version=__version__, source=told.state.source,
-    )  # fmt: skip
-
-
 def _headers(chosen: str) -> Mapping[str, str]:
     headers = {
         "content-type": "text/html; charset=utf-8", "cache-control": "no-store",
         "content-security-policy": _policy(), "x-content-type-options": "nosniff",
         "referrer-policy": "no-referrer",
     }  # fmt: skip
-    # By a header and not in the page: one that was saved for a ticket stays as it was.
+    # A header and not a tag of the page: a page that was saved for a ticket stays as it was.
     return headers if chosen == "off" else {**headers, "refresh": chosen}
 
 
@@ -118,7 +100,7 @@ def _style() -> str:
 
 @cache
 def _policy() -> str:
-    """Nothing but this style, by its hash, and the icon that is in the page."""
+    """The Content-Security-Policy: only this style, by its hash, and the icon in the page."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
@@ -136,42 +118,3 @@ def _favicon(health: Health) -> str:
         f'<path d="{sign}" fill="none" stroke="{ink}" stroke-width="2.4"/></svg>'
     )
     return f"data:image/svg+xml,{quote(drawn)}"
-
-
-def _about(here: Readings) -> str:
-    """What node this is, as far as it is known."""
-    for one in here.series.get("node_info", ()):
-        driver = one.labels["driver"]
-        words = (f"{one.labels['gpus']} x {one.labels['product']}", f"driver {driver}" if driver else "")
-        return ", ".join(word for word in words if word)
-    return ""
-
-
-def _sections(told: Told, here: Readings, found: tuple[GpuName, ...]) -> Iterator[Section]:
-    why = probes.nothing(told, here)
-    last = told.probes.last
-    yield hardware.gpus_section(told, here, found)
-    yield matrix.matrix_section(
-        last, None if last is None else moment(last.at, told.at), why, fresh=told.probes.fresh
-    )
-    yield probes.probes_section(told, here)
-    yield slow.slow_section(told, here, found, why)
-    yield hardware.ports_section(here)
-    yield hardware.paths(here, found)
-    yield _topology(told, here)
-    yield agent.drift_section(told.drift, here)
-    yield agent.collectors_section(here)
-
-
-def _topology(told: Told, here: Readings) -> Section:
-    drawing = draw(told, here)
-    one = here.collectors.get("topology")
-    lines = []
-    if one is None or not one.success:
-        lines.append(Line(f"Not known now: {here.why('topology')}.", "unknown"))
-    if drawing is None and not lines:
-        lines.append(Line("There is neither a GPU nor an RDMA NIC to draw.", "quiet"))
-    if drawing is not None and one is not None and one.last_success:
-        lines.append(Line("What hangs where, as it was read", "quiet", at=moment(one.last_success, told.at)))
-        lines.append(Line("Above: NVLink links up of those expected. Below: Gb/s of each port.", "quiet"))
-    return Section("topology", "Topology", tuple(lines), drawing=drawing)

@@ -1,4 +1,4 @@
-"""What the page shows, as frozen values that are ready to print: texts, and what they are a sign of."""
+"""The page as frozen values that are ready to print: texts, and their tones."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from wirewatch.documents.health import Health
 
 Tone = Literal["", "good", "warn", "unknown", "bad", "quiet", "slow1", "slow2", "slow3", "fast"]
-"""What a text is a sign of, for colour and weight; the text itself says the same in words."""
+"""The meaning of a text as colour and weight; the text says the same in words."""
 LONG = 40
 """Letters in one line of a table."""
 NARROW = 3
@@ -24,9 +24,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of a table. `why`: it is not known, and why; `aside`: for who does not see the colour.
+    """One value of a table. `why`: it is not known, and why; `aside`: the meaning of the colour in words.
 
-    `number`: to the right. `span`: columns that it takes. `mark`: the footnote that has the rest, 0 for none.
+    `number`: to the right. `span`: columns that it takes. `mark`: the number of its footnote, 0 for none.
     """
 
     text: str
@@ -46,7 +46,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Column:
     """The head of a column, with its unit."""
 
     text: str
@@ -56,7 +56,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`head` names what the row is of."""
+    """A row of a table; `head` names its part."""
 
     head: Cell
     cells: tuple[Cell, ...]
@@ -64,11 +64,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`dense`: many short numbers, such as a matrix. `notes` count from 1; `legend` tells the tones."""
+    """A table; `dense`: many short numbers. `notes` count from 1; `legend` explains the tones."""
 
     id: str
     caption: str
-    heads: tuple[Head, ...]
+    columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     legend: tuple[Cell, ...] = ()
@@ -77,12 +77,12 @@ class Table:
     @property
     def narrow(self) -> bool:
         """Whether its columns should stay together instead of filling the page."""
-        return self.dense or len(self.heads) <= NARROW
+        return self.dense or len(self.columns) <= NARROW
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A sentence; `code` is a command at its end, `at` a time there."""
+class Sentence:
+    """A sentence, with a time or a command at its end."""
 
     text: str
     tone: Tone = ""
@@ -100,7 +100,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What only some want to read, behind its title."""
+    """Text that is folded behind its title."""
 
     title: str
     points: tuple[Point, ...]
@@ -119,8 +119,8 @@ class RuleLink:
 class Card:
     """A finding, or several that say the same of one part: `rules` are theirs.
 
-    `subject` is the part in words, `stage` with how often it came, `ends` what ends it, `said` what operators
-    said of it.
+    `subject` is the part in words, `stage` includes how often it came, `ends` says what ends it, `said` what
+    operators said of it.
     """
 
     rules: tuple[RuleLink, ...]
@@ -136,7 +136,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PageVerdict:
     """`start`: whether the next job may start, in a sentence; `reason`: the worst in one line."""
 
     health: Health
@@ -154,7 +154,7 @@ class Choice:
     chosen: bool
 
 
-Look = Literal["plain", "good", "warn", "unknown", "bad", "quiet"]
+Style = Literal["plain", "good", "warn", "unknown", "bad", "quiet"]
 WIDE = 720.0
 
 
@@ -168,11 +168,11 @@ class Box:
     height: float
     text: str
     note: str = ""
-    look: Look = "plain"
+    style: Style = "plain"
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class DrawnWire:
     """A line, or a curve that bends upwards by `bend`; `text` is at its middle, with a cross if `broken`."""
 
     x1: float
@@ -180,7 +180,7 @@ class Wire:
     x2: float
     y2: float
     text: str = ""
-    look: Look = "plain"
+    style: Style = "plain"
     broken: bool = False
     bend: float = 0.0
 
@@ -191,7 +191,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What belongs together, with its name at the lower left."""
+    """A frame around boxes, with its name at the lower left."""
 
     x: float
     y: float
@@ -202,13 +202,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """`title` says what it is, `words` the same in sentences, for who cannot see it."""
+    """A drawing; `words` is the same in sentences, for screen readers."""
 
     title: str
     width: float
     height: float
     frames: tuple[Frame, ...]
-    wires: tuple[Wire, ...]
+    wires: tuple[DrawnWire, ...]
     boxes: tuple[Box, ...]
     words: tuple[str, ...]
 
@@ -220,11 +220,11 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page; `lines` come first. One without tables says in its lines why."""
+    """A part of the page; `lines` come first. Without tables, they say why."""
 
     id: str
     title: str
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Sentence, ...] = ()
     tables: tuple[Table, ...] = ()
     details: tuple[Details, ...] = ()
     drawing: Drawing | None = None
@@ -237,8 +237,8 @@ class Page:
     node: str
     about: str
     at: Moment
-    verdict: Verdict
-    notices: tuple[Line, ...]
+    verdict: PageVerdict
+    notices: tuple[Sentence, ...]
     findings: tuple[Card, ...]
     apart: tuple[Card, ...]
     sections: tuple[Section, ...]

@@ -1,12 +1,12 @@
-"""The last probe against what was expected, whether one may run now, and the newest ones in short. Pure."""
+"""The sections of probes: results against expectations, copies between GPUs, stragglers. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from wirewatch.busbw.expected import human
-from wirewatch.documents.probes import PastProbe, PeerCopy, ProbeDocument, Result, Straggler
-from wirewatch.page.content import Told
-from wirewatch.page.model import Cell, Details, Head, Line, Moment, Point, Section, Table, Tone
+from wirewatch.documents.probes import CollectiveResult, PastProbe, PeerCopy, ProbeDocument, Straggler
+from wirewatch.page.content import PageContent
+from wirewatch.page.model import Cell, Column, Details, Moment, Point, Section, Sentence, Table, Tone
 from wirewatch.page.tables import (
     GB,
     GpuName,
@@ -28,7 +28,7 @@ from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy
 SMALL = 1 << 20
 """Bytes below which a message measures latency and no bandwidth."""
 PAST = 8
-"""So many of the newest probes are shown."""
+"""How many of the newest probes are shown."""
 LOW = ProbePolicy().ratio
 """Of what is expected, by default: the finding itself is judged by the configuration's."""
 STEPS: Sequence[tuple[float, Tone, str]] = (
@@ -40,8 +40,8 @@ STEPS: Sequence[tuple[float, Tone, str]] = (
 )
 """Parts of the median by which a copy is below it; from 10 % a straggler is DEGRADED, from 25 % FAILED."""
 SPEAK = 0.05
-"""Less of a deviation is said by the number alone."""
-NONE = Line("Not known: the last probe made no copies between GPUs.", "unknown")
+"""A smaller deviation is shown by the number alone."""
+NONE = Sentence("Not known: the last probe made no copies between GPUs.", "unknown")
 SCORE = StragglerPolicy().score
 """Standard deviations from which on a part may be a straggler, by default."""
 ABOUT = {
@@ -51,100 +51,103 @@ ABOUT = {
 WHOLE = "the whole node"
 
 
-def nothing(told: Told, here: Readings) -> Line:
-    """Why there is no complete probe."""
-    gate = told.probes.gate
+def nothing(content: PageContent, here: Readings) -> Sentence:
+    """The sentence that says why there is no complete probe."""
+    gate = content.probes.gate
     if PROBE_NAME not in here.collectors:
-        return Line("Probing is switched off.", "quiet")
+        return Sentence("Probing is switched off.", "quiet")
     if gate.reason in {one.value for one in UNPROBEABLE}:
-        return Line(f"There is nothing to probe here: {gate.meaning} ({gate.detail}).", "quiet")
+        return Sentence(f"There is nothing to probe on this node: {gate.meaning} ({gate.detail}).", "quiet")
     wait = "one may run now" if gate.open else f"{gate.meaning} ({gate.detail})"
-    return Line(f"Not known: there was no complete probe yet; {wait}.", "unknown")
+    return Sentence(f"Not known: no probe has completed yet; {wait}.", "unknown")
 
 
-def probes_section(told: Told, here: Readings) -> Section:
-    lines = tuple(_lines(told, here))
-    last = told.probes.last
+def probes_section(content: PageContent, here: Readings) -> Section:
+    """The last complete probe against its expectations, the gate, and the newest probes."""
+    lines = tuple(_lines(content, here))
+    last = content.probes.last
     tables: list[Table] = []
     details: list[Details] = []
     if last is not None and last.results:
         tables.append(_results(last))
         details += _derivations(last.results)
-    if told.probes.past:
-        tables.append(_past(told.probes.past, told.at))
+    if content.probes.past:
+        tables.append(_past(content.probes.past, content.at))
     return Section("probes", "Probes against what is expected", lines, tuple(tables), tuple(details))
 
 
-def matrix_section(probe: ProbeDocument | None, at: Moment | None, why: Line, *, fresh: bool) -> Section:
-    """`why` is said where there is no probe; `at` is when this one began."""
+def matrix_section(probe: ProbeDocument | None, at: Moment | None, why: Sentence, *, fresh: bool) -> Section:
+    """Rates of copies between GPUs; `why` is shown without a probe, `at` is when the probe began."""
     if probe is None or not probe.copies:
         return Section("peers", "Copies between GPUs", (why if probe is None else NONE,))
     middle = median(one.bytes_per_second for one in probe.copies)
-    old = "" if fresh else " It is old: what it says of now is not known."
+    old = "" if fresh else " The probe is old: the rates now are not known."
     said = (
-        "Each GPU to each other, GB/s, while both directions of disjoint pairs run. "
+        "From each GPU to each other one, in GB/s, while disjoint pairs copy in both directions. "
         f"Median {middle / GB:.1f}.{old} Measured"
     )
-    line = Line(said, "" if fresh else "unknown", at=at)
+    line = Sentence(said, "" if fresh else "unknown", at=at)
     return Section("peers", "Copies between GPUs", (line,), (_table(probe.copies, middle),))
 
 
-def slow_section(told: Told, here: Readings, gpus: Sequence[GpuName], why: Line) -> Section:
-    last = told.probes.last
-    lines, tables = list(_slow_lines(told)), []
+def slow_section(content: PageContent, here: Readings, gpus: Sequence[GpuName], why: Sentence) -> Section:
+    last = content.probes.last
+    lines, tables = list(_slow_lines(content)), []
     if last is not None and last.stragglers:
         tables.append(_named(last.stragglers))
     if here.series.get("straggler_score"):
         tables.append(_scores(here, gpus))
     elif last is not None:
         lines.append(
-            Line("Scores are not known: the last probe is too old, or measured no GPU alone.", "unknown")
+            Sentence("Scores are not known: the last probe is too old, or measured no GPU alone.", "unknown")
         )
     else:
         lines.append(why)
-    return Section("slow", "Who is slow", tuple(lines), tuple(tables))
+    return Section("slow", "Stragglers", tuple(lines), tuple(tables))
 
 
-def _lines(told: Told, here: Readings) -> Iterator[Line]:
-    last, gate = told.probes.last, told.probes.gate
+def _lines(content: PageContent, here: Readings) -> Iterator[Sentence]:
+    last, gate = content.probes.last, content.probes.gate
     if last is None:
-        yield nothing(told, here)
+        yield nothing(content, here)
         return
-    yield from _last(told, last)
+    yield from _last(content, last)
     if gate.open:
-        yield Line("A probe may run now.")
+        yield Sentence("A probe may run now.")
     else:
-        yield Line(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
+        yield Sentence(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
 
 
-def _last(told: Told, last: ProbeDocument) -> Iterator[Line]:
-    age = told.health.probe.age_seconds if told.health.probe else None
-    old = "" if told.probes.fresh else " It is too old to say anything about now."
+def _last(content: PageContent, last: ProbeDocument) -> Iterator[Sentence]:
+    age = content.health.probe.age_seconds if content.health.probe else None
+    old = "" if content.probes.fresh else " It is too old to count for now."
     ended = "" if age is None else f" It ended {span(age)} ago."
     versions = (
         f" ({', '.join(f'{name} {value}' for name, value in last.versions.items())})" if last.versions else ""
     )
-    way = f", between GPUs by {last.transport}" if last.transport else ""
-    yield Line(
+    way = f", between GPUs over {last.transport}" if last.transport else ""
+    yield Sentence(
         f"Last complete probe: engine {last.engine}{versions}{way}, run by {last.by}.{ended}{old} It began",
-        "" if told.probes.fresh else "unknown", at=moment(last.at, told.at),
+        "" if content.probes.fresh else "unknown", at=moment(last.at, content.at),
     )  # fmt: skip
     if last.slowing:
-        yield Line(f"NCCL settings that lower bandwidth: {'; '.join(last.slowing)}.", "warn")
+        yield Sentence(f"NCCL settings that lower bandwidth: {'; '.join(last.slowing)}.", "warn")
 
 
 def _results(last: ProbeDocument) -> Table:
     rows = [(cell(one.op), tuple(_result(one))) for one in last.results if one.size_bytes >= SMALL]
-    heads = (
-        Head("Collective"), Head("Size", number=True), Head("GPUs"),
-        Head("Bus bandwidth", "GB/s", number=True), Head("Expected", "GB/s", number=True),
-        Head("Ratio", number=True), Head("By"),
-        Head("Wrong sums", number=True),
+    columns = (
+        Column("Collective"), Column("Size", number=True), Column("GPUs"),
+        Column("Bus bandwidth", "GB/s", number=True), Column("Expected", "GB/s", number=True),
+        Column("Ratio", number=True), Column("By"),
+        Column("Wrong sums", number=True),
     )  # fmt: skip
-    return table("probe-table", "The last complete probe against what this topology should give", heads, rows)
+    return table(
+        "probe-table", "The last complete probe against what this topology should give", columns, rows
+    )
 
 
-def _result(one: Result) -> Iterator[Cell]:
+def _result(one: CollectiveResult) -> Iterator[Cell]:
     yield number(human(one.size_bytes))
     yield cell(one.gpus)
     yield number(f"{one.busbw / GB:.1f}")
@@ -159,11 +162,11 @@ def _result(one: Result) -> Iterator[Cell]:
             percent(one.ratio), tone, note=f"below {percent(LOW)}" if low else "", number=True, strong=low
         )
     by = f"{one.algorithm}/{one.protocol}".strip("/")
-    yield cell(by) if by else unknown("NCCL's log does not tell it")
+    yield cell(by) if by else unknown("NCCL's log does not show it")
     yield Cell(str(one.wrong), "bad", number=True, strong=True) if one.wrong else number("0", "quiet")
 
 
-def _derivations(results: Sequence[Result]) -> Iterator[Details]:
+def _derivations(results: Sequence[CollectiveResult]) -> Iterator[Details]:
     points = tuple(
         Point(
             f"{one.op} of {human(one.size_bytes)}, GPUs: {one.gpus}",
@@ -190,24 +193,24 @@ def _past(past: Sequence[PastProbe], at: float) -> Table:
         )
         kind = cell("forced: no verdict" if one.forced else "counts", "quiet")
         rows.append((cell(when.text, note=when.ago), (outcome, ratio, number(f"{one.seconds:.1f}"), kind)))
-    heads = (
-        Head("Began"), Head("Outcome"), Head("Lowest ratio", number=True), Head("Took", "s", number=True),
-        Head("Counts"),
+    columns = (
+        Column("Began"), Column("Outcome"), Column("Lowest ratio", number=True),
+        Column("Took", "s", number=True), Column("Counts"),
     )  # fmt: skip
-    return table("past-table", "The newest probes, newest first", heads, rows)
+    return table("past-table", "The newest probes, newest first", columns, rows)
 
 
 def _table(copies: Sequence[PeerCopy], middle: float) -> Table:
     rates = {(one.source, one.destination): one for one in copies}
     places = sorted({one for pair in rates for one in pair}, key=lambda one: order(str(one)))
-    heads = [Head(f"to {one}", number=True) for one in places]
+    columns = [Column(f"to {one}", number=True) for one in places]
     rows = [
         (cell(f"from {source}"), tuple(_cell(source, to, rates, middle) for to in places))
         for source in places
     ]
     legend = [Cell(words, tone) for _, tone, words in reversed(STEPS)]
     caption = "Copies between GPUs in GB/s: rows send, columns receive"
-    return table("peer-table", caption, (Head("GPU"), *heads), rows, legend, dense=True)
+    return table("peer-table", caption, (Column("GPU"), *columns), rows, legend, dense=True)
 
 
 def _cell(source: int, to: int, rates: Mapping[tuple[int, int], PeerCopy], middle: float) -> Cell:
@@ -232,21 +235,21 @@ def _cell(source: int, to: int, rates: Mapping[tuple[int, int], PeerCopy], middl
     )
 
 
-def _slow_lines(told: Told) -> Iterator[Line]:
-    last = told.probes.last
+def _slow_lines(content: PageContent) -> Iterator[Sentence]:
+    last = content.probes.last
     if last is not None:
-        nobody = "Nobody stood out in the last probe." if not last.stragglers else ""
-        named = "By the last probe alone; a finding needs two of three." if last.stragglers else ""
-        yield Line(nobody or named)
+        none = "The last probe found no straggler." if not last.stragglers else ""
+        named = "By the last probe alone; a finding needs two of three probes." if last.stragglers else ""
+        yield Sentence(none or named)
 
 
 def _named(stragglers: Sequence[Straggler]) -> Table:
     rows = [(cell(_who(one)), tuple(_straggler(one))) for one in stragglers]
-    heads = (
-        Head("Who"), Head("What"), Head("Slower", number=True), Head("Than"), Head("Deviations", number=True),
-        Head("And because of it"),
+    columns = (
+        Column("Part"), Column("What"), Column("Slower", number=True), Column("Than"),
+        Column("Deviations", number=True), Column("And because of it"),
     )  # fmt: skip
-    return table("slow-table", "Slow by the last probe", heads, rows)
+    return table("slow-table", "Slow by the last probe", columns, rows)
 
 
 def _who(one: Straggler) -> str:
@@ -259,7 +262,7 @@ def _straggler(one: Straggler) -> Iterator[Cell]:
     yield cell(one.resource)
     yield Cell(percent(one.lost), "warn", number=True, strong=True)
     yield cell("its own history" if one.against == "own" else "its peers")
-    yield known(one.score, f"{one.score or 0.0:.0f}", "it is of all GPUs alike, and no one of them deviates")
+    yield known(one.score, f"{one.score or 0.0:.0f}", "all GPUs are slow alike, and none deviates")
     yield cell(", ".join(one.follows) or "nothing else", "" if one.follows else "quiet")
 
 
@@ -268,18 +271,18 @@ def _scores(here: Readings, gpus: Sequence[GpuName]) -> Table:
         (cell(f"GPU {gpu.index}"), tuple(_score(here, gpu, resource) for resource in Resource))
         for gpu in gpus
     ]
-    heads = [Head(ABOUT[resource], number=True) for resource in Resource]
+    columns = [Column(ABOUT[resource], number=True) for resource in Resource]
     caption = (
         "Straggler scores: standard deviations slower than its own history or its peers; "
-        f"{SCORE:g} is conspicuous"
+        f"from {SCORE:g} on a part may be a straggler"
     )
-    return table("score-table", caption, (Head("GPU"), *heads), rows, dense=True)
+    return table("score-table", caption, (Column("GPU"), *columns), rows, dense=True)
 
 
 def _score(here: Readings, gpu: GpuName, resource: Resource) -> Cell:
     value = here.by("straggler_score", gpu.part, "signal").get(resource.value)
     if value is None:
-        return known(None, "", "the last probe tells nothing of it")
+        return known(None, "", "the last probe did not measure it")
     high = value >= SCORE
     text = f"{value:.1f}".replace("-0.0", "0.0")
     return Cell(text, "warn", number=True, strong=True) if high else number(text)

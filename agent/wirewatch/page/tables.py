@@ -1,13 +1,14 @@
-"""Times and quantities for people: UTC, and how long ago; GB/s are 10^9 bytes per second."""
+"""Readings by name, and their texts: cells, tables, times in UTC with their age, GB/s of 10^9 bytes. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from wirewatch.core.collector import blind_rule
-from wirewatch.documents.health import Finding
-from wirewatch.documents.state import Collector, Series, StateDocument
-from wirewatch.page.model import Cell, Head, Moment, Row, Table, Tone
+from wirewatch.documents.health import Health, ReportedFinding
+from wirewatch.documents.series import PREFIX
+from wirewatch.documents.state import CollectorState, Series, StateDocument
+from wirewatch.page.model import Cell, Column, Moment, Row, Table, Tone
 
 GB = 1e9
 GBIT = 1.25e8
@@ -15,8 +16,8 @@ GBIT = 1.25e8
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _LAST = 253402300799.0
 """The last second that has a date of four digits."""
-PREFIX = "wirewatch_"
-NOT_TOLD = "this part or its driver does not tell it"
+TONES: dict[Health, Tone] = {"ok": "good", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
+NOT_GIVEN = "this part or its driver does not report it"
 NOT_YET = "it has not been read since the agent started"
 Part = Mapping[str, str]
 """Labels that name a part, such as `gpu` and `uuid`, or `device` and `port`."""
@@ -27,7 +28,7 @@ class Readings:
     """Series by name without prefix; collectors by name."""
 
     series: Mapping[str, Sequence[Series]]
-    collectors: Mapping[str, Collector]
+    collectors: Mapping[str, CollectorState]
     at: float
 
     def of(self, name: str, part: Part) -> Sequence[Series]:
@@ -44,12 +45,12 @@ class Readings:
         return {one.labels.get(label, ""): one.value for one in self.of(name, part)}
 
     def state(self, name: str, part: Part) -> str | None:
-        """The one of several states that is 1, empty for none of those there are; None for not known."""
-        told = self.by(name, part, "state")
-        return next((state for state, value in told.items() if value), "") if told else None
+        """The state whose series is 1, "" where all are 0; None where there are no series."""
+        states = self.by(name, part, "state")
+        return next((state for state, value in states.items() if value), "") if states else None
 
     def why(self, collector: str, part: Part | None = None) -> str:
-        """Why a collector has no number, of a part or at all."""
+        """Why a collector has no number, of a part or of any."""
         one = self.collectors.get(collector)
         if one is None:
             return f"the collector {collector} is switched off"
@@ -61,17 +62,17 @@ class Readings:
             return f"{collector} is overdue since {since.text}, {since.ago}"
         if one.error is not None:
             return one.error
-        return NOT_TOLD if one.last_success else NOT_YET
+        return NOT_GIVEN if one.last_success else NOT_YET
 
     def applies(self, collector: str) -> bool:
-        """Whether there may be something for a collector to watch."""
+        """Whether a collector may have something to watch on this node."""
         one = self.collectors.get(collector)
         return one is None or one.applicable is not False or bool(one.findings)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuName:
-    """A GPU of the node: today's index, UUID (empty where not told), PCI address, product."""
+    """A GPU of the node: today's index, UUID (empty where not known), PCI address, product."""
 
     index: str
     uuid: str
@@ -103,14 +104,14 @@ def ago(seconds: float) -> str:
 
 def span(seconds: float) -> str:
     """A length of time by its two largest units: `3 h 20 min`."""
-    left, told = int(seconds), []
+    left, parts = int(seconds), []
     for size, unit in _STEPS:
         count, left = divmod(left, size)
         if count:
-            told.append(f"{count} {unit}")
-        elif told:
+            parts.append(f"{count} {unit}")
+        elif parts:
             break
-    return " ".join(told[:2]) or "0 s"
+    return " ".join(parts[:2]) or "0 s"
 
 
 def percent(ratio: float) -> str:
@@ -135,6 +136,7 @@ def count(number: int, one: str, many: str = "") -> str:
 
 
 def readings(state: StateDocument) -> Readings:
+    """The series and collectors of a state, by name."""
     series: dict[str, list[Series]] = {}
     for collector in state.collectors:
         for one in collector.samples:
@@ -143,12 +145,12 @@ def readings(state: StateDocument) -> Readings:
 
 
 def order(index: str) -> tuple[int, str]:
-    """Numbers by their value, what is none after them."""
+    """A key to sort by: numbers by value, other texts after them."""
     return (int(index), "") if index.isdecimal() and len(index) < 10 else (1 << 30, index)  # noqa: PLR2004
 
 
 def unique(gpus: Iterable[GpuName]) -> tuple[GpuName, ...]:
-    """One of each, the first that is told, by index; none without UUID where its index has one with."""
+    """Each GPU once, by index: its first name; one without a UUID only where no other has its index."""
     found: dict[str, GpuName] = {}
     for one in gpus:
         found.setdefault(one.uuid or f"index {one.index}", one)
@@ -166,7 +168,7 @@ def number(text: str, tone: Tone = "", note: str = "") -> Cell:
 
 
 def unknown(why: str) -> Cell:
-    """What is not known. Never 0, never blank."""
+    """A cell for a value that is not known: never 0, never blank."""
     return Cell(UNKNOWN, "unknown", why=why)
 
 
@@ -176,26 +178,26 @@ def known(value: float | None, text: str, why: str) -> Cell:
 
 
 def table(
-    name: str, caption: str, heads: Sequence[Head], rows: Iterable[tuple[Cell, Sequence[Cell]]],
+    name: str, caption: str, columns: Sequence[Column], rows: Iterable[tuple[Cell, Sequence[Cell]]],
     legend: Sequence[Cell] = (), *, dense: bool = False,
 ) -> Table:  # fmt: skip
     """A table whose unknown cells are joined or have footnotes."""
     notes: list[str] = []
     made = tuple(Row(head, tuple(_folded(cells, notes))) for head, cells in rows)
-    return Table(name, caption, tuple(heads), made, tuple(notes), tuple(legend), dense)
+    return Table(name, caption, tuple(columns), made, tuple(notes), tuple(legend), dense)
 
 
-def _blind(collector: Collector, part: Part) -> str:
-    """What the finding says that this part, or all, cannot be read."""
+def _blind(collector: CollectorState, part: Part) -> str:
+    """The evidence of the finding that this part, or all parts, cannot be read; "" for none."""
     rule = blind_rule(collector.collector)
     found = [one for one in collector.findings if one.rule == rule]
     return next((one.evidence for one in found if _covers(one, part)), "")
 
 
-def _covers(finding: Finding, part: Part) -> bool:
-    told = finding.subject
-    return all(part.get(name, value) == value for name, value in told.items()) and (
-        not told or bool(set(told) & set(part))
+def _covers(finding: ReportedFinding, part: Part) -> bool:
+    subject = finding.subject
+    return all(part.get(name, value) == value for name, value in subject.items()) and (
+        not subject or bool(set(subject) & set(part))
     )
 
 

@@ -1,1 +1,1 @@
-"""HTTP: Prometheus text, JSON, control, TLS; the only importer of prometheus_client and FastAPI."""
+"""HTTP: metrics, JSON, orders, TLS; the only importer of prometheus_client, FastAPI and uvicorn."""

@@ -1,4 +1,4 @@
-"""The HTTP interface. Nothing here touches hardware: every answer is made from the published state."""
+"""The routes of the HTTP interface. They read no hardware: each answer is made from the published state."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,12 +12,13 @@ from wirewatch.documents import drift, finding, probes, state
 from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.evidence import evidence
 from wirewatch.documents.health import HealthDocument
-from wirewatch.documents.state import Daemon
-from wirewatch.kubernetes.outcome import Told
-from wirewatch.page.content import Place, told
-from wirewatch.page.html import Made, choice, page, render
+from wirewatch.documents.state import DaemonStatus
+from wirewatch.kubernetes.outcome import ConditionReport
+from wirewatch.page.content import PageContext, page_content
+from wirewatch.page.html import RenderedPage, choice, render
+from wirewatch.page.sections import page
 from wirewatch.server.exposition import Exposition
-from wirewatch.server.reload import Counts
+from wirewatch.server.reload import WebCounts
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged
 from wirewatch.verdict.orders import OrderError
@@ -26,8 +27,8 @@ NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """What the interface may ask the daemon for."""
+class DaemonView:
+    """What the interface reads of the daemon: callables give what it is now, the rest does not change."""
 
     node: Callable[[], Judged]
     turning: Callable[[], bool]
@@ -37,57 +38,59 @@ class Status:
     source: str
     released_until: Callable[[], float] = lambda: 0.0
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
-    place: Place = field(default_factory=Place)
-    web: Counts = field(default_factory=Counts)
-    condition: Callable[[], Told | None] = lambda: None
+    place: PageContext = field(default_factory=PageContext)
+    web: WebCounts = field(default_factory=WebCounts)
+    condition: Callable[[], ConditionReport | None] = lambda: None
 
-    def daemon(self) -> state.Daemon:
-        """What the daemon says of itself now."""
-        return state.Daemon(
+    def daemon(self) -> state.DaemonStatus:
+        """The daemon's own status now."""
+        return state.DaemonStatus(
             self.now(), self.mono(), self.turning(), self.released_until(),
             self.policy.require_fresh_probe,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What does not change while the daemon runs; `source` is live, replay or synthetic."""
+class PageSource:
+    """What the page shows that does not change; `source` is live, replay or synthetic."""
 
     source: str
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
-    place: Place = field(default_factory=Place)
+    place: PageContext = field(default_factory=PageContext)
 
 
-class Pages:
-    """Makes pages in a thread: milliseconds in which /livez and /metrics are to be answered too.
+class PageCache:
+    """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest.
 
     Args:
-        node: the published state.
-        daemon: what the daemon says of itself now.
-        about: the rest.
+        node: gives the published state.
+        daemon: gives the daemon's own status now.
+        about: what does not change.
     """
 
-    def __init__(self, node: Callable[[], Judged], daemon: Callable[[], Daemon], about: About) -> None:
+    def __init__(
+        self, node: Callable[[], Judged], daemon: Callable[[], DaemonStatus], about: PageSource
+    ) -> None:
         self._node = node
         self._daemon = daemon
         self._about = about
         self._one = asyncio.Lock()
-        self._last: tuple[Judged, int, str, Made] | None = None
+        self._last: tuple[Judged, int, str, RenderedPage] | None = None
 
-    async def get(self, refresh: str) -> Made:
-        """The page now; ages are in whole seconds, so that one made in this second is as good."""
+    async def get(self, refresh: str) -> RenderedPage:
+        """The page now; ages are in whole seconds, so a page that was made in this second is still right."""
         chosen = choice(refresh)
         async with self._one:
             judged, daemon = self._node(), self._daemon()
             second, last = int(daemon.at), self._last
             if last is not None and last[0] is judged and last[1:3] == (second, chosen):
                 return last[3]
-            made = await asyncio.to_thread(make, judged, daemon, self._about, chosen)
+            made = await asyncio.to_thread(rendered, judged, daemon, self._about, chosen)
             self._last = (judged, second, chosen, made)
             return made
 
 
-def application(status: Status) -> FastAPI:
+def application(status: DaemonView) -> FastAPI:
     """The interface over a daemon's status."""
     app = FastAPI(
         title="wirewatch", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
@@ -99,13 +102,13 @@ def application(status: Status) -> FastAPI:
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
         accept = request.headers.get("accept", "")
-        told = (status.web.told, status.condition())
-        text, content_type = exposition.render(status.node(), accept, *told)
+        reports = (status.web.report, status.condition())
+        text, content_type = exposition.render(status.node(), accept, *reports)
         return Response(text, headers={"content-type": content_type})
 
     @app.get("/livez")
     async def livez() -> JSONResponse:
-        """200 while the loops turn. A sick GPU does not change it: a restart would only hide the evidence."""
+        """200 while the loops run. A bad GPU does not change it: a restart would only hide the evidence."""
         return _flag(status.turning(), "alive", "a loop has stopped turning")
 
     @app.get("/readyz")
@@ -120,18 +123,20 @@ def application(status: Status) -> FastAPI:
         document = state.health(node, status.daemon())
         return _json(state.HEALTH.dump_json(document), 200 if node.verdict.job_ready else 503)
 
-    add_page(app, Pages(status.node, status.daemon, About(status.source, status.policy, status.place)))
+    add_page(
+        app, PageCache(status.node, status.daemon, PageSource(status.source, status.policy, status.place))
+    )
     _api(app, status)
     return app
 
 
-def make(judged: Judged, daemon: Daemon, about: About, refresh: str) -> Made:
-    """The page of a state at a time; `refresh` as the address has it."""
-    return render(page(told(judged, daemon, about.source, about.policy, about.place)), refresh)
+def rendered(judged: Judged, daemon: DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
+    """The page of a state at a time; `refresh` as the URL has it."""
+    return render(page(page_content(judged, daemon, about.source, about.policy, about.place)), refresh)
 
 
-def add_page(app: FastAPI, pages: Pages) -> None:
-    """The page at `/`, which is for people and no part of the interface for programs."""
+def add_page(app: FastAPI, pages: PageCache) -> None:
+    """The page at `/`, for people; it is not in the OpenAPI document."""
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def status(refresh: str = "") -> Response:
@@ -139,8 +144,8 @@ def add_page(app: FastAPI, pages: Pages) -> None:
         return Response(made.text, headers=dict(made.headers))
 
 
-def _api(app: FastAPI, status: Status) -> None:
-    """What programs ask for beside the metrics."""
+def _api(app: FastAPI, status: DaemonView) -> None:
+    """The JSON documents."""
 
     @app.get("/api/v1/state", response_model=state.StateDocument)
     async def api_state() -> Response:
@@ -150,13 +155,13 @@ def _api(app: FastAPI, status: Status) -> None:
 
     @app.get("/api/v1/topology", response_model=state.TopologyDocument)
     async def api_topology() -> Response:
-        """GPUs, NVLink peers, PCI places, NICs and the paths between them, as one graph."""
+        """GPUs, NVLink peers, PCI locations, NICs and the paths between them, as one graph."""
         document = state.topology(status.node().state, status.now())
         return _json(state.TOPOLOGY.dump_json(document), 200)
 
     @app.get("/api/v1/topology/drift", response_model=drift.DriftDocument)
     async def api_drift() -> Response:
-        """The baseline, and what is different from it that nobody has accepted."""
+        """The baseline, and the differences from it that no operator has accepted."""
         document = drift_of_state(status.node().state, status.now())
         return _json(drift.DRIFT.dump_json(document), 200)
 
@@ -176,7 +181,7 @@ def _api(app: FastAPI, status: Status) -> None:
 
     @app.get("/api/v1/probes", response_model=probes.ProbesDocument)
     async def api_probes() -> Response:
-        """The gate, the last complete probe with how its expectations follow, and the newest in short."""
+        """The gate, the last complete probe with its expectations, and the newest ones in short."""
         document = probes.probes_of(status.node().state, status.now())
         return _json(probes.PROBES.dump_json(document), 200)
 

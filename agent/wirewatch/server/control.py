@@ -1,4 +1,4 @@
-"""The orders that a daemon takes, over a socket of its own that only its own user may open."""
+"""The orders that the daemon and the prober take, each over a unix socket that few users may open."""
 
 import asyncio
 import logging
@@ -20,20 +20,25 @@ from wirewatch.probe import remote
 from wirewatch.probe.comparability import ProbeTerms
 from wirewatch.probe.remote import FactsAnswer, FactsRequest, ProbeAnswer
 from wirewatch.probe.setup import ProbeRequest
-from wirewatch.server.connections import Peer
+from wirewatch.server.peer import Peer
 from wirewatch.verdict.orders import OrderError
 
-CONFLICT, UNUSABLE = 409, 422
-DAY = 86400.0
-"""Seconds; nobody is blind for longer by one order."""
+RELEASE_SECONDS = 86400.0
+"""The longest release by one order: the GPUs are not watched meanwhile."""
+DENIED, CONFLICT, UNUSABLE = 403, 409, 422
+ROOT = 0
+UNVERSIONED = frozenset({remote.RELEASE, remote.RESUME})
+"""Orders that are taken from an agent of any version: to free the GPUs must always be possible."""
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDocument:
-    """What an order came to: whether the GPUs are released, and until when (Unix seconds, 0 for not).
+    """The result of an order: whether the GPUs are released, and until when (Unix seconds, 0 for not).
 
-    `seconds_taken` by the order: every handle was closed by then. `stuck`: processes that cannot be killed
-    and still hold GPUs; `unsure`: why it is not known of the prober, empty where it is. `why` in words.
+    `seconds_taken`: until every handle was closed. `stuck`: processes that cannot be killed and still hold
+    GPUs. `unsure`: why the state of the prober is not known, empty where it is. `why` in words.
     """
 
     schema: Literal["wirewatch.release/1"]
@@ -48,17 +53,17 @@ class ReleaseDocument:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseOrder:
-    """Close every GPU handle for so many seconds; `by` says who wants it."""
+    """Close every GPU handle for so many seconds; `by` names the operator."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
-    seconds: Annotated[float, Field(gt=0, le=DAY)] = 600.0
+    seconds: Annotated[float, Field(gt=0, le=RELEASE_SECONDS)] = 600.0
     by: Annotated[str, Field(max_length=200)] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeOrder:
-    """Take the GPUs back now; `by` says who wants it."""
+    """Take the GPUs back now; `by` names the operator."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
@@ -67,7 +72,7 @@ class ResumeOrder:
 
 @dataclass(frozen=True, slots=True)
 class FindingOrder:
-    """What an operator says of a finding, who says it and why; `until` (Unix seconds) for `suppress`."""
+    """An operator's order about a finding: by whom and why; `until` (Unix seconds) for `suppress`."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -77,13 +82,17 @@ class FindingOrder:
     until: float | None = None
 
 
+RELEASE = TypeAdapter(ReleaseDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.release.1": RELEASE}
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the daemon may be told to do.
+    """What the daemon does by order.
 
-    `release` takes seconds and who wants it, `resume` who wants it, `of_finding` the beginning of a
-    finding's id, `accept` what of the topology is right; the last two raise OrderError for what cannot be
-    done.
+    `release` takes seconds and the operator's name, `resume` the name, `of_finding` the beginning of a
+    finding's id, `accept` what to accept of the topology; the last two raise OrderError for an order that
+    cannot be carried out.
     """
 
     release: Callable[[float, str], Awaitable[ReleaseDocument]]
@@ -92,21 +101,12 @@ class Control:
     accept: Callable[[AcceptOrder], DriftDocument]
 
 
-RELEASE = TypeAdapter(ReleaseDocument)
-DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.release.1": RELEASE}
-log = logging.getLogger(__name__)
-T = TypeVar("T")
-DENIED = 403
-ROOT = 0
-UNVERSIONED = frozenset({remote.RELEASE, remote.RESUME})
-"""Whoever wants the GPUs free is heard, whatever version he is."""
-
-
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """What a prober can do.
+    """What the prober does by order.
 
-    `attempt` takes what is wanted and what ends when nobody waits for it any more; `may` says who may ask.
+    `attempt` takes the wanted probe and an awaitable that ends when the client has gone; `may` says whether a
+    process may send orders.
     """
 
     look: Callable[[FactsRequest], Awaitable[FactsAnswer]]
@@ -117,16 +117,8 @@ class Probing:
     may: Callable[[Peer], bool]
 
 
-class _Refused(Exception):
-    """A question that is not answered; the text is one line for the asker."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-
-
 def control_application(control: Control) -> FastAPI:
-    """The interface over what may be ordered."""
+    """The interface of the daemon's control socket."""
     app = FastAPI(
         title="wirewatch control", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
         redirect_slashes=False,
@@ -134,24 +126,24 @@ def control_application(control: Control) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def unusable(_request: Request, error: RequestValidationError) -> Response:
-        """One line for the user. It does not repeat what was given, which may be no JSON, such as NaN."""
+        """One line for the user, without the value given: it may be no JSON, such as NaN."""
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:])
         return JSONResponse({"detail": f"{place or 'order'}: {first['msg']}"}, UNUSABLE)
 
     @app.post("/release", response_model=ReleaseDocument)
     async def release(order: ReleaseOrder) -> Response:
-        """Close every GPU handle; a second order takes the place of the first."""
+        """Close every GPU handle; a second order replaces the first."""
         return _json(RELEASE, await control.release(order.seconds, order.by))
 
     @app.post("/resume", response_model=ReleaseDocument)
     async def resume(order: ResumeOrder) -> Response:
-        """Take the GPUs back; nothing changes when they are not released."""
+        """Take the GPUs back; changes nothing when they are not released."""
         return _json(RELEASE, await control.resume(order.by))
 
     @app.post("/findings/{name}", response_model=FindingsDocument)
     async def of_finding(name: str, order: FindingOrder) -> Response:
-        """Acknowledge, suppress until a date, or take that back; answers with all findings after it."""
+        """Acknowledge, suppress until a date, or end the suppression; answers with all findings after it."""
         try:
             return _json(FINDINGS, control.of_finding(name, order))
         except OrderError as error:
@@ -162,36 +154,36 @@ def control_application(control: Control) -> FastAPI:
 
 
 def prober_application(probing: Probing) -> FastAPI:
-    """The interface of a prober."""
+    """The interface of the prober's socket."""
     app = FastAPI(
         title="wirewatch prober", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
         redirect_slashes=False,
     )  # fmt: skip
 
-    said: list[str] = []
+    logged: list[str] = []
 
-    @app.exception_handler(_Refused)
-    async def refused(request: Request, error: _Refused) -> Response:
-        """A line in the log for each that is not like the one before: an agent asks again and again."""
-        if said != [str(error)]:
-            said[:] = [str(error)]
+    @app.exception_handler(_RequestRefused)
+    async def refused(request: Request, error: _RequestRefused) -> Response:
+        """Logs a refusal that differs from the one before: an agent asks again and again."""
+        if logged != [str(error)]:
+            logged[:] = [str(error)]
             log.warning("%s of %s refused: %s", request.url.path, _peer(request), error)
         return JSONResponse({"detail": str(error)}, error.status)
 
     @app.post(remote.FACTS)
     async def look(request: Request) -> Response:
-        """Who uses the GPUs."""
-        order = await _told(request, remote.FACTS_REQUEST, probing)
+        """Which processes use the GPUs."""
+        order = await _accepted_order(request, remote.FACTS_REQUEST, probing)
         return _json(remote.FACTS_ANSWER, await probing.look(order))
 
     @app.post(remote.PROBE)
     async def probe(request: Request) -> Response:
-        """One probe, if the gate is open; it ends with the connection."""
-        wanted = await _told(request, remote.PROBE_REQUEST, probing)
+        """One probe, if the gate is open; it is cancelled when the connection ends."""
+        wanted = await _accepted_order(request, remote.PROBE_REQUEST, probing)
         if wanted.force and _peer(request).uid != ROOT:
-            raise _Refused(DENIED, "to probe beside whoever is there is for root alone")
+            raise _RequestRefused(DENIED, "only root may force a probe on GPUs in use")
         if wrong := wanted.options.wrong():
-            raise _Refused(UNUSABLE, f"options: {wrong}")
+            raise _RequestRefused(UNUSABLE, f"options: {wrong}")
         gone = asyncio.ensure_future(request.receive())
         try:
             return _json(remote.PROBE_ANSWER, await probing.attempt(wanted, gone))
@@ -200,18 +192,26 @@ def prober_application(probing: Probing) -> FastAPI:
 
     @app.post(remote.TERMS)
     async def terms(request: Request) -> Response:
-        """The terms of the probe that would be run now."""
-        wanted = await _told(request, remote.PROBE_REQUEST, probing)
+        """The terms of the probe that would run now."""
+        wanted = await _accepted_order(request, remote.PROBE_REQUEST, probing)
         return _json(remote.PROBE_TERMS, await probing.terms(wanted))
 
     _releasing(app, probing)
     return app
 
 
+class _RequestRefused(Exception):
+    """A request that is refused; the text is one line for the client."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
 def _topology(app: FastAPI, control: Control) -> None:
     @app.post("/topology", response_model=DriftDocument)
     async def accept(order: AcceptOrder) -> Response:
-        """Take the topology, or one change of it, for right; answers with the baseline after it."""
+        """Accept the topology, or one change of it; answers with the baseline after it."""
         try:
             return _json(DRIFT, control.accept(order))
         except OrderError as error:
@@ -226,13 +226,13 @@ def _releasing(app: FastAPI, probing: Probing) -> None:
     @app.post(remote.RELEASE)
     async def release(request: Request) -> Response:
         """Close every GPU handle for a while."""
-        order = await _told(request, TypeAdapter(ReleaseOrder), probing)
+        order = await _accepted_order(request, TypeAdapter(ReleaseOrder), probing)
         return _json(RELEASE, await probing.release(order.seconds, f"{order.by}, {_peer(request)}"))
 
     @app.post(remote.RESUME)
     async def resume(request: Request) -> Response:
         """Handles may be opened again."""
-        order = await _told(request, TypeAdapter(ResumeOrder), probing)
+        order = await _accepted_order(request, TypeAdapter(ResumeOrder), probing)
         return _json(RELEASE, await probing.resume(f"{order.by}, {_peer(request)}"))
 
 
@@ -241,28 +241,29 @@ def _peer(request: Request) -> Peer:
     return peer
 
 
-async def _told(request: Request, adapter: TypeAdapter[T], probing: Probing) -> T:
-    """What is asked, by who may ask it, in our own version.
+async def _accepted_order(request: Request, adapter: TypeAdapter[T], probing: Probing) -> T:
+    """The order of a request, from a process that may send it, of our own version.
 
     Raises:
-        _Refused: it is not.
+        _RequestRefused: the process may not, its version is another, or the order is wrong.
     """
     if not probing.may(_peer(request)):
-        raise _Refused(
-            DENIED, f"{_peer(request)} may not ask here: root, and the socket's user and group may"
+        raise _RequestRefused(
+            DENIED,
+            f"{_peer(request)} may not send orders here; root, and the user and group of the socket, may",
         )
     version = request.headers.get(remote.VERSION, "none")
     if version != __version__ and request.url.path not in UNVERSIONED:
-        told = "".join(c for c in version if c.isprintable())[:50]
-        raise _Refused(
+        theirs = "".join(c for c in version if c.isprintable())[:50]
+        raise _RequestRefused(
             CONFLICT,
-            f"the prober is version {__version__}, this agent {told}: start both anew, from one image",
+            f"the prober is version {__version__}, this agent {theirs}: restart both from one image",
         )
     try:
         return adapter.validate_json(await request.body())
     except ClientDisconnect as error:
-        raise _Refused(UNUSABLE, "half a question") from error
+        raise _RequestRefused(UNUSABLE, "the request was not complete") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "order"
-        raise _Refused(UNUSABLE, f"{place}: {first['msg']}") from error
+        raise _RequestRefused(UNUSABLE, f"{place}: {first['msg']}") from error

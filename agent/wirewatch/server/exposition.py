@@ -9,13 +9,13 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from wirewatch.core.types import Kind, Sample
 from wirewatch.documents import series
-from wirewatch.kubernetes import outcome as condition
-from wirewatch.kubernetes.outcome import Told as Condition
+from wirewatch.documents.series import PREFIX
+from wirewatch.kubernetes import outcome
+from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.server import reload
-from wirewatch.server.reload import Told
+from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import Judged
 
-PREFIX = "wirewatch_"
 _EOF = b"# EOF\n"
 Encode = Callable[[PrometheusCollector], bytes]
 
@@ -79,7 +79,7 @@ class Exposition:
         self._formats: dict[str, _Texts] = {}
 
     def render(
-        self, judged: Judged, accept: str, web: Told | None = None, told: Condition | None = None
+        self, judged: Judged, accept: str, web: WebReport | None = None, node: ConditionReport | None = None
     ) -> tuple[bytes, str]:
         """The text and its content type, chosen by the Accept header of the request."""
         encode, content_type = choose_encoder(accept)
@@ -88,10 +88,10 @@ class Exposition:
         if web is not None:
             # A name that no component has.
             parts.append(texts.part("/web", web, partial(reload.samples, web)))
-        if told is not None:
-            parts.append(texts.part("/condition", told, partial(condition.samples, told)))
+        if node is not None:
+            parts.append(texts.part("/condition", node, partial(outcome.samples, node)))
         parts += [
-            texts.part(c.name, c.samples, partial(series.without, c.samples))
+            texts.part(c.name, c.samples, partial(series.without_node_info, c.samples))
             for c in judged.state.components.values()
         ]
         text = b"".join(parts)

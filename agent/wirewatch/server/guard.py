@@ -1,4 +1,4 @@
-"""Between the port and the interface: who asks, by which name, and whether he may."""
+"""The guard of the port: refuses requests by Host header, client certificate, password or token."""
 
 import binascii
 import hashlib
@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from wirewatch.server.passwords import PAUSE, Word, origin
-from wirewatch.server.reload import Counts
+from wirewatch.server.passwords import REFILL, PasswordResult, origin
+from wirewatch.server.reload import WebCounts
 from wirewatch.server.webconfig import Settings
+
+if TYPE_CHECKING:
+    from wirewatch.server.passwords import Passwords
+    from wirewatch.server.reload import CurrentSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -19,23 +23,27 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 CERTIFICATE = "wirewatch.certificate"
-"""Where the scope's state says that a verified client certificate was given."""
+"""Key in the state of the scope: whether a verified client certificate was given."""
 TLS = "wirewatch.tls"
-"""Where it has what the connection began with; None for plain HTTP."""
-_BODY = {401: b"who are you?\n", 421: b"not by that name\n", 429: b"later\n"}
+"""Key in the state of the scope: the TLS context with which the connection began; None for plain HTTP."""
+_BODY = {
+    401: b"authentication required\n",
+    421: b"this Host name is not served here\n",
+    429: b"too many passwords to check: try again later\n",
+}
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why not, as a reason to be counted and as an answer."""
+class WebRefusal:
+    """A refused request: the reason that is counted, and the status and headers of the answer."""
 
     reason: str
     status: int
     headers: Headers = ()
 
 
-_PLAIN = Settings()
+_NO_SETTINGS = Settings()
 _LOCAL = "localhost"
 
 
@@ -43,10 +51,10 @@ _LOCAL = "localhost"
 class Hosts:
     """Host headers that are answered.
 
-    A page of a stranger can make the name of its own server mean this machine, and then read what a browser
-    here is answered; but the browser still says that name. On a loopback address only this machine's own
-    names are answered, and those of `names`; elsewhere any, unless `names` are given. An address is no name:
-    it cannot be made to mean something else.
+    The page of an attacker can let its own host name point to this machine and read the answers in a browser
+    here (DNS rebinding); but the browser still sends that name. A listener on a loopback address answers
+    only to `localhost`, addresses and `names`; another one to any name, unless `names` are given. No attacker
+    can point an address elsewhere.
     """
 
     names: frozenset[str] = frozenset()
@@ -66,25 +74,25 @@ class Hosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Web:
-    """What guards a port; `current` and `passwords` are None without a web configuration."""
+class PortGuard:
+    """The parts of a port's guard; `current` and `passwords` are None without a web configuration."""
 
-    counts: Counts = field(default_factory=Counts)
+    counts: WebCounts = field(default_factory=WebCounts)
     hosts: Hosts = field(default_factory=Hosts)
-    current: "Current | None" = None
+    current: "CurrentSettings | None" = None
     passwords: "Passwords | None" = None
 
-    def look(self) -> Settings:
-        """What holds now."""
-        return self.current.look() if self.current is not None else _PLAIN
+    def settings(self) -> Settings:
+        """The settings that are valid now."""
+        return self.current.settings() if self.current is not None else _NO_SETTINGS
 
 
-def guarded(application: Application, web: Web) -> Application:
-    """The application, for those who may."""
+def guarded(application: Application, web: PortGuard) -> Application:
+    """The application behind the guard: a request that it refuses does not reach the application."""
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-        settings = web.look()
-        send = _with_headers(send, (*settings.headers, *_ending(scope, settings)))
+        settings = web.settings()
+        send = _with_headers(send, (*settings.headers, *_closing(scope, settings)))
         refusal = await _refusal(scope, settings, web)
         if refusal is None:
             await application(scope, receive, send)
@@ -96,51 +104,57 @@ def guarded(application: Application, web: Web) -> Application:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a numeric address is of this machine alone."""
+    """Whether a numeric address is a loopback address."""
     return ip_address(address.partition("%")[0]).is_loopback
 
 
-def _ending(scope: Scope, settings: Settings) -> Headers:
-    """A connection from before a rotation gets its answer and is then begun anew, with all that holds now.
+def _closing(scope: Scope, settings: Settings) -> Headers:
+    """Closes a connection after its answer when the TLS settings have changed since it began.
 
-    A client that asks often enough would else keep a certificate for ever that has long been replaced.
+    A client that never disconnects would else keep a replaced certificate for ever.
     """
     return () if scope["state"].get(TLS) is settings.tls else ((b"connection", b"close"),)
 
 
-async def _refusal(scope: Scope, settings: Settings, web: Web) -> Refusal | None:
+async def _refusal(scope: Scope, settings: Settings, web: PortGuard) -> WebRefusal | None:
     headers = dict(scope["headers"])
     if not web.hosts.answers(headers.get(b"host")):
-        return Refusal("host", 421)
+        return WebRefusal("host", 421)
     if scope["path"] in settings.excluded:
         return None
     if settings.certificate and not scope["state"].get(CERTIFICATE):
-        return Refusal("certificate_missing", 401)
+        return WebRefusal("certificate_missing", 401)
     if not settings.asks:
         return None
-    return await _who(headers.get(b"authorization", b""), settings, web.passwords, _address(scope))
+    return await _check_credentials(
+        headers.get(b"authorization", b""), settings, web.passwords, _address(scope)
+    )
 
 
-async def _who(
+async def _check_credentials(
     header: bytes, settings: Settings, passwords: "Passwords | None", address: str
-) -> Refusal | None:
+) -> WebRefusal | None:
     scheme, _, given = header.partition(b" ")
-    word = Word.WRONG
+    result = PasswordResult.WRONG
     if not header:
-        return Refusal("credentials_missing", 401, _challenges(settings))
+        return WebRefusal("credentials_missing", 401, _challenges(settings))
     if scheme.lower() == b"bearer" and settings.tokens:
-        word = Word.RIGHT if _token(settings.tokens, given.strip()) else Word.WRONG
+        result = PasswordResult.RIGHT if _token(settings.tokens, given.strip()) else PasswordResult.WRONG
     elif scheme.lower() == b"basic" and settings.users and passwords is not None:
         user, password = _basic(given)
         if user is not None:
-            word = await passwords.check(settings.users, user, password, origin(address))
-    if word is Word.BUSY:
-        return Refusal("throttled", 429, ((b"retry-after", b"%d" % PAUSE),))
-    return None if word is Word.RIGHT else Refusal("credentials_wrong", 401, _challenges(settings))
+            result = await passwords.check(settings.users, user, password, origin(address))
+    if result is PasswordResult.BUSY:
+        return WebRefusal("throttled", 429, ((b"retry-after", b"%d" % REFILL),))
+    return (
+        None
+        if result is PasswordResult.RIGHT
+        else WebRefusal("credentials_wrong", 401, _challenges(settings))
+    )
 
 
 def _token(tokens: Mapping[str, bytes], given: bytes) -> bool:
-    """Whether it is one of them; all are compared, whatever the first ones are."""
+    """Whether it is one of them; all are compared, so that the time says nothing."""
     digest = hashlib.sha256(given).digest()
     return sum(hmac.compare_digest(digest, known) for known in tokens.values()) > 0
 
@@ -159,7 +173,7 @@ def _challenges(settings: Settings) -> Headers:
         (settings.users, b'Basic realm="wirewatch", charset="UTF-8"'),
         (settings.tokens, b'Bearer realm="wirewatch"'),
     )
-    return tuple((b"www-authenticate", told) for have, told in known if have)
+    return tuple((b"www-authenticate", challenge) for have, challenge in known if have)
 
 
 def _address(scope: Scope) -> str:
@@ -167,21 +181,21 @@ def _address(scope: Scope) -> str:
 
 
 def _with_headers(send: Send, wanted: Headers) -> Send:
-    """Sends with headers of the configuration, which take the place of the interface's own."""
+    """Sends with the configured headers, which replace those of the application."""
     if not wanted:
         return send
     names = {name for name, _ in wanted}
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            own = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
-            message["headers"] = [*own, *wanted]
+            others = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+            message["headers"] = [*others, *wanted]
         await send(message)
 
     return sending
 
 
-async def _answer(send: Send, refusal: Refusal) -> None:
+async def _answer(send: Send, refusal: WebRefusal) -> None:
     body = _BODY[refusal.status]
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -205,9 +219,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-if TYPE_CHECKING:
-    # They load YAML and bcrypt, which a port without a web configuration does without.
-    from wirewatch.server.passwords import Passwords
-    from wirewatch.server.reload import Current

@@ -1,8 +1,8 @@
-"""Passwords against their bcrypt hashes, which are slow by design, so that guessing costs others nothing.
+"""Passwords against their bcrypt hashes, which are slow by design.
 
-One thread looks at one password at a time, off the event loop. One that was right is known for as long as its
-hash stays. One that was wrong takes the thread twice as long, so that guessing has half a processor at most,
-and an address that guesses has to wait.
+One thread checks one password at a time, off the event loop, so that guessing slows nothing else. A right
+password is remembered for as long as its hash stays. A wrong one takes the thread twice as long, so that
+guessing takes half a processor at most, and its address has to wait.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 
 import bcrypt
 
-KNOWN = 128
+REMEMBERED = 128
 """Right passwords that are remembered, as keyed hashes."""
-WAITING = 8
+QUEUE = 8
 """Passwords that may wait for the thread."""
 LONGEST = 72
-"""Bytes of a password that bcrypt looks at."""
-AT_ONCE = 5.0
-"""Passwords of one address that are looked at without a pause."""
-PAUSE = 2.0
-"""Seconds until it may have one more looked at."""
+"""Bytes of a password that bcrypt reads."""
+BURST = 5.0
+"""Passwords of one address that are checked without a pause."""
+REFILL = 2.0
+"""Seconds until one more of that address is checked."""
 ADDRESSES = 1024
-"""Addresses that are remembered; the longest quiet is forgotten first."""
+"""Addresses that are remembered; the one that was idle for longest is forgotten first."""
 
 
-class Word(Enum):
-    """What became of a password; `BUSY` when it was not looked at."""
+class PasswordResult(Enum):
+    """The result of a check; `BUSY` when the password was not checked."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -40,7 +40,7 @@ class Word(Enum):
 
 
 class Passwords:
-    """Looks at passwords; of one event loop."""
+    """Checks passwords, for one event loop."""
 
     def __init__(self, mono: Callable[[], float] = time.monotonic) -> None:
         self._known: OrderedDict[bytes, None] = OrderedDict()
@@ -49,22 +49,24 @@ class Passwords:
         self._key = secrets.token_bytes(32)
         self._thread = ThreadPoolExecutor(1, "passwords")
 
-    async def check(self, users: Mapping[str, bytes], user: str, password: bytes, address: str) -> Word:
-        """Whether `password` is that of `user`; one who is not of `users`, of at least one, takes as long."""
+    async def check(
+        self, users: Mapping[str, bytes], user: str, password: bytes, address: str
+    ) -> PasswordResult:
+        """Whether `password` is that of `user`; an unknown user takes as long. `users` has at least one."""
         hashed = users.get(user)
-        stored = hashed or _nobodys(users)
+        stored = hashed or _unmatchable(users)
         name = self._name(user, stored, password)
         if hashed and name in self._known:
             self._known.move_to_end(name)
-            return Word.RIGHT
+            return PasswordResult.RIGHT
         running = self._running.get(name)
         if running is None:
-            if len(self._running) > WAITING or not self._throttle.take(address):
-                return Word.BUSY
+            if len(self._running) > QUEUE or not self._throttle.take(address):
+                return PasswordResult.BUSY
             running = self._start(name, password, stored)
             running.add_done_callback(lambda done: self._ended(name, done, address, known=bool(hashed)))
         right = await asyncio.shield(running)
-        return Word.RIGHT if right and hashed else Word.WRONG
+        return PasswordResult.RIGHT if right and hashed else PasswordResult.WRONG
 
     def _start(self, name: bytes, password: bytes, stored: bytes) -> asyncio.Future[bool]:
         loop = asyncio.get_running_loop()
@@ -76,11 +78,11 @@ class Passwords:
         if known and not done.cancelled() and done.exception() is None and done.result():
             self._throttle.give_back(address)
             self._known[name] = None
-            if len(self._known) > KNOWN:
+            if len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
 
     def _name(self, user: str, stored: bytes, password: bytes) -> bytes:
-        """A name for this question that tells nothing of it, and changes with the stored hash."""
+        """A keyed hash of user, stored hash and password."""
         digest = hashlib.blake2b(key=self._key)
         for part in (user.encode(), stored, password):
             digest.update(len(part).to_bytes(4, "big") + part)
@@ -88,14 +90,14 @@ class Passwords:
 
 
 class Throttle:
-    """A bucket of tries for each address, full at first, with one more every PAUSE."""
+    """A bucket of tries for each address, full at first, with one more every REFILL seconds."""
 
     def __init__(self, mono: Callable[[], float]) -> None:
         self._mono = mono
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, address: str) -> bool:
-        """One try less; False when there is none."""
+        """Take one try; False when there is none."""
         left = self._left(address)
         if left < 1:
             return False
@@ -103,12 +105,12 @@ class Throttle:
         return True
 
     def give_back(self, address: str) -> None:
-        """That one was right."""
-        self._put(address, min(AT_ONCE, self._left(address) + 1))
+        """Return a try: the password was right."""
+        self._put(address, min(BURST, self._left(address) + 1))
 
     def _left(self, address: str) -> float:
-        left, at = self._buckets.get(address, (AT_ONCE, self._mono()))
-        return min(AT_ONCE, left + (self._mono() - at) / PAUSE)
+        left, at = self._buckets.get(address, (BURST, self._mono()))
+        return min(BURST, left + (self._mono() - at) / REFILL)
 
     def _put(self, address: str, left: float) -> None:
         self._buckets[address] = (left, self._mono())
@@ -118,7 +120,7 @@ class Throttle:
 
 
 def origin(host: str) -> str:
-    """Who is meant by an address: of IPv6 the /64, of which whoever has one address has all."""
+    """The unit of throttling of an address: itself, or the /64 network of an IPv6 address."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -129,15 +131,15 @@ def origin(host: str) -> str:
     return str(mapped) if mapped else str(IPv6Network((address, 64), strict=False))
 
 
-def _nobodys(users: Mapping[str, bytes]) -> bytes:
-    """A hash that no password has, as costly as a known user's."""
+def _unmatchable(users: Mapping[str, bytes]) -> bytes:
+    """A hash that matches no password, as costly as those of `users`."""
     return next(iter(users.values()))[: len(b"$2b$10$")] + b"." * 53
 
 
 def _compare(password: bytes, stored: bytes) -> bool:
-    """Compare in constant time; what is wrong takes twice as long, without a processor."""
+    """Compare in constant time; then sleep as long again where the password is wrong."""
     began = time.monotonic()
-    # Longer ones are refused by the library; cut, so that they take as long as others.
+    # The library refuses longer ones; they are cut, so that they take as long as others.
     right = bcrypt.checkpw(password[:LONGEST], stored) and len(password) <= LONGEST
     if not right:
         time.sleep(time.monotonic() - began)

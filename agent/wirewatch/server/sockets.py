@@ -1,4 +1,4 @@
-"""The sockets that the daemon listens on, made by ourselves so that a failure is one clear line."""
+"""The sockets that the daemon listens on; a failure is one line for the user."""
 
 import grp
 import os
@@ -37,9 +37,9 @@ def tcp(host: str, port: int) -> socket.socket:
 
 
 def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.socket:
-    """A listening unix socket; everybody on this machine may connect to one that only answers questions.
+    """A listening unix socket; by default every user of this machine may connect, to ask.
 
-    `group`, by name or number, is given the socket, which else has that of its folder or of ourselves.
+    `group`, by name or number, becomes the group of the socket.
 
     Raises:
         ListenError: the folder cannot be made or written, or another agent answers there; no such group.
@@ -56,24 +56,24 @@ def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.sock
 
 
 def control(path: str) -> socket.socket:
-    """The socket for orders beside the one at `path`; for our own user alone.
+    """The socket for orders beside the one at `path`; only the daemon's own user may connect.
 
     Raises:
-        ListenError: see `local`; or the other socket has its name.
+        ListenError: see `local`; or `path` itself has its name.
     """
     place = control_path(path)
     if place == path:
-        raise ListenError(f"cannot listen on {path}: the socket beside it that takes orders has that name")
+        raise ListenError(f"cannot listen on {path}: this is the name of the socket for orders beside it")
     return local(place, 0o600)
 
 
 def control_path(path: str) -> str:
-    """Where the daemon that answers questions at `path` takes orders; "" where it has no socket at all."""
+    """The path of the socket for orders beside the one at `path`; "" for ""."""
     return str(Path(path).with_name(CONTROL)) if path else ""
 
 
 def default_path() -> str:
-    """Where local callers look: the service manager's folder, the system's, or the user's."""
+    """The default path: in the folder of the service manager, the system (as root) or the user, or ""."""
     for folder in (os.environ.get("RUNTIME_DIRECTORY", ""), "/run/wirewatch" if os.geteuid() == 0 else ""):
         if folder:
             return f"{folder.partition(':')[0]}/wirewatch.sock"
@@ -85,7 +85,7 @@ def _listening(path: str, mode: int, group: str | None) -> socket.socket:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         server.bind(path)
-        # Before anybody can connect: nobody listens yet.
+        # Before listen(): no client can connect yet.
         os.chmod(path, mode)  # noqa: PTH101 - a socket's name
         if group is not None:
             os.chown(path, -1, _group(group))
@@ -97,7 +97,7 @@ def _listening(path: str, mode: int, group: str | None) -> socket.socket:
 
 
 def _group(group: str) -> int:
-    """By name or number; not shutil.chown, whose module loads compression, and `check` imports this one."""
+    """The number of a group. Not shutil.chown: it imports compression, and `check` imports this module."""
     try:
         return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     except KeyError:
@@ -105,7 +105,7 @@ def _group(group: str) -> int:
 
 
 def _remove_stale(place: Path) -> None:
-    """Remove the socket of an agent that is gone; never a file, never a living agent's."""
+    """Remove the socket of an agent that has ended; never another file, never that of a running agent."""
     if not place.exists() or not stat.S_ISSOCK(place.stat().st_mode):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:

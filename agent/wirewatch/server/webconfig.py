@@ -1,4 +1,4 @@
-"""What holds at the port."""
+"""The web configuration: a file in the format of Prometheus' exporter-toolkit, as the settings of a port."""
 
 import hashlib
 import json
@@ -13,17 +13,17 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from wirewatch.core.types import Unusable
 
-OPEN = ("/livez", "/readyz")
-"""Paths that need no authentication unless the file says otherwise: the kubelet has no password to give."""
+OPEN_PATHS = ("/livez", "/readyz")
+"""Paths without authentication unless the file says otherwise: the kubelet sends no password."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one state of the files says.
+    """The settings of a port.
 
-    `tls` is None for plain HTTP. `certificate`: whether a client certificate is wanted, which the guard then
-    asks for outside `excluded`; `names`: of which it must have one, where there are any. `users` by their
-    bcrypt hashes, `tokens` by SHA-256; with neither nobody is asked who he is.
+    `tls` is None for plain HTTP. `certificate`: whether a client certificate is required, which the guard
+    demands outside `excluded`; `names`: those it may have, empty for any. `users` with their bcrypt hashes,
+    `tokens` with their SHA-256; with neither no authentication is required.
     """
 
     tls: ssl.SSLContext | None = None
@@ -32,15 +32,15 @@ class Settings:
     users: Mapping[str, bytes] = field(default_factory=dict)
     tokens: Mapping[str, bytes] = field(default_factory=dict)
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    excluded: frozenset[str] = frozenset(OPEN)
+    excluded: frozenset[str] = frozenset(OPEN_PATHS)
 
     @property
     def asks(self) -> bool:
-        """Whether users or tokens are asked for."""
+        """Whether a user or a token is required."""
         return bool(self.users or self.tokens)
 
     def loses(self, after: "Settings") -> str:
-        """What of these would hold no more, in words; "" for nothing."""
+        """What protection `after` would lose, in words; "" for nothing."""
         if self.tls and not after.tls:
             return "TLS"
         if self.certificate and not after.certificate:
@@ -48,7 +48,7 @@ class Settings:
         return "authentication" if self.asks and not after.asks else ""
 
     def admits(self, certificate: Mapping[str, Any]) -> bool:
-        """Whether a verified certificate, as `getpeercert()` tells it, has a name that is allowed."""
+        """Whether a verified certificate, as `getpeercert()` gives it, has an allowed name."""
         names = certificate.get("subjectAltName", ())
         return not self.names or any(value in self.names for _kind, value in names)
 
@@ -65,11 +65,11 @@ BcryptHash = Annotated[
 TokenHash = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 UrlPath = Annotated[str, StringConstraints(pattern=r"^/[^?#\s]*$")]
 _MEANT = {
-    "basic_auth_users": "is no bcrypt hash with a cost of 4 to 14",
-    "bearer_tokens": "is no sha256: with 64 hexadecimal digits",
-    "http_server_config.http2": "this server speaks HTTP/1.1 alone: leave it out or say false",
+    "basic_auth_users": "is not a bcrypt hash with a cost of 4 to 14",
+    "bearer_tokens": "is not sha256: with 64 hexadecimal digits",
+    "http_server_config.http2": "this server speaks only HTTP/1.1: leave it out or set it to false",
     "tls_server_config.client_auth_type": "is none of NoClientCert, VerifyClientCertIfGiven, "
-    "RequireAndVerifyClientCert (the others take certificates that nobody verifies)",
+    "RequireAndVerifyClientCert (the others accept certificates without verifying them)",
 }
 
 
@@ -77,12 +77,12 @@ class WebConfigError(Unusable):
     """A web configuration that cannot be used; the text is one line for the user."""
 
 
-class _Section(BaseModel):
+class _WebSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class TlsSection(_Section):
-    """What the port speaks. Files are PEM; a path that is not absolute begins at the file's own folder."""
+class TlsSection(_WebSection):
+    """TLS of the port. Files are PEM; a relative path begins at the folder of the web configuration."""
 
     cert_file: File
     key_file: File
@@ -113,8 +113,8 @@ class TlsSection(_Section):
         return self
 
 
-class Headers(_Section):
-    """Headers added to every answer; "" for none."""
+class Headers(_WebSection):
+    """Headers that are added to every answer; "" for none."""
 
     csp: HeaderValue = Field(default="", alias="Content-Security-Policy")
     frame: Literal["", "deny", "sameorigin"] = Field(default="", alias="X-Frame-Options")
@@ -127,12 +127,14 @@ class Headers(_Section):
         return tuple((name.lower().encode(), value.encode()) for name, value in given if value)
 
 
-class HttpSection(_Section):
+class HttpSection(_WebSection):
+    """HTTP of the port."""
+
     http2: Literal[False] = False
     headers: Headers = Headers()
 
 
-class WebFile(_Section):
+class WebFile(_WebSection):
     """The whole file."""
 
     tls_server_config: TlsSection | None = None
@@ -140,10 +142,10 @@ class WebFile(_Section):
     basic_auth_users: dict[User, BcryptHash] = {}
     bearer_tokens: dict[str, TokenHash] = {}
     bearer_token_files: dict[str, File] = {}
-    auth_excluded_paths: tuple[UrlPath, ...] = OPEN
+    auth_excluded_paths: tuple[UrlPath, ...] = OPEN_PATHS
 
 
-SHORTEST = 16
+SHORTEST_TOKEN = 16
 """Characters of a token: its hash is a fast one, so it must not be guessable."""
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _SUITES = {
@@ -154,34 +156,34 @@ _SUITES = {
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
 }
-"""Of TLS 1.2, those with forward secrecy and authenticated encryption, by the names that the file uses."""
+"""Suites of TLS 1.2 with forward secrecy and authenticated encryption, by their names in the file."""
 _ALWAYS = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
-"""Those of TLS 1.3, which are never off."""
+"""Suites of TLS 1.3, which are never off."""
 
 
 def parse(text: str, path: Path) -> WebFile:
-    """The file's text as a model.
+    """The text of a web configuration as a model.
 
     Raises:
-        WebConfigError: not YAML, a key twice, an unknown key, a value that cannot be meant.
+        WebConfigError: not YAML, a key twice, an unknown key, a wrong value.
     """
     try:
-        twice = _twice(yaml.compose(text, yaml.SafeLoader))
+        twice = _duplicate_key(yaml.compose(text, yaml.SafeLoader))
         data = _without_nulls(yaml.safe_load(text)) or {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise WebConfigError(f"{path}: line {line}: {error.problem or 'no YAML'}") from error
+        raise WebConfigError(f"{path}: line {line}: {error.problem or 'not YAML'}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise WebConfigError(f"{path}: no YAML") from error
+        raise WebConfigError(f"{path}: not YAML") from error
     if twice:
         raise WebConfigError(f"{path}: {twice}")
     try:
         # By way of JSON, where strict models take lists for tuples.
         return WebFile.model_validate_json(json.dumps(data))
     except TypeError as error:
-        raise WebConfigError(f"{path}: keys are words, and dates mean nothing here") from error
+        raise WebConfigError(f"{path}: keys must be strings, and dates have no meaning here") from error
     except ValidationError as error:
-        raise WebConfigError(f"{path}: {_first(error)}") from error
+        raise WebConfigError(f"{path}: {_first_error(error)}") from error
 
 
 def named_files(file: WebFile, folder: Path) -> tuple[Path, ...]:
@@ -192,10 +194,10 @@ def named_files(file: WebFile, folder: Path) -> tuple[Path, ...]:
 
 
 def settings(file: WebFile, folder: Path) -> Settings:
-    """The files' content as what holds.
+    """The settings of a web configuration.
 
     Raises:
-        WebConfigError: a file that is named cannot be used.
+        WebConfigError: a file that it names cannot be used.
     """
     excluded = frozenset(file.auth_excluded_paths)
     made = Settings(
@@ -209,16 +211,16 @@ def settings(file: WebFile, folder: Path) -> Settings:
 
 
 def context(section: TlsSection, folder: Path, *, at_the_handshake: bool) -> ssl.SSLContext:
-    """What a new connection begins with.
+    """The TLS context for new connections.
 
     Args:
-        section: what is wanted.
-        folder: where paths that are not absolute begin.
-        at_the_handshake: whether a missing client certificate that is required ends the handshake; else the
-            handshake only verifies one that is given, and whoever asks must be looked at afterwards.
+        section: the TLS section.
+        folder: where relative paths begin.
+        at_the_handshake: whether the handshake fails without a required client certificate; else it only
+            verifies one that is given, and each request must be checked.
 
     Raises:
-        WebConfigError: a file that cannot be read or is not what it should be, an unknown cipher suite.
+        WebConfigError: a file that cannot be read or has wrong content, an unknown cipher suite.
     """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = _VERSIONS[section.min_version]
@@ -226,7 +228,7 @@ def context(section: TlsSection, folder: Path, *, at_the_handshake: bool) -> ssl
     _choose_suites(made, section.cipher_suites)
     if section.prefer_server_cipher_suites:
         made.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-    # No resumption: it would let a certificate in that has expired or lost its authority meanwhile.
+    # No resumption: it would accept a certificate that has expired or lost its authority meanwhile.
     made.options |= ssl.OP_NO_TICKET
     made.num_tickets = 0
     _load_chain(made, folder / section.cert_file, folder / section.key_file)
@@ -250,31 +252,31 @@ def readable(path: Path) -> bytes:
 
 
 def _without_nulls(value: Any) -> Any:
-    """As in the format's own reader, a key without a value is a key that is not there."""
+    """A key without a value is as if absent, as in Prometheus' own reader of the format."""
     if isinstance(value, dict):
         return {key: _without_nulls(part) for key, part in value.items() if part is not None}
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
-def _twice(node: yaml.Node | None) -> str:
-    """The first key that stands twice in one mapping, in words; YAML itself lets the last one win."""
+def _duplicate_key(node: yaml.Node | None) -> str:
+    """The first key that is given twice in one mapping, in words; in YAML itself the last one wins."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
             # A key may itself be a list, which is refused later.
             name = key.value if isinstance(key, yaml.ScalarNode) else None
             if name is not None and name in seen:
-                return f"line {key.start_mark.line + 1}: key {name!r} stands there twice"
+                return f"line {key.start_mark.line + 1}: key {name!r} is given twice"
             seen.add(name)
-            if told := _twice(value):
-                return told
+            if found := _duplicate_key(value):
+                return found
     elif isinstance(node, yaml.SequenceNode):
-        return next((told for part in node.value if (told := _twice(part))), "")
+        return next((found for part in node.value if (found := _duplicate_key(part))), "")
     return ""
 
 
-def _first(error: ValidationError) -> str:
-    """The first complaint in one line, without what was given."""
+def _first_error(error: ValidationError) -> str:
+    """The first error in one line, without the value that was given."""
     first = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
@@ -295,16 +297,18 @@ def _tokens(file: WebFile, folder: Path) -> dict[str, bytes]:
     tokens = {name: bytes.fromhex(text.partition(":")[2]) for name, text in file.bearer_tokens.items()}
     for name, place in file.bearer_token_files.items():
         token = readable(folder / place).strip()
-        if len(token) < SHORTEST or not token.isascii() or any(byte <= ord(" ") for byte in token):
-            raise WebConfigError(f"{folder / place}: no token of at least {SHORTEST} characters in one word")
+        if len(token) < SHORTEST_TOKEN or not token.isascii() or any(byte <= ord(" ") for byte in token):
+            raise WebConfigError(
+                f"{folder / place}: not a token: at least {SHORTEST_TOKEN} characters in one word"
+            )
         if name in tokens:
-            raise WebConfigError(f"bearer_token_files.{name}: stands in bearer_tokens too")
+            raise WebConfigError(f"bearer_token_files.{name}: is in bearer_tokens too")
         tokens[name] = hashlib.sha256(token).digest()
     return tokens
 
 
 def _choose_suites(made: ssl.SSLContext, names: Collection[str]) -> None:
-    """Those named, or all that are good; a list with none of TLS 1.2 leaves TLS 1.3 alone."""
+    """The suites named, or all strong ones; with a list that has none of TLS 1.2, only TLS 1.3 is left."""
     wrong = [name for name in names if name not in _SUITES and name not in _ALWAYS]
     if wrong:
         raise WebConfigError(f"tls_server_config.cipher_suites: {wrong[0]!r} is unknown or too weak")
@@ -321,13 +325,13 @@ def _load_chain(made: ssl.SSLContext, certificate: Path, key: Path) -> None:
     for path in (certificate, key):
         readable(path)
     try:
-        # A password is never asked for: nobody sits at a daemon's terminal.
+        # Never ask for a password: a daemon has no terminal.
         made.load_cert_chain(certificate, key, password="")  # nosec B106
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise WebConfigError(f"{key}: not the key of the certificate in {certificate}") from error
-        told = error.reason or "no certificate and its key, both PEM and the key without a password"
-        raise WebConfigError(f"{certificate}, {key}: {told}") from error
+        why = error.reason or "not a certificate and its key, both PEM, the key without a password"
+        raise WebConfigError(f"{certificate}, {key}: {why}") from error
 
 
 def _load_authorities(made: ssl.SSLContext, path: Path) -> None:
@@ -335,4 +339,4 @@ def _load_authorities(made: ssl.SSLContext, path: Path) -> None:
     try:
         made.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise WebConfigError(f"{path}: {error.reason or 'no certificates of authorities in PEM'}") from error
+        raise WebConfigError(f"{path}: {error.reason or 'not CA certificates in PEM'}") from error

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, Probe, Stage
+from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, ProbeStatus, Stage
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
 EXIT = {Health.OK: 0, Health.DEGRADED: 1, Health.FAILED: 2, Health.UNKNOWN: 3}
@@ -30,7 +30,7 @@ class Grounds:
     why: str = ""
     verdict_at: float = 0.0
     findings: tuple[CheckFinding, ...] = ()
-    probe: Probe | None = None
+    probe: ProbeStatus | None = None
     required: bool = False
     released: bool = False
 
@@ -96,7 +96,7 @@ def decide(grounds: Grounds, terms: Terms, at: float) -> CheckAnswer:
     return CheckAnswer(at, health, fail_on, required, replace(grounds, probe=probe))
 
 
-def aged(probe: Probe | None, max_age: float | None) -> Probe | None:
+def aged(probe: ProbeStatus | None, max_age: float | None) -> ProbeStatus | None:
     """The probe, fresh or not by `max_age` seconds; None leaves it as the daemon judged it."""
     if probe is None or max_age is None:
         return probe
@@ -157,7 +157,7 @@ def _more(answer: CheckAnswer, findings: int) -> Iterator[str]:
         yield f"{findings - 1} more finding{'s' if findings > 2 else ''}"  # noqa: PLR2004
 
 
-def _stale(probe: Probe) -> str:
+def _stale(probe: ProbeStatus) -> str:
     if probe.age_seconds is None:
         return "no probe yet"
     return f"the last probe is {duration(probe.age_seconds)} old"

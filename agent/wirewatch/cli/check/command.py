@@ -20,7 +20,7 @@ from wirewatch.cli.check.daemon import ask_daemon, daemon_address
 from wirewatch.cli.options import Duration, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.types import Health, Subject
-from wirewatch.documents.health import CheckFinding, Probe
+from wirewatch.documents.health import CheckFinding, ProbeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -204,7 +204,7 @@ class Attempt:
         merged = _merged(grounds, asked.findings)
         if asked.probed is None or asked.probed.outcome != "ok":
             return _with(merged, f"no probe: {asked.why}")
-        return replace(merged, probe=Probe(asked.at, 0.0, fresh=True, required=grounds.required))
+        return replace(merged, probe=ProbeStatus(asked.at, 0.0, fresh=True, required=grounds.required))
 
     def _is_old(self, grounds: Grounds) -> bool:
         last = aged(grounds.probe, self._request.max_age)

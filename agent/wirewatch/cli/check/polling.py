@@ -25,7 +25,7 @@ from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import read_ledger
 from wirewatch.daemon.schedule import Job
-from wirewatch.documents.health import Probe
+from wirewatch.documents.health import ProbeStatus
 from wirewatch.documents.state import STAGES
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_summary
 from wirewatch.probe.model import ProbeMemory
@@ -215,13 +215,13 @@ def _unread(component: Component, at: float, waited: float) -> Component:
     return replace(component, findings=(*component.findings, finding))
 
 
-def _probe(state: NodeState, mono: float, *, required: bool) -> Probe | None:
+def _probe(state: NodeState, mono: float, *, required: bool) -> ProbeStatus | None:
     """The last probe; None when probing is off, or for a single GPU, which has no peer."""
     probe = probe_summary(state.components.get(PROBE_NAME), mono)
     alone = state.components["inventory"].succeeding and len(answering_gpus(state)) == 1
     if probe is None or not probe.watched or alone:
         return None
-    return Probe(probe.at, probe.age_seconds, probe.fresh, required)
+    return ProbeStatus(probe.at, probe.age_seconds, probe.fresh, required)
 
 
 def _state(config: Config, *, keep: bool) -> StateFolder | None:
