@@ -17,8 +17,7 @@ from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from wirewatch.core.probe import MIB
 from wirewatch.worker import __main__ as worker
-from wirewatch.worker import gpu as kernels
-from wirewatch.worker import nccl_engine
+from wirewatch.worker import kernels, nccl_engine
 from wirewatch.worker.gpu import CudaGpu, compile_kernels, done
 
 SIZE = 512 * MIB

@@ -412,7 +412,7 @@ def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
     with working(open_folder, "good", "--group", str(NOBODY)) as prober:
         assert Path(prober.socket).stat().st_gid == NOBODY
         assert as_nobody(prober, look) == ""
-        assert "is for root alone" in as_nobody(prober, "there.run(forced, soon)")
+        assert "only root may force a probe" in as_nobody(prober, "there.run(forced, soon)")
         assert not prober.pid_file.exists()
         assert attempt(prober, force=True).probed.forced is True
 

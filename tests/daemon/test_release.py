@@ -239,4 +239,4 @@ def test_without_a_socket_there_is_none_for_orders_and_its_name_is_taken(tmp_pat
     file = tmp_path / "wirewatch.toml"
     file.write_text(f'[listen]\naddress = "127.0.0.1:0"\nsocket = "{tmp_path}/control.sock"\n', "utf-8")
     line = refused(CONFIG, "serve", *REPLAY, "--config", str(file))
-    assert "the socket beside it that takes orders has that name" in line
+    assert "this is the name of the socket for orders beside it" in line

@@ -74,7 +74,7 @@ def test_whatever_a_worker_does_there_is_an_outcome_in_time_and_nothing_is_left(
     assert bool(probed.why) is (outcome != "ok")
     assert (probed.document is not None) is (outcome in {"ok", "out_of_memory"})
     nothing_left(rig)
-    assert open_files() == files
+    assert open_files() <= files
     assert PROBED.validate_json(PROBED.dump_json(probed)) == probed
 
 
@@ -85,7 +85,7 @@ def test_twenty_probes_leave_no_descriptor(rig: Rig) -> None:
         for worker in ("good", "crash", "parent", "garbage"):
             rig.run(worker)
         rig.run("silent", 0.05)
-    assert open_files() == files
+    assert open_files() <= files
     nothing_left(rig)
 
 
@@ -235,7 +235,7 @@ def test_a_worker_that_does_not_die_keeps_another_from_starting_until_it_is_gone
         pid = rig.pid()
         assert (probed.outcome, probed.why) == ("stuck", f"process {pid} was killed and does not die")
         assert (probed.document is not None) is tells
-        assert open_files() == files
+        assert open_files() <= files
         again = rig.run("good")
         assert (again.outcome, again.why) == ("stuck", f"process {pid} of an earlier probe does not die")
         assert (again.seconds, again.held_seconds, rig.pid()) == (0.0, 0.0, pid)
@@ -266,7 +266,7 @@ def test_a_worker_that_cannot_be_started_is_a_probe_that_failed(
         "failed",
         "the worker cannot be started: No such file or directory",
     )
-    assert open_files() == files
+    assert open_files() <= files
 
 
 def test_the_real_worker_says_that_it_has_no_such_engine(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ LOSSES = st.one_of(
     st.tuples(st.sampled_from(["fail", "hang"]), _COLLECTORS),
     st.just(("back",)),
     st.tuples(st.just("mute"), st.sampled_from(["GPU-a", "GPU-b", "mlx5_0", "mlx5_1"])),
-    st.just(("hear",)),
+    st.just(("unmute",)),
 )
 FALLS = st.tuples(st.sampled_from(["fall", "fall", "rise"]), st.sampled_from(["GPU-a", "GPU-b"]))
 DARK = st.tuples(
@@ -146,7 +146,7 @@ class _Play:
     def mute(self, name: str) -> None:
         self.node.mute.add(name)
 
-    def read_mark(self) -> None:
+    def unmute(self) -> None:
         self.node.mute.clear()
 
     def dark(self, names: Sequence[str], start: str) -> None:

@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 
 from wirewatch.core.probe import decode_plan, encode_document
-from wirewatch.worker import gpu, torch_engine, torch_gpu
+from wirewatch.worker import kernels, torch_engine, torch_gpu
 from wirewatch.worker.run import EngineError, Run
 
 Tensors = Sequence[torch.Tensor]
@@ -87,7 +87,7 @@ def main() -> None:
         for name, value in cuda.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(mock.patch.object(torch._C, "_nccl_all_reduce", None, create=True))  # noqa: SLF001
-        stack.enter_context(mock.patch.object(gpu, "GEMM_SIDE", 64))
+        stack.enter_context(mock.patch.object(kernels, "GEMM_SIDE", 64))
         stack.enter_context(mock.patch.object(torch_gpu, "driver_version", return_value="13.0"))
         stack.enter_context(mock.patch.object(torch_engine, "SMALLEST_BUFFER", 1 << 14))
         stack.enter_context(mock.patch.object(torch_engine, "nccl", Nccl(sys.argv[1:])))

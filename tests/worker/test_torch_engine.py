@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.worker.workerprocess import ROOT, WorkerProcess, document_of, torch_python
 from wirewatch.core.probe import OPS, Document, Plan, encode_plan
-from wirewatch.worker import gpu
+from wirewatch.worker import kernels
 
 pytestmark = pytest.mark.system
 
@@ -47,7 +47,7 @@ def ask() -> Iterator[Ask]:
 
 
 def test_the_formula_here_is_that_of_the_kernels() -> None:
-    assert "((((u32)i) * 2654435761u) >> 24) + rank" in gpu.SOURCE
+    assert "((((u32)i) * 2654435761u) >> 24) + rank" in kernels.SOURCE
 
 
 @given(st.integers(0, 2**34), st.integers(1, 40), st.integers(0, 15))

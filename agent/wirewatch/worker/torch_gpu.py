@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ErrorKind
-from wirewatch.worker import gpu
+from wirewatch.worker import kernels
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import Event, Queue
 
@@ -74,7 +74,7 @@ class TorchGpu(Queue):
     def multiply(self) -> None:
         """A matrix product of two factors, behind which it is put."""
         bf16 = torch.cuda.get_device_capability(self.device)[0] >= BF16_TENSOR_CORES
-        side = gpu.GEMM_SIDE if bf16 else gpu.GEMM_SIDE_OLD
+        side = kernels.GEMM_SIDE if bf16 else kernels.GEMM_SIDE_OLD
         data = self.data.view(torch.bfloat16) if bf16 else self.data
         one, other, made = (data[n * side * side : (n + 1) * side * side].view(side, side) for n in range(3))
         torch.matmul(one, other, out=made)
