@@ -16,9 +16,8 @@ POWER = '''"""NVLink power: how many links of each GPU sleep."""
 
 from collections.abc import Iterable
 
+from wirewatch.core.collector import Collector, GpuReading, Memories, NoPolicy, Options, fold_gpus, read_gpus
 from wirewatch.core.nvml import Asked, Supported, ask_gpu
-from wirewatch.core.collector import Collector, NoPolicy, Options
-from wirewatch.core.collector import GpuReading, Memories, fold_gpus, read_gpus
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.types import Absent, Expect, Finding, Kind, Metric, Ok, Panel, Sample
 
