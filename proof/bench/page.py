@@ -19,8 +19,7 @@ from tests.daemon.process import Daemon
 from tests.page.states import faulty
 from wirewatch.documents.state import DaemonStatus
 from wirewatch.page.content import page_content
-from wirewatch.page.html import render
-from wirewatch.page.sections import page
+from wirewatch.page.html import page, render
 from wirewatch.server.api import PageSource, rendered
 from wirewatch.verdict.node import Judged, judge_state
 

@@ -18,7 +18,7 @@ from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 from wirewatch.core.probe import MIB
 from wirewatch.worker import __main__ as worker
 from wirewatch.worker import kernels, nccl_engine
-from wirewatch.worker.gpu import CudaGpu, compile_kernels, done
+from wirewatch.worker.nccl_engine import CudaGpu, compile_kernels, done
 
 SIZE = 512 * MIB
 QUEUE = 0.1

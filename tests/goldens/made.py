@@ -20,7 +20,7 @@ from wirewatch.documents.finding import FINDING
 from wirewatch.documents.series import PREFIX
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.hw.recording import bundled_names, load_recording
-from wirewatch.page import sections
+from wirewatch.page import html
 from wirewatch.server.exposition import Exposition
 from wirewatch.verdict.node import judge_state
 
@@ -111,4 +111,4 @@ def shown(fault: str) -> str:
 
 def drawn(name: str) -> str:
     """What the status page says of a state, line by line."""
-    return "\n".join(lines(sections.page(state(name)))) + "\n"
+    return "\n".join(lines(html.page(state(name)))) + "\n"

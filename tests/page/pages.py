@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 from tests.support import Node
 from wirewatch.documents.state import DaemonStatus
-from wirewatch.page import sections
+from wirewatch.page import html
 from wirewatch.page.content import PageContent, PageContext, page_content
 from wirewatch.page.html import render
 from wirewatch.page.model import Page
@@ -30,11 +30,11 @@ def content_of(
 
 
 def page_of(node: Node) -> Page:
-    return sections.page(content_of(judge_state(node.state), node))
+    return html.page(content_of(judge_state(node.state), node))
 
 
 def html_of(told_now: PageContent) -> str:
-    return render(sections.page(told_now), "off").text.decode()
+    return render(html.page(told_now), "off").text.decode()
 
 
 @dataclass

@@ -6,14 +6,14 @@ from tests.page.pages import Strict, html_of
 from tests.page.states import MANY, STATES, faulty, of, state
 from tests.support import EPOCH
 from wirewatch import __version__
-from wirewatch.page import sections
+from wirewatch.page import html
 from wirewatch.page.model import Cell, Page, Section, Table
 
 each_state = pytest.mark.parametrize("name", STATES)
 
 
 def page(name: str) -> Page:
-    return sections.page(state(name))
+    return html.page(state(name))
 
 
 def section(name: str, which: str) -> Section:
@@ -134,7 +134,7 @@ def test_the_wire_of_a_port_is_drawn_as_the_port_is(name: str, texts: set[str], 
 
 def test_pcie_that_is_narrow_is_drawn_broken_and_no_other_wire() -> None:
     for name, text in (("pcie-x8", "GPU 1"), ("nic-pcie-x8", "mlx5_2")):
-        drawing = sections.page(of(faulty(name))).sections[6].drawing
+        drawing = html.page(of(faulty(name))).sections[6].drawing
         assert drawing is not None
         (broken,) = [wire for wire in drawing.wires if wire.broken]
         (box,) = [box for box in drawing.boxes if box.text == text]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
-from wirewatch.page import sections
+from wirewatch.page import html
 from wirewatch.page.content import PageContent
 from wirewatch.page.html import render
 
@@ -35,7 +35,7 @@ class _Pages(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         refresh = parse_qs(asked.query).get("refresh", ["off"])[0]
-        made = render(sections.page(self._states[name]()), refresh)
+        made = render(html.page(self._states[name]()), refresh)
         self.send_response(200)
         for header, value in made.headers.items():
             self.send_header(header, value)

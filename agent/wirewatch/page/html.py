@@ -1,11 +1,8 @@
-"""The page as HTML, with its HTTP headers; the template engine escapes every text.
-
-The page is one file with its style and without scripts; the Content-Security-Policy allows nothing else.
-"""
+"""The whole page of a state: its sections in their order, what has drifted, and the HTML of it all."""
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from urllib.parse import quote
@@ -13,9 +10,33 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from wirewatch import __version__
+from wirewatch.documents.drift import BaselineDocument, DriftDocument, UnacceptedChange
 from wirewatch.documents.health import Health
-from wirewatch.page.model import Choice, Page
+from wirewatch.documents.state import CollectorState
+from wirewatch.page import hardware, probes
+from wirewatch.page.content import PageContent
+from wirewatch.page.drawing import draw
+from wirewatch.page.findings import cards, notices, verdict
+from wirewatch.page.model import Cell, Choice, Column, Details, Page, Point, Section, Sentence, Table
+from wirewatch.page.tables import (
+    NOT_YET,
+    TONES,
+    GpuName,
+    Readings,
+    cell,
+    count,
+    moment,
+    number,
+    plain,
+    readings,
+    table,
+    unknown,
+)
+from wirewatch.verdict.drift.component import NAME
 
+ACCEPT = 'wirewatch topology accept ID --why "..."'
+WORST: Sequence[Health] = ("failed", "unknown", "degraded", "ok")
 CHOICES: Mapping[str, str] = {"5": "5 s", "15": "15 s", "60": "1 min", "off": "paused"}
 """How often the page reloads itself, by the `refresh` of the URL."""
 DEFAULT = "15"
@@ -43,6 +64,65 @@ class RenderedPage:
     headers: Mapping[str, str]
 
 
+def page(content: PageContent) -> Page:
+    """The page of a state."""
+    here = readings(content.state)
+    found = hardware.gpus_of(content, here)
+    return Page(
+        node=content.place.node, about=_about(here), at=moment(content.at, content.at),
+        verdict=verdict(content), notices=notices(content), findings=cards(content, apart=False),
+        apart=cards(content, apart=True), sections=tuple(_sections(content, here, found)),
+        version=__version__, source=content.state.source,
+    )  # fmt: skip
+
+
+def collectors_section(here: Readings) -> Section:
+    """Each collector with its state, the age of its numbers and its cost."""
+    every = list(here.collectors.values())
+    if not every:
+        return Section(
+            "collectors", "Collectors", (Sentence("All are switched off: nothing is watched.", "bad"),)
+        )
+    bad = [one for one in every if not one.success]
+    verb = "has" if len(bad) == 1 else "have"
+    line = (
+        Sentence(f"{len(bad)} of {count(len(every), 'collector')} {verb} no current data.", "unknown")
+        if bad
+        else Sentence("All of them succeeded in their last run.")
+    )
+    columns = (
+        Column("State"), Column("Finds"), Column("Last success"), Column("Took", "ms", number=True),
+        Column("Failures", number=True),
+    )  # fmt: skip
+    rows = [(cell(one.collector), tuple(_row(one, here.at))) for one in every]
+    made = table("collector-table", "Collectors: state, age and cost", (Column("Collector"), *columns), rows)
+    return Section("collectors", "Collectors", (line,), (made,))
+
+
+def drift_section(document: DriftDocument, here: Readings) -> Section:
+    """The baseline, the changes since, and what was accepted."""
+    title = "What changed since the baseline"
+    lines = tuple(_lines(document, here))
+    tables = (_table(document),) if document.changes else ()
+    details = (
+        (
+            Details(
+                f"Not read now, so not compared ({len(document.unknown)})",
+                tuple(map(Point, document.unknown)),
+            ),
+        )
+        if document.unknown
+        else ()
+    )
+    accepted = document.baseline.accepted if document.baseline else []
+    if accepted:
+        words = tuple(
+            Point(f"{one.text} ({one.by}, {moment(one.at, document.at).text}: {one.why})") for one in accepted
+        )
+        details = (*details, Details(f"Accepted since ({len(accepted)})", words))
+    return Section("drift", title, lines, tables, details)
+
+
 def choice(refresh: str) -> str:
     """The `refresh` of the URL; the default for any unknown one."""
     return refresh if refresh in CHOICES else DEFAULT
@@ -66,6 +146,130 @@ def ticked(text: str) -> Markup:
         Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
         for place, part in enumerate(parts)
     )
+
+
+def _about(here: Readings) -> str:
+    """Product and driver of the node, as far as they are known."""
+    for one in here.series.get("node_info", ()):
+        driver = one.labels["driver"]
+        words = (f"{one.labels['gpus']} x {one.labels['product']}", f"driver {driver}" if driver else "")
+        return ", ".join(word for word in words if word)
+    return ""
+
+
+def _sections(content: PageContent, here: Readings, found: tuple[GpuName, ...]) -> Iterator[Section]:
+    why = probes.nothing(content, here)
+    last = content.probes.last
+    yield hardware.gpus_section(content, here, found)
+    yield probes.matrix_section(
+        last, None if last is None else moment(last.at, content.at), why, fresh=content.probes.fresh
+    )
+    yield probes.probes_section(content, here)
+    yield probes.slow_section(content, here, found, why)
+    yield hardware.ports_section(here)
+    yield hardware.paths(here, found)
+    yield _topology(content, here)
+    yield drift_section(content.drift, here)
+    yield collectors_section(here)
+
+
+def _topology(content: PageContent, here: Readings) -> Section:
+    drawing = draw(content, here)
+    one = here.collectors.get("topology")
+    lines = []
+    if one is None or not one.success:
+        lines.append(Sentence(f"Not known now: {here.why('topology')}.", "unknown"))
+    if drawing is None and not lines:
+        lines.append(Sentence("There is neither a GPU nor an RDMA NIC to draw.", "quiet"))
+    if drawing is not None and one is not None and one.last_success:
+        lines.append(
+            Sentence(
+                "Where each part is connected, as it was read",
+                "quiet",
+                at=moment(one.last_success, content.at),
+            )
+        )
+        lines.append(
+            Sentence(
+                "Above the GPUs: NVLink links up, of those expected. Below the NICs: Gb/s of each port.",
+                "quiet",
+            )
+        )
+    return Section("topology", "Topology", tuple(lines), drawing=drawing)
+
+
+def _row(one: CollectorState, at: float) -> Iterator[Cell]:
+    yield _state(one, at)
+    if one.health is None:
+        yield cell("nothing to watch on this node", "quiet")
+    elif one.health == "unknown" and not one.last_success:
+        yield unknown(one.error or NOT_YET)
+    else:
+        yield Cell(one.health.upper(), TONES[one.health])
+    if one.last_success:
+        last = moment(one.last_success, at)
+        yield Cell(last.ago, "" if one.success else "unknown", note=last.text)
+        yield number(f"{one.duration_seconds * 1e3:,.1f}")
+    else:
+        yield cell("never", "unknown")
+        yield unknown(one.error or NOT_YET)
+    yield number(plain(one.failures), "warn" if one.failures else "quiet")
+
+
+def _state(one: CollectorState, at: float) -> Cell:
+    if one.overdue_since is not None:
+        since = moment(one.overdue_since, at)
+        return Cell("stale: overdue", "bad", note=f"no answer since {since.text}, {since.ago}", strong=True)
+    if one.error is not None:
+        return Cell("stale: cannot read", "unknown", note=one.error, strong=True)
+    if not one.success:
+        return Cell("first run not ended", "unknown")
+    return Cell("answers", "good")
+
+
+def _lines(document: DriftDocument, here: Readings) -> Iterator[Sentence]:
+    one = here.collectors.get(NAME)
+    if one is None or not one.success:
+        yield Sentence(f"Not known now: {here.why(NAME)}.", "unknown")
+    if document.baseline is None:
+        why = document.learning or "the topology has not been read"
+        yield Sentence(
+            f"There is no baseline yet: {why}. The agent learns it while nothing is wrong.", "quiet"
+        )
+        return
+    yield _baseline(document.baseline, document.at)
+    if document.changes:
+        yield Sentence(
+            f"{count(len(document.changes), 'change')} not accepted yet. To accept one:",
+            "",
+            ACCEPT,
+        )
+    elif one is not None and one.success:
+        yield Sentence("Nothing has changed.", "good")
+
+
+def _baseline(one: BaselineDocument, at: float) -> Sentence:
+    shape = f", shape {one.shape}" if one.shape else ""
+    parts = f"{count(one.gpus, 'GPU')}, {count(one.nics, 'NIC')}{shape}"
+    return Sentence(
+        f"Baseline: {parts}; {one.origin} by {one.by} ({one.why}),", "quiet", at=moment(one.at, at)
+    )
+
+
+def _table(document: DriftDocument) -> Table:
+    ranked = sorted(document.changes, key=lambda one: WORST.index(one.health))
+    rows = [(cell(one.id), tuple(_change(one, document.at))) for one in ranked]
+    columns = (Column("ID"), Column("How bad"), Column("What"), Column("Since"), Column("Do"))
+    return table("drift-table", "Changes that are not accepted", columns, rows)
+
+
+def _change(one: UnacceptedChange, at: float) -> Iterator[Cell]:
+    word = "information" if one.health == "ok" else one.health.upper()
+    yield Cell(word, "quiet" if one.health == "ok" else TONES[one.health], strong=one.health != "ok")
+    yield cell(one.text, note=one.kind)
+    since = moment(one.since, at)
+    yield cell(since.text, note=since.ago)
+    yield cell(one.action)
 
 
 def _headers(chosen: str) -> Mapping[str, str]:

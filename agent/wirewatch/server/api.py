@@ -15,8 +15,7 @@ from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.state import DaemonStatus
 from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.page.content import PageContext, page_content
-from wirewatch.page.html import RenderedPage, choice, render
-from wirewatch.page.sections import page
+from wirewatch.page.html import RenderedPage, choice, page, render
 from wirewatch.server.exposition import Exposition
 from wirewatch.server.reload import WebCounts
 from wirewatch.verdict.ledger import VerdictPolicy
