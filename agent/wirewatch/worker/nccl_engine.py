@@ -7,10 +7,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cuda.bindings import driver
-from cuda.core import Device, EventOptions, LaunchConfig, Program, ProgramOptions, StreamOptions, launch
-from nccl.bindings import nccl
-
 from wirewatch.core.probe import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -28,6 +24,18 @@ from wirewatch.worker.timing import COPIES, PRODUCTS, Event, Queue, Taken, in_qu
 
 # The bindings import torch where they find it, which takes seconds and gigabytes.
 sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+from cuda.bindings import driver  # noqa: E402
+from cuda.core import (  # noqa: E402
+    Device,
+    EventOptions,
+    LaunchConfig,
+    Program,
+    ProgramOptions,
+    StreamOptions,
+    launch,
+)
+from nccl.bindings import nccl  # noqa: E402
+
 FLOAT32, SUM = 7, 0
 """ncclFloat32 and ncclSum (nccl.h)."""
 SMALLEST_BUFFER = 192 * MIB
