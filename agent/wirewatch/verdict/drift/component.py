@@ -46,7 +46,7 @@ class DriftOptions(Options):
         return f"must be above 0 s: {bad[0]!r}" if bad else ""
 
 
-class BaselineStore(Protocol):
+class BaselineHolder(Protocol):
     """Keeps the baseline over restarts; `trouble` says why what was kept cannot be used."""
 
     @property
@@ -75,14 +75,14 @@ class BaselineInMemory:
         self.baseline, self.trouble = baseline, trouble
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """As of `BaselineStore`."""
+        """As of `BaselineHolder`."""
         if self.baseline is not over:
             return False
         self.baseline, self.trouble = baseline, ""
         return True
 
     def reject(self, baseline: Baseline, trouble: str) -> None:
-        """As of `BaselineStore`."""
+        """As of `BaselineHolder`."""
         if self.baseline is baseline:
             self.baseline, self.trouble = None, trouble
 
@@ -91,7 +91,7 @@ class BaselineInMemory:
 class DriftContext:
     """`given`: the operator's baseline of the product. `troubles`: rules of what is wrong on the node."""
 
-    keeps: BaselineStore = field(default_factory=BaselineInMemory)
+    keeps: BaselineHolder = field(default_factory=BaselineInMemory)
     given: Graph | None = None
     troubles: Callable[[], Sequence[str]] = tuple
     foreign: Callable[[Baseline, Graph], str] = lambda _baseline, _graph: ""
@@ -199,7 +199,7 @@ def _judge(
     return DriftMemory(watch, new or compared, baseline, foreign), tuple(found)
 
 
-def _keep(keeps: BaselineStore, state: DriftMemory) -> None:
+def _keep(keeps: BaselineHolder, state: DriftMemory) -> None:
     """What the last reading found out about the baseline that it was compared with."""
     if state.foreign and state.read is not None:
         keeps.reject(state.read, state.foreign)
