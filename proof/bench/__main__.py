@@ -15,7 +15,7 @@ from wirewatch.core.types import Expect
 from wirewatch.daemon.schedule import Job
 from wirewatch.probe.component import components
 from wirewatch.server.exposition import Exposition
-from wirewatch.verdict.fold import step
+from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_state
 

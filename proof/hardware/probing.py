@@ -25,7 +25,7 @@ from wirewatch.probe.counters import memory_used
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.launcher import WORKER
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
-from wirewatch.probe.persistence import PROBED
+from wirewatch.probe.restore import PROBED
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 from wirewatch.probe.setup import plan_of, read_scene
 

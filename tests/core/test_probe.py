@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from tests.core.strategies import JSON
 from tests.probe.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
 from wirewatch.core.probe import Document, Plan, Probed, wrong_in_document
-from wirewatch.probe.persistence import PROBED
+from wirewatch.probe.restore import PROBED
 
 TWO = on_switch(2)
 GOOD = drawn(TWO)

@@ -8,7 +8,7 @@ from typing import Any
 from tests.kubernetes.apiserver import NODE, ApiServer
 from tests.support import StillClock
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
-from wirewatch.kubernetes.api import ApiEndpoint
+from wirewatch.kubernetes.apiserver import ApiEndpoint
 from wirewatch.verdict.node import Judged
 
 DEADLINE = 5.0

@@ -5,7 +5,7 @@ from tests.kubernetes.apiserver import NODE, ApiServer
 from tests.kubernetes.views import FAILED, OK, UNKNOWN
 from tests.support import EPOCH
 from wirewatch.kubernetes import outcome
-from wirewatch.kubernetes.api import rfc3339
+from wirewatch.kubernetes.apiserver import rfc3339
 from wirewatch.kubernetes.outcome import RequestResult
 
 

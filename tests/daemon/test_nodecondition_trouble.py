@@ -13,7 +13,7 @@ from tests.daemon.conditionrig import Rig, played, rig
 from tests.kubernetes.apiserver import NODE, ApiServer, Day, certify, refusing, replying, silent, trickling
 from tests.kubernetes.views import FAILED, OK
 from tests.support import EPOCH
-from wirewatch.kubernetes.api import LIMIT, rfc3339
+from wirewatch.kubernetes.apiserver import LIMIT, rfc3339
 from wirewatch.kubernetes.outcome import RequestResult
 
 BAD: dict[str, tuple[Day, str]] = {

@@ -14,8 +14,8 @@ from wirewatch.core.types import Absent
 from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.component import probe_component
 from wirewatch.probe.history import History, HistoryLimits, ProbeRecord
-from wirewatch.probe.persistence import keep, persistent, remember
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.restore import keep, persistent, remember
 from wirewatch.probe.statefolder import StateFolder
 
 BOOT = "boot-1"

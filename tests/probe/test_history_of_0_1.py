@@ -17,7 +17,7 @@ from tests.probe.histories import stored
 from tests.probe.idle import Idle
 from tests.probe.sharednode import SharedNode
 from wirewatch.core.types import Health
-from wirewatch.probe.persistence import recall
+from wirewatch.probe.restore import recall
 
 WRITTEN = Path(__file__).with_name("history-0.1.sqlite.gz")
 

@@ -20,8 +20,8 @@ from wirewatch.probe.component import next_due, samples
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.judge import confirming, fold_probe, fold_probes
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
-from wirewatch.probe.persistence import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
 from wirewatch.probe.request import ProbeOverrides, probe_now
+from wirewatch.probe.restore import SAMPLED, WITHOUT_DAEMON, accepted, keep, remember
 from wirewatch.probe.statefolder import StateFolder
 from wirewatch.verdict.straggler.signals import Resource, Unit, signals
 

@@ -21,7 +21,6 @@ from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.component import ASK_AGAIN_SECONDS, probe_component
 from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
-from wirewatch.probe.persistence import PROBED
 from wirewatch.probe.remote import (
     FactsAnswer,
     FactsRequest,
@@ -33,6 +32,7 @@ from wirewatch.probe.remote import (
     terms_of,
 )
 from wirewatch.probe.request import ProbeOverrides, probe_now
+from wirewatch.probe.restore import PROBED
 from wirewatch.probe.setup import ProbeRequest, prepare
 
 SHORT, SOON = 0.3, 10.0

@@ -17,7 +17,7 @@ from tests.daemon.process import FAST
 from tests.probe.histories import stored
 from tests.system.cluster import Cluster
 from tests.system.gate import Gate, Turn, slurm_lines
-from wirewatch.probe.persistence import probe_of
+from wirewatch.probe.restore import probe_of
 
 pytestmark = pytest.mark.system
 

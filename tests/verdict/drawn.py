@@ -16,7 +16,7 @@ from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
 from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.probe.component import FRESH, components, rule_of
-from wirewatch.verdict.fold import step
+from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, Statement, VerdictPolicy, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node
 from wirewatch.verdict.orders import acknowledge, pick, suppress, unsuppress

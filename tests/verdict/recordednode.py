@@ -10,7 +10,7 @@ from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import load_ledger, save_ledger
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.overlay import AnswerChange, load_overlay
-from wirewatch.probe.persistence import boot_id
+from wirewatch.probe.restore import boot_id
 from wirewatch.verdict.ledger import Ledger, Stage
 from wirewatch.verdict.node import Verdict
 

@@ -73,8 +73,8 @@ def _probed(hardware: "Hardware", config: "Config") -> Json:
     from wirewatch.cli.hardware import remote_prober
     from wirewatch.config import expectations
     from wirewatch.probe.model import ProbePolicy
-    from wirewatch.probe.persistence import PROBED
     from wirewatch.probe.request import ProbeOverrides, probe_now
+    from wirewatch.probe.restore import PROBED
 
     asked = probe_now(
         hardware, config.probe, ProbePolicy(confirm=1), expectations(config), ProbeOverrides(), None,

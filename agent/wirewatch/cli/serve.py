@@ -17,7 +17,7 @@ from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.hw.nvml.client import NvmlClient
-from wirewatch.kubernetes.api import endpoint
+from wirewatch.kubernetes.apiserver import endpoint
 from wirewatch.kubernetes.condition import TYPE, Holds
 from wirewatch.server.guard import Hosts, PortGuard
 from wirewatch.server.reload import WebCounts
@@ -188,7 +188,7 @@ def _probing(
     """The component of the probe, with the history of the state folder; none when probing is switched off."""
     from wirewatch.probe.component import probe_component
     from wirewatch.probe.history import History
-    from wirewatch.probe.persistence import boot_id, persistent, remember
+    from wirewatch.probe.restore import boot_id, persistent, remember
 
     options, policy = config.probe, config.policy.probe
     if not options.enabled:
@@ -226,7 +226,7 @@ def _drifting(
 def _remembered(config: Config, hardware: Hardware, state: "StateFolder | None") -> "Remembered":
     from wirewatch.daemon.persistence import load_ledger
     from wirewatch.daemon.service import Remembered
-    from wirewatch.probe.persistence import boot_id
+    from wirewatch.probe.restore import boot_id
     from wirewatch.verdict.ledger import Ledger
 
     boot, policy = boot_id(hardware), config.policy.verdict

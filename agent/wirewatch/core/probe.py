@@ -18,8 +18,6 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_sca
 OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
 ENGINES = ("nccl", "torch", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
-COPY_TRAFFIC = 2
-"""Bytes that a copy within a memory moves for each byte copied: it reads one and writes one."""
 NOT_KNOWN = Absent(Why.MISSING, "not told")
 """Recordings of 0.1 hold this text."""
 DOCUMENT_SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
@@ -130,17 +128,6 @@ class Micro:
     copy_high: float
     gemm_mean: float = 0.0
     copy_mean: float = 0.0
-
-    @property
-    def product(self) -> float:
-        """Seconds of a matrix product by which a GPU is judged: the mean where there is one."""
-        return self.gemm_mean or self.gemm_seconds
-
-    @property
-    def copied(self) -> float:
-        """Bytes per second that a copy reads and writes, by the mean where there is one; 0 without a time."""
-        seconds = self.copy_mean or self.copy_seconds
-        return COPY_TRAFFIC * self.copy_bytes / seconds if seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

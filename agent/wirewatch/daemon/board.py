@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from wirewatch.core.collector import AnyCollector, Component, NodeState
 from wirewatch.core.ports import Clock
 from wirewatch.probe.component import PROBE_NAME, probe_summary
-from wirewatch.verdict.fold import step
+from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, Probes, VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_node
 

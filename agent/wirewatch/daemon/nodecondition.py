@@ -10,8 +10,8 @@ from random import random
 from wirewatch.core.ports import Clock
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.schedule import Lane
-from wirewatch.kubernetes import api
-from wirewatch.kubernetes.api import ApiEndpoint, credentials, patch_status
+from wirewatch.kubernetes import apiserver
+from wirewatch.kubernetes.apiserver import ApiEndpoint, credentials, patch_status
 from wirewatch.kubernetes.condition import Condition, ConditionMemory, Holds, learned, view_of, watch
 from wirewatch.kubernetes.outcome import (
     MEANING,
@@ -96,7 +96,7 @@ class ConditionWriter:
         if mono < self._pace.latest:
             return
         if not self._memory.known:
-            self._settle(await self._request(api.NOTHING))
+            self._settle(await self._request(apiserver.NOTHING))
             if not self._memory.known:
                 return
         mine = self._memory.condition
@@ -104,7 +104,7 @@ class ConditionWriter:
             # No condition is known yet; the first one brings the next request forward.
             self._pace = replace(self._pace, latest=float("inf"))
             return
-        outcome = await self._request(api.patch(mine, self._clock.now()))
+        outcome = await self._request(apiserver.patch(mine, self._clock.now()))
         self._settle(outcome)
         if outcome.result is RequestResult.OK:
             self.report = replace(self.report, updated_at=self._clock.now())
@@ -154,10 +154,10 @@ class ConditionWriter:
             reply, now = patch_status(self._where, account, body, end), self._clock.now()
             outcome, node = outcome_of(reply, now), self._where.node
             good = outcome.result is RequestResult.OK
-            return outcome, api.condition_in(reply.body, node, now) if good else None
+            return outcome, apiserver.condition_in(reply.body, node, now) if good else None
         except TimeoutError:
             return self._overdue(), None
-        except api.UnexpectedReply as error:
+        except apiserver.UnexpectedReply as error:
             return Outcome(RequestResult.STRANGE, str(error)), None
         except (OSError, ValueError) as error:
             return Outcome(RequestResult.UNREACHABLE, _why(error)), None

@@ -20,6 +20,7 @@ from wirewatch.probe.measurement import Measured
 from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.node import SUPPRESSED, Judged, Standing
 from wirewatch.verdict.orders import pick
+from wirewatch.verdict.straggler.signals import memory_rate, product_seconds
 
 PART_LABELS = (*LEVELS, "src", "dst")
 """Labels that name the part of a series; all others say what is counted."""
@@ -304,7 +305,7 @@ def _probe_rows(probed: Probed, measured: Sequence[Measured]) -> Iterator[Labell
 def _measured_alone(probed: Probed, place: int) -> tuple[float | Absent, float | Absent]:
     for micro in probed.document.micros if probed.document else ():
         if micro.gpu == place:
-            return micro.product, micro.copied
+            return product_seconds(micro), memory_rate(micro)
     absent = Absent(Why.MISSING, "this probe measured no GPU alone")
     return absent, absent
 

@@ -20,7 +20,7 @@ from wirewatch.probe.gate import MEANING, Reason, Refusal
 from wirewatch.probe.measurement import Measured, asymptotes
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.verdict.straggler.naming import NamedStragglers, SlowNode, SlowPart
-from wirewatch.verdict.straggler.signals import Unit
+from wirewatch.verdict.straggler.signals import Unit, memory_rate, product_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +308,8 @@ def _gpus(probed: Probed) -> list[GpuResult]:
             GpuResult(
                 gpu=gpu.index,
                 uuid=gpu.uuid,
-                gemm_seconds=micro.product if micro else None,
-                memory_copy_bytes_per_second=micro.copied if micro else None,
+                gemm_seconds=product_seconds(micro) if micro else None,
+                memory_copy_bytes_per_second=memory_rate(micro) if micro else None,
                 sm_clock=clock.sm if clock else None,
                 clocks_event_reasons=clock.reasons if clock else None,
                 memory_before=gpu.memory_before,

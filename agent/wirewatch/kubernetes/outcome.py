@@ -8,7 +8,7 @@ from enum import Enum
 
 from wirewatch.core.types import Kind, Metric, Sample
 from wirewatch.hw.httpclient import HttpReply
-from wirewatch.kubernetes.api import message_of
+from wirewatch.kubernetes.apiserver import message_of
 from wirewatch.kubernetes.condition import Condition, ConditionStatus
 
 

@@ -14,8 +14,8 @@ from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import Measured
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
-from wirewatch.probe.persistence import accepted, boot_id, keep
 from wirewatch.probe.remote import LostOrder, RemoteProber
+from wirewatch.probe.restore import accepted, boot_id, keep
 from wirewatch.probe.setup import ProbeRequest, prepare
 from wirewatch.probe.statefolder import StateFolder
 from wirewatch.verdict.straggler.naming import NamedStragglers, StragglerWatch

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Finding, Health
-from wirewatch.verdict.fold import covered
+from wirewatch.verdict.latching import covered
 from wirewatch.verdict.ledger import (
     LOST,
     Entry,

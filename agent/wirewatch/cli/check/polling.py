@@ -29,8 +29,8 @@ from wirewatch.documents.health import ProbeStatus
 from wirewatch.documents.state import STAGES
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_summary
 from wirewatch.probe.model import ProbeMemory
-from wirewatch.probe.persistence import boot_id, recall
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.restore import boot_id, recall
 from wirewatch.probe.statefolder import StateError, StateFolder, open_state, state_directory
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy

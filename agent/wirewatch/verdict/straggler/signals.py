@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
 
-from wirewatch.core.probe import Document, LinkBytes, Probed
+from wirewatch.core.probe import Document, LinkBytes, Micro, Probed
 from wirewatch.core.statistics import high_median, low_median, spread
 from wirewatch.core.topology import WireKind
 
@@ -16,6 +16,8 @@ SPREAD = frozenset({WireKind.SWITCH, WireKind.PAIR})
 """What joins GPUs so that all links of a GPU carry the same."""
 SLICED = 1.4
 """Slowest over fastest run from which another process had the GPU in between; healthy GPUs reach 1.04."""
+COPY_TRAFFIC = 2
+"""Bytes that a copy within a memory moves for each byte copied: it reads one and writes one."""
 MOSTLY = 0.5
 """Part of the time in which a copying process uses the memory at least, and a computing one does not."""
 
@@ -286,6 +288,17 @@ def matrix(pairs: Iterable[Deviation], policy: StragglerPolicy) -> Matrix:
     return Matrix(ends, {one.unit: _beside(one, ends, policy) for one in ones})
 
 
+def product_seconds(micro: Micro) -> float:
+    """Seconds of a matrix product by which a GPU is judged: the mean where the worker sent one."""
+    return micro.gemm_mean or micro.gemm_seconds
+
+
+def memory_rate(micro: Micro) -> float:
+    """Bytes per second that a copy reads and writes, by the mean where there is one; 0 without a time."""
+    seconds = micro.copy_mean or micro.copy_seconds
+    return COPY_TRAFFIC * micro.copy_bytes / seconds if seconds > 0 else 0.0
+
+
 def end(pair: Unit, resource: Resource) -> str:
     """UUID of the GPU at this end of a pair: `SOURCE` sends, any other resource is the receiving end."""
     return pair.uuid if resource is Resource.SOURCE else pair.peer
@@ -294,10 +307,11 @@ def end(pair: Unit, resource: Resource) -> str:
 def _rates(probed: Probed, document: Document) -> Iterator[tuple[Unit, float]]:
     uuids = probed.plan.gpus
     for micro in document.micros:
-        if micro.product > 0:
-            yield Unit(Resource.COMPUTE, uuids[micro.gpu]), 1 / micro.product
-        if micro.copied > 0:
-            yield Unit(Resource.MEMORY, uuids[micro.gpu]), micro.copied
+        seconds, rate = product_seconds(micro), memory_rate(micro)
+        if seconds > 0:
+            yield Unit(Resource.COMPUTE, uuids[micro.gpu]), 1 / seconds
+        if rate > 0:
+            yield Unit(Resource.MEMORY, uuids[micro.gpu]), rate
     for copy in document.copies:
         if copy.seconds > 0:
             unit = Unit(Resource.PAIR, uuids[copy.source], uuids[copy.destination])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support import EPOCH
 from wirewatch.config import ConfigError, load
 from wirewatch.core.types import Unusable
-from wirewatch.kubernetes.api import (
+from wirewatch.kubernetes.apiserver import (
     ApiEndpoint,
     Credentials,
     UnexpectedReply,

@@ -20,7 +20,7 @@ from wirewatch.probe.comparability import ProbeTerms
 from wirewatch.probe.component import ProbeSummary, next_due, summary_of
 from wirewatch.probe.history import HistoryLimits
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbeReading
-from wirewatch.probe.persistence import remember
+from wirewatch.probe.restore import remember
 
 SLOW: dict[str, Any] = {"speed": 0.5}
 

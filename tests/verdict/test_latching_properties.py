@@ -29,7 +29,7 @@ from tests.verdict.histories import (
 )
 from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
 from wirewatch.core.types import Failed, Finding, Health, Subject
-from wirewatch.verdict.fold import step
+from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Key, Ledger, Stage, key_of
 from wirewatch.verdict.node import judge_node
 

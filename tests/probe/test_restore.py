@@ -15,7 +15,7 @@ from wirewatch.core.types import Absent, Health, Why
 from wirewatch.probe.component import next_due
 from wirewatch.probe.history import History, ProbeRecord
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
-from wirewatch.probe.persistence import PROBED, REMEMBERED, boot_id, keep, persistent, remember
+from wirewatch.probe.restore import PROBED, REMEMBERED, boot_id, keep, persistent, remember
 
 POLICY, TIMEOUT = ProbePolicy(), Absent(Why.TIMEOUT, "no answer")
 TWO = on_switch(2)

@@ -18,7 +18,7 @@ from wirewatch.probe.gate import GateFacts, Stillness
 from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
-from wirewatch.probe.persistence import keep, persistent
+from wirewatch.probe.restore import keep, persistent
 
 Who = Literal["daemon", "command", "between", "forced", "part", "turn", "restart", "anew"]
 OFTEN: tuple[Who, ...] = ("daemon", "command", "command", "command", "turn", "restart")
