@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from hypothesis import strategies as st
 
 import wirewatch
 from tests.support import Node
-from wirewatch.core.collector import AnyCollector, blind_rule
-from wirewatch.core.types import Health, Kind
+from wirewatch.collectors.inventory import InventoryFacts
+from wirewatch.core.collector import AnyCollector, NodeState, Rule, blind_rule, subject
+from wirewatch.core.ports import Gpu
+from wirewatch.core.types import Health, Kind, Ok, Subject
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.probe.component import components
+from wirewatch.verdict.ledger import Entry, Stage
 from wirewatch.verdict.node import JOB_READY
+from wirewatch.verdict.observation import observed_at
 
 COLLECTORS = {c.name: c for c in components()}
 UNITS = re.compile(
@@ -114,6 +119,47 @@ def test_rules_are_declared_whole(collector: AnyCollector) -> None:
         assert rule.healths
         assert tuple(sorted(rule.healths)) == rule.healths
         assert bool(rule.means) == bool(rule.do), "text of its own is both what it means and what to do"
+
+
+@pytest.mark.parametrize("collector", [one for one in COLLECTORS.values() if one.rules], ids=lambda c: c.name)
+def test_a_fault_of_any_rule_ends_once_its_part_is_read_again(collector: AnyCollector) -> None:
+    """The verdict asks the reading which parts it looked at; series have no say."""
+    node = Node("demo-dgx-h200", also=(collector.name,))
+    node.poll(times=2)
+    state = NodeState({name: replace(one, samples=()) for name, one in node.state.components.items()})
+    component = state.components[collector.name]
+    assert isinstance(component.outcome, Ok)
+    assert component.findings == ()
+    known = state.facts(InventoryFacts)
+    gpus = [] if known is None else [one.gpu for one in known.gpus.values()]
+    seen = component.observed
+    parts = [Subject(), *(map(subject, gpus) if seen.gpus is None else seen.gpus)]
+    parts += [Subject(device=gpus[0].pci.partition(".")[0])] if seen.devices is None else seen.devices
+    for rule in (*collector.rules, Rule(blind_rule(collector.name), (Health.UNKNOWN,))):
+        for part in parts:
+            entry = Entry(rule.name, part, collector.name, Health.FAILED, Stage.ACTIVE, "", "", 0.0, 0.0)
+            assert observed_at(state, entry, probes=1) == component.outcome.mono, (rule.name, part)
+
+
+def test_what_reads_gpus_or_ports_does_not_speak_for_those_that_it_did_not_read() -> None:
+    node = Node("demo-dgx-h200")
+    node.poll(times=2)
+    node.change("gpu2/*", "code", 15)
+    node.changes.append(AnswerChange("sysfs", "*/infiniband/mlx5_2/ports/1/state", "errno", "EIO"))
+    node.poll(times=2)
+    lost = Subject(gpu="2", uuid=gpu_of(node, 2).uuid)
+    for name in ("inventory", "nvlink", "gpu", "pcie"):
+        entry = Entry(f"{name}.x", lost, name, Health.FAILED, Stage.ACTIVE, "", "", 0.0, 0.0)
+        assert observed_at(node.state, entry, probes=0) is None, name
+    port = Subject(device="mlx5_2", port="1")
+    entry = Entry("infiniband.port_slow", port, "infiniband", Health.FAILED, Stage.ACTIVE, "", "", 0.0, 0.0)
+    assert observed_at(node.state, entry, probes=0) is None
+
+
+def gpu_of(node: Node, index: int) -> Gpu:
+    known = node.state.facts(InventoryFacts)
+    assert known is not None
+    return next(one.gpu for one in known.gpus.values() if one.gpu.index == index)
 
 
 @pytest.mark.parametrize("code", [1, 3, 10, 15, 999])

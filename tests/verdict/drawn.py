@@ -4,18 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from wirewatch.collectors.gpu import RECOVERY
-from wirewatch.collectors.gpudirect.metrics import CHECK
-from wirewatch.collectors.infiniband.metrics import STATE
-from wirewatch.collectors.inventory import GPU_INFO, NODE, InventoryFacts, KnownGpu
-from wirewatch.collectors.nvlink.metrics import LINKS
-from wirewatch.collectors.pcie import WIDTH
-from wirewatch.collectors.xid import LAST, SOURCE
-from wirewatch.core.collector import Component, NodeState, Step, after, blind_finding, overdue
+from wirewatch.collectors.gpu import GpuFacts
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.collectors.inventory import InventoryFacts, KnownGpu
+from wirewatch.core.collector import Component, NodeState, Observed, Step, after, blind_finding, overdue
 from wirewatch.core.ports import Gpu
-from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Sample, Subject, Why
+from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Subject, Why
 from wirewatch.daemon.persistence import load_ledger, save_ledger
-from wirewatch.probe.component import FRESH, components, rule_of
+from wirewatch.probe.component import components, rule_of
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, Statement, VerdictPolicy, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node
@@ -145,14 +141,31 @@ class Drawn:
             return after(component, Step(failed, 0.0, None, (), (), None))
         found = tuple(f for f in self._findings() if collector_of(f.rule) == name and self._tells(f))
         self.known |= {key_of(f.rule, f.subject) for f in found}
-        samples = tuple(self._samples(name))
-        ok = Ok(None, self.at, self.mono)
-        facts = self._inventory() if name == "inventory" else None
-        return after(component, Step(ok, 0.0, None, found, samples, bool(samples or found), facts=facts))
+        ok, seen = Ok(None, self.at, self.mono), self._observed(name)
+        applicable = bool(seen.gpus or seen.devices or found) or name in {"xid", "gpudirect", "probe"}
+        step = Step(ok, 0.0, None, found, (), applicable, facts=self._facts(name), observed=seen)
+        return after(component, step)
 
-    def _inventory(self) -> InventoryFacts:
-        gpus = (Gpu(n, uuid, address(uuid)) for n, uuid in enumerate(self.gpus) if uuid not in self.mute)
-        return InventoryFacts({gpu.key: KnownGpu(gpu, {}) for gpu in gpus}, frozenset(), {})
+    def _shown(self) -> list[str]:
+        return [uuid for uuid in self.gpus if uuid not in self.mute]
+
+    def _observed(self, name: str) -> Observed:
+        gpus = frozenset(Subject(gpu=str(self.gpus.index(uuid)), uuid=uuid) for uuid in self._shown())
+        if name == "infiniband":
+            ports = (Subject(device=one, port="1") for one in self.ports if one not in self.mute)
+            return Observed(frozenset(), frozenset(ports))
+        return Observed() if name == "gpudirect" else Observed(gpus, None if name == "xid" else frozenset())
+
+    def _facts(self, name: str) -> object:
+        if name == "inventory":
+            gpus = [Gpu(self.gpus.index(uuid), uuid, address(uuid)) for uuid in self._shown()]
+            known = {gpu.key: KnownGpu(gpu, {}) for gpu in gpus}
+            return InventoryFacts(known, frozenset(), {}, frozenset(known))
+        if name == "gpu":
+            return GpuFacts(frozenset(self._shown() if self.recovery_told else ()) - self.wants)
+        if name == "infiniband":
+            return InfinibandFacts({}, {}, frozenset((one, "1") for one in self.down_ports))
+        return None
 
     def _tells(self, finding: Finding) -> bool:
         """Whether its collector can know of it: it reads the part, or did so since it was started."""
@@ -165,33 +178,6 @@ class Drawn:
         yield from self.found.values()
         for uuid in sorted(self.wants & set(self.gpus)):
             yield Finding("gpu.recovery_action", F, self.gpu(uuid), "asks for gpu reset", "reset it")
-
-    def _samples(self, name: str) -> Iterator[Sample]:
-        if name == "probe":
-            yield FRESH.sample(1)
-        elif name == "gpudirect":
-            yield CHECK.sample(1, "acs", "passed")
-        elif name == "infiniband":
-            for device in self.ports:
-                if device not in self.mute:
-                    yield STATE.sample(device not in self.down_ports, device, "1", "active")
-        else:
-            if name == "xid":
-                yield SOURCE.sample(1, "kmsg")
-            yield from (s for u in self.gpus if u not in self.mute for s in self._of_gpu(name, u))
-
-    def _of_gpu(self, name: str, uuid: str) -> Iterator[Sample]:
-        index = str(self.gpus.index(uuid))
-        if name == "inventory":
-            yield NODE.sample(1, "NVIDIA H200", str(len(self.gpus)), "570", "", "")
-            yield GPU_INFO.sample(1, index, uuid, "NVIDIA H200", address(uuid), "0", "", "", "")
-        elif name == "gpu":
-            if self.recovery_told:
-                yield RECOVERY.sample(uuid not in self.wants, index, uuid, "none")
-                yield RECOVERY.sample(uuid in self.wants, index, uuid, "gpu_reset")
-        else:
-            metric = {"nvlink": LINKS, "pcie": WIDTH, "xid": LAST}[name]
-            yield metric.sample(18, index, uuid, *(["active"] if metric is LINKS else []))
 
     # What becomes of it
 

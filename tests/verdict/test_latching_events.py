@@ -457,7 +457,9 @@ def test_an_address_is_its_gpu_s_while_the_inventory_cannot_be_read() -> None:
 def test_an_address_is_that_of_the_gpu_which_is_there_and_not_of_a_lost_one() -> None:
     lost, new = Gpu(0, "GPU-z", "0000:61:00.0"), Gpu(0, "GPU-a", "0000:61:00.0")
     for gpus in ((lost, new), (new, lost)):
-        facts = InventoryFacts({gpu.key: KnownGpu(gpu, {}) for gpu in gpus}, frozenset({lost.key}), {})
+        facts = InventoryFacts(
+            {gpu.key: KnownGpu(gpu, {}) for gpu in gpus}, frozenset({lost.key}), {}, frozenset({new.key})
+        )
         state = NodeState({"inventory": Component("inventory", None, facts=facts)})
         assert cards(state) == {"0000:61:00": Subject(gpu="0", uuid="GPU-a")}
 

@@ -18,6 +18,7 @@ from wirewatch.core.collector import (
     fold_gpus,
     is_lost,
     is_unsupported,
+    observed_gpus,
     read_gpus,
     remembered,
     subject,
@@ -102,6 +103,7 @@ THROTTLE_ACTIONS: Mapping[str, str] = {
 }
 """Reasons that are faults. Idle, power cap, application clocks and sync boost are normal work."""
 
+NO_RECOVERY = RECOVERY_ACTIONS.index("none")
 RECOVERY_HEALTH: Mapping[str, Health] = {"recover_imex_domain": Health.DEGRADED}
 
 
@@ -163,6 +165,13 @@ class GpuStateMemory:
     mono: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """UUIDs of the GPUs of which the driver says that they need no recovery."""
+
+    well: frozenset[str]
+
+
 def read(
     hardware: Hardware, memories: Memories[GpuStateMemory], _options: Options
 ) -> GpuStateReading | Absent:
@@ -175,6 +184,17 @@ def samples(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> It
     for item in reading:
         if not isinstance(item.value, Absent):
             yield from _gpu_samples(item.value, (str(item.gpu.index), item.gpu.uuid))
+
+
+def facts(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> GpuFacts:
+    """What the driver says of each GPU as a whole, for the verdict."""
+    return GpuFacts(
+        frozenset(
+            one.gpu.uuid
+            for one in reading
+            if one.gpu.uuid and not isinstance(one.value, Absent) and one.value.recovery_action == NO_RECOVERY
+        )
+    )
 
 
 def judge(
@@ -221,6 +241,8 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
     rules=RULES,
     series=312,
     applicable=bool,
+    observed=observed_gpus,
+    facts=facts,
 )
 
 _START = GpuStateMemory()
@@ -453,7 +475,7 @@ def _memory_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Itera
 
 def _recovery_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
     number = value.recovery_action
-    if isinstance(number, Absent) or number == 0:
+    if isinstance(number, Absent) or number == NO_RECOVERY:
         return
     known = number < len(RECOVERY_ACTIONS)
     name = RECOVERY_ACTIONS[number] if known else f"action {number}"

@@ -14,6 +14,7 @@ from wirewatch.core.collector import (
     Rule,
     fold_gpus,
     is_lost,
+    observed_gpus,
     read_gpus,
     remembered,
     subject,
@@ -120,12 +121,13 @@ class KnownGpu:
 class InventoryFacts:
     """Every GPU seen since the agent started, by `Gpu.key`, those that are `lost` now too.
 
-    `versions` by the names of SYSTEM.
+    `versions` by the names of SYSTEM. `answering`: keys of the GPUs that answered in the newest reading.
     """
 
     gpus: Mapping[str, KnownGpu]
     lost: frozenset[str]
     versions: Mapping[str, str | Absent]
+    answering: frozenset[str]
 
 
 def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inventory | Absent:
@@ -138,10 +140,10 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
     return Inventory(session, memory.versions if known else _versions(hardware), gpus)
 
 
-def facts(_reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
+def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
     """Who is and was here, for other rooms."""
     gpus = {key: KnownGpu(one.gpu, one.memory.texts) for key, one in memory.identities.items()}
-    return InventoryFacts(gpus, frozenset(memory.lost), memory.versions)
+    return InventoryFacts(gpus, frozenset(memory.lost), memory.versions, _answering(reading))
 
 
 def samples(reading: Inventory, _memory: InventoryMemory) -> Iterable[Sample]:
@@ -166,7 +168,7 @@ def judge(
         return value, ()
 
     identities, blind = fold_gpus("inventory", memory.identities, ok.value.gpus, _NOBODY, one)
-    answering = {item.gpu.key for item in ok.value.gpus if not isinstance(item.value, Absent)}
+    answering = _answering(ok.value)
     gone = _gone(identities, ok.value.gpus)
     lost = {key: memory.lost.get(key, Streak()).see(present=True) for key in gone}
     wanted = expect.gpus or 0
@@ -198,6 +200,7 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
     series=9,
     applicable=lambda reading: bool(reading.gpus),
     facts=facts,
+    observed=lambda reading, _memory: observed_gpus(reading.gpus),
 )
 
 ALIVE = Question("UUID")
@@ -242,6 +245,10 @@ def _text(asked: Asked, question: Question) -> str | Absent:
 
 def _or_empty(value: str | Absent) -> str:
     return "" if isinstance(value, Absent) else value
+
+
+def _answering(reading: Inventory) -> frozenset[str]:
+    return frozenset(item.gpu.key for item in reading.gpus if not isinstance(item.value, Absent))
 
 
 def _gone(

@@ -21,6 +21,7 @@ from wirewatch.core.collector import (
     filled,
     fold_gpus,
     is_lost,
+    observed_gpus,
     read_gpus,
     remembered,
     subject,
@@ -179,6 +180,7 @@ COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = C
     rules=RULES,
     series=64,
     applicable=bool,
+    observed=observed_gpus,
 )
 
 _START = PcieMemory()

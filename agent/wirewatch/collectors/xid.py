@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple, TypeVar
 
 from wirewatch.core import xids
-from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Collector, Options, Rule, subject
+from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Collector, Observed, Options, Rule, subject
 from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
@@ -225,6 +225,12 @@ def samples(reading: XidReading, memory: XidMemory) -> Iterable[Sample]:
     yield UNPARSED.sample(memory.unparsed)
 
 
+def observed(reading: XidReading, memory: XidMemory) -> Observed:
+    """Every GPU ever enumerated, and whatever else the kernel speaks of; nothing without a source."""
+    gpus = frozenset(subject(gpu) for gpu in memory.gpus.values())
+    return Observed(frozenset(), frozenset()) if reading.source == _NEITHER else Observed(gpus)
+
+
 def judge(
     memory: XidMemory, ok: Ok[XidReading], policy: XidPolicy, _expect: Expect
 ) -> tuple[XidMemory, tuple[Finding, ...]]:
@@ -305,6 +311,7 @@ COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
     rules=RULES,
     series=40,
     applicable=lambda reading: bool(reading.gpus),
+    observed=observed,
 )
 
 K = TypeVar("K")

@@ -126,6 +126,26 @@ class Rule:
         return Finding(self.name, health or self.worst, subject, evidence, action or self.do)
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The parts that one reading looked at, besides the node as a whole.
+
+    `gpus`: GPUs, each with all that belongs to it; `devices`: ports, network cards and switches. None stands
+    for all parts of the kind: the source speaks of the whole node.
+    """
+
+    gpus: frozenset[Subject] | None = None
+    devices: frozenset[Subject] | None = None
+
+    def covers(self, part: Subject) -> bool:
+        """Whether the reading would have shown what is wrong with this part."""
+        if part.uuid or part.gpu:
+            return self.gpus is None or any(_same_gpu(one, part) for one in self.gpus)
+        if not part.device or self.devices is None:
+            return True
+        return any(one.device == part.device and part.port in {"", one.port} for one in self.devices)
+
+
 @dataclass(frozen=True)
 class Collector(Generic[R, M, O, P]):
     """One thing that is watched: what it reads, how it judges, what it publishes.
@@ -136,7 +156,9 @@ class Collector(Generic[R, M, O, P]):
     the reading and that new memory into series.
 
     The memory is the collector's alone. `facts` turns it and the reading into one frozen value for other
-    rooms, of a type that no other collector offers; None where samples and findings say it all.
+    rooms, of a type that no other collector offers; None where samples and findings say it all. `observed`
+    says which parts the reading looked at, so that the verdict can tell "not found" from "not read"; None for
+    a reading that always looks at everything.
 
     `apart` names collectors whose runs this one disturbs: it runs only in the gaps that they leave, APART
     seconds from each, and never delays them.
@@ -158,6 +180,7 @@ class Collector(Generic[R, M, O, P]):
     applicable: Callable[[R], bool]
     apart: tuple[str, ...] = ()
     facts: Callable[[R, M], object] | None = None
+    observed: Callable[[R, M], Observed] | None = None
     rules: tuple[Rule, ...] = ()
     series: int = 40
 
@@ -177,6 +200,7 @@ class Step:
     applicable: bool | None
     cpu: float = 0.0
     facts: object = None
+    observed: Observed = Observed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +208,8 @@ class Component:
     """State of one collector; `applicable` None means "never yet known".
 
     `memory` is for the collector's next run alone; what others may know of it are `facts`, `samples` and
-    `findings`. Facts are held while the collector cannot read; None until it has read once.
+    `findings`. Facts are held while the collector cannot read; None until it has read once. `observed`: the
+    parts that the last reading which succeeded looked at.
     """
 
     name: str
@@ -199,6 +224,7 @@ class Component:
     cpu: float = 0.0
     last_success: float = 0.0
     facts: object = None
+    observed: Observed = Observed()
 
     @property
     def succeeding(self) -> bool:
@@ -266,6 +292,7 @@ def fold(
         tuple(collector.samples(outcome.value, new)),
         collector.applicable(outcome.value) or bool(findings),
         facts=None if collector.facts is None else collector.facts(outcome.value, new),
+        observed=Observed() if collector.observed is None else collector.observed(outcome.value, new),
     )
 
 
@@ -295,6 +322,7 @@ def after(component: Component, step: Step) -> Component:
         cpu=component.cpu + step.cpu,
         last_success=step.outcome.at,
         facts=step.facts,
+        observed=step.observed,
     )
 
 
@@ -323,6 +351,12 @@ def blind_finding(collector: str, subject: Subject, absent: Absent) -> Finding:
 def subject(gpu: Gpu, link: int | None = None) -> Subject:
     """A GPU, or one of its links, as the subject of a finding."""
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link="" if link is None else str(link))
+
+
+def observed_gpus(reading: Sequence[GpuReading[T]], _memory: object = None) -> Observed:
+    """The GPUs of which something was read, for collectors that read GPU by GPU."""
+    read = (one.gpu for one in reading if not isinstance(one.value, Absent))
+    return Observed(frozenset(map(subject, read)), frozenset())
 
 
 def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
@@ -411,6 +445,11 @@ def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Find
     more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
     names = ", ".join(list(bad)[:_NAMED]) + more
     return (blind_finding(collector, subject(gpu), replace(first, detail=f"{names}: {first.detail}")),)
+
+
+def _same_gpu(one: Subject, other: Subject) -> bool:
+    """By UUID; a GPU without one by its index."""
+    return one.uuid == other.uuid if other.uuid else one.gpu == other.gpu
 
 
 def _blind(collector: str, absent: Absent) -> Finding:

@@ -109,8 +109,8 @@ class NodeParts:
 def known_parts(state: NodeState) -> NodeParts:
     """The parts in the published state; empty for collectors that have read nothing yet."""
     return NodeParts(
-        state.facts(InventoryFacts) or InventoryFacts({}, frozenset(), {}),
-        state.facts(InfinibandFacts) or InfinibandFacts({}, {}),
+        state.facts(InventoryFacts) or InventoryFacts({}, frozenset(), {}, frozenset()),
+        state.facts(InfinibandFacts) or InfinibandFacts({}, {}, frozenset()),
         state.facts(Topology),
     )
 

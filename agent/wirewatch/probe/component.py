@@ -9,7 +9,16 @@ from typing import Any
 
 from wirewatch.collectors import discover
 from wirewatch.collectors.lockstep import NAME, LockstepFacts
-from wirewatch.core.collector import UNKNOWN, AnyCollector, Collector, Component, Rule, blind_rule
+from wirewatch.core.collector import (
+    UNKNOWN,
+    AnyCollector,
+    Collector,
+    Component,
+    Observed,
+    Rule,
+    blind_rule,
+    subject,
+)
 from wirewatch.core.ports import Gpu, Hardware
 from wirewatch.core.probe import Document, Probed
 from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample
@@ -253,6 +262,7 @@ def probe_component(
         applicable=applicable,
         rules=RULES,
         series=188,
+        observed=observed,
     )
 
 
@@ -303,6 +313,11 @@ def rule_of(name: str, among: Iterable[Rule] | None = None) -> Rule | None:
     known = rules() if among is None else tuple(among)
     exact = (one for one in known if one.name == name)
     return next(exact, None) or next((one for one in known if fnmatchcase(name, one.name)), None)
+
+
+def observed(reading: ProbeReading, _memory: ProbeMemory) -> Observed:
+    """The GPUs that the gate saw; what a probe found of them stands until the next one."""
+    return Observed(frozenset(subject(use.gpu) for use in reading.facts.uses), frozenset())
 
 
 def samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:

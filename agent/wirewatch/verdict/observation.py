@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from wirewatch.collectors.inventory import InventoryFacts
+from wirewatch.collectors.gpu import GpuFacts
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.collectors.inventory import InventoryFacts, KnownGpu
 from wirewatch.core.collector import Component, NodeState, blind_rule
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.verdict.ledger import Entry, Stage
@@ -16,28 +18,24 @@ _RECOVERY_COLLECTORS = ("gpu", "xid")
 """Collectors of these findings."""
 _PROBE = "probe"
 """The collector that measures now and then, and names no GPU in its series."""
-_PORTS = "infiniband"
-"""The collector whose devices have ports."""
-_LASTING: Mapping[str, tuple[str, str]] = {"infiniband.port_down": ("rdma_port_state", "active")}
-"""Rules that are found by what a collector remembers, with a series that is 0 while the fault lasts: after a
-restart the collector's silence says nothing."""
+_PORT_DOWN = "infiniband.port_down"
+"""A rule that is found by what a collector remembers: after a restart its silence says nothing."""
 
 
 def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
     """When (monotonic seconds) the part was last read, None when it is not: not knowing is not "gone".
 
-    A collector that succeeds has series for each part that it read; a part without any was not read.
     A probe's finding was looked for when a probe was made: `probes` are the complete ones since start.
     """
     mono = read_at(state, entry.collector)
     component = state.components.get(entry.collector)
-    if mono is None or component is None or not component.samples or _blind(component, entry.subject):
+    if mono is None or component is None or _blind(component, entry.subject):
         return None
-    if not _shows_gpu(state, component, entry.subject) or not _shows_place(state, component, entry):
+    if not component.observed.covers(entry.subject) or not _answers(state, entry):
         return None
     held = entry.stage in {Stage.ACTIVE, Stage.LATCHED}
     unproven = held and not is_current(entry.collector, probes)
-    return None if unproven or _lasts(component, entry) else mono
+    return None if unproven or _lasts(state, entry) else mono
 
 
 def read_at(state: NodeState, collector: str) -> float | None:
@@ -69,40 +67,27 @@ def _may_be(one: Subject, other: Subject) -> bool:
     return all(mine[level] == theirs[level] for level in compared)
 
 
-def _labels(component: Component | None, *names: str) -> set[tuple[str, ...]]:
-    """Values of these labels in all series that have them."""
-    return {
-        tuple(s.labels[s.metric.labels.index(name)] for name in names)
-        for s in (component.samples if component else ())
-        if set(names) <= set(s.metric.labels)
-    }
-
-
-def _shows_gpu(state: NodeState, component: Component, part: Subject) -> bool:
-    """Whether the GPU has series: of the collector, or of the inventory where the probe found it."""
-    level, name = ("uuid", part.uuid) if part.uuid else ("gpu", part.gpu)
-    teller = _inventory(state) if component.name == _PROBE else component
-    return not name or (name,) in _labels(teller, level)
-
-
-def _shows_place(state: NodeState, component: Component, entry: Entry) -> bool:
-    """Whether there are series of the network device, or of the GPU of which only the address is known."""
+def _answers(state: NodeState, entry: Entry) -> bool:
+    """Whether a GPU of which only the address is known answers: nothing is reported of one that does not."""
     part = entry.subject
-    if part.uuid or not part.device:
+    if part.uuid or not part.device or not entry.rule.startswith("xid."):
         return True
-    if entry.rule.startswith("xid."):
-        return part.device in {address.partition(".")[0] for (address,) in _labels(_inventory(state), "pci")}
-    if component.name != _PORTS:
-        return True
-    ports = _labels(component, "device", "port")
-    return any(device == part.device and part.port in {"", port} for device, port in ports)
+    return part.device in {gpu.gpu.pci.partition(".")[0] for gpu in _answering(state)}
 
 
-def _lasts(component: Component, entry: Entry) -> bool:
-    """Whether a series shows that the fault lasts, although there is no finding."""
-    metric, state = _LASTING.get(entry.rule, ("", ""))
-    labels = (entry.subject.device, entry.subject.port, state)
-    return any(s.metric.name == metric and s.labels == labels and s.value == 0 for s in component.samples)
+def _lasts(state: NodeState, entry: Entry) -> bool:
+    """Whether a port is still down, although there is no finding."""
+    facts = state.facts(InfinibandFacts)
+    place = (entry.subject.device, entry.subject.port)
+    return entry.rule == _PORT_DOWN and facts is not None and place in facts.inactive
+
+
+def _answering(state: NodeState) -> Iterator[KnownGpu]:
+    """The GPUs that answer now; none while the inventory cannot be read."""
+    component = _inventory(state)
+    inventory = state.facts(InventoryFacts)
+    if component is not None and inventory is not None:
+        yield from (one for key, one in inventory.gpus.items() if key in inventory.answering)
 
 
 def _inventory(state: NodeState) -> Component | None:
@@ -117,7 +102,7 @@ def answering_gpus(state: NodeState) -> frozenset[str]:
 
 def gpu_indexes(state: NodeState) -> Mapping[str, str]:
     """Today's index of each GPU that answers, by UUID."""
-    return {uuid: gpu for uuid, gpu, _ in _labels(_inventory(state), "uuid", "gpu", "pci")}
+    return {one.gpu.uuid: str(one.gpu.index) for one in _answering(state) if one.gpu.uuid}
 
 
 def found(state: NodeState, known: Mapping[str, Subject]) -> Iterator[tuple[str, Finding]]:
@@ -186,11 +171,8 @@ def needs_nothing(state: NodeState, uuid: str) -> bool:
 
 
 def _needs_none(state: NodeState, uuid: str) -> bool:
-    component = state.components.get("gpu")
-    return component is not None and any(
-        s.metric.name == "gpu_recovery_action" and s.labels[1:] == (uuid, "none") and s.value == 1
-        for s in component.samples
-    )
+    component, facts = state.components.get("gpu"), state.facts(GpuFacts)
+    return component is not None and component.succeeding and facts is not None and uuid in facts.well
 
 
 def _recovery_healths(state: NodeState, uuid: str) -> list[Health]:

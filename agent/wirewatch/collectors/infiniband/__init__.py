@@ -1,7 +1,7 @@
 """InfiniBand, RoCE and EFA ports: state, rate, bytes, errors, flaps, and where missing cards are."""
 
 from wirewatch.collectors.infiniband.judge import RULES, judge
-from wirewatch.collectors.infiniband.metrics import METRICS, samples
+from wirewatch.collectors.infiniband.metrics import METRICS, facts, observed, samples
 from wirewatch.collectors.infiniband.model import (
     InfinibandFacts,
     InfinibandMemory,
@@ -28,5 +28,6 @@ COLLECTOR: Collector[InfinibandReading, InfinibandMemory, InfinibandOptions, Inf
     rules=RULES,
     series=241,
     applicable=lambda reading: bool(reading.ports or reading.missing),
-    facts=lambda _reading, memory: InfinibandFacts(memory.identities, memory.links),
+    facts=facts,
+    observed=observed,
 )

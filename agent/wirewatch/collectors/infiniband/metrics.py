@@ -1,4 +1,4 @@
-"""RDMA ports as series."""
+"""RDMA ports as series, and as facts for other rooms."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,13 +8,15 @@ from wirewatch.collectors.infiniband.model import (
     ERRORS,
     LINK_DOWNED,
     WORDS,
+    InfinibandFacts,
     InfinibandMemory,
     InfinibandReading,
     PortKey,
     PortReading,
 )
+from wirewatch.core.collector import Observed
 from wirewatch.core.rdma import ACTIVE, WORD
-from wirewatch.core.types import Absent, Kind, Metric, Sample
+from wirewatch.core.types import Absent, Kind, Metric, Sample, Subject
 
 PORT = ("device", "port")
 UNSEEN = "all of it"
@@ -126,6 +128,21 @@ def samples(reading: InfinibandReading, memory: InfinibandMemory) -> Iterable[Sa
             yield AWAY.sample(1, name, memory.identities[name].pci, where.reason)
     if reading.ports:
         yield UNPARSED.sample(memory.check.unparsed)
+
+
+def facts(reading: InfinibandReading, memory: InfinibandMemory) -> InfinibandFacts:
+    """Devices, cards and ports that carry nothing, for other rooms."""
+    inactive = {
+        key
+        for key, port in reading.ports.items()
+        if not isinstance(port.state, Absent) and port.state not in ACTIVE
+    }
+    return InfinibandFacts(memory.identities, memory.links, frozenset(inactive))
+
+
+def observed(reading: InfinibandReading, _memory: InfinibandMemory) -> Observed:
+    """The ports that were read."""
+    return Observed(frozenset(), frozenset(Subject(device=name, port=port) for name, port in reading.ports))
 
 
 def _info(reading: InfinibandReading, key: PortKey, port: PortReading) -> Sample:

@@ -226,10 +226,14 @@ class IbstatCheck:
 
 @dataclass(frozen=True, slots=True)
 class InfinibandFacts:
-    """Every network device seen since the agent started, and the newest PCIe link of each card, by name."""
+    """Every network device seen since the agent started, and the newest PCIe link of each card, by name.
+
+    `inactive`: ports of the newest reading that were not active.
+    """
 
     devices: Mapping[str, RdmaIdentity]
     cards: Mapping[str, PciLink]
+    inactive: frozenset[PortKey]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """NVLink: bytes, errors, state and speed of the links, fabric registration, chip-to-chip links."""
 
 from wirewatch.collectors.nvlink.judge import RULES, applicable, judge
-from wirewatch.collectors.nvlink.metrics import LINK_SPEED, LINK_UP, METRICS, facts, samples
+from wirewatch.collectors.nvlink.metrics import LINK_SPEED, LINK_UP, METRICS, facts, observed, samples
 from wirewatch.collectors.nvlink.model import (
     LINK_STATES,
     NvlinkFacts,
@@ -38,4 +38,5 @@ COLLECTOR: Collector[NvlinkReading, Memories[NvlinkMemory], NvlinkOptions, Nvlin
     series=128,
     applicable=applicable,
     facts=facts,
+    observed=observed,
 )

@@ -12,7 +12,7 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkMemory,
     NvlinkReading,
 )
-from wirewatch.core.collector import Memories
+from wirewatch.core.collector import Memories, Observed, observed_gpus
 from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP
 from wirewatch.core.types import Absent, Kind, Metric, Sample
 
@@ -118,6 +118,11 @@ def facts(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> NvlinkFact
     """State and speed of every link, for other rooms."""
     known = {item.gpu: item.value for item in reading if not isinstance(item.value, Absent)}
     return NvlinkFacts({gpu: value.links for gpu, value in known.items() if not value.mig})
+
+
+def observed(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> Observed:
+    """The GPUs whose links were read; the driver shows none of a GPU split by MIG."""
+    return observed_gpus([one for one in reading if isinstance(one.value, Absent) or not one.value.mig])
 
 
 def _gpu(value: GpuLinks, memory: NvlinkMemory, labels: tuple[str, str]) -> Iterator[Sample]:
