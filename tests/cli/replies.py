@@ -26,7 +26,7 @@ def health(now: float, told: str = "ok", *findings: dict[str, Any], **changes: A
     return {
         "schema": "wirewatch.health/1", "at": now, "health": told, "job_ready": told in {"ok", "degraded"},
         "polled_at": now - 3, "turning": True, "released_until": 0.0, "probe": probe,
-        "findings": list(findings), **changes,
+        "findings": list(findings), "fail_on": ["unknown", "failed"], **changes,
     }  # fmt: skip
 
 

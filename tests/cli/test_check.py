@@ -51,7 +51,7 @@ def test_the_document_names_who_told_what(tmp_path: Path) -> None:
         done = check("--socket", socket, "--json", "--max-age", "5m")
     told = done.document
     assert (done.code, told["health"], told["may_start"], told["source"]) == (2, "failed", False, "daemon")
-    assert (told["why"], told["fail_on"]) == ("", ["failed"])
+    assert (told["why"], told["fail_on"]) == ("", ["unknown", "failed"])
     assert began - 5 < told["verdict_at"] < told["at"] <= time.time()
     assert told["probe"]["fresh"] is False
     assert [(f["id"], f["stage"], f["rule"]) for f in told["findings"]] == [
@@ -108,7 +108,7 @@ def test_released_gpus_are_nobodys_to_look_at(tmp_path: Path) -> None:
     with answering(tmp_path, **changes) as socket:
         done = check("--socket", socket, "--owner", "slurm:7", "--deadline", "30s", "--json")
     told = done.document
-    assert (done.code, told["health"], told["source"]) == (0, "unknown", "daemon")
+    assert (done.code, told["health"], told["source"]) == (3, "unknown", "daemon")
     assert told["why"].startswith("released for another ")
     assert done.seconds < 10
 
@@ -168,7 +168,7 @@ def test_where_no_daemon_answers_the_look_says_why(tmp_path: Path) -> None:
         "--socket", str(tmp_path / "none.sock"), "--json", "--deadline", "20s", STATE_DIRECTORY=str(state)
     )
     told = done.document
-    assert (done.code, told["source"], told["health"]) == (0, "own", "unknown")
+    assert (done.code, told["source"], told["health"]) == (3, "own", "unknown")
     assert (
         told["why"] == f"a poll of our own, since {tmp_path}/none.sock: no such socket; does the daemon run?"
     )

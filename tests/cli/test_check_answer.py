@@ -16,6 +16,7 @@ from tests.cli.schemas import complaints
 from wirewatch.cli.check.answer import (
     LIMIT,
     CheckAnswer,
+    GatePolicy,
     Grounds,
     Terms,
     decide,
@@ -35,7 +36,7 @@ NOW = 1_795_000_000.0
 NAMES = tuple(health.name.lower() for health in Health)
 terms = st.builds(
     Terms,
-    fail_on=st.frozensets(st.sampled_from(Health)),
+    fail_on=st.none() | st.frozensets(st.sampled_from(Health)),
     max_age=st.none() | st.floats(0, 1e6),
     require=st.booleans(),
 )
@@ -101,14 +102,16 @@ def test_what_is_lost_of_a_document_starts_no_job(document: Any, wanted: Terms, 
         assert lost.may_start == whole.may_start
     else:
         assert lost.health is UNKNOWN
-        assert lost.may_start == (UNKNOWN not in wanted.fail_on and not wanted.require)
+        starts = wanted.fail_on is not None and UNKNOWN not in wanted.fail_on
+        assert lost.may_start == (starts and not wanted.require)
 
 
 @given(documents, terms, junk, st.data())
 def test_nonsense_in_a_place_that_decides_is_no_answer(
     document: Any, wanted: Terms, nonsense: Any, data: st.DataObject
 ) -> None:
-    for name in ("schema", "health", "polled_at", "turning", "released_until", "probe", "findings"):
+    decisive = ("schema", "health", "polled_at", "turning", "released_until", "probe", "findings", "fail_on")
+    for name in decisive:
         other = {**document, name: nonsense}
         got, understood = answer(other, wanted)
         if understood and name != "probe":
@@ -205,6 +208,16 @@ def test_the_exit_code_is_the_health_where_that_is_to_fail(
     assert (given.code, given.may_start) == (code, code == 0)
 
 
+@pytest.mark.parametrize("fail_on", [{FAILED}, {FAILED, UNKNOWN}, {FAILED, UNKNOWN, DEGRADED}])
+@pytest.mark.parametrize("health", Health)
+def test_without_a_word_on_the_command_line_the_nodes_own_terms_hold(
+    health: Health, fail_on: set[Health]
+) -> None:
+    grounds = Grounds(health, "daemon", fail_on=frozenset(fail_on))
+    assert decide(grounds, Terms(), NOW).may_start == (health not in fail_on)
+    assert decide(grounds, Terms(frozenset({FAILED})), NOW).may_start == (health is not FAILED)
+
+
 YOUNG = ProbeStatus(NOW - 650, 600.0, fresh=True, required=False)
 OLD = ProbeStatus(NOW - 9000, 8950.0, fresh=False, required=False)
 NEVER = ProbeStatus(0.0, None, fresh=False, required=False)
@@ -227,13 +240,16 @@ def test_a_probe_is_as_old_as_it_may_be(probe: ProbeStatus, max_age: float | Non
     policy = decide(Grounds(OK, "daemon", probe=probe, required=True), Terms(max_age=max_age), NOW)
     expected = (0, OK) if fresh else (3, UNKNOWN)
     assert (asked.code, asked.health) == (policy.code, policy.health) == expected
-    assert (UNKNOWN in asked.fail_on) is not fresh
+    lenient = decide(grounds, Terms(frozenset({FAILED}), max_age, require=True), NOW)
+    assert (UNKNOWN in lenient.fail_on) is not fresh
 
 
 def test_where_nothing_is_known_of_probes_a_required_one_is_not_there() -> None:
     assert decide(Grounds(OK, "own"), Terms(require=True), NOW).code == 3
-    assert decide(nothing("", required=True), Terms(), NOW).code == 3
-    assert decide(nothing(""), Terms(), NOW).code == 0
+    lenient = frozenset({FAILED})
+    assert decide(nothing("", GatePolicy(required=True, fail_on=lenient)), Terms(), NOW).code == 3
+    assert decide(nothing("", GatePolicy(fail_on=lenient)), Terms(), NOW).code == 0
+    assert decide(nothing(""), Terms(), NOW).code == 3
 
 
 @given(

@@ -62,7 +62,7 @@ def dead(tmp_path: Path) -> str:
 
 def test_a_daemon_that_is_gone(dead: str) -> None:
     done = check("--socket", dead, "--cached", "--deadline", "60s")
-    assert (done.code, done.line) == (0, f"UNKNOWN; {dead}: nobody listens there; the daemon does not run")
+    assert (done.code, done.line) == (3, f"UNKNOWN; {dead}: nobody listens there; the daemon does not run")
     assert done.seconds < LONG + SLACK
 
 
@@ -73,7 +73,7 @@ def test_a_socket_whose_queue_is_full(tmp_path: Path) -> None:
         listening.listen(0)
         first.connect(path)
         done = check("--socket", path, "--cached", *SECONDS)
-    assert (done.code, done.line.partition(";")[0]) == (0, "UNKNOWN")
+    assert (done.code, done.line.partition(";")[0]) == (3, "UNKNOWN")
     assert done.seconds < DEADLINE + SLACK
 
 
@@ -109,7 +109,7 @@ def test_hardware_that_hangs(tmp_path: Path) -> None:
     hangs = overlay(tmp_path, ("nvml", "gpu5/*", "hang = true"))
     done = check("--replay", "h200x8", *hangs, *LATER, "--json")
     told = done.document
-    assert (done.code, told["health"], told["source"]) == (0, "unknown", "own")
+    assert (done.code, told["health"], told["source"]) == (3, "unknown", "own")
     assert told["why"].endswith("did not end in time")
     assert "gpu.blind" in {f["rule"] for f in told["findings"]}
     assert done.seconds < LONG + SLACK

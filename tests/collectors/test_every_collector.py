@@ -16,11 +16,10 @@ from tests.support import Node
 from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core.collector import AnyCollector, NodeState, Rule, blind_rule, subject
 from wirewatch.core.ports import Gpu
-from wirewatch.core.types import Health, Kind, Ok, Subject
+from wirewatch.core.types import FAIL_ON, Health, Kind, Ok, Subject
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.probe.component import components
 from wirewatch.verdict.ledger import Entry, Stage
-from wirewatch.verdict.node import JOB_READY
 from wirewatch.verdict.observation import observed_at
 
 COLLECTORS = {c.name: c for c in components()}
@@ -188,7 +187,7 @@ def test_a_lost_reading_never_makes_a_node_ready_that_was_not(faults: list[tuple
     node.changes.extend(AnswerChange("nvml", match, "code", code) for match, code in faults)
     for _ in range(3):
         node.poll()
-        assert node.health() not in JOB_READY
+        assert node.health() in FAIL_ON
 
 
 @settings(max_examples=60)
@@ -200,7 +199,7 @@ def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_eithe
     node.change("gpu2/Field(165,7)", "set", 0)
     node.changes.extend(AnswerChange("nvml", match, "code", code) for match, code in faults)
     node.poll(times=4)
-    assert node.health() not in JOB_READY
+    assert node.health() in FAIL_ON
 
 
 STANDING: dict[str, list[tuple[str, str, Any]]] = {
@@ -278,12 +277,12 @@ def test_a_reading_lost_for_one_poll_never_makes_a_node_ready_that_was_not(
     node.poll(times=3)
     passing = [node.change(match, "code", code) for match, code in losses]
     node.poll()
-    assert node.health() not in JOB_READY
+    assert node.health() in FAIL_ON
     for one in passing:
         node.undo(one)
     for _ in range(3):
         node.poll()
-        assert node.health() not in JOB_READY
+        assert node.health() in FAIL_ON
 
 
 @pytest.mark.parametrize(
@@ -342,7 +341,7 @@ def test_files_that_cannot_be_read_never_make_a_node_ready_that_was_not(
     node.changes.extend([*lost, AnswerChange("kmsg", "*", "errno", "EACCES")])
     for _ in range(3):
         node.poll("infiniband", "xid")
-        assert node.health() not in JOB_READY
+        assert node.health() in FAIL_ON
     for one in lost:
         node.undo(one)
     node.poll("infiniband", "xid", times=2)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.kubernetes.views import HOLDS, changes, knowing, seen, view
 from tests.support import EPOCH
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health
 from wirewatch.kubernetes.condition import (
     LONGEST_GAP,
@@ -17,17 +18,22 @@ from wirewatch.kubernetes.condition import (
     ConditionStatus,
     learned,
     status_of,
+    view_of,
     watch,
 )
+from wirewatch.verdict.node import Judged, Verdict
 
 OK, DEGRADED, UNKNOWN, FAILED = Health.OK, Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 
 
-@pytest.mark.parametrize(
-    ("health", "status"), [(OK, "True"), (DEGRADED, "True"), (UNKNOWN, "Unknown"), (FAILED, "False")]
-)
-def test_true_is_what_lets_a_job_start(health: Health, status: str) -> None:
-    assert status_of(health).value == status
+@pytest.mark.parametrize("fail_on", [{FAILED}, {FAILED, UNKNOWN}, {FAILED, DEGRADED}, {*Health} - {OK}])
+@pytest.mark.parametrize("health", Health)
+def test_true_is_what_lets_a_job_start(health: Health, fail_on: set[Health]) -> None:
+    judged = Judged(NodeState(), Verdict(health, (), fail_on=frozenset(fail_on)), polled_at=1.0)
+    status = status_of(view_of(judged, 1.0, 1.0, turning=True))
+    assert (status is ConditionStatus.TRUE) == judged.verdict.job_ready
+    if not judged.verdict.job_ready:
+        assert status is (ConditionStatus.UNKNOWN if health is UNKNOWN else ConditionStatus.FALSE)
 
 
 def test_a_new_node_is_told_after_a_minute_and_failed_stays_failed_for_a_minute_first() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tests.support import EPOCH
 from wirewatch.core.collector import NodeState
-from wirewatch.core.types import Finding, Health, Subject
+from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
 from wirewatch.kubernetes.condition import Condition, ConditionMemory, Holds, View, learned, watch
 from wirewatch.verdict.node import Judged, Verdict
 
@@ -30,7 +30,9 @@ UNKNOWN = judged(
 
 
 def view(health: Health, seconds: float, reason: str = "") -> View:
-    return View(health, reason or health.name.title(), f"at {seconds:g}", EPOCH + seconds, 1000.0 + seconds)
+    ready = health not in FAIL_ON
+    words = reason or health.name.title()
+    return View(health, ready, words, f"at {seconds:g}", EPOCH + seconds, 1000.0 + seconds)
 
 
 def seen(

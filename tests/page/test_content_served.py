@@ -107,7 +107,7 @@ def test_a_fault_leads_into_the_runbook_where_that_is_served(tmp_path: Path) -> 
     )
     config = f'{FAST}[page]\nrunbook = "https://docs.example.org/runbook.html"\n'
     with Daemon(("--replay", DEMO, "--overlay", str(fault)), tmp_path, config) as running:
-        running.wait("/health", '"failed"')
+        running.wait("/health", '"health":"failed"')
         found = Strict(ask(running, "/")[2])
         assert found.all("h1")[0].text == "FAILED"
         links = {one.attributes["href"] for one in found.all("a")}

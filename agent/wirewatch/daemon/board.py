@@ -66,7 +66,7 @@ class Board:
         return all(c.outcome is not None or c.overdue_since is not None for c in parts)
 
     def _publish(self, state: NodeState, ledger: Ledger) -> None:
-        verdict = judge_node(state, ledger)
+        verdict = judge_node(state, ledger, self._policy.failing())
         self.node = Judged(state, verdict, ledger, self._polled_at, self._released_until())
         if self._changed is not None:
             self._changed(ledger)

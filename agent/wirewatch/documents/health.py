@@ -77,7 +77,8 @@ class HealthDocument:
     """The verdict with its reasons, worst first. Times in Unix seconds, 0 for never or none.
 
     `polled_at`: the newest poll of any collector; `turning`: all loops of the daemon run; `released_until`:
-    the end of `wirewatch release`; `probe` null: switched off, or nothing to probe on this node.
+    the end of `wirewatch release`; `probe` null: switched off, or nothing to probe on this node. `job_ready`:
+    the next job may start, since `health` is none of `fail_on`, which is `[policy.verdict] fail_on`.
     """
 
     schema: Literal["wirewatch.health/1"]
@@ -89,6 +90,7 @@ class HealthDocument:
     released_until: float
     probe: ProbeStatus | None
     findings: list[NodeFinding]
+    fail_on: list[Health]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,9 @@ class CheckFinding:
 
 @dataclass(frozen=True, slots=True)
 class CheckDocument:
-    """Whether a job may start: it may unless `health` is one of `fail_on`, as `--fail-on` has them.
+    """Whether a job may start: it may unless `health` is one of `fail_on`.
+
+    `fail_on` is that of the node's configuration, or of `--fail-on`.
 
     `source`: the daemon, a poll by `check` itself (`own`), or none where neither answered in time; `why`: why
     it is not the daemon, and further notes, in words. `verdict_at`: when the node was polled for the verdict,

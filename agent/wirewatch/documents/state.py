@@ -126,6 +126,7 @@ def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
         "wirewatch.health/1", daemon.at, HEALTH_NAMES[verdict.health], verdict.job_ready, judged.polled_at,
         daemon.turning, daemon.released_until, _probe(judged.state, daemon),
         [standing(s) for s in verdict.standings if s.takes_part],
+        [HEALTH_NAMES[one] for one in sorted(verdict.fail_on)],
     )  # fmt: skip
 
 

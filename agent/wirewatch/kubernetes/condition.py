@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from wirewatch.core.types import Finding, Health
-from wirewatch.verdict.node import JOB_READY, Judged
+from wirewatch.verdict.node import Judged
 
 TYPE = "InterconnectHealthy"
 RELEASED = "Released"
@@ -40,9 +40,13 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The verdict at one moment, with its reason and message; `at` in Unix seconds, `mono` monotonic."""
+    """The verdict at one moment, with its reason and message; `at` in Unix seconds, `mono` monotonic.
+
+    `ready`: whether a job may start with this health.
+    """
 
     health: Health
+    ready: bool
     reason: str
     message: str
     at: float
@@ -83,11 +87,11 @@ HEALTHY, DEGRADED, NOTHING, STUCK = "Healthy", "Degraded", "NothingToWatch", "Ag
 _WORD = re.compile(r"[A-Za-z0-9]+")
 
 
-def status_of(health: Health) -> ConditionStatus:
-    """True is what lets a job start, as in /health: DEGRADED is a ticket and no reason to drain."""
-    if health in JOB_READY:
+def status_of(view: View) -> ConditionStatus:
+    """True is what lets a job start, as in /health; not knowing is neither True nor a reason to drain."""
+    if view.ready:
         return ConditionStatus.TRUE
-    return ConditionStatus.FALSE if health is Health.FAILED else ConditionStatus.UNKNOWN
+    return ConditionStatus.UNKNOWN if view.health is Health.UNKNOWN else ConditionStatus.FALSE
 
 
 def watch(memory: ConditionMemory, view: View, holds: Holds) -> ConditionMemory:
@@ -99,10 +103,10 @@ def watch(memory: ConditionMemory, view: View, holds: Holds) -> ConditionMemory:
         return memory
     if before is not None and (status is None or status is before.status):
         # Reason and message are those of the last verdict that agrees with the status.
-        if status_of(view.health) is not before.status:
+        if status_of(view) is not before.status:
             return memory
         return replace(memory, condition=replace(before, reason=view.reason, message=view.message))
-    now = status or status_of(view.health)
+    now = status or status_of(view)
     return replace(memory, condition=Condition(now, view.reason, view.message, view.at))
 
 
@@ -116,7 +120,8 @@ def view_of(judged: Judged, at: float, mono: float, *, turning: bool, recording:
     health, reason, message = _reason_and_message(judged, turning=turning)
     if recording:
         message = f"a recording ({recording}), not this node: {message}"
-    return View(health, reason, shortened(message), at, mono)
+    ready = health not in judged.verdict.fail_on
+    return View(health, ready, reason, shortened(message), at, mono)
 
 
 def reason_of(rule: str) -> str:
@@ -137,7 +142,7 @@ def _held(memory: ConditionMemory, view: View) -> ConditionMemory:
     """Since when each of the verdicts holds."""
     if memory.seen is not None and not 0 <= view.mono - memory.seen <= LONGEST_GAP:
         memory = ConditionMemory(memory.condition, memory.known, released=memory.released)
-    failed, ready = view.health is Health.FAILED, view.health in JOB_READY
+    failed, ready = status_of(view) is ConditionStatus.FALSE, view.ready
 
     def since(holds: bool, before: float | None) -> float | None:  # noqa: FBT001
         if not holds:
@@ -153,7 +158,7 @@ def _held(memory: ConditionMemory, view: View) -> ConditionMemory:
 
 def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus | None:
     """The status that has been held for long enough; None for none."""
-    now, before = status_of(view.health), memory.condition
+    now, before = status_of(view), memory.condition
 
     def held(since: float | None, seconds: float) -> bool:
         return since is not None and view.mono - since >= seconds

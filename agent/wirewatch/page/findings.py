@@ -6,7 +6,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from wirewatch.core.types import Subject
-from wirewatch.documents.health import NodeFinding, OperatorNote
+from wirewatch.documents.health import HealthDocument, NodeFinding, OperatorNote
 from wirewatch.page.content import BLIND, PageContent
 from wirewatch.page.model import Card, PageVerdict, RuleLink, Sentence
 from wirewatch.page.tables import count, listed, moment, span
@@ -47,7 +47,7 @@ def verdict(content: PageContent) -> PageVerdict:
     worst = [one for one in counted if one.health == health.health]
     since = min((one.since for one in worst if one.since), default=0.0)
     return PageVerdict(
-        health.health, _start(content), _reason(content, worst, len(counted)),
+        health.health, start(health), _reason(content, worst, len(counted)),
         moment(since, content.at) if since else None,
     )  # fmt: skip
 
@@ -87,19 +87,19 @@ def anchor(title: str) -> str:
     return _DROPPED.sub("", title.lower()).replace(" ", "-")
 
 
-def link(base: str, rule: str) -> str:
-    """The URL of a rule's entry in the runbook at `base`; "" without a `base`."""
-    return f"{base.partition('#')[0]}#{anchor(heading(rule))}" if base else ""
-
-
-def _start(content: PageContent) -> str:
-    health = content.health
+def start(health: HealthDocument) -> str:
+    """Whether the next job may start, as a sentence."""
     if not health.job_ready:
         return "No job may start on this node."
     probe = health.probe
     if probe is not None and probe.required and not probe.fresh:
         return "Jobs may start, but `wirewatch check` asks for a fresh probe first, and there is none."
     return "The next job may start on this node."
+
+
+def link(base: str, rule: str) -> str:
+    """The URL of a rule's entry in the runbook at `base`; "" without a `base`."""
+    return f"{base.partition('#')[0]}#{anchor(heading(rule))}" if base else ""
 
 
 def _reason(content: PageContent, worst: list[NodeFinding], counted: int) -> str:

@@ -8,7 +8,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
-from wirewatch.core.types import Finding, Health, Subject
+from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, Subject
 
 LOST = "verdict.latches"
 """The rule that says that what was remembered cannot be known any more."""
@@ -148,6 +148,7 @@ class VerdictPolicy:
     latches as well. All these seconds are of watching.
     `flapping`: rules that are FAILED too when they come and go, `flaps` times within `flap_window` seconds,
     since their collectors count only what stays.
+    `fail_on`: healths with which no job may start, everywhere that this is said; FAILED is always one.
     `require_fresh_probe`: whether `check` may pass a node whose last probe is old.
     `longest_suppression`: seconds.
     """
@@ -167,6 +168,7 @@ class VerdictPolicy:
     latch_after: int = 3
     flaps: int = 5
     flap_window: float = 3600.0
+    fail_on: tuple[str, ...] = ("failed", "unknown")
     require_fresh_probe: bool = False
     longest_suppression: float = 90 * DAY
 
@@ -179,6 +181,9 @@ class VerdictPolicy:
         bad = [name for name, value in seconds.items() if not 0 <= value < math.inf]
         if bad:
             return f"seconds must not be below 0: {bad[0]!r}"
+        odd = [name for name in self.fail_on if name not in FAIL_ON_NAMES]
+        if odd or "failed" not in self.fail_on:
+            return f"fail_on must name failed, and besides unknown and degraded at most: {list(self.fail_on)}"
         if self.recurrence < self.probation:
             return "recurrence must not be shorter than probation"
         counts = {
@@ -187,6 +192,10 @@ class VerdictPolicy:
             "flaps": (self.flaps, 2),
         }
         return "; ".join(f"{name} must be at least {low}" for name, (n, low) in counts.items() if n < low)
+
+    def failing(self) -> frozenset[Health]:
+        """The healths with which no job may start."""
+        return frozenset(FAIL_ON_NAMES[name] for name in self.fail_on)
 
     def latches(self, rule: str) -> bool:
         """Whether a FAILED finding of the rule stands until a reboot, a reset or an acknowledgement."""

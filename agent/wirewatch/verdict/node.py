@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from wirewatch.core.collector import Component, NodeState
-from wirewatch.core.types import Finding, Health
+from wirewatch.core.types import FAIL_ON, Finding, Health
 from wirewatch.verdict.latching import covered
 from wirewatch.verdict.ledger import (
     LOST,
@@ -19,7 +19,6 @@ from wirewatch.verdict.ledger import (
 )
 from wirewatch.verdict.observation import found
 
-JOB_READY = frozenset({Health.OK, Health.DEGRADED})
 LIVE, LATCHED, PROBATION, ACKNOWLEDGED, SUPPRESSED = STAGES = (
     "live", "latched", "probation", "acknowledged", "suppressed",
 )  # fmt: skip
@@ -65,16 +64,20 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`findings` that count, worst first; `standings` are all of them, in the same order."""
+    """`findings` that count, worst first; `standings` are all of them, in the same order.
+
+    `fail_on`: the healths with which no job may start.
+    """
 
     health: Health
     findings: tuple[Finding, ...]
     standings: tuple[Standing, ...] = ()
+    fail_on: frozenset[Health] = FAIL_ON
 
     @property
     def job_ready(self) -> bool:
-        """Whether a job may start: OK and DEGRADED may."""
-        return self.health in JOB_READY
+        """Whether the next job may start."""
+        return self.health not in self.fail_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,17 @@ def judge_state(state: NodeState, ledger: Ledger | None = None) -> Judged:
     return Judged(state, judge_node(state, known), known)
 
 
-def judge_node(state: NodeState, ledger: Ledger | None = None) -> Verdict:
+def judge_node(
+    state: NodeState, ledger: Ledger | None = None, fail_on: frozenset[Health] = FAIL_ON
+) -> Verdict:
     """The verdict of a state. A node on which nothing at all is watched is UNKNOWN, not OK."""
     standings = sorted(_standings(state, ledger or Ledger()), key=_rank)
     findings = tuple(s.finding for s in standings if s.takes_part)
     bases = [health for health in map(_base, state.components.values()) if health is not None]
     health = max([*bases, *(f.health for f in findings)], default=Health.UNKNOWN)
     takes_part = any(c.applicable or c.outcome is None for c in state.components.values())
-    return Verdict(health if takes_part else max(health, Health.UNKNOWN), findings, tuple(standings))
+    known = health if takes_part else max(health, Health.UNKNOWN)
+    return Verdict(known, findings, tuple(standings), fail_on)
 
 
 def _rank(standing: Standing) -> tuple[int, int, Key]:

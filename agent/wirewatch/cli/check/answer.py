@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from wirewatch.core.types import Finding, Health, Subject
+from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
 from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, ProbeStatus, Stage
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
@@ -18,11 +18,24 @@ _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 @dataclass(frozen=True, slots=True)
+class GatePolicy:
+    """The node's own terms: whether it requires a fresh probe, and the healths with which no job starts."""
+
+    required: bool = False
+    fail_on: frozenset[Health] = FAIL_ON
+
+
+CONFIGURED = GatePolicy()
+"""The terms where nothing is configured."""
+
+
+@dataclass(frozen=True, slots=True)
 class Grounds:
     """What is known of the node, from which source, and why not from the daemon.
 
     `verdict_at`: Unix seconds, 0 for no verdict. `probe` None: probing is off, or nothing can be probed.
-    `required`: the policy requires a fresh probe. `released`: the GPUs are released and must not be read.
+    `fail_on`: the healths with which no job may start, as the node is configured. `required`: the policy
+    requires a fresh probe. `released`: the GPUs are released and must not be read.
     """
 
     health: Health
@@ -33,17 +46,18 @@ class Grounds:
     probe: ProbeStatus | None = None
     required: bool = False
     released: bool = False
+    fail_on: frozenset[Health] = FAIL_ON
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """When a job may start.
 
-    `fail_on` always contains FAILED; `max_age` of a probe in seconds, None for the daemon's own limit;
-    `require`: no job starts without a fresh probe.
+    `fail_on` always contains FAILED, None for the node's own; `max_age` of a probe in seconds, None for the
+    daemon's own limit; `require`: no job starts without a fresh probe.
     """
 
-    fail_on: frozenset[Health] = frozenset({Health.FAILED})
+    fail_on: frozenset[Health] | None = None
     max_age: float | None = None
     require: bool = False
 
@@ -77,9 +91,9 @@ def found(finding: Finding, name: str = "", stage: Stage | Literal[""] = "") -> 
     )
 
 
-def nothing(why: str, *, required: bool = False) -> Grounds:
+def nothing(why: str, policy: GatePolicy = CONFIGURED) -> Grounds:
     """Nothing is known of the node, and `why`."""
-    return Grounds(Health.UNKNOWN, "none", why, required=required)
+    return Grounds(Health.UNKNOWN, "none", why, required=policy.required, fail_on=policy.fail_on)
 
 
 def decide(grounds: Grounds, terms: Terms, at: float) -> CheckAnswer:
@@ -90,7 +104,8 @@ def decide(grounds: Grounds, terms: Terms, at: float) -> CheckAnswer:
     probe = aged(grounds.probe, terms.max_age)
     required = terms.require or grounds.required
     probe = None if probe is None else replace(probe, required=required)
-    health, fail_on = grounds.health, terms.fail_on | {Health.FAILED}
+    wanted = grounds.fail_on if terms.fail_on is None else terms.fail_on
+    health, fail_on = grounds.health, wanted | {Health.FAILED}
     if required and not (probe is not None and probe.fresh):
         health, fail_on = max(health, Health.UNKNOWN), fail_on | {Health.UNKNOWN}
     return CheckAnswer(at, health, fail_on, required, replace(grounds, probe=probe))

@@ -15,11 +15,23 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 import click
 
-from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, aged, decide, document, found, line, nothing
+from wirewatch.cli.check.answer import (
+    CONFIGURED,
+    HEALTHS,
+    GatePolicy,
+    Grounds,
+    Terms,
+    aged,
+    decide,
+    document,
+    found,
+    line,
+    nothing,
+)
 from wirewatch.cli.check.daemon import ask_daemon, daemon_address
 from wirewatch.cli.options import Duration, replay_options
 from wirewatch.cli.options import owner as checked_owner
-from wirewatch.core.types import Health, Subject
+from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject
 from wirewatch.documents.health import CheckFinding, ProbeStatus
 
 if TYPE_CHECKING:
@@ -36,7 +48,6 @@ PROBE = 10.0
 """Seconds that must be left to begin a probe: the first one of a node takes so long."""
 TIDY = 1.0
 """Seconds before the deadline at which a probe is killed, so that its outcome can still be printed."""
-BAD = {"failed": Health.FAILED, "unknown": Health.UNKNOWN, "degraded": Health.DEGRADED}
 T = TypeVar("T")
 
 
@@ -50,9 +61,10 @@ class Healths(click.ParamType[frozenset[Health]]):
     ) -> frozenset[Health]:
         names = [] if isinstance(value, frozenset) else [name.strip().lower() for name in value.split(",")]
         for name in names:
-            if name not in BAD:
-                self.fail(f"{name!r} is not one of {', '.join(BAD)}", param, ctx)
-        return value if isinstance(value, frozenset) else frozenset({Health.FAILED, *(BAD[n] for n in names)})
+            if name not in FAIL_ON_NAMES:
+                self.fail(f"{name!r} is not one of {', '.join(FAIL_ON_NAMES)}", param, ctx)
+        given = (FAIL_ON_NAMES[name] for name in names)
+        return value if isinstance(value, frozenset) else frozenset({Health.FAILED, *given})
 
 
 def _above_zero(_context: click.Context, option: click.Parameter, value: float) -> float:
@@ -80,9 +92,7 @@ def _above_zero(_context: click.Context, option: click.Parameter, value: float) 
 @click.option(
     "--fail-on",
     type=Healths(),
-    default="failed",
-    show_default=True,
-    help="Healths that give an exit code other than 0: failed[,unknown,degraded].",
+    help="Healths with which no job starts, failed[,unknown,degraded], instead of the configured ones.",
 )
 @click.option(
     "--owner",
@@ -96,15 +106,16 @@ def _above_zero(_context: click.Context, option: click.Parameter, value: float) 
 @click.pass_context
 def check(
     context: click.Context, *, config: Path | None, socket: str | None, max_age: float | None,
-    deadline: float, fail_on: frozenset[Health], owner: str | None, cached: bool, require: bool,
+    deadline: float, fail_on: frozenset[Health] | None, owner: str | None, cached: bool, require: bool,
     as_json: bool, replay: str | None, overlays: Sequence[str],
 ) -> None:  # fmt: skip
     """Say whether a job may start on this node.
 
     The daemon's verdict is printed. If no daemon answers, this command polls the node itself.
 
-    The exit code is 0 unless the health is one of --fail-on: then it is 1 for DEGRADED, 2 for FAILED and 3
-    for UNKNOWN. When no answer is ready by the deadline, the health is UNKNOWN.
+    The exit code is 0 unless the health is one with which no job starts: then it is 1 for DEGRADED, 2 for
+    FAILED and 3 for UNKNOWN. These are FAILED and UNKNOWN, unless the configuration ([policy.verdict]
+    fail_on) or --fail-on says otherwise. When no answer is ready by the deadline, the health is UNKNOWN.
     """
     began: float | None = context.find_object(float)
     end = (time.monotonic() if began is None else began) + deadline - min(RESERVE, deadline * RESERVE_PART)
@@ -157,9 +168,9 @@ class Attempt:
     def _verdict(self) -> Grounds:
         request = self._request
         if request.replay:
-            return self._polled(f"a poll of recording {request.replay}", required=False)
+            return self._polled(f"a poll of recording {request.replay}", CONFIGURED)
         address = daemon_address(request.socket, request.config)
-        self.so_far = lambda: nothing("the daemon did not answer in time", required=address.required)
+        self.so_far = lambda: nothing("the daemon did not answer in time", address.policy)
         left = request.end - time.monotonic()
         answer = ask_daemon(
             address.socket, round(left if request.cached else min(left * DAEMON_PART, DAEMON), 2)
@@ -167,11 +178,11 @@ class Attempt:
         if isinstance(answer, Grounds):
             return answer
         if request.cached:
-            return nothing(answer, required=address.required)
-        return self._polled(f"a poll of our own, since {answer}", required=address.required)
+            return nothing(answer, address.policy)
+        return self._polled(f"a poll of our own, since {answer}", address.policy)
 
-    def _polled(self, why: str, *, required: bool) -> Grounds:
-        self.so_far = lambda: nothing(f"{why}, did not begin in time", required=required)
+    def _polled(self, why: str, policy: GatePolicy) -> Grounds:
+        self.so_far = lambda: nothing(f"{why}, did not begin in time", policy)
         poll = self._opened().poll()
         self.so_far = lambda: poll.grounds(f"{why}, did not end in time")
         poll.run(self._request.end)

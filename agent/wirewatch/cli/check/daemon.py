@@ -9,8 +9,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from wirewatch.cli.check.answer import HEALTHS, Grounds
-from wirewatch.core.types import Health, Subject, Unusable
+from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds
+from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable
 from wirewatch.documents.health import CheckFinding, HealthDocument, NodeFinding
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.server.sockets import default_path
@@ -32,10 +32,10 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class DaemonAddress:
-    """The daemon's socket, "" for none, and whether the configured policy requires a fresh probe."""
+    """The daemon's socket, "" for none, and the terms that are configured."""
 
     socket: str
-    required: bool = False
+    policy: GatePolicy = CONFIGURED
 
 
 class WrongAnswer(Exception):
@@ -50,19 +50,24 @@ def daemon_address(given: str | None, config: Path | None) -> DaemonAddress:
     """The socket that was given, the configured one, or the one where daemons listen by default.
 
     Raises:
-        Unusable: the configuration cannot be read, or one of these two keys has a wrong type.
+        Unusable: the configuration cannot be read, or one of these keys has a wrong type.
     """
     if config is None:
         return DaemonAddress(_default_socket() if given is None else given)
     data = _toml(config)
     socket = _section(data, "listen").get("socket")
-    required = _section(_section(data, "policy"), "verdict").get("require_fresh_probe", False)
+    verdict = _section(_section(data, "policy"), "verdict")
+    required = verdict.get("require_fresh_probe", False)
+    named = verdict.get("fail_on", ["failed", "unknown"])
     if not isinstance(socket, str | None):
         raise Unusable(f"{config}: listen.socket: not a string: {socket!r}")
     if not isinstance(required, bool):
         raise Unusable(f"{config}: policy.verdict.require_fresh_probe: not true or false: {required!r}")
+    if not isinstance(named, list) or not all(str(name) in FAIL_ON_NAMES for name in named):
+        raise Unusable(f"{config}: policy.verdict.fail_on: not a list of healths: {named!r}")
     path = given if given is not None else socket
-    return DaemonAddress(_default_socket() if path is None else path, required)
+    policy = GatePolicy(required, frozenset({Health.FAILED, *(FAIL_ON_NAMES[name] for name in named)}))
+    return DaemonAddress(_default_socket() if path is None else path, policy)
 
 
 def ask_daemon(path: str, deadline: float) -> Grounds | str:
@@ -98,6 +103,7 @@ def read_health(body: bytes, now: float) -> Grounds:
     grounds = Grounds(
         HEALTHS[health.health], "daemon", "", health.polled_at, findings, probe,
         required=probe is not None and probe.required,
+        fail_on=frozenset(HEALTHS[name] for name in health.fail_on),
     )  # fmt: skip
     if health.released_until > now:
         return _released(grounds, health.released_until - now)

@@ -108,12 +108,12 @@ class Poll:
         for component in node.state.components.values():
             if component.outcome is None:
                 state = state.with_component(_unread(component, clock.now(), waited))
-        verdict = judge_node(state, node.ledger)
+        verdict = judge_node(state, node.ledger, self._policy.failing())
         probe = _probe(state, clock.mono(), required=self._policy.require_fresh_probe)
         findings = tuple(found(s.finding, s.id, STAGES[s.stage]) for s in verdict.standings if s.takes_part)
         return Grounds(
             health=verdict.health, source="own", why=why, verdict_at=clock.now(), probe=probe,
-            findings=findings, required=probe is not None and probe.required,
+            findings=findings, required=probe is not None and probe.required, fail_on=verdict.fail_on,
         )  # fmt: skip
 
 
