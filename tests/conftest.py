@@ -2,5 +2,7 @@
 
 from hypothesis import settings
 
-settings.register_profile("wirewatch", deadline=None)
+from tests.examples import examples
+
+settings.register_profile("wirewatch", deadline=None, max_examples=examples(100))
 settings.load_profile("wirewatch")

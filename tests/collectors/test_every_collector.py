@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wirewatch
+from tests.examples import examples
 from tests.support import Node
 from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core.collector import AnyCollector, NodeState, Rule, blind_rule, subject
@@ -176,7 +177,7 @@ def test_whatever_cannot_be_read_makes_findings_of_declared_rules_alone(
         node.undo(lost)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=4))
 def test_a_lost_reading_never_makes_a_node_ready_that_was_not(faults: list[tuple[str, int]]) -> None:
     node = Node()
@@ -190,7 +191,7 @@ def test_a_lost_reading_never_makes_a_node_ready_that_was_not(faults: list[tuple
         assert node.health() in FAIL_ON
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=4))
 def test_a_fault_that_shows_with_readings_lost_from_the_start_is_not_ready_either(
     faults: list[tuple[str, int]],
@@ -266,7 +267,7 @@ def test_what_was_seen_once_and_not_read_again_is_not_confirmed_by_that() -> Non
     }  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(STANDING)), st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=3))
 def test_a_reading_lost_for_one_poll_never_makes_a_node_ready_that_was_not(
     fault: str, losses: list[tuple[str, int]]
@@ -329,7 +330,7 @@ FILE_FAULTS = {
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.sampled_from(sorted(FILE_FAULTS)), st.lists(st.tuples(FILES, ERRNOS), min_size=1, max_size=3))
 def test_files_that_cannot_be_read_never_make_a_node_ready_that_was_not(
     fault: str, losses: list[tuple[str, str]]
@@ -348,7 +349,7 @@ def test_files_that_cannot_be_read_never_make_a_node_ready_that_was_not(
     assert node.health() is Health.FAILED
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 40), st.floats(1, 100))
 def test_a_healthy_history_of_any_length_has_no_finding(polls: int, every: float) -> None:
     node = Node()

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collectors.lockstepjobs import LOCKSTEP, LOST, Row, Story, measured, spread_over, use
+from tests.examples import examples
 from wirewatch.collectors.lockstep.model import GpuWindow, LockstepPolicy, WindowReason
 
 SIZES = st.sampled_from([2, 4, 8])
@@ -39,7 +40,7 @@ def hints_of(rows: list[Row]) -> list[tuple[WindowReason, str | None]]:
     return said
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(jobs(), st.data())
 def test_gpus_in_another_order_get_the_same_answer(rows: list[Row], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(rows[0]))))
@@ -47,7 +48,7 @@ def test_gpus_in_another_order_get_the_same_answer(rows: list[Row], data: st.Dat
     assert [(reason, hint and str(order[int(hint)])) for reason, hint in moved] == hints_of(rows)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(jobs(), SCALES, SCALES, SCALES, SCALES)
 def test_a_faster_machine_gets_the_same_answer(
     rows: list[Row], wires: float, memory: float, clock: float, busy: float
@@ -93,7 +94,7 @@ def in_a_row(events: list[str], misses: int) -> tuple[str, int]:
     return gpu, count
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(EVENTS, min_size=1, max_size=25), st.integers(1, 5), st.integers(1, 3))
 def test_a_hint_never_comes_from_fewer_windows_than_confirm_it(
     events: list[str], confirm: int, misses: int

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.strategies import JSON
+from tests.examples import examples
 from tests.support import StillClock
 from tests.verdict.drift.drawn import BOXES, bridged, switched
 from tests.verdict.drift.test_diff_properties import OMISSIONS, without
@@ -103,7 +104,7 @@ BASELINES = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(BASELINES)
 def test_every_baseline_comes_back(folder: Path, baseline: Baseline) -> None:
     assert repr(returned(folder / "any.json", baseline)) == repr(baseline)
@@ -317,14 +318,14 @@ def checked(place: Path, content: bytes) -> None:
         diff(BASELINE.graph, loaded.baseline.graph)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, len(SAVED) - 1))
 def test_cut_short_anywhere_it_is_put_aside(folder: Path, length: int) -> None:
     checked(folder / "cut", SAVED[:length])
     assert aside(folder / "cut" / "baseline.json")
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.binary(max_size=60)
     | JSON.map(lambda value: json.dumps(value).encode())
@@ -349,7 +350,7 @@ GONE = object()
 VALUES = JSON | st.sampled_from([GONE, "", [], None, "PIX", "switch", "unknown", 0, -1, 10**400, "NUMA node"])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
 def test_no_edit_raises_or_is_lost(folder: Path, edits: list[tuple[tuple[Any, ...], object]]) -> None:
     """Edits by hand that leave the file well formed; what is taken for a baseline can be compared."""
@@ -705,7 +706,7 @@ def test_no_thread_is_left_when_nothing_is_to_be_written(path: Path) -> None:
     assert until(lambda: not set(threading.enumerate()) - before)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.sampled_from(["put", "other", "reject", "wait"]), max_size=8))
 def test_whatever_is_done_the_file_is_what_holds(folder: Path, steps: list[str]) -> None:
     place = folder / "steps"

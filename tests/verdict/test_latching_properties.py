@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.verdict.drawn import COLLECTORS, GONE, HUNG, D, Drawn, F, U, collector_of, reloaded
 from tests.verdict.histories import (
     DARK,
@@ -97,7 +98,7 @@ def without(component: Component, name: str) -> Component:
     return replace(component, samples=samples, findings=(*there, blind_finding(component.name, part, GONE)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY)
 def test_one_more_fault_or_one_reading_less_never_makes_a_node_ready(history: list[Op]) -> None:
     node = played(history)
@@ -112,7 +113,7 @@ def test_one_more_fault_or_one_reading_less_never_makes_a_node_ready(history: li
 # A fault that is there
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(histories(FAULTS, FAULTS, DARK, LOSSES, FALLS, STARTS, PROBED))
 def test_while_a_fault_is_there_that_was_failed_once_no_job_starts(history: list[Op]) -> None:
     """Whatever cannot be read, restarts or boots meanwhile."""
@@ -131,7 +132,7 @@ def test_while_a_fault_is_there_that_was_failed_once_no_job_starts(history: list
 # And at any later moment
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY, WITHOUT_WORDS, st.sampled_from([*MEASURED, *EVENTS]), st.sampled_from([D, U, F]))
 def test_one_fault_more_at_any_moment_makes_no_later_verdict_better(
     before: list[Op], then: list[Op], what: tuple[str, tuple[str, str, str]], health: Health
@@ -157,7 +158,7 @@ def _told(node: Drawn, rule: str, part: tuple[str, str, str]) -> Health:
     return told.health if told else Health.OK
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY, WITHOUT_PEOPLE, st.sampled_from(COLLECTORS), st.sampled_from(["hang", "fail"]))
 def test_a_reading_that_is_lost_at_any_moment_makes_no_later_verdict_better(
     before: list[Op], then: list[Op], collector: str, how: str
@@ -177,7 +178,7 @@ def test_a_reading_that_is_lost_at_any_moment_makes_no_later_verdict_better(
 # A healthy node
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(HEALTHY)
 def test_a_healthy_history_of_any_length_never_ends_in_failed(history: list[Op]) -> None:
     node = Drawn(flapping=())
@@ -190,7 +191,7 @@ def test_a_healthy_history_of_any_length_never_ends_in_failed(history: list[Op])
     assert node.verdict.job_ready
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY)
 def test_a_node_that_is_well_is_ready_after_a_boot_and_forgets_in_time(history: list[Op]) -> None:
     """No way leads to where only a file can be edited."""
@@ -206,7 +207,7 @@ def test_a_node_that_is_well_is_ready_after_a_boot_and_forgets_in_time(history: 
     assert (node.health, node.ledger.entries, node.verdict.standings) == (Health.OK, {}, ())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY)
 def test_a_node_that_is_well_is_ready_by_words_alone(history: list[Op]) -> None:
     node = played(history)
@@ -221,7 +222,7 @@ def test_a_node_that_is_well_is_ready_by_words_alone(history: list[Op]) -> None:
 # Restarts
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY, ANY)
 def test_a_restart_at_any_point_never_makes_a_node_ready(before: list[Op], then: list[Op]) -> None:
     node, other = played(before), played(before)
@@ -241,7 +242,7 @@ def test_a_restart_at_any_point_never_makes_a_node_ready(before: list[Op], then:
             assert node.verdict.job_ready or not other.verdict.job_ready
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY)
 def test_what_a_restarted_daemon_has_not_read_yet_is_held(history: list[Op]) -> None:
     node = played(history)
@@ -261,7 +262,7 @@ def test_what_a_restarted_daemon_has_not_read_yet_is_held(history: list[Op]) -> 
 # The ledger itself
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY)
 @example(
     [("event", EVENTS[0], F), ("want", "GPU-a"), ("look", 15.0, 3), ("end", EVENTS[0]), ("look", 15.0, 1)]
@@ -275,7 +276,7 @@ def test_a_second_look_at_the_same_moment_changes_nothing(history: list[Op]) -> 
     assert node.verdict == verdict
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ANY)
 def test_the_ledger_holds_one_entry_a_fault_and_names_it_once(history: list[Op]) -> None:
     node = played(history)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.verdict.drift import edits as told
 from tests.verdict.drift.drawn import (
     BOXES,
@@ -96,7 +97,7 @@ def test_the_way_back_mirrors_any_set_of_changes(boxes: tuple[Box, Box], seed: i
 
 
 @given(st.sampled_from(BOXES), OMISSIONS, OMISSIONS, SEEDS)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_what_is_not_known_is_no_change(
     make: Make, one: set[tuple[str, int]], other: set[tuple[str, int]], seed: int
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.verdict.drift import edits as told
 from tests.verdict.drift.drawn import Box, Edit, bridged, meshed, renumbered, switched
 from tests.verdict.drift.edits import Make
@@ -165,7 +166,7 @@ def losing(sort: str, number: int) -> Edit:
 
 
 @given(stories(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_one_more_lost_part_never_lowers_the_worst_health(story: Story, data: st.DataObject) -> None:
     box = story.make()
     kinds = [(sort, number) for sort in ("gpu", "links") for number in box.gpus]
