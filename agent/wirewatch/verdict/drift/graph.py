@@ -161,6 +161,7 @@ _DIGITS = re.compile(r"(\d+)", re.ASCII)
 _RUN = 3
 """So many numbers in a row are written as a range."""
 _BYTES = 8
+_BOTH = 2
 _SHAPE = frozenset(
     {Aspect.PRODUCT, Aspect.PORTS, Aspect.PLACE, Aspect.NUMA, Aspect.NVLINK, Aspect.PEERS, Aspect.NODES}
 )
@@ -189,14 +190,32 @@ class Matched(Generic[Part]):
 
 
 @dataclass(frozen=True, slots=True)
+class Voter:
+    """A part that is known by its name in both graphs; `name` with GPUs before NICs."""
+
+    before: TreePlace
+    after: TreePlace
+    name: tuple[int, str]
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that no renumbering changes of its place is as it was: so it has hardly moved."""
+        numas = {self.before.numa, self.after.numa} - {None}
+        one, other = (tuple(map(device_number, spot.bridges)) for spot in (self.before, self.after))
+        return len(numas) < _BOTH and one == other
+
+
+@dataclass(frozen=True, slots=True)
 class Renaming:
     """Which root or bridge of the graph before is which of the graph after.
 
-    `steady`: whether addresses mean what they meant: all parts known by name have kept theirs.
+    `steady`: whether addresses mean what they meant: all parts known by name have kept theirs. `lasting`:
+    whether roots are still called as they were: half of these parts have kept their addresses.
     """
 
     names: Mapping[str, str]
     steady: bool
+    lasting: bool
 
     def kept(self, before: TreePlace, after: TreePlace) -> bool:
         """Whether a part hangs where it hung, by whatever numbers; True while that is not known."""
@@ -206,13 +225,17 @@ class Renaming:
         return len(one) == len(other) and all(self.names.get(x) == y for x, y in zip(one, other, strict=True))
 
     def same_slot(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether two parts sat in the same place; a bridge with no known part below goes by its number."""
+        """Whether two parts sat in the same place.
+
+        A bridge with no known part below goes by its number, a root by its name while names last.
+        """
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
             return self.same_address(before, after)
         if len(one) != len(other):
             return False
-        top = self._same(one[0], other[0]) or (one[0] == other[0] and self._free(one[0], other[0]))
+        stayed = self.lasting and one[0] == other[0]
+        top = self._same(one[0], other[0]) or (stayed and self._free(one[0], other[0]))
         below = zip((*one[1:], before.address), (*other[1:], after.address), strict=True)
         return top and all(
             self._same(x, y) or (self._free(x, y) and device_number(x) == device_number(y)) for x, y in below
@@ -320,11 +343,12 @@ def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNod
     """Which parts before are which parts after: GPUs, NICs, and roots and bridges by their names."""
     gpus = _by_names(before.gpus, after.gpus, [lambda gpu: gpu.name])
     nics = _by_names(before.nics, after.nics, [lambda nic: nic.name, lambda nic: nic.name and nic.guid])
-    voters = [(one.spot, other.spot, (0, other.key)) for one, other in gpus]
-    voters += [(one.spot, other.spot, (1, other.guid)) for one, other in nics]
-    known = [(one.address, other.address) for one, other, _ in voters if one.address and other.address]
-    steady = bool(known) and all(one == other for one, other in known)
-    renaming = Renaming(_names(voters), steady)
+    voters = [Voter(one.spot, other.spot, (0, other.key)) for one, other in gpus]
+    voters += [Voter(one.spot, other.spot, (1, min(one.name, other.name))) for one, other in nics]
+    known = [voter for voter in voters if voter.before.address and voter.after.address]
+    stayed = sum(voter.before.address == voter.after.address for voter in known)
+    lasting = 2 * stayed >= len(known)
+    renaming = Renaming(_names(voters, lasting=lasting), bool(known) and stayed == len(known), lasting)
     return (
         _matched(gpus, before.gpus, after.gpus, renaming),
         _matched(nics, before.nics, after.nics, renaming),
@@ -443,33 +467,44 @@ def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
     return [part for part in here if part.name or not there]
 
 
-def _names(pairs: Sequence[tuple[TreePlace, TreePlace, tuple[int, str]]]) -> Mapping[str, str]:
+def _names(voters: Sequence[Voter], *, lasting: bool) -> Mapping[str, str]:
     """New names of roots and bridges by vote of what hangs below, from the roots down.
 
-    If even, the name that stayed, then what has no other choice, then a GPU's vote. Parts that moved are
-    outvoted by those that stayed; where all names changed alike there is no other vote.
+    If even, the name that stayed while names last, then the vote of a part that has hardly moved, then what
+    has no other choice, then a GPU's vote. Parts that moved are outvoted by those that stayed; where all
+    names changed alike there is no other vote. Nothing depends on what the new names are: where the buses
+    were renumbered, an old name may by chance be another's.
     """
     names: dict[str, str] = {}
-    for level in range(max((len(one.chain) for one, _, _ in pairs), default=0)):
-        votes: dict[tuple[str, str], list[tuple[int, str]]] = {}
-        for before, after, voter in pairs:
-            one, other = before.chain, after.chain
-            above = zip(one[:level], other[:level], strict=False)
-            if min(len(one), len(other)) > level and all(names.get(x) == y for x, y in above):
-                votes.setdefault((one[level], other[level]), []).append(voter)
-        taken = set[str]()
+    for level in range(max((len(voter.before.chain) for voter in voters), default=0)):
+        votes = _votes(voters, names, level)
         choices = Counter(name for old, new in votes for name in (f"from {old}", f"to {new}"))
         ranked = sorted(
             votes.items(),
             key=lambda vote: (
                 -len(vote[1]),
-                len(set(vote[0])),
+                lasting and vote[0][0] != vote[0][1],
+                not any(voter.settled for voter in vote[1]),
                 choices[f"from {vote[0][0]}"] + choices[f"to {vote[0][1]}"],
-                min(vote[1]),
+                min(voter.name for voter in vote[1]),
             ),
         )
+        taken = set[str]()
         for (x, y), _ in ranked:
             if x not in names and y not in taken:
                 names[x] = y
                 taken.add(y)
     return names
+
+
+def _votes(
+    voters: Sequence[Voter], names: Mapping[str, str], level: int
+) -> Mapping[tuple[str, str], Sequence[Voter]]:
+    """Voters by what they say was which at one level, where all above is theirs already."""
+    votes: dict[tuple[str, str], list[Voter]] = {}
+    for voter in voters:
+        one, other = voter.before.chain, voter.after.chain
+        above = zip(one[:level], other[:level], strict=False)
+        if min(len(one), len(other)) > level and all(names.get(x) == y for x, y in above):
+            votes.setdefault((one[level], other[level]), []).append(voter)
+    return votes
