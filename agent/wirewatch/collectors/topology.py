@@ -1,9 +1,21 @@
 """The node's topology as one graph, for whoever judges it."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from wirewatch.core.collector import Collector, NoPolicy, Options, is_unsupported
-from wirewatch.core.nvml import UP, Supported, as_int, as_str, ask_gpu, count_links, member, old_state, state
+from wirewatch.core.nvml import (
+    UP,
+    Supported,
+    as_int,
+    as_ints,
+    as_str,
+    ask_gpu,
+    count_links,
+    member,
+    old_state,
+    state,
+)
 from wirewatch.core.pci import Place, normal_pci, path_between
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
 from wirewatch.core.topology import (
@@ -16,7 +28,7 @@ from wirewatch.core.topology import (
     Topology,
 )  # fmt: skip
 from wirewatch.core.tree import RDMA, count_nodes, rdma_devices, rdma_place, read_place
-from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample
+from wirewatch.core.types import Absent, Expect, Finding, Json, Kind, Metric, Ok, Sample, Why
 
 PEERS = Metric(
     "nvlink_peer_links",
@@ -46,12 +58,12 @@ def read_topology(hardware: Hardware) -> Topology | Absent:
         return nics
     nodes = count_nodes(sysfs)
     places = {gpu.key: read_place(sysfs, gpu.pci) for gpu in gpus}
-    wires = {gpu.key: _wires(hardware.nvml, gpu, gpus) for gpu in gpus}
+    modes = {gpu.key: _modes(hardware.nvml, gpu) for gpu in gpus}
+    wires = {gpu.key: _wires(hardware.nvml, gpu, gpus, modes[gpu.key]) for gpu in gpus}
     driver = as_str(hardware.nvml.ask(None, [_DRIVER])[0].value)
     return Topology(
         gpus=tuple(
-            GpuPart(g.key, g.index, g.name, _pci(places[g.key], g.pci), _clique(hardware.nvml, g))
-            for g in gpus
+            GpuPart(g.key, g.index, g.name, _pci(places[g.key], g.pci), modes[g.key].clique) for g in gpus
         ),
         nics=tuple(nic for nic, _ in nics),
         nvlink=tuple(one for found in wires.values() if not isinstance(found, Absent) for one in found),
@@ -59,6 +71,7 @@ def read_topology(hardware: Hardware) -> Topology | Absent:
         paths=tuple(_path(gpu, places[gpu.key], nic, place, nodes) for gpu in gpus for nic, place in nics),
         numa_nodes=nodes,
         versions=(("driver", "" if isinstance(driver, Absent) else driver), *_versions(sysfs)),
+        split=tuple(key for key, one in modes.items() if one.split is True),
     )
 
 
@@ -103,6 +116,9 @@ COLLECTOR: Collector[Topology, None, Options, NoPolicy] = Collector(
 
 _DRIVER = Question("SystemGetDriverVersion")
 _FABRIC = Question("GpuFabricInfoV")
+_MIG = Question("MigMode")
+_ON = 1
+"""NVML_DEVICE_MIG_ENABLE (nvml.h), of the mode now and of the one after the next reset."""
 _NO_FABRIC, _REGISTERED = 0, 3
 """NVML_GPU_FABRIC_STATE_NOT_SUPPORTED and _COMPLETED (nvml.h)."""
 _PEER_GPU, _PEER_SWITCH = 0, 2
@@ -118,9 +134,31 @@ def _pci(place: Place | Absent, address: str = "") -> Place:
     return Place(address, "", (), None) if isinstance(place, Absent) else place
 
 
-def _clique(nvml: Nvml, gpu: Gpu) -> str | None:
+@dataclass(frozen=True, slots=True)
+class GpuModes:
+    """How a GPU is set up: its fabric clique as in `GpuPart`, and whether MIG splits it."""
+
+    clique: str | None
+    split: bool | Absent
+
+
+def _modes(nvml: Nvml, gpu: Gpu) -> GpuModes:
+    """The modes; what a GPU says of its fabric is believed only while it is whole."""
+    fabric, mig = (answer.value for answer in nvml.ask(gpu.key, (_FABRIC, _MIG)))
+    split = _split(mig)
+    return GpuModes(None if split is True else _clique(fabric), split)
+
+
+def _split(mig: Json | Absent) -> bool | Absent:
+    """Whether a GPU is in MIG mode or will be after its next reset; one that does not know MIG is whole."""
+    if is_unsupported(mig):
+        return False
+    modes = as_ints(mig, 2)
+    return modes if isinstance(modes, Absent) else _ON in modes
+
+
+def _clique(info: Json | Absent) -> str | None:
     """The fabric clique; boards whose fabric ends at the node report a cluster of zeros."""
-    info = nvml.ask(gpu.key, [_FABRIC])[0].value
     if isinstance(info, Absent):
         return "" if is_unsupported(info) else None
     state, cluster = as_int(member(info, "state")), as_str(member(info, "clusterUuid"))
@@ -170,11 +208,17 @@ def _path(gpu: Gpu, place: Place | Absent, nic: NicPart, other: Place | Absent, 
     return NicPath(gpu.key, nic.device, "" if isinstance(path, Absent) else path.name)
 
 
-def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu]) -> list[NvlinkWires] | Absent:
+def _wires(
+    nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu], modes: GpuModes
+) -> list[NvlinkWires] | Absent:  # fmt: skip
     """Where the links go that are up; none for a GPU without NVLink.
 
-    Absent when one could not be read: a count with holes would pass for a change.
+    Absent when one could not be read: a count with holes would pass for a change. So it is in MIG mode, where
+    the driver shows links as down that are not, and while it is not known whether MIG is on.
     """
+    if modes.split is not False:
+        off = Absent(Why.UNSUPPORTED, "off in MIG mode")
+        return modes.split if isinstance(modes.split, Absent) else off
     links = count_links(nvml, gpu.key)
     if not links:
         return []

@@ -62,6 +62,8 @@ class Topology:
     """The graph at one moment, with the versions of driver, kernel and RDMA drivers, empty where not known.
 
     `unread`: GPUs whose NVLink wires could not be read this time, so that nothing follows from their absence.
+    `split`: those of them that are in MIG mode, or will be after their next reset: a driver shows the links
+    to and from such a GPU as down.
     """
 
     gpus: tuple[GpuPart, ...]
@@ -71,6 +73,11 @@ class Topology:
     numa_nodes: int | None
     versions: tuple[tuple[str, str], ...]
     unread: tuple[str, ...] = ()
+    split: tuple[str, ...] = ()
+
+    def devices(self) -> Mapping[str, str]:
+        """PCI address of each RDMA device, empty where it is not known."""
+        return {nic.device: nic.place.address for nic in self.nics}
 
     def bridges(self) -> frozenset[str]:
         """PCI bridges above GPUs and NICs."""
@@ -233,6 +240,7 @@ def _wires(topology: Topology) -> _Wires:
         if wires.uuid in links and wires.links:
             links[wires.uuid][wires.peer] = len(wires.links)
     unsure = dict.fromkeys(topology.unread, "its NVLink links could not be read")
+    unsure |= dict.fromkeys(topology.split, "in MIG mode its NVLink links are off")
     unsure |= {uuid: "where its links go is not known" for uuid, to in links.items() if UNKNOWN_PEER in to}
     switched = {uuid for uuid, to in links.items() if SWITCH in to}
     names = {gpu.name for gpu in topology.gpus if gpu.uuid in switched}

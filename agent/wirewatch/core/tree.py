@@ -1,7 +1,7 @@
 """Reading the PCI tree through the sysfs port: where GPUs, NICs and bridges sit."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -13,10 +13,14 @@ DEVICES = "/sys/bus/pci/devices"
 RDMA = "/sys/class/infiniband"
 ONLINE_NODES = "/sys/devices/system/node/online"
 _NETNS_MODE = "/sys/module/ib_core/parameters/netns_mode"
-_PASSED_ON = frozenset({"vfio-pci", "vfio_pci", "mlx5_vfio_pci", "uio_pci_generic"})
+_PASSED_ON = frozenset({"uio_pci_generic", "pci-stub", "pciback"})
 _VENDORS = frozenset({"0x15b3", "0x1d0f"})
 """Mellanox/NVIDIA and Amazon (EFA)."""
 _INFINIBAND, _ETHERNET = "0x0207", "0x0200"
+_RDMA_DRIVERS = frozenset({"mlx4_core", "mlx5_core", "efa"})
+"""Drivers whose every function offers an RDMA device."""
+_BOND = "bond"
+"""In the name of an RDMA device that stands for all functions of its card."""
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
@@ -105,19 +109,61 @@ def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabout
         if address in claimed or isinstance(kind, Absent) or not kind.startswith((_INFINIBAND, _ETHERNET)):
             continue
         ours = sysfs.read(f"{DEVICES}/{address}/vendor") in _VENDORS
-        if ours and isinstance(sysfs.link(f"{DEVICES}/{address}/physfn"), Absent):
+        if ours and not is_virtual(sysfs, address):
             found[address] = where_is(sysfs, address)
     return found
 
 
-def _by_driver(sysfs: Sysfs, address: str) -> Whereabouts:
+def rdma_strays(sysfs: Sysfs, claimed: Mapping[str, str]) -> dict[str, Whereabouts]:
+    """Those of the strays that are surely missing: InfiniBand cards, and cards whose driver makes RDMA.
+
+    Args:
+        sysfs: the port.
+        claimed: PCI addresses of the RDMA devices, by name. A device that bonds a card claims all functions.
+    """
+    bonded = {_card(address) for name, address in claimed.items() if _BOND in name}
+    return {
+        address: one
+        for address, one in find_strays(sysfs, set(claimed.values())).items()
+        if one.away is False and _card(address) not in bonded and _makes_rdma(sysfs, address)
+    }
+
+
+def is_virtual(sysfs: Sysfs, address: str) -> bool:
+    """Whether the device at a PCI address is a virtual function."""
+    return not isinstance(sysfs.link(f"{DEVICES}/{address}/physfn"), Absent)
+
+
+def driver_of(sysfs: Sysfs, address: str) -> str | Absent:
+    """The driver of the device at a PCI address; MISSING where none is bound."""
     bound = sysfs.link(f"{DEVICES}/{address}/driver")
-    if isinstance(bound, Absent):
-        if bound.why is Why.MISSING:
+    return bound if isinstance(bound, Absent) else bound.rpartition("/")[2]
+
+
+def passes_on(driver: str) -> bool:
+    """Whether a driver passes its device on to a virtual machine or a program."""
+    return "vfio" in driver or driver in _PASSED_ON
+
+
+def _card(address: str) -> str:
+    return address.rpartition(".")[0]
+
+
+def _makes_rdma(sysfs: Sysfs, address: str) -> bool:
+    kind = sysfs.read(f"{DEVICES}/{address}/class")
+    is_infiniband = not isinstance(kind, Absent) and kind.startswith(_INFINIBAND)
+    # An Ethernet card may be used for nothing else, without the RDMA core.
+    has_core = not isinstance(sysfs.read(_NETNS_MODE), Absent)
+    return is_infiniband or (has_core and driver_of(sysfs, address) in _RDMA_DRIVERS)
+
+
+def _by_driver(sysfs: Sysfs, address: str) -> Whereabouts:
+    driver = driver_of(sysfs, address)
+    if isinstance(driver, Absent):
+        if driver.why is Why.MISSING:
             return Whereabouts(away=False, reason=f"no driver is bound to {address}")
-        return Whereabouts(None, str(bound))
-    driver = bound.rpartition("/")[2]
-    if driver in _PASSED_ON:
+        return Whereabouts(None, str(driver))
+    if passes_on(driver):
         return Whereabouts(away=True, reason=f"passed on to a virtual machine or program ({driver})")
     return _in_namespace(sysfs, address, driver)
 

@@ -47,6 +47,8 @@ class Box:
     versions: dict[str, str] = field(default_factory=dict)
     numa_nodes: int | None = 2
     unread: set[int] = field(default_factory=set)
+    split: set[int] = field(default_factory=set)
+    """GPUs in MIG mode."""
 
     def add_gpu(self, number: int, name: str, place: Place | None = None) -> None:
         self.gpus[number] = GpuPart(uuid(number), number, name, place or below(number, 3))
@@ -88,7 +90,8 @@ class Box:
         self.nic(number, place=move(self.nics[number].place))
 
     def build(self) -> Topology:
-        wires = [wire for n in self.gpus if n not in self.unread for wire in self._wires(n)]
+        unread = sorted((self.unread | self.split) & self.gpus.keys())
+        wires = [wire for n in self.gpus if n not in unread for wire in self._wires(n)]
         paths = [
             NicPath(gpu.uuid, nic.device, self._path(gpu.place, nic.place))
             for gpu in self.gpus.values()
@@ -97,7 +100,8 @@ class Box:
         return Topology(
             tuple(self.gpus.values()), tuple(self.nics.values()), tuple(wires), tuple(paths),
             self.numa_nodes, tuple(self.versions.items()),
-            tuple(self.gpus[number].uuid for number in sorted(self.unread)),
+            tuple(self.gpus[number].uuid for number in unread),
+            tuple(self.gpus[number].uuid for number in sorted(self.split & self.gpus.keys())),
         )  # fmt: skip
 
     def _wires(self, number: int) -> Iterator[NvlinkWires]:
@@ -202,6 +206,7 @@ def renumbered(topology: Topology, seed: int) -> Topology:
     return Topology(
         shuffled(gpus), shuffled(nics), shuffled(wires), shuffled(paths), topology.numa_nodes,  # type: ignore[arg-type]
         shuffled(topology.versions), tuple(names_now[key] for key in topology.unread),  # type: ignore[arg-type]
+        tuple(names_now[key] for key in topology.split),
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ from tests.verdict.drift.omissions import OF_GPUS, OF_NICS
 from tests.verdict.drift.readings import POLICY, drawn
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, nvlink_product
 from wirewatch.core.types import Expect, Health, Subject
-from wirewatch.verdict.drift.baseline import Baseline, against_given, why_not
+from wirewatch.verdict.drift.baseline import Baseline, against_given, findings_hold, why_not
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.graph import Graph, fingerprint
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, fold_drift
@@ -58,7 +58,8 @@ def learned(
     memory, baseline = DriftWatch(), None
     for at, graph in enumerate(graphs):
         assert baseline is None
-        memory, baseline = fold_drift(memory, None, graph, float(at), troubles, expect, policy)
+        against = (*findings_hold(troubles), *why_not(graph, expect))
+        memory, baseline = fold_drift(memory, None, graph, float(at), against, policy)
         assert memory.graph is graph
         assert (memory.changes, memory.streaks, memory.since) == ((), (), ())
         assert bool(memory.learning) is (baseline is None)
@@ -72,7 +73,7 @@ def test_three_readings_alike_are_learned(make: type[Box]) -> None:
     said = Statement("wirewatch", "learned: 3 readings alike, nothing wrong", 2.0)
     assert baseline == Baseline(graph, said, "learned")
     assert not any(counts(memory).values())
-    again, second = fold_drift(memory, baseline, graph, 3.0, (), HERE, POLICY)
+    again, second = fold_drift(memory, baseline, graph, 3.0, (), POLICY)
     assert (again.changes, again.learning, second) == ((), "", None)
 
 
@@ -214,13 +215,14 @@ def test_no_history_teaches_fewer_links_than_the_product_has(graphs: list[Graph]
     memory = DriftWatch()
     for at, graph in enumerate(graphs):
         troubles = ("xid.74",) if wrong[at] else ()
-        memory, baseline = fold_drift(memory, None, graph, float(at), troubles, HERE, POLICY)
+        against = (*findings_hold(troubles), *why_not(graph, HERE))
+        memory, baseline = fold_drift(memory, None, graph, float(at), against, POLICY)
         if baseline is None:
             continue
         assert at >= 2
         assert not any(wrong[at - 2 : at + 1])
         assert baseline.graph == graph == graphs[at - 1] == graphs[at - 2]
-        assert why_not(baseline.graph, (), HERE) == ()
+        assert why_not(baseline.graph, HERE) == ()
         for gpu in baseline.graph.gpus:
             product = nvlink_product(gpu.product)
             assert gpu.uuid

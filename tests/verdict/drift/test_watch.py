@@ -30,7 +30,6 @@ from tests.verdict.drift.readings import (
     rules,
     told,
 )
-from wirewatch.core.types import Expect
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
@@ -151,7 +150,7 @@ def test_another_baseline_is_compared_from_the_start() -> None:
 
 def test_without_a_baseline_learning_starts_anew() -> None:
     memory = compared(BASE, [drawn(link_lost), drawn()])
-    memory, learned = fold_drift(memory, None, drawn(), 0.0, (), Expect(), POLICY)
+    memory, learned = fold_drift(memory, None, drawn(), 0.0, (), POLICY)
     assert (memory.same, memory.changes, memory.against, learned) == (1, (), None, None)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wirewatch.core.topology import due_links
+from wirewatch.core.topology import SWITCH, due_links
 from wirewatch.core.types import Absent, Expect, Finding, Health, Subject
 from wirewatch.verdict.drift.change import TopologyChange
 from wirewatch.verdict.drift.graph import (
@@ -93,9 +93,21 @@ def listed(graph: Graph, missing: Sequence[Unknown]) -> str:
     return f"{unknown_text(graph, missing[0])}{more}"
 
 
-def why_not(graph: Graph, troubles: Sequence[str], expect: Expect) -> tuple[str, ...]:
-    """What speaks against learning it, in words; empty when nothing does."""
-    return tuple(_reasons(graph, troubles, expect))
+def why_not(graph: Graph, expect: Expect, unlisted: Sequence[str] = ()) -> tuple[str, ...]:
+    """What speaks against taking a graph for right, in words; empty when nothing does.
+
+    Args:
+        graph: what was read.
+        expect: what the operator says that the node must have.
+        unlisted: parts in the PCI tree that the graph lacks.
+    """
+    return (*_reasons(graph, expect), *unlisted)
+
+
+def findings_hold(rules: Iterable[str]) -> tuple[str, ...]:
+    """The rules of findings of other components, as one more thing that speaks against it."""
+    wrong = sorted(set(rules) - {BASELINE})
+    return (f"findings hold: {', '.join(wrong)}",) if wrong else ()
 
 
 def links_up(gpu: GpuNode) -> int:
@@ -103,11 +115,12 @@ def links_up(gpu: GpuNode) -> int:
     return sum(len(wire.links) for wire in gpu.wires)
 
 
-def against_given(given: Graph, graph: Graph, lent: int = 0) -> tuple[Finding, ...]:
-    """One finding at most, of the node; `lent`: NICs that a pod or a guest was given.
+def against_given(given: Graph, graph: Graph, lent: tuple[int, int] = (0, 0)) -> tuple[Finding, ...]:
+    """One finding at most, of the node; `lent`: GPUs and NICs that a pod or a guest was given.
 
     FAILED where something is less than given, UNKNOWN where GPUs or their wires could not be
-    read, DEGRADED where it is only different. What the given graph does not know is not asked.
+    read, DEGRADED where it is only different. What the given graph does not know is not asked,
+    nor are the wires of a GPU whose NVLink is off on purpose.
     """
     less = tuple(_less(given, graph, lent))
     if less:
@@ -122,22 +135,21 @@ def against_given(given: Graph, graph: Graph, lent: int = 0) -> tuple[Finding, .
     more = tuple(_more(given, graph))
     if more:
         return (_finding(Health.DEGRADED, more, _OTHER),)
-    if known and not lent:
+    if known and not any(lent):
         text = f"the same parts on other wires or another PCI tree: shape {shapes[1]} instead of {shapes[0]}"
         return (_finding(Health.DEGRADED, (text,), _OTHER),)
     return ()
 
 
-def _reasons(graph: Graph, troubles: Sequence[str], expect: Expect) -> Iterator[str]:
-    wrong = sorted(set(troubles) - {BASELINE})
-    if wrong:
-        yield f"findings hold: {', '.join(wrong)}"
+def _reasons(graph: Graph, expect: Expect) -> Iterator[str]:
     if not graph.gpus:
         yield "no GPU is here"
     missing = unlearnable(graph)
     if missing:
         yield f"not known: {listed(graph, missing)}"
-    if expect.gpus is not None and len(graph.gpus) < expect.gpus:
+    if expect.gpus is None:
+        yield from _odd_boards(graph)
+    elif len(graph.gpus) < expect.gpus:
         yield f"{len(graph.gpus)} of {expect.gpus} expected GPUs are here"
     ports = sum(len(nic.ports) for nic in graph.nics)
     if expect.rdma_ports is not None and ports < expect.rdma_ports:
@@ -149,6 +161,14 @@ def _reasons(graph: Graph, troubles: Sequence[str], expect: Expect) -> Iterator[
         alike = [gpu for gpu in gpus if gpu.product == product]
         if not any(gpu.key in short for gpu in alike):
             yield from _unlike(product, alike)
+
+
+def _odd_boards(graph: Graph) -> Iterator[str]:
+    """Products on an NVSwitch in a number that no board has, and no virtual machine is given of one."""
+    switched = {gpu.product for gpu in graph.gpus if any(wire.peer == SWITCH for wire in gpu.wires)}
+    for product, count in sorted(_products(graph).items()):
+        if product in switched and count & (count - 1):
+            yield f"{count} {product or 'GPUs'} are on the NVLink switch, where boards have 1, 2, 4, 8 or 16"
 
 
 def _short(gpu: GpuNode, expect: Expect) -> str:
@@ -173,17 +193,18 @@ def _finding(health: Health, texts: Sequence[str], action: str) -> Finding:
 
 
 def _unread(given: Graph, graph: Graph) -> tuple[Unknown, ...]:
-    gpus = {gpu.key for gpu in graph.gpus}
+    gpus = {gpu.key for gpu in graph.gpus if not gpu.off}
     asked = {Aspect.PRODUCT, *_WIRES} - {one.what for one in given.unknown if one.what in _WIRES}
     return tuple(one for one in graph.unknown if one.part in gpus and one.what in asked)
 
 
-def _less(given: Graph, graph: Graph, lent: int) -> Iterator[str]:
-    yield from _fewer(_products(given), _products(graph))
+def _less(given: Graph, graph: Graph, lent: tuple[int, int]) -> Iterator[str]:
+    gpus_away, nics_away = lent
+    yield from _fewer(_products(given), _products(graph) + Counter({"": gpus_away}))
     yield from _short_of_links(given, graph)
     yield from _broken(given, graph)
-    nics = tuple(_fewer(_models(given), _models(graph) + Counter({"": lent})))
-    yield from nics or (() if lent else _fewer(_layers(given), _layers(graph)))
+    nics = tuple(_fewer(_models(given), _models(graph) + Counter({"": nics_away})))
+    yield from nics or (() if nics_away else _fewer(_layers(given), _layers(graph)))
 
 
 def _more(given: Graph, graph: Graph) -> Iterator[str]:

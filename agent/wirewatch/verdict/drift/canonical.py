@@ -2,14 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
 
 from wirewatch.core.pci import Place
-from wirewatch.core.ports import Sysfs
 from wirewatch.core.topology import UNKNOWN_PEER, GpuPart, NicPart, Topology, islands
-from wirewatch.core.tree import DEVICES, find_strays, where_is
-from wirewatch.core.types import Absent
 from wirewatch.verdict.drift.graph import (
     Aspect,
     GpuIsland,
@@ -23,6 +18,8 @@ from wirewatch.verdict.drift.graph import (
     function,
 )
 
+MIG, AWAY = "off in MIG mode", "with a guest"
+"""Why the NVLink of a GPU is off on purpose."""
 _NAMELESS = "index:"
 """How `core.ports.Gpu.key` begins for a GPU whose UUID was never read."""
 _ZEROS = frozenset("0:")
@@ -39,7 +36,7 @@ def graph_of(topology: Topology) -> Graph:
     gpus = [
         GpuNode(
             _uuid(gpu), gpu.name, _spot(gpu.place, branches), _wires(topology, gpu.uuid, keys),
-            gpu.uuid not in topology.unread, gpu.index, gpu.clique,
+            gpu.uuid not in topology.unread, gpu.index, gpu.clique, MIG if gpu.uuid in topology.split else "",
         )
         for gpu in topology.gpus
     ]  # fmt: skip
@@ -62,48 +59,6 @@ def graph_of(topology: Topology) -> Graph:
         topology.numa_nodes, versions,
         tuple(sorted({*_unknown(gpus, nics, topology.numa_nodes), *_unknown_versions(versions)})),
     )  # fmt: skip
-
-
-def physical(sysfs: Sysfs, topology: Topology) -> Topology:
-    """Without virtual functions: they are made and unmade by design, and their wire is their card's."""
-
-    def is_virtual(nic: NicPart) -> bool:
-        link = sysfs.link(f"{DEVICES}/{nic.place.address}/physfn") if nic.place.address else None
-        return link is not None and not isinstance(link, Absent)
-
-    virtual = {nic.device for nic in topology.nics if is_virtual(nic)}
-    if not virtual:
-        return topology
-    return replace(
-        topology,
-        nics=tuple(nic for nic in topology.nics if nic.device not in virtual),
-        paths=tuple(path for path in topology.paths if path.device not in virtual),
-    )
-
-
-def given_away(sysfs: Sysfs, topology: Topology, before: Graph) -> frozenset[str]:
-    """Keys of NICs of the baseline that are not listed now and are not lost.
-
-    A pod or a virtual machine has them, or it is not known where they are.
-    """
-    here = {nic.key for nic in graph_of(topology).nics}
-    gone = [nic for nic in before.nics if nic.key not in here]
-    return frozenset(nic.key for nic in gone if where_is(sysfs, nic.spot.address).away is not False)
-
-
-def lent(sysfs: Sysfs, topology: Topology) -> int:
-    """How many cards of vendors that make RDMA are here, and were given to a pod or a guest."""
-    strays = find_strays(sysfs, {nic.place.address for nic in topology.nics})
-    return sum(one.away is not False for one in strays.values())
-
-
-def with_away(graph: Graph, before: Graph, away: AbstractSet[str]) -> Graph:
-    """The graph with those NICs as they were."""
-    here = {nic.key for nic in graph.nics}
-    back = [nic for nic in before.nics if nic.key in away and nic.key not in here]
-    if not back:
-        return graph
-    return replace(graph, nics=tuple(sorted((*graph.nics, *back), key=lambda nic: nic.key)))
 
 
 def _uuid(gpu: GpuPart) -> str:

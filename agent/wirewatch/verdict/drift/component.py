@@ -10,11 +10,12 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
 from wirewatch.verdict.drift import change
-from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given
-from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, with_away
+from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given, findings_hold, why_not
+from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import RULES
 from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findings, fold_drift
+from wirewatch.verdict.drift.whereabouts import given_away, lent, physical, unlisted, with_away
 
 NAME = "drift"
 DRIFT = Metric(
@@ -99,10 +100,11 @@ class DriftContext:
 
 @dataclass(frozen=True, slots=True)
 class DriftReading:
-    """The topology now, and what it is compared with; `away`: keys of NICs that a pod or a guest was given.
+    """The topology now, and what it is compared with; `away`: keys of parts that a pod or a guest was given.
 
     `before`: another reading just before, at the start of a daemon: what was FAILED when it ended must not be
-    ready until the second reading. `lent`: how many such NICs there are, for a product's baseline.
+    ready until the second reading. `lent`: how many such GPUs and NICs there are, for a product's baseline.
+    `unlisted`: what the PCI tree shows of parts that the topology lacks.
     """
 
     topology: Topology
@@ -111,21 +113,23 @@ class DriftReading:
     trouble: str = ""
     troubles: tuple[str, ...] = ()
     before: Topology | None = None
-    lent: int = 0
+    lent: tuple[int, int] = (0, 0)
+    unlisted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DriftMemory:
     """`baseline`: what holds after the reading.
 
-    `read`: what held before it. The next reading puts `baseline` in its place, or rejects it for what
-    `foreign` says.
+    `read`: what held before it. `keep` puts `baseline` in its place, or rejects it for what `foreign` says.
+    `doubts`: what speaks against taking the reading for right, but for findings of other components.
     """
 
     watch: DriftWatch = field(default_factory=DriftWatch)
     baseline: Baseline | None = None
     read: Baseline | None = None
     foreign: str = ""
+    doubts: tuple[str, ...] = ()
 
 
 def drift_component(
@@ -135,7 +139,7 @@ def drift_component(
 
     def read(hardware: Hardware, state: DriftMemory, _options: DriftOptions) -> DriftReading | Absent:
         keeps = around.keeps
-        _keep(keeps, state)
+        keep(keeps, state)
         baseline, sysfs = keeps.baseline, hardware.sysfs
         readings = [read_topology(hardware)]
         if state.watch.graph is None and baseline is not None:
@@ -145,10 +149,11 @@ def drift_component(
             return next(topology for topology in readings if isinstance(topology, Absent))
         away = frozenset[str]() if baseline is None else given_away(sysfs, good[-1], baseline.graph)
         before = good[0] if len(good) > 1 else None
-        given_to = 0 if around.given is None else lent(sysfs, good[-1])
+        given_to = (0, 0) if around.given is None else lent(sysfs, good[-1])
         return DriftReading(
-            good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to
-        )
+            good[-1], baseline, away, keeps.trouble, tuple(around.troubles()), before, given_to,
+            unlisted(sysfs, good[-1]),
+        )  # fmt: skip
 
     def judge(
         state: DriftMemory, ok: Ok[DriftReading], used: DriftPolicy, expect: Expect
@@ -182,12 +187,14 @@ def _judge(
     graph = graphs[-1]
     foreign = "" if baseline is None else around.foreign(baseline, graph)
     compared, watch, new = None if foreign else baseline, state.watch, None
+    doubts = why_not(graph_of(reading.topology), expect, reading.unlisted)
+    against = (*findings_hold(reading.troubles), *doubts)
     for one in graphs:
-        watch, new = fold_drift(watch, compared, one, ok.at, reading.troubles, expect, policy, reading.away)
+        watch, new = fold_drift(watch, compared, one, ok.at, against, policy, reading.away)
     compared = compared or new
     found = list(findings(watch, compared, policy, ok.at)) if compared is not None else []
     if around.given is not None:
-        found += against_given(around.given, graph, reading.lent)
+        found += against_given(around.given, graph_of(reading.topology), reading.lent)
     trouble = foreign or reading.trouble
     if trouble and new is None:
         found.append(
@@ -196,11 +203,11 @@ def _judge(
                 "look at the file named here; `wirewatch topology accept` takes what is there now for right",
             )
         )  # fmt: skip
-    return DriftMemory(watch, new or compared, baseline, foreign), tuple(found)
+    return DriftMemory(watch, new or compared, baseline, foreign, doubts), tuple(found)
 
 
-def _keep(keeps: BaselineHolder, state: DriftMemory) -> None:
-    """What the last reading found out about the baseline that it was compared with."""
+def keep(keeps: BaselineHolder, state: DriftMemory) -> None:
+    """Keep what the last reading found out about the baseline that it was compared with."""
     if state.foreign and state.read is not None:
         keeps.reject(state.read, state.foreign)
     if state.baseline is not None and state.baseline is not state.read:

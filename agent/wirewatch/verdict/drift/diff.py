@@ -33,7 +33,11 @@ Ends = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class GraphSide:
-    """One graph in the keys of the graph after: peer by link, by GPU. `alone`: GPUs that only it has."""
+    """One graph in the keys of the graph after: peer by link, by GPU.
+
+    `alone`: GPUs that only it has, and those whose NVLink is off on purpose in either: links to them are not
+    compared.
+    """
 
     peers: Mapping[str, Mapping[int, str]]
     islands: tuple[tuple[str, ...], ...]
@@ -50,7 +54,7 @@ class GraphSide:
         return found
 
     def up(self, key: str) -> tuple[int, ...]:
-        """Links of a GPU but for those to GPUs that the other graph does not have."""
+        """Links of a GPU but for those that are not compared."""
         return tuple(sorted(link for link, peer in self.peers[key].items() if peer not in self.alone))
 
 
@@ -113,8 +117,9 @@ def wire_changes(before: Graph, after: Graph, gpus: Matched[GpuNode]) -> Iterato
     pairs = [(one, other) for one, other in gpus.pairs if _comparable(one, other)]
     keys = {one.key: other.key for one, other in gpus.pairs}
     now = {other.key: other for _, other in pairs}
-    then = _side(before, {other.key: one for one, other in pairs}, keys)
-    today = _side(after, now, {other.key: other.key for _, other in gpus.pairs})
+    off = frozenset(other.key for one, other in gpus.pairs if one.off or other.off)
+    then = _side(before, {other.key: one for one, other in pairs}, keys, off)
+    today = _side(after, now, {other.key: other.key for _, other in gpus.pairs}, off)
     moved = _moved_links(then, today)
     for key, groups in moved.items():
         for (old, new), which in groups.items():
@@ -271,11 +276,13 @@ def _comparable(before: GpuNode, after: GpuNode) -> bool:
     return before.read and after.read and bool(after.key) and same_product
 
 
-def _side(graph: Graph, nodes: Mapping[str, GpuNode], keys: Mapping[str, str]) -> GraphSide:
+def _side(
+    graph: Graph, nodes: Mapping[str, GpuNode], keys: Mapping[str, str], off: frozenset[str]
+) -> GraphSide:  # fmt: skip
     return GraphSide(
         {key: {n: keys.get(peer, peer) for n, peer in gpu.peers().items()} for key, gpu in nodes.items()},
         tuple(tuple(keys[key] for key in one.gpus if key in keys) for one in graph.islands),
-        frozenset(gpu.key for gpu in graph.gpus if gpu.key not in keys),
+        off.union(gpu.key for gpu in graph.gpus if gpu.key not in keys),
     )
 
 

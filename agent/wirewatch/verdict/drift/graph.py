@@ -73,7 +73,10 @@ class PeerLinks:
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """`uuid` is empty where not known; `read`: whether its wires were; `clique` as in the topology."""
+    """`uuid` is empty where not known; `read`: whether its wires were; `clique` as in the topology.
+
+    `off`: why its NVLink is off on purpose, empty where it is not: then no link to or from it is lost or new.
+    """
 
     uuid: str
     product: str
@@ -82,6 +85,7 @@ class GpuNode:
     read: bool
     index: int = field(compare=False)
     clique: str | None = ""
+    off: str = ""
 
     @property
     def key(self) -> str:
@@ -305,11 +309,12 @@ def several(parts: Sequence[Node]) -> str:
 
 
 def unknown_text(graph: Graph, unknown: Unknown) -> str:
-    """`GPU 3 (...0003): NVLink links`."""
-    parts = {part.key: part_name(part) for part in graph.parts}
-    if not unknown.part and unknown.part not in parts:
-        return f"node: {unknown.what}"
-    return f"{parts.get(unknown.part, unknown.part)}: {unknown.what}"
+    """`GPU 3 (...0003): NVLink links`; with the reason where they are off on purpose."""
+    part = next((part for part in graph.parts if part.key == unknown.part), None)
+    if part is None:
+        return f"{unknown.part or 'node'}: {unknown.what}"
+    why = part.off if isinstance(part, GpuNode) and unknown.what is Aspect.NVLINK else ""
+    return f"{part_name(part)}: {unknown.what}{why and f', {why}'}"
 
 
 def fingerprint(graph: Graph) -> str | Absent:

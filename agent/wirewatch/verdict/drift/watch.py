@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from wirewatch.core.types import Expect, Finding, Health, Subject
-from wirewatch.verdict.drift.baseline import Accepted, Baseline, listed, unread, why_not
+from wirewatch.core.types import Finding, Health, Subject
+from wirewatch.verdict.drift.baseline import Accepted, Baseline, listed, unread
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange, severity
 from wirewatch.verdict.drift.diff import diff
 from wirewatch.verdict.drift.graph import Aspect, Graph, NicNode, Node, Unknown
@@ -120,8 +120,7 @@ def fold_drift(
     baseline: Baseline | None,
     graph: Graph,
     at: float,
-    troubles: Sequence[str],
-    expect: Expect,
+    doubts: Sequence[str],
     policy: DriftPolicy,
     away: AbstractSet[str] = frozenset(),
 ) -> tuple[DriftWatch, Baseline | None]:
@@ -132,10 +131,9 @@ def fold_drift(
         baseline: what to compare with; None to learn one.
         graph: what was read.
         at: when, in Unix seconds.
-        troubles: rules of all findings that hold on the node now; while there are any, nothing is learned.
-        expect: what the operator says the node must have to be learned.
+        doubts: what speaks against taking the graph for right; while there is anything, nothing is learned.
         policy: how many readings it takes.
-        away: keys of NICs in `graph` that a pod or a guest was given; they are taken to be as they were.
+        away: keys of parts in `graph` that a pod or a guest was given; they are taken to be as they were.
 
     Returns:
         The new memory, and what is the baseline from now on, where that is another one: learned just now, or
@@ -145,11 +143,10 @@ def fold_drift(
         new = _compared(memory, baseline, graph, at, policy, away)
         kept = without(baseline, new.back, policy.confirm)
         return new, None if kept == baseline else kept
-    reasons = why_not(graph, troubles, expect)
     alike = memory.same + 1 if memory.same and memory.graph == graph else 1
-    same = 0 if reasons else alike
+    same = 0 if doubts else alike
     if same < policy.learn:
-        reason = "; ".join(reasons) or f"{same} of {policy.learn} readings alike, nothing wrong"
+        reason = "; ".join(doubts) or f"{same} of {policy.learn} readings alike, nothing wrong"
         return DriftWatch(graph, same=same, learning=reason), None
     said = Statement(LEARNER, f"learned: {same} readings alike, nothing wrong", at)
     return DriftWatch(graph, against=(graph, said)), Baseline(graph, said, "learned")
