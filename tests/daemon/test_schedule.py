@@ -79,6 +79,41 @@ def test_collectors_run_again_and_again_and_keep_their_memory() -> None:
     assert board.first_polls_done()
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_reading_that_was_ordered_began_after_the_order(*, busy: bool) -> None:
+    began: list[float] = []
+    may_end, hangs = threading.Event(), threading.Event()
+
+    def read(run: int) -> int:
+        began.append(time.monotonic())
+        if run == 1 + busy:
+            hangs.set()
+            may_end.wait(9)
+        return 1
+
+    async def scenario() -> None:
+        seldom = collector("seldom", "a", read)
+        seldom = replace(seldom, options=replace(seldom.options, interval=0.2 if busy else 600.0))
+        hardware = replace(Node().hardware, clock=SystemClock())
+        board = Board([seldom], hardware.clock)
+        schedule = Schedule([seldom], hardware, Expect(), board)
+        task = asyncio.create_task(schedule.run())
+        await asyncio.to_thread(hangs.wait, 9)
+        if not busy:
+            may_end.set()
+            await schedule.reading("seldom")
+        asyncio.get_running_loop().call_later(0.1, may_end.set)
+        ordered = time.monotonic()
+        async with asyncio.timeout(9):
+            await schedule.reading("seldom")
+        assert began[-1] > ordered
+        assert board.state.components["seldom"].memory == len(began)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
 def test_a_collector_that_hangs_is_overdue_once_and_the_other_lane_goes_on() -> None:
     release = threading.Event()
     hanging = collector("hanging", "a", lambda n: int(n == 1 or release.wait(9)))

@@ -16,10 +16,10 @@ OK, DEGRADED, FAILED, USAGE, CONFIG = 0, 1, 2, 64, 78
 DRIFT = "/api/v1/topology/drift"
 
 
-def config(folder: Path, drift: str, *, state: bool, every: float) -> str:
-    """The NVLink collector is off, so that drift alone tells of a link."""
+def config(folder: Path, drift: str, *, state: bool, every: float, nvlink: bool) -> str:
+    """Without the NVLink collector drift alone tells of a link."""
     text = FAST.replace('socket = ""', f'socket = "{folder}/w.sock"')
-    text = text.replace("[collectors.nvlink]\n", "[collectors.nvlink]\nenabled = false\n")
+    text = text.replace("[collectors.nvlink]\n", f"[collectors.nvlink]\nenabled = {str(nvlink).lower()}\n")
     kept = f'[state]\ndirectory = "{folder}/state"\n' if state else ""
     return (
         f"{text}\n{kept}[drift]\ninterval = {every}\n{drift}[probe]\nenabled = false\n"
@@ -28,12 +28,13 @@ def config(folder: Path, drift: str, *, state: bool, every: float) -> str:
 
 
 def daemon(
-    folder: Path, overlay: str = "", drift: str = "", *, state: bool = True, every: float = 0.3
-) -> Daemon:
+    folder: Path, overlay: str = "", drift: str = "", *, state: bool = True, every: float = 0.3,
+    nvlink: bool = False,
+) -> Daemon:  # fmt: skip
     file = folder / "fault.toml"
     file.write_text(f'about = "a fault"\n{overlay}', "utf-8")
     change = ("--overlay", str(file)) if overlay else ()
-    return Daemon((*DEMO, *change), folder, config(folder, drift, state=state, every=every))
+    return Daemon((*DEMO, *change), folder, config(folder, drift, state=state, every=every, nvlink=nvlink))
 
 
 def order(folder: Path, *words: str) -> tuple[int, str, str]:
@@ -65,6 +66,9 @@ def rules(running: Daemon) -> dict[str, str]:
     return {one["rule"]: one["health"] for one in running.get("/api/v1/findings").json()["findings"]}
 
 
+SOON = DOWN.replace("set = 0", "from = 6\nset = 0")
+
+
 def test_lost_links_are_told_accepted_and_stay_accepted(tmp_path: Path) -> None:
     learned(tmp_path)
     with daemon(tmp_path, DOWN) as running:
@@ -77,7 +81,10 @@ def test_lost_links_are_told_accepted_and_stay_accepted(tmp_path: Path) -> None:
         ] == 1.0  # fmt: skip
         code, out, _ = order(tmp_path, "diff")
         assert (code, change["id"] in out, change["text"] in out) == (FAILED, True, True)
-        code, out, _ = order(tmp_path, "accept", change["id"], "--why", "until the board comes")
+        code, _, err = order(tmp_path, "accept", change["id"], "--why", "until the board comes")
+        assert (code, change["text"] in err, "--yes" in err) == (USAGE, True, True), err
+        assert order(tmp_path, "diff")[0] == FAILED
+        code, out, _ = order(tmp_path, "accept", change["id"], "--yes", "--why", "until the board comes")
         assert (code, "night-shift accepted" in out, "no change since then" in out) == (OK, True, True)
         running.wait("/health", '"health":"ok"')
         # It is killed, and a slow disk may still be writing.
@@ -96,10 +103,46 @@ def test_all_that_is_there_can_be_accepted_at_once(tmp_path: Path) -> None:
     learned(tmp_path)
     with daemon(tmp_path, DOWN) as running:
         running.wait("/api/v1/findings", '"topology.nvlink_lost"')
-        assert order(tmp_path, "accept", "--why", "two links less from now on")[0] == OK
+        code, _, err = order(tmp_path, "accept", "--why", "looked at it")
+        assert (code, "18 -> 16 links up" in err, "--yes" in err) == (USAGE, True, True), err
+        assert order(tmp_path, "accept", "--yes", "--why", "two links less from now on")[0] == OK
         running.wait("/health", '"health":"ok"')
         assert drift(running)["baseline"]["origin"] == "accepted"
         assert "accepted by night-shift: two links less" in order(tmp_path, "baseline")[1]
+
+
+def test_what_is_accepted_is_read_after_the_order(tmp_path: Path) -> None:
+    """Before: the reading of ten minutes ago was accepted, while two links were down."""
+    learned(tmp_path)
+    with daemon(tmp_path, SOON, every=600.0, nvlink=True) as running:
+        running.wait(DRIFT, '"origin":"learned"')
+        running.wait("/api/v1/findings", '"nvlink.link_down"')
+        assert drift(running)["changes"] == []
+        code, _, err = order(tmp_path, "accept", "--why", "as it is")
+        assert (code, "18 -> 16 links up" in err, "findings hold: nvlink.link_down" in err) == (
+            USAGE,
+            True,
+            True,
+        )
+        assert drift(running)["changes"][0]["kind"] == "nvlink_lost"
+
+
+def test_a_change_can_be_accepted_as_soon_as_a_baseline_was_learned(tmp_path: Path) -> None:
+    """Before: "there is no baseline yet: " until the next reading."""
+    with daemon(tmp_path, drift="[policy.drift]\nlearn = 1\n", every=600.0) as running:
+        running.ready()
+        code, _, err = order(tmp_path, "accept", "0badc0de", "--why", "x")
+        assert (code, "there is no change 0badc0de, and no other" in err) == (USAGE, True), err
+        assert drift(running)["baseline"]["origin"] == "learned"
+
+
+def test_while_the_gpus_are_released_nothing_is_accepted(tmp_path: Path) -> None:
+    learned(tmp_path)
+    with daemon(tmp_path) as running:
+        running.wait(DRIFT, '"origin":"learned"')
+        assert run_wirewatch("release", "--for", "1h", "--socket", f"{tmp_path}/w.sock").returncode == OK
+        code, _, err = order(tmp_path, "accept", "--why", "as it is")
+        assert (code, "the topology cannot be read now: released" in err) == (USAGE, True), err
 
 
 def test_a_node_born_with_sixteen_links_does_not_learn_them(tmp_path: Path) -> None:
@@ -123,7 +166,7 @@ def test_a_damaged_baseline_is_put_aside_and_named(tmp_path: Path) -> None:
         (aside,) = path.parent.glob("baseline.json.corrupt-*")
         assert aside.read_bytes() == damaged
         assert aside.name in running.get("/api/v1/findings").text
-        assert order(tmp_path, "accept", "--why", "looked at it")[0] == OK
+        assert order(tmp_path, "accept", "--yes", "--why", "looked at it")[0] == OK
         running.wait("/health", '"health":"ok"')
     assert aside.read_bytes() == damaged
 
@@ -188,7 +231,5 @@ def test_a_products_baseline_that_is_none_ends_the_start(tmp_path: Path) -> None
 def test_an_order_that_cannot_be_followed_is_told(tmp_path: Path) -> None:
     with daemon(tmp_path) as running:
         running.wait(DRIFT, '"origin":"learned"')
-        # What was learned is kept with the next look.
-        until(lambda: "no baseline yet" not in order(tmp_path, "accept", "0badc0de", "--why", "x")[2])
         code, _, err = order(tmp_path, "accept", "0badc0de", "--why", "x")
         assert (code, "0badc0de" in err) == (USAGE, True), err

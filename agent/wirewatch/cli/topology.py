@@ -120,14 +120,19 @@ def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
 @click.argument("change", required=False)
 @click.option("--why", required=True, help="What was done, or why; kept with the baseline.")
 @click.option("--by", default=None, help="Who orders it; default: the user's name.")
+@click.option("--yes", is_flag=True, help="Accept it also where a part is lost or down.")
 @daemon_options
-def accept(*, change: str | None, why: str, by: str | None, config: Path | None, socket: str | None) -> None:
+def accept(
+    *, change: str | None, why: str, by: str | None, yes: bool, config: Path | None, socket: str | None
+) -> None:  # fmt: skip
     """Accept the present topology as the baseline.
 
-    With CHANGE, the id of a change in `topology diff`, only that change is accepted.
+    The daemon reads the hardware once more and takes what it reads then. With CHANGE, the id of a change in
+    `topology diff`, only that change is accepted. What is accepted keeps no job away any more: while a part
+    is lost or down, or less is here than should be, it takes --yes.
     """
     from wirewatch.cli.orders import control_socket, order, user
     from wirewatch.cli.topologies import baseline_text
 
-    said = {"by": by or user(), "why": why, "change": change or ""}
+    said = {"by": by or user(), "why": why, "change": change or "", **({"yes": True} if yes else {})}
     click.echo(shown(baseline_text(order(control_socket(socket, config), "/topology", said))))

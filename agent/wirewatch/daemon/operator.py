@@ -1,23 +1,33 @@
 """Orders of an operator, carried out: findings acknowledged or suppressed, and topologies accepted."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from wirewatch.core.collector import Component
 from wirewatch.core.ports import Clock
-from wirewatch.core.types import Health
+from wirewatch.core.types import Failed, Health
 from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.board import Board
 from wirewatch.documents.drift import AcceptOrder, DriftDocument, drift_of
 from wirewatch.documents.state import FindingsDocument, findings
 from wirewatch.server.control import FindingOrder
-from wirewatch.verdict.drift.component import NAME, DriftMemory
-from wirewatch.verdict.drift.watch import accept_all, accept_one
+from wirewatch.verdict.drift.baseline import Baseline, findings_hold
+from wirewatch.verdict.drift.change import severity
+from wirewatch.verdict.drift.component import NAME, DriftMemory, keep
+from wirewatch.verdict.drift.watch import accept_all, accept_one, name_of, standing
 from wirewatch.verdict.ledger import Ledger, Now, Statement, VerdictPolicy
-from wirewatch.verdict.node import Judged, Standing
+from wirewatch.verdict.node import LIVE, Judged, Standing
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress, unsuppress
 
 log = logging.getLogger(__name__)
 EARLY = ("the daemon has just begun",)
+WITHIN = 8.0
+"""Seconds for the reading that an order is carried out on; `wirewatch topology accept` waits 10 s."""
+_SHOWN = 3
+"""How many doubts a refusal names."""
+_FAULTY = frozenset({Health.DEGRADED, Health.FAILED})
+_OFF = "the topology is not compared with anything here: [drift] is switched off"
 Change = Callable[[Judged, Standing, FindingOrder, VerdictPolicy, Now], Ledger]
 
 
@@ -49,10 +59,13 @@ class TopologyOrders:
         self._store, self._clock = store, clock
         self._board: Board | None = None
         self._poll: Callable[[], None] = lambda: None
+        self._reading: Callable[[str], Awaitable[None]] | None = None
 
-    def attach(self, board: Board, poll: Callable[[], None]) -> None:
-        """Set the board, and `poll`, which lets all collectors run."""
-        self._board, self._poll = board, poll
+    def attach(
+        self, board: Board, poll: Callable[[], None], reading: Callable[[str], Awaitable[None]]
+    ) -> None:  # fmt: skip
+        """Set the board, `poll`, which lets all collectors run, and `reading`, which waits for one to end."""
+        self._board, self._poll, self._reading = board, poll, reading
 
     def troubles(self) -> Sequence[str]:
         """The rules of all findings but those of drift itself; safe from any thread."""
@@ -66,33 +79,82 @@ class TopologyOrders:
             if one.takes_part and one.collector != NAME and one.finding.health != Health.OK
         )
 
-    def accept(self, order: AcceptOrder) -> DriftDocument:
+    async def accept(self, order: AcceptOrder) -> DriftDocument:
         """Accept the present topology, or one change of it, as the baseline; event loop only.
 
+        The present topology is that of a reading which begins after the order.
+
         Raises:
-            OrderError: the order cannot be carried out.
+            OrderError: the order cannot be carried out, or is not without `yes`.
         """
-        component = None if self._board is None else self._board.state.components.get(NAME)
-        state = component.memory if component is not None else None
-        if not isinstance(state, DriftMemory):
-            raise OrderError("the topology is not compared with anything here: [drift] is switched off")
-        if state.foreign and state.read is not None:
-            # The file of the other node is put aside before a new one takes its place.
-            self._store.reject(state.read, state.foreign)
+        state = await self._state_now()
+        keep(self._store, state)
         word, kept = Statement(order.by, order.why, self._clock.now()), self._store.baseline
-        if not order.change:
-            made = accept_all(state.watch, word)
-        elif kept is None:
-            made = f"there is no baseline yet: {state.watch.learning}"
-        else:
-            made = accept_one(kept, state.watch, order.change, word)
+        made = _accepted(order, state, kept, word)
         if isinstance(made, str):
             raise OrderError(made)
+        doubts = [] if order.yes else [*_losses(order, state, kept), *self._doubts(order, state)]
+        if doubts:
+            more = f"; and {len(doubts) - _SHOWN} more" if len(doubts) > _SHOWN else ""
+            raise OrderError(f"{'; '.join(doubts[:_SHOWN])}{more}: if it was meant, order it with --yes")
         if not self._store.put(made, kept):
             raise OrderError("the baseline changed at this very moment: read it again")
         log.info("%s accepted %s: %s", order.by, order.change or "the topology as it is", order.why)
         self._poll()
         return drift_of(state.watch, made, self._clock.now())
+
+    async def _state_now(self) -> DriftMemory:
+        """What drift remembers after one more reading."""
+        if self._reading is None or not isinstance(self._memory(), DriftMemory):
+            raise OrderError(_OFF)
+        try:
+            async with asyncio.timeout(WITHIN):
+                await self._reading(NAME)
+        except TimeoutError as error:
+            raise OrderError(f"the topology could not be read within {WITHIN:g} s") from error
+        component, state = self._component(), self._memory()
+        if component is not None and isinstance(component.outcome, Failed):
+            raise OrderError(f"the topology cannot be read now: {component.outcome.absent}")
+        if not isinstance(state, DriftMemory):
+            raise OrderError(_OFF)
+        return state
+
+    def _doubts(self, order: AcceptOrder, state: DriftMemory) -> Iterator[str]:
+        """What speaks against accepting all that is here; one change is what the order names."""
+        if self._board is None or order.change:
+            return
+        yield from findings_hold(
+            one.finding.rule
+            for one in self._board.node.verdict.standings
+            if one.stage == LIVE and one.collector != NAME and one.finding.health in _FAULTY
+        )
+        yield from state.doubts
+
+    def _component(self) -> Component | None:
+        return None if self._board is None else self._board.state.components.get(NAME)
+
+    def _memory(self) -> object:
+        component = self._component()
+        return None if component is None else component.memory
+
+
+def _accepted(
+    order: AcceptOrder, state: DriftMemory, kept: Baseline | None, word: Statement
+) -> Baseline | str:
+    """The baseline that the order makes; or why it makes none, in words."""
+    if not order.change:
+        return accept_all(state.watch, word)
+    if kept is None:
+        return f"there is no baseline yet: {state.watch.learning}"
+    return accept_one(kept, state.watch, order.change, word)
+
+
+def _losses(order: AcceptOrder, state: DriftMemory, kept: Baseline | None) -> Iterator[str]:
+    """Changes to be accepted by which the node has less than it had, so that no job may start."""
+    for one in () if kept is None else standing(state.watch, kept):
+        is_meant = not order.change or name_of(one.change) == order.change
+        if is_meant and severity(one.change).health is Health.FAILED:
+            yield one.change.text
 
 
 def _acknowledge(

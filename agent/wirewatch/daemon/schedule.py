@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -31,11 +31,15 @@ _Job = Callable[[], None]
 
 @dataclass(slots=True)
 class Timing:
-    """When a collector is due, whether it runs, and when it last ended (monotonic seconds)."""
+    """When a collector is due, whether it runs, and when it last ended (monotonic seconds).
+
+    `published`: set when the component of the run under way, or of the next one, is on the board.
+    """
 
     due: float
     running: bool = False
     ended: float = -math.inf
+    published: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Lane:
@@ -115,6 +119,14 @@ class Schedule:
         kick, self._kick = self._kick, asyncio.Event()
         kick.set()
 
+    async def reading(self, name: str) -> None:
+        """Let every collector run now, and wait until one has published a run that began after this call."""
+        timing = self._timings[name]
+        if timing.running:
+            await timing.published.wait()
+        self.kick()
+        await timing.published.wait()
+
     async def _every(self, collector: AnyCollector, lane: Lane) -> None:
         clock = self._hardware.clock
         due = clock.mono()
@@ -180,6 +192,8 @@ class Schedule:
         if component.findings != board.state.components[collector.name].findings:
             _log_changes(board.state.components[collector.name], component)
         board.publish(component)
+        published, timing.published = timing.published, asyncio.Event()
+        published.set()
         return True
 
 

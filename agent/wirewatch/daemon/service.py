@@ -74,8 +74,8 @@ async def _serve(
         collectors, hardware.clock, policy=remembered.policy, ledger=remembered.ledger,
         changed=writer.changed, released_until=release.until,
     )  # fmt: skip
-    topologies.attach(board, poll_again)
     schedule = Schedule(collectors, hardware, expect, board)
+    topologies.attach(board, poll_again, schedule.reading)
     status = DaemonView(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,

@@ -108,13 +108,17 @@ class DiffDocument:
 
 @dataclass(frozen=True, slots=True)
 class AcceptOrder:
-    """Accept the whole topology as it is now, or one change by its id; by whom, and why."""
+    """Accept the whole topology as it is now, or one change by its id; by whom, and why.
+
+    `yes`: also where a part is lost or down, or less is here than should be.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
     by: Annotated[str, Field(min_length=1, max_length=200)]
     why: Annotated[str, Field(min_length=1, max_length=1000)]
     change: Annotated[str, Field(max_length=16)] = ""
+    yes: bool = False
 
 
 DIFF = TypeAdapter(DiffDocument)

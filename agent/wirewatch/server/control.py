@@ -98,7 +98,7 @@ class Control:
     release: Callable[[float, str], Awaitable[ReleaseDocument]]
     resume: Callable[[str], Awaitable[ReleaseDocument]]
     of_finding: Callable[[str, FindingOrder], FindingsDocument]
-    accept: Callable[[AcceptOrder], DriftDocument]
+    accept: Callable[[AcceptOrder], Awaitable[DriftDocument]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def _topology(app: FastAPI, control: Control) -> None:
     async def accept(order: AcceptOrder) -> Response:
         """Accept the topology, or one change of it; answers with the baseline after it."""
         try:
-            return _json(DRIFT, control.accept(order))
+            return _json(DRIFT, await control.accept(order))
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, CONFLICT)
 
