@@ -156,11 +156,12 @@ def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:
 
 def _table(content: PageContent, here: Readings, gpus: Sequence[GpuName]) -> Table:
     rows = []
+    split = content.topology.split if content.topology else ()
     for gpu in gpus:
         head = cell(f"GPU {gpu.index}", note=gpu.pci)
-        rows.append(
-            (head, (_state(content, here, gpu), *_links(here, gpu), _pcie(here, gpu), *_board(here, gpu)))
-        )
+        # In MIG mode no process can use the links, and the driver shows them as down.
+        links = [cell("not watched", "quiet")] * 2 if gpu.uuid in split else _links(here, gpu)
+        rows.append((head, (_state(content, here, gpu), *links, _pcie(here, gpu), *_board(here, gpu))))
     return table(
         "gpu-table", "GPUs: state, temperature, power, NVLink and PCIe", (Column("GPU"), *GPU_HEADS), rows
     )
@@ -211,7 +212,6 @@ def _board(here: Readings, gpu: GpuName) -> Iterator[Cell]:
 def _links(here: Readings, gpu: GpuName) -> Iterator[Cell]:
     up, expected = up_and_expected(here, gpu)
     if up is None and not here.applies("nvlink"):
-        # In MIG mode the links are up, but no process can use them.
         wired = bool(here.of("nvlink_peer_links", gpu.part))
         yield from [cell("not watched" if wired else "none", "quiet")] * 2
         return
