@@ -4,11 +4,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.collectors.drawn import Files
 from tests.support import Node
 from tests.verdict.drift.drawn import BOXES, Box, bridged, meshed, renumbered, uuid
 from tests.verdict.drift.edits import Make
 from tests.verdict.drift.readings import accepted, compared, drawn, rules, told
 from wirewatch.collectors.topology import read_topology
+from wirewatch.core.tree import rdma_strays
 from wirewatch.core.types import Absent, Health
 from wirewatch.hw.overlay import AnswerChange
 from wirewatch.verdict.drift.canonical import graph_of
@@ -205,6 +207,28 @@ def test_a_card_that_is_in_use_elsewhere_keeps_nothing_from_being_learned(
     node = Drifting(listing("mlx5_4"), ethernet, AnswerChange("sysfs", path, action, value), learn=False)
     node.found(times=6)
     assert node.memory.baseline is not None
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "core", "missing"),
+    [
+        ("mlx5_0", "0x020000", "Y", True),
+        # A bond of both ports of a card is one RDMA device.
+        ("mlx5_bond_0", "0x020000", "Y", False),
+        # The RDMA core is not loaded: an Ethernet card does without, an InfiniBand card has no other use.
+        ("mlx5_0", "0x020000", "", False),
+        ("mlx5_0", "0x020700", "", True),
+    ],
+)
+def test_a_function_without_an_rdma_device_is_missing_or_in_use(
+    device: str, kind: str, core: str, *, missing: bool
+) -> None:
+    files = Files()
+    files.nic(device, "0000:29:00.0", "pci0000:20")
+    files.device("0000:29:00.1", "pci0000:20", driver="mlx5_core", **{"class": kind})
+    if core:
+        files.texts["/sys/module/ib_core/parameters/netns_mode"] = core
+    assert bool(rdma_strays(files, {device: "0000:29:00.0"})) is missing
 
 
 def learned_graph(node: Drifting) -> Graph:
