@@ -33,12 +33,16 @@ def exchanged(box: Box) -> None:
     box.gpu(7, uuid="GPU-new")
 
 
+def nic_taken(box: Box) -> None:
+    box.nics.pop(1, None)
+
+
 EDITS: dict[Make, tuple[Edit, ...]] = {
     switched: (
         told.gpu_lost, told.gpu_new, told.gpu_product, told.link_new, told.nic_lost, told.nic_new,
         told.nic_replaced, told.nic_firmware, told.nic_ports, told.gpu_moved, told.driver,
         lambda box: box.cut(6, 1, 2), lambda box: box.drop_gpu(0), exchanged,
-        told.nic_moved, told.retimer, lambda box: box.nics.pop(1, None),
+        told.nic_moved, told.retimer, nic_taken,
         lambda box: box.gpu(6, place=below(2, 6)), lambda box: box.nic(2, place=below(6, 1)),
     ),
     bridged: (told.peers_swapped, told.bridge_lost, told.driver, lambda box: box.cut(2, 5)),
