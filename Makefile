@@ -9,7 +9,7 @@ LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
 .PHONY: run test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
-	rehearsal locks e2e-image e2e-systemd e2e-kubernetes hardware clean
+	rehearsal faults locks e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -91,6 +91,11 @@ test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 rehearsal: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m proof.rehearsal $(WRITE) $(if $(NAMES),--no-day $(NAMES))
+
+# docs/faults.md: every bundled fault on a clock that jumps, from its beginning until a day after its end. Some three minutes
+# of CPU; NAMES to play and print some alone.
+faults: $(VENV)/.dev
+	$(BIN)/python -m tools.faults $(NAMES)
 
 # Cost of a poll, of a scrape and of the status page on the recorded 8-GPU node, and how long `check` takes: medians and
 # spread.

@@ -323,7 +323,7 @@ class Supervisor:
 
     def drop(self) -> bool:
         """Kill it; False when it does not die, and is left behind."""
-        return self._end(Child.kill)
+        return self._end(lambda child: child.kill())
 
     def close(self, patience: float = KILL_WAIT) -> bool:
         """Let it end, for so many seconds; then kill it. False when it does not die, and is left behind."""

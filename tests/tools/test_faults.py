@@ -1,0 +1,80 @@
+"""docs/faults.md: every bundled fault has its row, and what a sample of them makes is as it stands there."""
+
+import re
+from functools import cache
+
+import pytest
+
+from tools.faults.changes import begun, ended
+from tools.faults.course import course
+from tools.faults.page import PAGE, outlines, row, section, table
+from tools.prose import formatted
+from wirewatch.core.types import Health
+from wirewatch.hw.overlay import AnswerChange, bundled_overlays, load_overlay
+
+SAMPLE = ("nvlink-link-down", "xid-74", "gpu-hang", "pcie-slot")
+"""A fault that is FAILED and on probation, one that latches, a driver that hangs, one that is older."""
+
+
+@cache
+def text() -> str:
+    return PAGE.read_text("utf-8")
+
+
+def part(title: str) -> str:
+    """What stands under a heading of the page."""
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text(), re.MULTILINE | re.DOTALL)
+    assert found, title
+    return found[1]
+
+
+def test_every_overlay_has_a_row_and_one_that_makes_a_finding_has_details() -> None:
+    rows = re.findall(r"^\| \[`([a-z0-9-]+)`\]", part("The faults"), re.MULTILINE)
+    quiet = re.findall(r"^\| `([a-z0-9-]+)` ", part("No faults"), re.MULTILINE)
+    assert sorted([*rows, *quiet]) == bundled_overlays(), "run `make faults`"
+    assert re.findall(r"^### (.+)$", part("Each fault"), re.MULTILINE) == rows
+
+
+def test_a_fault_that_is_not_seen_says_itself_that_it_is_none() -> None:
+    for name in re.findall(r"^\| `([a-z0-9-]+)` ", part("No faults"), re.MULTILINE):
+        overlay = load_overlay(name)
+        assert not overlay.findings
+        assert re.search("no fault|nothing", overlay.about)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_what_stands_there_is_what_comes_of_it(name: str) -> None:
+    played = course(name)
+    line = formatted(table(["x"] * len(row(played)), [row(played)])).splitlines()[-1]
+    assert line in text(), "run `make faults`"
+    assert formatted(section(played)).strip() in text(), "run `make faults`"
+
+
+def test_a_link_that_is_down_is_failed_then_on_probation_for_a_day() -> None:
+    played = course("nvlink-link-down")
+    (found,) = played.found
+    assert (found.rule, found.health, found.seen, found.worst) == ("nvlink.link_down", Health.FAILED, 14, 44)
+    assert outlines(played.after) == "FAILED; probation after 75 s; OK after 1 d"
+    assert all(one.health is Health.FAILED for one in played.kept)
+    assert played.metrics.primary == "nvlink_links"
+
+
+CHANGE = AnswerChange("nvml", "gpu0/X()", "set", 1, 20.0)
+
+
+def test_the_first_change_begins_when_it_should_and_the_others_keep_their_distance() -> None:
+    record = "4,7,5000000,-;NVRM: Xid"
+    log = AnswerChange("kmsg", "Records()", "set", [record], 30.0, 40.0)
+    moved, logged = begun([CHANGE, log], 100.0)
+    assert (moved.start, logged.start, logged.until) == (100.0, 110.0, 120.0)
+    assert logged.argument == ["4,7,85000000,-;NVRM: Xid"]
+
+
+def test_what_was_counted_and_logged_is_not_taken_back() -> None:
+    ramp = AnswerChange("nvml", "gpu0/X()", "ramp", 2, 20.0)
+    added = AnswerChange("nvml", "gpu0/X()", "add", 2, 20.0)
+    log = AnswerChange("kmsg", "Records()", "set", [], 20.0)
+    over, growing, grown, kept, logged = ended([CHANGE, ramp, added, log], 50.0)
+    assert (over.until, growing.until) == (50.0, 50.0)
+    assert (grown.action, grown.argument, grown.start) == ("add", 60, 50.0)
+    assert (kept, logged) == (added, log)

@@ -1,0 +1,1 @@
+"""docs/faults.md: every known fault, played on a clock that jumps: `make faults`."""
