@@ -5,9 +5,10 @@ from functools import cache
 
 import pytest
 
+from proof.rehearsal.page import table
 from tools.faults.changes import begun, ended
 from tools.faults.course import course
-from tools.faults.page import PAGE, outlines, row, section, table
+from tools.faults.page import PAGE, outlines, row, section
 from tools.prose import formatted
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import AnswerChange, bundled_overlays, load_overlay

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tools.faults.daemon import Moment, ReplayedDaemon, Shown, shown
 from tools.faults.height import (
+    CALM,
     JUST,
     MINUTE,
     Found,
@@ -26,7 +27,7 @@ PROBES = 30 * MINUTE
 """Seconds within which at least two probes have shown that a fault is over."""
 LEAP = 6 * HOUR
 SETTLED = 120.0
-"""Seconds for which a daemon that was started again is watched."""
+"""Seconds for which a daemon that was started again is watched; longer where the finding took longer."""
 _FOR_EVER = 1e8
 
 
@@ -122,7 +123,7 @@ def _started_again(height: Height) -> tuple[Stage, ...]:
     daemon = height.daemon.fork()
     daemon.restart()
     began = daemon.seconds
-    daemon.play(SETTLED)
+    daemon.play(max([SETTLED, *(one.worst + CALM for one in height.found)]))
     return _stages(daemon.past, began)
 
 

@@ -20,8 +20,9 @@ JUST = 1.0
 FIRST = 300.0
 """Seconds for which a fault is watched at the intervals of service, and then once a minute up to LONGEST."""
 LONGEST = 2400.0
-CALM = 60.0
-"""Seconds for which it is watched once it has shown what it makes."""
+CALM, LATER, SELDOM = 60.0, 900.0, 300.0
+"""Seconds for which it is watched once it has shown what it makes, at the intervals of service and then every
+SELDOM, since what compares topologies reads no oftener."""
 MINUTE = 60.0
 
 
@@ -92,6 +93,9 @@ def _watched(
         daemon.play(FIRST)
         daemon = _follow(daemon, lambda verdict: bool(shown(verdict)), 0.0, longest - FIRST)
     daemon.play(CALM)
+    end = daemon.seconds + LATER
+    while daemon.seconds < end:
+        daemon = next_change(daemon, SELDOM, end)
     return Height(daemon, began, tuple(_found(daemon.past, began)), tuple(usual))
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from dashboards.runbook import entries, entry_of
 from proof.rehearsal.page import table
 from tools import alerting
-from tools.faults.course import Course, Found, Stage
+from tools.faults.course import Course, Stage
+from tools.faults.height import Found
 from tools.prose import formatted
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
@@ -72,7 +73,8 @@ def alert(found: Found) -> str:
     severity = SEVERITY[found.health]
     for one in alerting.alerts():
         if (one.name, one.severity) == (name, severity):
-            return f"[{name}](runbooks/{name}.md), {severity} after {one.hold or '0s'}"
+            when = "at once" if one.hold in {"", "0s"} else f"after {one.hold}"
+            return f"[{name}](runbooks/{name}.md), {severity} {when}"
     raise LookupError(f"{found.rule}: there is no alert {name} of severity {severity}")
 
 
@@ -89,13 +91,14 @@ def outlines(stages: Sequence[Stage]) -> str:
 
 
 def restarted(course: Course) -> str:
-    """Whether a finding survives a start of the daemon: while its fault lasts, and when that is over."""
-    worst = course.health
-    weaker = [one for one in course.kept if one.health < worst]
-    if not weaker:
+    """Whether the worst finding survives a start of the daemon, while its fault lasts and when it is over."""
+    worst = course.found[0]
+    missing = [one for one in course.kept if not _shows(one, worst)]
+    if not missing:
         lasting = "kept"
-    elif course.kept[-1].health >= worst:
-        lasting = f"found again after {spoken(_again(course, worst))}"
+    elif _shows(course.kept[-1], worst):
+        again = course.kept[course.kept.index(missing[-1]) + 1]
+        lasting = f"{_worded(missing[0])}, found again after {spoken(again.seconds)}"
     else:
         lasting = f"lost: {outlines(course.kept)}"
     return f"{lasting}; repaired meanwhile: {outlines(course.gone)}"
@@ -111,7 +114,7 @@ def section(course: Course) -> str:
         "And": "; ".join(map(_finding, others)),
         "Evidence": first.evidence,
         "Do": first.action,
-        "Alert": alert(first),
+        "Alert": "; ".join(_alerts(course)),
         "Metrics": metrics,
         "No series of the part any more": gone,
         "Begun": "" if course.running else "before the daemon was started for the first time",
@@ -139,9 +142,17 @@ def _families(faults: Sequence[Course]) -> Iterator[str]:
             yield f"### Collector `{component.name}`: {component.about}\n\n{table(HEAD, map(row, mine))}"
 
 
+def _alerts(course: Course) -> Iterator[str]:
+    """Those of its findings; that of the node that is UNKNOWN only where that is the worst of it."""
+    found = (one for one in course.found if one.health is not Health.UNKNOWN or one.health is course.health)
+    yield from dict.fromkeys(map(alert, found))
+
+
 def _metric(course: Course) -> str:
     best = course.metrics.primary
-    return f"{'no ' if best in course.metrics.vanished else ''}`wirewatch_{best}`" if best else ""
+    return (
+        f"{'no ' if best in course.metrics.vanished else ''}`wirewatch_{best}`" if best else "none of its own"
+    )
 
 
 def _failed_after(course: Course) -> str:
@@ -149,9 +160,9 @@ def _failed_after(course: Course) -> str:
     return spoken(min(failed)) if failed else "never"
 
 
-def _again(course: Course, worst: Health) -> float:
-    last = [one for one in course.kept if one.health < worst][-1]
-    return course.kept[course.kept.index(last) + 1].seconds
+def _shows(stage: Stage, found: Found) -> bool:
+    wanted = (found.rule, str(found.subject))
+    return any((rule, part) == wanted and health >= found.health for rule, part, health, _ in stage.shown)
 
 
 def _worded(stage: Stage) -> str:
