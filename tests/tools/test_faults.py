@@ -8,13 +8,16 @@ import pytest
 from proof.rehearsal.page import table
 from tools.faults.changes import begun, ended
 from tools.faults.course import course
-from tools.faults.page import PAGE, outlines, row, section
+from tools.faults.page import HEAD, PAGE, outlines, row, section
 from tools.prose import formatted
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import AnswerChange, bundled_overlays, load_overlay
 
 SAMPLE = ("nvlink-link-down", "xid-74", "gpu-hang", "pcie-slot")
 """A fault that is FAILED and on probation, one that latches, a driver that hangs, one that is older."""
+
+
+played = cache(course)
 
 
 @cache
@@ -45,19 +48,18 @@ def test_a_fault_that_is_not_seen_says_itself_that_it_is_none() -> None:
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_what_stands_there_is_what_comes_of_it(name: str) -> None:
-    played = course(name)
-    line = formatted(table(["x"] * len(row(played)), [row(played)])).splitlines()[-1]
+    line = formatted(table(HEAD, [row(played(name))])).splitlines()[-1]
     assert line in text(), "run `make faults`"
-    assert formatted(section(played)).strip() in text(), "run `make faults`"
+    assert formatted(section(played(name))).strip() in text(), "run `make faults`"
 
 
 def test_a_link_that_is_down_is_failed_then_on_probation_for_a_day() -> None:
-    played = course("nvlink-link-down")
-    (found,) = played.found
+    one = played("nvlink-link-down")
+    (found,) = one.found
     assert (found.rule, found.health, found.seen, found.worst) == ("nvlink.link_down", Health.FAILED, 14, 44)
-    assert outlines(played.after) == "FAILED; probation after 75 s; OK after 1 d"
-    assert all(one.health is Health.FAILED for one in played.kept)
-    assert played.metrics.primary == "nvlink_links"
+    assert outlines(one.after) == "FAILED; probation after 75 s; OK after 24 h"
+    assert all(stage.health is Health.FAILED for stage in one.kept)
+    assert one.metrics.primary == "nvlink_links"
 
 
 CHANGE = AnswerChange("nvml", "gpu0/X()", "set", 1, 20.0)

@@ -122,7 +122,7 @@ class ReplayedDaemon:
 
     def leap(self, seconds: float) -> None:
         """Let so many seconds pass in which nothing is read, and then a round of all collectors."""
-        self.clock.seconds += seconds - ROUND
+        self.clock.seconds += max(0.0, seconds - ROUND)
         self.play(ROUND)
 
     def restart(self, seconds: float = DOWN) -> None:

@@ -6,6 +6,7 @@ from functools import cache
 
 from tools.faults.changes import begun, ended
 from tools.faults.daemon import Moment, ReplayedDaemon, shown
+from tools.faults.machine import WAITING
 from wirewatch.core.types import Health, Subject
 from wirewatch.hw.overlay import AnswerChange, Expected, Overlay
 from wirewatch.verdict.node import Standing, Verdict
@@ -21,8 +22,8 @@ FIRST = 300.0
 """Seconds for which a fault is watched at the intervals of service, and then once a minute up to LONGEST."""
 LONGEST = 2400.0
 CALM, LATER, SELDOM = 60.0, 900.0, 300.0
-"""Seconds for which it is watched once it has shown what it makes, at the intervals of service and then every
-SELDOM, since what compares topologies reads no oftener."""
+"""Seconds for which it is watched once it has shown what it makes; then for LATER, read every SELDOM, until what
+compares topologies has seen it too."""
 MINUTE = 60.0
 
 
@@ -93,10 +94,11 @@ def _watched(
         daemon.play(FIRST)
         daemon = _follow(daemon, lambda verdict: bool(shown(verdict)), 0.0, longest - FIRST)
     daemon.play(CALM)
-    end = daemon.seconds + LATER
-    while daemon.seconds < end:
-        daemon = next_change(daemon, SELDOM, end)
-    return Height(daemon, began, tuple(_found(daemon.past, began)), tuple(usual))
+    later, end = daemon, daemon.seconds + LATER
+    # A fork has another client of NVML, which would not know a GPU that hangs from the beginning.
+    while later.seconds < end and not any(one.action in WAITING for one in overlay.changes):
+        later = next_change(later, SELDOM, end)
+    return Height(daemon, began, tuple(_found(later.past, began)), tuple(usual))
 
 
 def _follow(

@@ -27,7 +27,7 @@ EPOCH = 1_795_223_090.0
 """Unix seconds at which a play begins."""
 BOOTED = 1000.0
 """Monotonic seconds at which it does."""
-_WAITING = frozenset({"hang", "slow", "crash"})
+WAITING = frozenset({"hang", "slow", "crash"})
 """Actions that a process of its own would wait for, or die of."""
 
 
@@ -103,7 +103,7 @@ class FaultPlayer(Player):
         seconds = self.seconds()
         applied = [one for one in self.fault if one.applies(key, seconds)]
         for one in applied:
-            if one.action in _WAITING:
+            if one.action in WAITING:
                 raise StuckError({"hang": 1e9, "slow": one.argument, "crash": 0.0}[one.action])
         if applied:
             return super().answer(key)
