@@ -22,8 +22,8 @@ FIRST = 300.0
 """Seconds for which a fault is watched at the intervals of service, and then once a minute up to LONGEST."""
 LONGEST = 2400.0
 CALM, LATER, SELDOM = 60.0, 900.0, 300.0
-"""Seconds for which it is watched once it has shown what it makes; then for LATER, read every SELDOM, until what
-compares topologies has seen it too."""
+"""Seconds for which it is watched once it has shown what it makes; then for LATER, read every SELDOM, until
+what compares topologies has seen it too."""
 MINUTE = 60.0
 
 
