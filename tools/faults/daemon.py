@@ -65,6 +65,10 @@ def shown(verdict: Verdict) -> Shown:
     )
 
 
+async def _no_reading(_collector: str) -> None:
+    """Nobody accepts a topology in a play."""
+
+
 class ReplayedDaemon:
     """A daemon with its defaults over a recording; `past` are its verdicts, each from when on it held."""
 
@@ -155,7 +159,7 @@ class ReplayedDaemon:
             self._collectors, clock, ledger=load_ledger(folder / LEDGER, boot, clock.now()),
             changed=self._changed,
         )  # fmt: skip
-        topologies.attach(self._board, lambda: None)
+        topologies.attach(self._board, lambda: None, _no_reading)
 
     def _components(
         self, boot: str, topologies: TopologyOrders, state: NodeState | None
