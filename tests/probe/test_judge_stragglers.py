@@ -101,6 +101,32 @@ def test_of_several_pairs_of_a_gpu_the_slowest_is_told() -> None:
     assert finding.evidence.startswith("copies from GPU 1 to GPU 6: 234.1 GB/s, 40 % slower than its own")
 
 
+def test_what_cannot_be_told_is_a_pair_and_says_so() -> None:
+    """Of four GPUs two slow as sources and the others as destinations: several explanations are as short."""
+    four = on_switch(4)
+    left = {f"pair {a}>{b}": 0.7 for a in range(4) for b in range(4) if a != b and (a < 2 or b > 1)}
+    held = folded([drawn(four)] * 6 + [drawn(four, left=left)] * 2).held
+    assert {finding.rule for finding in held} == {"straggler.pair"}
+    assert [f.evidence.partition("; whether ")[2] for f in held if f.subject.gpu == "2"] == [
+        "it is this pair alone, or GPU 3, copies from its peers to it, cannot be told"
+    ]
+
+
+def test_half_of_the_gpus_slow_as_sources_are_named_alone() -> None:
+    left = {f"pair {a}>{b}": 0.6 for a in range(4) for b in range(8) if a != b}
+    held = folded([GOOD] * 6 + [drawn(EIGHT, left=left)] * 2).held
+    assert [(finding.rule, finding.subject.gpu) for finding in held] == [
+        ("straggler.source", str(gpu)) for gpu in range(4)
+    ]
+
+
+def test_a_source_is_slow_by_the_wires_of_its_island() -> None:
+    left = {f"pair 1>{b}": 0.6 for b in (0, 2, 3)} | {f"pair 1>{b}": 0.99 for b in range(4, 8)}
+    islands = two_islands()
+    (finding,) = folded([drawn(islands)] * 6 + [drawn(islands, left=left)] * 2).held
+    assert (finding.rule, finding.subject.gpu) == ("straggler.source", "1")
+
+
 def test_a_slow_node_is_one_finding() -> None:
     left = {f"{what} {n}": 0.8 for n in range(8) for what in ("compute", "memory")}
     finding = only(folded([GOOD] * 6 + [drawn(EIGHT, left=left)] * 2))

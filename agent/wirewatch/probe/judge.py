@@ -397,6 +397,9 @@ def _of_part(
         parts.append(_clock(clock))
     if slow.follows:
         parts.append(f"because of it also slow: {', '.join(_name(one, places) for one in slow.follows)}")
+    if slow.undecided:
+        ends = " or ".join(_name(one, places) for one in slow.undecided)
+        parts.append(f"whether it is this pair alone, or {ends}, cannot be told")
     return Finding(
         f"straggler.{unit.resource.value}", Health.FAILED if held.failed else Health.DEGRADED,
         Subject(gpu=str(places.get(unit.uuid, "")), uuid=unit.uuid), "; ".join(filter(None, parts)),

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from wirewatch.verdict.straggler.matrix import Matrix, explain
 from wirewatch.verdict.straggler.signals import (
-    ENDS,
     Deviation,
     Loss,
     RateHistory,
@@ -14,9 +14,7 @@ from wirewatch.verdict.straggler.signals import (
     Unit,
     common,
     deviations,
-    end,
     learn,
-    matrix,
     without,
 )
 
@@ -34,6 +32,7 @@ class SlowPart:
 
     `loss`: what it is judged by, its own history if `own`, else its peers. `usual` and `peers`: the rates of
     both, None where there is none; `probes`: how many its history has. `follows`: what else is slow by it.
+    `undecided`: of a pair the directions of its GPUs that explain it as well, as far as one probe shows.
     `worst`: the largest loss of all that, whatever explains it: a cause must not hide how bad it is.
     """
 
@@ -45,6 +44,7 @@ class SlowPart:
     peers: float | None = None
     probes: int = 0
     follows: tuple[Unit, ...] = ()
+    undecided: tuple[Unit, ...] = ()
     worst: float = 0.0
 
     @property
@@ -76,6 +76,8 @@ class NamedStragglers:
 
 
 SlowUnit = SlowPart | SlowNode
+Blamed = Mapping[Unit, tuple[Unit, ...]]
+"""By end at fault the pairs that are slow by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +135,18 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
     alone = [one for one in found.values() if one.unit.resource is not Resource.PAIR]
     pairs = [one for one in found.values() if one.unit.resource is Resource.PAIR]
     lost = common(pairs, policy)
-    table = matrix([without(one, lost) for one in pairs], policy)
-    wires = [_slow(one, policy) for one in (*table.ends.values(), *table.pairs.values())]
+    table = explain([without(one, lost) for one in pairs], measured.wires, policy)
+    ends = [_slow(table.ends[unit], policy) for unit in table.blamed]
+    wires = [one for one in (*ends, *_slow_pairs(table, policy)) if one]
     inner = [_inner(ones, measured.others, policy) for ones in _by_gpu(alone)]
-    inside, outside = _causes([one for one in inner if one], [one for one in wires if one], measured.used)
+    inside, outside = _causes([one for one in inner if one], wires, measured.used)
     uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
-        inside, more = _alike(resource, inside, alone, raw, policy)
+        inside, more = _alike(resource, inside, alone, raw, table.blamed, policy)
         uniform += more
     scores = _scores((*alone, *table.ends.values(), *table.pairs.values()))
     scores |= {unit: part / policy.noise_link for unit, part in measured.links.items()}
-    slow = (replace(one, worst=_worst(one, raw)) for one in (*inside, *outside))
+    slow = (replace(one, worst=_worst(one, raw, table.blamed)) for one in (*inside, *outside))
     return NamedStragglers(tuple(slow), tuple(uniform), scores)
 
 
@@ -167,16 +170,19 @@ def fold_stragglers(
     return StragglerWatch(references, looks, {unit: watch.began.get(unit, at) for unit in looks}, named)
 
 
-def _worst(one: SlowPart, raw: Mapping[Unit, float]) -> float:
+def _worst(one: SlowPart, raw: Mapping[Unit, float], blamed: Blamed) -> float:
+    """The largest loss of a part and of all that is slow by it."""
     units = [one.unit, *one.follows]
-    for unit in (one.unit, *one.follows):
-        if unit.resource in ENDS:
-            units += [
-                pair
-                for pair in raw
-                if pair.resource is Resource.PAIR and unit.uuid == end(pair, unit.resource)
-            ]
+    units += [pair for unit in units for pair in blamed.get(unit, ())]
     return max((raw[unit] for unit in units if unit in raw), default=one.lost)
+
+
+def _slow_pairs(table: Matrix, policy: StragglerPolicy) -> Iterator[SlowPart]:
+    """Pairs that are slower than both of their ends let through."""
+    for unit, one in table.pairs.items():
+        made = _slow(one, policy)
+        if made is not None:
+            yield replace(made, undecided=table.undecided.get(unit, ()))
 
 
 def _by_gpu(ones: Iterable[Deviation]) -> Iterator[list[Deviation]]:
@@ -234,7 +240,7 @@ def _beside(uuid: str, wire: Unit, used: frozenset[str]) -> bool:
 
 def _alike(
     resource: Resource, inside: Sequence[SlowPart], alone: Sequence[Deviation], raw: Mapping[Unit, float],
-    policy: StragglerPolicy,
+    blamed: Blamed, policy: StragglerPolicy,
 ) -> tuple[list[SlowPart], list[SlowNode]]:  # fmt: skip
     """GPUs that are slow by themselves, beside what all have lost alike of a resource."""
     every = [one for one in alone if one.unit.resource is resource]
@@ -247,7 +253,7 @@ def _alike(
         made = _slow(without(one, lost), policy)
         if made is not None:
             rest.append(replace(made, follows=slow[one.unit].follows))
-    worst = max(_worst(one, raw) for one in slow.values())
+    worst = max(_worst(one, raw, blamed) for one in slow.values())
     return rest, [SlowNode(resource, lost, len(every), worst)]
 
 

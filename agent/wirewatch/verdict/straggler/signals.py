@@ -1,7 +1,7 @@
 """What one probe measured of each GPU, pair and link, as rates: the higher, the faster."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar
@@ -14,6 +14,8 @@ EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 """What joins GPUs so that every two of them have the same wire."""
 SPREAD = frozenset({WireKind.SWITCH, WireKind.PAIR})
 """What joins GPUs so that all links of a GPU carry the same."""
+UNEVEN = ("through the host", "direct")
+"""How pairs go that no even wire joins."""
 SLICED = 1.4
 """Slowest over fastest run from which another process had the GPU in between; healthy GPUs reach 1.04."""
 COPY_TRAFFIC = 2
@@ -47,7 +49,8 @@ class Signals:
     """`kind`: what makes rates of two probes comparable. Matrix products per second, bytes per second.
 
     `alike`: GPUs of one product, and pairs of such that go the same way, and so can be compared with each
-    other, by a name for all that are.
+    other, by a name for all that are. `wires`: what a pair goes by, whatever its GPUs are: a GPU may be slow
+    on one kind of wire alone.
     `links`: by GPU the part by which its lowest link carried less than the mean of all. `others`: of GPUs
     that another process uses too, whether it mostly uses their memory, where that is known. `used`: all GPUs
     that another process is known to use, whether it shows in their rates or not.
@@ -59,6 +62,7 @@ class Signals:
     links: Mapping[Unit, float] = field(default_factory=dict)
     others: Mapping[str, bool] = field(default_factory=dict)
     used: frozenset[str] = frozenset()
+    wires: Mapping[Unit, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,15 @@ class Loss:
         """In standard deviations; above 0 for slower."""
         return self.part / self.noise
 
+    @property
+    def rate(self) -> float:
+        """What is left of the usual rate."""
+        return self.usual * (1 - self.part)
+
+    def breaks(self, limit: float, score: float) -> bool:
+        """Whether it is so much of the speed, and so far outside the noise."""
+        return self.part >= limit and self.score >= score
+
     def beside(self, lost: float) -> "Loss":
         """What is left to explain when so much is the loss of something that it depends on."""
         return Loss(1 - (1 - self.part) / (1 - lost), self.noise, self.usual * (1 - lost))
@@ -191,7 +204,7 @@ class Deviation:
         broken = [
             loss
             for loss, limit in ((self.own, policy.own), (self.peers, policy.peers))
-            if loss is not None and loss.part >= limit and loss.score >= policy.score
+            if loss is not None and loss.breaks(limit, policy.score)
         ]
         # Its own history is the better measure, unless it has been slow from the start.
         return max(broken, key=lambda loss: loss.part * (1 + CLOSE * (loss is self.own)), default=None)
@@ -200,19 +213,6 @@ class Deviation:
     def score(self) -> float:
         """The larger of both; 0 where nothing can be compared."""
         return max((loss.score for loss in (self.own, self.peers) if loss is not None), default=0.0)
-
-
-ENDS = (Resource.SOURCE, Resource.DESTINATION)
-FEW = 2
-"""Pairs of a GPU in one direction, from which on that is more than one pair."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Directions of GPUs, and pairs with what their two ends explain taken away."""
-
-    ends: Mapping[Unit, Deviation]
-    pairs: Mapping[Unit, Deviation]
 
 
 def signals(probed: Probed) -> Signals:
@@ -225,6 +225,7 @@ def signals(probed: Probed) -> Signals:
         _kind(probed, document), rates, dict(_ways(probed, document)), dict(_links(probed)),
         dict(_others(probed, document)),
         frozenset(gpu.uuid for gpu in probed.gpus if gpu.others_memory is not None),
+        dict(_wires(probed, document)),
     )  # fmt: skip
 
 
@@ -276,18 +277,6 @@ def without(one: Deviation, lost: float) -> Deviation:
     return one if one.own is None else replace(one, own=one.own.beside(lost))
 
 
-def matrix(pairs: Iterable[Deviation], policy: StragglerPolicy) -> Matrix:
-    """A direction of a GPU is slow when more than half of its pairs are, of two both."""
-    ones = list(pairs)
-    ends = {}
-    for resource in ENDS:
-        for uuid in dict.fromkeys(end(one.unit, resource) for one in ones):
-            mine = [one for one in ones if end(one.unit, resource) == uuid]
-            if len(mine) >= FEW:
-                ends[Unit(resource, uuid)] = _middle(Unit(resource, uuid), mine)
-    return Matrix(ends, {one.unit: _beside(one, ends, policy) for one in ones})
-
-
 def product_seconds(micro: Micro) -> float:
     """Seconds of a matrix product by which a GPU is judged: the mean where the worker sent one."""
     return micro.gemm_mean or micro.gemm_seconds
@@ -297,11 +286,6 @@ def memory_rate(micro: Micro) -> float:
     """Bytes per second that a copy reads and writes, by the mean where there is one; 0 without a time."""
     seconds = micro.copy_mean or micro.copy_seconds
     return COPY_TRAFFIC * micro.copy_bytes / seconds if seconds > 0 else 0.0
-
-
-def end(pair: Unit, resource: Resource) -> str:
-    """UUID of the GPU at this end of a pair: `SOURCE` sends, any other resource is the receiving end."""
-    return pair.uuid if resource is Resource.SOURCE else pair.peer
 
 
 def _rates(probed: Probed, document: Document) -> Iterator[tuple[Unit, float]]:
@@ -341,6 +325,18 @@ def _ways(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
     for micro in document.micros:
         for resource in (Resource.COMPUTE, Resource.MEMORY):
             yield Unit(resource, uuids[micro.gpu]), f"a {names.get(uuids[micro.gpu], '')}"
+    wires = dict(_wires(probed, document))
+    for copy in document.copies:
+        ends = (uuids[copy.source], uuids[copy.destination])
+        wire = wires[Unit(Resource.PAIR, *ends)]
+        if wire not in UNEVEN:
+            products = " and ".join(sorted(names.get(uuid, "") for uuid in ends))
+            yield Unit(Resource.PAIR, *ends), f"{wire} {products}"
+
+
+def _wires(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
+    """Of each pair the even wire that joins the smallest group of both GPUs, and how it goes elsewhere."""
+    uuids = probed.plan.gpus
     even = {
         frozenset(members): one.group.kind.value
         for members, one in zip(probed.plan.groups, probed.conditions, strict=False)
@@ -348,12 +344,10 @@ def _ways(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
     }
     for copy in document.copies:
         homes = [members for members in even if {copy.source, copy.destination} <= members]
-        if homes:
-            home = min(homes, key=len)
-            ends = (uuids[copy.source], uuids[copy.destination])
-            how = "direct" if copy.direct else "through the host"
-            products = " and ".join(sorted(names.get(uuid, "") for uuid in ends))
-            yield Unit(Resource.PAIR, *ends), f"{even[home]} {sorted(home)} {how} {products}"
+        home = min(homes, key=len, default=None)
+        how = UNEVEN[copy.direct]
+        wire = how if home is None else f"{even[home]} {sorted(home)} {how}"
+        yield Unit(Resource.PAIR, uuids[copy.source], uuids[copy.destination]), wire
 
 
 def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
@@ -399,26 +393,3 @@ def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> L
 def _to_own(one: Deviation, reference: UsualRate, policy: StragglerPolicy) -> Loss:
     noise = max(policy.noise(one.unit.resource), reference.spread)
     return Loss(1 - one.rate / reference.rate, noise, reference.rate)
-
-
-def _middle(unit: Unit, ones: Sequence[Deviation]) -> Deviation:
-    own = _loss([one.own for one in ones])
-    peers = _loss([one.peers for one in ones])
-    return Deviation(unit, high_median(one.rate for one in ones), own, peers, min(one.count for one in ones))
-
-
-def _loss(losses: Sequence[Loss | None]) -> Loss | None:
-    known = [loss for loss in losses if loss is not None]
-    if len(known) < len(losses):
-        return None
-    part = low_median(loss.part for loss in known)
-    return Loss(part, high_median(one.noise for one in known), high_median(one.usual for one in known))
-
-
-def _beside(one: Deviation, ends: Mapping[Unit, Deviation], policy: StragglerPolicy) -> Deviation:
-    """The pair against what the slower of its ends lets through."""
-    both = (Unit(Resource.SOURCE, one.unit.uuid), Unit(Resource.DESTINATION, one.unit.peer))
-    losses = [ends[unit].decisive_loss(policy) for unit in both if unit in ends]
-    lost = max((loss.part for loss in losses if loss is not None), default=0.0)
-    own, peers = (None if loss is None else loss.beside(lost) for loss in (one.own, one.peers))
-    return replace(one, own=own, peers=peers)
