@@ -20,7 +20,17 @@ from proof.simulation.results import (  # fmt: skip
     within,
 )
 from proof.simulation.simulate import HORIZON, LEARNT, LIFE, POLICY, Outcome
-from proof.simulation.tail import DAY, MILLION, begun, bound, counted, false_alarms
+from proof.simulation.tail import (
+    DAY,
+    MILLION,
+    begun,
+    begun_failed,
+    bound,
+    counted,
+    false_degraded,
+    false_failed,
+    heavier_failed,
+)
 from tools.prose import formatted
 from wirewatch.verdict.straggler.signals import Resource
 
@@ -69,6 +79,7 @@ def _model() -> Mapping[str, str]:
         "learnt": f"{LEARNT}",
         "probes": _each(PROBES.values()), "trials": _each(TRIALS.values()), "seed": SEED, "life": f"{LIFE}",
         "own": _part(POLICY.own), "peers": _part(POLICY.peers), "limit": _part(POLICY.failed),
+        "twice": _part(round(POLICY.failed_twice, 2)),
         "offset": _part(OFFSETS[Resource.COMPUTE]), "apart": f"{apart * MILLION:.0f}",
         "link": f"{100 / 18:.1f} %",
         "draws": f"{DRAWS:,}", "asked": _part(ASKED), "soon": f"{SOON}", "horizon": f"{HORIZON}",
@@ -76,13 +87,17 @@ def _model() -> Mapping[str, str]:
 
 
 def _alarms(told: Results) -> Mapping[str, str]:
-    one, more = (_number(_false(told, factor, 8, POLICY.failed)) for factor in FACTORS)
+    noise = [times(told.scales, factor) for factor in FACTORS]
+    one, more = (_number(false_failed(8, scale, POLICY)) for scale in noise)
+    heavy_one, heavy_more = (_number(heavier_failed(8, scale, POLICY)) for scale in noise)
     every = told.well.values()
     return {
         "failed": f"{sum(alarms.failed for alarms in every) or 'no'}",
         "drawn": f"{sum(alarms.probes for alarms in every):,}",
         "tail_1": one,
         "tail_3": more,
+        "heavy_1": heavy_one,
+        "heavy_3": heavy_more,
         "bound": _number(bound(told.real.probes)),
         "counted": _table(
             (
@@ -99,16 +114,27 @@ def _alarms(told: Results) -> Mapping[str, str]:
             _counted(told),
         ),
         "estimated": _table(
-            ("noise", "GPUs", "false DEGRADED in 10^6 days", "false FAILED", "bound by the real probes"),
+            (
+                "noise",
+                "GPUs",
+                "false DEGRADED in 10^6 days",
+                "false FAILED",
+                "with a heavier tail of memory",
+                "bound by the real probes",
+            ),
             _estimated(told),
         ),
-        "checked": _table(("loss, in robust spreads", "counted", "estimated"), _checked()),
+        "checked": _table(
+            ("loss, in robust spreads", "findings, counted", "estimated", "FAILED, counted", "estimated"),
+            _checked(),
+        ),
     }
 
 
 def _counted(told: Results) -> Iterator[Row]:
     for (factor, count), one in told.well.items():
-        expected = _false(told, factor, count, POLICY.own) * one.probes / DAY / MILLION
+        days = one.probes / DAY / MILLION
+        expected = days * false_degraded(count, times(told.scales, factor), POLICY)
         limit = "" if one.failed else f"≤ {_number(bound(one.probes))}"
         named = f"{one.named} ({_part(one.named / one.probes)})"
         findings = (f"{one.degraded - one.peers}", f"{expected:.1g}", f"{one.peers}", f"{one.failed}")
@@ -118,20 +144,27 @@ def _counted(told: Results) -> Iterator[Row]:
 def _estimated(told: Results) -> Iterator[Row]:
     limit = "" if told.real.failed else f"≤ {_number(bound(told.real.probes))}"
     for factor in FACTORS:
+        scale = times(told.scales, factor)
         for count in PROBES:
-            degraded, failed = (_false(told, factor, count, lost) for lost in (POLICY.own, POLICY.failed))
-            yield _times(factor), f"{count}", _number(degraded), _number(failed), limit
+            each = (of(count, scale, POLICY) for of in (false_degraded, false_failed, heavier_failed))
+            yield _times(factor), f"{count}", *map(_number, each), limit
 
 
 def _checked() -> Iterator[Row]:
     for spreads in OUT:
         lost = -math.expm1(-spreads * SCALE)
-        yield f"{spreads}", f"{counted(lost, SCALE, DRAWS, 1):.1e}", f"{begun(lost, SCALE):.1e}"
+        degraded, failed = counted(lost, SCALE, DRAWS, 1, POLICY)
+        expected = (begun(lost, SCALE, POLICY), begun_failed(lost, SCALE, POLICY))
+        each = (degraded, expected[0], failed, expected[1])
+        yield f"{spreads}", *(f"{value:.1e}" for value in each)
 
 
 def _delays(told: Results) -> Mapping[str, str]:
     asked = [told.of(factor, ASKED) for factor in FACTORS]
     one, more = (f"{_within(ones)} of {len(ones):,} trials" for ones in asked)
+    failed = {
+        lost: [one.failed for factor in FACTORS for one in told.of(factor, lost)] for lost in (0.3, 0.5)
+    }
     each = [
         f"{_times(factor)}: {what}" for factor in FACTORS for what in ("within 3", "median, 95 %", "right")
     ]
@@ -142,6 +175,8 @@ def _delays(told: Results) -> Mapping[str, str]:
         "found_1": one,
         "nodes": f"{sum(TRIALS.values())}",
         "found_3": more,
+        "failed_30": _late(quantile(failed[0.3], 0.95)),
+        "failed_50": _late(quantile(failed[0.5], 0.95)),
         "tenth": _table(("slow", "GPUs", *each), _tenth(told)),
         "by_loss": _table(("lost", *also), _by_loss(told, LOST, history=True)),
         "from_start": _table(("lost", *also), _by_loss(told, LOST_FROM_START, history=False)),
@@ -175,10 +210,6 @@ def _delay(ones: Sequence[Outcome]) -> tuple[str, str, str]:
 
 def _within(ones: Sequence[Outcome]) -> str:
     return _part(within([one.found for one in ones], SOON))
-
-
-def _false(told: Results, factor: int, count: int, limit: float) -> float:
-    return false_alarms(count, times(told.scales, factor), POLICY, limit)
 
 
 def _table(head: Row, rows: Iterable[Row]) -> str:

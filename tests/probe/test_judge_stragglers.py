@@ -71,11 +71,12 @@ def test_it_says_by_how_much_against_what_and_what_its_peers_reach() -> None:
 
 
 def test_a_product_has_no_unit_but_its_time_and_the_clock() -> None:
-    finding = only(folded([slow(compute_5=0.7)] * 2))
+    assert only(folded([slow(compute_5=0.7)] * 2)).health is Health.DEGRADED
+    finding = only(folded([slow(compute_5=0.7)] * 3))
     assert finding.health is Health.FAILED
     assert finding.evidence == (
         "GPU 5, matrix products: 1.289 ms each, 30 % slower than its peers (0.902 ms each); it has no "
-        "history of its own yet; seen in 2 of the last 2 probes; its SM clock was 1980 MHz"
+        "history of its own yet; seen in 3 of the last 3 probes; its SM clock was 1980 MHz"
     )
 
 
@@ -96,9 +97,9 @@ def test_what_follows_is_told_with_its_cause() -> None:
 
 
 def test_of_several_pairs_of_a_gpu_the_slowest_is_told() -> None:
-    finding = only(folded([GOOD] * 6 + [drawn(EIGHT, left={"pair 1>4": 0.8, "pair 1>6": 0.6})] * 2))
+    finding = only(folded([GOOD] * 6 + [drawn(EIGHT, left={"pair 1>4": 0.8, "pair 1>6": 0.5})] * 2))
     assert (finding.rule, finding.health) == ("straggler.pair", Health.FAILED)
-    assert finding.evidence.startswith("copies from GPU 1 to GPU 6: 234.1 GB/s, 40 % slower than its own")
+    assert finding.evidence.startswith("copies from GPU 1 to GPU 6: 195.1 GB/s, 50 % slower than its own")
 
 
 def test_what_cannot_be_told_is_a_pair_and_says_so() -> None:
@@ -344,6 +345,10 @@ def test_the_command_judges_by_the_history_and_looks_twice(tmp_path: Path) -> No
     assert told.health is Health.DEGRADED
     assert len(node.probes.ordered) == 3
     assert [one.resource for one in told.named.uniform] == [Resource.MEMORY]
+    node.knobs = {"left": {"memory 0": 0.7}}
+    told = probe_now(node.hardware, ProbeOptions(), POLICY, Expect(), ProbeOverrides(), state)
+    assert [(one.rule, one.health) for one in told.findings] == [("straggler.memory", Health.FAILED)]
+    assert len(node.probes.ordered) == 6
 
 
 def test_a_probe_that_broke_off_tells_no_rates_although_it_has_some() -> None:

@@ -87,7 +87,8 @@ def probe_now(
         if other is not None:
             return ProbeResult(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))
         last: Probed | None = None
-        for _ in range(max(1, policy.confirm, policy.straggler.confirm)):
+        confirm = max(1, policy.confirm, policy.straggler.confirm)
+        for number in range(1, 1 + max(confirm, policy.straggler.sure)):
             left = end - hardware.clock.mono()
             if last is not None and left < last.seconds:
                 break
@@ -100,7 +101,8 @@ def probe_now(
             if history is not None:
                 keep(history, probed, hardware.clock.now(), boot_id(hardware), "command")
             memory = fold_probe(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
-            if probed.outcome != "ok" or not (memory.held or memory.unconfirmed):
+            again = memory.unconfirmed or (memory.held and number < confirm)
+            if probed.outcome != "ok" or not again:
                 break
     at = hardware.clock.now() if last is None else last.at
     measured = memory.measured if last is not None and last.outcome == "ok" else ()

@@ -51,7 +51,7 @@ PAST = {count: past(count) for count in range(2, 9)}
 @pytest.mark.parametrize("cold", [False, True])
 @pytest.mark.parametrize("role", ["source", "destination"])
 @pytest.mark.parametrize("count", [4, 6, 8])
-def test_half_of_the_gpus_slow_in_one_role_blames_none_in_the_other(
+def test_half_of_the_gpus_slow_in_one_role_are_named_and_none_in_the_other(
     count: int, role: str, *, cold: bool
 ) -> None:
     """The other half was FAILED as destinations: most of what each receives comes from slow sources."""
@@ -63,13 +63,13 @@ def test_half_of_the_gpus_slow_in_one_role_blames_none_in_the_other(
 
 @pytest.mark.parametrize("role", ["source", "destination"])
 @pytest.mark.parametrize("count", range(3, 9))
-def test_all_but_one_slow_blame_not_the_one(count: int, role: str) -> None:
+def test_all_but_one_slow_are_named_and_not_the_one(count: int, role: str) -> None:
     for spared in range(count):
         parts = [f"{role} {n}" for n in range(count) if n != spared]
         assert slow(probe(count, dict.fromkeys(parts, 0.5)), PAST[count]) == parts
 
 
-def test_half_and_half_of_four_cannot_be_told_and_nobody_is_blamed() -> None:
+def test_half_and_half_of_four_cannot_be_told_and_pairs_are_named() -> None:
     """Two sources and the two others as destinations: as many parts as two sources and two pairs."""
     found = named(probe(4, dict.fromkeys(["source 0", "source 1", "destination 2", "destination 3"], 0.6)),
                   PAST[4])  # fmt: skip
@@ -79,6 +79,20 @@ def test_half_and_half_of_four_cannot_be_told_and_nobody_is_blamed() -> None:
     assert [told(unit) for unit in one.undecided] == ["source 0", "destination 2"]
     (certain,) = (one for one in found.slow if told(one.unit) == "pair 2>3")
     assert [told(unit) for unit in certain.undecided] == ["destination 3"]
+
+
+def test_a_source_beside_worse_destinations_has_lost_what_its_other_pairs_have() -> None:
+    parts = {"source 0": 0.85} | {f"destination {n}": 0.5 for n in range(1, 6)}
+    found = named(probe(8, parts), PAST[8])
+    assert {told(one.unit): round(one.lost, 2) for one in found.slow} == {
+        part: round(1 - left, 2) for part, left in parts.items()
+    }
+
+
+def test_a_load_that_is_not_the_same_at_each_moment_is_one_part() -> None:
+    left = {f"pair 3>{n}": 0.74 - 0.016 * n for n in range(8) if n != 3}
+    for references in (PAST[8], RateHistory()):
+        assert slow(probe(8, left), references) == ["source 3"]
 
 
 # --- any parts
@@ -102,7 +116,7 @@ def shortest(count: int, losses: Mapping[tuple[int, int], float]) -> list[frozen
     def parts(ends: Collection[str]) -> int:
         covered = {
             pair for pair in bad for end in (f"source {pair[0]}", f"destination {pair[1]}")
-            if end in ends and losses[pair] <= levels[end] + 0.04
+            if end in ends and losses[pair] <= 1.5 * levels[end]
         }  # fmt: skip
         return len(ends) + len(bad - covered)
 
@@ -114,9 +128,9 @@ def shortest(count: int, losses: Mapping[tuple[int, int], float]) -> list[frozen
 
 
 def faults(count: int) -> st.SearchStrategy[dict[str, float]]:
-    """Any ends with what is left of them; losses are so far apart that none can be taken for another."""
+    """Any ends with what is left of them; no loss can be taken for another that is less steady."""
     ends = [f"{role} {n}" for role in ("source", "destination") for n in range(count)]
-    return st.dictionaries(st.sampled_from(ends), st.sampled_from([0.85, 0.7, 0.55, 0.4]), max_size=2 * count)
+    return st.dictionaries(st.sampled_from(ends), st.sampled_from([0.88, 0.7, 0.3]), max_size=2 * count)
 
 
 SMALL = st.integers(2, 4).flatmap(lambda count: st.tuples(st.just(count), faults(count)))
@@ -124,48 +138,46 @@ ANY = st.integers(2, 8).flatmap(lambda count: st.tuples(st.just(count), faults(c
 SEEDS = st.integers(100, 10_000)
 
 
-def blamed(found: NamedStragglers) -> set[str]:
+def ends_of(found: NamedStragglers) -> set[str]:
     return {told(one.unit) for one in found.slow if one.unit.resource is not Resource.PAIR}
 
 
 @given(SMALL, SEEDS)
-def test_the_blamed_are_those_of_every_shortest_explanation(drawn: tuple[int, Left], seed: int) -> None:
+def test_named_ends_are_those_of_every_shortest_explanation(drawn: tuple[int, Left], seed: int) -> None:
     count, left = drawn
     losses = lost(count, left)
     if min(losses.values()) > 0:
         return
     every = shortest(count, losses) if count > 2 else [frozenset[str]()]
     found = named(noisy(probe(count, left), seed), PAST[count])
-    assert blamed(found) == frozenset.intersection(*every)
-    assert (blamed(found) == set(left)) == (every == [frozenset(left)])
+    assert ends_of(found) == frozenset.intersection(*every)
+    assert (ends_of(found) == set(left)) == (every == [frozenset(left)])
 
 
 @given(ANY, SEEDS)
-def test_nobody_is_blamed_who_is_not_slow_and_all_that_is_slow_is_told(
-    drawn: tuple[int, Left], seed: int
-) -> None:
-    """Whatever is slow: each name is of a part that is, and every slow pair is somebody's."""
+def test_no_healthy_end_is_named_and_all_that_is_slow_is_told(drawn: tuple[int, Left], seed: int) -> None:
+    """Each name is of a part that is, and every slow pair has a reason."""
     count, left = drawn
     losses = lost(count, left)
     found = named(noisy(probe(count, left), seed), PAST[count])
-    assert blamed(found) <= set(left)
+    assert ends_of(found) <= set(left)
     pairs = {(one.unit.uuid, one.unit.peer) for one in found.slow if one.unit.resource is Resource.PAIR}
     assert pairs <= {(gpu(a), gpu(b)) for (a, b), loss in losses.items() if loss > 0}
     assert bool(found.uniform) == (min(losses.values()) > 0)
     for (a, b), loss in losses.items():
-        reasons = {f"source {a}", f"destination {b}"} & blamed(found)
+        reasons = {f"source {a}", f"destination {b}"} & ends_of(found)
         assert loss == 0 or reasons or (gpu(a), gpu(b)) in pairs or found.uniform
 
 
 @given(st.integers(5, 8), st.data())
-def test_who_has_two_pairs_to_itself_is_named_exactly(count: int, data: st.DataObject) -> None:
+def test_an_end_with_two_pairs_to_itself_is_named_exactly(count: int, data: st.DataObject) -> None:
     most = count - 3
     sets = st.sets(st.integers(0, count - 1), max_size=most)
     sources, destinations = data.draw(sets), data.draw(sets)
     parts = [*(f"source {n}" for n in sources), *(f"destination {n}" for n in destinations)]
     left = {part: data.draw(st.floats(0.3, 0.88)) for part in parts}
     found = named(noisy(probe(count, left), data.draw(SEEDS)), PAST[count])
-    assert blamed(found) == set(parts)
+    assert ends_of(found) == set(parts)
 
 
 @given(ANY, SEEDS)
@@ -177,7 +189,7 @@ def test_without_a_history_the_same_while_most_pairs_are_well(drawn: tuple[int, 
     cold, warm = (
         named(noisy(probe(count, left), seed), references) for references in (RateHistory(), PAST[count])
     )
-    assert blamed(cold) == blamed(warm) <= set(left)
+    assert ends_of(cold) == ends_of(warm) <= set(left)
 
 
 @given(ANY, SEEDS)
@@ -208,6 +220,19 @@ def test_slow_pairs_beside_slow_sources_are_named(count: int, data: st.DataObjec
     left = {f"source {n}": data.draw(st.floats(0.6, 0.88)) for n in sources} | {"pair 0>1": 0.4}
     found = slow(noisy(probe(count, left), data.draw(SEEDS)), PAST[count])
     assert found == sorted(left)
+
+
+@given(st.integers(4, 8), st.data())
+def test_a_load_that_is_not_steady_is_one_part(count: int, data: st.DataObject) -> None:
+    """Copies at other moments lose half as much again: 26 to 39 % between two GPUs that were measured."""
+    role = data.draw(st.sampled_from(["source", "destination"]))
+    n = data.draw(st.integers(0, count - 1))
+    left = {f"{role} {n}": 0.74}
+    for m in range(count):
+        a, b = (n, m) if role == "source" else (m, n)
+        left |= {f"pair {a}>{b}": data.draw(st.floats(0.62, 0.74))} if m != n else {}
+    for references in (PAST[count], RateHistory()):
+        assert slow(noisy(probe(count, left), data.draw(SEEDS)), references) == [f"{role} {n}"]
 
 
 # --- unlike wires and products

@@ -34,10 +34,11 @@ def test_it_must_be_four_standard_deviations_as_well(made: Callable[[float, floa
     assert not made(0.5, 0.5 / (4 * BELOW)).slow(POLICY)
 
 
-def test_a_quarter_of_its_speed_keeps_jobs_away() -> None:
-    for part, failed in ((0.25 * ABOVE, True), (0.25 * BELOW, False)):
+@pytest.mark.parametrize(("limit", "probes"), [(0.25, 3), (0.4375, 2)])
+def test_a_quarter_of_its_speed_keeps_jobs_away_and_that_twice_over_sooner(limit: float, probes: int) -> None:
+    for part, failed in ((limit * ABOVE, True), (limit * BELOW, False)):
         slow = probe(4, {"compute 2": 1 - part})
-        (held,) = watched([slow, slow], history(4)).held(POLICY)
+        (held,) = watched([slow] * probes, history(4)).held(POLICY)
         assert held.failed is failed
 
 

@@ -23,6 +23,7 @@ from wirewatch.verdict.straggler.signals import (
 )
 
 GOOD, SLOW, BAD = probe(4), probe(4, {"compute 2": 0.88}), probe(4, {"compute 2": 0.6})
+HALF = probe(4, {"compute 2": 0.5})
 UNIT = Unit(Resource.COMPUTE, gpu(2))
 
 
@@ -46,10 +47,36 @@ def test_two_of_three_are() -> None:
         assert believed(looks) == []
 
 
-def test_it_is_failed_when_as_many_looks_saw_it_that_bad() -> None:
-    assert believed([SLOW, BAD]) == [("compute 2", False)]
-    assert believed([BAD, BAD]) == [("compute 2", True)]
-    assert believed([BAD, SLOW, BAD]) == [("compute 2", True)]
+def test_it_is_failed_when_three_looks_saw_it_that_bad() -> None:
+    for looks in ([SLOW, BAD], [BAD, BAD], [BAD, SLOW, BAD], [BAD, GOOD, BAD]):
+        assert believed(looks) == [("compute 2", False)]
+    assert believed([BAD, BAD, BAD]) == [("compute 2", True)]
+
+
+def test_two_are_enough_where_it_is_as_bad_twice_over() -> None:
+    for looks in ([HALF, HALF], [HALF, GOOD, HALF], [HALF, SLOW, HALF]):
+        assert believed(looks) == [("compute 2", True)]
+    for looks in ([BAD, HALF], [HALF, GOOD, BAD], [SLOW, BAD, HALF]):
+        assert believed(looks) == [("compute 2", False)]
+
+
+def test_an_outlier_half_of_which_lasts_is_not_failed() -> None:
+    """Two thirds of its speed lost once, and then the root of what is left: noise that halves each time."""
+    looks = [probe(4, {"compute 2": left}) for left in (0.34, 0.583, 0.764, 0.874)]
+    for newest in range(2, 5):
+        assert believed(looks[:newest]) == [("compute 2", False)]
+
+
+@pytest.mark.parametrize(
+    ("looks", "asks"),
+    [
+        ([SLOW], True), ([BAD], True), ([SLOW, SLOW], False), ([BAD, BAD], True), ([HALF, HALF], False),
+        ([BAD, BAD, BAD], False), ([BAD, SLOW, BAD], False), ([BAD, GOOD, BAD], True),
+        ([BAD, BAD, GOOD], False),
+    ],
+)  # fmt: skip
+def test_another_probe_is_asked_for_until_it_is_known_how_bad_it_is(looks: list[Signals], asks: bool) -> None:  # noqa: FBT001
+    assert watched(looks, history(4)).unsure(POLICY) is asks
 
 
 def test_since_is_when_it_was_first_seen() -> None:
@@ -59,7 +86,8 @@ def test_since_is_when_it_was_first_seen() -> None:
 
 def test_a_slow_node_is_believed_as_a_whole() -> None:
     all_slow = probe(4, {f"memory {n}": 0.7 for n in range(4)})
-    assert believed([all_slow, all_slow]) == [("memory", True)]
+    assert believed([all_slow, all_slow]) == [("memory", False)]
+    assert believed([all_slow, all_slow, all_slow]) == [("memory", True)]
 
 
 def test_what_is_slow_never_becomes_history() -> None:
@@ -119,7 +147,7 @@ def test_with_too_few_probes_there_is_no_history() -> None:
     assert history(4, probes=POLICY.learn).of(UNIT, "kind", POLICY.learn) is not None
 
 
-LOOKS = st.lists(st.sampled_from([GOOD, SLOW, BAD]), max_size=12)
+LOOKS = st.lists(st.sampled_from([GOOD, SLOW, BAD, HALF]), max_size=12)
 
 
 @given(LOOKS)
@@ -127,8 +155,9 @@ def test_nothing_is_believed_of_fewer_looks_than_it_takes(looks: list[Signals]) 
     newest = looks[-POLICY.among :]
     count = sum(one is not GOOD for one in newest)
     assert bool(believed(looks)) == (count >= POLICY.confirm)
-    bad = sum(one is BAD for one in newest)
-    assert [failed for _, failed in believed(looks)] == [bad >= POLICY.confirm] * (count >= POLICY.confirm)
+    half = sum(one is HALF for one in newest)
+    failed = half >= POLICY.confirm or half + sum(one is BAD for one in newest) == POLICY.among
+    assert [held for _, held in believed(looks)] == [failed] * (count >= POLICY.confirm)
 
 
 @pytest.mark.parametrize("field", ["own", "peers", "failed", "noise_peers"])

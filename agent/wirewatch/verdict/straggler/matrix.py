@@ -1,10 +1,10 @@
-"""Who makes the copies between GPUs slow: the ends and pairs that no shorter explanation does without.
+"""What makes the copies between GPUs slow: the ends and pairs that no shorter explanation does without.
 
 A copy goes at the lowest of three rates: what its source sends, what its destination receives, and what lies
 between the two. A direction of a GPU can only be slow when no pair in it is faster than it lets through; all
-other sources together make every destination but one look slow, though. So an end is blamed only when every
-explanation that takes the fewest ends and pairs names it. Where two ends explain the same equally well, the
-pairs stay slow by themselves, which is true, and neither GPU is blamed.
+other sources together make every destination but one look slow, though. So an end is at fault only when every
+explanation that takes the fewest ends and pairs has it. Where two ends explain the same equally well, the
+pairs are slow, which is true, and neither GPU is named.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,19 +24,22 @@ FEW = 2
 """Pairs of a GPU in one direction, from which on that is more than one pair."""
 ALIKE = 2.0
 """Standard deviations by which pairs of one slow end are apart, in their noise."""
+UNSTEADY = 1.5
+"""Largest over smallest loss of pairs that one cause slows: a load is not the same at each moment. Measured
+between two GPUs, from one probe to the next: 1.5."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """`ends`: directions of GPUs beside what others explain; `pairs`: beside what the blamed ends explain.
+    """`ends`: directions of GPUs beside what others explain; `pairs`: beside what the faulty ends explain.
 
-    `blamed`: by end at fault the pairs that are slow by it. `undecided`: by pair the ends that would explain
+    `faulty`: by end at fault the pairs that are slow by it. `undecided`: by pair the ends that would explain
     it as well as itself.
     """
 
     ends: Mapping[Unit, Deviation]
     pairs: Mapping[Unit, Deviation]
-    blamed: Mapping[Unit, tuple[Unit, ...]]
+    faulty: Mapping[Unit, tuple[Unit, ...]]
     undecided: Mapping[Unit, tuple[Unit, ...]]
 
 
@@ -63,8 +66,16 @@ class Ceiling:
 
     def lost(self, policy: StragglerPolicy) -> float:
         """The part of its speed that the end has lost."""
-        loss = self.deviation.decisive_loss(policy)
-        return 0.0 if loss is None else loss.part
+        return _lost(self.deviation, policy)
+
+    def of(self, pairs: Sequence[Deviation], policy: StragglerPolicy) -> "Ceiling":
+        """The same by the middle of the pairs that are slow by it."""
+        middle = _middle(self.deviation.unit, pairs)
+        return replace(self, deviation=middle) if middle.slow(policy) else self
+
+    def explains(self, pair: Deviation, policy: StragglerPolicy) -> bool:
+        """Whether the end may be all that is wrong with the pair."""
+        return _lost(pair, policy) <= UNSTEADY * self.lost(policy) or not self.leaves(pair).slow(policy)
 
 
 Causes = Mapping[Unit, Collection[Unit]]
@@ -118,22 +129,26 @@ def _explained(pairs: Sequence[Deviation], policy: StragglerPolicy) -> Matrix:
     able = {unit: one for unit, one in ceilings.items() if one.deviation.slow(policy)}
     causes = {one.unit: _causes(one, able, policy) for one in pairs if one.slow(policy)}
     fewest = least_parts(causes)
-    blamed = {unit: one for unit, one in able.items() if least_parts(_without(causes, unit)) > fewest}
-    slow_by: dict[Unit, list[Unit]] = {unit: [] for unit in blamed}
+    found = {unit: one for unit, one in able.items() if least_parts(_without(causes, unit)) > fewest}
+    slow_by: dict[Unit, list[Unit]] = {unit: [] for unit in found}
     for pair, ends in causes.items():
-        if guilty := [unit for unit in ends if unit in blamed]:
-            slow_by[max(guilty, key=lambda unit: blamed[unit].lost(policy))].append(pair)
-    rest = {one.unit: _left(one, blamed, policy) for one in pairs}
+        if reasons := [unit for unit in ends if unit in found]:
+            slow_by[max(reasons, key=lambda unit: found[unit].lost(policy))].append(pair)
+    faulty = {
+        unit: found[unit].of([one for one in every[unit] if one.unit in slow_by[unit]], policy)
+        for unit in found
+    }
+    rest = {one.unit: _left(one, faulty, policy) for one in pairs}
     middles = {
         unit: _middle(unit, [rest[one.unit] for one in every[unit]])
         for unit in ceilings
-        if unit not in blamed
+        if unit not in faulty
     }
     return Matrix(
-        middles | {unit: one.deviation for unit, one in blamed.items()},
+        middles | {unit: one.deviation for unit, one in faulty.items()},
         rest,
         {unit: tuple(ones) for unit, ones in slow_by.items()},
-        {pair: tuple(ends) for pair, ends in causes.items() if ends and not set(ends) & blamed.keys()},
+        {pair: tuple(ends) for pair, ends in causes.items() if ends and not set(ends) & faulty.keys()},
     )
 
 
@@ -141,23 +156,28 @@ def _together(tables: Iterable[Matrix]) -> Matrix:
     """Of an end that has several kinds of wire the one that is slow, or the slower one."""
     ends: dict[Unit, Deviation] = {}
     pairs: dict[Unit, Deviation] = {}
-    blamed: dict[Unit, tuple[Unit, ...]] = {}
+    faulty: dict[Unit, tuple[Unit, ...]] = {}
     undecided: dict[Unit, tuple[Unit, ...]] = {}
     for table in tables:
         for unit, one in table.ends.items():
             known = ends.get(unit)
-            before, now = unit in blamed, unit in table.blamed
+            before, now = unit in faulty, unit in table.faulty
             if known is None or (now, one.score) > (before, known.score):
                 ends[unit] = one
-        for unit, ones in table.blamed.items():
-            blamed[unit] = (*blamed.get(unit, ()), *ones)
+        for unit, ones in table.faulty.items():
+            faulty[unit] = (*faulty.get(unit, ()), *ones)
         pairs |= table.pairs
         undecided |= table.undecided
-    return Matrix(ends, pairs, blamed, undecided)
+    return Matrix(ends, pairs, faulty, undecided)
 
 
 def _causes(pair: Deviation, able: Mapping[Unit, Ceiling], policy: StragglerPolicy) -> list[Unit]:
-    return [unit for unit in _both(pair.unit) if unit in able and not able[unit].leaves(pair).slow(policy)]
+    return [unit for unit in _both(pair.unit) if unit in able and able[unit].explains(pair, policy)]
+
+
+def _lost(one: Deviation, policy: StragglerPolicy) -> float:
+    loss = one.decisive_loss(policy)
+    return 0.0 if loss is None else loss.part
 
 
 def _without(causes: Causes, unit: Unit) -> Causes:
@@ -168,9 +188,9 @@ def _both(pair: Unit) -> tuple[Unit, Unit]:
     return Unit(Resource.SOURCE, pair.uuid), Unit(Resource.DESTINATION, pair.peer)
 
 
-def _left(pair: Deviation, blamed: Mapping[Unit, Ceiling], policy: StragglerPolicy) -> Deviation:
+def _left(pair: Deviation, faulty: Mapping[Unit, Ceiling], policy: StragglerPolicy) -> Deviation:
     """The pair against what the slower of its ends lets through."""
-    slow = [blamed[unit] for unit in _both(pair.unit) if unit in blamed]
+    slow = [faulty[unit] for unit in _both(pair.unit) if unit in faulty]
     worst = max(slow, key=lambda one: one.lost(policy), default=None)
     return pair if worst is None else worst.leaves(pair)
 
@@ -207,7 +227,7 @@ def _beside(loss: Loss | None, explained: Loss | None, rate: float) -> Loss | No
 
 
 def _middle(unit: Unit, ones: Sequence[Deviation]) -> Deviation:
-    """An end that is not at fault, by the middle of its pairs."""
+    """An end by the middle of these pairs."""
     own = [one.own for one in ones if one.own is not None]
     peers = [one.peers for one in ones if one.peers is not None]
     whole = (_of(low_median, losses) if len(losses) == len(ones) else None for losses in (own, peers))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from wirewatch.verdict.straggler.matrix import Matrix, explain
 from wirewatch.verdict.straggler.signals import (
@@ -76,7 +77,7 @@ class NamedStragglers:
 
 
 SlowUnit = SlowPart | SlowNode
-Blamed = Mapping[Unit, tuple[Unit, ...]]
+Faulty = Mapping[Unit, tuple[Unit, ...]]
 """By end at fault the pairs that are slow by it."""
 
 
@@ -117,15 +118,12 @@ class StragglerWatch:
         for unit, looks in self.looks.items():
             seen = [one for one in looks if one is not None]
             if len(seen) >= policy.confirm:
-                failed = sum(one.worst >= policy.failed for one in seen) >= policy.confirm
+                failed = _is_failed(seen, policy)
                 yield ConfirmedStraggler(seen[-1], self.began[unit], len(seen), len(looks), failed)
 
     def unsure(self, policy: StragglerPolicy) -> bool:
-        """Whether the newest probe saw something that another would confirm or clear."""
-        return any(
-            looks[-1] is not None and sum(one is not None for one in looks) < policy.confirm
-            for looks in self.looks.values()
-        )
+        """Whether the newest probe saw something that another would confirm, clear, or find to be FAILED."""
+        return any(_is_open(looks, policy) for looks in self.looks.values())
 
 
 def name_stragglers(measured: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
@@ -136,17 +134,17 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
     pairs = [one for one in found.values() if one.unit.resource is Resource.PAIR]
     lost = common(pairs, policy)
     table = explain([without(one, lost) for one in pairs], measured.wires, policy)
-    ends = [_slow(table.ends[unit], policy) for unit in table.blamed]
+    ends = [_slow(table.ends[unit], policy) for unit in table.faulty]
     wires = [one for one in (*ends, *_slow_pairs(table, policy)) if one]
     inner = [_inner(ones, measured.others, policy) for ones in _by_gpu(alone)]
     inside, outside = _causes([one for one in inner if one], wires, measured.used)
     uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
     for resource in (Resource.COMPUTE, Resource.MEMORY):
-        inside, more = _alike(resource, inside, alone, raw, table.blamed, policy)
+        inside, more = _alike(resource, inside, alone, raw, table.faulty, policy)
         uniform += more
     scores = _scores((*alone, *table.ends.values(), *table.pairs.values()))
     scores |= {unit: part / policy.noise_link for unit, part in measured.links.items()}
-    slow = (replace(one, worst=_worst(one, raw, table.blamed)) for one in (*inside, *outside))
+    slow = (replace(one, worst=_worst(one, raw, table.faulty)) for one in (*inside, *outside))
     return NamedStragglers(tuple(slow), tuple(uniform), scores)
 
 
@@ -170,18 +168,33 @@ def fold_stragglers(
     return StragglerWatch(references, looks, {unit: watch.began.get(unit, at) for unit in looks}, named)
 
 
-def _worst(one: SlowPart, raw: Mapping[Unit, float], blamed: Blamed) -> float:
+def _is_failed(seen: Sequence[SlowUnit], policy: StragglerPolicy) -> bool:
+    """One large outlier of which half lasts into the next probe makes two that are bad, and no third."""
+    bad = sum(one.worst >= policy.failed for one in seen)
+    return bad >= policy.sure or sum(one.worst >= policy.failed_twice for one in seen) >= policy.confirm
+
+
+def _is_open(looks: Sequence[SlowUnit | None], policy: StragglerPolicy) -> bool:
+    """A part that is now above the limit of FAILED and now below is not asked about for ever."""
+    seen = [one for one in looks if one is not None]
+    if looks[-1] is None or len(seen) < policy.confirm:
+        return looks[-1] is not None
+    return all(one.worst >= policy.failed for one in seen) and not _is_failed(seen, policy)
+
+
+def _worst(one: SlowPart, raw: Mapping[Unit, float], faulty: Faulty) -> float:
     """The largest loss of a part and of all that is slow by it."""
     units = [one.unit, *one.follows]
-    units += [pair for unit in units for pair in blamed.get(unit, ())]
+    units += [pair for unit in units for pair in faulty.get(unit, ())]
     return max((raw[unit] for unit in units if unit in raw), default=one.lost)
 
 
 def _slow_pairs(table: Matrix, policy: StragglerPolicy) -> Iterator[SlowPart]:
-    """Pairs that are slower than both of their ends let through."""
+    """Pairs that are slower than their ends explain."""
+    explained = set(chain.from_iterable(table.faulty.values()))
     for unit, one in table.pairs.items():
         made = _slow(one, policy)
-        if made is not None:
+        if made is not None and unit not in explained:
             yield replace(made, undecided=table.undecided.get(unit, ()))
 
 
@@ -240,7 +253,7 @@ def _beside(uuid: str, wire: Unit, used: frozenset[str]) -> bool:
 
 def _alike(
     resource: Resource, inside: Sequence[SlowPart], alone: Sequence[Deviation], raw: Mapping[Unit, float],
-    blamed: Blamed, policy: StragglerPolicy,
+    faulty: Faulty, policy: StragglerPolicy,
 ) -> tuple[list[SlowPart], list[SlowNode]]:  # fmt: skip
     """GPUs that are slow by themselves, beside what all have lost alike of a resource."""
     every = [one for one in alone if one.unit.resource is resource]
@@ -253,7 +266,7 @@ def _alike(
         made = _slow(without(one, lost), policy)
         if made is not None:
             rest.append(replace(made, follows=slow[one.unit].follows))
-    worst = max(_worst(one, raw, blamed) for one in slow.values())
+    worst = max(_worst(one, raw, faulty) for one in slow.values())
     return rest, [SlowNode(resource, lost, len(every), worst)]
 
 

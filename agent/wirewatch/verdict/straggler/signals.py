@@ -71,9 +71,9 @@ class StragglerPolicy:
 
     `own`: lost against the part's own accepted history, `peers`: against its peers, where there is no such
     history yet or it was slow from the start. `score`: how many standard deviations that must be, of noise
-    that is taken to be no smaller than `noise_own` and `noise_peers`, each by resource. `failed`: lost, from
-    which on jobs are kept away. A finding needs `confirm` of the newest `among` probes. `learn`: probes that
-    make a history.
+    that is taken to be no smaller than `noise_own` and `noise_peers`, each by resource. A finding needs
+    `confirm` of the newest `among` probes. `failed`: lost, from which on jobs are kept away, when one probe
+    more than `confirm` saw it, or `confirm` saw that twice over. `learn`: probes that make a history.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
@@ -95,6 +95,16 @@ class StragglerPolicy:
         """One standard deviation of a healthy rate of this kind against its own history, at least."""
         known = {Resource.COMPUTE: self.noise_compute, Resource.MEMORY: self.noise_memory}
         return known.get(resource, self.noise_pair)
+
+    @property
+    def failed_twice(self) -> float:
+        """The loss of a part that has lost `failed`, and of what was left that much again."""
+        return 1 - (1 - self.failed) ** 2
+
+    @property
+    def sure(self) -> int:
+        """Probes that must see a loss of `failed`: noise that lasts halves from one to the next."""
+        return min(self.confirm + 1, self.among)
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
