@@ -1,7 +1,11 @@
 """`wirewatch record`: a recording of this node, fit for a bug report and for replay."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +17,9 @@ from wirewatch.core.types import Json
 if TYPE_CHECKING:
     from wirewatch.config import Config
     from wirewatch.core.ports import Hardware
+    from wirewatch.hw.record import Recorder
+
+INTERNAL = 70
 
 
 @click.command()
@@ -30,12 +37,18 @@ if TYPE_CHECKING:
 @click.option("--probe", is_flag=True, help="Run a probe first, if the GPUs are idle, and record it too.")
 @config_option
 @click.option("--note", default="", help="A remark for the manifest: what the node was doing.")
+@click.pass_context
 def record(
-    *, folder: Path, moments: int, every: float, probe: bool, config_file: Path | None, note: str
-) -> None:
+    context: click.Context, *, folder: Path, moments: int, every: float, probe: bool,
+    config_file: Path | None, note: str,
+) -> None:  # fmt: skip
     """Record everything that can be read of this node.
 
-    The recording is written to FOLDER, with names, serial numbers and UUIDs masked.
+    The recording is written to FOLDER, with names, serial numbers and UUIDs masked. It is written after each
+    reading, so that what was read can be played whenever the command ends.
+
+    Exit codes: 0 all was recorded; 64 wrong usage, or FOLDER cannot be written; 70 it ended before, by
+    Ctrl-C, by SIGTERM or since the disk is full.
     """
     from wirewatch.cli.hardware import live
     from wirewatch.collectors import discover
@@ -43,25 +56,75 @@ def record(
     from wirewatch.hw.record import Recorder
     from wirewatch.probe.statefolder import open_state, state_directory
 
-    if folder.exists() and any(folder.iterdir()):
-        raise click.UsageError(f"{folder} is not empty, and a recording is never overwritten")
     config, _ = load(config_file, discover())
     # Only a probe needs the state folder, for its lock.
     state = open_state(state_directory(config.state.directory)) if probe else None
-    hardware, nvml = live(config, timed=True, state=state)
+    with _made(folder):
+        hardware, nvml = live(config, timed=True, state=state)
+        try:
+            recorder = Recorder(hardware, _probed(hardware, config) if probe else None)
+            why = _take(recorder, folder, RecordPlan(moments, every, note))
+        finally:
+            nvml.close()
+        text = f"{folder}: {{}} moments, {recorder.lines} answers, names masked"
+        if why:
+            taken = f"{recorder.written} of {moments}"
+            click.echo(f"wirewatch: {text.format(taken)}; it ended before, {why}", err=True)
+            context.exit(INTERNAL)
+        click.echo(text.format(moments))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlan:
+    """How many readings, how many seconds apart, and a remark for each."""
+
+    moments: int
+    every: float
+    note: str
+
+
+def _take(recorder: "Recorder", folder: Path, plan: RecordPlan) -> str:
+    """Record as planned; returns why it ended before, empty where it did not."""
+    due = time.monotonic()
     try:
-        recorder = Recorder(hardware, _probed(hardware, config) if probe else None)
-        due = time.monotonic()
-        for number in range(moments):
-            changed = recorder.take(note)
+        for number in range(plan.moments):
+            changed = recorder.take(plan.note)
+            recorder.write(folder, __version__)
             click.echo(f"moment {number}: {changed} answers new or changed", err=True)
-            due = max(due + every, time.monotonic())
-            if number + 1 < moments:
+            due = max(due + plan.every, time.monotonic())
+            if number + 1 < plan.moments:
                 time.sleep(max(0.0, due - time.monotonic()))
+    except KeyboardInterrupt:
+        return "by Ctrl-C"
+    except SystemExit:
+        return "by SIGTERM"
+    except OSError as error:
+        return f"since it cannot be written: {error.strerror or error}"
+    return ""
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """The folder, which can be written; one that was made here and is still empty at the end is removed.
+
+    Raises:
+        UsageError: it is not empty, or cannot be made or written.
+    """
+    there = folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise click.UsageError(f"{folder} is not empty, and a recording is never overwritten")
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise click.UsageError(f"{folder} cannot be written: {error.strerror or error}") from error
+    try:
+        yield
     finally:
-        nvml.close()
-    lines = recorder.write(folder, __version__)
-    click.echo(f"{folder}: {len(recorder.moments)} moments, {lines} answers, names masked")
+        if not there:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _probed(hardware: "Hardware", config: "Config") -> Json:

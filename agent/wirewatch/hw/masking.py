@@ -45,28 +45,70 @@ def shape(text: str, number: int) -> str:
 
 
 def mask(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with every secret replaced, the same secret by the same stand-in wherever it stands.
+    """The rows with every secret replaced, the same secret by the same stand-in wherever it stands."""
+    every, masker = list(rows), Masker()
+    masker.learn(every)
+    return masker.mask(every)
+
+
+class Masker:
+    """Replaces secrets, those of all rows that it has learned from.
 
     Addresses and identifiers are replaced in questions too, where they may be part of a path; host names only
-    in answers, since they may be ordinary words.
+    in answers, since they may be ordinary words. Names of pods, namespaces and pools of devices, which may be
+    any words, are replaced where they are meant and nowhere else.
     """
-    kept = _without_pods([dict(row) for row in rows])
-    names: dict[str, str] = {}
-    words: dict[str, str] = {}
-    numbers: dict[int, int] = {}
-    for row in kept:
-        for secret in _secrets(row["question"], row.get("answer")):
-            if isinstance(secret, int):
-                numbers.setdefault(secret, len(numbers) + 1)
-            elif len(secret) >= _LONG_ENOUGH:
-                known = words if row["port"] == "host" and not _UUID.fullmatch(secret) else names
-                known.setdefault(secret, shape(secret, len(names) + len(words) + 1))
-    for secret, stand_in in list(names.items()):
-        if _MAC.fullmatch(secret):
-            names.setdefault(secret.replace(":", ""), stand_in.replace(":", ""))
-        if _GROUPED.fullmatch(secret):
-            names.setdefault(f"0x{secret.replace(':', '')}", f"0x{stand_in.replace(':', '')}")
-    return [_masked(row, _Replacer(names), _Replacer(names, words), numbers) for row in kept]
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._words: dict[str, str] = {}
+        self._numbers: dict[int, int] = {}
+        self._pods: dict[str, dict[str, str]] = {"namespace": {}, "name": {}, "pool": {}}
+
+    def learn(self, rows: Iterable[Mapping[str, Any]]) -> bool:
+        """Learn the secrets of these rows; returns whether any of them is new."""
+        before = self._known()
+        for row in rows:
+            for secret in _secrets(row["question"], row.get("answer")):
+                if isinstance(secret, int):
+                    self._numbers.setdefault(secret, len(self._numbers) + 1)
+                elif len(secret) >= _LONG_ENOUGH:
+                    plain = row["port"] == "host" and not _UUID.fullmatch(secret)
+                    number = len(self._names) + len(self._words) + 1
+                    (self._words if plain else self._names).setdefault(secret, shape(secret, number))
+        for secret, stand_in in list(self._names.items()):
+            if _MAC.fullmatch(secret):
+                self._names.setdefault(secret.replace(":", ""), stand_in.replace(":", ""))
+            if _GROUPED.fullmatch(secret):
+                self._names.setdefault(f"0x{secret.replace(':', '')}", f"0x{stand_in.replace(':', '')}")
+        return self._known() > before
+
+    def mask(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The rows without what was learned so far."""
+        everywhere, in_answers = _Replacer(self._names), _Replacer(self._names, self._words)
+        kept = (self._without_pods(dict(row)) for row in rows)
+        return [_masked(row, everywhere, in_answers, self._numbers) for row in kept]
+
+    def _known(self) -> int:
+        return len(self._names) + len(self._words) + len(self._numbers)
+
+    def _without_pods(self, row: dict[str, Any]) -> dict[str, Any]:
+        if row["port"] == "kubelet" and isinstance(row.get("answer"), list):
+            row["answer"] = [
+                {
+                    **pod,
+                    "namespace": self._stand_in("namespace", pod["namespace"]),
+                    "name": self._stand_in("name", pod["name"]),
+                    "claims": [
+                        (driver, self._stand_in("pool", pool), name) for driver, pool, name in pod["claims"]
+                    ],
+                }
+                for pod in row["answer"]
+            ]
+        return row
+
+    def _stand_in(self, kind: str, text: str) -> str:
+        return self._pods[kind].setdefault(text, shape(text, len(self._pods[kind]) + 1))
 
 
 def _in_groups(guid: str) -> str:
@@ -93,32 +135,6 @@ class _Replacer:
         if isinstance(value, list | tuple):
             return [self(v) for v in value]
         return value
-
-
-def _without_pods(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows without names of pods, namespaces and pools of devices.
-
-    These may be any words, and are replaced where they are meant and nowhere else.
-    """
-    known: dict[str, dict[str, str]] = {"namespace": {}, "name": {}, "pool": {}}
-
-    def stand_in(kind: str, text: str) -> str:
-        return known[kind].setdefault(text, shape(text, len(known[kind]) + 1))
-
-    for row in rows:
-        if row["port"] == "kubelet" and isinstance(row.get("answer"), list):
-            row["answer"] = [
-                {
-                    **pod,
-                    "namespace": stand_in("namespace", pod["namespace"]),
-                    "name": stand_in("name", pod["name"]),
-                    "claims": [
-                        (driver, stand_in("pool", pool), name) for driver, pool, name in pod["claims"]
-                    ],
-                }
-                for pod in row["answer"]
-            ]
-    return rows
 
 
 def _secrets(question: str, answer: Any) -> Iterator[str | int]:

@@ -27,7 +27,7 @@ from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording
 from wirewatch.hw.command import ALLOWED as PROGRAMS
 from wirewatch.hw.host import CATALOGUE as HOST
-from wirewatch.hw.masking import mask
+from wirewatch.hw.masking import Masker
 from wirewatch.hw.recording import Key
 from wirewatch.hw.replay import RUN
 
@@ -118,12 +118,18 @@ _SKIPPED = frozenset(
 
 @dataclass
 class Recorder:
-    """Collects moments of one node; `rows` are the lines so far, not masked yet; `probed` a probe of it."""
+    """Collects moments of one node; `rows` are the lines so far, not masked yet; `probed` a probe of it.
+
+    `lines` and `written` count the lines and the moments that are in the folder.
+    """
 
     hardware: Hardware
     probed: Json = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     moments: list[dict[str, Any]] = field(default_factory=list)
+    lines: int = 0
+    written: int = 0
+    _masker: Masker = field(default_factory=Masker)
     _last: dict[Key, Json | Absent] = field(default_factory=dict)
 
     def take(self, note: str = "") -> int:
@@ -132,17 +138,40 @@ class Recorder:
         Returns:
             How many answers differ from the moment before.
         """
-        number, before = len(self.moments), len(self.rows)
+        number = len(self.moments)
+        known = dict(self._last)
+        rows: list[dict[str, Any]] = []
         clock = self.hardware.clock
-        self.moments.append({"moment": number, "at": clock.now(), "mono": clock.mono(), "note": note})
+        moment = {"moment": number, "at": clock.now(), "mono": clock.mono(), "note": note}
         for key, answer in self._everything():
-            if key not in self._last or self._last[key] != answer.value:
-                self._last[key] = answer.value
-                self.rows.append(recording.pack(number, *key, answer))
-        return len(self.rows) - before
+            if key not in known or known[key] != answer.value:
+                known[key] = answer.value
+                rows.append(recording.pack(number, *key, answer))
+        # All at once: a moment that was interrupted was not taken.
+        self._last = known
+        self.rows += rows
+        self.moments.append(moment)
+        return len(rows)
 
     def write(self, folder: Path, version: str) -> int:
-        """Write what was recorded, masked; returns the number of lines."""
+        """Write what was recorded since the last time, masked, so that it can be played if this is the end.
+
+        Returns:
+            The number of lines of the recording.
+
+        Raises:
+            OSError: it cannot be written; what was written before can be played.
+        """
+        manifest, more = self._manifest(version), self.rows[self.lines :]
+        if self._masker.learn(more) or not self.lines:
+            # A name that was not known may stand in the lines of before.
+            self.lines = recording.write(folder, manifest, self._masker.mask(self.rows))
+        else:
+            self.lines = recording.append(folder, manifest, self._masker.mask(more), self.lines)
+        self.written = len(self.moments)
+        return self.lines
+
+    def _manifest(self, version: str) -> dict[str, Any]:
         start = self.moments[0]["mono"]
         moments = [
             {
@@ -153,8 +182,7 @@ class Recorder:
             }
             for m in self.moments
         ]
-        manifest = {"wirewatch": version, "masked": True, "moments": moments, **self._about()}
-        return recording.write(folder, manifest, mask(self.rows))
+        return {"wirewatch": version, "masked": True, "moments": moments, **self._about()}
 
     def _about(self) -> dict[str, Any]:
         names = sorted({str(v) for k, v in self._last.items() if k[1].endswith("/Name()")})

@@ -6,14 +6,16 @@ question without a line at a later moment had the same answer there (docs/captur
 
 import gzip
 import json
+import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from wirewatch.core.ports import Answer
 from wirewatch.core.statistics import delta
@@ -22,6 +24,7 @@ from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import absent_code
 
 SCHEMA = "wirewatch.recording/1"
+MANIFEST, MOMENTS = "manifest.json", "moments.jsonl.gz"
 BUNDLED = Path(__file__).parent.parent / "recordings"
 LONGEST, WHOLE = 16 << 20, 256 << 20
 """Most bytes of one line and of all lines, unpacked, so that no file can take all memory. The longest line of
@@ -89,7 +92,7 @@ def find(name: str) -> Path:
         RecordingError: there is no such folder.
     """
     for folder in (Path(name), BUNDLED / name):
-        if (folder / "manifest.json").is_file():
+        if (folder / MANIFEST).is_file():
             return folder
     bundled = ", ".join(bundled_names()) or "none"
     raise RecordingError(f"no recording at {name!r}; bundled with wirewatch: {bundled}")
@@ -97,7 +100,7 @@ def find(name: str) -> Path:
 
 def bundled_names() -> list[str]:
     """Names of the recordings that come with wirewatch."""
-    return sorted(p.parent.name for p in BUNDLED.glob("*/manifest.json"))
+    return sorted(p.parent.name for p in BUNDLED.glob(f"*/{MANIFEST}"))
 
 
 def load_recording(name: str) -> Recording:
@@ -108,11 +111,11 @@ def load_recording(name: str) -> Recording:
     """
     folder = find(name)
     try:
-        manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
         if manifest["schema"] != SCHEMA:
             raise RecordingError(f"{folder}: schema {manifest['schema']!r}, this version plays {SCHEMA!r}")
         times = tuple(float(m["seconds"]) for m in manifest["moments"])
-        with gzip.open(folder / "moments.jsonl.gz", "rb") as packed:
+        with gzip.open(folder / MOMENTS, "rb") as packed:
             answers = _answers(_lines(packed))
     except _ERRORS as error:
         raise RecordingError(f"{folder}: damaged recording ({error.__class__.__name__}: {error})") from error
@@ -152,13 +155,54 @@ def write(folder: Path, manifest: Mapping[str, Any], rows: Iterable[Mapping[str,
         How many lines were written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    with _replacing(folder / MOMENTS) as file:
+        count = _pack_all(file, rows)
+    _write_manifest(folder, manifest, count)
+    return count
+
+
+def append(folder: Path, manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], before: int) -> int:
+    """Add rows to a recording that has `before` lines; whatever fails leaves it as it was, or whole.
+
+    Returns:
+        How many lines it has now.
+    """
+    path = folder / MOMENTS
+    size = path.stat().st_size
+    try:
+        with path.open("ab") as file:
+            count = before + _pack_all(file, rows)
+        _write_manifest(folder, manifest, count)
+    except BaseException:
+        os.truncate(path, size)
+        raise
+    return count
+
+
+def _pack_all(file: IO[bytes], rows: Iterable[Mapping[str, Any]]) -> int:
     count = 0
-    with (folder / "moments.jsonl.gz").open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, 0) as packed:
+    with gzip.GzipFile("", "wb", 9, file, 0) as packed:
         for count, row in enumerate(rows, 1):  # noqa: B007
             packed.write(json.dumps(row, separators=(",", ":"), sort_keys=True).encode() + b"\n")
-    text = json.dumps({**manifest, "schema": SCHEMA, "lines": count}, indent=1, sort_keys=True)
-    (folder / "manifest.json").write_text(text + "\n", "utf-8")
     return count
+
+
+def _write_manifest(folder: Path, manifest: Mapping[str, Any], lines: int) -> None:
+    text = json.dumps({**manifest, "schema": SCHEMA, "lines": lines}, indent=1, sort_keys=True)
+    with _replacing(folder / MANIFEST) as file:
+        file.write(f"{text}\n".encode())
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of another one once it is whole."""
+    new = path.with_name(f".{path.name}")
+    try:
+        with new.open("wb") as file:
+            yield file
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _lines(packed: gzip.GzipFile) -> Iterator[bytes]:
