@@ -15,7 +15,7 @@ from proof.hardware import processes
 from proof.hardware.job import NO_MULTICAST
 from proof.hardware.kit import KitError, Report, tail
 from wirewatch.cli.hardware import live
-from wirewatch.core.nvml import compute_processes
+from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import Gpu, Hardware, Order
 from wirewatch.core.probe import MIB, Plan, Probed
 from wirewatch.core.types import Absent, Expect
@@ -96,8 +96,8 @@ class Probing:
 
     def foreign(self) -> set[int | None]:
         """Processes that compute on any GPU."""
-        told = [compute_processes(self.hardware.nvml, gpu) for gpu in self.gpus]
-        return {pid for one in told if not isinstance(one, Absent) for pid in one}
+        told = [gpu_processes(self.hardware.nvml, gpu) for gpu in self.gpus]
+        return {pid for one in told if not isinstance(one, Absent) for pid in one[0]}
 
     def pid(self, within: float = 10.0) -> int:
         """The worker of the probe that is about to start; raises KitError when there is none in time."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.hw.direct import DirectNvml
 from tests.probe.idle import DENIED, idle_gpus
-from wirewatch.core.nvml import compute_processes
+from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import ALL_LINKS, Gpu, Question
 from wirewatch.core.probe import Clocks, LinkBytes, Moved
 from wirewatch.core.types import Absent, Json, Why
@@ -135,8 +135,8 @@ def test_idle_gpus_move_nothing() -> None:
 
 def test_processes_clocks_and_memory_of_the_recording() -> None:
     busy, idle = Played("h200x4-traffic").nvml, Played("h200x4-idle").nvml
-    assert compute_processes(idle, GPUS[0]) == frozenset()
-    assert compute_processes(busy, GPUS[0]) == frozenset({None})
+    assert gpu_processes(idle, GPUS[0]) == (frozenset(), frozenset())
+    assert gpu_processes(busy, GPUS[0]) == (frozenset({None}), frozenset())
     assert clocks(busy, 2, GPUS[0]) == Clocks(2, 1.98e9, 3.201e9, 0)
     assert memory_used(idle, GPUS[0]) == 644939776
     assert memory_use(idle, GPUS[0]) is None
@@ -180,4 +180,4 @@ def test_what_is_refused_is_not_known() -> None:
     assert memory_used(gpus, gpu) is None
     assert memory_use(gpus, gpu) is None
     assert clocks(gpus, 0, gpu) == Clocks(0, None, 3.201e9, None)
-    assert compute_processes(gpus, gpu) == DENIED
+    assert gpu_processes(gpus, gpu) == DENIED

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.core.strategies import JSON
 from tests.probe.idle import DENIED, Idle, idle_gpus
-from wirewatch.core.nvml import compute_processes
+from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.probe.gate import (
@@ -23,6 +23,7 @@ from wirewatch.probe.gate import (
     Stillness,
     candidates,
     new_allocations,
+    nothing_to_probe,
     read_facts,
     refuse,
     watch_users,
@@ -296,18 +297,76 @@ def test_what_nvml_does_not_answer_is_blind(call: str) -> None:
 def test_old_drivers_know_neither_mig_nor_modes_nor_mps() -> None:
     node = Idle(2)
     before = facts_of(node)
-    for call in ("MigMode", "ComputeMode", "MPSComputeRunningProcesses"):
+    for call in (
+        "MigMode",
+        "ComputeMode",
+        "MPSComputeRunningProcesses",
+        "GraphicsRunningProcesses",
+    ):
         node.answer(0, call, UNSUPPORTED)
     assert facts_of(node) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "foreign"),
+    [
+        ("Xorg", False), ("gnome-shell", False), ("Xwayland", False), ("blender", True), ("python3", True),
+        ("Xorg-render", True), ("", True), (Absent(Why.MISSING, "another PID namespace"), True),
+    ],
+)  # fmt: skip
+def test_who_draws_is_foreign_unless_it_is_known_to_be_harmless(name: str | Absent, *, foreign: bool) -> None:
+    """Before, a renderer with less than 2 GiB passed the gate: only its memory was asked for."""
+    node = Idle(2)
+    node.answer(1, "GraphicsRunningProcesses", [{"pid": 4711, "usedGpuMemory": 300 << 20}])
+    node.files.texts["/proc/4711/comm"] = name
+    found = refuse(facts_of(node), LONG_AGO, RULES_AT_ONCE)
+    assert (found is not None and found.reason is Reason.BUSY) == foreign
+    assert found is None or "4711" in found.detail
+    node.busy(1, 4711)
+    assert refuse(facts_of(node), LONG_AGO, RULES_AT_ONCE) is not None, (
+        "who computes as well is never harmless"
+    )
+
+
+def test_who_draws_without_an_id_is_foreign_and_a_list_that_is_refused_is_not_known() -> None:
+    node = Idle(2)
+    node.answer(0, "GraphicsRunningProcesses", [None])
+    found = refuse(facts_of(node), LONG_AGO, RULES_AT_ONCE)
+    assert (found and found.reason) is Reason.BUSY
+    node.answer(0, "GraphicsRunningProcesses", DENIED)
+    found = refuse(facts_of(node), LONG_AGO, RULES_AT_ONCE)
+    assert (found and found.reason) is Reason.BLIND
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mode", "expected"),
+    [(0, None, Reason.FEW_GPUS), (1, None, Reason.FEW_GPUS), (2, [1, 1], Reason.MIG), (2, [0, 1], None),
+     (2, None, None), (2, DENIED, None)],
+)  # fmt: skip
+def test_nothing_to_probe_is_known_and_not_guessed(
+    gpus: int, mode: Json | Absent, expected: Reason | None
+) -> None:
+    node = Idle(gpus)
+    for gpu in range(gpus):
+        if mode is not None:
+            node.answer(gpu, "MigMode", mode)
+    found = nothing_to_probe(node.hardware)
+    assert (found.reason if found else None) is expected
+
+
+def test_gpus_that_cannot_be_listed_may_be_many() -> None:
+    node = Idle(1)
+    node.gpus.absent = DENIED
+    assert nothing_to_probe(node.hardware) is None
 
 
 def test_clients_of_mps_compute_too_and_ids_may_be_hidden() -> None:
     gpus, gpu = idle_gpus(1), Gpu(0, "GPU-0")
     gpus.table["GPU-0", "ComputeRunningProcesses()"] = [None]
     gpus.table["GPU-0", "MPSComputeRunningProcesses()"] = [{"pid": 9}]
-    assert compute_processes(gpus, gpu) == frozenset({9, None})
+    assert gpu_processes(gpus, gpu) == (frozenset({9, None}), frozenset())
     gpus.table["GPU-0", "MPSComputeRunningProcesses()"] = DENIED
-    assert compute_processes(gpus, gpu) == DENIED
+    assert gpu_processes(gpus, gpu) == DENIED
 
 
 def test_finished_pods_hold_nothing() -> None:

@@ -10,7 +10,11 @@ from wirewatch.core.types import Absent, Json, Why
 
 NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
 LINK_COUNT = Question("Field", (91,))
-PROCESSES = (Question("ComputeRunningProcesses"), Question("MPSComputeRunningProcesses"))
+PROCESSES = (
+    Question("ComputeRunningProcesses"),
+    Question("MPSComputeRunningProcesses"),
+    Question("GraphicsRunningProcesses"),
+)
 OLD_LINKS = 18
 """How many links are asked for where a driver does not say how many a GPU has."""
 UP = frozenset({1, 2})
@@ -202,20 +206,21 @@ def link_speed(link: int) -> Question:
     return Question("Field", (164, link))
 
 
-def compute_processes(nvml: Nvml, gpu: Gpu) -> frozenset[int | None] | Absent:
-    """Ids of the processes that compute on a GPU; None stands for a process without an id."""
-    own, shared = (answer.value for answer in nvml.ask(gpu.key, PROCESSES))
-    if isinstance(shared, Absent) and shared.why in {Why.UNSUPPORTED, Why.MISSING}:
-        shared = ()  # Old drivers do not list the clients of MPS, and without MPS there are none.
-    found: set[int | None] = set()
-    for listed in (own, shared):
-        if isinstance(listed, Absent):
-            return listed
-        if not isinstance(listed, list | tuple):
-            return Absent(Why.MALFORMED, f"not a list of processes: {listed!r}")
-        pids = (as_int(member(entry, "pid")) for entry in listed)
-        found.update(None if isinstance(pid, Absent) else pid for pid in pids)
-    return frozenset(found)
+def gpu_processes(nvml: Nvml, gpu: Gpu) -> tuple[frozenset[int | None], frozenset[int | None]] | Absent:
+    """Ids of the processes that compute on a GPU, and of those that draw; None for one without an id.
+
+    A process that does both is in both lists.
+    """
+    answers = [answer.value for answer in nvml.ask(gpu.key, PROCESSES)]
+    # Old drivers do not list the clients of MPS, and some GPUs cannot draw.
+    found: list[frozenset[int | None]] = []
+    for number, listed in enumerate(answers):
+        pids = _pids(() if number and _is_not_offered(listed) else listed)
+        if isinstance(pids, Absent):
+            return pids
+        found.append(pids)
+    own, shared, drawing = found
+    return own | shared, drawing
 
 
 def count_gpus(ask: Ask) -> int | Absent:
@@ -257,6 +262,19 @@ def fabric_troubles(mask: int) -> tuple[str, ...]:
     if configuration > 1:
         bad.append(_CONFIGURATIONS.get(configuration, f"configuration_{configuration}"))
     return tuple(bad)
+
+
+def _is_not_offered(value: Json | Absent) -> bool:
+    return isinstance(value, Absent) and value.why in {Why.UNSUPPORTED, Why.MISSING}
+
+
+def _pids(listed: Json | Absent) -> frozenset[int | None] | Absent:
+    if isinstance(listed, Absent):
+        return listed
+    if not isinstance(listed, list | tuple):
+        return Absent(Why.MALFORMED, f"not a list of processes: {listed!r}")
+    pids = (as_int(member(entry, "pid")) for entry in listed)
+    return frozenset(None if isinstance(pid, Absent) else pid for pid in pids)
 
 
 @lru_cache(maxsize=256)

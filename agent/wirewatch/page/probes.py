@@ -21,7 +21,8 @@ from wirewatch.page.tables import (
     table,
     unknown,
 )
-from wirewatch.probe.component import PROBE_NAME, UNPROBEABLE
+from wirewatch.probe.component import PROBE_NAME
+from wirewatch.probe.gate import UNPROBEABLE
 from wirewatch.probe.model import ProbePolicy
 from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy
 

@@ -25,6 +25,7 @@ from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample
 from wirewatch.nccl.log import TransportWire, wire
 from wirewatch.probe import model
 from wirewatch.probe.gate import (
+    UNPROBEABLE,
     GateFacts,
     Reason,
     Refusal,
@@ -95,10 +96,6 @@ class Hints:
             return component.read(hardware, memory, soon)
 
         return replace(component, read=read)
-
-
-UNPROBEABLE = frozenset({Reason.FEW_GPUS, Reason.MIG})
-"""No engine is not one of them: the node could be probed, and only the engine is missing."""
 
 
 @dataclass(frozen=True, slots=True)

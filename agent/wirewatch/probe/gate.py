@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from wirewatch.core.nvml import as_int, as_ints, compute_processes, member
+from wirewatch.core.nvml import as_int, as_ints, member
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Pod, Question, SlurmJob, Sysfs
 from wirewatch.core.types import Absent, Json, Why
+from wirewatch.probe.processes import foreign_processes
 
 PROHIBITED = 2
 """NVML's compute mode in which no process may compute."""
@@ -37,7 +38,7 @@ class Reason(Enum):
 
 
 MEANING: Mapping[Reason, str] = {
-    Reason.BUSY: "a process computes on a GPU",
+    Reason.BUSY: "a process computes or draws on a GPU; a display server and a desktop do not count",
     Reason.ALLOCATED: "the kubelet or Slurm has given a GPU to a pod or a job",
     Reason.SETTLING: "that became idle only a short while ago",
     Reason.MEMORY: "memory of a GPU is held by no process that can be seen, or too little is free",
@@ -50,6 +51,10 @@ MEANING: Mapping[Reason, str] = {
     Reason.PROHIBITED: "a GPU's compute mode lets no process compute",
     Reason.PROBER_AWAY: "the prober, a process of its own here, does not answer or did not take the order",
 }
+
+
+UNPROBEABLE = frozenset({Reason.FEW_GPUS, Reason.MIG})
+"""Nothing can be probed here. No engine is not one of them: then only the engine is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,23 +259,29 @@ def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | N
     """The first reason why these GPUs may not be probed, the lasting ones before those that pass."""
     touched = {gpu.key for gpu in candidates(facts, owner)}
     uses = [use for use in facts.uses if use.gpu.key in touched]
-    if len(uses) < 2:  # noqa: PLR2004
-        return Refusal(Reason.FEW_GPUS, f"{len(uses)} GPU")
-    for check in (_modes, _processes, _memory):
-        found = check(uses, rules)
-        if found is not None:
-            return found
+    found = _few(uses) or _modes(uses) or _processes(uses) or _memory(uses, rules)
+    if found is not None:
+        return found
     found = _allocated(facts, touched, owner)
     if found is None and owner is not None and not _held_by(facts, owner):
         return Refusal(Reason.BLIND, f"{owner} holds no GPU here, by the kubelet and by Slurm")
     return found or _settling(facts, still, touched, rules)
 
 
+def nothing_to_probe(hardware: Hardware) -> Refusal | None:
+    """Why nothing can ever be probed on this node; None where something can, or that is not known."""
+    gpus = hardware.nvml.gpus()
+    if isinstance(gpus, Absent):
+        return None
+    found = _few(gpus) or _modes([_use(hardware, gpu) for gpu in gpus])
+    return found if found is not None and found.reason in UNPROBEABLE else None
+
+
 def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateFacts:
     """What the gate decides by; Slurm's controller is asked only with `slurm`."""
     names = GpuNames(read_minors(hardware.nvml, gpus))
     return GateFacts(
-        uses=tuple(_use(hardware.nvml, gpu) for gpu in gpus),
+        uses=tuple(_use(hardware, gpu) for gpu in gpus),
         pods=_pods(hardware, gpus, names),
         slurm=_jobs(hardware, gpus, names) if slurm else None,
         mono=hardware.clock.mono(),
@@ -367,7 +378,11 @@ def _held_by(facts: GateFacts, owner: str) -> tuple[Gpu, ...]:
     return tuple(use.gpu for use in facts.uses if owner in _holders(sources, use.gpu.key))
 
 
-def _modes(uses: Sequence[GpuUsers], _rules: GateLimits) -> Refusal | None:
+def _few(gpus: Sequence[object]) -> Refusal | None:
+    return Refusal(Reason.FEW_GPUS, f"{len(gpus)} GPU") if len(gpus) < 2 else None  # noqa: PLR2004
+
+
+def _modes(uses: Sequence[GpuUsers]) -> Refusal | None:
     for use in uses:
         unread = next((v for v in (use.gpu.absent, use.mig, use.compute_mode) if isinstance(v, Absent)), None)
         if unread is not None:
@@ -379,7 +394,7 @@ def _modes(uses: Sequence[GpuUsers], _rules: GateLimits) -> Refusal | None:
     return None
 
 
-def _processes(uses: Sequence[GpuUsers], _rules: GateLimits) -> Refusal | None:
+def _processes(uses: Sequence[GpuUsers]) -> Refusal | None:
     for use in uses:
         if isinstance(use.processes, Absent):
             return Refusal(Reason.BLIND, f"processes on GPU {use.gpu.index}: {use.processes}")
@@ -423,13 +438,13 @@ def _settling(facts: GateFacts, still: Stillness, touched: set[str], rules: Gate
     return None
 
 
-def _use(nvml: Nvml, gpu: Gpu) -> GpuUsers:
+def _use(hardware: Hardware, gpu: Gpu) -> GpuUsers:
     if gpu.absent is not None:
         return GpuUsers(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)
-    memory, mig, mode = (a.value for a in nvml.ask(gpu.key, (MEMORY, *MODES)))
+    memory, mig, mode = (a.value for a in hardware.nvml.ask(gpu.key, (MEMORY, *MODES)))
     return GpuUsers(
         gpu=gpu,
-        processes=compute_processes(nvml, gpu),
+        processes=foreign_processes(hardware.nvml, hardware.sysfs, gpu),
         used=as_int(member(memory, "used")),
         free=as_int(member(memory, "free")),
         mig=_mig(mig),

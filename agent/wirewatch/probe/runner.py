@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Self
 
 from wirewatch.core.account import Account
-from wirewatch.core.nvml import compute_processes
 from wirewatch.core.ports import Clock, Gpu, Nvml, Order, Sysfs
 from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part, Plan, Probed, ProbedGpu
 from wirewatch.core.types import Absent
@@ -20,6 +19,7 @@ from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probe import counters
 from wirewatch.probe.counters import CounterReader, Counters
 from wirewatch.probe.launcher import WORKER, StartError, Worker, interpret
+from wirewatch.probe.processes import Pids, foreign_processes
 from wirewatch.probe.setup import find_engine
 from wirewatch.probe.statefolder import Lock, StateFolder, lock_probe
 
@@ -139,7 +139,6 @@ class ProbeRunner:
         )  # fmt: skip
 
 
-Pids = frozenset[int | None]
 ALLOCATIONS_SECONDS = 1.0
 """Seconds between readings of allocations, which are asked of other daemons."""
 
@@ -154,6 +153,7 @@ class Guard:
     """
 
     nvml: Nvml
+    sysfs: Sysfs
     gpus: Sequence[Gpu]
     before: Mapping[str, Pids]
     own: Callable[[], Pids]
@@ -169,7 +169,7 @@ class Guard:
             return given_up
         mine = self.own()
         for gpu in self.gpus:
-            now = compute_processes(self.nvml, gpu)
+            now = foreign_processes(self.nvml, self.sysfs, gpu)
             if isinstance(now, Absent):
                 return f"the processes on GPU {gpu.index} cannot be read: {now}"
             others = now - self.before.get(gpu.key, frozenset()) - mine
@@ -276,7 +276,9 @@ class _Run:
         worker = self._lease.take(lambda: Worker(plan, folder, inherited, command))
         own: Callable[[], Pids] = lambda: frozenset({worker.pid})  # noqa: E731
         try:
-            with Guard(self._nvml, order.gpus, before, own, order.allocations, order.withdrawn) as guard:
+            with Guard(
+                self._nvml, self._around.sysfs, order.gpus, before, own, order.allocations, order.withdrawn
+            ) as guard:  # fmt: skip
                 outcome, why = self._watch(worker, guard)
         finally:
             status = worker.end()
@@ -306,7 +308,7 @@ class _Run:
         return replace(self._order.plan, log=str(folder / "nccl.log"), pauses=True)
 
     def _pids(self, gpu: Gpu) -> Pids:
-        pids = compute_processes(self._nvml, gpu)
+        pids = foreign_processes(self._nvml, self._around.sysfs, gpu)
         return frozenset() if isinstance(pids, Absent) else pids
 
     def _watch(self, worker: Worker, guard: Guard) -> tuple[Outcome, str]:
