@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.schemas import complaints
-from tests.processes import run_wirewatch, server
+from tests.processes import Process, run_wirewatch, server
 
 COMMAND = (sys.executable, "-m", "wirewatch", "check")
+NOWHERE = ("--socket", "/nonexistent/wirewatch.sock")
 SLACK = 5.0
 """Seconds that a process may take on a busy machine, beside those that it was given."""
 
@@ -43,6 +45,16 @@ def check(*arguments: str, **environment: str) -> Checked:
     began = time.monotonic()
     done = run_wirewatch("check", *arguments, env={**os.environ, **environment})
     return Checked(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
+
+
+def check_machine(recording: str, changes: tuple[str, ...], *arguments: str) -> Checked:
+    """A check without a daemon on a machine that is this recording, in real time."""
+    server()
+    began = time.monotonic()
+    words = ("tests.cli.unplayed", recording, changes[1], "check", *NOWHERE, *arguments)
+    with Process(words, subprocess.PIPE, subprocess.PIPE) as process:
+        out, err = process.communicate(60.0)
+    return Checked(process.wait(), out, err, time.monotonic() - began)
 
 
 def overlay(folder: Path, *changes: tuple[str, str, str]) -> tuple[str, ...]:

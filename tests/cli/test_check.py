@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli import replies
-from tests.cli.checks import Checked, check, overlay
+from tests.cli.checks import Checked, check, check_machine, overlay
 from tests.cli.replies import finding, health, reply, replying, server
 from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import CONFIG, USAGE, refused
@@ -140,9 +140,9 @@ def test_a_look_of_our_own_finds_nothing_wrong() -> None:
     done = check(*DEMO, "--json", "--fail-on", "unknown,degraded")
     told = done.document
     assert (done.code, told["health"], told["source"], done.err) == (0, "ok", "own", "")
-    assert (told["why"], told["findings"]) == ("a poll of recording demo-dgx-h200", [])
+    assert (told["why"], told["findings"]) == ("a poll of recording demo-dgx-h200, played for 21 min", [])
     assert told["at"] - 20 < told["verdict_at"] <= told["at"]
-    assert told["probe"] == {"at": 0.0, "age_seconds": None, "fresh": False, "required": False}
+    assert (told["probe"]["fresh"], told["probe"]["required"], told["probe_exempt"]) == (True, False, False)
 
 
 def test_a_look_of_our_own_sees_a_fault_as_often_as_it_takes(tmp_path: Path) -> None:
@@ -154,11 +154,41 @@ def test_a_look_of_our_own_sees_a_fault_as_often_as_it_takes(tmp_path: Path) -> 
     assert found["subject"]["link"] == "7"
 
 
+@pytest.mark.parametrize(
+    ("recording", "changes", "config", "code"),
+    [
+        ("h200x1-idle", (), "", 0), ("h200x2-idle", (("nvml", "gpu*/MigMode()", "set = [1, 1]"),), "", 0),
+        ("h200x2-idle", (("nvml", "gpu*/MigMode()", "code = 4"),), "", 3),
+        ("h200x2-idle", (("nvml", "gpu1/ComputeRunningProcesses()", "set = [{ pid = 7 }]"),), "", 3),
+        ("h200x2-idle", (), "[probe]\nenabled = false\n", 3), ("h200x2-idle", (), "", None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("how", ["option", "policy"])
+@pytest.mark.parametrize("played", [True, False])
+def test_where_nothing_can_be_probed_no_probe_is_required(
+    tmp_path: Path, recording: str, changes: tuple[tuple[str, str, str], ...], config: str, code: int | None,
+    how: str, *, played: bool,
+) -> None:  # fmt: skip
+    """Before, the option and the policy gave two answers: with the option one GPU and MIG were UNKNOWN."""
+    file = tmp_path / "wirewatch.toml"
+    policy = "" if how == "option" else "[policy.verdict]\nrequire_fresh_probe = true\n"
+    file.write_text(f"{config}{policy}", "utf-8")
+    option = ("--require-fresh-probe",) if how == "option" else ()
+    words = ("--config", str(file), "--fail-on", "failed", *option, "--deadline", "20s")
+    changed = overlay(tmp_path, *changes, ("host", "Kernel()", "slow = 0"))
+    if played:
+        done = check("--replay", recording, *changed, *words)
+    else:
+        done = check_machine(recording, changed, *words)
+    # A play makes a probe where one can be made; a poll does not.
+    assert done.code == ((0 if played else 3) if code is None else code), done.line
+
+
 def test_without_time_to_see_it_again_a_fault_is_not_yet_believed(tmp_path: Path) -> None:
     config = tmp_path / "wirewatch.toml"
     config.write_text("[policy.nvlink]\nconfirm = 1000\n", "utf-8")
     done = check(*DEMO[:2], *overlay(tmp_path, LINK_DOWN), "--config", str(config), "--deadline", "8s")
-    assert (done.code, done.line.split()[:2]) == (0, ["DEGRADED", "nvlink.link_down"])
+    assert (done.code, done.line.split()[:2]) == (3, ["UNKNOWN", "nvlink.link_down"])
 
 
 @NO_DRIVER

@@ -322,7 +322,7 @@ def said(told: Grounds) -> str:
         ),
         (
             Grounds(Health.OK, "own", required=True),
-            "UNKNOWN; a fresh probe is required, and no probe is known",
+            "UNKNOWN; a fresh probe is required, and probing is switched off or not known",
         ),
     ],
 )

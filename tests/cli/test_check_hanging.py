@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.checks import SLACK, check, overlay
+from tests.cli.checks import NOWHERE, SLACK, check, check_machine, overlay
 from tests.cli.replies import Behaviour, health, holding, reply, replying, server, trickling
 from tests.daemon.process import FAST, Daemon
 from tests.hw.children import until
@@ -107,11 +107,12 @@ def test_a_recording_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
 def test_hardware_that_hangs(tmp_path: Path) -> None:
     """The process that hangs in NVML holds none of the caller's pipes: they are read to their end here."""
     hangs = overlay(tmp_path, ("nvml", "gpu5/*", "hang = true"))
-    done = check("--replay", "h200x8", *hangs, *LATER, "--json")
+    done = check_machine("h200x8", hangs, *LATER, "--json")
     told = done.document
     assert (done.code, told["health"], told["source"]) == (3, "unknown", "own")
     assert told["why"].endswith("did not end in time")
-    assert "gpu.blind" in {f["rule"] for f in told["findings"]}
+    rules = [one["rule"] for f in told["findings"] for one in (f, *f["same_cause"])]
+    assert "gpu.blind" in rules
     assert done.seconds < LONG + SLACK
 
 
@@ -121,17 +122,17 @@ def test_what_was_seen_before_something_hung_counts(tmp_path: Path) -> None:
     hangs = ("sysfs", "*infiniband*", "hang = true")
     config = tmp_path / "wirewatch.toml"
     config.write_text("[policy.nvlink]\nconfirm = 1\n", "utf-8")
-    options = ("--replay", "demo-dgx-h200", *overlay(tmp_path, down, hangs), "--config", str(config))
     # All the rest must be seen before the deadline, on a busy machine too.
     long = 3 * LONG
-    done = check(*options, "--deadline", f"{long:g}s")
+    changes = overlay(tmp_path, down, hangs)
+    done = check_machine("demo-dgx-h200", changes, "--config", str(config), "--deadline", f"{long:g}s")
     assert (done.code, done.line.split()[:2]) == (2, ["FAILED", "nvlink.link_down"])
     assert done.seconds < long + SLACK
 
 
 def test_one_that_is_stopped_gives_no_verdict_and_leaves_nothing_behind(tmp_path: Path) -> None:
     hangs = overlay(tmp_path, ("nvml", "gpu5/*", "hang = true"))
-    words = ("wirewatch", "check", "--replay", "h200x8", *hangs, "--deadline", "1m")
+    words = ("tests.cli.unplayed", "h200x8", hangs[1], "check", *NOWHERE, "--deadline", "1m")
     with Process(words, subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task")
         end = time.monotonic() + SOON
@@ -173,3 +174,14 @@ def test_the_real_daemon_answering_stopped_and_killed(tmp_path: Path) -> None:
         assert path.is_socket()
         done = check(*asked)
         assert (done.code, "nobody listens there" in done.document["why"]) == (3, True)
+
+
+def test_what_hangs_in_a_recording_that_is_played_takes_nobodys_time(tmp_path: Path) -> None:
+    """Files that never answer stop the collectors of their lane, and the others go on."""
+    hangs = overlay(tmp_path, ("sysfs", "*infiniband*", "hang = true"))
+    done = check("--replay", "demo-dgx-h200", *hangs, "--json", "--deadline", "30s")
+    told = done.document
+    assert (done.code, told["health"]) == (3, "unknown")
+    assert "infiniband.blind" in {one["rule"] for f in told["findings"] for one in (f, *f["same_cause"])}
+    assert "played for" in told["why"]
+    assert done.seconds < 30 + SLACK

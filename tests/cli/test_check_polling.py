@@ -13,6 +13,7 @@ from wirewatch.cli.check.command import Work
 from wirewatch.cli.check.polling import PAUSE, Poll, polls_needed
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
+from wirewatch.documents.health import ProbeStatus
 from wirewatch.probe.component import PROBE_NAME
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.verdict.ledger import Entry, Ledger, Stage, VerdictPolicy
@@ -189,7 +190,10 @@ def test_a_fresh_probe_is_required_where_probing_is_on() -> None:
     for look in (on, off):
         look.run(time.monotonic() + 5)
     assert (on.grounds("").required, on.grounds("").probe is None) == (True, False)
-    assert (off.grounds("").required, off.grounds("").probe) == (False, None)
+    # Switched off is not "nothing can be probed": no job starts.
+    probe = ProbeStatus(0.0, None, fresh=False, required=True)
+    assert (off.grounds("").required, off.grounds("").probe, off.grounds("").exempt) == (True, probe, False)
+    assert decide(off.grounds(""), Terms(), 0.0).code == 3
 
 
 def test_what_is_remembered_of_faults_counts() -> None:

@@ -329,7 +329,7 @@ def test_lost_memory_may_be_suppressed(path: Path) -> None:
     ledger = load_ledger(path, "boot-1", AT)
     verdict = judge_node(NodeState(), ledger)
     said = Statement("ann", "known", AT)
-    one = suppress(ledger, verdict.standings[0], AT + 60.0, said, VerdictPolicy())
+    one = suppress(ledger, verdict.standings[0], AT + 60.0, said, VerdictPolicy(), although_failed=True)
     assert judge_node(NodeState(), one).findings == ()
 
 

@@ -88,11 +88,25 @@ def test_what_is_measured_now_is_not_talked_away_and_suppressing_shows(tmp_path:
         assert (code, error.count("\n")) == (USAGE, 1)
         assert "is measured at this moment" in error
         assert running.get("/health").status == 503
-        code, text, _ = order(tmp_path, "suppress", name, "--for", "2h", "--why", "part is ordered")
+        words = ("suppress", name, "--for", "2h", "--why", "part is ordered")
+        code, text, error = order(tmp_path, *words)
+        assert (code, text, error.count("\n")) == (USAGE, "", 1)
+        assert "jobs may start on this node while it is suppressed; give --yes" in error
+        assert running.get("/health").status == 503
+        code, text, _ = order(tmp_path, *words, "--yes")
         assert code == 0
+        assert text.startswith("jobs may start on this node while FAILED nvlink.link_down GPU 2 link 7 is ")
         assert "suppressed until" in text
         assert "by night-shift" in text
-        assert running.get("/health").json()["health"] == "ok"
+        document = running.get("/health").json()
+        assert (document["health"], [one["id"] for one in document["suppressed"]]) == ("ok", [name])
+        done = run_wirewatch("check", "--socket", f"{tmp_path}/w.sock", "--cached")
+        assert (done.returncode, done.stdout.startswith("OK; suppressed until 20")) == (0, True)
+        assert ": FAILED nvlink.link_down GPU 2 link 7" in done.stdout
+        done = run_wirewatch("check", "--socket", f"{tmp_path}/w.sock", "--cached", "--json")
+        (kept,) = json.loads(done.stdout)["suppressed"]
+        assert (kept["id"], kept["suppressed"]["by"]) == (name, "night-shift")
+        assert kept["suppressed_until"] > kept["suppressed"]["at"]
         series = running.get("/metrics").series()
         assert series["wirewatch_findings", frozenset({("stage", "suppressed")})] == 1
         assert not [key for key in series if key[0] == "wirewatch_finding_severity"]

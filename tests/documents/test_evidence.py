@@ -42,7 +42,7 @@ def with_fault(name: str) -> Node:
 def all_of(here: Judged) -> list[FindingDocument]:
     """The documents of all findings, whole and as their schema has them."""
     made = []
-    for standing in here.verdict.standings:
+    for standing in here.verdict.every:
         document = evidence(here, standing.id, EPOCH + 400, "replay")
         assert_whole(document)
         made.append(document)
@@ -105,9 +105,9 @@ def test_every_finding_of_every_bundled_fault_has_a_whole_block(name: str) -> No
             break
     here = judge_state(node.state)
     documents = all_of(here)
-    found = without_blind(standing.finding for standing in here.verdict.standings)
+    found = without_blind(standing.finding for standing in here.verdict.every)
     assert {(one.rule, one.health) for one in found} == wanted
-    assert len(documents) == len(here.verdict.standings)
+    assert len(documents) == len(here.verdict.every)
     assert all(d.node["wirewatch"].value == __version__ for d in documents)
     assert all(d.node["driver"].value == "580.159.04" for d in documents)
 
@@ -287,7 +287,11 @@ def test_what_is_on_probation_acknowledged_or_suppressed_is_shown_as_well(tmp_pa
     node.poll(times=4)
     board = node.board
     (found,) = board.node.verdict.standings
-    board.order(lambda j, p, _: suppress(j.ledger, pick(j.verdict, found.id), EPOCH + 9999, SAID, p))
+    board.order(
+        lambda j, p, _: suppress(
+            j.ledger, pick(j.verdict, found.id), EPOCH + 9999, SAID, p, although_failed=True
+        )
+    )
     (document,) = all_of(board.node)
     assert (document.finding.stage, document.health) == ("suppressed", "ok")
     plain = ticket(json.loads(FINDING.dump_json(document)))

@@ -114,7 +114,9 @@ def remembered(step: str) -> PageContent:
         if step == "suppressed":
             until, said = EPOCH + 86400.0, Statement("night-shift", "part is ordered", EPOCH + 50)
             here.board.order(
-                lambda node, policy, _now: suppress(node.ledger, first(node), until, said, policy)
+                lambda node, policy, _now: suppress(
+                    node.ledger, first(node), until, said, policy, although_failed=True
+                )
             )
         elif step == "acknowledged":
             said = Statement("night-shift", "card replaced", EPOCH + 95)

@@ -238,7 +238,7 @@ class Drawn:
     def suppress(self, rule: str, part: Subject, seconds: float = 3600.0) -> None:
         said = Statement("ann", "waiting for a part", self.at)
         one = self._picked(rule, part)
-        self.ledger = suppress(self.ledger, one, self.at + seconds, said, self.policy)
+        self.ledger = suppress(self.ledger, one, self.at + seconds, said, self.policy, although_failed=True)
         self.step()
 
     def unsuppress(self, rule: str, part: Subject) -> None:

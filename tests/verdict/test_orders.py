@@ -149,6 +149,22 @@ def test_what_is_suppressed_takes_no_part_and_stays_visible() -> None:
     assert standing.suppression.said == Statement("ann", "waiting for a part", node.at)
 
 
+def test_what_is_failed_is_suppressed_only_by_who_knows_that_jobs_may_start_then() -> None:
+    """Before, jobs started without a word."""
+    node = sick()
+    said = Statement("ann", "part is ordered", node.at)
+    (one,) = node.verdict.standings
+    with pytest.raises(
+        OrderError, match=r"FAILED: jobs may start on this node while it is suppressed; give --yes"
+    ):
+        suppress(node.ledger, one, node.at + 60.0, said, node.policy)
+    mild = Drawn()
+    mild.find(DOWN, mild.gpu(), D)
+    mild.look()
+    (one,) = mild.verdict.standings
+    assert suppress(mild.ledger, one, mild.at + 60.0, said, mild.policy).suppressions
+
+
 def test_until_its_date() -> None:
     node = sick()
     node.suppress(DOWN, node.gpu(), seconds=60.0)
@@ -345,7 +361,7 @@ def test_orders_do_not_change_what_they_were_given() -> None:
     before = node.ledger
     one = pick(node.verdict, node.verdict.standings[0].id)
     said = Statement("ann", "why", node.at)
-    after = suppress(before, one, node.at + 60.0, said, node.policy)
+    after = suppress(before, one, node.at + 60.0, said, node.policy, although_failed=True)
     assert before.suppressions == {}
     assert judge_node(node.state, after).health is Health.OK
     assert judge_node(node.state, unsuppress(after, one)).health is F

@@ -119,7 +119,7 @@ def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: 
     FINDING then goes on probation; a FINDING that is on probation ends. A fault that is measured at this
     moment cannot be acknowledged: repair it, or suppress it until a date.
     """
-    _order(config, socket, finding, "ack", {"why": why}, by)
+    click.echo(shown(_text(_order(config, socket, finding, "ack", {"why": why}, by))))
 
 
 @findings.command()
@@ -128,19 +128,23 @@ def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: 
     "--until", type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M")), help="Date, or date and time, in UTC."
 )
 @click.option("--for", "seconds", type=Duration(), help="How long instead of a date, such as 12h or 7d.")
+@click.option("--yes", is_flag=True, help="Suppress a FAILED finding too: jobs may start on the node.")
 @_reason_options
 def suppress(
-    *, finding: str, until: datetime | None, seconds: float | None, config: Path | None, socket: str | None,
-    why: str, by: str | None,
+    *, finding: str, until: datetime | None, seconds: float | None, yes: bool, config: Path | None,
+    socket: str | None, why: str, by: str | None,
 ) -> None:  # fmt: skip
     """Leave a finding out of the verdict until a date.
 
-    FINDING counts again at once if it gets worse than it is now.
+    FINDING counts again at once if it gets worse than it is now. While a FAILED finding is suppressed, jobs
+    may start on the node, although it is broken: that wants --yes. Drain a node that waits for a part.
     """
     if (until is None) == (seconds is None):
         raise click.UsageError("give either --until or --for")
     end = time.time() + (seconds or 0.0) if until is None else until.replace(tzinfo=UTC).timestamp()
-    _order(config, socket, finding, "suppress", {"why": why, "until": end}, by)
+    said = {"why": why, "until": end} | ({"yes": True} if yes else {})
+    document = _order(config, socket, finding, "suppress", said, by)
+    click.echo(shown([*_while_suppressed(document), *_text(document)]))
 
 
 @findings.command()
@@ -148,7 +152,7 @@ def suppress(
 @_reason_options
 def unsuppress(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
     """Let a suppressed FINDING count in the verdict again."""
-    _order(config, socket, finding, "unsuppress", {"why": why}, by)
+    click.echo(shown(_text(_order(config, socket, finding, "unsuppress", {"why": why}, by))))
 
 
 def ticket(document: Mapping[str, Any]) -> str:
@@ -174,11 +178,22 @@ def amount(value: float, unit: str) -> str:
 
 def _order(
     config: Path | None, socket: str | None, finding: str, what: str, said: Mapping[str, Any], by: str | None
-) -> None:
+) -> dict[str, Any]:
+    """Give an order about a finding; returns all findings after it."""
     _must_be_id(finding)
     path = control_socket(socket, config)
-    document = order(path, f"/findings/{finding}", {**said, "order": what, "by": by or user()})
-    click.echo(shown(_text(document)))
+    return order(path, f"/findings/{finding}", {**said, "order": what, "by": by or user()})
+
+
+def _while_suppressed(document: Mapping[str, Any]) -> Iterator[str]:
+    """That jobs may start although the node is not well, once for each finding that does not stop them."""
+    if not document["job_ready"]:
+        return
+    for one in document["findings"]:
+        if one["stage"] == "suppressed" and one["health"] in {"failed", "unknown"}:
+            what = f"{one['health'].upper()} {one['rule']} {Subject.of(one['subject'])}"
+            until = utc(one["suppressed_until"])
+            yield f"jobs may start on this node while {what} is suppressed, until {until}"
 
 
 def _must_be_id(finding: str) -> None:
@@ -205,6 +220,7 @@ def _one(one: Mapping[str, Any]) -> list[str]:
         f"          {one['evidence']}",
         f"          -> {one['action']}",
     ]
+    lines += [f"          with it  {same['id']}  {same['rule']}" for same in one.get("same_cause", ())]
     suppressed = one["suppressed_until"]
     for word, until in (("acknowledged", ""), ("suppressed", utc(suppressed) if suppressed else "")):
         said = one[word]

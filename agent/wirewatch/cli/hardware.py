@@ -1,16 +1,20 @@
 """The ports that a command works with: those of this machine, or of a recording."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from wirewatch.config import Config
-from wirewatch.core.ports import Hardware
+from wirewatch.core.ports import Clock, Hardware
 from wirewatch.hw.command import SystemCommand
 from wirewatch.hw.files import SystemKmsg, SystemSysfs
 from wirewatch.hw.host import SystemClock, SystemHost
 from wirewatch.hw.kubelet import SystemKubelet
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.protocol import Source
-from wirewatch.hw.overlay import open_player
+from wirewatch.hw.overlay import Player, load_overlay, open_player
+from wirewatch.hw.play import PlayClock, PlayedChild, effects
+from wirewatch.hw.recording import load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
     ReplayHost,
@@ -46,24 +50,56 @@ def remote_prober(config: Config, hardware: Hardware) -> RemoteProber | None:
     return RemoteProber(path, hardware.clock, live=hardware.source == "live") if path else None
 
 
-def replayed(recording: str, overlays: Sequence[str], *, loop: bool) -> tuple[Hardware, NvmlClient]:
-    """The ports of a recording that begins to play now; a child process answers for NVML, as on a machine.
+def replayed(
+    recording: str, overlays: Sequence[str], *, loop: bool = False, at_fault: bool = False
+) -> tuple[Hardware, NvmlClient]:
+    """The ports of a recording that plays from now on; a child process answers for NVML, as on a machine.
+
+    `at_fault`: it begins where all changes of the overlays have begun, for a command that reads once.
 
     Raises:
         RecordingError, OverlayError: it cannot be played.
     """
     clock = SystemClock()
-    source = Source(recording, tuple(overlays), loop, clock.mono())
-    player = open_player(source)
-    about = [f"recording {player.recording.name}", *(f"overlay {o.name}" for o in player.overlays)]
-    about += ["looped with its counters continued"] if loop else []
-    about += ["part of it made up"] if player.recording.synthetic else []
-    synthetic = loop or overlays or player.recording.synthetic
+    begun = max((load_overlay(path).begun for path in overlays), default=0.0) if at_fault else 0.0
+    source = Source(recording, tuple(overlays), loop, clock.mono() - begun)
     nvml = NvmlClient(source)
-    hardware = Hardware(
+    return _playing(open_player(source), nvml, clock, time.sleep), nvml
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedPorts:
+    """The ports of a recording whose time `clock` counts; nothing new begins after `steady` seconds of it."""
+
+    hardware: Hardware
+    nvml: NvmlClient
+    clock: PlayClock
+    steady: float
+
+
+def played(recording: str, overlays: Sequence[str], hold: float) -> PlayedPorts:
+    """A recording to be played at once, all in this process.
+
+    The Unix time is now when the play ends `hold` seconds after nothing new begins or ends any more.
+
+    Raises:
+        RecordingError, OverlayError: it cannot be played.
+    """
+    player = Player(load_recording(recording), lambda: 0.0, tuple(load_overlay(path) for path in overlays))
+    clock = PlayClock(player.steady + hold)
+    player = replace(player, seconds=clock.seconds, effects=effects(clock))
+    nvml = NvmlClient(start=lambda _: PlayedChild(player, clock), mono=clock.mono)
+    return PlayedPorts(_playing(player, nvml, clock, clock.wait), nvml, clock, player.steady)
+
+
+def _playing(player: Player, nvml: NvmlClient, clock: Clock, wait: Callable[[float], None]) -> Hardware:
+    about = [f"recording {player.recording.name}", *(f"overlay {o.name}" for o in player.overlays)]
+    about += ["looped with its counters continued"] if player.loop else []
+    about += ["part of it made up"] if player.recording.synthetic else []
+    synthetic = player.loop or player.overlays or player.recording.synthetic
+    return Hardware(
         nvml, ReplaySysfs(player), ReplayHost(player, clock.now()), ReplayKmsg(player),
         ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), clock,
-        ReplayProbe(player, clock, slowly=True), source="synthetic" if synthetic else "replay",
+        ReplayProbe(player, clock, wait), source="synthetic" if synthetic else "replay",
         about=", ".join(about),
     )  # fmt: skip
-    return hardware, nvml

@@ -88,7 +88,7 @@ def _ask(
                 state = open_state(state_directory(config.state.directory))
             except StateError as error:
                 click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is respected", err=True)
-        hardware, nvml = replayed(replay, overlays, loop=False) if replay else live(config, state=state)
+        hardware, nvml = replayed(replay, overlays, at_fault=True) if replay else live(config, state=state)
         stack.callback(nvml.stop)
         return probe_now(
             hardware, config.probe, config.policy.probe, expectations(config), wish, state,

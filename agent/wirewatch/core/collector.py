@@ -345,7 +345,8 @@ def blind_rule(collector: str) -> str:
 
 def blind_finding(collector: str, subject: Subject, absent: Absent) -> Finding:
     """The UNKNOWN finding for a subject that this collector could not read, with the reason as evidence."""
-    return Finding(blind_rule(collector), Health.UNKNOWN, subject, str(absent), BLIND_ACTION[absent.why])
+    action = BLIND_ACTION[absent.why]
+    return Finding(blind_rule(collector), Health.UNKNOWN, subject, str(absent), action, absent=absent)
 
 
 def subject(gpu: Gpu, link: int | None = None) -> Subject:
@@ -444,7 +445,8 @@ def unread(collector: str, gpu: Gpu, values: Mapping[str, object]) -> tuple[Find
     first = next(iter(bad.values()))
     more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
     names = ", ".join(list(bad)[:_NAMED]) + more
-    return (blind_finding(collector, subject(gpu), replace(first, detail=f"{names}: {first.detail}")),)
+    made = blind_finding(collector, subject(gpu), replace(first, detail=f"{names}: {first.detail}"))
+    return (replace(made, absent=first),)
 
 
 def _same_gpu(one: Subject, other: Subject) -> bool:

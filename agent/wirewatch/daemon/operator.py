@@ -17,7 +17,7 @@ from wirewatch.verdict.drift.change import severity
 from wirewatch.verdict.drift.component import NAME, DriftMemory, keep
 from wirewatch.verdict.drift.watch import accept_all, accept_one, name_of, standing
 from wirewatch.verdict.ledger import Ledger, Now, Statement, VerdictPolicy
-from wirewatch.verdict.node import LIVE, Judged, Standing
+from wirewatch.verdict.node import LIVE, Judged, Standing, troubles
 from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress, unsuppress
 
 log = logging.getLogger(__name__)
@@ -72,12 +72,7 @@ class TopologyOrders:
         board = self._board
         if board is None or not board.first_polls_done():
             return EARLY
-        standings = board.node.verdict.standings
-        return tuple(
-            one.finding.rule
-            for one in standings
-            if one.takes_part and one.collector != NAME and one.finding.health != Health.OK
-        )
+        return troubles(board.node.verdict, NAME)
 
     async def accept(self, order: AcceptOrder) -> DriftDocument:
         """Accept the present topology, or one change of it, as the baseline; event loop only.
@@ -166,7 +161,8 @@ def _acknowledge(
 def _suppress(node: Judged, one: Standing, order: FindingOrder, policy: VerdictPolicy, now: Now) -> Ledger:
     if order.until is None:
         raise OrderError("the order says not until when")
-    return suppress(node.ledger, one, order.until, Statement(order.by, order.why, now.at), policy)
+    said = Statement(order.by, order.why, now.at)
+    return suppress(node.ledger, one, order.until, said, policy, although_failed=order.yes)
 
 
 def _unsuppress(

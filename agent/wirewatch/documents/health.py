@@ -5,7 +5,7 @@ server and docs/schemas make TypeAdapters of these types.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from wirewatch.core import types
@@ -33,6 +33,13 @@ class ReportedFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class SameCause(ReportedFinding):
+    """A finding that has the same cause as another, under which it stands; `id` names it."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorNote:
     """What an operator said of a finding, and when (Unix seconds)."""
 
@@ -46,7 +53,8 @@ class NodeFinding(ReportedFinding):
     """A finding as it counts for the node.
 
     `id` names it for `wirewatch findings`; `times`: how often it came within days; `last`: when an event was
-    last seen, 0 for a measurement; `suppressed_until` in Unix seconds, 0 for not suppressed.
+    last seen, 0 for a measurement; `suppressed_until` in Unix seconds, 0 for not suppressed. `same_cause`:
+    what cannot be read for the same reason, or since this GPU is lost.
     """
 
     id: str
@@ -56,6 +64,7 @@ class NodeFinding(ReportedFinding):
     acknowledged: OperatorNote | None
     suppressed: OperatorNote | None
     suppressed_until: float
+    same_cause: list[SameCause] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +86,10 @@ class HealthDocument:
     """The verdict with its reasons, worst first. Times in Unix seconds, 0 for never or none.
 
     `polled_at`: the newest poll of any collector; `turning`: all loops of the daemon run; `released_until`:
-    the end of `wirewatch release`; `probe` null: switched off, or nothing to probe on this node. `job_ready`:
-    the next job may start, since `health` is none of `fail_on`, which is `[policy.verdict] fail_on`.
+    the end of `wirewatch release`; `probe` null: switched off, or nothing to probe on this node;
+    `probe_exempt`: the latter, so that none can be required. `job_ready`: the next job may start, since
+    `health` is none of `fail_on`, which is `[policy.verdict] fail_on`. `suppressed`: findings that an
+    operator suppressed, so that they do not count.
     """
 
     schema: Literal["wirewatch.health/1"]
@@ -91,6 +102,8 @@ class HealthDocument:
     probe: ProbeStatus | None
     findings: list[NodeFinding]
     fail_on: list[Health]
+    probe_exempt: bool = False
+    suppressed: list[NodeFinding] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +118,7 @@ class CheckFinding:
     evidence: str
     action: str
     since: float
+    same_cause: list[SameCause] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +130,9 @@ class CheckDocument:
     `source`: the daemon, a poll by `check` itself (`own`), or none where neither answered in time; `why`: why
     it is not the daemon, and further notes, in words. `verdict_at`: when the node was polled for the verdict,
     Unix seconds, 0 for never. `probe` null: switched off, or nothing to probe on this node; its `fresh` is by
-    `--max-age` where that was given, its `required` also by `--require-fresh-probe`.
+    `--max-age` where that was given, its `required` also by `--require-fresh-probe`. `probe_exempt`: there is
+    nothing to probe, so that none can be required. `suppressed`: findings that an operator suppressed, so
+    that they do not count, and until when.
     """
 
     schema: Literal["wirewatch.check/1"]
@@ -129,3 +145,5 @@ class CheckDocument:
     verdict_at: float
     probe: ProbeStatus | None
     findings: list[CheckFinding]
+    probe_exempt: bool = False
+    suppressed: list[NodeFinding] = field(default_factory=list)

@@ -19,6 +19,7 @@ from wirewatch.documents.health import (
     OperatorNote,
     ProbeStatus,
     ReportedFinding,
+    SameCause,
     Stage,
 )
 from wirewatch.documents.series import PREFIX
@@ -124,10 +125,17 @@ def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
     verdict = judged.verdict
     return HealthDocument(
         "wirewatch.health/1", daemon.at, HEALTH_NAMES[verdict.health], verdict.job_ready, judged.polled_at,
-        daemon.turning, daemon.released_until, _probe(judged.state, daemon),
+        daemon.turning, daemon.released_until,
+        probe_status(judged.state, daemon.mono, required=daemon.fresh_required),
         [standing(s) for s in verdict.standings if s.takes_part],
         [HEALTH_NAMES[one] for one in sorted(verdict.fail_on)],
+        probe_exempt=is_exempt(judged.state, daemon.mono), suppressed=suppressed(verdict),
     )  # fmt: skip
+
+
+def suppressed(verdict: node.Verdict) -> list[NodeFinding]:
+    """Those that an operator suppressed, worst first."""
+    return [standing(s) for s in verdict.standings if s.stage == node.SUPPRESSED]
 
 
 def findings(judged: Judged, at: float) -> FindingsDocument:
@@ -167,14 +175,34 @@ def standing(one: node.Standing) -> NodeFinding:
         plain.rule, plain.health, plain.subject, plain.evidence, plain.action, plain.since, one.id,
         STAGES[one.stage], one.times, one.finding.last, _note(one.acked),
         _note(suppression.said if suppression else None), suppression.until if suppression else 0.0,
+        [_same_cause(other) for other in one.same_cause],
     )  # fmt: skip
 
 
-def _probe(state: NodeState, daemon: DaemonStatus) -> ProbeStatus | None:
-    found = probe_summary(state.components.get(PROBE_NAME), daemon.mono)
-    if found is None or found.pointless:
+def probe_status(state: NodeState, mono: float, *, required: bool) -> ProbeStatus | None:
+    """The newest probe at `mono`, monotonic seconds; None when probing is off, or nothing can be probed.
+
+    Where probing is off, and a fresh probe is required all the same, it is one that was never made.
+    """
+    found = probe_summary(state.components.get(PROBE_NAME), mono)
+    if found is None:
+        return ProbeStatus(0.0, None, fresh=False, required=True) if required else None
+    if found.pointless:
         return None
-    return ProbeStatus(found.at, found.age_seconds, found.fresh, daemon.fresh_required)
+    return ProbeStatus(found.at, found.age_seconds, found.fresh, required)
+
+
+def is_exempt(state: NodeState, mono: float) -> bool:
+    """Whether it is known that nothing can be probed here, so that no fresh probe can be required."""
+    found = probe_summary(state.components.get(PROBE_NAME), mono)
+    return found is not None and found.pointless
+
+
+def _same_cause(one: node.Standing) -> SameCause:
+    plain = finding(one.finding)
+    return SameCause(
+        plain.rule, plain.health, plain.subject, plain.evidence, plain.action, plain.since, one.id
+    )
 
 
 def _note(word: ledger.Statement | None) -> OperatorNote | None:

@@ -43,7 +43,7 @@ _INSIDE = frozenset({"set", "add", "scale"})
 _SELECTORS = frozenset({"port", "match", "at", "from", "until"})
 _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
-_FOR_EVER = 1e9
+_FOR_EVER, _HOUR = 1e9, 3600.0
 """Seconds."""
 BUNDLED = Path(__file__).parent.parent / "overlays"
 _Allowed = tuple[Callable[[Any], bool], str]
@@ -71,6 +71,21 @@ class OverlayError(Unusable):
 
 class NotRecorded(Exception):
     """A question that the recording holds no answer to."""
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What `hang`, `slow` and `crash` do: `wait` lets so many seconds pass, `die` ends whoever asks."""
+
+    wait: Callable[[float], None] = time.sleep
+    die: Callable[[], None] = _die
+
+
+REAL = Effects()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +125,11 @@ class Overlay:
     changes: tuple[AnswerChange, ...]
     findings: tuple[Expected, ...] = ()
 
+    @property
+    def begun(self) -> float:
+        """Seconds of play after which every change has begun."""
+        return max((one.start for one in self.changes), default=0.0)
+
 
 @dataclass(frozen=True)
 class Player:
@@ -120,6 +140,14 @@ class Player:
     overlays: Sequence[Overlay] = ()
     loop: bool = False
     strict: bool = False
+    effects: Effects = REAL
+
+    @property
+    def steady(self) -> float:
+        """Seconds of play after which nothing new begins or ends, counters that grow aside."""
+        ends = (one.until for each in self.overlays for one in each.changes if one.until < _FOR_EVER)
+        begun = (each.begun for each in self.overlays)
+        return max(self.recording.times[-1] - self.recording.times[0], *begun, *ends, 0.0)
 
     def answer(self, key: Key) -> Answer:
         """The answer of this moment, overlays applied.
@@ -133,7 +161,7 @@ class Player:
         found = self.recording.at(key, moment)
         if cycle and found is not None and is_counter(key):
             found = _grown(found, cycle * self.recording.growth(key))
-        found = change(self.overlays, key, seconds, found)
+        found = change(self.overlays, key, seconds, found, self.effects)
         if found is not None:
             return found
         if key[0] in LATER_PORTS and key[0] not in self.recording.ports:
@@ -174,7 +202,9 @@ def load_overlay(path: str) -> Overlay:
     return Overlay(Path(path).stem, str(data.get("about", "")), changes, findings)
 
 
-def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None) -> Answer | None:
+def change(
+    overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer | None, effects: Effects = REAL
+) -> Answer | None:
     """The answer as the overlays change it, `seconds` into the play.
 
     Raises:
@@ -183,7 +213,7 @@ def change(overlays: Sequence[Overlay], key: Key, seconds: float, answer: Answer
     for overlay in overlays:
         for one in overlay.changes:
             if one.applies(key, seconds):
-                answer = _act(one, key, seconds, answer)
+                answer = _act(one, key, seconds, answer, effects)
     return answer
 
 
@@ -290,7 +320,9 @@ _ARGUMENTS: dict[str, _Allowed] = {
 }
 
 
-def _act(one: AnswerChange, key: Key, seconds: float, answer: Answer | None) -> Answer | None:
+def _act(
+    one: AnswerChange, key: Key, seconds: float, answer: Answer | None, effects: Effects
+) -> Answer | None:
     if one.action in _INSIDE:
         return answer and _inside(one, answer) if one.at else _value(one, answer)
     match one.action:
@@ -301,14 +333,14 @@ def _act(one: AnswerChange, key: Key, seconds: float, answer: Answer | None) -> 
         case "errno":
             return Answer(absent_errno(getattr(errnos, one.argument), key[1]))
         case "slow":
-            time.sleep(float(one.argument))
+            effects.wait(float(one.argument))
             return answer
         case "raise":
             raise RuntimeError(str(one.argument))
         case "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
+            effects.die()
     while True:
-        time.sleep(3600)
+        effects.wait(_HOUR)
 
 
 def _value(one: AnswerChange, answer: Answer | None) -> Answer | None:

@@ -1,8 +1,7 @@
 """The ports of a recording in play: the same questions as to a machine, answered from a file."""
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -163,12 +162,15 @@ class ReplaySlurm:
 
 
 class ReplayProbe:
-    """The probe port from a recording: the recorded probe, after as long as it took if `slowly`."""
+    """The probe port from a recording: the recorded probe, after as long as it took if there is a `wait`.
 
-    def __init__(self, player: Player, clock: Clock, *, slowly: bool = False) -> None:
+    `wait` lets so many seconds pass.
+    """
+
+    def __init__(self, player: Player, clock: Clock, wait: Callable[[float], None] | None = None) -> None:
         self._player = player
         self._clock = clock
-        self._slowly = slowly
+        self._wait = wait
 
     def engine(self, wanted: str) -> str | Absent:
         """The engine of the recorded probe, whatever is wanted."""
@@ -191,9 +193,18 @@ class ReplayProbe:
         probed = _decode(self._player.answer(RUN).value)
         if isinstance(probed, Absent):
             return self._nothing(order, "failed", str(probed))
-        if self._slowly and (why := _sleep(probed.seconds, order)) is not None:
+        if self._wait is not None and (why := self._last(probed.seconds, order, self._wait)) is not None:
             return self._nothing(order, "preempted", why)
         return replace(probed, at=self._clock.now(), by="recording", forced=order.forced)
+
+    def _last(self, seconds: float, order: Order, wait: Callable[[float], None]) -> str | None:
+        """Last as long as the recorded probe did; the reason if it is withdrawn before, else None."""
+        end = self._clock.mono() + seconds
+        while (left := end - self._clock.mono()) > 0:
+            if (why := order.withdrawn()) is not None:
+                return why
+            wait(min(_POLL, left))
+        return None
 
     def _nothing(self, order: Order, outcome: Outcome, why: str) -> Probed:
         return Probed(
@@ -262,16 +273,6 @@ def _texts(value: Json, count: int) -> Sequence[str]:
     if len(words) != count:
         raise ValueError(f"not {count} texts: {value!r}")
     return words
-
-
-def _sleep(seconds: float, order: Order) -> str | None:
-    """Wait as long as the recorded probe took; the reason if it is withdrawn before, else None."""
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        if (why := order.withdrawn()) is not None:
-            return why
-        time.sleep(min(_POLL, left))
-    return None
 
 
 def _other(wanted: str) -> Absent:

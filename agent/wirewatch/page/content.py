@@ -74,8 +74,7 @@ def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:
         PROBE_NAME in judged.state.components and judged.state.components[PROBE_NAME].applicable is not False
     )
     return {
-        one.id: _ending(one, entries.get(one.key), policy, watched=watched)
-        for one in judged.verdict.standings
+        one.id: _ending(one, entries.get(one.key), policy, watched=watched) for one in judged.verdict.every
     }
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from wirewatch.core.types import Subject
@@ -60,15 +59,8 @@ def subject(one: NodeFinding) -> str:
 
 def cards(content: PageContent, *, apart: bool) -> tuple[Card, ...]:
     """Findings that count, worst first; or those that are acknowledged or suppressed."""
-    made: dict[object, Card] = {}
-    for one in content.findings.findings:
-        if (one.stage in APART) == apart:
-            card = _card(one, content)
-            # A driver that hangs is one fault, not one for each collector that waits for it.
-            same = made.setdefault(_sameness(one, card), card)
-            if same is not card:
-                made[_sameness(one, card)] = replace(same, rules=(*same.rules, *card.rules))
-    return tuple(made.values())
+    every = content.findings.findings
+    return tuple(_card(one, content) for one in every if (one.stage in APART) == apart)
 
 
 def notices(content: PageContent) -> tuple[Sentence, ...]:
@@ -106,7 +98,7 @@ def _reason(content: PageContent, worst: list[NodeFinding], counted: int) -> str
     if worst:
         first = worst[0]
         if first.rule.endswith(BLIND) and not first.subject:
-            same = [one.rule.removesuffix(BLIND) for one in worst if one.evidence == first.evidence]
+            same = [r.removesuffix(BLIND) for r in (first.rule, *(one.rule for one in first.same_cause))]
             return f"Cannot be read now ({first.evidence.rstrip('.')}): {listed(same, 20)}."
         more = f" And {count(counted - 1, 'more finding')}." if counted > 1 else ""
         of = "" if first.evidence.startswith(subject(first)) else f"{subject(first)}: "
@@ -120,15 +112,14 @@ def _reason(content: PageContent, worst: list[NodeFinding], counted: int) -> str
     return "No fault is found in anything that is watched."
 
 
-def _sameness(one: NodeFinding, card: Card) -> object:
-    alike = (card.health, card.subject, card.evidence, card.action, card.stage, card.said)
-    return alike if one.rule.endswith(BLIND) else one.id
-
-
 def _card(one: NodeFinding, content: PageContent) -> Card:
     times = f", {one.times} times within days" if one.times > 1 else ""
     return Card(
-        rules=(RuleLink(one.rule, one.id, link(content.place.runbook, one.rule)),), health=one.health,
+        rules=tuple(
+            RuleLink(rule, name, link(content.place.runbook, rule))
+            for rule, name in ((one.rule, one.id), *((same.rule, same.id) for same in one.same_cause))
+        ),
+        health=one.health,
         subject=subject(one), evidence=one.evidence, action=one.action,
         since=moment(one.since, content.at) if one.since else None,
         last=moment(one.last, content.at) if one.last else None, stage=f"{one.stage}{times}",

@@ -72,7 +72,10 @@ class ResumeOrder:
 
 @dataclass(frozen=True, slots=True)
 class FindingOrder:
-    """An operator's order about a finding: by whom and why; `until` (Unix seconds) for `suppress`."""
+    """An operator's order about a finding: by whom and why; `until` (Unix seconds) for `suppress`.
+
+    `yes`: a FAILED finding shall be suppressed too, although jobs may start on the node then.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -80,6 +83,7 @@ class FindingOrder:
     by: Annotated[str, Field(min_length=1, max_length=200)]
     why: Annotated[str, Field(min_length=1, max_length=1000)]
     until: float | None = None
+    yes: bool = False
 
 
 RELEASE = TypeAdapter(ReleaseDocument)

@@ -1,10 +1,11 @@
 """The node's verdict: the worst of what is found and what is remembered; knowing nothing is UNKNOWN."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import FAIL_ON, Finding, Health
+from wirewatch.verdict.causes import heads
 from wirewatch.verdict.latching import covered
 from wirewatch.verdict.ledger import (
     LOST,
@@ -35,7 +36,8 @@ _ABSENT = {
 class Standing:
     """A finding and what the ledger makes of it.
 
-    `measured`: the health that its collector gives it now, None where it does not find it.
+    `measured`: the health that its collector gives it now, None where it does not find it. `same_cause`: what
+    has the same cause, and goes with it.
     """
 
     finding: Finding
@@ -45,6 +47,7 @@ class Standing:
     times: int = 1
     acked: Statement | None = None
     suppression: Suppression | None = None
+    same_cause: tuple["Standing", ...] = ()
 
     @property
     def key(self) -> Key:
@@ -66,7 +69,8 @@ class Standing:
 class Verdict:
     """`findings` that count, worst first; `standings` are all of them, in the same order.
 
-    `fail_on`: the healths with which no job may start.
+    What has the same cause as another stands under that one alone. `fail_on`: the healths with which no job
+    may start.
     """
 
     health: Health
@@ -78,6 +82,17 @@ class Verdict:
     def job_ready(self) -> bool:
         """Whether the next job may start."""
         return self.health not in self.fail_on
+
+    @property
+    def every(self) -> tuple[Standing, ...]:
+        """All standings, those under others too."""
+        return tuple(each for one in self.standings for each in (one, *one.same_cause))
+
+
+def troubles(verdict: Verdict, but: str) -> tuple[str, ...]:
+    """The rules of all that counts and is wrong, but for what the collector `but` has found."""
+    counted = (s for s in verdict.every if s.takes_part and s.collector != but)
+    return tuple(s.finding.rule for s in counted if s.finding.health is not Health.OK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +120,25 @@ def judge_node(
     state: NodeState, ledger: Ledger | None = None, fail_on: frozenset[Health] = FAIL_ON
 ) -> Verdict:
     """The verdict of a state. A node on which nothing at all is watched is UNKNOWN, not OK."""
-    standings = sorted(_standings(state, ledger or Ledger()), key=_rank)
-    findings = tuple(s.finding for s in standings if s.takes_part)
+    every = sorted(_standings(state, ledger or Ledger()), key=_rank)
     bases = [health for health in map(_base, state.components.values()) if health is not None]
-    health = max([*bases, *(f.health for f in findings)], default=Health.UNKNOWN)
+    health = max([*bases, *(s.finding.health for s in every if s.takes_part)], default=Health.UNKNOWN)
     takes_part = any(c.applicable or c.outcome is None for c in state.components.values())
+    standings = (
+        *_by_cause([s for s in every if s.takes_part]),
+        *_by_cause([s for s in every if not s.takes_part]),
+    )
+    findings = tuple(s.finding for s in standings if s.takes_part)
     known = health if takes_part else max(health, Health.UNKNOWN)
-    return Verdict(known, findings, tuple(standings), fail_on)
+    return Verdict(known, findings, standings, fail_on)
+
+
+def _by_cause(standings: Sequence[Standing]) -> Iterator[Standing]:
+    under = heads([s.finding for s in standings])
+    for number, one in enumerate(standings):
+        if under[number] == number:
+            same = tuple(s for n, s in enumerate(standings) if under[n] == number != n)
+            yield replace(one, same_cause=same) if same else one
 
 
 def _rank(standing: Standing) -> tuple[int, int, Key]:

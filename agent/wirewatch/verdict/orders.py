@@ -23,7 +23,7 @@ def pick(verdict: Verdict, name: str) -> Standing:
     if len(name) < LEAST:
         raise OrderError(f"give at least {LEAST} digits of the id: {name!r}")
     found: dict[str, Standing] = {}
-    for standing in verdict.standings:
+    for standing in verdict.every:
         if standing.id.startswith(name.lower()):
             found.setdefault(standing.id, standing)
     if len(found) != 1:
@@ -84,12 +84,16 @@ def _over(standing: Standing, entry: Entry, said: Statement, mono: float) -> Ent
 
 
 def suppress(
-    ledger: Ledger, standing: Standing, until: float, said: Statement, policy: VerdictPolicy
-) -> Ledger:
+    ledger: Ledger, standing: Standing, until: float, said: Statement, policy: VerdictPolicy, *,
+    although_failed: bool = False,
+) -> Ledger:  # fmt: skip
     """The finding takes no part until a date (Unix seconds), unless it gets worse than it is now.
 
+    So does what has the same cause. `although_failed`: the operator knows that jobs may start on a node that
+    is FAILED.
+
     Raises:
-        OrderError: a date that is past, or too far away.
+        OrderError: a date that is past or too far away, or a FAILED finding without `although_failed`.
     """
     if not until > said.at:
         raise OrderError("the date is past")
@@ -97,9 +101,14 @@ def suppress(
         raise OrderError(
             f"at most {policy.longest_suppression / DAY:g} days ([policy.verdict] longest_suppression)"
         )
-    finding = standing.finding
-    one = Suppression(finding.rule, finding.subject, finding.health, until, said)
-    return replace(ledger, suppressions={**ledger.suppressions, one.key: one})
+    if standing.finding.health is Health.FAILED and not although_failed:
+        raise OrderError(
+            f"{standing.id} is FAILED: jobs may start on this node while it is suppressed; give --yes if "
+            "that is meant, or keep the node drained"
+        )
+    found = [one.finding for one in (standing, *standing.same_cause)]
+    made = [Suppression(f.rule, f.subject, f.health, until, said) for f in found]
+    return replace(ledger, suppressions={**ledger.suppressions, **{one.key: one for one in made}})
 
 
 def unsuppress(ledger: Ledger, standing: Standing) -> Ledger:
@@ -110,5 +119,6 @@ def unsuppress(ledger: Ledger, standing: Standing) -> Ledger:
     """
     if standing.key not in ledger.suppressions:
         raise OrderError(f"{standing.id} is not suppressed")
-    kept = {key: one for key, one in ledger.suppressions.items() if key != standing.key}
+    over = {one.key for one in (standing, *standing.same_cause)}
+    kept = {key: one for key, one in ledger.suppressions.items() if key not in over}
     return replace(ledger, suppressions=kept)

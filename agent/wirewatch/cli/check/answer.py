@@ -1,11 +1,12 @@
 """What a check rests on, and the answer that follows from it. Imported in milliseconds."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
-from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, ProbeStatus, Stage
+from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, NodeFinding, ProbeStatus
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
 EXIT = {Health.OK: 0, Health.DEGRADED: 1, Health.FAILED: 2, Health.UNKNOWN: 3}
@@ -35,7 +36,8 @@ class Grounds:
 
     `verdict_at`: Unix seconds, 0 for no verdict. `probe` None: probing is off, or nothing can be probed.
     `fail_on`: the healths with which no job may start, as the node is configured. `required`: the policy
-    requires a fresh probe. `released`: the GPUs are released and must not be read.
+    requires a fresh probe, unless nothing can be probed here (`exempt`). `released`: the GPUs are released
+    and must not be read. `suppressed`: what an operator suppressed.
     """
 
     health: Health
@@ -47,6 +49,8 @@ class Grounds:
     required: bool = False
     released: bool = False
     fail_on: frozenset[Health] = FAIL_ON
+    exempt: bool = False
+    suppressed: tuple[NodeFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +87,19 @@ class CheckAnswer:
         return 0 if self.may_start else EXIT[self.health]
 
 
-def found(finding: Finding, name: str = "", stage: Stage | Literal[""] = "") -> CheckFinding:
-    """A finding as `check` prints it; a finding without an entry in a ledger has no `name` and no `stage`."""
+def found(finding: Finding) -> CheckFinding:
+    """A finding as `check` prints it; one without an entry in a ledger has no `id` and no `stage`."""
     health, subject = HEALTH_NAMES[finding.health], finding.subject.levels()
     return CheckFinding(
-        name, stage, finding.rule, health, subject, finding.evidence, finding.action, finding.since
+        "", "", finding.rule, health, subject, finding.evidence, finding.action, finding.since
+    )
+
+
+def reported(one: NodeFinding) -> CheckFinding:
+    """A finding of the node as `check` prints it."""
+    part = Subject.of(one.subject).levels()
+    return CheckFinding(
+        one.id, one.stage, one.rule, one.health, part, one.evidence, one.action, one.since, one.same_cause
     )
 
 
@@ -102,7 +114,7 @@ def decide(grounds: Grounds, terms: Terms, at: float) -> CheckAnswer:
     A node without a required fresh probe is at least UNKNOWN, and then no job starts.
     """
     probe = aged(grounds.probe, terms.max_age)
-    required = terms.require or grounds.required
+    required = (terms.require or grounds.required) and not grounds.exempt
     probe = None if probe is None else replace(probe, required=required)
     wanted = grounds.fail_on if terms.fail_on is None else terms.fail_on
     health, fail_on = grounds.health, wanted | {Health.FAILED}
@@ -123,7 +135,7 @@ def line(answer: CheckAnswer) -> str:
     findings = [f for f in answer.grounds.findings if f.stage != SUPPRESSED]
     worst = max(findings, key=lambda f: HEALTHS[f.health], default=None)
     head = answer.health.name if worst is None else f"{answer.health.name} {_finding(worst)}"
-    return shortened(plain("; ".join((head, *_more(answer, len(findings))))))
+    return shortened(plain("; ".join((head, *_more(answer, findings, worst)))))
 
 
 def document(answer: CheckAnswer) -> dict[str, Any]:
@@ -133,6 +145,7 @@ def document(answer: CheckAnswer) -> dict[str, Any]:
     made = CheckDocument(
         "wirewatch.check/1", answer.at, HEALTH_NAMES[answer.health], answer.may_start, fail_on,
         grounds.source, grounds.why, grounds.verdict_at, grounds.probe, list(grounds.findings),
+        grounds.exempt, list(grounds.suppressed),
     )  # fmt: skip
     return {name: _sound(value) for name, value in asdict(made).items()}
 
@@ -161,15 +174,26 @@ def _finding(one: CheckFinding) -> str:
     return f"{one.rule} {Subject.of(one.subject)}: {evidence}. {one.action}"
 
 
-def _more(answer: CheckAnswer, findings: int) -> Iterator[str]:
+def _more(answer: CheckAnswer, findings: list[CheckFinding], worst: CheckFinding | None) -> Iterator[str]:
+    there = [one for one in answer.grounds.suppressed if HEALTHS[one.health] is not Health.OK]
+    if there:
+        yield _suppressed(there[0], len(there) - 1)
+    if worst is not None and worst.same_cause:
+        yield f"with it {', '.join(dict.fromkeys(one.rule for one in worst.same_cause))}"
     if answer.grounds.why:
         yield answer.grounds.why
     if answer.grounds.probe is not None and not answer.grounds.probe.fresh:
         yield _stale(answer.grounds.probe)
     elif answer.grounds.probe is None and answer.required:
-        yield "a fresh probe is required, and no probe is known"
-    if findings > 1:
-        yield f"{findings - 1} more finding{'s' if findings > 2 else ''}"  # noqa: PLR2004
+        yield "a fresh probe is required, and probing is switched off or not known"
+    if len(findings) > 1:
+        yield f"{len(findings) - 1} more finding{'s' if len(findings) > 2 else ''}"  # noqa: PLR2004
+
+
+def _suppressed(one: NodeFinding, others: int) -> str:
+    until = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(one.suppressed_until))
+    more = f" and {others} more" if others else ""
+    return f"suppressed until {until}: {one.health.upper()} {one.rule} {Subject.of(one.subject)}{more}"
 
 
 def _stale(probe: ProbeStatus) -> str:

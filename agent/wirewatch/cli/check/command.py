@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from wirewatch.cli.check.polling import CheckedNode
     from wirewatch.core.types import Finding
 
+DEADLINE, PLAY = 3.0, 60.0
+"""Seconds for the answer: by default, and for a recording, which is played for minutes of its own time."""
 RESERVE, RESERVE_PART = 0.5, 0.15
 """Seconds for the start and the end of the interpreter, but at most this part of the deadline."""
 DAEMON, DAEMON_PART = 5.0, 1 / 3
@@ -67,8 +69,8 @@ class Healths(click.ParamType[frozenset[Health]]):
         return value if isinstance(value, frozenset) else frozenset({Health.FAILED, *given})
 
 
-def _above_zero(_context: click.Context, option: click.Parameter, value: float) -> float:
-    if value <= 0:
+def _above_zero(_context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and value <= 0:
         raise click.BadParameter("must be above 0 s", param=option)
     return value
 
@@ -84,10 +86,8 @@ def _above_zero(_context: click.Context, option: click.Parameter, value: float) 
 @click.option(
     "--deadline",
     type=Duration(),
-    default="3s",
-    show_default=True,
     callback=_above_zero,
-    help="Time for the answer, whatever hangs.",
+    help="Time for the answer, whatever hangs; default: 3s, and 1m to play a recording.",
 )
 @click.option(
     "--fail-on",
@@ -106,18 +106,21 @@ def _above_zero(_context: click.Context, option: click.Parameter, value: float) 
 @click.pass_context
 def check(
     context: click.Context, *, config: Path | None, socket: str | None, max_age: float | None,
-    deadline: float, fail_on: frozenset[Health] | None, owner: str | None, cached: bool, require: bool,
+    deadline: float | None, fail_on: frozenset[Health] | None, owner: str | None, cached: bool, require: bool,
     as_json: bool, replay: str | None, overlays: Sequence[str],
 ) -> None:  # fmt: skip
     """Say whether a job may start on this node.
 
-    The daemon's verdict is printed. If no daemon answers, this command polls the node itself.
+    The daemon's verdict is printed. If no daemon answers, this command polls the node itself. A recording is
+    played, without waiting, until what it or an overlay changes has begun and has been confirmed.
 
     The exit code is 0 unless the health is one with which no job starts: then it is 1 for DEGRADED, 2 for
     FAILED and 3 for UNKNOWN. These are FAILED and UNKNOWN, unless the configuration ([policy.verdict]
     fail_on) or --fail-on says otherwise. When no answer is ready by the deadline, the health is UNKNOWN.
     """
     began: float | None = context.find_object(float)
+    if deadline is None:
+        deadline = PLAY if replay else DEADLINE
     end = (time.monotonic() if began is None else began) + deadline - min(RESERVE, deadline * RESERVE_PART)
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")

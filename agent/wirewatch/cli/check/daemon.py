@@ -4,14 +4,14 @@ import json
 import math
 import os
 import time
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds
-from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable
-from wirewatch.documents.health import CheckFinding, HealthDocument, NodeFinding
+from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds, reported
+from wirewatch.core.types import FAIL_ON_NAMES, Health, Unusable
+from wirewatch.documents.health import HealthDocument
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.server.sockets import default_path
 
@@ -99,11 +99,11 @@ def read_health(body: bytes, now: float) -> Grounds:
     probe = health.probe
     if probe is not None:
         probe = replace(probe, fresh=probe.fresh and probe.age_seconds is not None)
-    findings = tuple(map(_read_finding, health.findings))
+    findings = tuple(map(reported, health.findings))
     grounds = Grounds(
         HEALTHS[health.health], "daemon", "", health.polled_at, findings, probe,
-        required=probe is not None and probe.required,
-        fail_on=frozenset(HEALTHS[name] for name in health.fail_on),
+        required=probe is not None and probe.required, exempt=health.probe_exempt,
+        fail_on=frozenset(HEALTHS[name] for name in health.fail_on), suppressed=tuple(health.suppressed),
     )  # fmt: skip
     if health.released_until > now:
         return _released(grounds, health.released_until - now)
@@ -113,11 +113,6 @@ def read_health(body: bytes, now: float) -> Grounds:
         ago = f"the daemon last polled {now - health.polled_at:.0f} s ago"
         raise StaleAnswer(ago if health.polled_at else "it has not polled yet")
     return grounds
-
-
-def _read_finding(one: NodeFinding) -> CheckFinding:
-    subject = Subject.of(one.subject).levels()
-    return CheckFinding(one.id, one.stage, one.rule, one.health, subject, one.evidence, one.action, one.since)
 
 
 def _released(grounds: Grounds, seconds: float) -> Grounds:
@@ -178,12 +173,13 @@ def _typed(kind: Any, value: Any, name: str) -> Any:
 
 
 def _record(kind: Any, value: Any, name: str) -> Any:
-    """The value as a dataclass; keys without a field are ignored."""
+    """The value as a dataclass; keys without a field are ignored, those of later versions may be missing."""
     given = _plain(dict, value, name)
-    missing = [field.name for field in fields(kind) if field.name not in given]
-    if missing:
-        raise WrongAnswer(f"{name} has no {missing[0]!r}")
-    return kind(**{f.name: _typed(f.type, given[f.name], repr(f.name)) for f in fields(kind)})
+    there = [field for field in fields(kind) if field.name in given]
+    for field in fields(kind):
+        if field.name not in given and field.default is MISSING and field.default_factory is MISSING:
+            raise WrongAnswer(f"{name} has no {field.name!r}")
+    return kind(**{f.name: _typed(f.type, given[f.name], repr(f.name)) for f in there})
 
 
 def _plain(kind: Any, value: Any, name: str) -> Any:

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,21 +14,21 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-from wirewatch.cli.check.answer import Grounds, found
-from wirewatch.cli.hardware import live, remote_prober, replayed
+from wirewatch.cli.check.answer import Grounds, reported
+from wirewatch.cli.hardware import PlayedPorts, live, played, remote_prober
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
-from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule
+from wirewatch.core.collector import AnyCollector, Component, Step, after, blind_rule
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.persistence import read_ledger
 from wirewatch.daemon.schedule import Job
-from wirewatch.documents.health import ProbeStatus
-from wirewatch.documents.state import STAGES
-from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_summary
+from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
+from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_component, probe_summary
+from wirewatch.probe.gate import nothing_to_probe
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.restore import boot_id, recall
@@ -35,7 +36,6 @@ from wirewatch.probe.statefolder import StateError, StateFolder, open_state, sta
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 from wirewatch.verdict.node import judge_node
-from wirewatch.verdict.observation import answering_gpus
 
 log = logging.getLogger(__name__)
 PAUSE = 0.4
@@ -109,11 +109,12 @@ class Poll:
             if component.outcome is None:
                 state = state.with_component(_unread(component, clock.now(), waited))
         verdict = judge_node(state, node.ledger, self._policy.failing())
-        probe = _probe(state, clock.mono(), required=self._policy.require_fresh_probe)
-        findings = tuple(found(s.finding, s.id, STAGES[s.stage]) for s in verdict.standings if s.takes_part)
+        required, mono = self._policy.require_fresh_probe, clock.mono()
+        findings = tuple(reported(standing(s)) for s in verdict.standings if s.takes_part)
         return Grounds(
-            health=verdict.health, source="own", why=why, verdict_at=clock.now(), probe=probe,
-            findings=findings, required=probe is not None and probe.required, fail_on=verdict.fail_on,
+            health=verdict.health, source="own", why=why, verdict_at=clock.now(),
+            probe=probe_status(state, mono, required=required), findings=findings, required=required,
+            exempt=is_exempt(state, mono), suppressed=tuple(suppressed(verdict)), fail_on=verdict.fail_on,
         )  # fmt: skip
 
 
@@ -141,12 +142,20 @@ class CheckedNode:
         self._state = (
             None if source.replay and not self._config.state.directory else _state(self._config, keep=keep)
         )
+        self._played: PlayedPorts | None = None
         if source.replay:
-            self._hardware, self._nvml = replayed(source.replay, source.overlays, loop=False)
+            self._played = self._opened(source.replay, source.overlays)
+            self._hardware, self._nvml = self._played.hardware, self._played.nvml
         else:
             self._hardware, self._nvml = live(self._config, state=self._state)
         self._expect = expectations(self._config)
         self._prober = remote_prober(self._config, self._hardware)
+
+    def _opened(self, recording: str, overlays: Sequence[str]) -> PlayedPorts:
+        from wirewatch.cli.check.playing import lasting
+
+        longest = max((lasting(collector) for collector in self._collectors), default=0.0)
+        return played(recording, overlays, longest)
 
     def poll(self) -> Poll:
         """A poll that can begin. The daemon's files are only read, since it may still run."""
@@ -155,25 +164,51 @@ class CheckedNode:
         ledger = read_ledger(self._state.latches, boot, clock.now()).ledger if self._state else Ledger(boot)
         recalls = self._recall if config.probe.enabled else None
         policy = config.policy.verdict
+        if self._played is not None:
+            return self._play(self._played, ledger, recalls if self._state else None)
         collectors = (*self._collectors, *self._drift())
         return Poll(collectors, self._hardware, self._expect, policy, ledger, recalls)
 
-    def _drift(self) -> Sequence[AnyCollector]:
-        """The comparison with the baseline, if there is one; no baseline is learned or written here."""
+    def _play(self, ports: PlayedPorts, ledger: Ledger, recalls: Callable[[], Component] | None) -> Poll:
+        """All that a daemon would run, over a recording that is played at once."""
+        from wirewatch.cli.check.playing import PlayedPoll
+
+        config, expect = self._config, self._expect
+        probing = (
+            [probe_component(config.probe, config.policy.probe, expect, prober=self._prober)]
+            if config.probe.enabled
+            else []
+        )
+        polls: list[PlayedPoll] = []
+        drift = self._drift(lambda: [one for poll in polls for one in poll.troubles()])
+        collectors = (*self._collectors, *probing, *drift)
+        polls.append(PlayedPoll(collectors, ports, expect, config.policy.verdict, ledger, recalls))
+        return polls[0]
+
+    def _drift(self, troubles: Callable[[], Sequence[str]] = tuple) -> Sequence[AnyCollector]:
+        """The comparison with the baseline, if there is one; only a play learns one, and none is written."""
         options = self._config.drift
         loaded = read_baseline(self._state.baseline) if self._state else LoadedBaseline(None)
-        if not options.enabled or (loaded == LoadedBaseline(None) and not options.baseline):
+        none = loaded == LoadedBaseline(None) and not options.baseline and self._played is None
+        if not options.enabled or none:
             return ()
         given = given_graph(options.baseline) if options.baseline else None
-        around = DriftContext(BaselineInMemory(loaded.baseline, loaded.trouble), given, foreign=foreign)
-        return (drift_component(options, self._config.policy.drift, around),)
+        keeps = BaselineInMemory(loaded.baseline, loaded.trouble)
+        policy = self._config.policy.drift
+        if loaded.trouble:
+            # What a play learns does not replace a file that cannot be used.
+            policy = replace(policy, learn=sys.maxsize)
+        return (drift_component(options, policy, DriftContext(keeps, given, troubles, foreign)),)
 
     def _recall(self) -> Component:
         config, history = self._config, self._state.history if self._state else None
-        return recall(history, self._hardware, config.probe, config.policy.probe, self._expect, self._prober)
+        known = recall(history, self._hardware, config.probe, config.policy.probe, self._expect, self._prober)
+        pointless = None if config.probe.engine == "gloo" else nothing_to_probe(self._hardware)
+        return known if pointless is None else replace(known, memory=replace(known.memory, refusal=pointless))
 
     def last_probe(self) -> tuple[ProbeSummary | None, tuple[Finding, ...]]:
         """The newest complete probe of the history and its findings; None when probing is off."""
+        self._in_real_time()
         if not self._config.probe.enabled:
             return None, ()
         component = self._recall()
@@ -181,11 +216,19 @@ class CheckedNode:
 
     def probe(self, owner: str, end: float) -> ProbeResult:
         """Probe for the owner of the GPUs until `end` (monotonic), and again to confirm what is found."""
+        self._in_real_time()
         config, wish = self._config, ProbeOverrides(owner=owner)
+        # The clock of a play is not the machine's.
+        end += self._hardware.clock.mono() - time.monotonic()
         return probe_now(
             self._hardware, config.probe, config.policy.probe, self._expect, wish, self._state, end,
             self._prober,
         )  # fmt: skip
+
+    def _in_real_time(self) -> None:
+        """A probe for an owner takes its time, also on a recording that was played without waiting."""
+        if self._played is not None:
+            self._played.clock.let_go()
 
     def stop(self) -> None:
         """End the NVML process."""
@@ -207,21 +250,13 @@ def polls_needed(collector: AnyCollector) -> int:
 
 def _unread(component: Component, at: float, waited: float) -> Component:
     """A component without a result in time; that alone does not mean that the driver hangs."""
+    late = f"no result within {waited:.1f} s, when the answer was due"
     finding = Finding(
-        blind_rule(component.name), Health.UNKNOWN, Subject(),
-        f"no result within {waited:.1f} s, when the answer was due",
+        blind_rule(component.name), Health.UNKNOWN, Subject(), late,
         "ask the daemon, which waits longer, or give more time with --deadline", at,
+        absent=Absent(Why.TIMEOUT, late),
     )  # fmt: skip
     return replace(component, findings=(*component.findings, finding))
-
-
-def _probe(state: NodeState, mono: float, *, required: bool) -> ProbeStatus | None:
-    """The last probe; None when probing is off, or for a single GPU, which has no peer."""
-    probe = probe_summary(state.components.get(PROBE_NAME), mono)
-    alone = state.components["inventory"].succeeding and len(answering_gpus(state)) == 1
-    if probe is None or not probe.watched or alone:
-        return None
-    return ProbeStatus(probe.at, probe.age_seconds, probe.fresh, required)
 
 
 def _state(config: Config, *, keep: bool) -> StateFolder | None:

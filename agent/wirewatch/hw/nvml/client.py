@@ -22,6 +22,7 @@ from wirewatch.hw.nvml.process import (
     ChildDied,
     ChildHung,
     Delay,
+    NvmlChild,
     Quarantine,
     Supervisor,
 )
@@ -56,7 +57,7 @@ class NvmlClient:
         self,
         source: protocol.Source | None = None,
         limits: Limits | None = None,
-        start: Callable[[protocol.Source], Child] = Child,
+        start: Callable[[protocol.Source], NvmlChild] = Child,
         mono: Callable[[], float] = time.monotonic,
     ) -> None:
         origin = source or protocol.Source()

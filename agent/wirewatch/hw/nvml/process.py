@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import protocol
@@ -94,6 +95,27 @@ class Quarantine:
         """Why it was left out, also once it may be asked again."""
         entry = self._entries.get(key)
         return entry.absent if entry else None
+
+
+class NvmlChild(Protocol):
+    """What the supervisor needs of a child; a play has one that is no process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def hello(self, deadline: float, /) -> protocol.Hello: ...
+
+    def ask(self, job: bytes, deadline: float) -> protocol.Reply: ...
+
+    def close(self, patience: float = KILL_WAIT, /) -> bool: ...
+
+    def kill(self) -> bool: ...
+
+    def shoot(self) -> None: ...
+
+    def alive(self) -> bool: ...
+
+    def gone(self) -> bool: ...
 
 
 class Child:
@@ -234,15 +256,15 @@ class Supervisor:
     initialised. `withheld` says why no child may be started now, None when one may; it is set at any time.
     """
 
-    def __init__(self, start: Callable[[], Child], hello: float, backoff: Quarantine) -> None:
+    def __init__(self, start: Callable[[], NvmlChild], hello: float, backoff: Quarantine) -> None:
         self.session = 0
         self.withheld: Absent | None = None
         self._start = start
         self._hello = hello
         self._backoff = backoff
-        self._child: Child | None = None
-        self._leaving: Child | None = None
-        self._stuck: list[Child] = []
+        self._child: NvmlChild | None = None
+        self._leaving: NvmlChild | None = None
+        self._stuck: list[NvmlChild] = []
 
     @property
     def pid(self) -> int | None:
@@ -312,7 +334,7 @@ class Supervisor:
         self._backoff.add(NODE, absent)
         return absent
 
-    def _greet(self, child: Child) -> Absent | None:
+    def _greet(self, child: NvmlChild) -> Absent | None:
         try:
             hello = child.hello(self._hello)
         except ChildHung:
@@ -348,7 +370,7 @@ class Supervisor:
         """Start the next child as soon as it is needed, whatever failed before."""
         self._backoff.clear()
 
-    def _end(self, how: Callable[[Child], bool]) -> bool:
+    def _end(self, how: Callable[[NvmlChild], bool]) -> bool:
         child = self._leaving = self._child
         self._child = None
         if child is None:

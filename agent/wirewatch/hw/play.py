@@ -1,0 +1,135 @@
+"""A play whose time is counted: a recording is polled for minutes, and nobody waits for them.
+
+What hangs takes as long as whoever asks waits for it, and what dies is a process that never was.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from wirewatch.hw.nvml import protocol
+from wirewatch.hw.nvml.process import ChildDied, ChildHung
+from wirewatch.hw.overlay import Effects, Player
+from wirewatch.hw.replay import ReplayNvml
+
+_EVER = float("inf")
+
+
+class PlayOverdue(BaseException):
+    """Whoever asks does not wait any longer; no `except Exception` on the way takes it for an answer."""
+
+
+class PlayClock:
+    """A clock that moves when it is told to, and goes on by itself after `let_go`.
+
+    Its Unix time begins `before` seconds ago and is never in the future.
+    """
+
+    def __init__(self, before: float) -> None:
+        self._unix, self._mono = time.time() - before, time.monotonic() - before
+        self._played = 0.0
+        self._let_go: float | None = None
+        self._end: tuple[float, type[BaseException]] = (_EVER, PlayOverdue)
+
+    def now(self) -> float:
+        here = time.time()
+        return min(self._unix + self.seconds(), here) if self._let_go is None else here
+
+    def mono(self) -> float:
+        return self._mono + self.seconds()
+
+    def mono_at(self, seconds: float) -> float:
+        """Monotonic seconds when the recording has played for so long."""
+        return self._mono + seconds
+
+    def seconds(self) -> float:
+        """For how long the recording has played."""
+        return self._played if self._let_go is None else self._played + time.monotonic() - self._let_go
+
+    def move_to(self, seconds: float) -> None:
+        """Let the play be so many seconds old; nothing happens if it is older."""
+        self._played = max(self._played, seconds)
+
+    def let_go(self) -> None:
+        """From now on the time passes by itself, as that of the machine."""
+        self._let_go = self._let_go or time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Let so many seconds pass.
+
+        Raises:
+            BaseException: that of `within`, whose time is over before.
+        """
+        if self._let_go is not None:
+            time.sleep(seconds)
+            return
+        end, error = self._end
+        self._played = min(self._played + seconds, max(end, self._played))
+        if self._played >= end:
+            raise error
+
+    @contextmanager
+    def within(self, seconds: float, error: type[BaseException] = PlayOverdue) -> Iterator[None]:
+        """Whatever waits inside of the block raises `error` once so many seconds have passed."""
+        outer = self._end
+        self._end = min(outer, (self._played + seconds, error), key=lambda end: end[0])
+        try:
+            yield
+        finally:
+            self._end = outer
+
+
+class PlayedChild:
+    """Stands for the NVML child: answers from a player, in this process and at once."""
+
+    pid = 0
+
+    def __init__(self, player: Player, clock: PlayClock) -> None:
+        self._nvml, self._clock = ReplayNvml(player), clock
+        self._lives = True
+
+    def hello(self, _deadline: float) -> protocol.Hello:
+        return protocol.Hello()
+
+    def ask(self, job: bytes, deadline: float) -> protocol.Reply:
+        """The reply to a job, `deadline` in seconds of play.
+
+        Raises:
+            ChildHung, ChildDied: see there.
+        """
+        scope, questions = protocol.decode_job(job)
+        before = self._nvml.seconds
+        try:
+            with self._clock.within(deadline, ChildHung):
+                answers = tuple(self._nvml.answer(scope, questions))
+        except RuntimeError as error:
+            return protocol.Reply((), self._nvml.seconds - before, str(error))
+        except ChildDied:
+            self._lives = False
+            raise
+        return protocol.Reply(answers, self._nvml.seconds - before)
+
+    def close(self, _patience: float = 0.0) -> bool:
+        return self.kill()
+
+    def kill(self) -> bool:
+        self._lives = False
+        return True
+
+    def shoot(self) -> None:
+        self._lives = False
+
+    def alive(self) -> bool:
+        return self._lives
+
+    def gone(self) -> bool:
+        return not self._lives
+
+
+def effects(clock: PlayClock) -> Effects:
+    """What `hang`, `slow` and `crash` of an overlay do to a play."""
+
+    def die() -> None:
+        raise ChildDied("the NVML process died (SIGSEGV)")
+
+    return Effects(clock.wait, die)

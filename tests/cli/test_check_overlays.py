@@ -1,0 +1,91 @@
+"""What `wirewatch check` says of every bundled fault: the verdict that a daemon has once it has held."""
+
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from wirewatch.cli.check.answer import CheckAnswer, Terms, decide, line
+from wirewatch.cli.check.command import Attempt, CheckRequest
+from wirewatch.core.types import Health
+from wirewatch.hw import recording
+from wirewatch.hw.overlay import bundled_overlays, load_overlay
+
+DEMO = "demo-dgx-h200"
+OK, D, U, F = Health
+SECONDS = 60.0
+"""What `check` gives a recording by default; each takes about one."""
+EXPECTED: Mapping[str, Health] = {
+    "acs-on": D, "driver-crash": U, "fabric-not-registered": F, "gpu-busy": OK, "gpu-ecc-uncorrected": D,
+    "gpu-hang": U, "gpu-lost": F, "gpu-mig": OK, "gpu-power-brake": D, "gpu-recovery-action": F,
+    "gpu-row-remap-failed": F, "gpu-row-remap-pending": D, "gpu-slow": U, "gpu-throttle-thermal": D,
+    "gpudirect-lost": D, "ib-counter-saturated": D, "ib-device-gone": F, "ib-link-downed": D,
+    "ib-port-down": F, "ib-port-flapping": F, "ib-port-init": F, "ib-port-polling": D, "ib-port-slow": F,
+    "ib-symbol-errors": D, "ib-unreadable": U, "ibstat-disagrees": D, "iommu-translates": D,
+    "nccl-conf-gdr-off": D, "nic-cable-hot": D, "nic-moved": OK, "nic-pcie-x8": F, "nvlink-all-down": F,
+    "nvlink-crc": D, "nvlink-link-down": F, "nvlink-link-slow": F, "nvlink-recovery": D, "nvlink-replay": D,
+    "pcie-aer": D, "pcie-generation": F, "pcie-replays": D, "pcie-slot": D, "pcie-x8": F,
+    "peermem-unloaded": OK, "probe-fails": U, "probe-host-memory": F, "probe-link-errors": D,
+    "probe-no-nvls": D, "probe-slow": F, "probe-uneven": D, "probe-wrong-data": F, "straggler-compute": F,
+    "straggler-destination": D, "straggler-memory": D, "straggler-pair": F, "straggler-source": F,
+    "sxid-fatal": F, "xid-149": F, "xid-154": F, "xid-74": F, "xid-79": F, "xid-94": D,
+}  # fmt: skip
+"""Before, all but two were OK: most begin after 20 s, and the first poll was the only one."""
+EXIT = {OK: 0, D: 1, U: 3, F: 2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once(module_patch: pytest.MonkeyPatch) -> None:
+    """The recording is read once for all of them."""
+    loaded = recording.load_recording(DEMO)
+    module_patch.setattr("wirewatch.cli.hardware.load_recording", lambda _name: loaded)
+
+
+@pytest.fixture(scope="module")
+def module_patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def checked(*overlays: str, replay: str = DEMO, seconds: float = SECONDS) -> CheckAnswer:
+    request = CheckRequest(end=time.monotonic() + seconds, replay=replay, overlays=overlays)
+    attempt = Attempt(request, lambda: None)
+    try:
+        return decide(attempt.run(), Terms(frozenset({D, U, F})), time.time())
+    finally:
+        attempt.tidy()
+
+
+def test_the_table_has_every_bundled_fault() -> None:
+    assert set(EXPECTED) == set(bundled_overlays())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_bundled_fault_has_the_verdict_of_a_daemon(name: str) -> None:
+    began = time.monotonic()
+    answer = checked(name)
+    assert (answer.health, answer.code) == (EXPECTED[name], EXIT[EXPECTED[name]]), line(answer)
+    assert time.monotonic() - began < SECONDS / 2
+    shown = {(one.rule, one.health) for one in answer.grounds.findings}
+    assert shown >= {(told.rule, told.health.name.lower()) for told in load_overlay(name).findings}
+
+
+def test_two_faults_at_once_are_both_played() -> None:
+    answer = checked("xid-94", "nvlink-link-down")
+    assert answer.health is F
+    assert {one.rule for one in answer.grounds.findings} == {"xid.94", "nvlink.link_down"}
+
+
+def test_a_healthy_recording_is_ok_and_its_probe_is_fresh() -> None:
+    answer = checked()
+    assert (answer.health, answer.grounds.findings) == (OK, ())
+    assert answer.grounds.probe is not None
+    assert answer.grounds.probe.fresh
+    assert answer.grounds.verdict_at <= answer.at
+    assert answer.grounds.probe.at <= answer.at
+    assert "played for " in answer.grounds.why
+
+
+def test_a_play_that_does_not_end_in_time_is_not_ok() -> None:
+    answer = checked(seconds=0.0)
+    assert (answer.health, answer.grounds.findings != ()) == (U, True)
