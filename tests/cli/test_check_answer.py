@@ -29,7 +29,15 @@ from wirewatch.cli.check.answer import (
 )
 from wirewatch.cli.check.daemon import STALE, StaleAnswer, WrongAnswer, read_health
 from wirewatch.core.types import LEVELS, Health
-from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, ProbeStatus
+from wirewatch.documents.health import (
+    HEALTH_NAMES,
+    CheckDocument,
+    CheckFinding,
+    NodeFinding,
+    OperatorNote,
+    ProbeStatus,
+    SameCause,
+)
 
 OK, DEGRADED, UNKNOWN, FAILED = Health
 NOW = 1_795_000_000.0
@@ -274,6 +282,11 @@ DOWN = CheckFinding(
     "0123abcd", "live", "nvlink.link_down", "failed", {"gpu": "3", "uuid": "GPU-3", "link": "5"},
     "down in 3 polls", "reset the GPU", 100.0,
 )  # fmt: skip
+UNREAD = SameCause("gpu.blind", "unknown", {"gpu": "3"}, "lost", "reboot", 90.0, "4567abcd")
+HUSHED = NodeFinding(
+    "pcie.width", "failed", {"gpu": "3"}, "x8", "reseat it", 90.0, "4567abcd", "suppressed", 1, 0.0, None,
+    OperatorNote("ann", "part is ordered", NOW - 60), NOW,
+)  # fmt: skip
 WARM = CheckFinding("", "", "gpu.throttled", "degraded", {"gpu": "1"}, "half of it.", "see the fans", 90.0)
 TWO_HOURS_OLD = ProbeStatus(NOW - 9000, 7200.0, fresh=False, required=False)
 texts = st.text() | st.text(alphabet=st.characters(categories=("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")))
@@ -297,6 +310,8 @@ grounds = st.builds(
     findings=st.lists(findings, max_size=4).map(tuple),
     probe=st.sampled_from((None, YOUNG, TWO_HOURS_OLD, NEVER)),
     required=st.booleans(),
+    exempt=st.booleans(),
+    suppressed=st.lists(st.just(HUSHED), max_size=2).map(tuple),
 )
 
 
@@ -323,6 +338,19 @@ def said(told: Grounds) -> str:
         (
             Grounds(Health.OK, "own", required=True),
             "UNKNOWN; a fresh probe is required, and probing is switched off or not known",
+        ),
+        (Grounds(Health.OK, "own", required=True, exempt=True), "OK"),
+        (
+            Grounds(Health.FAILED, "daemon", findings=(replace(DOWN, same_cause=[UNREAD, UNREAD]),)),
+            "FAILED nvlink.link_down GPU 3 link 5: down in 3 polls. reset the GPU; with it gpu.blind",
+        ),
+        (
+            Grounds(Health.OK, "daemon", suppressed=(HUSHED, replace(HUSHED, health="ok"))),
+            "OK; suppressed until 2026-11-18T11:06Z: FAILED pcie.width GPU 3",
+        ),
+        (
+            Grounds(Health.OK, "daemon", suppressed=(HUSHED, HUSHED, HUSHED)),
+            "OK; suppressed until 2026-11-18T11:06Z: FAILED pcie.width GPU 3 and 2 more",
         ),
     ],
 )
