@@ -8,7 +8,7 @@ from wirewatch.collectors.lockstep.model import LockstepPolicy
 from wirewatch.collectors.nvlink.judge import error_limit
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS, NvlinkPolicy
 from wirewatch.core.ports import NvmlCost
-from wirewatch.core.types import Absent, Expect, Health, Why
+from wirewatch.core.types import Absent, ErrorLimit, Expect, Health, Why
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 DAY = 86400.0
@@ -88,6 +88,55 @@ def test_each_severity_of_pcie_errors_is_read_from_its_own_file_and_corrected_on
     assert [finding.evidence for finding in found] == ([f"{words} PCIe errors within a day"] if words else [])
     told = {name: node.series("pcie_errors_total", severity=name) for name in ("nonfatal", "fatal")}
     assert told == {name: [float(name == severity)] for name in ("nonfatal", "fatal")}
+
+
+def test_pcie_errors_that_a_late_reading_shows_are_told_with_the_time_that_passed() -> None:
+    node = errors()
+    node.poll(every=3 * DAY)
+    aer(node.files, fatal=2)
+    assert [one.evidence for one in node.poll()] == ["2 fatal PCIe errors in 3 days"]
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(9_999, []), (20_000, ["20000 replays in 6 h, limit 31 a minute"])]
+)
+def test_replays_after_a_gap_are_judged_by_the_time_that_passed(count: int, told: list[str]) -> None:
+    node = errors()
+    node.poll(every=6 * 3600.0)
+    node.policy(confirm=1)
+    node.gpus.table["GPU-0", "PcieReplayCounter()"] = count
+    assert [one.evidence.partition(";")[0] for one in node.poll()] == told
+
+
+# Rates of links after a gap
+
+
+@pytest.mark.parametrize(("count", "told"), [(600, []), (36_000, ["36000 in 6 h, 36000 since reset"])])
+def test_nvlink_errors_after_a_gap_are_judged_by_the_time_that_passed(count: int, told: list[str]) -> None:
+    node = Node()
+    node.policy("nvlink", error_limits={"crc": ErrorLimit(100, 60.0)})
+    node.poll("nvlink", every=6 * 3600.0)
+    node.change("gpu2/Field(163,all)", "set", count)
+    node.poll("nvlink")
+    assert [one.evidence.partition(";")[0] for one in node.findings()] == told
+
+
+@pytest.mark.parametrize(("count", "told"), [(600, []), (36_000, ["36000 in 6 h, 36000 since reset"])])
+def test_symbol_errors_after_a_gap_are_judged_by_the_time_that_passed(count: int, told: list[str]) -> None:
+    node = port()
+    node.policy(error_limits={"symbol_errors": ErrorLimit(100, 60.0)})
+    node.poll(every=6 * 3600.0)
+    node.files.set("mlx5_0", counters__symbol_error=str(count))
+    assert [one.evidence for one in node.poll()] == told
+
+
+def test_memory_errors_of_a_driver_that_was_loaded_long_ago_are_not_said_to_be_of_a_day() -> None:
+    node = Node()
+    node.change("gpu3/MemoryErrorCounter(1,0,2)", "set", 2)
+    node.clock.seconds = 10 * DAY - node.clock.mono()
+    node.poll("gpu")
+    (finding,) = node.findings()
+    assert finding.evidence == "2 uncorrected dram errors in 10 days, 2 since driver load"
 
 
 # InfiniBand

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.core.statistics import Streak, Window, delta, high_median, low_median, measured, spread
+from wirewatch.core.statistics import (
+    Streak,
+    Window,
+    delta,
+    high_median,
+    lasting,
+    low_median,
+    measured,
+    spread,
+)
 from wirewatch.core.types import Absent, Why
 
 COUNTS = st.integers(0, 2**64 - 1)
@@ -52,11 +61,73 @@ def test_a_window_holds_the_sum_of_the_growths_inside_it(polls: list[tuple[int, 
         assert window.last == value
 
 
+# Rates over the time that passed
+
+READINGS = st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 1_000)), min_size=1, max_size=12)
+"""Seconds since the reading before, and by how much the counter grew meanwhile."""
+LIMITS = st.tuples(st.integers(1, 500), st.sampled_from([15, 60, 3600]))
+
+
+def read_at(readings: list[tuple[int, int]], length: float) -> Window:
+    """The window after a first reading at second 1000 and then these."""
+    window, mono, value = Window().add(10, 1000.0, length), 1000.0, 10
+    for gap, grown in readings:
+        mono, value = mono + gap, value + grown
+        window = window.add(value, mono, length)
+    return window
+
+
+@given(READINGS, LIMITS)
+def test_no_limit_is_reached_that_no_time_up_to_now_has_reached(
+    readings: list[tuple[int, int]], limit: tuple[int, int]
+) -> None:
+    events, seconds = limit
+    stretches = [readings[start:] for start in range(len(readings))]
+    reached = any(
+        sum(n for _, n in some) * seconds >= events * sum(gap for gap, _ in some) for some in stretches
+    )
+    assert reached or read_at(readings, seconds).within(seconds) < events
+
+
+@given(READINGS, LIMITS, st.lists(st.tuples(st.integers(1, 60), st.integers(0, 400)), min_size=1))
+def test_a_burst_that_readings_show_within_the_time_of_the_limit_is_always_found(
+    before: list[tuple[int, int]], limit: tuple[int, int], burst: list[tuple[int, int]]
+) -> None:
+    events, seconds = limit
+    if sum(gap for gap, _ in burst) <= seconds and sum(n for _, n in burst) >= events:
+        assert read_at([*before, *burst], seconds).within(seconds) >= events
+
+
+@given(LIMITS, st.integers(1, 50), st.integers(1, 20))
+def test_the_same_total_below_the_limit_reaches_it_in_one_gap_as_little_as_in_many_readings(
+    limit: tuple[int, int], times: int, parts: int
+) -> None:
+    events, seconds = limit
+    gap, grown = seconds * times, events * times - 1
+    for readings in ([(gap * parts, grown * parts)], [(gap, grown)] * parts):
+        assert read_at(readings, seconds).within(seconds) < events
+
+
+def test_what_a_late_reading_shows_is_said_with_the_time_that_passed() -> None:
+    window = read_at([(21_600, 600)], 60.0)
+    assert window.within(60.0) == pytest.approx(600 / 360)
+    assert window.words(60.0) == "600 in 6 h"
+    assert read_at([(15, 3), (15, 9)], 60.0).words(60.0) == "12 in 60 s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0.4 s"), (74.0, "74 s"), (5_400.0, "90 min"), (21_660.0, "6 h"), (259_200.0, "3 days")],
+)
+def test_a_length_of_time_is_said_in_the_largest_unit_that_gives_two(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
+
+
 def test_a_window_keeps_nothing_of_a_counter_that_stands_still() -> None:
     window = Window()
     for second in range(10_000):
         window = window.add(7, float(second), 86_400.0)
-    assert window == Window(7)
+    assert window == Window(7, mono=9_999.0)
 
 
 def test_a_value_that_stood_still_while_its_twin_moved_enough_is_no_measurement() -> None:

@@ -35,7 +35,7 @@ from wirewatch.core.nvml import (
     member,
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
-from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.statistics import Streak, Window, lasting
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
 
 GPU = ("gpu", "uuid")
@@ -211,7 +211,7 @@ def judge(
         new = replace(_remember(memory, value, known, policy, ok.mono), last=known)
         findings = (
             *_throttle_findings(new, gpu, known, policy),
-            *_memory_findings(new, gpu, known),
+            *_memory_findings(new, gpu, known, policy),
             *_recovery_findings(new, gpu, known),
         )
         return new, (*findings, *unread("gpu", gpu, _essential(value)))
@@ -246,6 +246,7 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
 )
 
 _START = GpuStateMemory()
+_DAY = 86400.0
 _CLOCK_REASONS = Question("CurrentClocksEventReasons")
 _SUPPORTED_REASONS = Question("SupportedClocksEventReasons")
 _REASON_FIELDS: Mapping[str, int] = {
@@ -426,8 +427,8 @@ def _remember(
 
 
 def _from_zero(window: Window | None) -> Window:
-    """Volatile counts are since the driver was loaded: what they show at first has happened and counts."""
-    return Window(last=0) if window is None else window
+    """Volatile counts are since the driver was loaded: what they show at first has come since the boot."""
+    return Window(last=0, mono=0.0) if window is None else window
 
 
 def _throttled(memory: GpuStateMemory, value: GpuState, policy: GpuPolicy, mono: float) -> Iterator[str]:
@@ -456,11 +457,15 @@ def _throttle_findings(
         yield Finding(THROTTLE, Health.DEGRADED, _with(gpu, name), evidence, THROTTLE_ACTIONS[name])
 
 
-def _memory_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Iterator[Finding]:
+def _memory_findings(
+    memory: GpuStateMemory, gpu: Gpu, value: GpuState, policy: GpuPolicy
+) -> Iterator[Finding]:
     for (_, location), window in memory.uncorrected.items():
         if window.total():
-            recent, ever = window.total(), window.last
-            evidence = f"{recent} uncorrected {location} errors within a day, {ever} since driver load"
+            seconds = window.seconds(policy.uncorrected_window)
+            when = "within a day" if seconds <= _DAY else f"in {lasting(seconds)}"
+            recent = f"{window.total()} uncorrected {location} errors {when}"
+            evidence = f"{recent}, {window.last} since driver load"
             action = "drain, then reset the GPU; replace it if they return"
             yield Finding(ECC_UNCORRECTED, Health.DEGRADED, _with(gpu, location), evidence, action)
     if isinstance(value.remapped, Absent):

@@ -30,7 +30,7 @@ from wirewatch.core.collector import (
 from wirewatch.core.nvml import Supported, as_int, ask_gpu, member
 from wirewatch.core.pci import aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
-from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.statistics import Streak, Window, lasting
 from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
 
@@ -199,7 +199,7 @@ _FULL_SPEED = 0
 """Performance state in which a GPU works; in the others it may let its link sleep."""
 _REPLAYS_A_LANE: Mapping[int, float] = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 """Replays a minute and lane that a bit error rate of 1e-12 makes at each generation (DCGM's limit)."""
-_MINUTE = 60.0
+_MINUTE, _DAY = 60.0, 86400.0
 
 
 def _read_gpu(hardware: Hardware, gpu: Gpu, memory: PcieMemory) -> GpuPcie | Absent:
@@ -280,7 +280,7 @@ def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: floa
     if not isinstance(value.replays, Absent):
         replays = replays.add(value.replays, mono, _MINUTE)
         limit = _limit(known, policy)
-        shown["replays"] = limit is not None and replays.total() > limit
+        shown["replays"] = limit is not None and replays.within(_MINUTE) > limit
     elif "replays" in memory.streaks:
         shown["replays"] = True
     sure = {
@@ -329,15 +329,15 @@ def _findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy, usual: int | Non
         return
     yield from _narrow_or_slow(memory, value, gpu, policy)
     if memory.streaks.get("replays", Streak()).count >= policy.confirm:
-        rate = f"{memory.replays.total()} replays in a minute, limit {_limit(value, policy)}"
+        grown = memory.replays.words(_MINUTE, " replays", "in a minute")
         action = f"{RESEAT} if it goes on; compare with the other GPUs of the same switch"
-        evidence = f"{rate}; {memory.replays.last} since reset"
+        evidence = f"{grown}, limit {_limit(value, policy)} a minute; {memory.replays.last} since reset"
         yield Finding(REPLAYS_RULE, Health.DEGRADED, subject(gpu), evidence, action)
     if usual is not None and not isinstance(value.most_generation, Absent) and value.most_generation < usual:
         evidence = f"GPU and slot can generation {value.most_generation}, the other GPUs here {usual}"
         action = "look whether this GPU sits in the slot that it should, and at the slot's BIOS setting"
         yield Finding(SLOT_RULE, Health.DEGRADED, subject(gpu), evidence, action)
-    yield from _aer_findings(memory, gpu)
+    yield from _aer_findings(memory, gpu, policy)
 
 
 def _narrow_or_slow(memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePolicy) -> Iterator[Finding]:
@@ -353,11 +353,13 @@ def _narrow_or_slow(memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePo
             yield Finding(rule, health, subject(gpu), evidence, action)
 
 
-def _aer_findings(memory: PcieMemory, gpu: Gpu) -> Iterator[Finding]:
-    """Errors that were not corrected: each is one too many."""
+def _aer_findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy) -> Iterator[Finding]:
+    """Errors that were not corrected: each is one too many, also where only a late reading shows it."""
     counts = {s: memory.aer[s].total() for s in ("fatal", "nonfatal") if s in memory.aer}
     errors = [f"{count} {severity}" for severity, count in counts.items() if count]
     if errors:
-        evidence = f"{', '.join(errors)} PCIe errors within a day"
+        seconds = max(memory.aer[severity].seconds(policy.aer_window) for severity in counts)
+        when = "within a day" if seconds <= _DAY else f"in {lasting(seconds)}"
+        evidence = f"{', '.join(errors)} PCIe errors {when}"
         action = f"look for pcieport and AER lines in the kernel log; {RESEAT} if they return"
         yield Finding(AER_RULE, Health.DEGRADED, subject(gpu), evidence, action)

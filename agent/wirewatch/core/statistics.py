@@ -2,26 +2,59 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from wirewatch.core.types import Absent, Why
 
 
+class Growth(NamedTuple):
+    """By how much a counter grew between two readings of it, in monotonic seconds."""
+
+    start: float
+    end: float
+    count: int
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Growths of one counter with the monotonic time of each, in seconds; only what a window still holds."""
+    """Growths of one counter; only what a window still holds. `mono`: when it was last read, in seconds.
+
+    When something happened between two readings is not known. A growth whose readings were further apart than
+    the window counts there with the part that lies in it, as if it were spread evenly.
+    """
 
     last: int | None = None
-    growths: tuple[tuple[float, int], ...] = ()
+    growths: tuple[Growth, ...] = ()
+    mono: float = 0.0
 
     def add(self, value: int, mono: float, length: float) -> "Window":
         """The window with one more reading; `mono` and `length` in seconds, older growths are dropped."""
         grown = delta(self.last, value)
-        kept = tuple(g for g in self.growths if g[0] > mono - length)
-        return Window(value, (*kept, (mono, grown)) if grown else kept)
+        kept = tuple(g for g in self.growths if g.end > mono - length)
+        return Window(value, (*kept, Growth(self.mono, mono, grown)) if grown else kept, mono)
 
     def total(self) -> int:
-        """By how much the counter grew within the window."""
-        return sum(n for _, n in self.growths)
+        """By how much the counter grew in all that the window holds of, which may have begun before it."""
+        return sum(growth.count for growth in self.growths)
+
+    def within(self, length: float) -> float:
+        """By how much the counter grew in the last `length` seconds before it was last read."""
+        return round(sum(_share(growth, self.mono - length) for growth in self.growths), 6)
+
+    def seconds(self, length: float) -> float:
+        """The seconds that `total` is of: `length`, or more where a reading came later than that."""
+        gaps = [self.mono - g.start for g in self.growths if g.end - g.start > length]
+        return max(gaps, default=length)
+
+    def words(self, length: float, what: str = "", when: str = "") -> str:
+        """What grew, and in which time that really passed: `12 in 60 s`, after a gap `600 in 6 h`.
+
+        `what` is counted, with a space before it; `when` is the length in words, where not in seconds.
+        """
+        seconds = self.seconds(length)
+        if seconds > length:
+            return f"{self.total()}{what} in {lasting(seconds)}"
+        return f"{self.within(length):.0f}{what} {when or f'in {length:g} s'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +70,7 @@ class Streak:
         return Streak(self.count + 1 if present else 0)
 
 
+_UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
 NORMAL = 1.4826
 """Standard deviations in a median absolute deviation of normal noise: 1 / 0.6745."""
 
@@ -84,6 +118,19 @@ def high_median(values: Iterable[float]) -> float:
 def spread(values: Sequence[float], center: float) -> float:
     """Standard deviation of the noise around `center`, by the median absolute deviation; 0 for no values."""
     return NORMAL * low_median(abs(value - center) for value in values) if values else 0.0
+
+
+def lasting(seconds: float) -> str:
+    """A length of time in its largest unit that gives two or more: `74 s`, `90 min`, `6 h`, `3 days`."""
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), (1.0, "s"))
+    return f"{round(seconds / size, 1):g} {unit}"
+
+
+def _share(growth: Growth, since: float) -> float:
+    """What of a growth came after `since`: all of it, or its part by even spread."""
+    if growth.start >= since:
+        return growth.count
+    return growth.count * max(0.0, growth.end - since) / (growth.end - growth.start)
 
 
 def _middle(values: Sequence[float], *, upper: bool) -> float:

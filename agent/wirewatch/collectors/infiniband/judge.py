@@ -374,8 +374,8 @@ def _said(value: str | Absent) -> str:
 def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:
     for kind, window in port.windows.items():
         limit = error_limit(policy, kind)
-        if limit and window.total() >= limit.events:
-            evidence = f"{window.total()} in {limit.seconds:g} s, {window.last} since reset"
+        if limit and window.within(limit.seconds) >= limit.events:
+            evidence = f"{window.words(limit.seconds)}, {window.last} since reset"
             action = END_ACTION if kind in _ENDS else ERROR_ACTION
             yield Finding(errors_rule(kind), Health.DEGRADED, subject, evidence, action)
     if port.stuck:

@@ -320,9 +320,9 @@ def _slow(case: NvlinkCase) -> Iterator[Finding]:
 def _errors(case: NvlinkCase) -> Iterator[Finding]:
     for kind, window in case.memory.errors.items():
         limit = error_limit(case.policy, kind)
-        if limit and window.total() >= limit.events:
+        if limit and window.within(limit.seconds) >= limit.events:
             where = _where(case.memory.detail, kind)
-            evidence = f"{window.total()} in {limit.seconds:g} s, {window.last} since reset{where}"
+            evidence = f"{window.words(limit.seconds)}, {window.last} since reset{where}"
             yield Finding(errors_rule(kind), Health.DEGRADED, case.of(), evidence, ERROR_ACTION)
 
 
