@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from tools.prose import formatted
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
+from wirewatch.core import sxids
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
 from wirewatch.documents import drift, finding, probes, series, state
@@ -36,6 +37,7 @@ def page() -> str:
         ("{series}", (f"{_series():,}",)),
         ("<!-- rdma -->", _rdma()),
         ("<!-- xids -->", _xids()),
+        ("<!-- sxids -->", _sxids()),
         ("<!-- reasons -->", _reasons()),
         ("<!-- refusals -->", _refusals()),
         ("<!-- results -->", _results()),
@@ -68,7 +70,21 @@ def _xids() -> Iterator[str]:
     yield "|---|---|---|---|"
     for number, xid in XIDS.items():
         severity = f"{xid.severity.value}; by its own text" if xid.by_word else xid.severity.value
-        yield f"| {number} | {xid.meaning} | {severity} | {xid.action} |"
+        action = f"{xid.action}; not fatal: {xid.nonfatal}" if xid.by_word else xid.action
+        yield f"| {number} | {xid.meaning} | {severity} | {action} |"
+
+
+def _sxids() -> Iterator[str]:
+    yield "| SXid | severity | what to do |"
+    yield "|---|---|---|"
+    for severity, actions, others in (
+        ("fatal", sxids.FATAL, sxids.FABRIC),
+        ("serious", sxids.NONFATAL, sxids.WATCH),
+    ):
+        for action in dict.fromkeys(actions.values()):
+            numbers = ", ".join(str(number) for number, asked in sorted(actions.items()) if asked == action)
+            yield f"| {numbers} | {severity} | {action} |"
+        yield f"| others, by their own word | {severity} | {others} |"
 
 
 def _reasons() -> Iterator[str]:

@@ -117,16 +117,17 @@ class Files:
 
 @dataclass
 class Log:
-    """The kernel log; `absent` when it may not be read."""
+    """The kernel log, a line each `step` seconds; `absent` when it may not be read."""
 
     lines: list[str] = field(default_factory=list)
     absent: Absent | None = None
     missed: int = 0
+    step: float = 1.0
 
     def records(self, after: int) -> KernelLog | Absent:
         if self.absent is not None:
             return self.absent
-        told = [f"4,{n},{n * 1000000},-;{line}" for n, line in enumerate(self.lines)]
+        told = [f"4,{n},{round(n * self.step * 1e6)},-;{line}" for n, line in enumerate(self.lines)]
         return KernelLog(tuple(told[after + 1 :]), self.missed)
 
 

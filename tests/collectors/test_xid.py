@@ -3,6 +3,8 @@
 import pytest
 
 from tests.collectors.drawn import Gpus, Watched
+from tests.support import Node
+from wirewatch.core.nvml import RECOVERY_ACTIONS
 from wirewatch.core.types import Absent, Health, Why
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
@@ -78,7 +80,8 @@ def test_a_number_that_is_not_in_the_table_is_told_and_not_dropped() -> None:
 
 def test_an_application_s_xid_points_to_the_gpu_only_when_one_gpu_repeats_it() -> None:
     node = watched(*[xid(31)] * 9)
-    node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 100
+    node.log.step = 60.0
+    node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 1_000
     assert node.poll() == ()
     node.log.lines.append(xid(31))
     node.poll()
@@ -86,6 +89,97 @@ def test_an_application_s_xid_points_to_the_gpu_only_when_one_gpu_repeats_it() -
     node.log.lines.append(xid(31, "0000:3f:00"))
     node.poll()
     assert node.rules() == {}
+
+
+SM = "Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Out Of Range Address"
+
+
+def crash(number: int, pid: str = "4711") -> list[str]:
+    """A line for each multiprocessor, and what the driver says without knowing the process."""
+    lines = [xid(number, rest=f"pid={pid}, name=train, {SM}"), xid(number, rest="pid='<unknown>', ESR 0x1")]
+    return lines * 6
+
+
+@pytest.mark.parametrize("number", [13, 31, 137])
+def test_one_crash_of_an_application_is_one_and_its_lines_are_counted(number: int) -> None:
+    node = watched(*crash(number))
+    node.log.step = 1e-4
+    node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 100
+    assert node.poll(2) == ()
+    assert node.series("xid_events_total", xid=str(number)) == [12]
+
+
+def test_ten_crashes_within_a_day_point_to_the_gpu() -> None:
+    node = watched("boot")
+    node.poll()
+    for pid in range(10):
+        assert node.rules() == {}
+        node.log.lines += crash(13, str(pid))
+        node.log.step = 1e-4
+        node.poll(every=3600.0)
+    (finding,) = node.component.findings
+    assert finding.rule == "xid.13"
+    assert "at least 10 times within a day" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        xid(69, rest="pid=1, name=x, Class Error"), xid(94, rest="pid=1, name=x, Contained"), xid(68),
+        "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress error (First)",
+    ],
+)  # fmt: skip
+def test_one_fault_of_many_lines_was_seen_once(line: str) -> None:
+    node = watched(*[line] * 12)
+    node.log.step = 1e-4
+    node.clock.seconds = 1_795_000_000.0 - node.clock.now() + 100
+    node.poll()
+    (finding,) = node.component.findings
+    assert "seen once, at " in finding.evidence
+    assert ", in 12 lines" in finding.evidence
+    node.log.step = 60.0
+    node.log.lines.append(line)
+    node.poll()
+    assert "seen 2 times, last at " in node.component.findings[0].evidence
+
+
+def test_events_of_nvml_that_come_together_are_one_incident() -> None:
+    node = watched()
+    node.log.absent = DENIED
+    node.gpus.table[None, "Events()"] = [{"number": n, "uuid": "GPU-1", "xid": 13} for n in range(1, 13)]
+    assert node.poll() == ()
+    assert node.series("xid_events_total", xid="13") == [12]
+
+
+@pytest.mark.parametrize(
+    ("line", "health", "drained"),
+    [
+        (xid(145, rest="RLW_REMAP  Nonfatal XC1 i0 Link 00 (0x00000004 0x00000001)"), DEGRADED, False),
+        (xid(145, rest="RLW_REMAP  Fatal XC1 i0 Link 00 (0x00000004 0x00000040)"), FAILED, True),
+        (xid(149, rest="NETIR_BER_EVENT  Nonfatal XC0 i0 Link 03 (0x0)"), DEGRADED, False),
+        (xid(46), FAILED, True),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 11012, Non-fatal, Link 1 ECC", DEGRADED, False),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 1 MC", DEGRADED, False),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 23001, Fatal, Link 1", FAILED, True),
+    ],
+)
+def test_health_and_advice_are_those_of_the_vendor_s_row(line: str, health: Health, drained: bool) -> None:  # noqa: FBT001
+    node = watched("boot")
+    node.poll()
+    node.log.lines.append(line)
+    (finding,) = node.poll()
+    assert finding.health is health
+    assert ("drain" in finding.action) is drained
+
+
+def test_a_milder_event_leaves_words_and_advice_of_the_fatal_one() -> None:
+    node = watched("boot")
+    node.poll()
+    node.log.lines += [xid(149, rest=f"NETIR  {word}  Link 03 (0x0)") for word in ("Fatal", "Nonfatal")]
+    (finding,) = node.poll()
+    assert finding.health is FAILED
+    assert finding.evidence.endswith("NETIR  Fatal  Link 03 (0x0)")
+    assert "drain" in finding.action
 
 
 def test_the_driver_s_last_word_wins() -> None:
@@ -297,10 +391,21 @@ def test_a_log_that_can_be_read_later_does_not_take_over_from_events_already_cou
     assert node.series("xid_source_info", source="nvml") == [1]
 
 
-def test_a_gpu_that_wants_no_new_peer_to_peer_job_keeps_none_away() -> None:
-    for word, health in (("Drain P2P", DEGRADED), ("GPU Reset Required", FAILED)):
-        node = watched()
-        node.poll()
-        node.log.lines.append(xid(154, rest=f"GPU recovery action changed from 0x0 (None) to 0x3 ({word})"))
-        node.poll()
-        assert node.rules() == {("xid.154", "GPU 0"): health}
+@pytest.mark.parametrize("number", range(1, len(RECOVERY_ACTIONS) + 2))
+def test_nvml_and_the_kernel_s_log_ask_for_the_same_in_the_same_words(number: int) -> None:
+    """Before, "drain p2p" was FAILED where NVML said it, and DEGRADED where XID 154 did."""
+    names = dict(enumerate(RECOVERY_ACTIONS))
+    words = names.get(number, f"action {number}").replace("_", " ").title()
+    node = watched()
+    node.poll()
+    node.log.lines.append(
+        xid(154, rest=f"GPU recovery action changed from 0x0 (None) to {number:#x} ({words})")
+    )
+    node.poll()
+    (by_log,) = node.component.findings
+    by_nvml = Node()
+    by_nvml.change("gpu0/Field(230)", "set", number)
+    by_nvml.poll("gpu", times=2)
+    (finding,) = by_nvml.findings()
+    assert (finding.health, finding.action) == (by_log.health, by_log.action)
+    assert by_log.evidence.startswith(finding.evidence)

@@ -1,9 +1,11 @@
 """Lines of the kernel log, from raw records of /dev/kmsg to events, and the table of XIDs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from wirewatch.core import sxids
 from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
@@ -17,15 +19,19 @@ from wirewatch.core.kernellog import (
     recovery_word,
     wanted,
 )
+from wirewatch.core.nvml import RECOVERY_ACTIONS
 from wirewatch.core.types import Health
 from wirewatch.core.xids import (
     HEALTH,
-    RECOVERY,
+    RECOVERIES,
     RECOVERY_CHANGED,
     UNLISTED,
     XIDS,
+    Recovery,
     Severity,
+    action_of,
     lookup,
+    recovery,
     severity_of,
 )
 
@@ -141,7 +147,19 @@ def test_a_line_of_an_xid_says_which_gpu_which_number_which_link_and_what(
     text: str, pci: str, number: int, link: str, message: str
 ) -> None:
     assert wanted(raw(text))
-    assert event(text) == Event(XID, number, pci, link, message, 0.0)
+    assert replace(event(text), process="") == Event(XID, number, pci, link, message, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("who", "process"),
+    [
+        ("pid=2280636, name=train.3, ", "2280636"), ("pid=42, ", "42"), ("pid='42', name=x, ", "42"),
+        ("pid='<unknown>', name=<unknown>, ", ""), ("pid=<unknown>, name=<unknown>, ", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_line_of_an_xid_names_the_process_where_the_driver_knows_it(who: str, process: str) -> None:
+    told = event(f"NVRM: Xid (PCI:{GPU}): 31, {who}Ch 00000010")
+    assert (told.process, told.message) == (process, "Ch 00000010")
 
 
 @pytest.mark.parametrize("instance", [" GPU-I:05", " GPU-I:05 GPU-CI:01"])
@@ -312,7 +330,7 @@ def test_the_rest_of_the_log_is_not_wanted(text: str) -> None:
 def test_what_xid_154_asks_for_is_an_action_of_the_table(word: str) -> None:
     told = recovery_word(f"GPU recovery action changed from 0x0 (None) to 0x3 ({word})")
     assert told == word.lower()
-    assert RECOVERY[told]
+    assert recovery(told).name in RECOVERIES
 
 
 @pytest.mark.parametrize(
@@ -325,7 +343,7 @@ def test_a_message_that_names_no_action_has_no_word(message: str) -> None:
 def test_an_action_of_next_year_is_a_word_that_the_table_does_not_have() -> None:
     word = recovery_word("GPU recovery action changed from 0x0 (None) to 0x9 (Replace The Fan)")
     assert word == "replace the fan"
-    assert word not in RECOVERY
+    assert recovery(word) == Recovery(word, Health.DEGRADED, "drain, then replace the fan")
 
 
 @pytest.mark.parametrize("number", [144, 145, 146, 147, 148, 149, 150])
@@ -343,6 +361,33 @@ def test_on_blackwell_s_nvlink_the_message_says_how_bad_it_is(
     number: int, word: str, severity: Severity
 ) -> None:
     assert severity_of(number, f"NETIR_LINK_EVT  {word}   XC0 i0 Link 09 (0x025525c6)") is severity
+
+
+@pytest.mark.parametrize("number", range(144, 151))
+def test_on_blackwell_s_nvlink_the_message_says_what_to_do(number: int) -> None:
+    assert "drain" in action_of(number, "RLW_REMAP  Fatal  XC0 i0 Link 00 (0x1)")
+    for word in ("Nonfatal", "Non-fatal"):
+        assert "drain" not in action_of(number, f"RLW_REMAP  {word}  XC0 i0 Link 00 (0x1)")
+
+
+@pytest.mark.parametrize("number", [11012, 12021, 15008, 19071, 24003, 20001, 22013, 10001, 20012, 28006])
+def test_an_sxid_that_is_not_fatal_asks_for_no_drain(number: int) -> None:
+    for message in ("Non-fatal, Link 32 egress error (First)", ""):
+        assert sxids.severity_of(number, message) is Severity.SERIOUS
+        assert "drain" not in sxids.action_of(number, message)
+
+
+@pytest.mark.parametrize("number", [11012, 11001, 12020, 10003, 20034, 29999])
+def test_an_sxid_that_calls_itself_fatal_is_so_and_asks_for_a_drain(number: int) -> None:
+    assert sxids.severity_of(number, "Fatal, Link 30 LTSSM Fault Up") is Severity.FATAL
+    assert sxids.action_of(number, "Fatal, Link 30 LTSSM Fault Up").startswith("drain")
+
+
+def test_what_a_switch_does_not_say_of_its_error_the_table_does() -> None:
+    assert sxids.severity_of(20034, "Link 30 LTSSM Fault Up") is Severity.FATAL
+    assert sxids.action_of(23001, "Link 30") == sxids.REBOOT
+    assert sxids.severity_of(20034, "Non-fatal, Link 30") is Severity.SERIOUS
+    assert not set(sxids.FATAL) & set(sxids.NONFATAL)
 
 
 @pytest.mark.parametrize("number", [144, 149, 150])
@@ -395,12 +440,21 @@ def test_every_entry_has_a_meaning_and_an_action_that_end_without_a_period(numbe
     assert entry.severity is not Severity.FATAL or "drain" in entry.action
 
 
-@pytest.mark.parametrize("word", sorted(RECOVERY))
-def test_every_recovery_action_is_by_its_own_word_and_ends_without_a_period(word: str) -> None:
-    assert word == word.strip().lower()
-    assert RECOVERY[word]
-    assert not RECOVERY[word].endswith(".")
-    assert ("re" in word) <= ("drain" in RECOVERY[word])
+@pytest.mark.parametrize("name", sorted(RECOVERIES))
+def test_every_recovery_action_is_by_its_own_word_and_ends_without_a_period(name: str) -> None:
+    wish = RECOVERIES[name]
+    assert name == name.strip().lower() == wish.name
+    assert not wish.action.endswith(".")
+    assert (wish.health is Health.FAILED) == ("drain" in wish.action)
+
+
+@pytest.mark.parametrize("number", range(len(RECOVERY_ACTIONS)))
+def test_what_nvml_names_and_what_xid_154_says_are_one_action(number: int) -> None:
+    name = RECOVERY_ACTIONS[number]
+    words = name.replace("_", " ").title()
+    for said in (name, words, f"{words} Required"):
+        told = recovery_word(f"GPU recovery action changed from 0x0 (None) to {number:#x} ({said})")
+        assert recovery(told) is recovery(name) is RECOVERIES[name.replace("_", " ")]
 
 
 def test_only_what_is_fatal_fails_a_node() -> None:
@@ -412,10 +466,13 @@ def test_which_xids_keep_jobs_away_which_degrade_and_which_are_the_application_s
     """The table once more, on purpose: a severity is changed in both places or by mistake."""
     told = {severity: {n for n, xid in XIDS.items() if xid.severity is severity} for severity in Severity}
     assert told[Severity.FATAL] == {
-        48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 150, 156, 158,
+        46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 150, 156, 158,
     }  # fmt: skip
     assert told[Severity.APPLICATION] == {13, 31, 137}
-    assert told[Severity.NOTED] == {43, 45, 121, 154, 160, 161, 162, 163, 164, 165, 171, 172}
+    assert told[Severity.NOTED] == {
+        14, 37, 38, 43, 44, 45, 66, 67, 93, 106, 107, 108, 121, 141, 154, 160, 161, 162, 163, 164, 165, 171,
+        172,
+    }  # fmt: skip
     assert {n for n, xid in XIDS.items() if xid.by_word} == set(range(144, 151))
     assert told[Severity.SERIOUS] == set(XIDS).difference(
         *(told[s] for s in Severity if s.value != "serious")

@@ -104,7 +104,6 @@ THROTTLE_ACTIONS: Mapping[str, str] = {
 """Reasons that are faults. Idle, power cap, application clocks and sync boost are normal work."""
 
 NO_RECOVERY = RECOVERY_ACTIONS.index("none")
-RECOVERY_HEALTH: Mapping[str, Health] = {"recover_imex_domain": Health.DEGRADED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,13 +482,10 @@ def _recovery_findings(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> Ite
     if isinstance(number, Absent) or number == NO_RECOVERY:
         return
     known = number < len(RECOVERY_ACTIONS)
-    name = RECOVERY_ACTIONS[number] if known else f"action {number}"
-    words = name.replace("_", " ")
-    believed = memory.streaks["recovery"].count > 1
-    health = RECOVERY_HEALTH.get(name, Health.FAILED if known else Health.DEGRADED)
-    evidence = f"the driver asks for {words}"
-    action = f"{xids.RECOVERY.get(words, f'drain, then {words}')}; XID 154 in the kernel log tells the cause"
-    yield Finding(RECOVERY_ACTION, health if believed else Health.DEGRADED, subject(gpu), evidence, action)
+    wish = xids.recovery(RECOVERY_ACTIONS[number] if known else f"action {number}")
+    health = wish.health if memory.streaks["recovery"].count > 1 else Health.DEGRADED
+    action = f"{wish.action}; {xids.CAUSE}"
+    yield Finding(RECOVERY_ACTION, health, subject(gpu), f"the driver asks for {wish.name}", action)
 
 
 def _with(gpu: Gpu, what: str) -> Subject:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple, TypeVar
 
-from wirewatch.core import xids
+from wirewatch.core import sxids, xids
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Collector, Observed, Options, Rule, subject
+from wirewatch.core.incidents import Incidents
 from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
@@ -71,10 +72,6 @@ UNPARSED = Metric(
 
 METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
 
-SXID_ACTION = (
-    "drain all GPUs of this NVLink domain; look at the link named here from both ends, restart the fabric "
-    "manager after a reset, and have the switch board replaced if it returns"
-)
 OTHER_ACTIONS = {
     "nvlink_training": "look at the GPU's NVLink links; reset the GPU if one is not up",
     "peermem_context": "a job lost its GPU memory registration; reload nvidia_peermem if it repeats",
@@ -88,7 +85,7 @@ OTHER_ACTIONS = {
 class XidPolicy:
     """`serious_seconds`: how long an event that asks for no reset is a finding.
 
-    `repeats` of an application's XID within that time on one GPU, and on no other, point to the GPU.
+    `repeats` incidents of an application's XID within that time on one GPU, and no other, point to it.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
@@ -120,29 +117,39 @@ class XidReading:
 
 
 class EventTime(NamedTuple):
-    """When something was: Unix seconds for people, monotonic ones for counting.
+    """When something was: Unix seconds for people, monotonic ones for counting, and by the log's own clock.
 
-    A clock that is set while the agent runs makes no event older.
+    A clock that is set makes no event older, and none another one. `stamp`: seconds since the machine was
+    started; of an event of NVML, when it was seen.
     """
 
     at: float
     mono: float
+    stamp: float
 
 
 @dataclass(frozen=True, slots=True)
 class StandingEvent:
-    """Events of one kind at one place; `first` and `last` in Unix seconds, `mono` the last in monotonic ones.
+    """Events of one kind at one place: the worst of them, when the first was (Unix seconds) and the last.
 
     `ended`: the driver has reported that it is over.
     """
 
     severity: Severity
-    count: int
+    incidents: Incidents
     first: float
-    last: float
+    last: EventTime
     message: str
-    mono: float = 0.0
+    action: str
     ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedEvent:
+    """Incidents of one XID of an application on one GPU, and when those of the last day began."""
+
+    incidents: Incidents = field(default_factory=Incidents)
+    times: tuple[EventTime, ...] = ()
 
 
 EventPlace = tuple[str, str, str]
@@ -170,7 +177,7 @@ class XidMemory:
     others: Mapping[str, int] = field(default_factory=dict)
     last: Mapping[str, float] = field(default_factory=dict)
     standing: Mapping[EventPlace, StandingEvent] = field(default_factory=dict)
-    repeats: Mapping[tuple[int, str], tuple[EventTime, ...]] = field(default_factory=dict)
+    repeats: Mapping[tuple[int, str], RepeatedEvent] = field(default_factory=dict)
     recovery: Mapping[str, str] = field(default_factory=dict)
     unparsed: int = 0
     odd: int = 0
@@ -251,7 +258,8 @@ def judge(
     first = memory.boot == ""
     for event in reading.events:
         at = _when(reading, event, ok.at) if first else ok.at
-        new = _fold(new, event, EventTime(at, ok.mono - (ok.at - at)))
+        stamp = ok.mono if reading.source == _NVML else event.seconds
+        new = _fold(new, event, EventTime(at, ok.mono - (ok.at - at), stamp))
     new = replace(new, standing=_still(new, policy, ok.mono), repeats=_recent(new, policy, ok.mono))
     return new, (*_standing_findings(new), *_repeated_findings(new, policy))
 
@@ -263,9 +271,10 @@ ALERTS: Mapping[str, str] = {
     xids.NVLINK: "XidNVLink",
     xids.NVLINK5: "XidNVLink",
     xids.CONVENIENCE: "XidResetLater",
-    xids.SUPPORT: "XidSupport",
+    **dict.fromkeys((xids.RESTART, xids.ENGINE, xids.CONTAINED, xids.MACHINE), "XidRestart"),
 }
-"""By what an XID asks for; the alert for the others asks for a restart."""
+"""By what an XID asks for; the alert for the others asks to look, and for support."""
+_RECOVERY_RULE = f"xid.{RECOVERY_CHANGED}"
 
 
 def _numbered() -> Iterator[Rule]:
@@ -283,12 +292,12 @@ def _healths(xid: Xid) -> tuple[Health, ...]:
 def _alert(xid: Xid) -> str:
     if xid.severity is Severity.APPLICATION:
         return "XidApplication"
-    return ALERTS.get(xid.action, "XidRestart")
+    return ALERTS.get(xid.action, "XidSupport")
 
 
 RULES = (
     *_numbered(),
-    Rule(f"xid.{RECOVERY_CHANGED}", CONFIRMED, "XidRecovery"),
+    Rule(_RECOVERY_RULE, CONFIRMED, "XidRecovery"),
     Rule("xid.*", DEGRADED, "XidSupport"),
     Rule("sxid.*", CONFIRMED, "SwitchError"),
     Rule("kernel.nvlink_training", DEGRADED, "NVLinkErrors"),
@@ -399,7 +408,7 @@ def _fold(memory: XidMemory, event: Event, at: EventTime) -> XidMemory:
     severity = _severity(event)
     if severity is Severity.APPLICATION:
         key = (event.number, card)
-        return replace(counted, repeats={**counted.repeats, key: (*counted.repeats.get(key, ()), at)})
+        return replace(counted, repeats={**counted.repeats, key: _again(counted.repeats.get(key), event, at)})
     if severity is Severity.NOTED:
         return counted
     return _stand(counted, (_rule(event), card, event.link), severity, event, at)
@@ -420,10 +429,18 @@ def _severity(event: Event) -> Severity:
     if event.kind == XID:
         return xids.severity_of(event.number, event.message)
     if event.kind == SXID:
-        return xids.by_word(event.message, Severity.SERIOUS)
+        return sxids.severity_of(event.number, event.message)
     if event.kind == OFF_BUS:
         return Severity.FATAL
     return Severity.SERIOUS if event.kind in OTHER_ACTIONS else Severity.NOTED
+
+
+def _advice(event: Event) -> str:
+    if event.kind == SXID:
+        return sxids.action_of(event.number, event.message)
+    if event.kind in OTHER_ACTIONS:
+        return OTHER_ACTIONS[event.kind]
+    return xids.action_of(xids.FELL_OFF if event.kind == OFF_BUS else event.number, event.message)
 
 
 def _rule(event: Event) -> str:
@@ -439,10 +456,21 @@ def _more(counts: Mapping[K, int], key: K) -> dict[K, int]:
 def _stand(
     memory: XidMemory, place: EventPlace, severity: Severity, event: Event, at: EventTime
 ) -> XidMemory:
-    known = memory.standing.get(place) or StandingEvent(severity, 0, at.at, at.at, "")
-    worse = Severity.FATAL if Severity.FATAL in {severity, known.severity} else severity
-    now = StandingEvent(worse, known.count + 1, known.first, at.at, event.message or known.message, at.mono)
+    before = memory.standing.get(place)
+    incidents = (before.incidents if before else Incidents()).see(event.process, at.stamp)
+    now = StandingEvent(severity, incidents, at.at, at, event.message, _advice(event))
+    if before is not None:
+        now = replace(now, first=before.first, message=event.message or before.message)
+        if before.severity is Severity.FATAL is not severity:
+            now = replace(now, severity=before.severity, message=before.message, action=before.action)
     return replace(memory, standing={**memory.standing, place: now})
+
+
+def _again(before: RepeatedEvent | None, event: Event, at: EventTime) -> RepeatedEvent:
+    known = before or RepeatedEvent()
+    incidents = known.incidents.see(event.process, at.stamp)
+    new = incidents.count > known.incidents.count
+    return RepeatedEvent(incidents, (*known.times, at) if new else known.times)
 
 
 def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMemory:
@@ -453,12 +481,13 @@ def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMe
     word = recovery_word(event.message)
     if not event.message:
         return memory
-    place: EventPlace = (f"xid.{xids.RECOVERY_CHANGED}", card, "")
-    if word == "none":
+    place: EventPlace = (_RECOVERY_RULE, card, "")
+    wish = xids.recovery(word)
+    if wish.health is Health.OK:
         over = {p: replace(s, ended=True) if p[1] == card else s for p, s in memory.standing.items()}
         over.pop(place, None)
         return replace(memory, standing=over, recovery={**memory.recovery, card: ""})
-    severity = Severity.SERIOUS if word == "drain p2p" else Severity.FATAL
+    severity = Severity.FATAL if wish.health is Health.FAILED else Severity.SERIOUS
     recovery = {**memory.recovery, card: word} if word else memory.recovery
     stood = {p: s for p, s in memory.standing.items() if p != place}
     return _stand(replace(memory, recovery=recovery, standing=stood), place, severity, event, at)
@@ -469,34 +498,35 @@ def _still(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[EventPlace
     return {
         place: one
         for place, one in memory.standing.items()
-        if (one.severity is Severity.FATAL and not one.ended) or mono - one.mono < policy.serious_seconds
+        if (one.severity is Severity.FATAL and not one.ended) or mono - one.last.mono < policy.serious_seconds
     }
 
 
-def _recent(
-    memory: XidMemory, policy: XidPolicy, mono: float
-) -> dict[tuple[int, str], tuple[EventTime, ...]]:
-    kept = {
-        key: tuple(t for t in times if mono - t.mono < policy.serious_seconds)[-policy.repeats :]
-        for key, times in memory.repeats.items()
-    }
-    return {key: times for key, times in kept.items() if times}
+def _recent(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[tuple[int, str], RepeatedEvent]:
+    kept = {}
+    for key, one in memory.repeats.items():
+        times = tuple(t for t in one.times if mono - t.mono < policy.serious_seconds)
+        if times:
+            kept[key] = replace(one, times=times[-policy.repeats :])
+    return kept
 
 
 def _standing_findings(memory: XidMemory) -> Iterator[Finding]:
     for (rule, card, link), one in sorted(memory.standing.items()):
         health = Health.DEGRADED if one.ended else xids.HEALTH[one.severity]
-        evidence = f"{_what(rule)}{_times(one.count, one.last)}"
+        evidence = f"{_what(memory, rule, card)}{_times(one)}"
         evidence += f": {one.message}" if one.message else ""
         evidence += "; over, says the driver (XID 154: None)" if one.ended else ""
         yield Finding(
-            rule, health, _subject(memory, card, link), evidence, _action(memory, rule, card), one.first,
-            one.last,
+            rule, health, _subject(memory, card, link), evidence, _action(memory, rule, card, one), one.first,
+            one.last.at, one.last.stamp,
         )  # fmt: skip
 
 
-def _what(rule: str) -> str:
+def _what(memory: XidMemory, rule: str, card: str) -> str:
     kind, _, name = rule.partition(".")
+    if rule == _RECOVERY_RULE:
+        return f"the driver asks for {xids.recovery(memory.recovery.get(card, '')).name}; "
     if kind == "xid":
         known = xids.lookup(int(name))
         decoded = ", registers not decoded" if known.by_word else ""
@@ -504,21 +534,19 @@ def _what(rule: str) -> str:
     return ""
 
 
-def _times(count: int, last: float) -> str:
-    when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
+def _times(one: StandingEvent) -> str:
+    count, lines = one.incidents.count, one.incidents.lines
+    when = datetime.fromtimestamp(one.last.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    seen = f"seen once, at {when}" if count == 1 else f"seen {count} times, last at {when}"
+    return f"{seen}, in {lines} lines" if lines > count else seen
 
 
-def _action(memory: XidMemory, rule: str, card: str) -> str:
-    kind, _, name = rule.partition(".")
-    if kind == "sxid":
-        return SXID_ACTION
-    if kind == "kernel":
-        return OTHER_ACTIONS[name]
+def _action(memory: XidMemory, rule: str, card: str, one: StandingEvent) -> str:
     word = memory.recovery.get(card, "")
-    if word:
-        return f"{xids.RECOVERY.get(word, f'drain; {word}')} (the driver's last word, XID 154: {word})"
-    return xids.lookup(int(name)).action
+    if not rule.startswith("xid.") or not word:
+        return one.action
+    said = xids.CAUSE if rule == _RECOVERY_RULE else f"the driver's last word, XID 154: {word}"
+    return f"{xids.recovery(word).action}; {said}"
 
 
 def _subject(memory: XidMemory, card: str, link: str) -> Subject:
@@ -528,15 +556,13 @@ def _subject(memory: XidMemory, card: str, link: str) -> Subject:
 
 def _repeated_findings(memory: XidMemory, policy: XidPolicy) -> Iterator[Finding]:
     """An application's XID again and again on one GPU only is not the application's."""
-    for (number, card), times in sorted(memory.repeats.items()):
+    for (number, card), one in sorted(memory.repeats.items(), key=lambda item: item[0]):
         elsewhere = any(n == number and c != card for n, c in memory.repeats)
-        if len(times) >= policy.repeats and not elsewhere:
-            known = xids.lookup(number)
-            evidence = (
-                f"{known.meaning}; at least {len(times)} times within a day on this GPU and on no other"
-            )
+        if len(one.times) >= policy.repeats and not elsewhere:
+            times = f"at least {len(one.times)} times within a day on this GPU and on no other"
+            evidence = f"{xids.lookup(number).meaning}; {times}"
             action = "run the vendor's diagnostics on this GPU; exchange it with another node's to be sure"
             yield Finding(
-                f"xid.{number}", Health.DEGRADED, _subject(memory, card, ""), evidence, action, times[0].at,
-                times[-1].at,
+                f"xid.{number}", Health.DEGRADED, _subject(memory, card, ""), evidence, action,
+                one.times[0].at, one.times[-1].at, one.times[-1].stamp,
             )  # fmt: skip

@@ -27,7 +27,7 @@ _ABOUT_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}$")
 """First of several lines; what follows may be that it is not supported, or that it fell off the bus."""
 _UNSUPPORTED = "is not supported"
 _FELL = re.compile(r"NVRM: .*fallen off the bus")
-_WHO = re.compile(r"^pid=(?:'[^']*'|[^,]*)(?:, ?name=(?:<[^>]*>|[^,]*))?(?:, ?)?")
+_WHO = re.compile(r"^pid=(?P<pid>'[^']*'|[^,]*)(?:, ?name=(?:<[^>]*>|[^,]*))?(?:, ?)?")
 _LINK = re.compile(r"\blink (-?\d{1,4})\b", re.IGNORECASE | re.ASCII)
 _RECOVERY = re.compile(
     r"recovery action changed from 0x[0-9a-fA-F]+ \([^)]*\) to 0x[0-9a-fA-F]+ \((?P<to>[^)]*)\)"
@@ -58,7 +58,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing the kernel said; `pci` and `link` are empty where the line names none."""
+    """One thing the kernel said; `pci` and `link` are empty where the line names none.
+
+    `seconds` since the machine was started, by the log's own clock, which nobody sets. `process`: the id of
+    the one that an XID names, empty where it names none.
+    """
 
     kind: str
     number: int
@@ -66,6 +70,7 @@ class Event:
     link: str
     message: str
     seconds: float
+    process: str = ""
 
 
 def wanted(raw: str) -> bool:
@@ -122,10 +127,14 @@ def _parse(text: str, seconds: float) -> Event | None:
         return None
     for kind, form in ((XID, _XID), (SXID, _SXID)):
         if match := form.search(text):
-            message = _WHO.sub("", (match["rest"] or "").strip())
+            rest = (match["rest"] or "").strip()
+            who = _WHO.match(rest)
+            process = who["pid"].strip("'") if who else ""
+            message = rest[who.end() :] if who else rest
             return Event(
-                kind, int(match["number"]), normal_pci(match["pci"]), _link(message), message, seconds
-            )
+                kind, int(match["number"]), normal_pci(match["pci"]), _link(message), message, seconds,
+                process if process.isdigit() else "",
+            )  # fmt: skip
     if match := _OFF_BUS.search(text):
         return Event(OFF_BUS, 0, normal_pci(match["pci"]), "", text, seconds)
     for kind, other in OTHERS.items():

@@ -12,7 +12,7 @@ class Growth(NamedTuple):
 
     start: float
     end: float
-    count: int
+    grown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Window:
 
     def total(self) -> int:
         """By how much the counter grew in all that the window holds of, which may have begun before it."""
-        return sum(growth.count for growth in self.growths)
+        return sum(growth.grown for growth in self.growths)
 
     def within(self, length: float) -> float:
         """By how much the counter grew in the last `length` seconds before it was last read."""
@@ -129,8 +129,8 @@ def lasting(seconds: float) -> str:
 def _share(growth: Growth, since: float) -> float:
     """What of a growth came after `since`: all of it, or its part by even spread."""
     if growth.start >= since:
-        return growth.count
-    return growth.count * max(0.0, growth.end - since) / (growth.end - growth.start)
+        return growth.grown
+    return growth.grown * max(0.0, growth.end - since) / (growth.end - growth.start)
 
 
 def _middle(values: Sequence[float], *, upper: bool) -> float:

@@ -106,8 +106,9 @@ LEVELS = tuple(level.name for level in fields(Subject))
 class Finding:
     """What is wrong, how bad, where, the numbers that show it, what to do, since when (Unix seconds).
 
-    `last`: when an event was last seen (Unix seconds); 0 for what was measured and holds now. `absent`: why
-    the part cannot be read, where that is what is wrong; None for anything else.
+    `last`: when an event was last seen (Unix seconds); 0 for what was measured and holds now. `stamp`: that
+    time in seconds since the machine was started, by a clock that nobody sets; so an event is known again.
+    `absent`: why the part cannot be read, where that is what is wrong; None for anything else.
     """
 
     rule: str
@@ -117,6 +118,7 @@ class Finding:
     action: str
     since: float = 0.0
     last: float = 0.0
+    stamp: float = 0.0
     absent: "Absent | None" = None
 
     @property

@@ -1,7 +1,8 @@
 """XIDs: what the driver's error numbers mean and what to do, as data.
 
-Source: NVIDIA's Xid catalogue (sheet 1, immediate action) for `action`; the severity is ours: FATAL where the
-catalogue asks for a reset, a reboot or support, and where DCGM fails a GPU (48, 74, 79, 95, 119, 120, 140).
+Source: NVIDIA's Xid catalogue, of each row the immediate action and, where that is to ignore it, what to look
+into. The severity is ours: FATAL where the catalogue asks for a reset, a reboot or support, and where DCGM
+fails a GPU (48, 74, 79, 95, 119, 120, 140).
 """
 
 import re
@@ -25,13 +26,28 @@ class Severity(Enum):
 class Xid:
     """What one error number means and what to do.
 
-    `by_word`: the message itself names the severity, as on Blackwell's NVLink.
+    `nonfatal`: what to do where the message itself says that it is not fatal, as on Blackwell's NVLink; empty
+    where the number alone decides.
     """
 
     severity: Severity
     meaning: str
     action: str
-    by_word: bool = False
+    nonfatal: str = ""
+
+    @property
+    def by_word(self) -> bool:
+        """Whether the message itself says how bad it is."""
+        return bool(self.nonfatal)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the driver asks for: how it is called, how bad that is, and what to do."""
+
+    name: str
+    health: Health
+    action: str
 
 
 RESET = "drain, then reset the GPU"
@@ -41,60 +57,102 @@ NVLINK = (
     "and if it returns have the cable, board or switch replaced"
 )
 RESTART = "restart the application; the same XID on one GPU again and again points to that GPU"
+CONTAINED = "restart the application that was hit"
+MACHINE = "restart the virtual machine"
+ENGINE = "restart the application; ask the vendor's support if it returns"
 NOTHING = "nothing to do"
 SUPPORT = "ask the vendor's support with the lines of the kernel log"
+LATER = "nothing to do at once; ask the vendor's support if it returns"
 CONVENIENCE = "reset the GPU when its jobs have ended; they are not affected until then"
 NVLINK5 = f"{NVLINK}; the registers say more to the vendor"
+UNSAID = f"look in the kernel log whether it is fatal; if so {NVLINK5}"
+HIT = f"{CONTAINED}, if one was; ask the vendor's support if it returns"
+SIGNAL = "nothing to reset; look at this link's cable, seat and temperature if it returns"
 RECOVERY_CHANGED = 154
 FELL_OFF = 79
 
 _F, _S, _A, _N = Severity.FATAL, Severity.SERIOUS, Severity.APPLICATION, Severity.NOTED
+_COPY, _VIDEO, _IMAGE, _FLOW, _SECURITY = (
+    Xid(_S, f"error of the GPU's {name}", ENGINE)
+    for name in ("copy engine", "video decoder", "image decoder", "optical flow engine", "security engine")
+)
+_IGNORED = Xid(_N, "of no consequence", NOTHING)
 
 XIDS: Mapping[int, Xid] = {
+    8: Xid(_S, "a channel of the GPU does not answer", ENGINE),
+    11: Xid(_S, "graphics engine: hardware that is not there", RESTART),
     13: Xid(_A, "graphics engine exception, mostly the application's fault", RESTART),
+    14: _IGNORED,
+    25: Xid(_S, "graphics engine: illegal notification", RESTART),
     31: Xid(_A, "GPU memory page fault, mostly the application's fault", RESTART),
+    32: Xid(_S, "corrupted push buffer", RESTART),
+    37: _IGNORED,
+    38: Xid(_N, "firmware watchdog", NOTHING),
+    **dict.fromkeys((39, 40, 41), _COPY),
     43: Xid(_N, "the application was stopped", NOTHING),
+    44: Xid(_N, "graphics engine: fault in a context switch", NOTHING),
     45: Xid(_N, "preemptive removal of an application's channel", NOTHING),
+    46: Xid(_F, "the GPU has stopped working", RESET),
     48: Xid(_F, "double-bit memory error", RESET),
+    54: Xid(_S, "auxiliary power is not connected", "look at the GPU's power cable and seat"),
     56: Xid(_S, "display engine error", SUPPORT),
     57: Xid(_S, "error programming the video memory interface", SUPPORT),
     58: Xid(_S, "unstable video memory interface", SUPPORT),
+    60: _SECURITY,
     62: Xid(_F, "the GPU's power management unit halted", RESET),
     63: Xid(_S, "a memory row remapping was recorded", CONVENIENCE),
     64: Xid(_F, "a memory row remapping failed", f"{RESET}; {SUPPORT}"),
     65: Xid(_S, "video processor exception", SUPPORT),
-    68: Xid(_S, "video processor exception", SUPPORT),
+    **dict.fromkeys((66, 67), _IGNORED),
+    68: Xid(_S, "video processor exception", ENGINE),
     69: Xid(_S, "graphics engine class error", RESTART),
+    **dict.fromkeys((70, 71, 72), _COPY),
     73: Xid(_S, "video processor exception", SUPPORT),
     74: Xid(_F, "NVLink error", NVLINK),
+    **dict.fromkeys((75, 76, 77), _COPY),
+    78: Xid(_S, "a virtual GPU could not start", "update driver and firmware of host and guest"),
     79: Xid(_F, "the GPU has fallen off the bus", REBOOT),
-    80: Xid(_S, "corrupted data sent to the GPU", SUPPORT),
+    80: Xid(_S, "corrupted data sent to the GPU", RESTART),
     81: Xid(_S, "VGA subsystem error", SUPPORT),
-    92: Xid(_S, "high rate of corrected memory errors", SUPPORT),
-    94: Xid(_S, "contained memory error", "restart the application that was hit"),
+    82: _IMAGE,
+    **dict.fromkeys((83, 84), _VIDEO),
+    85: _COPY,
+    86: _FLOW,
+    **dict.fromkeys((88, 89), _VIDEO),
+    92: Xid(_S, "high rate of corrected memory errors", LATER),
+    93: Xid(_N, "wear limit of the InfoROM", NOTHING),
+    94: Xid(_S, "contained memory error", CONTAINED),
     95: Xid(_F, "uncontained memory error", RESET),
+    **dict.fromkeys(range(96, 99), _VIDEO),
+    **dict.fromkeys(range(99, 106), _IMAGE),
+    **dict.fromkeys((106, 107, 108), _IGNORED),
     109: Xid(_F, "context switch timeout", RESET),
     110: Xid(_F, "security fault", RESET),
     119: Xid(_F, "the GPU's system processor (GSP) does not answer", RESET),
     120: Xid(_F, "error of the GPU's system processor (GSP)", RESET),
     121: Xid(_N, "corrected error of the chip-to-chip link", NOTHING),
+    **dict.fromkeys(range(126, 136), _COPY),
     136: Xid(_F, "NVLink training failed", NVLINK),
     137: Xid(_A, "NVLink privilege error, mostly wrong peer access by the application", RESTART),
+    139: _FLOW,
     140: Xid(_F, "unrecovered memory error", RESET),
+    141: Xid(_N, "fast path error", NOTHING),
+    142: Xid(_S, "video encoder error", SUPPORT),
     143: Xid(_F, "the GPU could not be initialised", RESET),
-    144: Xid(_S, "NVLink 5 error (SAW)", NVLINK5, by_word=True),
-    145: Xid(_S, "NVLink 5 error (RLW)", NVLINK5, by_word=True),
-    146: Xid(_S, "NVLink 5 error (TLW)", NVLINK5, by_word=True),
-    147: Xid(_S, "NVLink 5 error (TREX)", NVLINK5, by_word=True),
-    148: Xid(_S, "NVLink 5 error (NVLPW_CTRL)", NVLINK5, by_word=True),
-    149: Xid(_S, "NVLink 5 error (NETIR)", NVLINK5, by_word=True),
-    150: Xid(_F, "NVLink 5 error (MSE)", NVLINK5, by_word=True),
-    151: Xid(_S, "key rotation of confidential computing failed", "restart the virtual machine"),
+    144: Xid(_S, "NVLink 5 error (SAW)", NVLINK5, LATER),
+    145: Xid(_S, "NVLink 5 error (RLW)", NVLINK5, HIT),
+    146: Xid(_S, "NVLink 5 error (TLW)", NVLINK5, LATER),
+    147: Xid(_S, "NVLink 5 error (TREX)", NVLINK5, LATER),
+    148: Xid(_S, "NVLink 5 error (NVLPW_CTRL)", NVLINK5, LATER),
+    149: Xid(_S, "NVLink 5 error (NETIR)", NVLINK5, SIGNAL),
+    150: Xid(_F, "NVLink 5 error (MSE)", NVLINK5, LATER),
+    151: Xid(_S, "key rotation of confidential computing failed", MACHINE),
     154: Xid(_N, "the recovery action changed", NOTHING),
     155: Xid(_S, "NVLink taken down by software, which may be meant", RESET),
     156: Xid(_F, "resource retirement", RESET),
-    157: Xid(_S, "resource retirement failed", SUPPORT),
+    157: Xid(_S, "resource retirement failed", LATER),
     158: Xid(_F, "fatal time-out of the GPU", RESET),
+    159: Xid(_S, "error of the chip-to-chip link", "reset the GPU where unified memory or vGPU is used"),
     160: Xid(_N, "channel retirement", NOTHING),
     161: Xid(_N, "channel retirement", NOTHING),
     162: Xid(_N, "power smoothing", NOTHING),
@@ -109,16 +167,23 @@ XIDS: Mapping[int, Xid] = {
 UNLISTED = Xid(_S, "not in this table", "look it up in the vendor's XID catalogue")
 """A number that the table does not have is reported, never dropped."""
 
-RECOVERY: Mapping[str, str] = {
-    "none": NOTHING,
-    "gpu reset required": RESET,
-    "gpu reset": RESET,
-    "node reboot required": "drain and reboot the node",
-    "node reboot": "drain and reboot the node",
-    "drain p2p": "let no new peer-to-peer job start here; drain and reset when it suits",
-    "drain and reset": RESET,
+RECOVERIES: Mapping[str, Recovery] = {
+    one.name: one
+    for one in (
+        Recovery("none", Health.OK, NOTHING),
+        Recovery("gpu reset", Health.FAILED, RESET),
+        Recovery("node reboot", Health.FAILED, "drain and reboot the node"),
+        Recovery(
+            "drain p2p", Health.FAILED, "drain: let no new peer-to-peer job start here; reset when it suits"
+        ),
+        Recovery("drain and reset", Health.FAILED, RESET),
+        Recovery("recover imex domain", Health.DEGRADED, "restart the IMEX service of this NVLink domain"),
+        Recovery("bus reset", Health.FAILED, "drain, then reset the GPU's bus, or reboot the node"),
+        Recovery("system reboot", Health.FAILED, "drain and reboot the node"),
+    )
 }
-"""What XID 154 asks for, by its own words in lower case."""
+"""What the driver may ask for, by the name that NVML and XID 154 have in common."""
+CAUSE = "the XIDs of this GPU before it show the cause"
 HEALTH: Mapping[Severity, Health] = {Severity.FATAL: Health.FAILED, Severity.SERIOUS: Health.DEGRADED}
 
 
@@ -127,15 +192,37 @@ def lookup(number: int) -> Xid:
     return XIDS.get(number, UNLISTED)
 
 
+def recovery(words: str) -> Recovery:
+    """What the driver asks for by the words of XID 154 or of NVML; one that is not known here is DEGRADED."""
+    name = words.strip().lower().replace("_", " ").removesuffix(" required")
+    return RECOVERIES.get(name) or Recovery(name, Health.DEGRADED, f"drain, then {name}")
+
+
 def severity_of(number: int, message: str) -> Severity:
     """The severity of one event; on Blackwell's NVLink the message itself says Fatal or Nonfatal."""
     known = lookup(number)
     return by_word(message, known.severity) if known.by_word else known.severity
 
 
+def action_of(number: int, message: str) -> str:
+    """What to do about one event by its number, and by its own word where it has one."""
+    known = lookup(number)
+    if not known.by_word or severity_of(number, message) is Severity.FATAL:
+        return known.action
+    return known.nonfatal if is_nonfatal(message) else UNSAID
+
+
 def by_word(message: str, otherwise: Severity) -> Severity:
     """The severity that a message names itself."""
-    words = re.findall(r"[a-z]+", message.replace("-", "").lower())
-    if "nonfatal" in words:
+    if is_nonfatal(message):
         return Severity.SERIOUS
-    return Severity.FATAL if "fatal" in words else otherwise
+    return Severity.FATAL if "fatal" in _words(message) else otherwise
+
+
+def is_nonfatal(message: str) -> bool:
+    """Whether a message says of itself that it is not fatal."""
+    return "nonfatal" in _words(message)
+
+
+def _words(message: str) -> list[str]:
+    return re.findall(r"[a-z]+", message.replace("-", "").lower())
