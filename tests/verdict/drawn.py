@@ -81,12 +81,20 @@ class Drawn:
     def gpu(self, uuid: str = "GPU-a", **levels: str) -> Subject:
         return Subject(gpu=str(self.gpus.index(uuid)) if uuid in self.gpus else "9", uuid=uuid, **levels)
 
-    def find(self, rule: str, part: Subject, health: Health = F, last: float = 0.0) -> None:
-        self.found[rule, part] = Finding(rule, health, part, f"evidence of {rule}", "repair it", last, last)
+    def find(
+        self, rule: str, part: Subject, health: Health = F, last: float = 0.0, stamp: float | None = None
+    ) -> None:
+        """Something is found; told with another time, but without a stamp, it is the event that is known."""
+        known = self.found.get((rule, part))
+        if stamp is None:
+            stamp = known.stamp if known and last else 0.0
+        self.found[rule, part] = Finding(
+            rule, health, part, f"evidence of {rule}", "repair it", last, last, stamp
+        )
 
     def event(self, rule: str, part: Subject, health: Health = F) -> None:
         """Something happens now, and is told from now on."""
-        self.find(rule, part, health, last=self.at + 15.0)
+        self.find(rule, part, health, self.at + 15.0, self.mono + 15.0)
 
     def end(self, rule: str, part: Subject) -> None:
         """Whoever tells of an event calls it over."""
@@ -238,7 +246,10 @@ class Drawn:
     def suppress(self, rule: str, part: Subject, seconds: float = 3600.0) -> None:
         said = Statement("ann", "waiting for a part", self.at)
         one = self._picked(rule, part)
-        self.ledger = suppress(self.ledger, one, self.at + seconds, said, self.policy, although_failed=True)
+        until = self.at + seconds
+        self.ledger = suppress(
+            self.ledger, one, until, said, self.policy, self.mono, although_failed=True
+        )
         self.step()
 
     def unsuppress(self, rule: str, part: Subject) -> None:

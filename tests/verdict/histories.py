@@ -184,7 +184,7 @@ class _Play:
         for rule, part, one in found:
             moved = part_of(node, (part.uuid, part.device, part.link)) if part.uuid else part
             node.found[rule, moved] = type(one)(
-                one.rule, one.health, moved, one.evidence, one.action, one.since, one.last
+                one.rule, one.health, moved, one.evidence, one.action, one.since, one.last, one.stamp
             )
 
     def probed(self, clean: bool) -> None:  # noqa: FBT001 - drawn

@@ -64,7 +64,7 @@ def more(node: Drawn, state: NodeState) -> Iterator[NodeState]:
         for health in (F,) if event else (D, U, F):
             if before is None or health > before.health:
                 last = node.at if event else 0.0
-                new = Finding(rule, health, place, "more", "do", node.at, last)
+                new = Finding(rule, health, place, "more", "do", node.at, last, node.mono if event else 0.0)
                 yield state.with_component(with_findings(component, (*rest, new)))
 
 

@@ -162,7 +162,7 @@ def _suppress(node: Judged, one: Standing, order: FindingOrder, policy: VerdictP
     if order.until is None:
         raise OrderError("the order says not until when")
     said = Statement(order.by, order.why, now.at)
-    return suppress(node.ledger, one, order.until, said, policy, although_failed=order.yes)
+    return suppress(node.ledger, one, order.until, said, policy, now.mono, although_failed=order.yes)
 
 
 def _unsuppress(

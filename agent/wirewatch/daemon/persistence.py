@@ -51,6 +51,7 @@ class LedgerFile:
     entries: tuple[Entry, ...]
     suppressions: tuple[Suppression, ...]
     cards: Mapping[str, Subject] = field(default_factory=dict)
+    ended: tuple[Suppression, ...] = ()
 
 
 _FILE = TypeAdapter(LedgerFile)
@@ -177,9 +178,12 @@ def read_ledger(path: Path, boot: str, at: float) -> LoadedLedger:
     kept = _parsed(text) if isinstance(text, bytes) else text
     if isinstance(kept, str):
         return _lost(boot, at, f"{path}: {kept}")
-    entries = {entry.key: replace(entry, mono=None) for entry in kept.entries}
-    suppressions = {one.key: one for one in kept.suppressions}
-    return LoadedLedger(Ledger(boot, kept.gpus, entries, suppressions, cards=kept.cards))
+    entries = {entry.key: _begun(entry, boot) for entry in kept.entries}
+    suppressions, ended = (
+        {one.key: one if boot else replace(one, mono=None) for one in some}
+        for some in (kept.suppressions, kept.ended)
+    )
+    return LoadedLedger(Ledger(boot, kept.gpus, entries, suppressions, ended, cards=kept.cards))
 
 
 def load_ledger(path: Path, boot: str, at: float) -> Ledger:
@@ -196,9 +200,17 @@ def save_ledger(path: Path, ledger: Ledger, at: float) -> str:
     """Write the file; returns what went wrong in words, empty for nothing."""
     entries = tuple(replace(entry, mono=None) for entry in ledger.entries.values())
     kept = LedgerFile(
-        VERSION, ledger.boot, at, ledger.gpus, entries, tuple(ledger.suppressions.values()), ledger.cards
-    )
+        VERSION, ledger.boot, at, ledger.gpus, entries, tuple(ledger.suppressions.values()), ledger.cards,
+        tuple(ledger.ended.values()),
+    )  # fmt: skip
     return write(path, encoded(_FILE.dump_python(kept, mode="json")))
+
+
+def _begun(entry: Entry, boot: str) -> Entry:
+    """The entry at a start; what counts from a boot says nothing where that boot or this one is not known."""
+    if boot and entry.boot:
+        return replace(entry, mono=None)
+    return replace(entry, mono=None, stamp=None, newest=None)
 
 
 def _parsed(text: bytes) -> LedgerFile | str:
@@ -215,10 +227,17 @@ def _parsed(text: bytes) -> LedgerFile | str:
 def _numbers(kept: LedgerFile) -> Iterator[float]:
     yield kept.at
     for entry in kept.entries:
-        yield from (entry.since, entry.last, entry.event, entry.absent)
+        yield from (
+            entry.since,
+            entry.last,
+            entry.event,
+            entry.absent,
+            entry.stamp or 0.0,
+            entry.newest or 0.0,
+        )
         yield from () if entry.acked is None else (entry.acked.at,)
-    for one in kept.suppressions:
-        yield from (one.until, one.said.at)
+    for one in (*kept.suppressions, *kept.ended):
+        yield from (one.until, one.said.at, one.mono or 0.0)
 
 
 def _lost(boot: str, at: float, wrong: str) -> LoadedLedger:
@@ -232,4 +251,5 @@ def _lost(boot: str, at: float, wrong: str) -> LoadedLedger:
 def _essence(ledger: Ledger) -> object:
     """Everything but the times and numbers that change with each poll."""
     entries = tuple(replace(e, absent=0.0, mono=None, last=0.0, evidence="") for e in ledger.entries.values())
-    return (ledger.boot, ledger.gpus, entries, tuple(ledger.suppressions.values()))
+    suppressions = tuple(ledger.suppressions.values()), tuple(ledger.ended.values())
+    return (ledger.boot, ledger.gpus, entries, suppressions)

@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
-from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Now, Stage, VerdictPolicy, key_of_finding
+from wirewatch.verdict.ledger import (
+    LOST,
+    Entry,
+    Key,
+    Ledger,
+    Now,
+    Stage,
+    Suppression,
+    VerdictPolicy,
+    key_of_finding,
+)
 from wirewatch.verdict.observation import (
     XID_RECOVERY,
     asks_for_reset,
@@ -28,7 +38,7 @@ from wirewatch.verdict.observation import (
 OVER = frozenset({Stage.PROBATION, Stage.REMEMBERED})
 _WORST = tuple(Stage)
 DRIFT = 600.0
-"""Seconds by which the time of an event may differ after a restart: the kernel's clock goes its own way."""
+"""Seconds by which the Unix time of an event in a file of wirewatch 0.1 may differ from what it is now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +57,14 @@ class _Step:
             return self._new(collector, finding)
         if entry.event and self._other_boot(entry):
             # An event that is reported now is of this boot: it cannot be what was over in another.
-            entry = replace(entry, event=0.0, last=0.0)
+            entry = replace(entry, event=0.0, last=0.0, stamp=None, newest=None)
         if covered(entry, finding):
             # Kept for as long as it is reported: else what is over would be new again.
-            known = replace(entry, event=finding.last)
+            known = replace(entry, event=finding.last, stamp=max(finding.stamp, entry.stamp or 0.0))
             return self._unseen(known) or known
         if self._ended(entry, finding):
-            over = replace(entry, subject=finding.subject, evidence=finding.evidence, event=finding.last)
-            return self._probation(over)
+            over = replace(entry, subject=finding.subject, evidence=finding.evidence)
+            return self._probation(replace(over, event=finding.last, stamp=finding.stamp))
         return self._seen(entry, collector, finding)
 
     def _ended(self, entry: Entry, finding: Finding) -> bool:
@@ -64,10 +74,9 @@ class _Step:
         """
         if not finding.last or entry.stage in OVER:
             return False
-        known = entry.event + (DRIFT if entry.mono is None else 0.0)
-        if finding.health < entry.health and finding.last <= known:
+        if finding.health < entry.health and _knows(entry.stamp, entry.event + DRIFT, finding):
             return True
-        return finding.last <= entry.last and self._was_reset(entry)
+        return _knows(entry.newest, entry.last, finding) and self._was_reset(entry)
 
     def _new(self, collector: str, finding: Finding) -> Entry | None:
         flaps = flapping(self.ledger.occurrences.get(key_of_finding(finding), ()), self.policy)
@@ -78,7 +87,7 @@ class _Step:
             finding.rule, finding.subject, collector, Health.FAILED, Stage.ACTIVE, evidence,
             finding.action, finding.since or self.now.at, finding.last or self.now.at, finding.last,
             boot=self.ledger.boot, asked=self._asks(finding.subject),
-            mono=self.now.mono if finding.last else None,
+            mono=self.now.mono if finding.last else None, stamp=_stamp(finding), newest=_stamp(finding),
         )  # fmt: skip
 
     def _seen(self, entry: Entry, collector: str, finding: Finding) -> Entry | None:
@@ -94,7 +103,8 @@ class _Step:
             times=entry.times + again, boot=self.ledger.boot if of_now else entry.boot, absent=0.0, probes=0,
             since=finding.since or self.now.at if again else entry.since,
             asked=self._asks(finding.subject) or (entry.asked and not again), acked=None,
-            mono=self.now.mono if finding.last else None,
+            mono=self.now.mono if finding.last else None, newest=_stamp(finding),
+            stamp=_stamp(finding) if finding.health is Health.FAILED else entry.stamp,
         )  # fmt: skip
 
     def _unseen(self, entry: Entry) -> Entry | None:
@@ -181,22 +191,24 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
         moved = current.move(known.get(key), live.get(key))
         if moved is not None:
             entries[key] = moved
-    suppressions = {key: one for key, one in ledger.suppressions.items() if now.at < one.until}
+    suppressions, ended = _suppressions(ledger, now)
     return replace(
         ledger, gpus=max(ledger.gpus, len(belonging_gpus(state))), entries=entries, suppressions=suppressions,
-        complete=now.probes.complete, cards=here, occurrences=came, present=frozenset(live),
+        ended=ended, complete=now.probes.complete, cards=here, occurrences=came, present=frozenset(live),
     )  # fmt: skip
 
 
 def covered(entry: Entry, finding: Finding) -> bool:
     """Whether the finding is of an event that is over: acknowledged, or known already as over.
 
-    Any other than the known one is new, whatever the clock says; only after a restart, when the times of
-    events are made anew, does the time alone decide.
+    A later one is new, whatever the clock says. Only for an entry of wirewatch 0.1, which knows no more, does
+    the Unix time decide.
     """
     if not finding.last or not entry.event or entry.stage not in OVER:
         return False
-    return finding.last == entry.event or _over_in(entry, finding.last)
+    if entry.stamp is None:
+        return finding.last == entry.event or _over_in(entry, finding.last)
+    return finding.stamp <= entry.stamp
 
 
 def occurrences(
@@ -223,6 +235,31 @@ def flapping(times: tuple[float, ...], policy: VerdictPolicy) -> str:
     return f"came and went {len(times)} times within {policy.flap_window / 60:g} min"
 
 
+def _suppressions(ledger: Ledger, now: Now) -> tuple[dict[Key, Suppression], dict[Key, Suppression]]:
+    """The suppressions that hold now, and those that are over by a clock that may be wrong.
+
+    One that was given in this boot ends by the monotonic clock. Others end by the date, and are kept until so
+    much time has surely passed.
+    """
+    hold: dict[Key, Suppression] = {}
+    ended: dict[Key, Suppression] = {}
+    for key, known in {**ledger.ended, **ledger.suppressions}.items():
+        here = known.mono is not None and known.boot == ledger.boot
+        one = known if here else replace(known, boot=ledger.boot, mono=now.mono, unbroken=False)
+        if now.mono - (one.mono or 0.0) < one.until - one.said.at:
+            (hold if one.unbroken or now.at < one.until else ended)[key] = one
+    return hold, ended
+
+
+def _stamp(finding: Finding) -> float | None:
+    return finding.stamp if finding.last else None
+
+
+def _knows(stamp: float | None, at: float, finding: Finding) -> bool:
+    """Whether the event of a finding is the one of a stamp, or of `at` where no stamp is known, or older."""
+    return finding.last <= at if stamp is None else finding.stamp <= stamp
+
+
 def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mapping[Key, Entry]:
     """The entries by their lasting names, as far as they are known by now.
 
@@ -235,7 +272,7 @@ def _renamed(entries: Mapping[Key, Entry], gpus: Mapping[str, Subject]) -> Mappi
             del made[key]
             renamed = replace(entry, subject=part)
             other = made.get(renamed.key)
-            if other is None or (_worse(renamed, other) and not _over_in(other, renamed.event)):
+            if other is None or (_worse(renamed, other) and not _knows_as_over(other, renamed)):
                 made[renamed.key] = renamed
     return made
 
@@ -244,8 +281,16 @@ def _worse(one: Entry, other: Entry) -> bool:
     return _WORST.index(one.stage) < _WORST.index(other.stage)
 
 
+def _knows_as_over(entry: Entry, other: Entry) -> bool:
+    """Whether the entry is of before a restart, and says of another's event that it was over by then."""
+    if entry.stamp is None or other.stamp is None:
+        return _over_in(entry, other.event)
+    same = entry.boot == other.boot and other.stamp <= entry.stamp
+    return entry.stage in OVER and entry.mono is None and same
+
+
 def _over_in(entry: Entry, event: float) -> bool:
-    """Whether the entry is of before a restart, and says of an event that it was over by then."""
+    """The same by Unix time, of an entry of wirewatch 0.1."""
     until = entry.acked.at if entry.acked else entry.last
     return entry.stage in OVER and entry.mono is None and 0 < event <= until
 

@@ -41,6 +41,8 @@ class Entry:
     often it came. `boot`: in which boot it was last seen. `asked`: the driver has asked for a reset of this
     GPU since. `acked` covers the events up to its own time. `mono`: the monotonic second up to which
     `absent` has been counted, or an event was followed; None where that was interrupted, and after a start.
+    `stamp`: which event `event` is, and `newest`: which was the newest, in seconds since the machine was
+    started; within one boot they name an event whatever the clock says. None in a file of wirewatch 0.1.
     """
 
     rule: str
@@ -60,6 +62,8 @@ class Entry:
     asked: bool = False
     acked: Statement | None = None
     mono: float | None = None
+    stamp: float | None = None
+    newest: float | None = None
 
     @property
     def key(self) -> "Key":
@@ -69,13 +73,21 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """A finding that takes no part until a date (Unix seconds), unless it gets worse than it was."""
+    """A finding that takes no part until a date (Unix seconds), unless it gets worse than it was.
+
+    `mono`: the monotonic second of `boot` from which its time is counted, when it was given or first known in
+    that boot; None where no boot has known it yet. `unbroken`: it was given in that boot, so that
+    no clock that is set can end it or make it last.
+    """
 
     rule: str
     subject: Subject
     health: Health
     until: float
     said: Statement
+    boot: str = ""
+    mono: float | None = None
+    unbroken: bool = False
 
     @property
     def key(self) -> "Key":
@@ -92,6 +104,7 @@ class Ledger:
     """`boot` is this boot's id; `gpus` the most that ever were here; `complete` the probes counted so far.
 
     `cards`: the GPU last seen at each PCI address; the kernel's log is read before NVML has answered.
+    `ended`: suppressions that are over by a clock that may be wrong; they come back when it is set back.
     Of this run alone: `occurrences`, when (monotonic seconds) faults came that may flap; `present`, the
     faults of the last step.
     """
@@ -100,6 +113,7 @@ class Ledger:
     gpus: int = 0
     entries: Mapping[Key, Entry] = field(default_factory=dict)
     suppressions: Mapping[Key, Suppression] = field(default_factory=dict)
+    ended: Mapping[Key, Suppression] = field(default_factory=dict)
     complete: int = 0
     cards: Mapping[str, Subject] = field(default_factory=dict)
     occurrences: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)

@@ -221,7 +221,9 @@ def _held(entry: Entry) -> Standing:
     if probation:
         action = f"{STAY}{action}"
     health = Health.DEGRADED if probation else entry.health
-    finding = Finding(entry.rule, health, entry.subject, evidence, action, entry.since, entry.event)
+    finding = Finding(
+        entry.rule, health, entry.subject, evidence, action, entry.since, entry.event, entry.stamp or 0.0
+    )
     stage = {Stage.ACTIVE: LIVE, Stage.LATCHED: LATCHED, Stage.PROBATION: PROBATION}[entry.stage]
     return Standing(finding, stage, entry.collector, None, entry.times, entry.acked)
 

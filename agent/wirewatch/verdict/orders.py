@@ -64,16 +64,18 @@ def _noted(standing: Standing, boot: str) -> Entry:
     return Entry(
         finding.rule, finding.subject, standing.collector, finding.health, Stage.REMEMBERED,
         finding.evidence, finding.action, finding.since, finding.last, finding.last, boot=boot,
+        stamp=finding.stamp, newest=finding.stamp,
     )  # fmt: skip
 
 
 def _over(standing: Standing, entry: Entry, said: Statement, mono: float) -> Entry:
+    finding = standing.finding
     stage = Stage.PROBATION if entry.health is Health.FAILED else Stage.REMEMBERED
-    event = standing.finding.last or entry.event
+    if standing.measured is not None and finding.last:
+        entry = replace(entry, event=finding.last, stamp=finding.stamp, newest=finding.stamp)
     return replace(
         entry,
         stage=stage,
-        event=event,
         last=said.at,
         acked=said,
         absent=0.0,
@@ -84,12 +86,13 @@ def _over(standing: Standing, entry: Entry, said: Statement, mono: float) -> Ent
 
 
 def suppress(
-    ledger: Ledger, standing: Standing, until: float, said: Statement, policy: VerdictPolicy, *,
-    although_failed: bool = False,
+    ledger: Ledger, standing: Standing, until: float, said: Statement, policy: VerdictPolicy,
+    mono: float | None = None, *, although_failed: bool = False,
 ) -> Ledger:  # fmt: skip
     """The finding takes no part until a date (Unix seconds), unless it gets worse than it is now.
 
-    So does what has the same cause. `although_failed`: the operator knows that jobs may start on a node that
+    So does what has the same cause. `mono`: the monotonic second of the order, by which it ends in this boot;
+    without one it ends by the date. `although_failed`: the operator knows that jobs may start on a node that
     is FAILED.
 
     Raises:
@@ -106,9 +109,14 @@ def suppress(
             f"{standing.id} is FAILED: jobs may start on this node while it is suppressed; give --yes if "
             "that is meant, or keep the node drained"
         )
-    found = [one.finding for one in (standing, *standing.same_cause)]
-    made = [Suppression(f.rule, f.subject, f.health, until, said) for f in found]
-    return replace(ledger, suppressions={**ledger.suppressions, **{one.key: one for one in made}})
+    made = {}
+    for one in (standing, *standing.same_cause):
+        found = one.finding
+        made[one.key] = Suppression(
+            found.rule, found.subject, found.health, until, said, ledger.boot, mono, mono is not None
+        )
+    ended = {key: other for key, other in ledger.ended.items() if key not in made}
+    return replace(ledger, suppressions={**ledger.suppressions, **made}, ended=ended)
 
 
 def unsuppress(ledger: Ledger, standing: Standing) -> Ledger:
