@@ -107,6 +107,30 @@ def test_only_the_newest_are_looked_at_whatever_unix_time_says(history: History,
     assert again.tried_mono == clock.mono()
 
 
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0, 365 * 86_400.0, -365 * 86_400.0])
+def test_in_the_same_boot_the_age_of_a_probe_is_true_whatever_unix_time_says(
+    history: History, clock: StillClock, seconds: float
+) -> None:
+    """Before, one jump of the clock made a probe of an hour ago fresh, or older than any."""
+    keep(history, GOOD, clock.now(), "boot-1", "daemon", clock.mono())
+    later = SetClock(clock.seconds + 3600.0, seconds)
+    assert remember(history, later, POLICY, boot="boot-1").last_mono == clock.mono()
+    by_date = later.mono() - max(0.0, 3600.0 + seconds)
+    for boot in ("boot-2", ""):
+        assert remember(history, later, POLICY, boot=boot).last_mono == by_date
+
+
+class SetClock(StillClock):
+    """A wall clock that is wrong by so many seconds."""
+
+    def __init__(self, seconds: float, wrong: float) -> None:
+        super().__init__()
+        self.seconds, self.wrong = seconds, wrong
+
+    def now(self) -> float:
+        return super().now() + self.wrong
+
+
 def test_probes_that_gave_way_do_not_hide_what_was_found(history: History, clock: StillClock) -> None:
     memory = kept(history, [SLOW, SLOW, *[broken(SLOW, "preempted")] * (REMEMBERED + 5)], clock, every=60.0)
     assert [(finding.rule, finding.health) for finding in memory.held] == [("probe.busbw", Health.FAILED)]

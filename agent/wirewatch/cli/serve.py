@@ -197,7 +197,7 @@ def _probing(
         return (hints.due_after_hint(probe_component(options, policy, expectations(config), prober=prober)),)
     history = History.open(state.history, hardware.clock)
     expect = expectations(config)
-    start = remember(history, hardware.clock, policy)
+    start = remember(history, hardware.clock, policy, boot=boot_id(hardware))
     component = probe_component(options, policy, expect, start, prober)
     return (hints.due_after_hint(persistent(component, history, boot_id(hardware), expect, prober)),)
 

@@ -28,13 +28,13 @@ _CREATE = """
     CREATE TABLE {} (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, boot_id TEXT NOT NULL, result TEXT NOT NULL,
         forced INTEGER NOT NULL, started_by TEXT NOT NULL, engine TEXT NOT NULL, gpu_seconds REAL NOT NULL,
-        folded INTEGER NOT NULL, document TEXT NOT NULL
+        folded INTEGER NOT NULL, document TEXT NOT NULL, mono REAL
     )
 """
 # Daemons of 0.1 noted in `started_by` which probes of commands they had folded.
 _OF_0_1 = """
     SELECT id, at, boot_id, result, forced, replace(started_by, 'taken', 'command') AS started_by, engine,
-        gpu_seconds, started_by <> 'command' AS folded, document FROM main.probes
+        gpu_seconds, started_by <> 'command' AS folded, document, NULL AS mono FROM main.probes
 """
 _CONVERT = (
     _CREATE.format("converted"),
@@ -43,8 +43,8 @@ _CONVERT = (
     "ALTER TABLE converted RENAME TO probes",
 )
 _INSERT = """
-    INSERT INTO probes (at, boot_id, result, forced, started_by, engine, gpu_seconds, folded, document)
-    VALUES (:at, :boot_id, :result, :forced, :started_by, :engine, :gpu_seconds, :folded, :document)
+    INSERT INTO probes (at, boot_id, result, forced, started_by, engine, gpu_seconds, folded, document, mono)
+    VALUES (:at, :boot_id, :result, :forced, :started_by, :engine, :gpu_seconds, :folded, :document, :mono)
 """
 _COMPLETE = """
     SELECT * FROM probes WHERE folded AND NOT forced AND result = 'ok' ORDER BY id DESC LIMIT ?
@@ -88,7 +88,8 @@ class ProbeRecord:
     """One probe: when it ended (Unix seconds) and in which boot, GPU-seconds held, its result as JSON.
 
     `result` is "ok", "failed", "busy" and so on; a `forced` one did not ask the gate. `folded`: a daemon has
-    folded it into what it believes. `id` is its place in the order of adding, given by the history.
+    folded it into what it believes. `id` is its place in the order of adding, given by the history. `mono`:
+    when it ended in monotonic seconds of that boot; None of one that wirewatch 0.1 kept.
     """
 
     at: float
@@ -101,6 +102,7 @@ class ProbeRecord:
     document: str
     folded: bool = False
     id: int = field(default=0, compare=False)
+    mono: float | None = None
 
     @property
     def cursor(self) -> HistoryCursor:

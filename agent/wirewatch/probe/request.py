@@ -99,7 +99,8 @@ def probe_now(
                 break
             last, refusal = probed, None
             if history is not None:
-                keep(history, probed, hardware.clock.now(), boot_id(hardware), "command")
+                at, mono = hardware.clock.now(), hardware.clock.mono()
+                keep(history, probed, at, boot_id(hardware), "command", mono)
             memory = fold_probe(memory, replace(probed, forced=False), hardware.clock.mono(), policy)
             again = memory.unconfirmed or (memory.held and number < confirm)
             if probed.outcome != "ok" or not again:

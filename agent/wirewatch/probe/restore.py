@@ -63,7 +63,8 @@ def persistent(
             # Those that ended before this one could begin stand before it in the history, too.
             late, seen = commands.read(hardware, seen, options)
             others = (*others, *late)
-            keep(history, reading.probed, hardware.clock.now(), boot_id, "daemon")
+            clock = hardware.clock
+            keep(history, reading.probed, clock.now(), boot_id, "daemon", clock.mono())
         return replace(reading, others=others, seen=seen)
 
     return replace(component, read=read)
@@ -71,9 +72,9 @@ def persistent(
 
 def keep(
     history: History, probed: Probed, at: float, boot_id: str,
-    started_by: Literal["daemon", "command"] | None = None,
+    started_by: Literal["daemon", "command"] | None = None, mono: float | None = None,
 ) -> None:  # fmt: skip
-    """Add a probe that ended at `at`, Unix seconds; the log says so where it cannot be kept.
+    """Add a probe that ended at `at`, Unix seconds, and at `mono`; the log says so where it cannot be kept.
 
     `started_by`: who ran it, where the probe itself says that it is a recorded one.
     """
@@ -87,7 +88,7 @@ def keep(
         ProbeRecord(
             at=at, boot_id=boot_id, result=probed.outcome, forced=probed.forced, started_by=by,
             engine=probed.plan.engine, gpu_seconds=probed.held_seconds * len(probed.gpus),
-            document=document, folded=by == "daemon",
+            document=document, folded=by == "daemon", mono=mono,
         )
     )  # fmt: skip
     if failed is not None:
@@ -115,7 +116,7 @@ def boot_id(hardware: Hardware) -> str:
 
 def remember(
     history: History, clock: Clock, policy: ProbePolicy, terms: ProbeTerms | None = None,
-    most: int = REMEMBERED,
+    most: int = REMEMBERED, boot: str = "",
 ) -> ProbeMemory:  # fmt: skip
     """What the probes amount to that daemons have folded, the last `most`; counters begin at 0 again.
 
@@ -129,7 +130,7 @@ def remember(
     for record in records:
         probed = probe_of(record)
         if probed is not None and not _difference(record, probed, terms):
-            memory = fold_probe(memory, probed, _ended(record, clock), policy)
+            memory = fold_probe(memory, probed, _ended(record, clock, boot), policy)
     seen = next((record.cursor for record in reversed(records) if record.folded), START)
     return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
 
@@ -159,7 +160,8 @@ def recall(
         return Component(PROBE_NAME, ProbeMemory(), Ok(None, clock.now(), clock.mono()))
     terms = terms_of(hardware, options, expect, boot_id(hardware), prober, PROBER_SECONDS)
     history = History(path, clock, HistoryLimits(busy=BUSY_SECONDS), read_only=True)
-    memory = remember(history, clock, policy, None if isinstance(terms, Absent) else terms, WITHOUT_DAEMON)
+    known = None if isinstance(terms, Absent) else terms
+    memory = remember(history, clock, policy, known, WITHOUT_DAEMON, boot_id(hardware))
     now, mono = clock.now(), clock.mono()
     if memory.tried is None:
         return Component(PROBE_NAME, memory, Ok(None, now, mono))
@@ -199,7 +201,7 @@ class CommandProbes:
         probes = []
         for record, probed in self._comparable(records, terms):
             log.info("probe %s taken over from another process", probed.outcome)
-            probes.append((probed, _ended(record, hardware.clock)))
+            probes.append((probed, _ended(record, hardware.clock, boot_id(hardware))))
         return tuple(probes), newest
 
     def _comparable(
@@ -232,6 +234,8 @@ def _difference(record: ProbeRecord, probed: Probed, terms: ProbeTerms | None) -
     return "" if record.folded or terms is None else difference(probed, record.boot_id, terms)
 
 
-def _ended(record: ProbeRecord, clock: Clock) -> float:
-    """When (monotonic seconds) a kept probe ended; Unix time may have been set back since."""
+def _ended(record: ProbeRecord, clock: Clock, boot: str) -> float:
+    """When (monotonic seconds) a kept probe ended; of another boot only Unix time says it."""
+    if record.mono is not None and "" != boot == record.boot_id:
+        return min(record.mono, clock.mono())
     return clock.mono() - max(0.0, clock.now() - record.at)
