@@ -247,9 +247,7 @@ class Drawn:
         said = Statement("ann", "waiting for a part", self.at)
         one = self._picked(rule, part)
         until = self.at + seconds
-        self.ledger = suppress(
-            self.ledger, one, until, said, self.policy, self.mono, although_failed=True
-        )
+        self.ledger = suppress(self.ledger, one, until, said, self.policy, self.mono, although_failed=True)
         self.step()
 
     def unsuppress(self, rule: str, part: Subject) -> None:
