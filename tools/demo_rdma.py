@@ -104,6 +104,7 @@ def _net(mac: str, mtu: int, state: str, speed: str, kind: int, carrier: tuple[i
         "mtu": str(mtu),
         "operstate": state,
         "speed": speed,
+        "carrier": "1",
         "type": str(kind),
         "carrier_changes": str(carrier[0]),
         "carrier_down_count": str(carrier[1]),

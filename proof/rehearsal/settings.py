@@ -20,6 +20,7 @@ SQUEEZED = frozenset(
         "interval", "identity_interval", "ibstat_interval", "refused_seconds", "acs_interval",
         "link_detail_interval", "uncorrected_window", "aer_window", "serious_seconds", "flap_seconds",
         "flap_window", "replaced_for", "every", "settle", "fresh", "probation", "recurrence",
+        "fabric_grace", "port_grace",
     }
 )  # fmt: skip
 """Seconds of the configuration that pass faster in a rehearsal."""

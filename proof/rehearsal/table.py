@@ -14,6 +14,8 @@ from wirewatch.hw.overlay import Expected, bundled_overlays, load_overlay
 from wirewatch.probe.component import components, rule_of
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+GRACE = 21
+"""Looks until a fabric that does not register is FAILED: 300 s of 15 s each, and one more."""
 FIRST_LEFT_OUT = 10.0
 """Seconds for which a GPU that hangs is left out at first; it doubles each time (hw/nvml/client.py)."""
 
@@ -53,7 +55,8 @@ NVLINK: Mapping[str, Row] = {
     "nvlink-recovery": degraded(
         ticket("NVLinkErrors", gpu="6", rule="nvlink.recovery_errors"), "nvlink", 2, HOUR
     ),
-    "fabric-not-registered": failed(page("Fabric", gpu="1", rule="fabric.state"), "nvlink"),
+    # UNKNOWN for five minutes at first: registration may take that long.
+    "fabric-not-registered": failed(page("Fabric", gpu="1", rule="fabric.state"), "nvlink", GRACE),
 }  # fmt: skip
 GPU: Mapping[str, Row] = {
     "gpu-throttle-thermal": degraded(ticket("Throttled", gpu="3", device="hw_thermal_slowdown"), "gpu", 3),
@@ -84,7 +87,8 @@ PCIE: Mapping[str, Row] = {
 }  # fmt: skip
 RDMA: Mapping[str, Row] = {
     "ib-port-down": failed(page("PortDown", device="mlx5_2", port="1"), "infiniband"),
-    "ib-port-init": failed(page("PortDown", device="mlx5_1", port="1"), "infiniband"),
+    # A port may wait for the subnet manager for a minute.
+    "ib-port-init": failed(page("PortDown", device="mlx5_1", port="1"), "infiniband", 5),
     "ib-port-polling": Row(
         (ticket("PortDown", device="mlx5_3", port="1", rule="infiniband.port_inactive"),), "infiniband",
         at_start=True,

@@ -207,7 +207,7 @@ STANDING: dict[str, list[tuple[str, str, Any]]] = {
     "link down": [("gpu2/Field(165,7)", "set", 0)],
     "link slow": [("gpu2/Field(164,7)", "set", 1562)],
     "all links down": [("gpu2/Field(165,1[0-7])", "set", 0), ("gpu2/Field(165,[0-9])", "set", 0)],
-    "fabric": [("gpu2/GpuFabricInfoV()", "set", {"state": 1, "status": 0, "healthMask": 0, "cliqueId": 0})],
+    "fabric": [("gpu2/GpuFabricInfoV()", "set", {"state": 3, "status": 3, "healthMask": 0, "cliqueId": 0})],
     "recovery action": [("gpu2/Field(230)", "set", 2)],
     "row remap failed": [("gpu2/RemappedRows()", "set", [0, 0, 0, 1])],
     "pcie width": [("gpu2/CurrPcieLinkWidth()", "set", 8)],
@@ -263,7 +263,7 @@ def test_what_was_seen_once_and_not_read_again_is_not_confirmed_by_that() -> Non
     node.poll(times=5)
     assert node.health() is Health.UNKNOWN
     assert {f.rule for f in node.findings() if f.health is Health.DEGRADED} == {
-        "nvlink.link_down", "fabric.state", "gpu.recovery_action", "pcie.width",
+        "nvlink.link_down", "fabric.status", "gpu.recovery_action", "pcie.width",
     }  # fmt: skip
 
 

@@ -80,7 +80,9 @@ def test_an_unused_port_is_no_fault_but_one_among_many_active_siblings_is_conspi
 def test_a_wire_that_is_up_without_a_subnet_manager_is_a_fault_from_the_start() -> None:
     node = watched(1)
     node.files.set("mlx5_0", state="2: INIT", phys_state="5: LinkUp")
-    node.poll(3)
+    node.poll(4)
+    assert node.rules() == {("infiniband.port_down", "mlx5_0 port 1"): UNKNOWN}
+    node.poll()
     assert node.rules() == {("infiniband.port_down", "mlx5_0 port 1"): FAILED}
     assert "subnet manager" in node.component.findings[0].action
 

@@ -277,8 +277,8 @@ def test_idle_protocol_without_payload_is_a_measurement() -> None:
 @pytest.mark.parametrize(
     ("info", "rule", "health"),
     [
-        ({"state": 1}, "fabric.state", Health.FAILED),
-        ({"state": 2}, "fabric.state", Health.FAILED),
+        ({"state": 1}, "fabric.state", Health.UNKNOWN),
+        ({"state": 2}, "fabric.state", Health.UNKNOWN),
         ({"status": 3}, "fabric.status", Health.FAILED),
         ({"healthMask": 0b01}, "fabric.degraded_bandwidth", Health.DEGRADED),
         ({"healthMask": 0b01 << 2}, "fabric.route_recovery", Health.DEGRADED),

@@ -38,6 +38,8 @@ def watching(node: Node, rounds: int = ROUNDS) -> Iterator[None]:
         yield
 
 
+LATER = {"fabric-not-registered": 24}
+"""Rounds of faults that show themselves only after a grace."""
 AFTER_HALF_AN_HOUR = frozenset({"probe-fails"})
 """These show themselves only after several probes."""
 
@@ -83,7 +85,7 @@ def test_the_healthy_demo_has_no_finding() -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
     node = Node(DEMO, load_overlay(name).changes)
-    watch(node)
+    watch(node, LATER.get(name, ROUNDS))
     found = {(f.rule, str(f.subject)): f for f in without_blind(node.findings())}
     assert {(*key, f.health) for key, f in found.items()} == {
         (t.rule, str(t.subject), t.health) for t in TABLE[name]

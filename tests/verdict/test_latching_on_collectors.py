@@ -25,6 +25,8 @@ OF_THE_PROBE = frozenset(
 )  # fmt: skip
 KEPT_FOR_LONG = frozenset({"ib-port-flapping"})
 """Told for 12 hours, and forgotten by a daemon that is started again."""
+SLOW_START = {"fabric-not-registered": 24, "ib-port-init": 9}
+"""Polls after which the grace of what may be starting is spent."""
 QUICK, SLOW = 6, 20
 """Polls of 15 s, after which a bundled fault is believed; those of the last two kinds take longer."""
 DAY = 86400.0
@@ -45,7 +47,8 @@ def only(overlay: str) -> tuple[str, ...]:
 def failed(folder: Path, overlay: str) -> RecordedNode:
     """The node once the fault is believed."""
     node = RecordedNode(folder, overlay, only=only(overlay))
-    node.poll(times=SLOW if overlay in OF_THE_PROBE | KEPT_FOR_LONG else QUICK)
+    polls = SLOW if overlay in OF_THE_PROBE | KEPT_FOR_LONG else SLOW_START.get(overlay, QUICK)
+    node.poll(times=polls)
     assert node.health is F
     told = {t.rule for t in TABLE[overlay] if t.health is F}
     assert {rule for rule, stage in node.stages().items() if stage is Stage.ACTIVE} == told

@@ -61,6 +61,8 @@ UNKNOWN = (Health.UNKNOWN,)
 DEGRADED = (Health.DEGRADED,)
 CONFIRMED = (Health.DEGRADED, Health.FAILED)
 """DEGRADED in the first poll or where it is mild; FAILED once confirmed, or at once where it is grave."""
+STARTING = (Health.DEGRADED, Health.UNKNOWN, Health.FAILED)
+"""As CONFIRMED, but UNKNOWN while it may only be starting, which is no fault and is not remembered."""
 FAILED = (Health.FAILED,)
 
 

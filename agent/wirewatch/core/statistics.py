@@ -71,6 +71,37 @@ class Streak:
 
 
 _UNITS = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
+GRACE_WINDOW = 86400.0
+"""Seconds within which what was spent of a grace is not given again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grace:
+    """How long something has been starting, as stretches from one monotonic second to another.
+
+    A start may take its time, and what was ready may start anew; what does so again and again has spent its
+    grace. `waiting`: the last stretch goes on.
+    """
+
+    stretches: tuple[tuple[float, float], ...] = ()
+    waiting: bool = False
+
+    def see(self, mono: float, *, waiting: bool) -> "Grace":
+        """The grace after one more poll; between two polls it was as at the first of them."""
+        if not (waiting or self.stretches):
+            return self
+        known = list(self.stretches)
+        if self.waiting:
+            known[-1] = (known[-1][0], mono)
+        elif waiting:
+            known.append((mono, mono))
+        return Grace(tuple(s for s in known if s[1] > mono - GRACE_WINDOW), waiting)
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether it is starting now, and has spent less than so many seconds on that."""
+        return self.waiting and sum(end - begin for begin, end in self.stretches) < seconds
+
+
 NORMAL = 1.4826
 """Standard deviations in a median absolute deviation of normal noise: 1 / 0.6745."""
 

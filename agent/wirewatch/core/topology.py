@@ -105,11 +105,25 @@ NVLINK_PRODUCTS: tuple[NvlinkProduct, ...] = (
     NvlinkProduct(r"H100|H200|H20\b", (18,), 26.562e9, "nvidia-smi nvlink -s; measured on H200"),
     NvlinkProduct(r"A800.*SXM", (8,), 25e9, "400 GB/s both ways over 25 GB/s links"),
     NvlinkProduct(r"A100.*SXM", (12,), 25e9, "nvidia-smi nvlink -s of an A100 SXM"),
-    NvlinkProduct(r"A100.*PCI|A800.*PCI|\bA40\b|\bA30\b|RTX A6000\b", (0, 4, 8, 12), 25e9, "bridges decide"),
+    NvlinkProduct(r"A100.*PCI|A800.*(PCI|Active)", (0, 4, 8, 12), 25e9, "600 GB/s both ways, three bridges"),
+    NvlinkProduct(r"\bA30\b", (0, 4, 8, 12), 25e9, "200 GB/s both ways, one bridge"),
+    NvlinkProduct(r"\bA40\b|RTX A6000\b", (0, 4, 8, 12), 14.0625e9, "nvidia-smi nvlink -s of two RTX A6000"),
+    NvlinkProduct(r"RTX A(5500|5000|4500)\b", (0, 4), 14.0625e9, "112.5 GB/s both ways, one bridge"),
+    NvlinkProduct(r"RTX 3090", (0, 4), 14.0625e9, "nvidia-smi nvlink -s of two RTX 3090"),
     NvlinkProduct(r"B300|GB300", (18,), 53.125e9, "nvidia-smi nvlink -s of a B300 SXM6"),
     NvlinkProduct(r"B200|GB200|B100", (18,), 50e9, "nominal; the driver may show 53.125"),
-    NvlinkProduct(r"V100.*SXM2", (6,), 25e9, "nvidia-smi nvlink -s prints 25.781"),
+    NvlinkProduct(r"V100.*SXM[23]", (6,), 25e9, "nvidia-smi nvlink -s prints 25.781"),
+    NvlinkProduct(
+        r"RTX 2080 Ti|TITAN RTX|Quadro RTX [68]000", (0, 2), 25.781e9, "nvidia-smi nvlink -s of two RTX 8000"
+    ),
+    NvlinkProduct(r"RTX 2080( SUPER)?$|Quadro RTX 5000", (0, 1), 25.781e9, "50 GB/s both ways, one link"),
 )
+"""Rates as `nvidia-smi nvlink -s` prints them where a listing was found, else nominal: docs/products.md.
+
+The driver shows what a link runs at, so a rate of this table alone is never enough for FAILED.
+"""
+BOARD = 8
+"""GPUs of a whole NVSwitch board; a virtual machine with fewer has a partition of one."""
 Pair = frozenset[str]
 """UUIDs of two GPUs."""
 

@@ -11,6 +11,7 @@ from wirewatch.core.types import Absent, Why
 
 DEVICES = "/sys/bus/pci/devices"
 RDMA = "/sys/class/infiniband"
+NET = "/sys/class/net"
 ONLINE_NODES = "/sys/devices/system/node/online"
 _NETNS_MODE = "/sys/module/ib_core/parameters/netns_mode"
 _PASSED_ON = frozenset({"uio_pci_generic", "pci-stub", "pciback"})

@@ -43,8 +43,10 @@ PCI_FILES = (
 BRIDGE = "0x0604"
 VERBS = "/sys/class/infiniband_verbs"
 IOMMU_GROUPS = "/sys/kernel/iommu_groups"
+NET_FILES = (
+    "address", "mtu", "operstate", "speed", "carrier", "carrier_changes", "carrier_down_count", "type",
+)  # fmt: skip
 NET = "/sys/class/net"
-NET_FILES = ("address", "mtu", "operstate", "speed", "carrier_changes", "carrier_down_count", "type")
 RDMA = "/sys/class/infiniband"
 RDMA_FILES = (
     "board_id",

@@ -53,6 +53,9 @@ class _Step:
         if live is None:
             return None if entry is None else self._unseen(entry)
         collector, finding = live
+        if finding.health is Health.UNKNOWN:
+            # Not to know yet neither renews what was found before nor ends it.
+            return None if entry is None else self._count(entry, None)
         if entry is None:
             return self._new(collector, finding)
         if entry.event and self._other_boot(entry):
@@ -183,7 +186,8 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
     """The ledger after one more state."""
     here = {**ledger.cards, **cards(state)}
     live = _findings_now(state, here)
-    came = occurrences(ledger.occurrences, ledger.present, live, now.mono, policy)
+    faults = {key: one for key, one in live.items() if one[1].health is not Health.UNKNOWN}
+    came = occurrences(ledger.occurrences, ledger.present, faults, now.mono, policy)
     current = _Step(state, now, policy, replace(ledger, occurrences=came))
     entries = {}
     known = _renamed(ledger.entries, here)
@@ -194,7 +198,7 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
     suppressions, ended = _suppressions(ledger, now)
     return replace(
         ledger, gpus=max(ledger.gpus, len(belonging_gpus(state))), entries=entries, suppressions=suppressions,
-        ended=ended, complete=now.probes.complete, cards=here, occurrences=came, present=frozenset(live),
+        ended=ended, complete=now.probes.complete, cards=here, occurrences=came, present=frozenset(faults),
     )  # fmt: skip
 
 

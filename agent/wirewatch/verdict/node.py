@@ -192,7 +192,7 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
             action=f"{STAY}{finding.action}",
         )
         return replace(now, finding=over, stage=PROBATION)
-    if finding.health < entry.health and entry.stage is Stage.ACTIVE:
+    if finding.health < entry.health and entry.stage in {Stage.ACTIVE, Stage.LATCHED}:
         why = "counts as FAILED until it is gone" if entry.times == 1 else _again(entry)
         return replace(
             now, finding=replace(finding, health=entry.health, evidence=f"{finding.evidence}; {why}")

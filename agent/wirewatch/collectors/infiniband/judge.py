@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from wirewatch.collectors.infiniband.model import (
+    DISABLED,
     ERRORS,
     LINK_DOWNED,
     IbstatCheck,
@@ -16,13 +17,24 @@ from wirewatch.collectors.infiniband.model import (
     PortMemory,
     PortReading,
 )
-from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, REST, Rule, blind_finding, filled, is_lost
+from wirewatch.core.collector import (
+    CONFIRMED,
+    DEGRADED,
+    FAILED,
+    REST,
+    STARTING,
+    Rule,
+    blind_finding,
+    filled,
+    is_lost,
+)
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import ACTIVE, Ibstat, PortFacts, gigabits, parse_ibstat
 from wirewatch.core.statistics import Streak, Window
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why
 
 PORT_DOWN = "infiniband.port_down"
+PORT_DISABLED = "infiniband.port_disabled"
 PORT_SLOW = "infiniband.port_slow"
 PORT_FLAPPING = "infiniband.port_flapping"
 PORT_INACTIVE = "infiniband.port_inactive"
@@ -70,9 +82,10 @@ _ROUNDING = 1e9 / 8
 _LISTED = "MT"
 """Models that ibstat lists; others, such as EFA, have no management interface that it could open."""
 RULES = (
-    Rule("infiniband.port_down", CONFIRMED, "PortDown"),
+    Rule("infiniband.port_down", STARTING, "PortDown"),
+    Rule("infiniband.port_disabled", DEGRADED, "PortDown"),
     Rule("infiniband.port_inactive", DEGRADED, "PortDown"),
-    Rule("infiniband.ports_missing", CONFIRMED, "PortDown"),
+    Rule("infiniband.ports_missing", STARTING, "PortDown"),
     Rule("infiniband.device_gone", CONFIRMED, "PortDown"),
     Rule("infiniband.port_flapping", FAILED, "PortFlapping"),
     Rule("infiniband.port_slow", CONFIRMED, "PortSlow"),
@@ -175,16 +188,19 @@ def _remember(
     known: PortMemory, port: PortReading, usual: Mapping[tuple[str, str], float], policy: InfinibandPolicy,
     expect: Expect, mono: float,
 ) -> PortMemory:  # fmt: skip
-    last = filled(port, known.last, "state", "physical", "layer", "rate")
+    last = _filled(port, known.last)
+    grace = known.grace.see(mono, waiting=last.coming_up)
+    excused = last.switched_off or grace.lasts(policy.port_grace)
     sure = not is_lost(port.state)
     active = _is_active(last)
     best = max(known.best, _rate(port) or 0.0)
     layer = "" if isinstance(last.layer, Absent) else last.layer
     siblings = usual.get((known.board, layer))
     pinned = expect.rdma_rate_bytes_per_second
-    new = _counted(_flapping(known, policy, mono, active=active, sure=sure), port, policy, mono)
+    flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
+    new = _counted(flapped, port, policy, mono)
     new = replace(
-        new, last=last, was_active=known.was_active or (active and sure), best=best,
+        new, last=last, grace=grace, was_active=known.was_active or (active and sure), best=best,
         expected=pinned or max(best, siblings or 0.0) or None, pinned=pinned is not None,
     )  # fmt: skip
     shown = {
@@ -198,17 +214,24 @@ def _remember(
     return replace(new, streaks=streaks)
 
 
+def _filled(port: PortReading, before: PortReading) -> PortReading:
+    """The port for judging; whether its network device was asked followed from what may be lost now."""
+    known = filled(port, before, "state", "physical", "layer", "rate", "carrier")
+    asked = not is_lost(port.physical) and not is_lost(port.layer)
+    return known if asked else replace(known, carrier=before.carrier)
+
+
 def _flapping(
-    known: PortMemory, policy: InfinibandPolicy, mono: float, *, active: bool, sure: bool
+    known: PortMemory, policy: InfinibandPolicy, mono: float, *, active: bool, sure: bool, excused: bool
 ) -> PortMemory:
-    """A port that was down for a while and is up again has flapped once."""
+    """A port that was down for a while and is up again has flapped once, unless it was `excused`."""
     flaps = tuple(t for t in known.flaps if mono - t < policy.flap_window)
     down_since, flapped = known.down_since, known.flapped
     if sure and active and down_since is not None:
         if mono - down_since >= policy.flap_seconds:
             flaps, flapped = (*flaps, mono), flapped + 1
         down_since = None
-    elif sure and not active and known.was_active and down_since is None:
+    elif sure and not active and known.was_active and down_since is None and not excused:
         down_since = mono
     return replace(known, flaps=flaps, flapped=flapped, down_since=down_since)
 
@@ -240,7 +263,7 @@ def _is_active(port: PortReading) -> bool:
 
 def _is_down(port: PortMemory) -> bool:
     """Down where it was or should be up: an empty socket is not a fault, an InfiniBand wire that is up is."""
-    if isinstance(port.last.state, Absent) or _is_active(port.last):
+    if isinstance(port.last.state, Absent) or _is_active(port.last) or port.last.switched_off:
         return False
     wired = port.last.physical == "link_up" and port.last.layer == "InfiniBand"
     return port.was_active or wired
@@ -295,6 +318,11 @@ def _device_streaks(
     return {fault: before.get(fault, Streak()).see(present=True, sure=s) for fault, s in sorted(sure.items())}
 
 
+def _is_starting(port: PortMemory, policy: InfinibandPolicy) -> bool:
+    """Coming up, and not for longer than that may take."""
+    return port.grace.lasts(policy.port_grace)
+
+
 def _confirmed(streak: Streak, policy: InfinibandPolicy) -> Health:
     return Health.FAILED if streak.count >= policy.confirm else Health.DEGRADED
 
@@ -306,7 +334,9 @@ def _findings(
     yield from _inactive(memory, reading, policy)
     yield from _devices(memory, reading, policy)
     if "missing" in memory.streaks:
-        health = _confirmed(memory.streaks["missing"], policy)
+        starting = sum(_is_starting(memory.ports[key], policy) for key in reading.ports)
+        due = (expect.rdma_ports or 0) - _active_ports(reading, memory.ports)
+        health = Health.UNKNOWN if starting >= due else _confirmed(memory.streaks["missing"], policy)
         evidence = _missing(memory, reading, expect)
         yield Finding(PORTS_MISSING, health, Subject(), evidence, MISSING_ACTION)
 
@@ -355,7 +385,13 @@ def _port(key: PortKey, port: PortMemory, policy: InfinibandPolicy) -> Iterator[
         past = "was active" if port.was_active else "has been so since the agent started"
         evidence = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}; {past}"
         action = DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)
-        yield Finding(PORT_DOWN, _confirmed(port.streaks["down"], policy), subject, evidence, action)
+        health = _confirmed(port.streaks["down"], policy)
+        if _is_starting(port, policy):
+            health, evidence = Health.UNKNOWN, f"{evidence}; it may take {policy.port_grace:g} s"
+        yield Finding(PORT_DOWN, health, subject, evidence, action)
+    if port.was_active and port.last.switched_off and not _is_active(port.last):
+        evidence = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}; was active"
+        yield Finding(PORT_DISABLED, Health.DEGRADED, subject, evidence, DOWN_ACTIONS[DISABLED])
     if "slow" in port.streaks and port.expected is not None and not isinstance(port.last.rate, Absent):
         # What siblings have may not be meant for this one; what it had itself, it can.
         own = port.best * policy.slow_ratio > port.last.rate.bytes_per_second
@@ -395,6 +431,8 @@ def _unread(key: PortKey, reading: InfinibandReading) -> Iterator[Finding]:
             )
         return
     values: dict[str, object] = {"state": port.state, "physical state": port.physical}
+    if not (isinstance(port.carrier, Absent) and port.carrier.why is Why.MISSING):
+        values["carrier"] = port.carrier
     if _is_active(port):
         values["rate"] = port.rate
     judged = {"link_downed": LINK_DOWNED, **ERRORS}

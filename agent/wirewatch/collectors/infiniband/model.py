@@ -12,7 +12,7 @@ from typing import ClassVar
 from wirewatch.core.collector import Options
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import Rate
-from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.statistics import Grace, Streak, Window
 from wirewatch.core.tree import Whereabouts
 from wirewatch.core.types import Absent, ErrorLimit
 
@@ -94,8 +94,9 @@ KNOWN = frozenset(
 class InfinibandPolicy:
     """What counts as wrong with a port.
 
-    `confirm`: polls in a row before a fault is FAILED; `slow_ratio` of the expected rate; `flaps` times
-    down for `flap_seconds` or longer and up again within `flap_window` seconds (as GPUd has it).
+    `confirm`: polls in a row before a fault is FAILED; `slow_ratio` of the expected rate; `port_grace`:
+    seconds a day for which a port may train and wait for the subnet manager, UNKNOWN until then; `flaps`
+    times down for `flap_seconds` or longer and up again within `flap_window` seconds (as GPUd has it).
     `sibling_ratio` of the ports of one model must be active before one that never was is conspicuous.
     `error_limits`: the operator's, by kind of error; those of `ERRORS` hold for the other kinds.
     """
@@ -108,6 +109,7 @@ class InfinibandPolicy:
     flap_seconds: float = 25.0
     flap_window: float = 43200.0
     sibling_ratio: float = 0.75
+    port_grace: float = 60.0
     error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
 
 
@@ -146,11 +148,18 @@ class RdmaIdentity:
 
 PortKey = tuple[str, str]
 """Device and port."""
+DISABLED, TRAINING, SWEPT = "disabled", frozenset({"training", "recovery"}), frozenset({"init", "armed"})
+"""States of a port, physical and logical, as core.rdma names them."""
+NO_CARRIER = "0"
+"""A network device that is switched on and has no signal; one that is switched off refuses to say."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortReading:
-    """One port now; `counters` by path below the port's folder."""
+    """One port now; `counters` by path below the port's folder.
+
+    `carrier`: what the network device of an Ethernet port that reads as disabled shows; None: not asked.
+    """
 
     state: str | Absent
     physical: str | Absent
@@ -158,6 +167,18 @@ class PortReading:
     rate: Rate | Absent
     lid: int | Absent
     counters: Mapping[str, int | Absent] = field(default_factory=dict)
+    carrier: str | Absent | None = None
+
+    @property
+    def switched_off(self) -> bool:
+        """Disabled by somebody, and not for want of a signal, which Ethernet drivers report alike."""
+        return self.physical == DISABLED and self.carrier != NO_CARRIER
+
+    @property
+    def coming_up(self) -> bool:
+        """Trained or training, and not yet made active by the subnet manager."""
+        trains = self.state == "down" and self.physical in TRAINING
+        return trains or (self.state in SWEPT and self.physical == "link_up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +214,7 @@ class PortMemory:
     """One port's past: monotonic seconds, bytes per second.
 
     `ceiling`: counters that stood at their ceiling when first seen, so that nothing is known of them;
-    `stuck`: those that reached it since.
+    `stuck`: those that reached it since. `grace`: what it has spent of the time that coming up may take.
     """
 
     last: PortReading
@@ -209,6 +230,7 @@ class PortMemory:
     windows: Mapping[str, Window] = field(default_factory=dict)
     ceiling: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
+    grace: Grace = field(default_factory=Grace)
 
 
 @dataclass(frozen=True, slots=True)

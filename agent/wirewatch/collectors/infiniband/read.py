@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from wirewatch.collectors.infiniband.model import (
+    DISABLED,
     KNOWN,
     CounterRefusal,
     InfinibandMemory,
@@ -16,7 +17,7 @@ from wirewatch.collectors.infiniband.model import (
 )
 from wirewatch.core import pci, rdma
 from wirewatch.core.ports import Hardware, Sysfs
-from wirewatch.core.tree import DEVICES, RDMA, find_strays, rdma_address, rdma_devices, where_is
+from wirewatch.core.tree import DEVICES, NET, RDMA, find_strays, rdma_address, rdma_devices, where_is
 from wirewatch.core.types import Absent, Why
 
 
@@ -36,7 +37,11 @@ def read(
     devices = tuple(identities)
     refused = dict(memory.refused)
     ports = {
-        (name, port): _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono)
+        (name, port): _with_carrier(
+            sysfs,
+            identity,
+            _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono),
+        )
         for name, identity in identities.items()
         for port, counters in identity.ports.items()
     }
@@ -90,6 +95,13 @@ def _read_port(
         lid=rdma.number(sysfs.read(f"{at}/lid")),
         counters=values,
     )
+
+
+def _with_carrier(sysfs: Sysfs, identity: RdmaIdentity, port: PortReading) -> PortReading:
+    """The port with the signal of its network device, where only that shows why it is disabled."""
+    if port.layer != "Ethernet" or port.physical != DISABLED or len(identity.netdevs) != 1:
+        return port
+    return replace(port, carrier=sysfs.read(f"{NET}/{identity.netdevs[0]}/carrier"))
 
 
 def _always(text: str | Absent) -> str | Absent:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import mode
 from typing import NamedTuple
 
 from wirewatch.collectors.nvlink.model import (
@@ -18,9 +17,11 @@ from wirewatch.collectors.nvlink.model import (
     NvlinkPolicy,
     NvlinkReading,
 )
+from wirewatch.collectors.nvlink.siblings import Siblings, find_siblings, seen_active, usual_rate
 from wirewatch.core.collector import (
     CONFIRMED,
     DEGRADED,
+    STARTING,
     GpuMemory,
     Memories,
     Rule,
@@ -54,18 +55,55 @@ ERROR_ACTION = (
     "watch this link under load; drain and reset the GPU if the count goes on, replace if it returns"
 )
 FABRIC_ACTION = "check nvidia-fabricmanager (or IMEX) on this node and its log; reset the GPU once it runs"
+PARTITION_ACTION = (
+    "fewer links on all GPUs of a virtual machine may be how its host divides the board: ask the host, and "
+    "say so in `[expect] nvlink_links`"
+)
 
 
 @dataclass(frozen=True)
 class NvlinkCase:
-    """One GPU's reading with all that judging it takes."""
+    """One GPU's reading with all that judging it takes.
+
+    `listed`: the rate of our table in bytes per second, 0 for none; `proven`: one that links here have shown.
+    `partition`: its links are as few as those of all GPUs of a virtual machine.
+    """
 
     gpu: Gpu
     value: GpuLinks
     memory: NvlinkMemory
     policy: NvlinkPolicy
-    usual_rate: float | None
+    listed: float
+    proven: float
     expected: int | None
+    partition: bool
+
+    @property
+    def starting(self) -> bool:
+        """Whether fabric and links are coming up, and have not taken longer than they may."""
+        return self.memory.grace.lasts(self.policy.fabric_grace)
+
+    def down_health(self, link: int) -> Health:
+        """How bad it is that a link is down: less where it may never have been meant to be up, or not yet."""
+        if link not in self.memory.seen_active:
+            if self.partition:
+                return Health.DEGRADED
+            if self.starting:
+                return Health.UNKNOWN
+        return self.confirmed(f"link:{link}")
+
+    def slow_health(self, link: NvlinkLink) -> Health:
+        """How bad a slow link is: a rate that only our table has is no proof."""
+        proof = self.proven * self.policy.slow_ratio
+        certain = not isinstance(link.speed, Absent) and link.speed < proof
+        return self.confirmed(f"link:{link.link}") if certain else Health.DEGRADED
+
+    @property
+    def usual(self) -> str:
+        """In words, what a slow link is compared with."""
+        if self.listed > self.proven:
+            return f"{self.listed / 1e9:.3f} GB/s by our table of products"
+        return f"usual {self.proven / 1e9:.3f} GB/s"
 
     def confirmed(self, fault: str) -> Health:
         """FAILED for a fault that was seen for enough polls in a row, else DEGRADED."""
@@ -89,7 +127,7 @@ class NvlinkCase:
     @cached_property
     def slow(self) -> list[NvlinkLink]:
         """Links that are up and run well under the usual rate."""
-        least = (self.usual_rate or 0.0) * self.policy.slow_ratio
+        least = max(self.listed, self.proven) * self.policy.slow_ratio
         known = ((k, k.speed) for k in self.value.links if k.state in UP)
         return [link for link, speed in known if not isinstance(speed, Absent) and speed < least]
 
@@ -105,13 +143,14 @@ class FabricFault(NamedTuple):
 _MILD_TROUBLES = frozenset({"route_recovery", "access_timeout_recovery", "degraded_bandwidth"})
 _UNHEALTHY, _LIMITED = FABRIC_SUMMARIES.index("unhealthy"), FABRIC_SUMMARIES.index("limited_capacity")
 RULES = (
-    Rule("nvlink.link_down", CONFIRMED, "NVLinkDown"),
-    Rule("nvlink.down", CONFIRMED, "NVLinkDown"),
+    Rule("nvlink.link_down", STARTING, "NVLinkDown"),
+    Rule("nvlink.down", STARTING, "NVLinkDown"),
     Rule("nvlink.links_missing", CONFIRMED, "NVLinkDown"),
     Rule("nvlink.link_slow", CONFIRMED, "NVLinkSlow"),
     Rule("nvlink.slow", CONFIRMED, "NVLinkSlow"),
     Rule("nvlink.*_errors", DEGRADED, "NVLinkErrors"),
     Rule("nvlink.ber", DEGRADED, "NVLinkErrors"),
+    Rule("fabric.state", STARTING, "Fabric"),
     Rule("fabric.*", CONFIRMED, "Fabric"),
     Rule("c2c.link_down", CONFIRMED, "NVLinkDown"),
 )
@@ -125,10 +164,10 @@ def judge(
     Returns:
         The memory of each GPU by its key, and all that is wrong now.
     """
-    rates = _usual_rates(ok.value)
+    siblings = find_siblings(ok.value, memories)
 
     def one(memory: NvlinkMemory, gpu: Gpu, value: GpuLinks) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
-        return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, rates.get(gpu.name))
+        return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, siblings.get(gpu.name))
 
     return fold_gpus("nvlink", memories, ok.value, START, one)
 
@@ -160,18 +199,25 @@ def _judge_gpu(
     policy: NvlinkPolicy,
     expect: Expect,
     mono: float,
-    peers_rate: float | None,
+    siblings: Siblings | None,
 ) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
     if value.mig:
         return NvlinkMemory(supported=value.supported), ()
-    product = nvlink_product(gpu.name)
-    seen = memory.seen_active | {link.link for link in value.links if link.state in UP}
-    expected = _expected(product if value.links else None, len(seen), expect)
-    usual = product.link_rate if product else peers_rate
+    product = nvlink_product(gpu.name) if siblings else None
+    seen = seen_active(memory, value)
+    expected = _expected(product, len(seen), expect, siblings)
     known = _known(value, memory.last)
-    new = replace(memory, seen_active=frozenset(seen), expected=expected, last=known)
+    new = replace(
+        memory, seen_active=seen, expected=expected, last=known,
+        fastest=max(memory.fastest, usual_rate(value)),
+        grace=memory.grace.see(mono, waiting=_comes_up(known, siblings, expected)),
+    )  # fmt: skip
     new = _remember(new, value, policy, mono)
-    case = NvlinkCase(gpu, known, new, policy, usual, expected)
+    listed = product.link_rate if product else 0.0
+    case = NvlinkCase(
+        gpu, known, new, policy, listed, _proven(listed, new.fastest, siblings, policy), expected,
+        partition=siblings is not None and expect.nvlink_links is None and siblings.partition(product),
+    )  # fmt: skip
     found = _streaks(case, value)
     if found != new.streaks:
         new = replace(new, streaks=found)
@@ -208,23 +254,33 @@ def _links(now: tuple[NvlinkLink, ...], last: tuple[NvlinkLink, ...]) -> tuple[N
     return tuple(filled(link, before.get(link.link), "state", "speed") for link in now)
 
 
-def _expected(product: NvlinkProduct | None, most_seen: int, expect: Expect) -> int | None:
+def _expected(
+    product: NvlinkProduct | None, most_seen: int, expect: Expect, siblings: Siblings | None
+) -> int | None:
     """Active links that this GPU should have; `product` None also for a GPU that reports no links at all."""
     if expect.nvlink_links is not None:
         return expect.nvlink_links
-    if product and len(product.counts) == 1:
+    if product and len(product.counts) == 1 and not (siblings and siblings.alone):
         return product.counts[0]
     return most_seen or None
 
 
-def _usual_rates(reading: NvlinkReading) -> dict[str, float]:
-    """The commonest link rate on this node of each product that is not listed."""
-    speeds: dict[str, list[float]] = {}
-    for item in reading:
-        if not isinstance(item.value, Absent) and nvlink_product(item.gpu.name) is None:
-            known = [k.speed for k in item.value.links if k.state in UP and not isinstance(k.speed, Absent)]
-            speeds.setdefault(item.gpu.name, []).extend(known)
-    return {name: mode(found) for name, found in speeds.items() if found}
+def _comes_up(value: GpuLinks, siblings: Siblings | None, expected: int | None) -> bool:
+    """Whether it registers with the fabric, or the node waits for its first link."""
+    registers = not isinstance(value.fabric, Absent) and _registers(value.fabric)
+    return registers or (siblings is not None and siblings.dark and expected is not None)
+
+
+def _registers(fabric: Fabric) -> bool:
+    return 0 < fabric.state < len(FABRIC_STATES) - 1
+
+
+def _proven(listed: float, fastest: float, siblings: Siblings | None, policy: NvlinkPolicy) -> float:
+    """The rate that links of this product have shown here; that of our table if any of them comes near it."""
+    if siblings is None:
+        return fastest
+    near = siblings.fastest >= listed * policy.slow_ratio
+    return max(fastest, siblings.rate, listed if near else 0.0)
 
 
 def _remember(memory: NvlinkMemory, value: GpuLinks, policy: NvlinkPolicy, mono: float) -> NvlinkMemory:
@@ -287,34 +343,34 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
     down = case.down
     states = {link.link: link.state for link in case.value.links}
     if len(down) > 1 and len(down) == len(case.memory.seen_active | set(states)):
-        health = max(case.confirmed(f"link:{n}") for n in down)
-        yield Finding(DOWN, health, case.of(), f"all {len(down)} links are inactive", LINK_ACTION)
+        health = max(case.down_health(n) for n in down)
+        action = PARTITION_ACTION if health is Health.DEGRADED and case.partition else LINK_ACTION
+        yield Finding(DOWN, health, case.of(), f"all {len(down)} links are inactive", action)
         return
     for number in down:
         state = states.get(number)
         name = LINK_STATES.get(state, f"state {state}") if isinstance(state, int) else "not reported any more"
         evidence = f"{name}; {len(states.keys() - down)} of {case.expected} links up"
-        yield Finding(LINK_DOWN, case.confirmed(f"link:{number}"), case.of(number), evidence, LINK_ACTION)
+        action = PARTITION_ACTION if case.partition and number not in case.memory.seen_active else LINK_ACTION
+        yield Finding(LINK_DOWN, case.down_health(number), case.of(number), evidence, action)
     if _too_few(case):
         evidence = f"{len(states)} links reported, {case.expected} expected"
-        yield Finding(LINKS_MISSING, case.confirmed("too_few"), case.of(), evidence, LINK_ACTION)
+        health = Health.DEGRADED if case.partition else case.confirmed("too_few")
+        yield Finding(LINKS_MISSING, health, case.of(), evidence, LINK_ACTION)
 
 
 def _slow(case: NvlinkCase) -> Iterator[Finding]:
     slow = case.slow
-    usual = f"usual {(case.usual_rate or 0) / 1e9:.3f} GB/s"
     if len(slow) > 1 and len(slow) == sum(link.state in UP for link in case.value.links):
         fastest = max(link.speed for link in slow if not isinstance(link.speed, Absent)) / 1e9
-        health = max(case.confirmed(f"link:{link.link}") for link in slow)
-        evidence = f"all {len(slow)} active links at {fastest:.3f} GB/s or less, {usual}"
+        health = max(case.slow_health(link) for link in slow)
+        evidence = f"all {len(slow)} active links at {fastest:.3f} GB/s or less, {case.usual}"
         yield Finding(SLOW, health, case.of(), evidence, LINK_ACTION)
         return
     for link in slow:
         speed = 0.0 if isinstance(link.speed, Absent) else link.speed
-        evidence = f"active at {speed / 1e9:.3f} GB/s, {usual}"
-        yield Finding(
-            LINK_SLOW, case.confirmed(f"link:{link.link}"), case.of(link.link), evidence, LINK_ACTION
-        )
+        evidence = f"active at {speed / 1e9:.3f} GB/s, {case.usual}"
+        yield Finding(LINK_SLOW, case.slow_health(link), case.of(link.link), evidence, LINK_ACTION)
 
 
 def _errors(case: NvlinkCase) -> Iterator[Finding]:
@@ -342,7 +398,11 @@ def _ber(case: NvlinkCase) -> Iterator[Finding]:
 def _fabric(case: NvlinkCase) -> Iterator[Finding]:
     for fault in _fabric_faults(case.value.fabric):
         health = Health.DEGRADED if fault.mild else case.confirmed("fabric")
-        yield Finding(fault.rule, health, case.of(), fault.evidence, FABRIC_ACTION)
+        evidence = fault.evidence
+        if fault.rule == FABRIC_STATE and case.starting:
+            health = Health.UNKNOWN
+            evidence = f"{evidence}; it may take {case.policy.fabric_grace:g} s"
+        yield Finding(fault.rule, health, case.of(), evidence, FABRIC_ACTION)
 
 
 def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
@@ -352,7 +412,7 @@ def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
     faults = [
         FabricFault(fabric_rule(name), mask, name in _MILD_TROUBLES) for name in fabric_troubles(fabric.mask)
     ]
-    if 0 < fabric.state < len(FABRIC_STATES) - 1:
+    if _registers(fabric):
         faults.append(FabricFault(FABRIC_STATE, f"registration {FABRIC_STATES[fabric.state]}"))
     if FABRIC_STATES[min(fabric.state, 3)] == "completed" and fabric.status:
         faults.append(FabricFault(FABRIC_STATUS, f"registration completed with NVML status {fabric.status}"))

@@ -7,7 +7,7 @@ from typing import ClassVar
 from wirewatch.core.collector import GpuReading, Options
 from wirewatch.core.nvml import Supported
 from wirewatch.core.ports import Gpu, Question
-from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.statistics import Grace, Streak, Window
 from wirewatch.core.types import Absent, ErrorLimit
 
 
@@ -39,6 +39,8 @@ DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
 class NvlinkPolicy:
     """`confirm`: polls in a row before a link or fabric fault is FAILED; `slow_ratio` of the usual rate.
 
+    `fabric_grace`: seconds a day for which registration with the fabric, or the first link of a node, may be
+    under way: UNKNOWN until then.
     `error_limits`: the operator's, by kind of error; DEFAULT_LIMITS holds for the other kinds.
     """
 
@@ -47,6 +49,7 @@ class NvlinkPolicy:
     confirm: int = 3
     slow_ratio: float = 0.9
     effective_ber: float = 1e-12
+    fabric_grace: float = 300.0
     error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
 
 
@@ -99,7 +102,10 @@ class NvlinkTraffic:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """What one GPU reports about its links; kinds of error that it does not have are left out."""
+    """What one GPU reports about its links; kinds of error that it does not have are left out.
+
+    `virtual`: this is a virtual machine, which may have been given a part of a board.
+    """
 
     mig: bool
     links: tuple[NvlinkLink, ...]
@@ -111,6 +117,7 @@ class GpuLinks:
     detail: LinkDetail | Absent | None
     count: int
     supported: Supported
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,9 @@ NvlinkReading = tuple[GpuReading[GpuLinks], ...]
 class NvlinkMemory:
     """What a poll leaves for the next one; `links` is how many are asked for.
 
-    `last` holds what was last known of each value, for judging what cannot be read now.
+    `fastest`: the highest rate that most links of the GPU ran at, in bytes per second. `grace`: what fabric
+    and first link have spent of theirs. `last` holds what was last known of each value, for judging what
+    cannot be read now.
     """
 
     supported: Supported = field(default_factory=Supported)
@@ -137,6 +146,8 @@ class NvlinkMemory:
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     seen_active: frozenset[int] = frozenset()
     expected: int | None = None
+    fastest: float = 0.0
+    grace: Grace = field(default_factory=Grace)
     detail: LinkDetail | None = None
     last: GpuLinks | None = None
 

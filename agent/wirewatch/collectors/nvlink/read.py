@@ -116,6 +116,9 @@ def read(
 
 
 _MIG_MODE = Question("MigMode")
+_VIRTUALIZATION = Question("VirtualizationMode")
+_PASSED_ON = frozenset({1, 2})
+"""NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH and _VGPU (nvml.h)."""
 _COMMON_SPEED = Question("Field", (90,))
 _FABRIC = Question("GpuFabricInfoV")
 _EFFECTIVE_BER = Question("Field", (220, ALL_LINKS))
@@ -169,7 +172,8 @@ def _read_gpu(
     # Asked once a session: a GPU does not grow links.
     count = count_links(hardware.nvml, gpu.key) if fresh else memory.links
     old = fresh or state(0) in memory.supported.skip
-    asked = ask_gpu(hardware.nvml, gpu.key, _poll_questions(count, old=old), memory.supported)
+    questions = _poll_questions(count, old=old)
+    asked = ask_gpu(hardware.nvml, gpu.key, questions, memory.supported, (_VIRTUALIZATION,))
     if isinstance(asked, Absent):
         return asked
     links = _links(asked, count)
@@ -187,6 +191,7 @@ def _read_gpu(
         detail=detail,
         count=count,
         supported=asked.supported,
+        virtual=asked.whole(_VIRTUALIZATION) in _PASSED_ON,
     )
 
 

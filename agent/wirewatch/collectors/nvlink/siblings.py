@@ -1,0 +1,87 @@
+"""What the GPUs of one product show together, by which each of them is judged before our own table is."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wirewatch.collectors.nvlink.model import START, GpuLinks, NvlinkMemory, NvlinkReading
+from wirewatch.core.collector import Memories, remembered
+from wirewatch.core.nvml import UP
+from wirewatch.core.ports import Gpu
+from wirewatch.core.topology import BOARD, NvlinkProduct
+from wirewatch.core.types import Absent
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """The GPUs of one product on this node; rates in bytes per second, 0 while no link is up.
+
+    `rate`: of most links that are up, the higher of two that are as common. `fastest`: of any. `counts`: how
+    many links each of them has had active since the agent started. `node`: how many GPUs the node has.
+    `dark`: no GPU of the node has had a link active. `virtual`: they are in a virtual machine.
+    """
+
+    rate: float
+    fastest: float
+    counts: tuple[int, ...]
+    node: int
+    dark: bool
+    virtual: bool
+
+    @property
+    def alone(self) -> bool:
+        """The only GPU of the node, which has no link: there is nothing for it to be joined with."""
+        return self.dark and self.node == 1
+
+    def partition(self, product: NvlinkProduct | None) -> bool:
+        """Whether all have fewer links than our table says, as in a virtual machine with part of a board."""
+        fewer = product is not None and len(set(self.counts)) == 1 and self.counts[0] < product.counts[0]
+        return fewer and self.virtual and self.node < BOARD
+
+
+def find_siblings(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> Mapping[str, Siblings]:
+    """By product; GPUs that could not be read, that are split by MIG or that have no links are left out."""
+    known = [
+        (item.gpu, item.value)
+        for item in reading
+        if not isinstance(item.value, Absent) and item.value.links and not item.value.mig
+    ]
+    active = {gpu.key: len(seen_active(remembered(memories, gpu, START), value)) for gpu, value in known}
+    dark = not any(active.values())
+    return {
+        name: _siblings([one for one in known if one[0].name == name], active, len(reading), dark=dark)
+        for name in {gpu.name for gpu, _ in known}
+    }
+
+
+def seen_active(memory: NvlinkMemory, value: GpuLinks) -> frozenset[int]:
+    """Links of a GPU that are up now, or were since the agent started."""
+    return memory.seen_active | {link.link for link in value.links if link.state in UP}
+
+
+def usual_rate(value: GpuLinks) -> float:
+    """The rate of most links of a GPU that are up; 0 for none."""
+    return _commonest(_rates(value))
+
+
+def _siblings(
+    alike: list[tuple[Gpu, GpuLinks]], active: Mapping[str, int], node: int, *, dark: bool
+) -> Siblings:
+    rates = [rate for _, value in alike for rate in _rates(value)]
+    return Siblings(
+        rate=_commonest(rates),
+        fastest=max(rates, default=0.0),
+        counts=tuple(active[gpu.key] for gpu, _ in alike),
+        node=node,
+        dark=dark,
+        virtual=all(value.virtual for _, value in alike),
+    )
+
+
+def _rates(value: GpuLinks) -> list[float]:
+    return [k.speed for k in value.links if k.state in UP and not isinstance(k.speed, Absent)]
+
+
+def _commonest(rates: list[float]) -> float:
+    counted = Counter(rates)
+    return max(counted, key=lambda rate: (counted[rate], rate), default=0.0)

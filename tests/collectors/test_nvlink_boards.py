@@ -1,0 +1,152 @@
+"""Links by what the node itself shows: rates that our table has otherwise, and parts of a board."""
+
+import pytest
+
+from tests.support import Node
+from wirewatch.core.types import Expect, Health
+
+DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
+A6000, BRIDGED = 14062, 4
+
+
+def card(name: str, rate: int, links: int, recording: str = "h200x2-idle") -> Node:
+    """GPUs that have so many links, all up at this rate in MB/s."""
+    node = Node(recording)
+    node.change("gpu*/Name()", "set", name)
+    node.change("gpu*/Field(91)", "set", links)
+    node.change("gpu*/Field(164,*)", "set", rate)
+    node.change("gpu*/GpuFabricInfoV()", "code", 3)
+    return node
+
+
+def active(node: Node, count: int, gpu: str = "*") -> None:
+    """Only the first so many of the links of a GPU are up."""
+    for link in range(count, 18):
+        node.change(f"gpu{gpu}/Field(165,{link})", "set", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "links"),
+    [
+        ("NVIDIA RTX A6000", A6000, 4),
+        ("NVIDIA A40", A6000, 4),
+        ("NVIDIA GeForce RTX 3090", A6000, 4),
+        ("NVIDIA RTX A5000", A6000, 4),
+        ("NVIDIA A30", 25000, 4),
+        ("Quadro RTX 8000", 25781, 2),
+        ("NVIDIA GeForce RTX 2080 Ti", 25781, 2),
+    ],
+)
+def test_a_bridged_pair_runs_at_the_rate_of_its_product(name: str, rate: int, links: int) -> None:
+    """RTX A6000 and A40 were FAILED before."""
+    node = card(name, rate, links)
+    node.poll("nvlink", times=5)
+    assert node.findings() == ()
+    node.change("gpu1/Field(164,0)", "set", rate // 2)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.link_slow", "1", "0", FAILED)}
+
+
+def test_half_the_rate_of_one_link_from_the_start_is_named() -> None:
+    node = card("NVIDIA RTX A6000", A6000, BRIDGED)
+    node.change("gpu1/Field(164,3)", "set", 7031)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.link_slow", "1", "3", FAILED)}
+
+
+def test_a_rate_that_only_our_table_has_is_no_proof() -> None:
+    node = card("NVIDIA H200", 17000, 18)
+    node.poll("nvlink", times=30)
+    assert node.rules() == {("nvlink.slow", "0", "", DEGRADED), ("nvlink.slow", "1", "", DEGRADED)}
+    assert "26.562 GB/s by our table of products" in node.findings()[0].evidence
+
+
+def test_a_rate_that_the_node_has_shown_is_proof() -> None:
+    node = card("NVIDIA H200", 26562, 18)
+    node.poll("nvlink")
+    node.change("gpu*/Field(164,*)", "set", 13281)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.slow", "0", "", FAILED), ("nvlink.slow", "1", "", FAILED)}
+
+
+def test_one_link_at_the_rate_of_our_table_proves_it() -> None:
+    node = card("NVIDIA H200", 13281, 18)
+    node.change("gpu0/Field(164,0)", "set", 26562)
+    node.poll("nvlink", times=3)
+    assert {(r[0], r[3]) for r in node.rules()} == {("nvlink.link_slow", FAILED), ("nvlink.slow", FAILED)}
+
+
+def test_a_single_gpu_without_links_has_nothing_to_be_joined_with() -> None:
+    """One SXM GPU of a board, given to a virtual machine, was FAILED before."""
+    node = card("NVIDIA H200", 0, 18, "h200x1-idle")
+    node.change("gpu*/Field(165,*)", "set", 0)
+    node.poll("nvlink", times=30)
+    assert node.findings() == ()
+    assert node.series("nvlink_links_expected") == []
+
+
+def test_a_single_gpu_whose_links_were_up_has_lost_them() -> None:
+    node = card("NVIDIA H200", 26562, 18, "h200x1-idle")
+    up = node.change("gpu*/Field(165,*)", "set", 1)
+    node.poll("nvlink")
+    assert node.findings() == ()
+    node.undo(up)
+    node.change("gpu*/Field(165,*)", "set", 0)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.down", "0", "", FAILED)}
+
+
+@pytest.mark.parametrize("count", [0, 10, 17])
+def test_a_virtual_machine_with_fewer_links_on_all_its_gpus_may_be_meant_so(count: int) -> None:
+    node = Node("h200x2-idle")
+    active(node, count)
+    node.poll("nvlink", times=40)
+    assert {r[3] for r in node.rules()} == {DEGRADED}
+    assert "[expect] nvlink_links" in node.findings()[0].action
+
+
+def test_the_operator_says_what_a_partition_has() -> None:
+    node = Node("h200x2-idle", expect=Expect(nvlink_links=10))
+    active(node, 10)
+    node.poll("nvlink", times=3)
+    assert node.findings() == ()
+    active(node, 9, gpu="1")
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.link_down", "1", "9", FAILED)}
+
+
+def test_one_gpu_of_a_partition_with_fewer_links_than_the_other_has_lost_them() -> None:
+    node = Node("h200x2-idle")
+    active(node, 10)
+    active(node, 9, gpu="1")
+    node.poll("nvlink", times=3)
+    assert ("nvlink.link_down", "1", "9", FAILED) in node.rules()
+
+
+@pytest.mark.parametrize("recording", ["h200x8", "h200x4-idle"])
+def test_the_same_links_down_on_all_gpus_of_a_whole_board_or_of_no_virtual_machine(recording: str) -> None:
+    node = Node(recording)
+    if recording != "h200x8":
+        node.change("gpu*/VirtualizationMode()", "set", 0)
+    active(node, 17)
+    node.poll("nvlink", times=3)
+    assert {(r[0], r[2], r[3]) for r in node.rules()} == {("nvlink.link_down", "17", FAILED)}
+
+
+def test_one_gpu_of_a_whole_board_without_links_is_failed_from_the_start() -> None:
+    node = Node()
+    active(node, 0, gpu="5")
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.down", "5", "", FAILED)}
+
+
+def test_links_of_gpus_that_are_not_split_are_watched_beside_those_that_are() -> None:
+    node = Node()
+    for gpu in (0, 1):
+        node.change(f"gpu{gpu}/MigMode()", "set", [1, 1])
+        active(node, 0, gpu=str(gpu))
+    node.poll("nvlink", times=5)
+    assert node.findings() == ()
+    node.change("gpu4/Field(165,3)", "set", 0)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("nvlink.link_down", "4", "3", FAILED)}
