@@ -11,7 +11,7 @@ from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.overlay import AnswerChange, Overlay, Player
-from wirewatch.hw.recording import load_recording
+from wirewatch.hw.recording import Recording, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
     ReplayHost,
@@ -74,12 +74,14 @@ class DirectNvml:
 class Node:
     """The collectors that are on by default, and those of `also`, over a recording; or `only` some of them.
 
+    A recording that is no bundled one has nothing of what it was not asked.
+
     `changes` may be added to while it runs.
     """
 
     def __init__(
-        self, recording: str = "h200x8", changes: Sequence[AnswerChange] = (), expect: Expect | None = None,
-        also: Sequence[str] = (), only: Sequence[str] = (),
+        self, recording: str | Recording = "h200x8", changes: Sequence[AnswerChange] = (),
+        expect: Expect | None = None, also: Sequence[str] = (), only: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.clock = StillClock()
         self.changes = list(changes)
@@ -90,8 +92,8 @@ class Node:
         self.state = NodeState({c.name: Component(c.name, c.start) for c in self.collectors.values()})
         overlay = Overlay("test", "", self.changes)  # type: ignore[arg-type]
         # The raw dump behind h200x8 did not ask everything; recordings of `wirewatch record` did.
-        strict = recording != "h200x8"
-        loaded = _loaded(recording)
+        strict = isinstance(recording, str) and recording != "h200x8"
+        loaded = _loaded(recording) if isinstance(recording, str) else recording
         unasked = [q for q in LATER if ("nvml", f"gpu0/{q}") not in loaded.answers]
         silent = tuple(AnswerChange("nvml", f"gpu*/{q}", "code", NOT_SUPPORTED) for q in unasked)
         older = Overlay("older", "", silent)

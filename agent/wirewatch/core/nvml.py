@@ -15,6 +15,8 @@ PROCESSES = (
     Question("MPSComputeRunningProcesses"),
     Question("GraphicsRunningProcesses"),
 )
+OLD_SPEEDS = (*range(84, 90), *range(132, 138))
+"""Fields with the line rate of one link each, from before the field that takes a link; they are twelve."""
 OLD_LINKS = 18
 """How many links are asked for where a driver does not say how many a GPU has."""
 UP = frozenset({1, 2})
@@ -198,6 +200,12 @@ def state(link: int) -> Question:
 def old_state(link: int) -> Question:
     """The question for the state of a link, for drivers without that field."""
     return Question("NvLinkState", (link,))
+
+
+@cache
+def old_speed(link: int) -> Question | None:
+    """The question for the line rate of a link, for drivers without that field; None beyond the last."""
+    return Question("Field", (OLD_SPEEDS[link],)) if link < len(OLD_SPEEDS) else None
 
 
 @cache

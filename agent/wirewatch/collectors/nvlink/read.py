@@ -30,6 +30,7 @@ from wirewatch.core.nvml import (
     count_links,
     link_speed,
     member,
+    old_speed,
     old_state,
     state,
 )
@@ -140,6 +141,7 @@ def _poll_questions(links: int, *, old: bool) -> tuple[Question, ...]:
     questions += [ask(link) for link in range(links) for ask in (state, link_speed)]
     if old:
         questions += [_COMMON_SPEED, *(old_state(link) for link in range(links))]
+        questions += [speed for link in range(links) if (speed := old_speed(link))]
     return tuple(questions)
 
 
@@ -209,8 +211,9 @@ def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
         if is_unsupported(up):
             continue
         speed = asked.whole(link_speed(number))
-        if is_unsupported(speed):
-            speed = asked.whole(_COMMON_SPEED)
+        for old in (old_speed(number), _COMMON_SPEED):
+            if is_unsupported(speed) and old is not None:
+                speed = asked.whole(old)
         links.append(NvlinkLink(number, up, speed if isinstance(speed, Absent) else speed * 1e6))
     return tuple(links)
 
