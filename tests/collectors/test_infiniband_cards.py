@@ -193,3 +193,21 @@ def test_errors_of_a_card_that_has_been_lent_since_are_not_told_for_ever() -> No
     assert node.rules() == {("infiniband.link_downed_errors", "mlx5_1 port 1"): DEGRADED}
     take_out(node.files, "mlx5_1")
     assert node.poll() == ()
+
+
+def test_dual_port_cards_with_one_cable_each_and_a_management_port_are_no_fault() -> None:
+    node = watched(8)
+    for number in range(8):
+        at = f"{RDMA}/mlx5_{number}/ports"
+        second = {p.replace("/ports/1/", "/ports/2/"): t for p, t in node.files.texts.items() if at in p}
+        node.files.texts |= second
+        node.files.texts |= {f"{at}/2/state": "1: DOWN", f"{at}/2/phys_state": "2: Polling"}
+    node.files.nic("mlx5_bond_0", "0000:a0:00.0", "pci0000:0a/0000:0a:01.0", link_layer="Ethernet")
+    node.files.texts |= {
+        f"{RDMA}/mlx5_bond_0/board_id": "MT_0000000359", f"{RDMA}/mlx5_bond_0/ports/1/state": "1: DOWN",
+        f"{RDMA}/mlx5_bond_0/ports/1/phys_state": "3: Disabled",
+    }  # fmt: skip
+    assert node.poll(10) == ()
+    node.files.set("mlx5_3", state="1: DOWN", phys_state="2: Polling")
+    node.poll(3)
+    assert node.rules() == {("infiniband.port_down", "mlx5_3 port 1"): FAILED}

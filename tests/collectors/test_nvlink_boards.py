@@ -7,6 +7,7 @@ from wirewatch.core.types import Expect, Health
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 A6000, BRIDGED = 14062, 4
+NO_FABRIC = {"clusterUuid": "", "status": 0, "cliqueId": 0, "healthMask": 0, "healthSummary": 0}
 
 
 def card(name: str, rate: int, links: int, recording: str = "h200x2-idle") -> Node:
@@ -99,10 +100,21 @@ def test_a_single_gpu_whose_links_were_up_has_lost_them() -> None:
 @pytest.mark.parametrize("count", [0, 10, 17])
 def test_a_virtual_machine_with_fewer_links_on_all_its_gpus_may_be_meant_so(count: int) -> None:
     node = Node("h200x2-idle")
+    if not count:
+        node.change("gpu*/GpuFabricInfoV()", "set", {**NO_FABRIC, "state": 0})
     active(node, count)
     node.poll("nvlink", times=40)
     assert {r[3] for r in node.rules()} == {DEGRADED}
     assert "[expect] nvlink_links" in node.findings()[0].action
+
+
+def test_gpus_that_are_registered_with_a_fabric_are_meant_to_have_links() -> None:
+    node = Node("h200x2-idle")
+    active(node, 0)
+    node.poll("nvlink", times=20)
+    assert {(r[0], r[3]) for r in node.rules()} == {("nvlink.down", UNKNOWN)}
+    node.poll("nvlink")
+    assert {(r[0], r[3]) for r in node.rules()} == {("nvlink.down", FAILED)}
 
 
 def test_the_operator_says_what_a_partition_has() -> None:

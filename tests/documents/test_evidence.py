@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.schemas import complaints
-from tests.collectors.test_overlays import DEMO, TABLE, watch, watching, without_blind
+from tests.collectors.test_overlays import DEMO, LATER, ROUNDS, TABLE, watch, watching, without_blind
 from tests.probe.drawn import gloo
 from tests.support import EPOCH, Node
 from tests.verdict.recordednode import RecordedNode
@@ -100,7 +100,7 @@ def test_every_finding_of_every_bundled_fault_has_a_whole_block(name: str) -> No
     """As soon as all are there: test_overlays.py watches them for longer."""
     node = Node(DEMO, load_overlay(name).changes)
     wanted = {(one.rule, one.health) for one in TABLE[name]}
-    for _ in watching(node):
+    for _ in watching(node, LATER.get(name, ROUNDS)):
         if {(one.rule, one.health) for one in without_blind(node.findings())} == wanted:
             break
     here = judge_state(node.state)

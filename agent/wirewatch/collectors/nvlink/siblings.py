@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from wirewatch.collectors.nvlink.model import START, GpuLinks, NvlinkMemory, NvlinkReading
 from wirewatch.core.collector import Memories, remembered
-from wirewatch.core.nvml import UP
+from wirewatch.core.nvml import FABRIC_STATES, UP
 from wirewatch.core.ports import Gpu
 from wirewatch.core.topology import BOARD, NvlinkProduct
 from wirewatch.core.types import Absent
@@ -18,7 +18,8 @@ class Siblings:
 
     `rate`: of most links that are up, the higher of two that are as common. `fastest`: of any. `counts`: how
     many links each of them has had active since the agent started. `node`: how many GPUs the node has.
-    `dark`: no GPU of the node has had a link active. `virtual`: they are in a virtual machine.
+    `dark`: no GPU of the node has had a link active. `virtual`: they are in a virtual machine. `registered`:
+    one of them has completed its registration with a fabric, which a GPU without links has not.
     """
 
     rate: float
@@ -27,6 +28,7 @@ class Siblings:
     node: int
     dark: bool
     virtual: bool
+    registered: bool
 
     @property
     def alone(self) -> bool:
@@ -36,7 +38,8 @@ class Siblings:
     def partition(self, product: NvlinkProduct | None) -> bool:
         """Whether all have fewer links than our table says, as in a virtual machine with part of a board."""
         fewer = product is not None and len(set(self.counts)) == 1 and self.counts[0] < product.counts[0]
-        return fewer and self.virtual and self.node < BOARD
+        meant = any(self.counts) or not self.registered
+        return fewer and meant and self.virtual and self.node < BOARD
 
 
 def find_siblings(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> Mapping[str, Siblings]:
@@ -75,7 +78,12 @@ def _siblings(
         node=node,
         dark=dark,
         virtual=all(value.virtual for _, value in alike),
+        registered=any(_registered(value) for _, value in alike),
     )
+
+
+def _registered(value: GpuLinks) -> bool:
+    return not isinstance(value.fabric, Absent) and value.fabric.state == len(FABRIC_STATES) - 1
 
 
 def _rates(value: GpuLinks) -> list[float]:
