@@ -84,6 +84,15 @@ def test_another_fault_of_the_fabric_has_no_grace() -> None:
     assert ("fabric.insufficient_nvlinks", "3", "", FAILED) in node.rules()
 
 
+def test_a_link_that_was_up_has_no_grace_while_its_gpu_registers() -> None:
+    node = Node()
+    node.poll("nvlink")
+    registering(node, gpu="3")
+    node.change("gpu3/Field(165,7)", "set", 0)
+    node.poll("nvlink", times=3)
+    assert node.rules() == {("fabric.state", "3", "", UNKNOWN), ("nvlink.link_down", "3", "7", FAILED)}
+
+
 def dark(node: Node) -> list[AnswerChange]:
     """No link of any GPU is up, as before a fabric manager has started."""
     return [
