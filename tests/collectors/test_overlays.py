@@ -99,7 +99,8 @@ def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
 def test_who_reads_gpus_is_blind_about_one_that_is_lost() -> None:
     node = Node(DEMO, load_overlay("gpu-lost").changes)
     watch(node)
-    blind = {f.rule for f in node.findings() if f.health is U and f.subject.gpu == "5"}
+    found = (f for one in node.state.components.values() for f in one.findings)
+    blind = {f.rule for f in found if f.health is U and f.subject.gpu == "5"}
     assert blind >= {"gpu.blind", "nvlink.blind", "pcie.blind"}
 
 
