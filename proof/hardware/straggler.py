@@ -96,7 +96,7 @@ class Kit:
     def learn(self) -> None:
         for _ in range(FIRST):
             keep(self._history, self._well(), self._here.hardware.clock.now(), "", "daemon")
-        self._references = accepted(self._history, POLICY)
+        self._references = accepted(self._history, POLICY).stragglers.references
 
     def _well(self) -> Probed:
         """A probe that nothing disturbs, its rates kept; all of its results would be megabytes."""

@@ -48,6 +48,12 @@ def expected(
     return told
 
 
+def rate(topology: Topology, conditions: Conditions | None = None) -> float:
+    found = wire(conditions or Conditions(whole(topology)))
+    assert isinstance(found, GroupWire), found
+    return found.rate
+
+
 def absent(conditions: Conditions, op: str = "all_reduce", size: int = 256 * MIB) -> Absent:
     told = expect(conditions, op, size)
     assert isinstance(told, Absent)
@@ -61,7 +67,7 @@ def test_eight_h200_by_ring_within_three_per_cent_of_what_was_recorded(op: str, 
     assert told.busbw == pytest.approx(rows(H200_TABLE.format(op))[size].busbw, rel=0.03)
     assert told.algorithm == "Ring"
     assert told.confidence is Confidence.MEASURED
-    assert told.peak == pytest.approx(HOPPER)
+    assert rate(switched(H200, 8)) == pytest.approx(HOPPER)
     assert isinstance(told.asymptote, float)
     assert told.busbw < told.asymptote < HOPPER
 
@@ -105,9 +111,8 @@ def test_nvls_is_expected_where_the_defaults_take_it_and_is_not_clipped() -> Non
     assert told.busbw > 1.25 * ring.busbw
     assert any("may exceed" in line for line in told.derivation)
     h800 = expected(switched("NVIDIA H800", 8, 8), size=8 * GIB, settings={})
-    assert isinstance(h800.peak, float)
     assert h800.busbw == pytest.approx(215e9)
-    assert h800.busbw > h800.peak
+    assert h800.busbw > rate(switched("NVIDIA H800", 8, 8))
 
 
 @pytest.mark.parametrize(("size", "gbs"), [(64 * MIB, 361.67), (256 * MIB, 422.25), (GIB, 466.33)])
@@ -170,14 +175,16 @@ def test_other_settings_that_slow_change_no_expectation(settings: Mapping[str, s
 @given(st.integers(1, 18), st.integers(0, 7))
 def test_a_lost_link_does_not_lower_what_is_expected(lost: int, gpu: int) -> None:
     sick, well = expected(switched(H200, 8, lost=lost, of=gpu)), expected(switched(H200, 8))
-    assert (sick.busbw, sick.peak, sick.confidence) == (well.busbw, well.peak, well.confidence)
+    assert rate(switched(H200, 8, lost=lost, of=gpu)) == rate(switched(H200, 8))
+    assert (sick.busbw, sick.confidence) == (well.busbw, well.confidence)
     (line,) = {*sick.derivation} - {*well.derivation}
     assert line.startswith(f"GPU {gpu} shows {18 - lost} of 18 links up")
 
 
 def test_a_lost_link_of_a_bridge_does_not_either() -> None:
-    sick = expected(node([H100_NVL] * 2, {0: {1: 11}, 1: {0: 11}}))
-    assert sick.peak == expected(bridged(H100_NVL, 1)).peak == pytest.approx(12 * 26.562e9)
+    lacking = node([H100_NVL] * 2, {0: {1: 11}, 1: {0: 11}})
+    sick = expected(lacking)
+    assert rate(lacking) == rate(bridged(H100_NVL, 1)) == pytest.approx(12 * 26.562e9)
     assert sum("11 of 12 links" in line for line in sick.derivation) == 2
 
 
@@ -233,10 +240,11 @@ def test_two_groups_of_four_are_expected_apart_and_together() -> None:
         assert isinstance(told, Expectation)
         assert told.busbw == expected(switched(H200, 4)).busbw
         assert told.confidence is Confidence.MEASURED
-    together = expect(Conditions(node_, pcie=Pcie(5, 16), settings=OFF), "all_reduce", 256 * MIB)
+    whole_node = Conditions(node_, pcie=Pcie(5, 16), settings=OFF)
+    together = expect(whole_node, "all_reduce", 256 * MIB)
     assert isinstance(together, Expectation)
     assert together.busbw == pytest.approx(40e9)
-    assert together.peak == pytest.approx(63e9, rel=1e-3)
+    assert rate(topology, whole_node) == pytest.approx(63e9, rel=1e-3)
     assert together.confidence is Confidence.LOW
 
 
@@ -262,7 +270,7 @@ def test_pcie_only_whatever_the_product() -> None:
     topology = node([L40S] * 2, {}, sockets(2))
     told = expect(Conditions(whole(topology), pcie=Pcie(4, 16)), "all_reduce", 8 * GIB)
     assert isinstance(told, Expectation)
-    assert told.busbw == pytest.approx(25e9)
+    assert told.busbw == pytest.approx(25.3e9, rel=1e-2)
     assert told.confidence is Confidence.LOW
     assert told.derivation[:2] == (
         "no NVLink joins all 2 GPUs: a ring crosses one PCIe switch",
@@ -270,12 +278,13 @@ def test_pcie_only_whatever_the_product() -> None:
     )
     narrow = expect(Conditions(whole(topology), pcie=Pcie(4, 8)), "all_reduce", 8 * GIB)
     assert isinstance(narrow, Expectation)
-    assert narrow.busbw == pytest.approx(told.busbw / 2)
+    assert narrow.busbw == pytest.approx(told.busbw / 2, rel=1e-2)
 
 
 def test_between_sockets_and_without_a_slot_nothing_is_expected_of_pcie() -> None:
     far = whole(node([L40S] * 8, {}, sockets(8)))
-    assert "across the wire between sockets" in absent(Conditions(far, pcie=Pcie(4, 16))).detail
+    told = absent(Conditions(far, pcie=Pcie(4, 16)), "all_gather")
+    assert "across the wire between sockets" in told.detail
     assert "PCIe generation" in absent(Conditions(whole(node([L40S] * 2, {})))).detail
 
 
@@ -296,8 +305,8 @@ def test_what_is_no_pcie_link_has_no_rate(generation: int, lanes: int) -> None:
     ("topology", "detail"),
     [
         (switched("NVIDIA R100", 8), "rate of a link of NVIDIA R100"),
-        (meshed(A100, 4, 4), "no reference for Ring all_reduce of 4 Ampere GPUs"),
-        (switched(B200, 4), "no reference for Ring all_reduce of 4 Blackwell GPUs"),
+        (meshed(A100, 3, 6), "no reference for Ring all_reduce of 3 Ampere GPUs"),
+        (switched(B200, 2), "no reference for Ring all_reduce of 2 Blackwell GPUs"),
         (node([H200, H200, A100], {i: {SWITCH: 12} for i in range(3)}), "several architectures"),
         (node([H200] * 2, {i: {UNKNOWN_PEER: 18} for i in range(2)}), "where its links go is not known"),
         (node([H200] * 2, {}), "none of the links is up"),
@@ -342,7 +351,7 @@ def test_what_the_reference_was_not_measured_for_is_said_and_trusted_little(
 def test_a_cube_of_v100() -> None:
     told = expected(cube(), size=8 * GIB)
     assert told.busbw == pytest.approx(110e9)
-    assert told.peak == 150e9
+    assert rate(cube()) == 150e9
 
 
 def test_a_pin_at_a_size_wins_and_says_so() -> None:
@@ -352,7 +361,6 @@ def test_a_pin_at_a_size_wins_and_says_so() -> None:
     assert told.busbw == 333e9
     assert told.confidence is Confidence.OPERATOR
     assert told.derivation[-1] == "256 MiB: 333.0 GB/s, pinned by the operator"
-    assert told.peak == pytest.approx(HOPPER)
     assert isinstance(told.asymptote, Absent)
 
 
@@ -368,7 +376,7 @@ def test_a_pinned_asymptote_keeps_the_latency_term() -> None:
     assert other.confidence is Confidence.MEASURED
 
 
-@pytest.mark.parametrize("topology", [switched("NVIDIA R100", 8), node([L40S] * 4, {}), meshed(A100, 4, 4)])
+@pytest.mark.parametrize("topology", [switched("NVIDIA R100", 8), node([L40S] * 4, {}), meshed(A100, 3, 6)])
 def test_a_pin_is_enough_where_nothing_else_is_known(topology: Topology) -> None:
     told = expect(Conditions(whole(topology), pins={"all_reduce": 90e9}), "all_reduce", GIB)
     assert isinstance(told, Expectation)

@@ -145,7 +145,8 @@ def test_the_same_wire_comes_before_the_same_number_of_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "efficiency"), [(Path.PIX, 0.79), (Path.PHB, 0.79), (Path.NODE, 0.63), (None, 0.79)]
+    ("path", "efficiency"),
+    [(Path.PIX, 0.80), (Path.PHB, 0.80), (Path.NODE, 0.63), (Path.SYS, 0.35), (None, 0.80)],
 )
 def test_pcie_depends_on_what_lies_between(path: Path | None, efficiency: float) -> None:
     hidden = Absent(Why.UNSUPPORTED, "hidden")
@@ -157,9 +158,11 @@ def test_pcie_depends_on_what_lies_between(path: Path | None, efficiency: float)
 @pytest.mark.parametrize(
     "wanted",
     [
-        ReferenceQuery(WireKind.PCIE, RING, "all_reduce", "Ampere", 4, 31.5e9, Path.SYS),
+        ReferenceQuery(WireKind.PCIE, RING, "all_gather", "Ampere", 4, 31.5e9, Path.SYS),
         ReferenceQuery(WireKind.PCIE, RING, "all_gather", "Ampere", 4, 31.5e9, Path.PIX),
-        ReferenceQuery(WireKind.MESH, RING, "all_reduce", "Ampere", 4, 300e9),
+        ReferenceQuery(WireKind.MESH, RING, "all_gather", "Ampere", 4, 300e9),
+        ReferenceQuery(WireKind.SWITCH, RING, "all_gather", "Ampere", 8, 300e9),
+        ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", "Blackwell", 2, 900e9),
         ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", "Hopper", 72, HOPPER),
         ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", "Volta", 8, 150e9),
         ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", Absent(Why.MISSING, "?"), 8, HOPPER),
@@ -206,5 +209,5 @@ def test_sizes_are_powers_of_two_in_the_complete_tables() -> None:
 def test_a_reference_is_for_its_own_number_of_gpus_alone() -> None:
     ampere = ReferenceQuery(WireKind.SWITCH, RING, "all_reduce", "Ampere", 3, 300e9)
     assert isinstance(find(ampere), Reference)
-    for ranks in (2, 17):
-        assert isinstance(find(replace(ampere, ranks=ranks)), Absent)
+    assert isinstance(find(replace(ampere, ranks=17)), Absent)
+    assert isinstance(find(replace(ampere, ranks=2, kind=WireKind.MESH)), Absent)

@@ -1,6 +1,7 @@
 """Results of probes drawn by hand: healthy ones of several nodes, and ways in which they can be wrong.
 
-With two GPUs on a switch times and clocks are those that two H200s gave; elsewhere those that are expected.
+With two GPUs on a switch times and clocks are those that two H200s gave; elsewhere those that are expected,
+and where nothing is, three quarters of what copies give.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +35,8 @@ from wirewatch.core.probe import (
 )
 from wirewatch.core.topology import SWITCH, Topology, WireKind, groups, islands
 from wirewatch.probe import judge
-from wirewatch.probe.judge import Breach
 from wirewatch.probe.measurement import measure
-from wirewatch.probe.model import ProbePolicy
+from wirewatch.probe.model import Breach, ProbePolicy
 
 OFF = {"NCCL_NVLS_ENABLE": "0"}
 SIZES = (64 * MIB, 256 * MIB, 512 * MIB)
@@ -81,9 +81,11 @@ class Knobs:
     left: Mapping[str, float] = field(default_factory=dict)
 
 
-def on_switch(count: int, name: str = H200, settings: Mapping[str, str] = OFF) -> tuple[Conditions, ...]:
+def on_switch(
+    count: int, name: str = H200, settings: Mapping[str, str] = OFF, links: int = LINKS
+) -> tuple[Conditions, ...]:
     """The conditions of GPUs that are all on one switch; NVLS is off unless given."""
-    return _conditions(switched(name, count), {}, settings)
+    return _conditions(switched(name, count, links), {}, settings)
 
 
 def two_islands(
@@ -214,7 +216,8 @@ def _seconds(conditions: Conditions, op: str, size: int) -> float:
     if ranks == 2 and conditions.group.kind is WireKind.SWITCH and size in SIZES:
         return TWO_H200[op][SIZES.index(size)]
     told = expect(conditions, op, size)
-    busbw = told.busbw if isinstance(told, Expectation) else 20e9
+    unknown = 20e9 if conditions.group.kind is WireKind.PCIE else 300e9
+    busbw = told.busbw if isinstance(told, Expectation) else unknown
     return FACTORS[op] * (ranks - 1) / ranks * size / busbw
 
 

@@ -15,8 +15,8 @@ from wirewatch.core.probe import Conditions, Outcome, Probed
 from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probe.component import next_due
 from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness
-from wirewatch.probe.judge import BROKEN, KEPT, Breach, confirming, judge
-from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
+from wirewatch.probe.judge import BROKEN, KEPT, confirming, judge
+from wirewatch.probe.model import Breach, ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 
 OPTIONS, POLICY = ProbeOptions(jitter=0.0), ProbePolicy()
 TWO = on_switch(2)
@@ -353,16 +353,8 @@ def test_a_slow_island_is_named_by_its_gpus() -> None:
     assert "crosses" not in told.evidence
 
 
-@pytest.mark.parametrize(
-    "probed",
-    [
-        drawn(on_switch(8, "NVIDIA R100"), speed=0.01),
-        drawn(two_islands(roots=2), speeds={0: 0.01, 1: 1.0, 2: 1.0}),
-        replace(gloo(), seconds=500.0),
-    ],
-)
-def test_without_a_reference_nothing_is_slow(probed: Probed) -> None:
-    assert breaches(probed, DEFAULTS) == ()
+def test_processors_are_never_slow() -> None:
+    assert breaches(replace(gloo(), seconds=500.0), DEFAULTS) == ()
 
 
 # --- wrong data

@@ -323,11 +323,11 @@ def test_only_complete_probes_of_daemons_are_history(tmp_path: Path, clock: Stil
 
 def test_an_empty_or_broken_history_accepts_nothing(tmp_path: Path, clock: StillClock) -> None:
     path = tmp_path / "probes.sqlite"
-    assert accepted(History.open(path, clock), POLICY).values == {}
+    assert accepted(History.open(path, clock), POLICY) == ProbeMemory()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE probes")
     reader = History(path, clock, HistoryLimits(), read_only=True)
-    assert accepted(reader, POLICY).values == {}
+    assert accepted(reader, POLICY) == ProbeMemory()
 
 
 def test_the_command_judges_by_the_history_and_looks_twice(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.probe.idle import DENIED, Idle
-from wirewatch.busbw.expected import Expectation, expect
+from wirewatch.busbw.expected import Expectation, GroupWire, expect, wire
 from wirewatch.core.nvml import link_speed
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Question
@@ -115,9 +115,9 @@ def test_a_lost_link_lowers_nothing_that_is_expected() -> None:
 def test_the_operators_links_count_and_pins_are_passed_on() -> None:
     found = scene(Idle(2), expected=Expect(nvlink_links=16))
     assert found.conditions[0].links == 16
-    told = expect(found.conditions[0], "all_reduce", LARGE)
-    assert isinstance(told, Expectation)
-    assert told.peak == pytest.approx(16 * 26.562e9)
+    rail = wire(found.conditions[0])
+    assert isinstance(rail, GroupWire)
+    assert rail.rate == pytest.approx(16 * 26.562e9)
     node = Idle(2)
     pinned = read_scene(node.hardware, node.listed(), {}, Expect(), {"all_reduce": 1e11})
     assert isinstance(pinned, Scene)

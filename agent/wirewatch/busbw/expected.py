@@ -1,8 +1,9 @@
 """Expected busbw: the wire under a group of GPUs, and what NCCL's defaults should reach on it at a size.
 
-`wire` is how many bytes per second one GPU can send each way when no link is lost. `choose` is the algorithm
-that NCCL's tuner takes. `expect` takes the share of the wire that it reaches from busbw.references, or from
-the operator's pins.
+`wire` is how many bytes per second one GPU can send each way when no link is lost, which is known of more
+nodes than what NCCL reaches on it. `choose` is the algorithm that NCCL's tuner takes. `expect` takes the
+share of the wire that it reaches from busbw.references, or from the operator's pins. Without either, the
+least share of the wire that is plausible remains (`PLAUSIBLE`).
 """
 
 from dataclasses import dataclass
@@ -46,12 +47,10 @@ class GroupWire:
 class Expectation:
     """The expected `busbw` at one size, in bytes per second like the other figures.
 
-    `peak`: one GPU's wire each way, by which "of peak" divides. `asymptote`: what ever larger messages tend
-    to. `derivation`: how it follows, for people, in GB/s.
+    `asymptote`: what ever larger messages tend to. `derivation`: how it follows, for people, in GB/s.
     """
 
     busbw: float
-    peak: float | Absent
     asymptote: float | Absent
     algorithm: str
     confidence: Confidence
@@ -71,6 +70,11 @@ def wire(conditions: Conditions) -> GroupWire | Absent:
     if group.kind is WireKind.ALONE:
         return Absent(Why.UNSUPPORTED, "one GPU alone has no wire to another")
     return _pcie(conditions) if group.kind is WireKind.PCIE else _nvlink(conditions)
+
+
+def wire_lines(rail: GroupWire | Absent) -> tuple[str, ...]:
+    """How the wire follows, or that it is not known, for people."""
+    return (f"the wire is not known: {rail}",) if isinstance(rail, Absent) else rail.lines
 
 
 def pcie_rate(generation: int, lanes: int) -> float | Absent:
@@ -213,14 +217,7 @@ def _reference(conditions: Conditions, op: str, algorithm: str, rail: GroupWire)
 
 def _pinned(rail: GroupWire | Absent, algorithm: str, value: float, size_bytes: int) -> Expectation:
     line = f"{human(size_bytes)}: {_gbs(value)}, {_PINNED}"
-    peak, lines = _rail(rail)
-    return Expectation(value, peak, _UNASKED, algorithm, Confidence.OPERATOR, _PINNED, (*lines, line))
-
-
-def _rail(rail: GroupWire | Absent) -> tuple[float | Absent, tuple[str, ...]]:
-    return (
-        (rail, (f"the wire is not known: {rail}",)) if isinstance(rail, Absent) else (rail.rate, rail.lines)
-    )
+    return Expectation(value, _UNASKED, algorithm, Confidence.OPERATOR, _PINNED, (*wire_lines(rail), line))
 
 
 def _under(
@@ -230,9 +227,8 @@ def _under(
     """Below an asymptote that the operator gave, with the reference's latency term where there is one."""
     latency = reference if isinstance(reference, Absent) else fitted(reference).latency
     busbw, line = _at(most, latency, factor(op, conditions.group.ranks), size_bytes)
-    peak, lines = _rail(rail)
-    derivation = (*lines, f"large messages: {_gbs(most)}, {_PINNED}", line)
-    return Expectation(busbw, peak, most, algorithm, Confidence.OPERATOR, _PINNED, derivation)
+    derivation = (*wire_lines(rail), f"large messages: {_gbs(most)}, {_PINNED}", line)
+    return Expectation(busbw, most, algorithm, Confidence.OPERATOR, _PINNED, derivation)
 
 
 def _expected(
@@ -253,7 +249,7 @@ def _expected(
         f"({reference.confidence.value}: {reference.source})"
     )
     derivation = (*rail.lines, *why, share, *doubts, line)
-    return Expectation(busbw, rail.rate, most, reference.algorithm, confidence, reference.source, derivation)
+    return Expectation(busbw, most, reference.algorithm, confidence, reference.source, derivation)
 
 
 def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> tuple[float, str]:

@@ -7,6 +7,10 @@ trusted from its smallest size on. Below that, down to `LEAST_BYTES`, NCCL chang
 off by up to a fifth, B200's by a third, mostly low; still smaller messages measure latency. Beyond its
 largest size a line may be 7 % low, NVLS 9 %.
 
+Looked for in public and not found, 2026-11: all_gather and reduce_scatter of A100, of a mesh, of a bridge and
+over PCIe; two B200 or GB200; B300 but for its peak; H200 NVL; A800. There the node's own history and the wire
+judge (probe.bandwidth).
+
 Which algorithm: NCCL's tuner (src/graph/tuning.cc and search.cc, 2.28 to 2.30, large messages). On Hopper it
 takes Ring with 2 to 5 GPUs on NVSwitch and NVLS from 6 (seen with 2, 4 and 6: waynehacking8/nccl-collectives-
 bench), on Blackwell NVLS with 8. For all_gather and reduce_scatter it holds NVLS for half as fast as Ring
@@ -105,19 +109,49 @@ def architecture(product: str) -> str | Absent:
 _HOPPER = 18 * 26.562e9
 _AMPERE = 12 * 25e9
 _B200 = 18 * 50e9
+_B300 = 18 * 53.125e9
 _H200 = "nccl-tests 2.19.6, NCCL 2.28.9, 8 H200, NVLS off, recorded for this project"
 _H200_2 = "2xH200, nccl-tests in place, docs/hardware/2026-11-21-h200-probe.md"
 _H100_4 = "nccl-tests 2.18.3, NCCL 2.29.2, 4 of 8 H100, waynehacking8/nccl-collectives-bench"
 _H100_SCALING = "scaling runs of 2, 4, 6 H100, NCCL 2.29.2, waynehacking8/nccl-collectives-bench"
 _H100_NVLS = "8 H100, NVIDIA/dgxc-benchmarking, nccl/README.md; awslabs' p5 measured 1 to 5 % less"
-_A100 = "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 has 230"
-_B200_8 = "8 B200, acceptance tests of a Vultr cluster of 2026-05; NVIDIA/nccl#1807 has 830"
+_A100 = (
+    "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 has 230, "
+    "Azure/AI-benchmarking-guide ND_A100_v4_results.md 213.87 at 256 MiB"
+)
+_A100_FEW = "{} A100-SXM4-80GB on one switch, NCCL 2.20.5, a public log of nccl-tests"
+_A100_BOARD = (
+    "4 A100-SXM4-80GB of a board without a switch, nccl-tests 2.13.6, rcgsheffield/sheffield_hpc, "
+    "stanage/software/libs/cuda.rst"
+)
+_B200_8 = (
+    "8 B200, acceptance tests of a Vultr cluster of 2026-05; NVIDIA/nccl#1807 has 830; 8 B300 gave 845 "
+    "(NVIDIA/nccl#2140)"
+)
+_B300_RING = "8 B300, NVLS off, size not given, NVIDIA/nccl#2140"
+_GB200_4 = (
+    "4 GB200 of one host in place, Ring, NCCL 2.25.1, Azure/AI-benchmarking-guide ND_GB200_v6_results.md"
+)
 _AZURE = "Azure/azurehpc-health-checks asks at least this"
 
 
 def _table(*gbs: float, first: int = 64 * MIB) -> tuple[tuple[int, float], ...]:
     """Bus bandwidths in GB/s at `first` bytes, and at four times the size each further."""
     return tuple((first * 4**i, value * 1e9) for i, value in enumerate(gbs))
+
+
+def _points(*found: tuple[int, float]) -> tuple[tuple[int, float], ...]:
+    """Sizes in MiB with bus bandwidths in GB/s."""
+    return tuple((size * MIB, value * 1e9) for size, value in found)
+
+
+def _published(
+    kind: WireKind, arch: str, ranks: int, fits: tuple[int, int], wire: float, source: str,
+    *found: tuple[int, float],
+) -> Reference:  # fmt: skip
+    """A public table of all_reduce by Ring, of sizes in MiB and GB/s."""
+    points = _points(*found)
+    return Reference(kind, RING, ALL_REDUCE, arch, ranks, fits, wire, points, Confidence.PUBLISHED, source)
 
 
 def _switch(
@@ -145,6 +179,25 @@ REFERENCES: tuple[Reference, ...] = (
     _switch(ALL_GATHER, "Hopper", 4, (3, 5), _HOPPER, _H100_4, 258.16, 305.51, 325.27),
     _switch(REDUCE_SCATTER, "Hopper", 4, (3, 5), _HOPPER, _H100_4, 266.04, 303.62, 330.17),
     _switch(ALL_REDUCE, "Ampere", 8, (3, 16), _AMPERE, _A100, 200.91, 222.40, 230.29),
+    _published(
+        WireKind.SWITCH, "Ampere", 2, (2, 2), _AMPERE, _A100_FEW.format(2),
+        (128, 156.51), (256, 185.74), (512, 192.43),
+    ),
+    _published(
+        WireKind.SWITCH, "Ampere", 4, (3, 5), _AMPERE, _A100_FEW.format(4),
+        (128, 175.93), (256, 186.67), (512, 193.70),
+    ),
+    _published(
+        WireKind.MESH, "Ampere", 4, (4, 4), _AMPERE, _A100_BOARD, (64, 187.32), (128, 206.51)
+    ),
+    _published(
+        WireKind.SWITCH, "Blackwell", 4, (3, 5), _B200, _GB200_4,
+        (256, 593.53), (512, 618.74), (1024, 646.87),
+    ),
+    Reference(
+        WireKind.SWITCH, RING, ALL_REDUCE, "Blackwell", 8, (6, 8), _B300,
+        ((8 * GIB, 695e9),), Confidence.LOW, _B300_RING,
+    ),
     _two(ALL_REDUCE, 263.30, 301.40, 316.68),
     _two(ALL_GATHER, 222.49, 256.96, 275.84),
     _two(REDUCE_SCATTER, 212.66, 242.46, 261.33),
@@ -184,7 +237,8 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(
         WireKind.PAIR, RING, ALL_REDUCE, "Hopper", 2, (2, 2), 12 * 26.562e9,
         ((8 * GIB, 208e9),), Confidence.PUBLISHED,
-        f"2 H100 NVL with three bridges (NC80adis), size not given: {_AZURE}",
+        f"2 H100 NVL with three bridges (NC80adis), size not given: {_AZURE}; 2 H100 PCIe gave 116, which "
+        "their owner doubts (NVIDIA/nccl-tests#194)",
     ),
     Reference(
         WireKind.PAIR, RING, ALL_REDUCE, "Turing", 2, (2, 2), 2 * 25.781e9,
@@ -192,7 +246,8 @@ REFERENCES: tuple[Reference, ...] = (
     ),
     Reference(
         WireKind.PCIE, RING, ALL_REDUCE, "", 4, (2, 16), 16 * 16e9 * 128 / 130 / 8,
-        ((8 * GIB, 25e9),), Confidence.LOW, f"4 A100, PCIe 4 x16 (NC96ads): {_AZURE}",
+        _table(25.15, 25.29, 25.31), Confidence.LOW,
+        f"4 RTX 4090 with peer access, PCIe 4 x16, a public log; of 4 A100 (NC96ads) {_AZURE} (25)",
         frozenset({Path.PIX, Path.PXB, Path.PHB}),
     ),
     Reference(
@@ -206,6 +261,13 @@ REFERENCES: tuple[Reference, ...] = (
         ((8 * GIB, 40e9),), Confidence.LOW,
         "8 H100, PCIe 5 x16, size not given: 35 to 45 by docs.alayanew.com, 2026-05-06",
         frozenset({Path.PIX, Path.PXB, Path.PHB}),
+    ),
+    Reference(
+        WireKind.PCIE, RING, ALL_REDUCE, "", 8, (2, 16), 16 * 32e9 * 128 / 130 / 8,
+        _points((32, 22.2)), Confidence.LOW,
+        "8 RTX PRO 6000, PCIe 5 x16 on two sockets, NCCL's defaults, voipmonitor/rtx6kpro "
+        "hardware/pcie-bandwidth.md; 37.6 with more channels",
+        frozenset({Path.SYS}),
     ),
 )  # fmt: skip
 

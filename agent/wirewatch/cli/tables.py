@@ -158,3 +158,5 @@ def _explained(results: Sequence[CollectiveResult]) -> Iterator[str]:
         yield from (f"  {line}" for line in result.derivation)
         if result.confidence:
             yield f"  confidence: {result.confidence}"
+        if result.usual_busbw is not None:
+            yield f"  usual here: {result.usual_busbw / GB:.1f} GB/s, the median of accepted probes"

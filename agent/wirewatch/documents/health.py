@@ -72,13 +72,15 @@ class ProbeStatus:
     """The newest complete probe: when it began (`at`, 0 for never), how long ago it ended (null for never).
 
     `fresh`: young enough to count for now, by `[probe] fresh`; `required`: whether a job may start only with
-    a fresh probe, by `[policy.verdict] require_fresh_probe`.
+    a fresh probe, by `[policy.verdict] require_fresh_probe`. `no_expectation`: collectives in it of which
+    nothing is expected; the node's own history and the wire judge them.
     """
 
     at: float
     age_seconds: float | None
     fresh: bool
     required: bool
+    no_expectation: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from wirewatch.busbw.expected import wire_lines
 from wirewatch.core.collector import NodeState
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, worst
@@ -27,7 +28,8 @@ from wirewatch.verdict.straggler.signals import Unit, memory_rate, product_secon
 class CollectiveResult:
     """One collective at one size; bandwidths in bytes per second as nccl-tests' busbw, null where not known.
 
-    `derivation`: how the expectation follows, or in one line why there is none.
+    `derivation`: how the expectation follows, or the wire and why nothing is expected. `usual_busbw`: the
+    median of this node's accepted probes, null while there are too few.
     """
 
     op: str
@@ -47,6 +49,7 @@ class CollectiveResult:
     expected_algorithm: str | None
     confidence: str | None
     derivation: list[str]
+    usual_busbw: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,8 @@ class ProbesDocument:
     past: list[PastProbe]
 
 
+INSTEAD = "this node's accepted probes and the wire judge it"
+"""Said of what no expectation judges."""
 PROBE = TypeAdapter(ProbeDocument)
 PROBES = TypeAdapter(ProbesDocument)
 DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.probe.1": PROBE, "wirewatch.probes.1": PROBES}
@@ -286,8 +291,17 @@ def _result(one: Measured) -> CollectiveResult:
         protocol=one.protocol, expected_busbw=known.busbw if known else None, ratio=one.ratio,
         peak_ratio=one.peak_ratio, expected_algorithm=known.algorithm if known else None,
         confidence=known.confidence.value if known else None,
-        derivation=list(known.derivation) if known else [str(expected)],
+        derivation=_derivation(one),
+        usual_busbw=one.usual.rate if one.usual else None,
     )  # fmt: skip
+
+
+def _derivation(one: Measured) -> list[str]:
+    if isinstance(one.expected, Absent):
+        if one.latency or one.expected is measurement.NOT_GPUS:
+            return [str(one.expected)]
+        return [f"no expectation here: {one.expected}", *wire_lines(one.wire), INSTEAD]
+    return [*one.expected.derivation, *([INSTEAD] if one.trusted is None else [])]
 
 
 def _copies(probed: Probed) -> list[PeerCopy]:

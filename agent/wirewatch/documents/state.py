@@ -189,7 +189,9 @@ def probe_status(state: NodeState, mono: float, *, required: bool) -> ProbeStatu
         return ProbeStatus(0.0, None, fresh=False, required=True) if required else None
     if found.pointless:
         return None
-    return ProbeStatus(found.at, found.age_seconds, found.fresh, required)
+    return ProbeStatus(
+        found.at, found.age_seconds, found.fresh, required, list(found.no_expectation)
+    )
 
 
 def is_exempt(state: NodeState, mono: float) -> bool:

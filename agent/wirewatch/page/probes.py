@@ -131,6 +131,13 @@ def _last(content: PageContent, last: ProbeDocument) -> Iterator[Sentence]:
         f"Last complete probe: engine {last.engine}{versions}{way}, run by {last.by}.{ended}{old} It began",
         "" if content.probes.fresh else "unknown", at=moment(last.at, content.at),
     )  # fmt: skip
+    unexpected = content.health.probe.no_expectation if content.health.probe else ()
+    if unexpected:
+        yield Sentence(
+            f"Nothing is expected of {', '.join(unexpected)} here: this node's accepted probes and the wire "
+            "judge them.",
+            "quiet",
+        )
     if last.slowing:
         yield Sentence(f"NCCL settings that lower bandwidth: {'; '.join(last.slowing)}.", "warn")
 

@@ -36,7 +36,7 @@ from wirewatch.probe.gate import (
     watch_users,
 )
 from wirewatch.probe.judge import RULES, confirming, judge
-from wirewatch.probe.measurement import Measured, comms_of
+from wirewatch.probe.measurement import Measured, comms_of, without_expectation
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading, complete
 from wirewatch.probe.remote import LostOrder, RemoteProber, lost_probe
 from wirewatch.probe.setup import NOTHING_TO_PROBE, ProbeRequest, prepare
@@ -106,6 +106,7 @@ class ProbeSummary:
     whether its results still say something about now. `complete`: such probes since start; `clean`: the
     newest was of GPUs and found nothing at all. `watched`: whether there is something here to probe, and
     something to probe it with; `pointless`: there is nothing to probe. Neither says so before it is known.
+    `no_expectation`: collectives of that probe of which nothing is expected.
     """
 
     at: float = 0.0
@@ -115,6 +116,7 @@ class ProbeSummary:
     clean: bool = False
     watched: bool = True
     pointless: bool = False
+    no_expectation: tuple[str, ...] = ()
 
 
 OUTCOMES = ("ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck", "away")
@@ -140,14 +142,15 @@ RATIO = Metric(
 )  # fmt: skip
 PEAK_RATIO = Metric(
     "probe_busbw_peak_ratio", Kind.GAUGE, _AT,
-    "Measured over the wire of one GPU each way; a healthy ring reaches 0.76, NVLink SHARP may exceed 1.",
+    "Measured over the wire of one GPU each way, also where nothing is expected; "
+    "a healthy ring reaches 0.76, NVLink SHARP may exceed 1.",
     _UNPROVEN,
 )  # fmt: skip
 KNOWN = Metric(
     "probe_expected_known",
     Kind.GAUGE,
     _AT,
-    "1 when there is something to compare this busbw with.",
+    "1 when something is expected of this collective; 0 when this node's own history and the wire judge it.",
     undrawn="where nothing is expected there is no ratio",
 )
 LATENCY = Metric(
@@ -285,6 +288,7 @@ def summary_of(memory: ProbeMemory, mono: float, *, watched: bool = True) -> Pro
         clean=clean,
         watched=watched,
         pointless=pointless,
+        no_expectation=without_expectation(memory.measured),
     )
 
 

@@ -1,22 +1,21 @@
 """Folding probes into what is believed: confirmed, and held while none can run. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, UNKNOWN, Rule
 from wirewatch.core.nvml import CLOCK_REASONS
-from wirewatch.core.pci import Path
 from wirewatch.core.probe import Clocks, Probed
 from wirewatch.core.statistics import Streak
-from wirewatch.core.topology import PATHS
-from wirewatch.core.types import Absent, Finding, Health, Ok, Subject
-from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
+from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probe import measurement
+from wirewatch.probe.bandwidth import BUSBW, IMPLAUSIBLE, LOOK, SLOWER, measured_text, slowing, too_slow
 from wirewatch.probe.gate import Reason
 from wirewatch.probe.measurement import Measured, measure
 from wirewatch.probe.model import (
+    Breach,
     Key,
     ProbeMemory,
     ProbeOptions,
@@ -25,6 +24,7 @@ from wirewatch.probe.model import (
     ProbeReading,
     spend,
 )
+from wirewatch.probe.usual import beside_usual, learn_collectives
 from wirewatch.verdict.straggler.naming import (
     ConfirmedStraggler,
     SlowNode,
@@ -39,19 +39,6 @@ BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "n
 KEPT = 50
 """Probes that are shown in short."""
 GB = 1e9
-LOOK = "run `wirewatch probe --explain` on the idle node"
-
-
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """A limit that one probe broke. `worst`: how bad it gets once confirmed; `sure`: believed at once."""
-
-    rule: str
-    subject: Subject
-    worst: Health
-    evidence: str
-    action: str
-    sure: bool = False
 
 
 NODE = "straggler.node"
@@ -82,7 +69,9 @@ DO: Mapping[Resource, str] = {
 }  # fmt: skip
 RULES = (
     Rule("probe.wrong_data", FAILED, "WrongData"),
-    Rule("probe.busbw", CONFIRMED, "BusbwLow"),
+    BUSBW,
+    SLOWER,
+    IMPLAUSIBLE,
     Rule("probe.transport", CONFIRMED, "ProbePath"),
     Rule("probe.nvls", DEGRADED, "ProbePath"),
     Rule("probe.path", DEGRADED, "ProbePath"),
@@ -126,7 +115,7 @@ def fold_probes(
 
 def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) -> ProbeMemory:
     """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
-    measured = measure(probed)
+    measured = beside_usual(probed, measure(probed), memory.usual, policy.learn)
     held = probed.held_seconds * len(probed.gpus)
     counted = replace(
         memory,
@@ -150,9 +139,10 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
     )
     unconfirmed = any(not b.sure and streaks[_key(b)].count < policy.confirm for b in found)
     nothing = not found and not watch.looks
+    usual = learn_collectives(memory.usual, probed, measured) if nothing else memory.usual
     return replace(
         counted, last=probed, last_mono=mono, measured=measured,
-        failures=0, streaks=streaks, stragglers=watch,
+        failures=0, streaks=streaks, stragglers=watch, usual=usual,
         held=(*findings, *straggler_findings(watch, probed, policy.straggler)),
         unconfirmed=unconfirmed or watch.unsure(policy.straggler),
         completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
@@ -168,7 +158,7 @@ def breaches(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) 
     """Everything that a completed probe found wrong, at most one of a rule for a part."""
     return (
         *_wrong_data(measured),
-        *_slow(probed, measured, policy),
+        *too_slow(probed, measured, policy),
         *_detoured(probed),
         *_other_algorithm(probed, measured),
         *_bytes(probed, measured, policy),
@@ -257,48 +247,6 @@ def _wrong_data(measured: Sequence[Measured]) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def _slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
-    bad = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
-    if not bad:
-        return
-    # When single runs were fast enough, something came between; that is no wire that is always slow.
-    steady = [one for one in bad if (one.best_ratio or 0.0) < policy.ratio]
-    worst = min(steady or bad, key=lambda one: one.ratio or 0.0)
-    others = f", and {len(bad) - 1} more below" if len(bad) > 1 else ""
-    evidence = f"{_measured_text(worst)}{others}{_reasons(probed, worst)}"
-    if not steady:
-        evidence += "; single runs were fast enough: not conclusive"
-    yield Breach(
-        "probe.busbw", Subject(), Health.FAILED if steady else Health.DEGRADED, evidence,
-        f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}",
-    )  # fmt: skip
-
-
-def _measured_text(one: Measured) -> str:
-    if isinstance(one.expected, Absent):
-        return f"{one.op} of {human(one.size_bytes)} {one.busbw / GB:.1f} GB/s"
-    where = "" if one.gpus == "all" else f" on GPUs {one.gpus}"
-    return (
-        f"{one.op} of {human(one.size_bytes)}{where}: {one.busbw / GB:.1f} GB/s, {one.ratio or 0:.0%} of the "
-        f"expected {one.expected.busbw / GB:.1f} GB/s"
-    ).replace("%", " %")
-
-
-def _reasons(probed: Probed, worst: Measured) -> str:
-    """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
-    settings = [f"{name}={value} ({effect})" for name, value, effect in _slowing(probed)]
-    reasons = f"; NCCL is told {', '.join(settings)}" if settings else ""
-    crossing = probed.conditions[worst.group].group.crossing
-    if isinstance(crossing, Path):
-        reasons += f"; the ring crosses {PATHS[crossing]}"
-    return reasons
-
-
-def _slowing(probed: Probed) -> list[tuple[str, str, str]]:
-    """NCCL's settings that lower bandwidth, but for the one that the expectation follows."""
-    return [one for one in slowing_settings(probed.settings) if one[0] != NVLS_ENABLE]
-
-
 def _detoured(probed: Probed) -> Iterator[Breach]:
     found = measurement.detours(probed)
     if not found:
@@ -308,7 +256,7 @@ def _detoured(probed: Probed) -> Iterator[Breach]:
     )
     more = ", ..." if len(found) > 8 else ""  # noqa: PLR2004
     transports = ", ".join(dict.fromkeys(f.transport for f in found))
-    settings = [f"{name}={value}" for name, value, _ in _slowing(probed)]
+    settings = [f"{name}={value}" for name, value, _ in slowing(probed)]
     because = f"; NCCL is told {', '.join(settings)}" if settings else ""
     yield Breach(
         "probe.transport", Subject(), Health.FAILED,
@@ -333,7 +281,7 @@ def _other_algorithm(probed: Probed, measured: Sequence[Measured]) -> Iterator[B
     if bad:
         yield Breach(
             "probe.nvls", Subject(), Health.DEGRADED,
-            f"NCCL took {bad[0].algorithm} where NVLink SHARP (NVLS) is due: {_measured_text(bad[0])}",
+            f"NCCL took {bad[0].algorithm} where NVLink SHARP (NVLS) is due: {measured_text(bad[0])}",
             "look for a program that holds the fabric's multicast slots, and into the Fabric Manager's log",
         )  # fmt: skip
 

@@ -4,14 +4,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from wirewatch.busbw.expected import Expectation, expect
+from wirewatch.busbw.expected import Expectation, GroupWire, expect, wire
 from wirewatch.busbw.formulas import asymptote, busbw, wire_bytes
-from wirewatch.busbw.references import Confidence
+from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.account import Comm
 from wirewatch.core.probe import LinkBytes, Moved, Part, Probed, Timed
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
+from wirewatch.verdict.ratehistory import UsualRate
 
 GPU_ENGINES = frozenset({"nccl", "torch"})
 NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's processors, not its GPUs")
@@ -22,6 +23,8 @@ class Measured:
     """One collective at one size over one group: bus bandwidths in bytes per second.
 
     `best` is that of the fastest single run. `algorithm` and `protocol` are as in NCCL's log, else empty.
+    `wire`: what one GPU of the group can send each way. `usual`: what accepted probes of this node gave, None
+    while there are too few.
     """
 
     group: int
@@ -38,6 +41,8 @@ class Measured:
     algorithm: str
     protocol: str
     expected: Expectation | Absent
+    wire: GroupWire | Absent
+    usual: UsualRate | None = None
 
     @property
     def trusted(self) -> Expectation | None:
@@ -60,10 +65,8 @@ class Measured:
 
     @property
     def peak_ratio(self) -> float | None:
-        """Of the wire of one GPU each way."""
-        if isinstance(self.expected, Absent) or isinstance(self.expected.peak, Absent):
-            return None
-        return self.busbw / self.expected.peak
+        """Of the wire of one GPU each way, also where nothing is expected; None for latency."""
+        return None if self.latency or isinstance(self.wire, Absent) else self.busbw / self.wire.rate
 
 
 NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
@@ -126,9 +129,28 @@ def measure(probed: Probed) -> tuple[Measured, ...]:
                 algorithm=algorithm,
                 protocol=protocol,
                 expected=_expected(probed, timed),
+                wire=_wire(probed, timed.group),
             )
         )
     return tuple(found)
+
+
+def without_expectation(measured: Iterable[Measured]) -> tuple[str, ...]:
+    """Collectives of GPUs of which nothing is expected well enough to judge by it, each once."""
+    unknown = (
+        one
+        for one in measured
+        if one.trusted is None
+        and not one.latency
+        and one.size_bytes >= LEAST_BYTES
+        and one.expected is not NOT_GPUS
+    )
+    return tuple(dict.fromkeys(one.op + on_gpus(one.gpus) for one in unknown))
+
+
+def on_gpus(gpus: str) -> str:
+    """The GPUs of a group for a text, where they are not all."""
+    return "" if gpus == "all" else f" on GPUs {gpus}"
 
 
 def gpu_names(probed: Probed, group: int) -> str:
@@ -243,6 +265,10 @@ def _expected(probed: Probed, timed: Timed) -> Expectation | Absent:
         offered = all(device.available for device in probed.account.nvls)
         conditions = replace(conditions, multicast=offered)
     return expect(conditions, timed.op, timed.size_bytes)
+
+
+def _wire(probed: Probed, group: int) -> GroupWire | Absent:
+    return wire(probed.conditions[group]) if probed.plan.engine in GPU_ENGINES else NOT_GPUS
 
 
 def _due(probed: Probed, measured: Sequence[Measured], group: int, op: str) -> float | None:

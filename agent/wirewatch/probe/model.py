@@ -13,6 +13,7 @@ from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.probe.gate import GateFacts, GateLimits, Reason, Refusal, Stillness
 from wirewatch.probe.history import HistoryCursor
 from wirewatch.probe.measurement import Measured
+from wirewatch.probe.usual import CollectiveRates
 from wirewatch.verdict.straggler.naming import StragglerWatch
 from wirewatch.verdict.straggler.signals import StragglerPolicy
 
@@ -92,8 +93,12 @@ class ProbeOptions(Options):
 class ProbePolicy:
     """When what a probe finds is a fault.
 
-    `ratio`: least part of the expected bus bandwidth. `confirm`: probes in a row that must find the same
-    before it is FAILED; `failures`: probes in a row that cannot be done before that is a finding.
+    `ratio`: least part of the expected bus bandwidth. `usual`: least part of the bandwidth that at least
+    `learn` accepted probes of this node gave; where nothing is expected, less than `ratio` of the lowest of
+    them is FAILED. `wire`: least part of the wire that is plausible over NVLink between every two GPUs where
+    nothing is expected, half of it is FAILED; `wire_pcie`: over any other wire. `confirm`: probes in a row
+    that must find the same before it is FAILED; `failures`: probes in a row that cannot be done before that
+    is a finding.
     `path`: how far NVLink's bytes may be from the algorithm's, `uneven`: a link's from the mean of its GPU's.
     `straggler`: when a part is slow.
     """
@@ -101,6 +106,10 @@ class ProbePolicy:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     ratio: float = 0.7
+    usual: float = 0.85
+    learn: int = 10
+    wire: float = 0.25
+    wire_pcie: float = 0.05
     confirm: int = 2
     failures: int = 3
     path: float = 0.1
@@ -109,8 +118,11 @@ class ProbePolicy:
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
-        counts = {"confirm": self.confirm, "failures": self.failures}
-        parts = {"ratio": self.ratio, "path": self.path, "uneven": self.uneven}
+        counts = {"confirm": self.confirm, "failures": self.failures, "learn": self.learn}
+        parts = {
+            "ratio": self.ratio, "usual": self.usual, "wire": self.wire, "wire_pcie": self.wire_pcie,
+            "path": self.path, "uneven": self.uneven,
+        }  # fmt: skip
         checks = (
             ([name for name, value in counts.items() if value < 1], "must be above 0"),
             ([name for name, value in parts.items() if not 0 < value <= 1], "must be above 0 and at most 1"),
@@ -118,6 +130,18 @@ class ProbePolicy:
         wrong = [f"{text}: {bad[0]!r}" for bad, text in checks if bad]
         inner = self.straggler.wrong()
         return "; ".join([*wrong, *([f"straggler: {inner}"] if inner else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A limit that one probe broke. `worst`: how bad it gets once confirmed; `sure`: believed at once."""
+
+    rule: str
+    subject: Subject
+    worst: Health
+    evidence: str
+    action: str
+    sure: bool = False
 
 
 HOUR = 3600.0
@@ -169,8 +193,8 @@ class ProbeMemory:
     `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would show more;
     `failures` those that could not be done.
     `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
-    while none can run. `stragglers`: what is slow, and the history by which that is judged. `gpu_seconds`
-    since start. `skipped`: when (monotonic seconds) each reason was last
+    while none can run. `stragglers`: what is slow, and the history by which that is judged. `usual`: that of
+    collectives. `gpu_seconds` since start. `skipped`: when (monotonic seconds) each reason was last
     counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
     since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
     nothing. `fresh_until`: monotonic seconds at which its results are withdrawn. `seen`: the newest row of
@@ -194,6 +218,7 @@ class ProbeMemory:
     failures: int = 0
     held: tuple[Finding, ...] = ()
     stragglers: StragglerWatch = field(default_factory=StragglerWatch)
+    usual: CollectiveRates = field(default_factory=CollectiveRates)
     refusal: Refusal | None = None
     engine: str | Absent = ""
     fresh: bool = False

@@ -18,8 +18,7 @@ from wirewatch.probe.remote import LostOrder, RemoteProber
 from wirewatch.probe.restore import accepted, boot_id, keep
 from wirewatch.probe.setup import ProbeRequest, prepare
 from wirewatch.probe.statefolder import StateFolder
-from wirewatch.verdict.straggler.naming import NamedStragglers, StragglerWatch
-from wirewatch.verdict.straggler.signals import RateHistory
+from wirewatch.verdict.straggler.naming import NamedStragglers
 
 SMALL = MIB
 """Sizes below this measure latency."""
@@ -80,9 +79,7 @@ def probe_now(
         return ProbeResult(hardware.clock.now(), None, (), run)
     with ExitStack() as stack:
         history = History.open(state.history, hardware.clock) if state else None
-        memory = ProbeMemory(
-            stragglers=StragglerWatch(RateHistory() if history is None else accepted(history, policy))
-        )
+        memory = ProbeMemory() if history is None else accepted(history, policy)
         other = stack.enter_context(hardware.probe.lock())
         if other is not None:
             return ProbeResult(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))

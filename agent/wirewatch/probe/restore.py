@@ -16,12 +16,10 @@ from wirewatch.probe.comparability import ProbeTerms, difference
 from wirewatch.probe.component import PROBE_NAME, probe_component
 from wirewatch.probe.gate import GateFacts, Stillness
 from wirewatch.probe.history import START, History, HistoryCursor, HistoryLimits, ProbeRecord
-from wirewatch.probe.judge import breaches, fold_probe, fold_probes
-from wirewatch.probe.measurement import measure
+from wirewatch.probe.judge import fold_probe, fold_probes
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.remote import RemoteProber, terms_of
-from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
-from wirewatch.verdict.straggler.signals import RateHistory, signals
+from wirewatch.verdict.straggler.naming import StragglerWatch
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +27,7 @@ PROBED = TypeAdapter(Probed)
 REMEMBERED = 50
 """Complete probes that a starting daemon reads."""
 SAMPLED = 40
-"""Probes by which GPUs are judged against their own past; each takes milliseconds to read."""
+"""Probes by which GPUs and collectives are judged against their past; each takes milliseconds to read."""
 ADDED = 200
 """Probes of commands that a daemon folds in one turn, the newest; there are more only after days without."""
 WITHOUT_DAEMON = 10
@@ -126,7 +124,7 @@ def remember(
     if isinstance(records, Absent):
         log.warning("the history of probes cannot be read: %s", records)
         return ProbeMemory()
-    memory = ProbeMemory(stragglers=StragglerWatch(accepted(history, policy, min(most, SAMPLED))))
+    memory = accepted(history, policy, min(most, SAMPLED))
     for record in records:
         probed = probe_of(record)
         if probed is not None and not _difference(record, probed, terms):
@@ -135,16 +133,12 @@ def remember(
     return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
 
 
-def accepted(history: History, policy: ProbePolicy, most: int = SAMPLED) -> RateHistory:
-    """What GPUs and pairs gave while all was well, of probes all over the history."""
+def accepted(history: History, policy: ProbePolicy, most: int = SAMPLED) -> ProbeMemory:
+    """What GPUs, pairs and collectives gave while all was well, of probes all over the history; no more."""
     records = history.sample(most)
-    watch = StragglerWatch()
-    for record in () if isinstance(records, Absent) else records:
-        probed = probe_of(record)
-        if probed is not None:
-            well = not breaches(probed, measure(probed), policy)
-            watch = fold_stragglers(watch, signals(probed), probed.at, policy.straggler, accepted=well)
-    return watch.references
+    found = [probe_of(record) for record in (() if isinstance(records, Absent) else records)]
+    memory = fold_probes(ProbeMemory(), [(probed, 0.0) for probed in found if probed is not None], policy)
+    return ProbeMemory(stragglers=StragglerWatch(memory.stragglers.references), usual=memory.usual)
 
 
 def recall(

@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verdict.straggler.nodes import POLICY, gpu, history, probe, told, watched
+from wirewatch.verdict.ratehistory import APART, FORGOTTEN, KEPT, LEARNING
 from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import (
-    APART,
-    FORGOTTEN,
-    KEPT,
-    LEARNING,
     RateHistory,
     Resource,
     Signals,

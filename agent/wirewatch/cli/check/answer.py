@@ -186,6 +186,8 @@ def _more(answer: CheckAnswer, findings: list[CheckFinding], worst: CheckFinding
         yield _stale(answer.grounds.probe)
     elif answer.grounds.probe is None and answer.required:
         yield "a fresh probe is required, and probing is switched off or not known"
+    elif answer.grounds.probe is not None and answer.grounds.probe.no_expectation:
+        yield f"nothing is expected of {', '.join(answer.grounds.probe.no_expectation)} here"
     if len(findings) > 1:
         yield f"{len(findings) - 1} more finding{'s' if len(findings) > 2 else ''}"  # noqa: PLR2004
 

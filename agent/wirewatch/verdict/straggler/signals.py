@@ -9,6 +9,7 @@ from typing import ClassVar
 from wirewatch.core.probe import Document, LinkBytes, Micro, Probed
 from wirewatch.core.statistics import high_median, low_median, spread
 from wirewatch.core.topology import WireKind
+from wirewatch.verdict.ratehistory import AcceptedRates, UsualRate
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 """What joins GPUs so that every two of them have the same wire."""
@@ -123,42 +124,8 @@ class StragglerPolicy:
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 
 
-KEPT = 40
-"""Values of a unit."""
-LEARNING = 10
-"""So many first values are taken as they come; later ones are APART, so that all together span weeks."""
-APART = 12 * 3600.0
-"""Seconds. With KEPT: three weeks, which a slow decline must outlast to become what is usual."""
-FORGOTTEN = 90 * 24 * 3600.0
-"""Seconds after which a unit that is not seen any more is dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class UsualRate:
-    """A unit's usual rate, the relative spread of its values, and how many there are."""
-
-    rate: float
-    spread: float
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class RateHistory:
-    """Rates of accepted probes by unit, oldest first, all of one `kind`; `at`: when the last was taken."""
-
-    kind: str = ""
-    values: Mapping[Unit, tuple[float, ...]] = field(default_factory=dict)
-    taken: Mapping[Unit, float] = field(default_factory=dict)
-
-    def of(self, unit: Unit, kind: str, least: int) -> UsualRate | None:
-        """None while fewer than `least` values of this kind are known."""
-        values = self.values.get(unit, ()) if kind == self.kind else ()
-        if len(values) < max(1, least):
-            return None
-        rate = low_median(values)
-        return UsualRate(rate, spread([value / rate for value in values], 1.0), len(values))
-
-
+RateHistory = AcceptedRates[Unit]
+"""Rates of accepted probes by unit."""
 CLOSE = 0.2
 """How far two losses may be from each other and still be the same."""
 
@@ -241,20 +208,7 @@ def signals(probed: Probed) -> Signals:
 
 def learn(references: RateHistory, measured: Signals, at: float) -> RateHistory:
     """The references after a probe (at Unix seconds) that found nothing; another kind begins them anew."""
-    if not measured.rates:
-        return references
-    if measured.kind != references.kind:
-        references = RateHistory(measured.kind)
-    values, taken = dict(references.values), dict(references.taken)
-    for unit, rate in measured.rates.items():
-        known = values.get(unit, ())
-        if len(known) < LEARNING or not 0 <= at - taken[unit] < APART:
-            values[unit] = (*known, rate)[-KEPT:]
-            taken[unit] = at
-    kept = [unit for unit in values if at - taken[unit] < FORGOTTEN]
-    return RateHistory(
-        measured.kind, {unit: values[unit] for unit in kept}, {unit: taken[unit] for unit in kept}
-    )
+    return references.learned(measured.kind, measured.rates, at)
 
 
 def deviations(
