@@ -20,7 +20,7 @@ from wirewatch.verdict.straggler.signals import Loss
 GB = 1e9
 LOOK = "run `wirewatch probe --explain` on the idle node"
 LARGE = 256 * MIB
-"""The least message of which a share of the wire is due: published tables have 0.52 and more there."""
+"""The least message of which a share of the wire is due: published tables have 0.51 and more there."""
 SURE = 0.5
 """Part of the least plausible share from which on no setting or layout explains it."""
 BUSBW = Rule("probe.busbw", CONFIRMED, "BusbwLow")
