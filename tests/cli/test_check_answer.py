@@ -260,6 +260,22 @@ def test_where_nothing_is_known_of_probes_a_required_one_is_not_there() -> None:
     assert decide(nothing(""), Terms(), NOW).code == 3
 
 
+def test_of_what_nothing_is_expected_is_a_word_of_the_line_and_no_finding() -> None:
+    unknown = replace(YOUNG, no_expectation=["all_gather", "reduce_scatter"])
+    given = decide(Grounds(OK, "daemon", probe=unknown), Terms(), NOW)
+    assert line(given) == "OK; nothing is expected of all_gather, reduce_scatter here"
+    assert (given.code, document(given)["findings"]) == (0, [])
+    assert document(given)["probe"]["no_expectation"] == ["all_gather", "reduce_scatter"]
+
+
+def test_a_daemon_that_says_nothing_of_expectations_is_understood() -> None:
+    """One of 0.1."""
+    probe = {"at": NOW - 650, "age_seconds": 600.0, "fresh": True, "required": False}
+    assert read(replies.health(NOW, "ok", probe=probe)).probe == YOUNG
+    newer = read(replies.health(NOW, "ok", probe={**probe, "no_expectation": ["all_gather"]}))
+    assert newer.probe == replace(YOUNG, no_expectation=["all_gather"])
+
+
 @given(
     health=st.sampled_from(Health),
     wanted=terms,
@@ -386,7 +402,8 @@ def test_the_document_tells_all_findings_and_what_was_applied() -> None:
     told = Grounds(Health.FAILED, "daemon", "", NOW - 3, (DOWN, WARM), YOUNG)
     made: dict[str, Any] = document(decide(told, Terms(max_age=60.0, require=True), NOW))
     assert (made["health"], made["may_start"], made["fail_on"]) == ("failed", False, ["unknown", "failed"])
-    assert made["probe"] == {"at": NOW - 650, "age_seconds": 600.0, "fresh": False, "required": True}
+    applied = {"at": NOW - 650, "age_seconds": 600.0, "fresh": False, "required": True}
+    assert made["probe"] == {**applied, "no_expectation": []}
     assert [row["id"] for row in made["findings"]] == ["0123abcd", ""]
     assert made["verdict_at"] == NOW - 3
     assert complaints("wirewatch.check.1", json.dumps(made)) == []

@@ -103,6 +103,21 @@ def test_people_get_the_verdict_first_then_tables_and_how_it_follows(tmp_path: P
     assert any("NVLink links x" in line for line in lines)
 
 
+def test_explain_says_where_nothing_is_expected_and_what_judges_there(tmp_path: Path) -> None:
+    node = ("--replay", with_probe(tmp_path / "node"), "--overlay", "probe-unknown-product")
+    done = probe(*node, "--explain")
+    assert done.returncode == FAILED
+    assert "FAILED probe.implausible" in done.stdout.splitlines()[1]
+    assert "  no expectation here: missing: the architecture of NVIDIA R100 is not known" in done.stdout
+    assert "  18 NVLink links x 26.562 GB/s = 478.1 GB/s each way" in done.stdout
+    assert "  this node's accepted probes and the wire judge it" in done.stdout
+    code, document = answer(*node)
+    assert code == FAILED
+    assert {one["peak_ratio"] is None for one in document["results"] if one["size_bytes"] > 1 << 20} == {
+        False
+    }
+
+
 def test_busy_gpus_are_left_alone_but_for_a_labelled_probe(tmp_path: Path) -> None:
     node = ("--replay", with_probe(tmp_path / "node"), *overlay(tmp_path, BUSY))
     code, document = answer(*node)

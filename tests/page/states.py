@@ -150,6 +150,7 @@ STATES: Mapping[str, Callable[[], PageContent]] = {
     "gpu-lost": lambda: of(faulty("gpu-lost")),
     "degraded": lambda: of(faulty("straggler-memory"), source="synthetic"),
     "straggler": lambda: of(faulty("straggler-source"), source="replay"),
+    "unknown-product": lambda: of(faulty("probe-unknown-product")),
     "mig": lambda: of(faulty("gpu-mig")),
     "one-gpu": lambda: of(faulty("", "h200x1-idle", 4)),
     "four-gpus": lambda: of(faulty("", "h200x4-idle", 4)),

@@ -174,6 +174,15 @@ def test_a_probe_stands_beside_what_was_expected() -> None:
     assert any("NVLink links" in line for one in details[0].points for line in one.under)
 
 
+def test_of_what_nothing_is_expected_the_page_says_what_judges_it() -> None:
+    lines = [line.text for line in section("unknown-product", "probes").lines]
+    said = "Nothing is expected of all_reduce, all_gather, reduce_scatter here: "
+    assert any(line.startswith(said) for line in lines)
+    assert not any("Nothing is expected" in line.text for line in section("healthy", "probes").lines)
+    details = section("unknown-product", "probes").details
+    assert any("478.1 GB/s each way" in line for one in details[0].points for line in one.under)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -109,6 +109,25 @@ def test_without_a_reference_there_is_no_ratio_and_that_is_told() -> None:
         assert series(told, f"probe_{name}") == {}
 
 
+def test_the_share_of_the_wire_is_there_without_a_reference() -> None:
+    """Before: no series, since what is expected and the wire were dropped together."""
+    told = list(results(drawn(on_switch(2, "NVIDIA GB200"), speed=0.1)))
+    assert set(series(told, "probe_expected_known").values()) == {0.0}
+    assert series(told, "probe_busbw_ratio") == {}
+    shares = series(told, "probe_busbw_peak_ratio")
+    assert len(shares) == 9
+    busbw = series(told, "probe_busbw_bytes_per_second")
+    assert shares == pytest.approx({key: value / 900e9 for key, value in busbw.items()})
+
+
+def test_a_pin_alone_takes_nothing_from_the_share_of_the_wire() -> None:
+    pinned = tuple(replace(one, pins={"all_gather": 300e9}) for one in on_switch(2, "NVIDIA GB200"))
+    told = list(results(drawn(pinned)))
+    assert len(series(told, "probe_busbw_peak_ratio")) == 9
+    known = series(told, "probe_expected_known")
+    assert {key[0] for key, value in known.items() if value} == {"all_gather"}
+
+
 def test_gloo_has_speeds_and_nothing_to_compare_them_with() -> None:
     told = list(results(ALL["processors"]))
     assert {s.metric.name for s in told} == {

@@ -16,7 +16,7 @@ from wirewatch.verdict.ledger import VerdictPolicy
 NO_SECONDS = frozenset(
     {
         "jitter", "budget", "slow_ratio", "effective_ber", "throttled_ratio", "replay_factor",
-        "sibling_ratio", "ratio", "path", "uneven",
+        "sibling_ratio", "ratio", "usual", "wire", "wire_pcie", "path", "uneven",
     }
 )  # fmt: skip
 """Numbers of the configuration that are no lengths of time."""
