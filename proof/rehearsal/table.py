@@ -146,6 +146,8 @@ def rather_slow(signal: str, gpu: str) -> Row:
 
 PROBE: Mapping[str, Row] = {
     "probe-slow": Row((page("BusbwLow"),), "probe", 1, 1, Ending.ACK),
+    # From the start: after ten healthy probes it would be slower than usual.
+    "probe-unknown-product": Row((page("ProbeImplausible"),), "probe", 1, 1, Ending.ACK, at_start=True),
     # That it is slow, and why: the way that NCCL took.
     "probe-host-memory": Row(
         (page("BusbwLow"), page("ProbePath", rule="probe.transport")), "probe", 1, 1, Ending.ACK

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tests.busbw.nodes import H200, L40S, node, sockets, switched, uuid
+from tests.busbw.nodes import H200, L40S, bridged, node, sockets, switched, uuid
 from tests.support import EPOCH
 from wirewatch.busbw.expected import Expectation, choose, expect
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
@@ -96,6 +96,11 @@ def two_islands(
     topology = node([H200] * count, {i: {SWITCH: LINKS} for i in range(count)}, sockets(count, roots))
     parts = {uuid(i): str(i // each) for i in range(count)}
     return tuple(replace(one, pins=pins or {}) for one in _conditions(topology, parts, OFF))
+
+
+def bridged_pair(name: str, links: int) -> tuple[Conditions, ...]:
+    """Two GPUs that so many links join."""
+    return _conditions(bridged(name, 1, links), {}, {})
 
 
 def on_pcie(count: int) -> tuple[Conditions, ...]:

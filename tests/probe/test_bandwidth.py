@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.busbw.nodes import A100, B200, H100, H200
-from tests.probe.drawn import OFF, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.probe.drawn import OFF, bridged_pair, drawn, gloo, on_pcie, on_switch, two_islands
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Conditions, Probed
 from wirewatch.core.types import Absent, Finding, Health, Why
@@ -127,6 +127,13 @@ def test_published_shares_over_nvlink_are_plausible(share: float) -> None:
 def test_what_pcie_gives_somewhere_is_plausible(gbs: float) -> None:
     """From sockets of one host (4.4) and T4s (5.33) up; 63 GB/s is the wire."""
     assert healths(after(speeds(on_pcie(4), gbs / 20))) == {}
+
+
+def test_of_a_board_without_a_switch_only_links_within_the_group_are_due() -> None:
+    """Two of its four A100 in a virtual machine have 4 of their 12 links to each other, and all is well."""
+    pair = bridged_pair(A100, 4)
+    assert healths(after(speeds(pair, 75 / 300))) == {}
+    assert healths(after(speeds(pair, 7 / 300, 7 / 300))) == {"probe.implausible": Health.FAILED}
 
 
 def test_too_little_of_pcie_is_degraded_and_drains_nobody() -> None:

@@ -37,10 +37,15 @@ _UNASKED = Absent(Why.MISSING, "the operator pinned this size alone")
 
 @dataclass(frozen=True, slots=True)
 class GroupWire:
-    """What one GPU of a group can send: `rate` in bytes per second each way, `lines` say how it follows."""
+    """What one GPU of a group can send: `rate` in bytes per second each way, `lines` say how it follows.
+
+    `live`: the same by the links alone that are up within the group; of a board without a switch the others
+    may lead to GPUs that this machine does not have.
+    """
 
     rate: float
     lines: tuple[str, ...]
+    live: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,7 @@ def _pcie(conditions: Conditions) -> GroupWire | Absent:
             f"no NVLink joins all {conditions.group.ranks} GPUs: a ring crosses {where}",
             f"PCIe {generation} x{lanes} = {rate / GB:.1f} GB/s each way",
         ),
+        rate,
     )
 
 
@@ -165,7 +171,8 @@ def _nvlink(conditions: Conditions) -> GroupWire | Absent:
     slowest = min(found, key=lambda one: one.rate)
     lost = tuple(line for one in found for line in one.lines[1:])
     mixed = any(one.rate != slowest.rate for one in found)
-    return GroupWire(slowest.rate, (slowest.lines[0], *(["of the slowest GPU"] if mixed else []), *lost))
+    lines = (slowest.lines[0], *(["of the slowest GPU"] if mixed else []), *lost)
+    return GroupWire(slowest.rate, lines, min(one.live for one in found))
 
 
 def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
@@ -189,7 +196,7 @@ def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
         lines.append(f"GPU {gpu.index} shows {live} of {links} links up: {lost}")
     if not isinstance(shown, Absent) and abs(shown - rate) > _NOISE * rate and place == 0:
         lines.append(f"the driver shows {_short(shown)} GB/s a link: the product's data are used")
-    return GroupWire(links * rate, tuple(lines))
+    return GroupWire(links * rate, tuple(lines), live * rate)
 
 
 def _short(rate: float) -> str:

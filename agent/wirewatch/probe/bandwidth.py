@@ -10,7 +10,7 @@ from wirewatch.busbw.expected import human
 from wirewatch.core.collector import CONFIRMED, Rule
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import MIB, Probed
-from wirewatch.core.topology import PATHS
+from wirewatch.core.topology import PATHS, WireKind
 from wirewatch.core.types import Absent, Health, Subject
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probe.measurement import NVLINK, Measured, on_gpus
@@ -144,9 +144,10 @@ def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -
 
 def _wire_rate(probed: Probed, one: Measured) -> float | None:
     """The wire; where that is not known, the fastest copy over NVLink, which a collective comes near."""
+    kind = probed.conditions[one.group].group.kind if probed.conditions else WireKind.UNKNOWN
     if not isinstance(one.wire, Absent):
-        return one.wire.rate
-    if not _is_nvlink(probed, one):
+        return one.wire.rate if kind is WireKind.SWITCH else one.wire.live
+    if kind not in NVLINK:
         return None
     members = probed.plan.groups[one.group]
     copies = probed.document.copies if probed.document else ()
