@@ -296,6 +296,14 @@ def test_a_forced_probe_is_neither_judged_nor_learned() -> None:
     assert after([drawn(UNKNOWN, speed=0.6, forced=True)], memory).usual == memory.usual
 
 
+def test_a_probe_counts_once_however_often_the_daemon_starts(tmp_path: Path, clock: StillClock) -> None:
+    history = History.open(tmp_path / "probes.sqlite", clock)
+    for number in range(LEARN // 2):
+        at = EPOCH + 600.0 * number
+        keep(history, replace(drawn(UNKNOWN), at=at), at, "boot-1", "daemon")
+    assert healths(after(speeds(UNKNOWN, 0.6), remember(history, clock, POLICY))) == {}
+
+
 def test_the_history_outlives_the_daemon(tmp_path: Path, clock: StillClock) -> None:
     history = History.open(tmp_path / "probes.sqlite", clock)
     for number in range(LEARN):
@@ -304,6 +312,7 @@ def test_the_history_outlives_the_daemon(tmp_path: Path, clock: StillClock) -> N
     memory = remember(history, clock, POLICY)
     assert healths(memory) == {}
     assert healths(after(speeds(UNKNOWN, 0.6), memory)) == {"probe.slower": Health.DEGRADED}
+    assert len(next(iter(memory.usual.values.values()))) == LEARN
     for number in range(2):
         at = EPOCH + DAY + 600.0 * number
         keep(history, replace(drawn(UNKNOWN, speed=0.6), at=at), at, "boot-2", "daemon")

@@ -32,6 +32,8 @@ ADDED = 200
 """Probes of commands that a daemon folds in one turn, the newest; there are more only after days without."""
 WITHOUT_DAEMON = 10
 """Of each of these three, where no daemon runs and a job waits."""
+TWICE = 2
+"""So many are sampled for each that is folded: some of them found something, and teach nothing."""
 PROBER_SECONDS = 1.0
 """For a prober to say what it would measure; without that, no probe counts that no daemon has folded."""
 BUSY_SECONDS = 0.3
@@ -124,11 +126,18 @@ def remember(
     if isinstance(records, Absent):
         log.warning("the history of probes cannot be read: %s", records)
         return ProbeMemory()
-    memory = accepted(history, policy, min(most, SAMPLED))
+    memory = known = accepted(history, policy, min(TWICE * most, SAMPLED))
     for record in records:
         probed = probe_of(record)
         if probed is not None and not _difference(record, probed, terms):
+<<<<<<< HEAD
             memory = fold_probe(memory, probed, _ended(record, clock, boot), policy)
+=======
+            memory = fold_probe(memory, probed, _ended(record, clock), policy)
+            # What is usual follows from the sample, which has these probes too: none counts twice.
+            watch = replace(memory.stragglers, references=known.stragglers.references)
+            memory = replace(memory, stragglers=watch, usual=known.usual)
+>>>>>>> dcdae0f (A probe counts once in what is usual, however often the daemon starts)
     seen = next((record.cursor for record in reversed(records) if record.folded), START)
     return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
 
