@@ -136,8 +136,9 @@ def test_of_a_board_without_a_switch_only_links_within_the_group_are_due() -> No
     assert healths(after(speeds(pair, 7 / 300, 7 / 300))) == {"probe.implausible": Health.FAILED}
 
 
-def test_too_little_of_pcie_is_degraded_and_drains_nobody() -> None:
-    assert healths(after(speeds(on_pcie(4), *[0.1] * 5))) == {"probe.implausible": Health.DEGRADED}
+@pytest.mark.parametrize("speed", [0.1, 0.02])
+def test_too_little_of_pcie_is_degraded_and_drains_nobody(speed: float) -> None:
+    assert healths(after(speeds(on_pcie(4), *[speed] * 5))) == {"probe.implausible": Health.DEGRADED}
 
 
 def test_a_pin_is_the_operators_word_and_the_wire_is_not_asked() -> None:
@@ -187,6 +188,11 @@ def test_with_an_expectation_a_loss_above_it_is_a_ticket_and_never_a_page() -> N
     assert "75 % of its usual" in only(memory).evidence
     assert "; that is still 7" in only(memory).evidence
     assert "% of what is expected" in only(memory).evidence
+
+
+def test_a_node_that_was_far_above_what_is_expected_is_not_drained_within_it() -> None:
+    memory = after(speeds(KNOWN, *[1.3] * LEARN))
+    assert healths(after(speeds(KNOWN, *[0.75] * 4), memory)) == {"probe.slower": Health.DEGRADED}
 
 
 def test_below_what_is_expected_is_one_finding() -> None:
