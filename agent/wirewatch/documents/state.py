@@ -189,9 +189,7 @@ def probe_status(state: NodeState, mono: float, *, required: bool) -> ProbeStatu
         return ProbeStatus(0.0, None, fresh=False, required=True) if required else None
     if found.pointless:
         return None
-    return ProbeStatus(
-        found.at, found.age_seconds, found.fresh, required, list(found.no_expectation)
-    )
+    return ProbeStatus(found.at, found.age_seconds, found.fresh, required, list(found.no_expectation))
 
 
 def is_exempt(state: NodeState, mono: float) -> bool:
