@@ -130,14 +130,10 @@ def remember(
     for record in records:
         probed = probe_of(record)
         if probed is not None and not _difference(record, probed, terms):
-<<<<<<< HEAD
             memory = fold_probe(memory, probed, _ended(record, clock, boot), policy)
-=======
-            memory = fold_probe(memory, probed, _ended(record, clock), policy)
             # What is usual follows from the sample, which has these probes too: none counts twice.
             watch = replace(memory.stragglers, references=known.stragglers.references)
             memory = replace(memory, stragglers=watch, usual=known.usual)
->>>>>>> dcdae0f (A probe counts once in what is usual, however often the daemon starts)
     seen = next((record.cursor for record in reversed(records) if record.folded), START)
     return replace(memory, runs={}, gpu_seconds=0.0, completed=0, seen=seen)
 
