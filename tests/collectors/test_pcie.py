@@ -1,9 +1,12 @@
 """PCIe of GPUs: what says something only under load, what is a rate, and what the kernel counts."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.support import Node
+from wirewatch.core.collector import Component
 from wirewatch.core.types import Absent, Health, Json, Why
 
 DEGRADED, UNKNOWN, FAILED = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
@@ -184,3 +187,37 @@ def test_a_low_generation_is_power_management_and_no_finding() -> None:
     assert node.findings() == ()
     assert node.series("pcie_generation") == [1] * 8
     assert node.series("pcie_generation_max") == [5] * 8
+
+
+def restarted(node: Watched) -> Watched:
+    """The same node after a reboot: what outlives the process, and no more."""
+    lasting = node.collector.lasting
+    assert lasting is not None
+    start = lasting.recall(lasting.keep(node.component.memory))
+    node.component = Component("pcie", start)
+    return node
+
+
+def test_a_gpu_that_trained_with_fewer_lanes_since_a_boot_had_more_before() -> None:
+    """Before: OK, where the slot itself shows no more."""
+    node = watched()
+    node.poll(2)
+    answer_with(node, 1, width=8, most_width=8)
+    answer_with(node, 2, most=4, generation=4)
+    restarted(node).poll(3)
+    assert node.rules() == {("pcie.width", "GPU 1"): FAILED, ("pcie.slot", "GPU 2"): DEGRADED}
+    assert node.component.findings[0].evidence == "x8 of x16 lanes"
+
+
+def test_another_slot_begins_anew_and_what_was_accepted_is_what_a_slot_can() -> None:
+    node = watched()
+    node.poll(2)
+    answer_with(node, 1, width=8, most_width=8)
+    node.gpus.addresses = (ADDRESSES[0], "0000:99:00.0", *ADDRESSES[2:])
+    assert restarted(node).poll(3) == ()
+    answer_with(node, 0, width=8, most_width=8)
+    node.poll(3)
+    assert node.rules() == {("pcie.width", "GPU 0"): FAILED}
+    assert node.collector.forget is not None
+    node.component = replace(node.component, memory=node.collector.forget(node.component.memory))
+    assert node.poll(3) == ()

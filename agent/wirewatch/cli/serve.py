@@ -24,6 +24,7 @@ from wirewatch.server.reload import WebCounts
 from wirewatch.server.sockets import tcp
 
 if TYPE_CHECKING:
+    from wirewatch.daemon.machine import KeptMachine
     from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.service import Remembered, Sockets
@@ -54,6 +55,7 @@ def serve(
     """Run the daemon: metrics, health and state over HTTP."""
     from wirewatch.collectors import discover
     from wirewatch.config import address, load
+    from wirewatch.daemon.machine import KeptMachine, load_kept, recalled
     from wirewatch.daemon.notify import Notifier, Reporters
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.component import Hints
@@ -78,15 +80,16 @@ def serve(
         sockets = _sockets(web, _socket_path(config, replay), stack)
         hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
         stack.callback(nvml.stop)
+        kept = KeptMachine() if state is None else load_kept(state, collectors, hardware)
         hints = Hints()
         topologies, drifting = _drifting(config, hardware, state, stack)
         prober = _remote_prober(config, hardware)
         probing = _probing(config, hardware, state, prober, hints)
-        components = (*map(hints.listen_to, collectors), *probing, *drifting)
+        components = (*map(hints.listen_to, recalled(collectors, kept)), *probing, *drifting)
         announce(hardware, *web)
         run_daemon(
             components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
-            _remembered(config, hardware, state), _place(config, hardware),
+            _remembered(config, hardware, state, kept, collectors), _place(config, hardware),
             Reporters(notifier, condition_writer(config, hardware)),
         )  # fmt: skip
 
@@ -223,8 +226,15 @@ def _drifting(
     return topologies, (drift_component(options, config.policy.drift, around),)
 
 
-def _remembered(config: Config, hardware: Hardware, state: "StateFolder | None") -> "Remembered":
-    from wirewatch.daemon.persistence import load_ledger
+def _remembered(
+    config: Config,
+    hardware: Hardware,
+    state: "StateFolder | None",
+    kept: "KeptMachine",
+    collectors: Sequence[AnyCollector],
+) -> "Remembered":
+    from wirewatch.daemon.machine import MachineWriter
+    from wirewatch.daemon.persistence import load_ledger, lost
     from wirewatch.daemon.service import Remembered
     from wirewatch.probe.restore import boot_id
     from wirewatch.verdict.ledger import Ledger
@@ -232,7 +242,12 @@ def _remembered(config: Config, hardware: Hardware, state: "StateFolder | None")
     boot, policy = boot_id(hardware), config.policy.verdict
     if state is None:
         return Remembered(policy, Ledger(boot))
-    return Remembered(policy, load_ledger(state.latches, boot, hardware.clock.now()), state.latches)
+    now = hardware.clock.now()
+    ledger = load_ledger(state.latches, boot, now)
+    if kept.wrong:
+        ledger = lost(ledger, "the machine", kept.wrong, now)
+    writer = MachineWriter(state.machine, kept, collectors, hardware.clock)
+    return Remembered(policy, ledger, state.latches, writer)
 
 
 def _place(config: Config, hardware: Hardware) -> "PageContext":

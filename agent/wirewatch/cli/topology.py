@@ -2,13 +2,14 @@
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.options import daemon_options
-from wirewatch.cli.output import shown
+from wirewatch.cli.options import config_option, daemon_options, replay_options
+from wirewatch.cli.output import printable, shown
 
 if TYPE_CHECKING:
     from typing import Any
@@ -136,3 +137,37 @@ def accept(
 
     said = {"by": by or user(), "why": why, "change": change or "", **({"yes": True} if yes else {})}
     click.echo(shown(baseline_text(order(control_socket(socket, config), "/topology", said))))
+
+
+@topology.command()
+@config_option
+@replay_options
+@click.pass_context
+def expect(
+    context: click.Context, *, config_file: Path | None, replay: str | None, overlays: Sequence[str]
+) -> None:
+    """Print an [expect] section for nodes like this one.
+
+    It goes into the configuration of all nodes of a pool: what one of them lacks is then FAILED there. This
+    command polls the node itself, and prints nothing unless it is OK.
+
+    Exit codes: 0 printed; 1, 2, 3 the node is DEGRADED, FAILED, UNKNOWN.
+    """
+    from wirewatch.cli.check.answer import EXIT
+    from wirewatch.cli.check.polling import CheckedNode, NodeSource
+    from wirewatch.cli.expect import SECONDS, expect_section, refusal
+    from wirewatch.core.types import Health
+
+    node = CheckedNode(NodeSource(config_file, replay, overlays), keep=False)
+    try:
+        poll = node.poll()
+        poll.run(time.monotonic() + SECONDS)
+        health = poll.grounds("").health
+        if health is Health.OK:
+            click.echo(shown(expect_section(poll.state)))
+        else:
+            why = refusal(poll.grounds(""))
+            click.echo(f"wirewatch: {printable(why)}", err=True)
+    finally:
+        node.stop()
+    context.exit(EXIT[health])

@@ -16,6 +16,7 @@ from wirewatch.core.collector import (
     Rule,
     filled,
     fold_gpus,
+    forget_gone,
     is_lost,
     is_unsupported,
     observed_gpus,
@@ -240,6 +241,7 @@ COLLECTOR: Collector[GpuStateReading, Memories[GpuStateMemory], Options, GpuPoli
     rules=RULES,
     series=312,
     applicable=bool,
+    forget=forget_gone,
     observed=observed_gpus,
     facts=facts,
 )

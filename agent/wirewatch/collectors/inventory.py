@@ -1,7 +1,11 @@
-"""Who is here: driver, GPUs by name, and which of them has gone."""
+"""Who is here: driver, GPUs by name, and which of them has gone or never came.
+
+NVML alone cannot say that a GPU is missing: what it lists is compared with the PCI tree, with the kernel log,
+and with the GPUs that were in the slots of this machine before.
+"""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from wirewatch.core.collector import (
@@ -9,9 +13,11 @@ from wirewatch.core.collector import (
     Collector,
     GpuMemory,
     GpuReading,
+    Lasting,
     Memories,
     Options,
     Rule,
+    blind_finding,
     fold_gpus,
     is_lost,
     observed_gpus,
@@ -19,9 +25,12 @@ from wirewatch.core.collector import (
     remembered,
     subject,
 )
+from wirewatch.core.kernellog import failed_starts, parse_record
 from wirewatch.core.nvml import Asked, Supported, as_int, as_str, ask_gpu
 from wirewatch.core.ports import Gpu, Hardware, Question
+from wirewatch.core.slots import GpuSlot, gpu_addresses, read_slot
 from wirewatch.core.statistics import Streak
+from wirewatch.core.tree import DEVICES
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -90,23 +99,69 @@ class GpuIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class PciGpus:
+    """GPUs by the PCI tree: `devices` says of each address whether a GPU is there.
+
+    `unlisted` are those that NVML does not list, and `failed` what the kernel log says of their start.
+    """
+
+    devices: Mapping[str, bool]
+    unlisted: Mapping[str, GpuSlot]
+    failed: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
-    """Who answers in this session of NVML; `versions` by the names of SYSTEM."""
+    """Who answers in this session of NVML, and the PCI tree; `versions` by the names of SYSTEM."""
 
     session: int
     versions: Mapping[str, str | Absent]
     gpus: tuple[GpuReading[GpuIdentity], ...]
+    tree: PciGpus | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class SlotGpu:
+    """The GPU that was last seen in a slot."""
+
+    uuid: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSlots:
+    """What outlives the process: the GPU that was last seen in each slot, by PCI address."""
+
+    slots: Mapping[str, SlotGpu] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingGpu:
+    """A GPU that should be listed and is not; `streak` of the polls that showed it; `gpu` None: not known."""
+
+    streak: Streak
+    gpu: SlotGpu | None
+    evidence: str
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryMemory:
-    """`lost` counts the polls in a row in which a GPU did not answer, by its key."""
+    """`lost` counts the polls in a row in which a GPU did not answer, by its key.
+
+    `slots`: the GPU last seen at each PCI address, in this run or before; `unlisted`: GPUs that are missing
+    from NVML's list, by address; `forgotten`: UUIDs of those that were taken out on purpose; `devices`: what
+    is at each address of the PCI tree, as in `PciGpus`.
+    """
 
     identities: Memories[GpuIdentity] = field(default_factory=dict)
     lost: Mapping[str, Streak] = field(default_factory=dict)
     missing: Streak = field(default_factory=Streak)
     session: int = -1
     versions: Mapping[str, str | Absent] = field(default_factory=dict)
+    slots: Mapping[str, SlotGpu] = field(default_factory=dict)
+    unlisted: Mapping[str, MissingGpu] = field(default_factory=dict)
+    forgotten: frozenset[str] = frozenset()
+    devices: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +177,14 @@ class InventoryFacts:
     """Every GPU seen since the agent started, by `Gpu.key`, those that are `lost` now too.
 
     `versions` by the names of SYSTEM. `answering`: keys of the GPUs that answered in the newest reading.
+    `forgotten`: UUIDs of GPUs that an operator took out.
     """
 
     gpus: Mapping[str, KnownGpu]
     lost: frozenset[str]
     versions: Mapping[str, str | Absent]
     answering: frozenset[str]
+    forgotten: frozenset[str] = frozenset()
 
 
 def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inventory | Absent:
@@ -137,13 +194,16 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
         return gpus
     session = hardware.nvml.session()
     known = memory.session == session and not any(map(is_lost, memory.versions.values()))
-    return Inventory(session, memory.versions if known else _versions(hardware), gpus)
+    versions = memory.versions if known else _versions(hardware)
+    return Inventory(session, versions, gpus, _read_tree(hardware, memory, gpus))
 
 
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
     """Who is and was here, for other rooms."""
     gpus = {key: KnownGpu(one.gpu, one.memory.texts) for key, one in memory.identities.items()}
-    return InventoryFacts(gpus, frozenset(memory.lost), memory.versions, _answering(reading))
+    return InventoryFacts(
+        gpus, frozenset(memory.lost), memory.versions, _answering(reading), memory.forgotten
+    )
 
 
 def samples(reading: Inventory, _memory: InventoryMemory) -> Iterable[Sample]:
@@ -162,7 +222,7 @@ def samples(reading: Inventory, _memory: InventoryMemory) -> Iterable[Sample]:
 def judge(
     memory: InventoryMemory, ok: Ok[Inventory], policy: InventoryPolicy, expect: Expect
 ) -> tuple[InventoryMemory, tuple[Finding, ...]]:
-    """Who has gone, and whether fewer are here than the operator expects; pure."""
+    """Who has gone or never came, and whether fewer are here than the operator expects; pure."""
 
     def one(_known: GpuIdentity, _gpu: Gpu, value: GpuIdentity) -> tuple[GpuIdentity, tuple[Finding, ...]]:
         return value, ()
@@ -173,13 +233,43 @@ def judge(
     lost = {key: memory.lost.get(key, Streak()).see(present=True) for key in gone}
     wanted = expect.gpus or 0
     missing = memory.missing.see(present=len(answering) < wanted)
-    new = InventoryMemory(identities, lost, missing, ok.value.session, ok.value.versions)
+    slots, gone_slots = _slots(memory.slots, ok.value.gpus)
+    was_here = {at: gpu for at, gpu in gone_slots.items() if gpu.uuid not in lost}
+    tree = ok.value.tree
+    unlisted = _unlisted(memory.unlisted, was_here, ok.value)
+    devices = memory.devices if isinstance(tree, Absent) else tree.devices
+    new = InventoryMemory(
+        identities, lost, missing, ok.value.session, ok.value.versions, slots, unlisted,
+        memory.forgotten - {item.gpu.uuid for item in ok.value.gpus}, devices,
+    )  # fmt: skip
     sure = {key for key, streak in lost.items() if streak.count >= policy.confirm}
     findings = [_lost(identities[key].gpu, gone[key]) for key in sorted(sure)]
     findings += [f for f in blind if f.subject not in {subject(identities[key].gpu) for key in sure}]
+    findings += [_not_listed(at, one, policy) for at, one in sorted(unlisted.items())]
+    if isinstance(tree, Absent) and is_lost(tree) and tree.why is not Why.MISSING:
+        findings.append(blind_finding("inventory", Subject(), tree))
     if new.missing.count:
         findings.append(_missing(len(answering), wanted, new.missing, policy))
     return new, tuple(findings)
+
+
+def keep(memory: InventoryMemory) -> GpuSlots:
+    """The GPUs by slot, those that are missing too."""
+    return GpuSlots(memory.slots)
+
+
+def recall(kept: GpuSlots) -> InventoryMemory:
+    """A memory that misses the GPUs which were in these slots."""
+    return InventoryMemory(slots=kept.slots)
+
+
+def forget(memory: InventoryMemory) -> InventoryMemory:
+    """The memory without GPUs that are lost or missing now."""
+    here = {key: one for key, one in memory.identities.items() if key not in memory.lost}
+    slots = {at: gpu for at, gpu in memory.slots.items() if gpu.uuid in here}
+    known = {gpu.uuid for gpu in memory.slots.values()} | memory.identities.keys()
+    forgotten = memory.forgotten | (known - here.keys())
+    return replace(memory, identities=here, lost={}, slots=slots, unlisted={}, forgotten=frozenset(forgotten))
 
 
 COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Collector(
@@ -201,9 +291,15 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
     applicable=lambda reading: bool(reading.gpus),
     facts=facts,
     observed=lambda reading, _memory: observed_gpus(reading.gpus),
+    lasting=Lasting(GpuSlots, keep, recall),
+    forget=forget,
 )
 
 ALIVE = Question("UUID")
+MISSING_ACTION = (
+    "drain; see what the kernel log says of this PCI address; power the node off and on, exchange the GPU "
+    "if it stays away; if it was taken out on purpose: `wirewatch topology accept`"
+)
 IN_SERIES = ("serial", "vbios", "firmware")
 _NOBODY = GpuIdentity({}, "", Supported())
 
@@ -236,6 +332,87 @@ def _identify(hardware: Hardware, memory: InventoryMemory, gpu: Gpu) -> GpuIdent
         "" if isinstance(numa, Absent) or numa == "-1" else numa,
         asked.supported,
     )
+
+
+def _read_tree(
+    hardware: Hardware, memory: InventoryMemory, gpus: tuple[GpuReading[GpuIdentity], ...]
+) -> PciGpus | Absent:
+    """The PCI tree beside NVML's list; devices are classified once, and the log is read only if need be."""
+    names = hardware.sysfs.entries(DEVICES)
+    if isinstance(names, Absent):
+        return names
+    devices = gpu_addresses(hardware.sysfs, names, memory.devices)
+    listed = {item.gpu.pci for item in gpus}
+    unlisted = {
+        at: read_slot(hardware.sysfs, at) for at, here in devices.items() if here and at not in listed
+    }
+    if not unlisted:
+        return PciGpus(devices, {}, {})
+    log = hardware.kmsg.records(-1)
+    records = () if isinstance(log, Absent) else filter(None, map(parse_record, log.records))
+    return PciGpus(devices, unlisted, failed_starts(records))
+
+
+def _slots(
+    before: Mapping[str, SlotGpu], readings: tuple[GpuReading[GpuIdentity], ...]
+) -> tuple[dict[str, SlotGpu], dict[str, SlotGpu]]:
+    """The GPUs by slot after this reading, and those of them that are not listed.
+
+    A GPU that is listed elsewhere has moved, and one whose slot another has was replaced. So was one that is
+    gone when a new one came elsewhere: a replaced riser can give the buses other numbers.
+    """
+    here = {r.gpu.pci: SlotGpu(r.gpu.uuid, r.gpu.name) for r in readings if r.gpu.uuid and r.gpu.pci}
+    uuids = {item.gpu.uuid for item in readings}
+    gone = {at: gpu for at, gpu in before.items() if at not in here and gpu.uuid not in uuids}
+    known = {gpu.uuid for gpu in before.values()}
+    new = sum(at not in before and gpu.uuid not in known for at, gpu in here.items())
+    left = dict(sorted(gone.items())[new:])
+    return {**left, **here}, left
+
+
+def _unlisted(
+    before: Mapping[str, MissingGpu], was_here: Mapping[str, SlotGpu], reading: Inventory
+) -> dict[str, MissingGpu]:
+    """GPUs that are missing from NVML's list, by address: by the slots of before and by the PCI tree.
+
+    One that is listed without a name or an address may be any of them, unless the kernel log names it.
+    """
+    tree = reading.tree
+    if isinstance(tree, Absent):
+        # Lost, it neither confirms nor clears what it showed before.
+        shown = {at: _evidence(at, gpu, tree) for at, gpu in was_here.items()}
+        held = {at: one for at, one in before.items() if at not in shown}
+    else:
+        lent = {at for at, slot in tree.unlisted.items() if slot.lent}
+        wanted = {**dict.fromkeys(at for at, slot in tree.unlisted.items() if slot.held), **was_here}
+        shown = {at: _evidence(at, was_here.get(at), tree) for at in wanted if at not in lent}
+        held = {}
+        nameless = sum(not item.gpu.pci or not item.gpu.uuid for item in reading.gpus)
+        named = [at for at in shown if at in tree.failed]
+        others = sorted(set(shown) - set(named))[nameless:]
+        shown = {at: shown[at] for at in (*named, *others)}
+    past = {at: before[at].streak if at in before else Streak() for at in shown}
+    found = {
+        at: MissingGpu(past[at].see(present=True), was_here.get(at), words) for at, words in shown.items()
+    }
+    return {**held, **found}
+
+
+def _evidence(address: str, gpu: SlotGpu | None, tree: PciGpus | Absent) -> str:
+    was = f"{gpu.name} (...{gpu.uuid[-4:]}) was here" if gpu else ""
+    if isinstance(tree, Absent):
+        return f"{address}: {was}; NVML does not list it"
+    slot = tree.unlisted.get(address)
+    if slot is None:
+        now = "the PCI tree does not show it any more"
+    elif slot.driver == "":
+        now = "the PCI tree shows it without a driver"
+    elif isinstance(slot.driver, Absent):
+        now = f"the PCI tree shows it, its driver is not known ({slot.driver})"
+    else:
+        now = f"the PCI tree shows it with driver {slot.driver}, NVML does not list it"
+    said = tree.failed.get(address, "")
+    return "; ".join(filter(None, (f"{address}: {was or now}", now if was else "", said)))
 
 
 def _text(asked: Asked, question: Question) -> str | Absent:
@@ -272,6 +449,12 @@ def _lost(gpu: Gpu, absent: Absent) -> Finding:
     return Finding(
         GPU_LOST, Health.FAILED, subject(gpu), f"{gpu.pci or 'unknown PCI address'}: {absent}", action
     )
+
+
+def _not_listed(address: str, missing: MissingGpu, policy: InventoryPolicy) -> Finding:
+    health = Health.FAILED if missing.streak.count >= policy.confirm else Health.UNKNOWN
+    part = Subject(uuid=missing.gpu.uuid if missing.gpu else "", device=address.partition(".")[0])
+    return Finding(GPU_MISSING, health, part, missing.evidence, MISSING_ACTION)
 
 
 def _missing(here: int, wanted: int, streak: Streak, policy: InventoryPolicy) -> Finding:

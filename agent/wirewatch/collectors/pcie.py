@@ -15,11 +15,13 @@ from wirewatch.core.collector import (
     Collector,
     GpuMemory,
     GpuReading,
+    Lasting,
     Memories,
     Options,
     Rule,
     filled,
     fold_gpus,
+    forget_gone,
     is_lost,
     observed_gpus,
     read_gpus,
@@ -102,11 +104,33 @@ PcieReading = tuple[GpuReading[GpuPcie], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class SlotBest:
+    """The most that a GPU and its slot could together: lanes and generation, 0 where not known."""
+
+    index: int
+    name: str
+    slot: str
+    width: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastingPcie:
+    """What outlives the process, by the UUID of the GPU."""
+
+    gpus: Mapping[str, SlotBest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class PcieMemory:
-    """What a poll leaves for the next one; `last` holds what was last known of each value."""
+    """What a poll leaves for the next one; `last` holds what was last known of each value.
+
+    `best`: the most that the GPU could in the slot where it is.
+    """
 
     supported: Supported = field(default_factory=Supported)
     last: GpuPcie | None = None
+    best: SlotBest | None = None
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     slow: str = ""
     replays: Window = field(default_factory=Window)
@@ -149,13 +173,33 @@ def judge(
     slots = _usual_slots(ok.value)
 
     def one(memory: PcieMemory, gpu: Gpu, value: GpuPcie) -> tuple[PcieMemory, tuple[Finding, ...]]:
-        new = _remember(memory, value, policy, ok.mono)
+        best = _best(memory.best, gpu, value)
+        new = _remember(replace(memory, best=best), value, policy, ok.mono)
         return new, (
             *_findings(new, gpu, policy, slots.get(gpu.name)),
             *unread("pcie", gpu, _essential(value)),
         )
 
     return fold_gpus("pcie", memories, ok.value, _START, one)
+
+
+def keep(memories: Memories[PcieMemory]) -> LastingPcie:
+    """The most that each GPU could in its slot."""
+    known = ((one.gpu.uuid, one.memory.best) for one in memories.values())
+    return LastingPcie({uuid: best for uuid, best in known if uuid and best is not None})
+
+
+def recall(kept: LastingPcie) -> Memories[PcieMemory]:
+    """Memories of GPUs by what they could before; whether a GPU itself is missing, others judge."""
+    return {
+        uuid: GpuMemory(Gpu(best.index, uuid, best.slot, best.name), PcieMemory(best=best), present=None)
+        for uuid, best in kept.gpus.items()
+    }
+
+
+def forget(memories: Memories[PcieMemory]) -> Memories[PcieMemory]:
+    """The memories of GPUs that are here, each as of one that was never seen."""
+    return {key: GpuMemory(one.gpu, PcieMemory()) for key, one in forget_gone(memories).items()}
 
 
 RULES = (
@@ -180,6 +224,8 @@ COLLECTOR: Collector[PcieReading, Memories[PcieMemory], Options, PciePolicy] = C
     rules=RULES,
     series=64,
     applicable=bool,
+    lasting=Lasting(LastingPcie, keep, recall),
+    forget=forget,
     observed=observed_gpus,
 )
 
@@ -269,8 +315,19 @@ def _usual_slots(reading: PcieReading) -> dict[str, int]:
     return {name: number for name, (number, count) in common.items() if 2 * count > len(slots[name]) > 1}
 
 
+def _best(before: SlotBest | None, gpu: Gpu, value: GpuPcie) -> SlotBest:
+    """The most so far; another slot begins anew."""
+    kept = before if before is not None and gpu.pci in {"", before.slot} else SlotBest(0, "", "", 0, 0)
+    width = 0 if isinstance(value.most_width, Absent) else value.most_width
+    generation = 0 if isinstance(value.most_generation, Absent) else value.most_generation
+    most = max(kept.width, width), max(kept.generation, generation)
+    return SlotBest(gpu.index, gpu.name, gpu.pci or kept.slot, *most)
+
+
 def _remember(memory: PcieMemory, value: GpuPcie, policy: PciePolicy, mono: float) -> PcieMemory:
     known = filled(value, memory.last, "generation", "most_generation", "width", "most_width")
+    if memory.best is not None and not isinstance(known.most_width, Absent):
+        known = replace(known, most_width=max(known.most_width, memory.best.width))
     # An idle link sleeps, by design: a low generation means something only while the GPU works.
     full = not is_lost(value.generation) and not is_lost(value.most_generation) and value.busy is None
     working = value.busy is True
@@ -333,8 +390,11 @@ def _findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy, usual: int | Non
         action = f"{RESEAT} if it goes on; compare with the other GPUs of the same switch"
         evidence = f"{grown}, limit {_limit(value, policy)} a minute; {memory.replays.last} since reset"
         yield Finding(REPLAYS_RULE, Health.DEGRADED, subject(gpu), evidence, action)
-    if usual is not None and not isinstance(value.most_generation, Absent) and value.most_generation < usual:
-        evidence = f"GPU and slot can generation {value.most_generation}, the other GPUs here {usual}"
+    before = memory.best.generation if memory.best else 0
+    most = value.most_generation
+    if not isinstance(most, Absent) and most < max(usual or 0, before):
+        better = f"the other GPUs here {usual}" if most < (usual or 0) else f"before {before}"
+        evidence = f"GPU and slot can generation {most}, {better}"
         action = "look whether this GPU sits in the slot that it should, and at the slot's BIOS setting"
         yield Finding(SLOT_RULE, Health.DEGRADED, subject(gpu), evidence, action)
     yield from _aer_findings(memory, gpu, policy)

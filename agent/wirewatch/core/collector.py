@@ -32,6 +32,8 @@ R = TypeVar("R")
 M = TypeVar("M")
 """What it remembers until the next."""
 O = TypeVar("O", bound="Options")  # noqa: E741
+K = TypeVar("K")
+"""What of its memory outlives the process."""
 P = TypeVar("P")
 """Its policy: the thresholds of its judgement."""
 F = TypeVar("F")
@@ -148,6 +150,19 @@ class Observed:
         return any(one.device == part.device and part.port in {"", one.port} for one in self.devices)
 
 
+@dataclass(frozen=True, slots=True)
+class Lasting(Generic[M, K]):
+    """What of a collector's memory outlives the process: parts that were there, and how well they worked.
+
+    `kept` is its type, a frozen dataclass that JSON can hold; `keep` takes it out of a memory, and `recall`
+    makes of it the memory to begin with.
+    """
+
+    kept: type[K]
+    keep: Callable[[M], K]
+    recall: Callable[[K], M]
+
+
 @dataclass(frozen=True)
 class Collector(Generic[R, M, O, P]):
     """One thing that is watched: what it reads, how it judges, what it publishes.
@@ -166,7 +181,9 @@ class Collector(Generic[R, M, O, P]):
     seconds from each, and never delays them.
 
     `rules` are all that its findings can carry but `<name>.blind`, which every collector has; `series` is the
-    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default.
+    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default. `lasting`: what of the
+    memory outlives the process; None where nothing does. `forget` makes a memory without the parts that were
+    there and are not; None where it has no parts.
     """
 
     name: str
@@ -185,6 +202,8 @@ class Collector(Generic[R, M, O, P]):
     observed: Callable[[R, M], Observed] | None = None
     rules: tuple[Rule, ...] = ()
     series: int = 40
+    lasting: Lasting[M, Any] | None = None
+    forget: Callable[[M], M] | None = None
 
 
 AnyCollector = Collector[Any, Any, Any, Any]
@@ -268,11 +287,15 @@ class GpuReading(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory(Generic[M]):
-    """What is remembered of one GPU: the collector's own memory and what was wrong last."""
+    """What is remembered of one GPU: the collector's own memory and what was wrong last.
+
+    `present`: it was enumerated in the last poll; None for one that this process has not seen yet.
+    """
 
     gpu: Gpu
     memory: M
     findings: tuple[Finding, ...] = ()
+    present: bool | None = True
 
 
 Memories = Mapping[str, GpuMemory[M]]
@@ -389,8 +412,8 @@ def fold_gpus(
 ) -> tuple[dict[str, GpuMemory[M]], tuple[Finding, ...]]:
     """Judge each GPU by its own reading and memory.
 
-    A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was known
-    and is not enumerated any more.
+    A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was seen
+    and is not enumerated any more. One that is remembered from another run and was not seen in this is kept.
 
     Returns:
         The new memory of each GPU by its key, and all findings.
@@ -400,7 +423,7 @@ def fold_gpus(
     for reading in readings:
         known = memories.get(reading.gpu.key) or GpuMemory(reading.gpu, start)
         if isinstance(reading.value, Absent):
-            new[reading.gpu.key] = replace(known, gpu=reading.gpu)
+            new[reading.gpu.key] = replace(known, gpu=reading.gpu, present=True)
             blind.append(blind_finding(collector, subject(reading.gpu), reading.value))
             continue
         memory, findings = judge_one(known.memory, reading.gpu, reading.value)
@@ -409,10 +432,16 @@ def fold_gpus(
     for key, known in memories.items():
         # A GPU without a UUID that is missing now is the one that has a UUID at the same index.
         if key not in new and (known.gpu.uuid or known.gpu.index not in named):
-            new[key] = known
+            new[key] = known if known.present is None else replace(known, present=False)
+        if key in new and new[key].present is False:
             gone = Absent(Why.LOST, "was here before, is not enumerated any more")
             blind.append(blind_finding(collector, subject(known.gpu), gone))
     return new, (*(f for m in new.values() for f in m.findings), *blind)
+
+
+def forget_gone(memories: Memories[M]) -> Memories[M]:
+    """The memories without GPUs that are not enumerated any more, or were not in this process."""
+    return {key: one for key, one in memories.items() if one.present}
 
 
 def filled(now: V, last: V | None, *names: str) -> V:

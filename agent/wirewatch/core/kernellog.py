@@ -27,6 +27,7 @@ _ABOUT_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}$")
 """First of several lines; what follows may be that it is not supported, or that it fell off the bus."""
 _UNSUPPORTED = "is not supported"
 _FELL = re.compile(r"NVRM: .*fallen off the bus")
+_INIT_FAILED = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?{_PCI}: .*(?:RmInitAdapter|rm_init_adapter) failed")
 _WHO = re.compile(r"^pid=(?P<pid>'[^']*'|[^,]*)(?:, ?name=(?:<[^>]*>|[^,]*))?(?:, ?)?")
 _LINK = re.compile(r"\blink (-?\d{1,4})\b", re.IGNORECASE | re.ASCII)
 _RECOVERY = re.compile(
@@ -80,7 +81,8 @@ def wanted(raw: str) -> bool:
 
 def vital(raw: str) -> bool:
     """Whether a raw record may be about an XID or about a GPU that is gone."""
-    return any(word in raw for word in ("Xid", "fallen off the bus", "The NVIDIA GPU"))
+    words = ("Xid", "fallen off the bus", "The NVIDIA GPU", "RmInitAdapter", "rm_init_adapter")
+    return any(word in raw for word in words)
 
 
 def parse_record(raw: str) -> Record | None:
@@ -114,6 +116,12 @@ def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Even
         if event is not None:
             events.append(event)
     return tuple(events), about
+
+
+def failed_starts(records: Iterable[Record]) -> Mapping[str, str]:
+    """The newest message of each GPU that the driver could not start, by its PCI address."""
+    found = ((_INIT_FAILED.search(record.text), record.text) for record in records)
+    return {normal_pci(match["pci"]): text for match, text in found if match}
 
 
 def recovery_word(message: str) -> str:

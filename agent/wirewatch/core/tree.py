@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wirewatch.core.pci import Place, place
 from wirewatch.core.ports import Sysfs
@@ -30,10 +30,14 @@ class Whereabouts:
     """Where a network card is that has no RDMA device now.
 
     `away`: True when it was given to a pod or virtual machine, False when it is lost, None when not known.
+    `driver`: the one that has it and offers no RDMA device, though the RDMA core is loaded. `due`: it should
+    offer one, as a card for InfiniBand or as its siblings do.
     """
 
     away: bool | None
     reason: str
+    driver: str = ""
+    due: bool = False
 
 
 def read_place(sysfs: Sysfs, address: str) -> Place | Absent:
@@ -99,7 +103,8 @@ def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabout
     """Network cards of vendors that make RDMA, which no RDMA device claims, by PCI address.
 
     They count when ports are expected: the agent may have been started while a pod had the card. Virtual
-    functions do not.
+    functions do not. A card for Ethernet is `due` an RDMA device where another of its kind has one, unless
+    that is another function of the same card: then they may be bonded.
     """
     addresses = sysfs.entries(DEVICES)
     if isinstance(addresses, Absent):
@@ -111,7 +116,9 @@ def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabout
             continue
         ours = sysfs.read(f"{DEVICES}/{address}/vendor") in _VENDORS
         if ours and not is_virtual(sysfs, address):
-            found[address] = where_is(sysfs, address)
+            where = where_is(sysfs, address)
+            due = kind.startswith(_INFINIBAND) or _has_sibling(sysfs, address, claimed)
+            found[address] = replace(where, due=due and bool(where.driver))
     return found
 
 
@@ -146,6 +153,15 @@ def passes_on(driver: str) -> bool:
     return "vfio" in driver or driver in _PASSED_ON
 
 
+def _has_sibling(sysfs: Sysfs, address: str, claimed: AbstractSet[str]) -> bool:
+    """Whether another card of the same kind offers RDMA, and no other function of this card does."""
+    kind = sysfs.read(f"{DEVICES}/{address}/device")
+    others = [other for other in claimed if other]
+    if isinstance(kind, Absent) or any(_card(other) == _card(address) for other in others):
+        return False
+    return any(sysfs.read(f"{DEVICES}/{other}/device") == kind for other in others)
+
+
 def _card(address: str) -> str:
     return address.rpartition(".")[0]
 
@@ -174,7 +190,8 @@ def _in_namespace(sysfs: Sysfs, address: str, driver: str) -> Whereabouts:
     shared = sysfs.read(_NETNS_MODE)
     if not isinstance(shared, Absent):
         if shared in {"Y", "1"}:
-            return Whereabouts(away=False, reason=f"{driver} is bound to {address} and offers no RDMA device")
+            reason = f"{driver} is bound to {address} and offers no RDMA device"
+            return Whereabouts(away=False, reason=reason, driver=driver)
         return Whereabouts(away=True, reason="moved into another network namespace")
     if shared.why is Why.MISSING:
         return Whereabouts(away=False, reason="the RDMA core (ib_core) is not loaded any more")

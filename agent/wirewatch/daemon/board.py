@@ -27,17 +27,19 @@ class Board:
         policy: how the verdict is made; None for the default policy.
         ledger: what is remembered from before; None for an empty one.
         changed: called with each new ledger.
+        published: called with each new component.
         released_until: returns until when (Unix seconds) the GPUs are released; 0 when they are not.
     """
 
     def __init__(
         self, collectors: Sequence[AnyCollector], clock: Clock, *, policy: VerdictPolicy | None = None,
         ledger: Ledger | None = None, changed: Callable[[Ledger], None] | None = None,
+        published: Callable[[Component], None] | None = None,
         released_until: Callable[[], float] = lambda: 0.0,
     ) -> None:  # fmt: skip
         self._clock = clock
         self._policy = policy or VerdictPolicy()
-        self._changed = changed
+        self._changed, self._published = changed, published
         self._released_until = released_until
         self._polled_at = 0.0
         self._publish(NodeState({c.name: Component(c.name, c.start) for c in collectors}), ledger or Ledger())
@@ -52,6 +54,8 @@ class Board:
         state = self.node.state.with_component(component)
         self._polled_at = self._clock.now()
         self._publish(state, step(self.node.ledger, state, self._now(state), self._policy))
+        if self._published is not None:
+            self._published(component)
 
     def order(self, change: Callable[[Judged, VerdictPolicy, Now], Ledger]) -> Judged:
         """Change the ledger as an operator ordered, and judge again; exceptions of `change` pass through."""

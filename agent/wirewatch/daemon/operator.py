@@ -60,12 +60,18 @@ class TopologyOrders:
         self._board: Board | None = None
         self._poll: Callable[[], None] = lambda: None
         self._reading: Callable[[str], Awaitable[None]] | None = None
+        self._forget: Callable[[], None] = lambda: None
 
     def attach(
-        self, board: Board, poll: Callable[[], None], reading: Callable[[str], Awaitable[None]]
+        self, board: Board, poll: Callable[[], None], reading: Callable[[str], Awaitable[None]],
+        forget: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Set the board, `poll`, which lets all collectors run, and `reading`, which waits for one to end."""
-        self._board, self._poll, self._reading = board, poll, reading
+        """Set the board and what is asked of the collectors.
+
+        `poll` lets all of them run, `reading` waits for one to end, and `forget` lets them forget, before
+        they run, what is gone.
+        """
+        self._board, self._poll, self._reading, self._forget = board, poll, reading, forget
 
     def troubles(self) -> Sequence[str]:
         """The rules of all findings but those of drift itself; safe from any thread."""
@@ -77,7 +83,8 @@ class TopologyOrders:
     async def accept(self, order: AcceptOrder) -> DriftDocument:
         """Accept the present topology, or one change of it, as the baseline; event loop only.
 
-        The present topology is that of a reading which begins after the order.
+        The present topology is that of a reading which begins after the order. With it as a whole, collectors
+        forget what was taken out.
 
         Raises:
             OrderError: the order cannot be carried out, or is not without `yes`.
@@ -95,6 +102,8 @@ class TopologyOrders:
         if not self._store.put(made, kept):
             raise OrderError("the baseline changed at this very moment: read it again")
         log.info("%s accepted %s: %s", order.by, order.change or "the topology as it is", order.why)
+        if not order.change:
+            self._forget()
         self._poll()
         return drift_of(state.watch, made, self._clock.now())
 

@@ -1,10 +1,10 @@
-"""The ledger in the state folder, and how each file there is read, replaced and put aside."""
+"""The ledger in the state folder, and how each file there is read, written and put aside."""
 
 import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.schedule import Lane
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression
+from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, key_of
 
 log = logging.getLogger(__name__)
 VERSION = 1
@@ -65,6 +65,35 @@ class LoadedLedger:
     wrong: str = ""
 
 
+class StateWriter:
+    """Writes one file of the state folder in a lane of its own; only the event loop submits.
+
+    Args:
+        path: the file; None to write nothing.
+        loss: what it means that the file cannot be written, in words.
+    """
+
+    def __init__(self, path: Path | None, loss: str) -> None:
+        self._path, self._loss = path, loss
+        self._lane = Lane("state") if path else None
+        self._wrong = ""
+
+    def submit(self, save: Callable[[Path], str]) -> None:
+        """Call `save` with the path soon; it returns what went wrong in words, empty for nothing."""
+        if self._lane is not None:
+            self._lane.submit(lambda: self._run(save))
+
+    def _run(self, save: Callable[[Path], str]) -> None:
+        if self._path is None:
+            return
+        wrong = save(self._path)
+        if wrong and wrong != self._wrong:
+            log.error("%s: %s", wrong, self._loss)
+        if not wrong and self._wrong:
+            log.info("%s is written again", self._path)
+        self._wrong = wrong
+
+
 class LedgerWriter:
     """Writes each ledger that says something new; only the event loop calls it, a lane writes.
 
@@ -73,33 +102,25 @@ class LedgerWriter:
     """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
-        self._path, self._clock = path, clock
-        self._lane = Lane("state") if path else None
+        self._clock = clock
+        self._writer = StateWriter(path, "what is remembered of faults would be lost with a restart")
         self._newest = Ledger()
         self._written: object = None
         self._at = clock.mono()
-        self._wrong = ""
 
     def changed(self, ledger: Ledger) -> None:
         """Take a new ledger, and write it if it is worth it."""
         self._newest = ledger
         essence, mono = _essence(ledger), self._clock.mono()
         counting = bool(ledger.entries) and mono - self._at >= EVERY
-        if self._lane is not None and (essence != self._written or counting):
+        if essence != self._written or counting:
             # An empty ledger at the start is not worth a file.
             first, self._written, self._at = self._written is None, essence, mono
             if not first or ledger.entries:
-                self._lane.submit(self._save)
+                self._writer.submit(self._save)
 
-    def _save(self) -> None:
-        if self._path is None:
-            return
-        wrong = save_ledger(self._path, self._newest, self._clock.now())
-        if wrong and wrong != self._wrong:
-            log.error("%s: what is remembered of faults would be lost with a restart", wrong)
-        if not wrong and self._wrong:
-            log.info("%s is written again", self._path)
-        self._wrong = wrong
+    def _save(self, path: Path) -> str:
+        return save_ledger(path, self._newest, self._clock.now())
 
 
 def content(path: Path, limit: int) -> bytes | str | None:
@@ -240,12 +261,20 @@ def _numbers(kept: LedgerFile) -> Iterator[float]:
         yield from (one.until, one.said.at, one.mono or 0.0)
 
 
-def _lost(boot: str, at: float, wrong: str) -> LoadedLedger:
+def lost(ledger: Ledger, what: str, wrong: str, at: float) -> Ledger:
+    """The ledger with a finding that what was remembered of something is lost, and why, in words."""
+    known = ledger.entries.get(key_of(LOST, Subject()))
+    before = f"{known.evidence}; " if known else ""
+    evidence = f"{before}what was remembered of {what} is lost: {wrong}"
     entry = Entry(
-        LOST, Subject(), "", Health.UNKNOWN, Stage.LATCHED, f"what was remembered of faults is lost: {wrong}",
+        LOST, Subject(), "", Health.UNKNOWN, Stage.LATCHED, evidence,
         "look at the node, its kernel log and the file named here", at, at,
     )  # fmt: skip
-    return LoadedLedger(Ledger(boot).with_entry(entry), wrong)
+    return ledger.with_entry(entry)
+
+
+def _lost(boot: str, at: float, wrong: str) -> LoadedLedger:
+    return LoadedLedger(lost(Ledger(boot), "faults", wrong, at), wrong)
 
 
 def _essence(ledger: Ledger) -> object:

@@ -95,6 +95,7 @@ class Schedule:
         self._timings = {c.name: Timing(mono) for c in collectors}
         self._turned: dict[str, float] = {}
         self._kick = asyncio.Event()
+        self._forgetting: set[str] = set()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -126,6 +127,10 @@ class Schedule:
             await timing.published.wait()
         self.kick()
         await timing.published.wait()
+
+    def forget(self) -> None:
+        """Let every collector forget, before its next run, parts that were there and are not."""
+        self._forgetting = {one.name for one in self._collectors if one.forget is not None}
 
     async def _every(self, collector: AnyCollector, lane: Lane) -> None:
         clock = self._hardware.clock
@@ -173,7 +178,7 @@ class Schedule:
     async def _once(self, collector: AnyCollector, lane: Lane) -> bool:
         """Run once; False when the gap that it needs had closed before its lane was free."""
         board, clock, timing = self._board, self._hardware.clock, self._timings[collector.name]
-        memory = board.state.components[collector.name].memory
+        memory = self._memory(collector)
         job = Job(collector, self._hardware, self._expect)
         timing.running = True
         future = lane.submit(lambda: None if self._until_gap(collector) else job.run(memory))
@@ -195,6 +200,15 @@ class Schedule:
         published, timing.published = timing.published, asyncio.Event()
         published.set()
         return True
+
+    def _memory(self, collector: AnyCollector) -> object:
+        """The memory for the next run, which no run is using now."""
+        component = self._board.state.components[collector.name]
+        if collector.name in self._forgetting and collector.forget is not None:
+            self._forgetting.discard(collector.name)
+            component = replace(component, memory=collector.forget(component.memory))
+            self._board.publish(component)
+        return component.memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
 from wirewatch.daemon.board import Board, ReportSource
+from wirewatch.daemon.machine import MachineWriter
 from wirewatch.daemon.notify import NO_REPORTERS, Reporters
 from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.persistence import LedgerWriter
@@ -31,11 +32,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is remembered of faults, how it is judged, and the file that keeps it; None for no file."""
+    """What is remembered of faults, how it is judged, and the file that keeps it; None for no file.
+
+    `machine` writes what is remembered of the machine; None to keep nothing.
+    """
 
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     ledger: Ledger = field(default_factory=Ledger)
     path: Path | None = None
+    machine: MachineWriter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,10 @@ async def _serve(
     board = Board(
         collectors, hardware.clock, policy=remembered.policy, ledger=remembered.ledger,
         changed=writer.changed, released_until=release.until,
+        published=remembered.machine.changed if remembered.machine else None,
     )  # fmt: skip
     schedule = Schedule(collectors, hardware, expect, board)
-    topologies.attach(board, poll_again, schedule.reading)
+    topologies.attach(board, poll_again, schedule.reading, schedule.forget)
     status = DaemonView(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=remembered.policy, place=place,

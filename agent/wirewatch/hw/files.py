@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections import deque
 from collections.abc import Sequence
 from operator import itemgetter
@@ -68,7 +69,10 @@ class SystemSysfs:
 
 
 class SystemKmsg:
-    """The kernel's log of this machine; needs CAP_SYSLOG where the kernel restricts reading it."""
+    """The kernel's log of this machine; needs CAP_SYSLOG where the kernel restricts reading it.
+
+    Any thread may ask.
+    """
 
     def __init__(self, path: Path = Path("/dev/kmsg")) -> None:
         self._path = path
@@ -78,8 +82,13 @@ class SystemKmsg:
         self._next: int | None = None
         self._last = -1
         self._missed = 0
+        self._turn = threading.Lock()
 
     def records(self, after: int) -> KernelLog | Absent:
+        with self._turn:
+            return self._records(after)
+
+    def _records(self, after: int) -> KernelLog | Absent:
         try:
             if self._handle is None:
                 self._handle = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -8,6 +8,7 @@ _SECRET = re.compile(
     r"(gpu\d+/(UUID|Serial|Pdi|BoardSerial|Hostname_v1)\(.*\))"
     r"|((Hostname|BootId)\(\))"
     r"|(read /sys/.*/(node_guid|sys_image_guid|port_guid|gids/\d+|address|phys_switch_id|serial|node_desc))"
+    r"|(read /sys/class/dmi/id/(product_uuid|board_serial))"
 )
 _MEMBERS = frozenset(
     {"clusterUuid", "chassisSerialNumber", "chassisPhysicalSlot", "ibGuid", "hostId", "uuid"}

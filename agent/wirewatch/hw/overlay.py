@@ -63,6 +63,8 @@ LATER_PORTS: Mapping[str, Why] = {
     "probe": Why.MISSING,
 }  # fmt: skip
 """Ports that a recording may not have, and why what they are asked is absent then."""
+LATER_FILES = re.compile(r"/sys/class/dmi/id/|/proc/driver/nvidia/gpus|/sys/bus/pci/devices/[^/]+/physfn$")
+"""Paths that recordings did not ask for at first: no such file was there."""
 
 
 class OverlayError(Unusable):
@@ -167,6 +169,8 @@ class Player:
         if key[0] in LATER_PORTS and key[0] not in self.recording.ports:
             absent = Absent(LATER_PORTS[key[0]], f"recording {self.recording.name} has nothing of {key[0]}")
             return Answer(absent)
+        if key[0] == "sysfs" and LATER_FILES.match(key[1].partition(" ")[2]):
+            return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
         if self.strict:
             raise NotRecorded(f"{key[0]}: {key[1]}")
         return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))

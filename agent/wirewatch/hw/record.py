@@ -77,7 +77,10 @@ SINGLE = (
     "/sys/devices/system/node/online",
     "/sys/module/ib_core/parameters/netns_mode",
     "/etc/nccl.conf",
+    "/sys/class/dmi/id/product_uuid",
+    "/sys/class/dmi/id/board_serial",
 )
+DRIVER_GPUS = "/proc/driver/nvidia/gpus"
 Access = tuple[str, str]
 """What to do (`read`, `data`, `list`, `link`) and where."""
 SYSTEM = tuple(
@@ -251,6 +254,8 @@ def walk(sysfs: Sysfs) -> Iterator[Access]:
     for module in MODULES:
         yield from (("read", f"/sys/module/{module}/{file}") for file in ("initstate", "version"))
     yield from (("read", path) for path in SINGLE)
+    yield "list", DRIVER_GPUS
+    yield from (("read", f"{DRIVER_GPUS}/{gpu}/information") for gpu in _names(sysfs, DRIVER_GPUS))
     yield "list", VERBS
     yield "list", IOMMU_GROUPS
     yield from (("read", f"{IOMMU_GROUPS}/{group}/type") for group in _names(sysfs, IOMMU_GROUPS))

@@ -51,6 +51,18 @@ class StateFolder:
         return self.directory / "baseline.json"
 
     @property
+    def machine(self) -> Path:
+        """What the machine is known to have."""
+        return self.directory / "machine.json"
+
+    @property
+    def memories(self) -> tuple[Path, ...]:
+        """All that is remembered of one machine, with the files that SQLite keeps beside the history."""
+        history = self.history
+        beside = (history.with_name(f"{history.name}{end}") for end in ("-wal", "-shm"))
+        return (self.machine, self.latches, self.baseline, history, *beside)
+
+    @property
     def agent_lock(self) -> Path:
         """Held by the one agent of this folder."""
         return self.directory / "agent.lock"

@@ -149,8 +149,15 @@ def belonging_gpus(state: NodeState) -> frozenset[str]:
 
 
 def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
-    """Whether another GPU is in its place: the inventory does not miss it, and `most` or more GPUs answer."""
-    return bool(uuid) and uuid not in belonging_gpus(state) and 0 < most <= len(answering_gpus(state))
+    """Whether it is not to be here any more: an operator took it out, or another GPU is in its place.
+
+    Another is there if the inventory does not miss it, and `most` or more GPUs answer.
+    """
+    inventory = state.facts(InventoryFacts)
+    if not uuid or uuid in belonging_gpus(state):
+        return False
+    taken_out = inventory is not None and uuid in inventory.forgotten
+    return taken_out or 0 < most <= len(answering_gpus(state))
 
 
 def asks_for_reset(state: NodeState, uuid: str) -> bool:

@@ -24,7 +24,8 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.persistence import read_ledger
+from wirewatch.daemon.machine import KeptMachine, read_kept, recalled
+from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import Job
 from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_component, probe_summary
@@ -63,6 +64,11 @@ class Poll:
         self._board = Board(collectors, hardware.clock, policy=policy, ledger=ledger)
         if recall is not None:
             self._board.publish(Component(PROBE_NAME, ProbeMemory()))
+
+    @property
+    def state(self) -> NodeState:
+        """The components as they are now."""
+        return self._board.state
 
     def run(self, end: float) -> None:
         """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""
@@ -160,16 +166,26 @@ class CheckedNode:
     def poll(self) -> Poll:
         """A poll that can begin. The daemon's files are only read, since it may still run."""
         config, clock = self._config, self._hardware.clock
-        boot = boot_id(self._hardware)
-        ledger = read_ledger(self._state.latches, boot, clock.now()).ledger if self._state else Ledger(boot)
+        boot, state = boot_id(self._hardware), self._state
+        kept = read_kept(state.machine, self._collectors, self._hardware) if state else KeptMachine()
+        if kept.foreign:
+            log.warning("%s: nothing of it counts here", kept.foreign)
+            state = self._state = None
+        ledger = read_ledger(state.latches, boot, clock.now()).ledger if state else Ledger(boot)
+        if kept.wrong:
+            ledger = lost(ledger, "the machine", kept.wrong, clock.now())
         recalls = self._recall if config.probe.enabled else None
         policy = config.policy.verdict
+        collectors = recalled(self._collectors, kept)
         if self._played is not None:
-            return self._play(self._played, ledger, recalls if self._state else None)
-        collectors = (*self._collectors, *self._drift())
+            return self._play(self._played, collectors, ledger, recalls if state else None)
+        collectors = (*collectors, *self._drift())
         return Poll(collectors, self._hardware, self._expect, policy, ledger, recalls)
 
-    def _play(self, ports: PlayedPorts, ledger: Ledger, recalls: Callable[[], Component] | None) -> Poll:
+    def _play(
+        self, ports: PlayedPorts, watching: Sequence[AnyCollector], ledger: Ledger,
+        recalls: Callable[[], Component] | None,
+    ) -> Poll:  # fmt: skip
         """All that a daemon would run, over a recording that is played at once."""
         from wirewatch.cli.check.playing import PlayedPoll
 
@@ -181,7 +197,7 @@ class CheckedNode:
         )
         polls: list[PlayedPoll] = []
         drift = self._drift(lambda: [one for poll in polls for one in poll.troubles()])
-        collectors = (*self._collectors, *probing, *drift)
+        collectors = (*watching, *probing, *drift)
         polls.append(PlayedPoll(collectors, ports, expect, config.policy.verdict, ledger, recalls))
         return polls[0]
 

@@ -1,6 +1,6 @@
 """InfiniBand, RoCE and EFA ports: state, rate, bytes, errors, flaps, and where missing cards are."""
 
-from wirewatch.collectors.infiniband.judge import RULES, judge
+from wirewatch.collectors.infiniband.judge import RULES, forget, judge, keep, recall
 from wirewatch.collectors.infiniband.metrics import METRICS, facts, observed, samples
 from wirewatch.collectors.infiniband.model import (
     InfinibandFacts,
@@ -8,9 +8,10 @@ from wirewatch.collectors.infiniband.model import (
     InfinibandOptions,
     InfinibandPolicy,
     InfinibandReading,
+    LastingFabric,
 )
 from wirewatch.collectors.infiniband.read import read
-from wirewatch.core.collector import Collector
+from wirewatch.core.collector import Collector, Lasting
 
 __all__ = ["COLLECTOR", "InfinibandFacts"]
 
@@ -30,4 +31,6 @@ COLLECTOR: Collector[InfinibandReading, InfinibandMemory, InfinibandOptions, Inf
     applicable=lambda reading: bool(reading.ports or reading.missing),
     facts=facts,
     observed=observed,
+    lasting=Lasting(LastingFabric, keep, recall),
+    forget=forget,
 )

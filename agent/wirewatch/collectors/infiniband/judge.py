@@ -1,21 +1,26 @@
 """Judging RDMA ports: what is expected of each, which devices have gone, and whether ibstat agrees."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from wirewatch.collectors.infiniband.model import (
     DISABLED,
     ERRORS,
     LINK_DOWNED,
+    WORDS,
     IbstatCheck,
     InfinibandMemory,
     InfinibandPolicy,
     InfinibandReading,
+    LastingCard,
+    LastingFabric,
+    LastingPort,
     PciLink,
     PortKey,
     PortMemory,
     PortReading,
+    RdmaIdentity,
 )
 from wirewatch.core.collector import (
     CONFIRMED,
@@ -73,9 +78,18 @@ IBSTAT_ACTION = (
     "run `ibstat` and compare with /sys/class/infiniband; agent and tool may see different mounts or "
     "network namespaces, or the RDMA libraries do not fit the kernel's modules"
 )
+NARROW_ACTION = (
+    f"{SLOW_ACTION}; if these ports are split on purpose, say so in `[expect] rdma_rate_bytes_per_second`"
+)
+_NEVER = Absent(Why.MISSING, "not read since the agent started")
+NOT_READ = PortReading(_NEVER, _NEVER, _NEVER, _NEVER, _NEVER)
+"""The reading of a port that is known from another run alone."""
+LANES = 4
+"""Lanes of a port of an InfiniBand card."""
 _JUDGED = {**ERRORS, "link_downed": LINK_DOWNED}
-_SIBLINGS = 3
-"""Active ports of one kind of card from which on they say something about the others."""
+_SIBLINGS, _MANY = 2, 3
+"""Active ports of one kind of card from which on they say something about others that look for a signal, and
+about any other."""
 _ENDS = frozenset({"rnr_retry", "ack_timeout", "efa_unresponsive_remote", "efa_impaired_connection"})
 _ROUNDING = 1e9 / 8
 """Bytes per second; ibstat prints whole Gb/s."""
@@ -112,9 +126,11 @@ def judge(
         board = reading.identities[key[0]].board
         known = ports.get(key) or PortMemory(port, board)
         ports[key] = _remember(replace(known, board=board), port, usual, policy, expect, ok.mono)
+    for key in ports.keys() - reading.ports.keys():
+        ports[key] = _unlisted_port(ports[key], reading.identities.get(key[0]))
     new = InfinibandMemory(
         identities={
-            **{n: memory.identities[n] for n in reading.missing if memory.identities[n].pci},
+            **{name: card for name, card in reading.gone.items() if card.pci},
             **reading.identities,
         },
         looked=reading.looked,
@@ -128,8 +144,56 @@ def judge(
         },
         streaks=_device_streaks(memory, reading, ports, expect),
         check=_compare_ibstat(memory.check, reading, ok.mono),
+        forgotten=memory.forgotten - reading.identities.keys(),
     )
     return new, (*_findings(new, reading, policy, expect), *_ibstat_findings(new.check))
+
+
+def keep(memory: InfinibandMemory) -> LastingFabric:
+    """All cards, and the ports that were active."""
+    cards = {n: LastingCard(i.pci, i.guid, i.model, i.board) for n, i in memory.identities.items() if i.pci}
+    active = ((key, port) for key, port in sorted(memory.ports.items()) if port.best and key[0] in cards)
+    return LastingFabric(cards, tuple(LastingPort(*key, port.best, port.lanes) for key, port in active))
+
+
+def recall(kept: LastingFabric) -> InfinibandMemory:
+    """A memory that misses cards which are not there and ports which are not active."""
+    ports: dict[PortKey, PortMemory] = {}
+    for one in kept.ports:
+        if one.device in kept.cards:
+            board = kept.cards[one.device].board
+            known = PortMemory(NOT_READ, board, was_active=True, best=one.rate, lanes=one.lanes)
+            ports[one.device, one.port] = known
+    return InfinibandMemory(
+        identities={
+            name: RdmaIdentity(
+                card.pci, "", "", card.model, card.board, card.guid, (),
+                {port: () for device, port in ports if device == name},
+            )
+            for name, card in kept.cards.items()
+        },
+        ports=ports,
+    )  # fmt: skip
+
+
+def forget(memory: InfinibandMemory) -> InfinibandMemory:
+    """The memory without cards that are gone, and with each port as it is now."""
+    gone = {f.removeprefix("gone:") for f in memory.streaks if f.startswith("gone:")}
+    ports = {
+        key: replace(
+            port, was_active=_is_active(port.last), best=_rate(port.last) or 0.0, lanes=_lanes(port.last),
+            streaks={}, down_since=None,
+        )
+        for key, port in memory.ports.items()
+        if key[0] not in gone and port.last is not NOT_READ
+    }  # fmt: skip
+    return replace(
+        memory,
+        identities={name: card for name, card in memory.identities.items() if name not in gone},
+        ports=ports,
+        streaks={},
+        forgotten=memory.forgotten | gone,
+    )
 
 
 def errors_rule(kind: str) -> str:
@@ -150,19 +214,13 @@ def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[Po
     a place on PCI, which a command made, is forgotten when it goes. A card that comes back from a pod is as
     the pod left it.
     """
-    fresh = {name: i for name, i in reading.identities.items() if name not in memory.identities}
-    renamed = {identity.pci: name for name, identity in fresh.items() if identity.pci}
     ports = {}
     for (name, port), known in memory.ports.items():
-        before = memory.identities.get(name)
-        now = reading.identities.get(name)
-        back = name in memory.away and now is not None and not known.streaks
-        if before is None or back or (now is not None and not now.same_card(before)):
-            continue
-        if now is None and name not in reading.missing:
-            name = renamed.get(before.pci, "")  # noqa: PLW2901
-        if name and (before.pci or now is not None):
-            ports[name, port] = known
+        new = reading.names.get(name, "")
+        back = name in memory.away and new in reading.identities and not known.streaks
+        lasting = new in reading.identities or (new in reading.gone and reading.gone[new].pci)
+        if lasting and not back:
+            ports[new, port] = known
     return ports
 
 
@@ -170,6 +228,11 @@ def _rate(port: PortReading) -> float | None:
     """The rate of a port that is active; that of any other means nothing."""
     active = _is_active(port)
     return port.rate.bytes_per_second if active and not isinstance(port.rate, Absent) else None
+
+
+def _lanes(port: PortReading) -> int:
+    """The lanes of a port that is active, 0 for any other."""
+    return port.rate.lanes if _rate(port) and not isinstance(port.rate, Absent) else 0
 
 
 def _usual_rates(memory: InfinibandMemory, reading: InfinibandReading) -> Mapping[tuple[str, str], float]:
@@ -194,18 +257,20 @@ def _remember(
     sure = not is_lost(port.state)
     active = _is_active(last)
     best = max(known.best, _rate(port) or 0.0)
+    used = known.was_active or (active and sure) or _has_received(port)
     layer = "" if isinstance(last.layer, Absent) else last.layer
     siblings = usual.get((known.board, layer))
     pinned = expect.rdma_rate_bytes_per_second
     flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
     new = _counted(flapped, port, policy, mono)
     new = replace(
-        new, last=last, grace=grace, was_active=known.was_active or (active and sure), best=best,
+        new, last=last, grace=grace, was_active=used, best=best, lanes=max(known.lanes, _lanes(port)),
         expected=pinned or max(best, siblings or 0.0) or None, pinned=pinned is not None,
     )  # fmt: skip
     shown = {
         "down": _is_down(new),
         "slow": _is_slow(new, policy),
+        "narrow": _is_narrow(new) and not _is_slow(new, policy),
     }
     before = known.streaks
     streaks = {
@@ -219,6 +284,20 @@ def _filled(port: PortReading, before: PortReading) -> PortReading:
     known = filled(port, before, "state", "physical", "layer", "rate", "carrier")
     asked = not is_lost(port.physical) and not is_lost(port.layer)
     return known if asked else replace(known, carrier=before.carrier)
+
+
+def _unlisted_port(known: PortMemory, card: RdmaIdentity | None) -> PortMemory:
+    """A port that is not there any more while its card is; one that is away with its card stays as it was."""
+    if card is None or not known.was_active:
+        return known
+    streak = known.streaks.get("down", Streak()).see(present=True, sure=card.lost is None)
+    return replace(known, streaks={**known.streaks, "down": streak}) if streak.count else known
+
+
+def _has_received(port: PortReading) -> bool:
+    """Whether it was active since the card was started: it has received something, or gone down."""
+    counts = (port.counters.get(path) for path in (WORDS[1], LINK_DOWNED.path))
+    return any(not isinstance(count, Absent) and bool(count) for count in counts)
 
 
 def _flapping(
@@ -277,6 +356,12 @@ def _is_slow(port: PortMemory, policy: InfinibandPolicy) -> bool:
     return rate.bytes_per_second < policy.slow_ratio * port.expected
 
 
+def _is_narrow(port: PortMemory) -> bool:
+    """Active for InfiniBand with fewer lanes than every card has; a port may be split so on purpose."""
+    infiniband = port.last.layer == "InfiniBand" and not port.pinned
+    return infiniband and 0 < _lanes(port.last) < LANES
+
+
 def _narrow(link: PciLink) -> str:
     """What is less than both ends of the card's PCIe link can, empty for nothing."""
     pairs = (("PCIe generation", link.generation, link.generation_max), ("lanes", link.width, link.width_max))
@@ -306,6 +391,9 @@ def _device_streaks(
         for n, w in reading.missing.items()
         if w.away is None and f"gone:{n}" in memory.streaks
     }
+    if all(card.pci for card in reading.identities.values()):
+        # A device whose place is not known may be any of them.
+        sure |= {f"gone:{address}": True for address, where in reading.strays.items() if where.due}
     for name, link in reading.links.items():
         known = memory.links.get(name)
         lost = is_lost(link.width) or is_lost(link.generation)
@@ -346,10 +434,10 @@ def _ports(
 ) -> Iterator[Finding]:
     for key, port in sorted(memory.ports.items()):
         # A card that has gone away with a fault took it along: going away repairs nothing.
-        yield from _port(key, port, policy)
+        yield from _port(key, port, policy, reading.ports)
         if key[0] not in memory.away:
             yield from _errors(Subject(device=key[0], port=key[1]), port, policy)
-        yield from _unread(key, reading)
+        yield from _unread(key, reading, down="down" in port.streaks)
 
 
 def _devices(
@@ -365,6 +453,11 @@ def _devices(
         if f"gone:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"gone:{name}"], policy)
             yield Finding(DEVICE_GONE, health, subject, where.reason, GONE_ACTION)
+    for address, where in sorted(reading.strays.items()):
+        if f"gone:{address}" in memory.streaks:
+            health = _confirmed(memory.streaks[f"gone:{address}"], policy)
+            reason = f"{where.reason}, as it should"
+            yield Finding(DEVICE_GONE, health, Subject(device=address), reason, GONE_ACTION)
     for name, link in sorted(memory.links.items()):
         if f"pcie:{name}" in memory.streaks:
             health = _confirmed(memory.streaks[f"pcie:{name}"], policy)
@@ -379,11 +472,15 @@ def _missing(memory: InfinibandMemory, reading: InfinibandReading, expect: Expec
     return f"{active} of {expect.rdma_ports} expected RDMA ports are active{others}"
 
 
-def _port(key: PortKey, port: PortMemory, policy: InfinibandPolicy) -> Iterator[Finding]:
+def _port(
+    key: PortKey, port: PortMemory, policy: InfinibandPolicy, listed: Collection[PortKey]
+) -> Iterator[Finding]:
     subject = Subject(device=key[0], port=key[1])
     if "down" in port.streaks:
         past = "was active" if port.was_active else "has been so since the agent started"
-        evidence = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}; {past}"
+        past += f" at {gigabits(port.best)}" if port.best else ""
+        state = f"{_said(port.last.state)}, physical state {_said(port.last.physical)}"
+        evidence = f"{state if key in listed else 'not listed any more'}; {past}"
         action = DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)
         health = _confirmed(port.streaks["down"], policy)
         if _is_starting(port, policy):
@@ -398,6 +495,9 @@ def _port(key: PortKey, port: PortMemory, policy: InfinibandPolicy) -> Iterator[
         health = _confirmed(port.streaks["slow"], policy) if own or port.pinned else Health.DEGRADED
         evidence = f"active at {port.last.rate}, expected {gigabits(port.expected)}"
         yield Finding(PORT_SLOW, health, subject, evidence, SLOW_ACTION)
+    elif "narrow" in port.streaks:
+        evidence = f"active at {port.last.rate}: {_lanes(port.last)} of {LANES} lanes"
+        yield Finding(PORT_SLOW, Health.DEGRADED, subject, evidence, NARROW_ACTION)
     if len(port.flaps) >= policy.flaps:
         evidence = f"down and up again {len(port.flaps)} times within {policy.flap_window / 3600:g} h"
         yield Finding(PORT_FLAPPING, Health.FAILED, subject, evidence, FLAP_ACTION)
@@ -420,12 +520,12 @@ def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Ite
         yield Finding(COUNTER_SATURATED, Health.DEGRADED, subject, evidence, STUCK_ACTION)
 
 
-def _unread(key: PortKey, reading: InfinibandReading) -> Iterator[Finding]:
+def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator[Finding]:
     """One blind finding for all of a port that should be there and could not be read."""
     port = reading.ports.get(key)
     subject = Subject(device=key[0], port=key[1])
     if port is None:
-        if key[0] in reading.devices:
+        if key[0] in reading.devices and not down:
             yield blind_finding(
                 "infiniband", subject, Absent(Why.LOST, "was here before, is not listed any more")
             )
@@ -447,23 +547,61 @@ def _unread(key: PortKey, reading: InfinibandReading) -> Iterator[Finding]:
 def _inactive(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
 ) -> Iterator[Finding]:
-    """A port that never was active while nearly all others of its kind of card are."""
+    """Ports that never were active while others of their kind of card are, or none at all is."""
+    kinds: dict[tuple[str, str], list[PortKey]] = {}
+    for key in reading.ports:
+        kinds.setdefault(_kind(key, memory), []).append(key)
+    for (board, _), keys in kinds.items():
+        active = [key for key in keys if _is_active(memory.ports[key].last)]
+        if not board or len(active) < _SIBLINGS:
+            continue
+        most = len(active) >= max(_MANY, policy.sibling_ratio * len(keys))
+        for key in keys:
+            port = memory.ports[key]
+            if _never_was(port) and (most or (_searches(port) and 2 * len(active) >= len(keys))):
+                others = f"{len(active)} of {len(keys)} ports of cards {board} are active"
+                yield _never_active(Subject(device=key[0], port=key[1]), port, others)
+    yield from _dark(memory, reading)
+
+
+def _dark(memory: InfinibandMemory, reading: InfinibandReading) -> Iterator[Finding]:
+    """Cards of one kind of which no port is active, though all look for a signal; one finding for all.
+
+    A few cards without a cable are no fault while others work.
+    """
     boards: dict[str, list[PortKey]] = {}
     for key in reading.ports:
         boards.setdefault(memory.ports[key].board, []).append(key)
+    working = any(_is_active(memory.ports[key].last) for key in reading.ports)
+    least = _MANY + 1 if working else _SIBLINGS
     for board, keys in boards.items():
-        active = [key for key in keys if _is_active(memory.ports[key].last)]
-        if not board or len(active) < _SIBLINGS or len(active) < policy.sibling_ratio * len(keys):
-            continue
-        for key in keys:
-            port = memory.ports[key]
-            if not port.was_active and not isinstance(port.last.state, Absent) and not _is_down(port):
-                subject = Subject(device=key[0], port=key[1])
-                state = f"{port.last.state}, physical state {_said(port.last.physical)}"
-                others = f"{len(active)} of {len(keys)} ports of cards {board} are active"
-                evidence = f"{state}, since the agent started; {others}"
-                action = f"{DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)}; or exclude the device"
-                yield Finding(PORT_INACTIVE, Health.DEGRADED, subject, evidence, action)
+        ports = [memory.ports[key] for key in keys]
+        if len(keys) >= least and all(_never_was(port) and _searches(port) for port in ports):
+            names = ", ".join(f"{device}/{port}" for device, port in sorted(keys))
+            yield _never_active(
+                Subject(), ports[0], f"so are all {len(keys)} ports of cards {board}: {names}"
+            )
+
+
+def _kind(key: PortKey, memory: InfinibandMemory) -> tuple[str, str]:
+    """The board, and which port of it: often only the first of two is wired."""
+    return memory.ports[key].board, f"{memory.identities[key[0]].pci.partition('.')[2]}/{key[1]}"
+
+
+def _never_was(port: PortMemory) -> bool:
+    return not port.was_active and not isinstance(port.last.state, Absent) and not _is_down(port)
+
+
+def _searches(port: PortMemory) -> bool:
+    """Whether it is switched on and looks for the other end."""
+    return port.last.physical in {"polling", "training", "recovery"}
+
+
+def _never_active(subject: Subject, port: PortMemory, others: str) -> Finding:
+    state = f"{port.last.state}, physical state {_said(port.last.physical)}"
+    evidence = f"{state}, since the agent started; {others}"
+    action = f"{DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)}; or exclude the device"
+    return Finding(PORT_INACTIVE, Health.DEGRADED, subject, evidence, action)
 
 
 def _compare_ibstat(before: IbstatCheck, reading: InfinibandReading, mono: float) -> IbstatCheck:

@@ -125,7 +125,7 @@ def samples(reading: InfinibandReading, memory: InfinibandMemory) -> Iterable[Sa
         yield SATURATED.sample(len(known.ceiling | known.stuck), *key)
     for name, where in reading.missing.items():
         if where.away:
-            yield AWAY.sample(1, name, memory.identities[name].pci, where.reason)
+            yield AWAY.sample(1, name, reading.gone[name].pci, where.reason)
     if reading.ports:
         yield UNPARSED.sample(memory.check.unparsed)
 
@@ -137,12 +137,21 @@ def facts(reading: InfinibandReading, memory: InfinibandMemory) -> InfinibandFac
         for key, port in reading.ports.items()
         if not isinstance(port.state, Absent) and port.state not in ACTIVE
     }
-    return InfinibandFacts(memory.identities, memory.links, frozenset(inactive))
+    rates = {
+        key: port.rate.bytes_per_second
+        for key, port in reading.ports.items()
+        if port.state in ACTIVE and not isinstance(port.rate, Absent)
+    }
+    return InfinibandFacts(memory.identities, memory.links, frozenset(inactive), rates)
 
 
-def observed(reading: InfinibandReading, _memory: InfinibandMemory) -> Observed:
-    """The ports that were read."""
-    return Observed(frozenset(), frozenset(Subject(device=name, port=port) for name, port in reading.ports))
+def observed(reading: InfinibandReading, memory: InfinibandMemory) -> Observed:
+    """The ports that were read, the places of their cards, and devices that need not be here."""
+    ports = (Subject(device=name, port=port) for name, port in reading.ports)
+    places = (card.pci for card in reading.identities.values() if card.pci)
+    return Observed(
+        frozenset(), frozenset((*ports, *(Subject(device=one) for one in (*places, *memory.forgotten))))
+    )
 
 
 def _info(reading: InfinibandReading, key: PortKey, port: PortReading) -> Sample:

@@ -5,11 +5,13 @@ Sources of the counters: the kernel's ABI document sysfs-class-infiniband and dr
 NVSentinel's nic-health-monitor and EKS' node monitoring agent have them.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from wirewatch.core.collector import Options
+from wirewatch.core.machine import is_guid
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import Rate
 from wirewatch.core.statistics import Grace, Streak, Window
@@ -146,6 +148,30 @@ class RdmaIdentity:
         return (self.guid, self.pci, self.board) == (other.guid, other.pci, other.board)
 
 
+def names_now(before: Mapping[str, RdmaIdentity], now: Mapping[str, RdmaIdentity]) -> dict[str, str]:
+    """The names that cards of `before` have now, as far as they are listed.
+
+    A card goes by its GUID, wherever the buses are numbered anew; one without a GUID of its own by its place.
+    """
+    ours, theirs = _by_guid(before), _by_guid(now)
+    free = {i.pci: name for name, i in now.items() if i.pci and name not in before}
+    found = {}
+    for name, card in before.items():
+        if ours.get(card.guid) == name and theirs.get(card.guid):
+            found[name] = theirs[card.guid]
+        elif name in now and now[name].same_card(card):
+            found[name] = name
+        elif name not in now and card.pci in free:
+            found[name] = free[card.pci]
+    return found
+
+
+def _by_guid(cards: Mapping[str, RdmaIdentity]) -> dict[str, str]:
+    """Names of cards by GUID, without cards that share one and without GUIDs that name none."""
+    counts = Counter(card.guid for card in cards.values())
+    return {i.guid: name for name, i in cards.items() if is_guid(i.guid) and counts[i.guid] == 1}
+
+
 PortKey = tuple[str, str]
 """Device and port."""
 DISABLED, TRAINING, SWEPT = "disabled", frozenset({"training", "recovery"}), frozenset({"init", "armed"})
@@ -194,15 +220,18 @@ class InfinibandReading:
     """One reading of all ports.
 
     `identities` and `strays` are read now and then and hold meanwhile; `looked` is when that was, in
-    monotonic seconds. `missing`: why a device that was known is not listed. `strays`: network cards that no
-    RDMA device claims, and where they are. `ibstat` None: not its turn.
+    monotonic seconds. `gone`: cards that were known and are not listed, by name, or by PCI address where
+    another has the name, and `missing`: why. `names`: what each card that was known is called now.
+    `strays`: network cards that no RDMA device claims, and where they are. `ibstat` None: not its turn.
     """
 
     devices: tuple[str, ...]
     identities: Mapping[str, RdmaIdentity]
     ports: Mapping[PortKey, PortReading]
     links: Mapping[str, PciLink]
+    gone: Mapping[str, RdmaIdentity]
     missing: Mapping[str, Whereabouts]
+    names: Mapping[str, str]
     strays: Mapping[str, Whereabouts]
     refused: Mapping[str, CounterRefusal]
     ibstat: Output | Absent | None
@@ -213,6 +242,7 @@ class InfinibandReading:
 class PortMemory:
     """One port's past: monotonic seconds, bytes per second.
 
+    `best`: its highest rate while active, with so many `lanes`.
     `ceiling`: counters that stood at their ceiling when first seen, so that nothing is known of them;
     `stuck`: those that reached it since. `grace`: what it has spent of the time that coming up may take.
     """
@@ -221,6 +251,7 @@ class PortMemory:
     board: str = ""
     was_active: bool = False
     best: float = 0.0
+    lanes: int = 0
     expected: float | None = None
     pinned: bool = False
     down_since: float | None = None
@@ -250,17 +281,49 @@ class IbstatCheck:
 class InfinibandFacts:
     """Every network device seen since the agent started, and the newest PCIe link of each card, by name.
 
-    `inactive`: ports of the newest reading that were not active.
+    `inactive`: ports of the newest reading that were not active; `rates` of those that were, bytes/s.
     """
 
     devices: Mapping[str, RdmaIdentity]
     cards: Mapping[str, PciLink]
     inactive: frozenset[PortKey]
+    rates: Mapping[PortKey, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LastingCard:
+    """A card as it was last seen."""
+
+    pci: str
+    guid: str
+    model: str
+    board: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastingPort:
+    """A port that was active: its highest rate then, in bytes per second, and with how many lanes."""
+
+    device: str
+    port: str
+    rate: float
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastingFabric:
+    """What outlives the process: cards by name, and the ports that were active."""
+
+    cards: Mapping[str, LastingCard] = field(default_factory=dict)
+    ports: tuple[LastingPort, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class InfinibandMemory:
-    """What a poll leaves for the next one; `links` and each port's `last` hold what was last known."""
+    """What a poll leaves for the next one; `links` and each port's `last` hold what was last known.
+
+    `forgotten`: devices that were taken out on purpose.
+    """
 
     identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
     looked: float | None = None
@@ -271,3 +334,4 @@ class InfinibandMemory:
     links: Mapping[str, PciLink] = field(default_factory=dict)
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     check: IbstatCheck = field(default_factory=IbstatCheck)
+    forgotten: frozenset[str] = frozenset()

@@ -14,6 +14,7 @@ from wirewatch.collectors.infiniband.model import (
     PciLink,
     PortReading,
     RdmaIdentity,
+    names_now,
 )
 from wirewatch.core import pci, rdma
 from wirewatch.core.ports import Hardware, Sysfs
@@ -31,7 +32,7 @@ def read(
         return names
     allowed = [n for n in names if not _excluded(n, options)]
     due = memory.looked is None or mono - memory.looked >= options.identity_interval
-    kept = {n: i for n, i in memory.identities.items() if not due and i.lost is None}
+    kept = {n: i for n, i in memory.identities.items() if not due and _is_same(sysfs, n, i, memory)}
     found = {name: kept.get(name) or _identify(sysfs, name, memory.identities.get(name)) for name in allowed}
     identities = {name: identity for name, identity in found.items() if identity is not None}
     devices = tuple(identities)
@@ -45,17 +46,24 @@ def read(
         for name, identity in identities.items()
         for port, counters in identity.ports.items()
     }
-    unlisted = {n: i for n, i in memory.identities.items() if n not in allowed and not _excluded(n, options)}
-    absent = {n: i for n, i in unlisted.items() if not _goes_by_another_name(i, identities)}
-    if due:
-        strays = find_strays(sysfs, {i.pci for i in (*identities.values(), *absent.values())})
+    known = {n: i for n, i in memory.identities.items() if not _excluded(n, options)}
+    now = names_now(known, identities)
+    gone = {
+        identity.pci if name in identities else name: identity
+        for name, identity in known.items()
+        if name not in now and not _is_taken(name, identity, identities)
+    }
+    claimed = {i.pci for i in (*identities.values(), *gone.values())}
+    strays = find_strays(sysfs, claimed) if due else memory.strays
     return InfinibandReading(
         devices=devices,
         identities=identities,
         ports=ports,
         links={name: _pcie(sysfs, i.pci) for name, i in identities.items() if i.pci},
-        missing={name: where_is(sysfs, identity.pci) for name, identity in absent.items()},
-        strays=strays if due else memory.strays,
+        gone=gone,
+        missing={name: where_is(sysfs, identity.pci) for name, identity in gone.items()},
+        names={**now, **{name: name for name in gone if name in known}, **_by_place(known, gone)},
+        strays={at: where for at, where in strays.items() if at not in claimed},
         refused=refused,
         ibstat=hardware.command.run("ibstat") if _ibstat_due(memory, options, mono) else None,
         looked=mono if due or memory.looked is None else memory.looked,
@@ -214,10 +222,31 @@ def _counters(reader: _DeviceReader, port: str, last: tuple[str, ...]) -> tuple[
     return tuple(path for path in found if path in KNOWN)
 
 
-def _goes_by_another_name(gone: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
-    """Whether a device that is not listed any more is there all the same: renamed, or part of a bond."""
-    card = gone.pci.partition(".")[0]
-    return bool(gone.pci) and any(
-        other.pci == gone.pci or ("bond" in name and other.pci.partition(".")[0] == card)
+def _is_taken(name: str, before: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
+    """Whether something else is where the card was: another card, or a bond that it is part of.
+
+    One without a place on PCI is known by its name alone.
+    """
+    if not before.pci:
+        return name in listed
+    card = before.pci.partition(".")[0]
+    return any(
+        other.pci == before.pci or ("bond" in name and other.pci.partition(".")[0] == card)
         for name, other in listed.items()
     )
+
+
+def _by_place(known: Mapping[str, RdmaIdentity], gone: Mapping[str, RdmaIdentity]) -> dict[str, str]:
+    """Cards that are gone while another has their name go by their PCI address."""
+    return {name: card.pci for name, card in known.items() if name not in gone and gone.get(card.pci) is card}
+
+
+def _is_same(sysfs: Sysfs, name: str, identity: RdmaIdentity, memory: InfinibandMemory) -> bool:
+    """Whether nothing of a device is to be read again: it is still the same card, with all its ports.
+
+    Names may be exchanged while the node runs, and a port may be missing for a moment.
+    """
+    ports = {port for device, port in memory.ports if device == name}
+    guid = sysfs.read(f"{RDMA}/{name}/node_guid")
+    same = guid == identity.guid or isinstance(guid, Absent)
+    return same and identity.lost is None and ports <= identity.ports.keys()

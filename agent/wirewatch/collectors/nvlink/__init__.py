@@ -1,9 +1,10 @@
 """NVLink: bytes, errors, state and speed of the links, fabric registration, chip-to-chip links."""
 
-from wirewatch.collectors.nvlink.judge import RULES, applicable, judge
+from wirewatch.collectors.nvlink.judge import RULES, applicable, forget, judge, keep, recall
 from wirewatch.collectors.nvlink.metrics import LINK_SPEED, LINK_UP, METRICS, facts, observed, samples
 from wirewatch.collectors.nvlink.model import (
     LINK_STATES,
+    LastingLinks,
     NvlinkFacts,
     NvlinkMemory,
     NvlinkOptions,
@@ -16,7 +17,7 @@ from wirewatch.collectors.nvlink.read import (
     error_questions,
     read,
 )
-from wirewatch.core.collector import Collector, Memories
+from wirewatch.core.collector import Collector, Lasting, Memories
 
 __all__ = [
     "COLLECTOR", "ERROR_QUESTIONS", "LINK_SPEED", "LINK_STATES", "LINK_UP", "TRAFFIC_FIELDS", "NvlinkFacts",
@@ -39,4 +40,6 @@ COLLECTOR: Collector[NvlinkReading, Memories[NvlinkMemory], NvlinkOptions, Nvlin
     applicable=applicable,
     facts=facts,
     observed=observed,
+    lasting=Lasting(LastingLinks, keep, recall),
+    forget=forget,
 )

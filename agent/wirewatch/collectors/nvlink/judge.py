@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from wirewatch.collectors.nvlink.bridges import DueLinks, find_due
 from wirewatch.collectors.nvlink.model import (
     DEFAULT_LIMITS,
     LINK_STATES,
     START,
+    ActiveLinks,
     Fabric,
     GpuLinks,
+    LastingLinks,
     LinkDetail,
     NvlinkLink,
     NvlinkMemory,
@@ -27,6 +30,7 @@ from wirewatch.core.collector import (
     Rule,
     filled,
     fold_gpus,
+    forget_gone,
     is_lost,
     subject,
     unread,
@@ -77,6 +81,7 @@ class NvlinkCase:
     proven: float
     expected: int | None
     partition: bool
+    pattern: frozenset[int]
 
     @property
     def starting(self) -> bool:
@@ -116,13 +121,29 @@ class NvlinkCase:
 
     @cached_property
     def down(self) -> list[int]:
-        """Links that should carry traffic and do not; where bridges decide how many, those once active."""
+        """Links that should carry traffic and do not.
+
+        Where bridges decide how many, these are links that were active, and of the others those that no
+        choice is left for: as many as are missing, of all that are inactive or that siblings have active.
+        """
         links = self.value.links
-        every = self.expected is not None and self.expected >= len(links)
         bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}
         faulty = {n for n in range(self.value.count) if f"link:{n}" in self.memory.streaks}
         gone = (self.memory.seen_active | faulty) - {k.link for k in links}
-        return sorted((bad if every else bad & self.memory.seen_active) | gone)
+        sure = (bad & self.memory.seen_active) | gone
+        missing = (self.expected or 0) - (len(links) - len(bad)) - len(sure)
+        for likely in (bad - sure, (bad - sure) & self.pattern):
+            if 0 < len(likely) <= missing:
+                sure |= likely
+                break
+        return sorted(sure)
+
+    @cached_property
+    def c2c_down(self) -> dict[int, str]:
+        """Chip-to-chip links that are inactive or not reported any more, each with how it shows."""
+        here = {link.link: link.state for link in self.value.c2c}
+        gone = dict.fromkeys(self.memory.c2c_active - set(here), "not reported any more")
+        return gone | {n: "inactive" for n, state in here.items() if state == 0}
 
     @cached_property
     def slow(self) -> list[NvlinkLink]:
@@ -164,10 +185,10 @@ def judge(
     Returns:
         The memory of each GPU by its key, and all that is wrong now.
     """
-    siblings = find_siblings(ok.value, memories)
+    siblings, due = find_siblings(ok.value, memories), find_due(ok.value, memories)
 
     def one(memory: NvlinkMemory, gpu: Gpu, value: GpuLinks) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
-        return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, siblings.get(gpu.name))
+        return _judge_gpu(memory, gpu, value, policy, expect, ok.mono, siblings.get(gpu.name), due)
 
     return fold_gpus("nvlink", memories, ok.value, START, one)
 
@@ -175,6 +196,38 @@ def judge(
 def applicable(reading: NvlinkReading) -> bool:
     """Some GPU has links and is not split by MIG (which reports its links as down)."""
     return any(not isinstance(i.value, Absent) and i.value.links and not i.value.mig for i in reading)
+
+
+def keep(memories: Memories[NvlinkMemory]) -> LastingLinks:
+    """The links of each GPU that were active."""
+    return LastingLinks(
+        {
+            one.gpu.uuid: ActiveLinks(
+                one.gpu.index, one.gpu.name, tuple(sorted(one.memory.seen_active)), one.memory.fastest,
+                tuple(sorted(one.memory.c2c_active)),
+            )
+            for one in memories.values()
+            if one.gpu.uuid and (one.memory.seen_active or one.memory.c2c_active)
+        }
+    )  # fmt: skip
+
+
+def recall(kept: LastingLinks) -> Memories[NvlinkMemory]:
+    """Memories of GPUs by their links of before; whether a GPU itself is missing, others judge."""
+    return {
+        uuid: GpuMemory(
+            Gpu(one.index, uuid, name=one.name),
+            NvlinkMemory(seen_active=frozenset(one.links), c2c_active=frozenset(one.c2c), fastest=one.rate),
+            present=None,
+        )
+        for uuid, one in kept.gpus.items()
+    }
+
+
+def forget(memories: Memories[NvlinkMemory]) -> Memories[NvlinkMemory]:
+    """The memories without links that are not active now, and without GPUs that are not here."""
+    here = forget_gone(memories)
+    return {key: replace(one, memory=_present(one.memory)) for key, one in here.items()}
 
 
 def errors_rule(kind: str) -> str:
@@ -200,15 +253,17 @@ def _judge_gpu(
     expect: Expect,
     mono: float,
     siblings: Siblings | None,
+    due: DueLinks,
 ) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
     if value.mig:
-        return NvlinkMemory(supported=value.supported), ()
+        return replace(_lasting(memory), supported=value.supported), ()
     product = nvlink_product(gpu.name) if siblings else None
     seen = seen_active(memory, value)
-    expected = _expected(product, len(seen), expect, siblings)
+    expected = _expected(product, max(len(seen), due.counts.get(gpu.key, 0)), expect, siblings)
     known = _known(value, memory.last)
     new = replace(
         memory, seen_active=seen, expected=expected, last=known,
+        c2c_active=memory.c2c_active | {link.link for link in value.c2c if link.state in UP},
         fastest=max(memory.fastest, usual_rate(value)),
         grace=memory.grace.see(mono, waiting=_comes_up(known, siblings, expected)),
     )  # fmt: skip
@@ -217,6 +272,7 @@ def _judge_gpu(
     case = NvlinkCase(
         gpu, known, new, policy, listed, _proven(listed, new.fastest, siblings, policy), expected,
         partition=siblings is not None and expect.nvlink_links is None and siblings.partition(product),
+        pattern=due.patterns.get(gpu.name, frozenset()),
     )  # fmt: skip
     found = _streaks(case, value)
     if found != new.streaks:
@@ -255,14 +311,17 @@ def _links(now: tuple[NvlinkLink, ...], last: tuple[NvlinkLink, ...]) -> tuple[N
 
 
 def _expected(
-    product: NvlinkProduct | None, most_seen: int, expect: Expect, siblings: Siblings | None
+    product: NvlinkProduct | None, due: int, expect: Expect, siblings: Siblings | None
 ) -> int | None:
-    """Active links that this GPU should have; `product` None also for a GPU that reports no links at all."""
+    """Active links that this GPU should have; `product` None also for a GPU that reports no links at all.
+
+    `due`: by what it had and by its siblings, where neither operator nor product decides.
+    """
     if expect.nvlink_links is not None:
         return expect.nvlink_links
     if product and len(product.counts) == 1 and not (siblings and siblings.alone):
         return product.counts[0]
-    return most_seen or None
+    return due or None
 
 
 def _comes_up(value: GpuLinks, siblings: Siblings | None, expected: int | None) -> bool:
@@ -311,6 +370,21 @@ def _merge(old: LinkDetail | None, new: LinkDetail | Absent | None) -> LinkDetai
     return replace(old, errors={**old.errors, **new.errors})
 
 
+def _lasting(memory: NvlinkMemory) -> NvlinkMemory:
+    """A memory of nothing but what outlives the process."""
+    return NvlinkMemory(seen_active=memory.seen_active, c2c_active=memory.c2c_active, fastest=memory.fastest)
+
+
+def _present(memory: NvlinkMemory) -> NvlinkMemory:
+    """The memory as if its GPU had never had more than it has now."""
+    last = memory.last
+    if last is None:
+        return memory
+    seen = frozenset(link.link for link in last.links if link.state in UP)
+    c2c = frozenset(link.link for link in last.c2c if link.state in UP)
+    return replace(memory, seen_active=seen, c2c_active=c2c, fastest=usual_rate(last), streaks={})
+
+
 def _findings(case: NvlinkCase) -> tuple[Finding, ...]:
     """All that is wrong with this GPU's links now."""
     return (*_links_down(case), *_slow(case), *_errors(case), *_ber(case), *_fabric(case), *_c2c(case))
@@ -326,7 +400,7 @@ def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
     unread |= {f"c2c:{k.link}" for k in read.c2c if is_lost(k.state)}
     unread |= {"fabric"} if is_lost(read.fabric) else set()
     present = {f"link:{n}" for n in case.down} | {f"link:{k.link}" for k in case.slow}
-    present |= {f"c2c:{k.link}" for k in case.value.c2c if k.state == 0}
+    present |= {f"c2c:{n}" for n in case.c2c_down}
     present |= {"fabric"} if _fabric_faults(case.value.fabric) else set()
     present |= {"too_few"} if _too_few(case) else set()
     before = case.memory.streaks
@@ -334,9 +408,13 @@ def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
 
 
 def _too_few(case: NvlinkCase) -> bool:
-    """Fewer links than expected, those that went down counted as there."""
-    there = {link.link for link in case.value.links} | set(case.down)
-    return case.expected is not None and len(there) < case.expected
+    """Fewer links up than expected, those that are named as down counted as there."""
+    return case.expected is not None and _up(case) + len(case.down) < case.expected
+
+
+def _up(case: NvlinkCase) -> int:
+    """Links that are up or cannot be read."""
+    return sum(link.state in UP or isinstance(link.state, Absent) for link in case.value.links)
 
 
 def _links_down(case: NvlinkCase) -> Iterator[Finding]:
@@ -350,11 +428,13 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
     for number in down:
         state = states.get(number)
         name = LINK_STATES.get(state, f"state {state}") if isinstance(state, int) else "not reported any more"
-        evidence = f"{name}; {len(states.keys() - down)} of {case.expected} links up"
+        evidence = f"{name}; {_up(case)} of {case.expected} links up"
         action = PARTITION_ACTION if case.partition and number not in case.memory.seen_active else LINK_ACTION
         yield Finding(LINK_DOWN, case.down_health(number), case.of(number), evidence, action)
     if _too_few(case):
-        evidence = f"{len(states)} links reported, {case.expected} expected"
+        reported = f"{len(states)} links reported"
+        here = reported if len(states) < (case.expected or 0) else f"{_up(case)} links up"
+        evidence = f"{here}, {case.expected} expected"
         health = Health.DEGRADED if case.partition else case.confirmed("too_few")
         yield Finding(LINKS_MISSING, health, case.of(), evidence, LINK_ACTION)
 
@@ -424,7 +504,6 @@ def _fabric_faults(fabric: Fabric | Absent) -> list[FabricFault]:
 
 
 def _c2c(case: NvlinkCase) -> Iterator[Finding]:
-    for link in case.value.c2c:
-        if link.state == 0:
-            health = case.confirmed(f"c2c:{link.link}")
-            yield Finding(C2C_DOWN, health, case.of(link.link), "inactive", LINK_ACTION)
+    for number, how in sorted(case.c2c_down.items()):
+        health = case.confirmed(f"c2c:{number}")
+        yield Finding(C2C_DOWN, health, case.of(number), how, LINK_ACTION)

@@ -131,6 +131,24 @@ NvlinkReading = tuple[GpuReading[GpuLinks], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class ActiveLinks:
+    """Links of a GPU that were active, by number, chip-to-chip links apart; `rate`: the best, in bytes/s."""
+
+    index: int
+    name: str
+    links: tuple[int, ...]
+    rate: float = 0.0
+    c2c: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LastingLinks:
+    """What outlives the process: the links that were active, by the UUID of their GPU."""
+
+    gpus: Mapping[str, ActiveLinks] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class NvlinkMemory:
     """What a poll leaves for the next one; `links` is how many are asked for.
 
@@ -145,6 +163,7 @@ class NvlinkMemory:
     errors: Mapping[str, Window] = field(default_factory=dict)
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     seen_active: frozenset[int] = frozenset()
+    c2c_active: frozenset[int] = frozenset()
     expected: int | None = None
     fastest: float = 0.0
     grace: Grace = field(default_factory=Grace)

@@ -5,15 +5,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from wirewatch.core.ports import Sysfs
+from wirewatch.core.slots import is_gpu
 from wirewatch.core.topology import NicPart, Topology, WireKind
 from wirewatch.core.tree import DEVICES, driver_of, find_strays, is_virtual, passes_on, rdma_strays, where_is
 from wirewatch.core.types import Absent, Why
 from wirewatch.verdict.drift.canonical import AWAY, graph_of
 from wirewatch.verdict.drift.graph import Aspect, GpuIsland, GpuNode, Graph, Unknown
-
-_NVIDIA = "0x10de"
-_DISPLAY = ("0x0300", "0x0302")
-"""PCI classes of GPUs, with and without a display."""
 
 
 def physical(sysfs: Sysfs, topology: Topology) -> Topology:
@@ -87,13 +84,7 @@ def _without_wires(gpu: GpuNode) -> GpuNode:
 
 def _has_guest(sysfs: Sysfs, address: str) -> bool:
     driver = driver_of(sysfs, address)
-    return _is_gpu(sysfs, address) and not isinstance(driver, Absent) and passes_on(driver)
-
-
-def _is_gpu(sysfs: Sysfs, address: str) -> bool:
-    kind = sysfs.read(f"{DEVICES}/{address}/class")
-    is_display = not isinstance(kind, Absent) and kind.startswith(_DISPLAY)
-    return is_display and sysfs.read(f"{DEVICES}/{address}/vendor") == _NVIDIA
+    return is_gpu(sysfs, address) and not isinstance(driver, Absent) and passes_on(driver)
 
 
 def _stray_gpus(sysfs: Sysfs, topology: Topology) -> Iterator[str]:
@@ -101,7 +92,7 @@ def _stray_gpus(sysfs: Sysfs, topology: Topology) -> Iterator[str]:
     addresses = sysfs.entries(DEVICES)
     listed = {gpu.place.address for gpu in topology.gpus}
     for address in () if isinstance(addresses, Absent) else addresses:
-        if address not in listed and _is_gpu(sysfs, address) and not is_virtual(sysfs, address):
+        if address not in listed and is_gpu(sysfs, address) and not is_virtual(sysfs, address):
             yield address
 
 

@@ -1,0 +1,107 @@
+"""By what a machine is known, so that what was remembered of another one is not taken for its own."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from wirewatch.core.ports import Sysfs
+from wirewatch.core.slots import listed_uuids
+from wirewatch.core.tree import RDMA, rdma_devices
+from wirewatch.core.types import Absent
+
+_DMI = "/sys/class/dmi/id"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SAME_EVERYWHERE = frozenset(
+    {
+        "03000200-0400-0500-0006-000700080009",
+        "00020003-0004-0005-0006-000700080009",
+        "12345678-1234-5678-90ab-cddeefaabbcc",
+        "12345678-1234-5678-1234-567812345678",
+    }
+)
+"""System UUIDs that firmware has before anyone gives it one (systemd's list of bad product UUIDs)."""
+_NO_SERIAL = re.compile(r"none|n/?a|default|filled|specified|unknown|serial|invalid|empty|applicable|o\.e\.m")
+_LEAST = 5
+"""Characters that a serial has at least."""
+_GPU, _NIC, _BOARD = "gpu", "nic", "board"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`system`: the UUID that its firmware gives, empty where not known; `names`: `kind:name` of its parts.
+
+    Parts are its board and its GPUs and network cards, by names that no other part anywhere has.
+    """
+
+    system: str = ""
+    names: tuple[str, ...] = ()
+
+
+def read_machine(sysfs: Sysfs) -> Machine:
+    """What files say without asking a driver; the system's UUID and the board's serial are for root alone."""
+    serial = _serial(sysfs.read(f"{_DMI}/board_serial"))
+    devices = rdma_devices(sysfs)
+    cards = [] if isinstance(devices, Absent) else [sysfs.read(f"{RDMA}/{d}/node_guid") for d in devices]
+    found = (
+        *((f"{_BOARD}:{serial}",) if serial else ()),
+        *gpu_names(listed_uuids(sysfs)),
+        *nic_names(guid for guid in cards if not isinstance(guid, Absent)),
+    )
+    return Machine(_system(sysfs.read(f"{_DMI}/product_uuid")), tuple(sorted(set(found))))
+
+
+def gpu_names(uuids: Iterable[str]) -> Iterator[str]:
+    """GPUs by UUID; one whose UUID is not known has no name."""
+    return (f"{_GPU}:{uuid}" for uuid in uuids if uuid)
+
+
+def nic_names(guids: Iterable[str]) -> Iterator[str]:
+    """Network cards by GUID; one of zeros alone, or of the highest digits, is no name."""
+    return (f"{_NIC}:{guid}" for guid in guids if is_guid(guid))
+
+
+def is_guid(text: str) -> bool:
+    """Whether a GUID names a card: some are zeros until firmware gives one."""
+    return len(set(text.lower()) - set("0f:.x-")) > 0 or len(set(text.lower()) - set(":.x-")) > 1
+
+
+def foreign(kept: Machine, now: Machine) -> str:
+    """Why what was kept is of another machine, in words; empty where it is of this one, or may be.
+
+    The system's UUID decides where both know it; else one part in common is enough for the same machine,
+    and none of a kind that both know makes it another.
+    """
+    if kept.system and now.system:
+        same = kept.system == now.system
+        return "" if same else f"system UUID ...{kept.system[-4:]} instead of ...{now.system[-4:]}"
+    if set(kept.names) & set(now.names):
+        return ""
+    kinds = _kinds(kept) & _kinds(now)
+    if not kinds:
+        return ""
+    theirs = sorted(name for name in kept.names if name.partition(":")[0] in kinds)
+    return f"none of its parts is here: {', '.join(f'...{name[-4:]}' for name in theirs)}"
+
+
+def is_decided(kept: Machine, now: Machine) -> bool:
+    """Whether what is known now is enough to tell; where it is not, the driver must be asked for its GPUs."""
+    known = (kept.system and now.system) or set(kept.names) & set(now.names)
+    return bool(known) or _GPU in _kinds(now) or _GPU not in _kinds(kept)
+
+
+def _kinds(machine: Machine) -> set[str]:
+    return {name.partition(":")[0] for name in machine.names}
+
+
+def _system(text: str | Absent) -> str:
+    uuid = "" if isinstance(text, Absent) else text.strip().lower()
+    plain = set(uuid) - {"-"}
+    return uuid if _UUID.fullmatch(uuid) and len(plain) > 1 and uuid not in _SAME_EVERYWHERE else ""
+
+
+def _serial(text: str | Absent) -> str:
+    serial = "" if isinstance(text, Absent) else text.strip()
+    plain = [c for c in serial.lower() if c.isalnum()]
+    counted = "".join(plain) in "01234567890" * 2
+    wrong = len(plain) < _LEAST or len(set(plain)) == 1 or counted or _NO_SERIAL.search(serial.lower())
+    return "" if wrong else serial

@@ -1,0 +1,166 @@
+"""What collectors remember of the machine, kept in the state folder; that of another machine is put aside."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.collectors.inventory import InventoryFacts
+from wirewatch.core.collector import AnyCollector, Component
+from wirewatch.core.machine import Machine, foreign, gpu_names, is_decided, nic_names, read_machine
+from wirewatch.core.ports import Clock, Hardware
+from wirewatch.core.types import Absent
+from wirewatch.daemon.persistence import StateWriter, content, encoded, put_aside, reason, write
+from wirewatch.probe.statefolder import StateFolder
+
+log = logging.getLogger(__name__)
+VERSION = 1
+LIMIT = 16 << 20
+"""Bytes; a larger file is not one of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFile:
+    """The file's content; `at`: when it was written (Unix seconds); `parts`: what each collector keeps."""
+
+    version: int
+    at: float
+    machine: Machine
+    parts: Mapping[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMachine:
+    """What is remembered of the machine to begin with; `parts` by collector, as the file holds them.
+
+    `machine`: by what this one is known. `wrong`: why the file cannot be used, `foreign`: why it is of
+    another machine, each in words and empty where that is not so.
+    """
+
+    machine: Machine = field(default_factory=Machine)
+    parts: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    wrong: str = ""
+    foreign: str = ""
+
+
+_FILE = TypeAdapter(MachineFile)
+
+
+class MachineWriter:
+    """Writes what collectors keep whenever it says something new; only the event loop calls it.
+
+    Args:
+        path: the file; None to keep nothing.
+        kept: its content when the daemon started.
+    """
+
+    def __init__(
+        self, path: Path | None, kept: KeptMachine, collectors: Iterable[AnyCollector], clock: Clock
+    ) -> None:
+        self._path, self._clock = path, clock
+        self._lasting = {one.name: one.lasting for one in collectors if one.lasting is not None}
+        self._machine, self._parts = kept.machine, dict(kept.parts)
+        self._writer = StateWriter(path, "what is remembered of the machine would be lost with a restart")
+
+    def changed(self, component: Component) -> None:
+        """Take a component's new memory and facts, and write what is to be kept of them if it is new."""
+        lasting, parts = self._lasting.get(component.name), self._parts
+        if lasting is not None and component.last_success:
+            kept = TypeAdapter(lasting.kept).dump_python(lasting.keep(component.memory), mode="json")
+            parts = {**parts, component.name: kept}
+        machine = _known(self._machine, component)
+        if (machine, parts) == (self._machine, self._parts):
+            return
+        self._machine, self._parts = machine, parts
+        self._writer.submit(self._save)
+
+    def _save(self, path: Path) -> str:
+        kept = MachineFile(VERSION, self._clock.now(), self._machine, self._parts)
+        return write(path, encoded(_FILE.dump_python(kept, mode="json")))
+
+
+def read_kept(path: Path, collectors: Sequence[AnyCollector], hardware: Hardware) -> KeptMachine:
+    """What the file holds, if it is this machine's; the file stays where it is."""
+    here = read_machine(hardware.sysfs)
+    text = content(path, LIMIT)
+    if text is None:
+        return KeptMachine(here)
+    kept = _parsed(text, collectors) if isinstance(text, bytes) else text
+    if isinstance(kept, str):
+        return KeptMachine(here, wrong=f"{path}: {kept}")
+    if not is_decided(kept.machine, here):
+        here = _with_gpus(here, hardware)
+    why = foreign(kept.machine, here)
+    if why:
+        return KeptMachine(here, foreign=f"{path} is of another machine: {why}")
+    return KeptMachine(_united(here, kept.machine), kept.parts)
+
+
+def load_kept(state: StateFolder, collectors: Sequence[AnyCollector], hardware: Hardware) -> KeptMachine:
+    """What the file holds, for the agent that owns it.
+
+    A file that cannot be parsed is put aside, and all that was remembered on another machine with it: the
+    state folder came with an image or a disk.
+    """
+    kept, at = read_kept(state.machine, collectors, hardware), hardware.clock.now()
+    if kept.foreign:
+        moved = [str(one) for one in (put_aside(path, at) for path in state.memories) if str(one)]
+        log.warning("%s; nothing of it counts here: %s", kept.foreign, "; ".join(moved))
+    if kept.wrong:
+        wrong = f"{kept.wrong}; {put_aside(state.machine, at)}"
+        log.error("%s", wrong)
+        return replace(kept, wrong=wrong)
+    return kept
+
+
+def recalled(collectors: Sequence[AnyCollector], kept: KeptMachine) -> tuple[AnyCollector, ...]:
+    """The collectors, each of which begins with what is kept of its memory."""
+    return tuple(_begun(one, kept.parts[one.name]) if one.name in kept.parts else one for one in collectors)
+
+
+def _begun(collector: AnyCollector, part: dict[str, Any]) -> AnyCollector:
+    lasting = collector.lasting
+    if lasting is None:
+        return collector
+    return replace(collector, start=lasting.recall(TypeAdapter(lasting.kept).validate_python(part)))
+
+
+def _parsed(text: bytes, collectors: Sequence[AnyCollector]) -> MachineFile | str:
+    """The file's content, or why it is none of ours, in words."""
+    try:
+        kept, ours = _FILE.validate_json(text), VERSION
+        if kept.version != ours:
+            return f"version {kept.version}, this agent knows {ours}"
+        recalled(collectors, KeptMachine(parts=kept.parts))
+    except ValidationError as error:
+        return reason(error)
+    return kept
+
+
+def _with_gpus(machine: Machine, hardware: Hardware) -> Machine:
+    """The machine with its GPUs, where files do not name them; waits for the driver."""
+    gpus = hardware.nvml.gpus()
+    return machine if isinstance(gpus, Absent) else _named(machine, gpu_names(gpu.uuid for gpu in gpus))
+
+
+def _known(machine: Machine, component: Component) -> Machine:
+    """The machine with the parts that a component has found."""
+    facts = component.facts
+    if isinstance(facts, InventoryFacts):
+        return _named(machine, gpu_names(facts.gpus[key].gpu.uuid for key in facts.answering))
+    if isinstance(facts, InfinibandFacts):
+        return _named(machine, nic_names(card.guid for card in facts.devices.values()))
+    return machine
+
+
+def _named(machine: Machine, names: Iterable[str]) -> Machine:
+    return replace(machine, names=tuple(sorted({*machine.names, *names})))
+
+
+def _united(here: Machine, kept: Machine) -> Machine:
+    """By what the machine is known now or was: what cannot be read at this start may be at the next."""
+    return Machine(here.system or kept.system, tuple(sorted({*here.names, *kept.names})))

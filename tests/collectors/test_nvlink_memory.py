@@ -1,0 +1,213 @@
+"""Links that were active before the agent started, and links that bridges and siblings say are missing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.support import Node
+from wirewatch.collectors.nvlink import COLLECTOR
+from wirewatch.collectors.nvlink.bridges import _due
+from wirewatch.core.collector import Component
+from wirewatch.core.types import Health
+
+FAILED, OK = Health.FAILED, Health.OK
+CONFIRMED = 3
+A100, H100_NVL = "NVIDIA A100 80GB PCIe", "NVIDIA H100 NVL"
+IDLE = (4, 5, 10, 11, 16, 17)
+
+
+def cards(name: str, active: Sequence[int], reported: int = 18, gpus: int = 2) -> Node:
+    """Cards of a product of which so many links are active: the first ones, or those of three bridges."""
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("Count()", "set", gpus)
+    node.change("gpu*/Name()", "set", name)
+    rate = 26562 if name == H100_NVL else 25000
+    node.change("gpu*/Field(164,*)", "set", rate)
+    for link in range(reported, 19):
+        node.change(f"gpu*/Field(165,{link})", "code", 3)
+        node.change(f"gpu*/NvLinkState({link})", "code", 3)
+        node.change(f"gpu*/Field(164,{link})", "code", 3)
+    idle = IDLE if reported == 18 else ()
+    wired = [link for link in range(reported) if link not in idle]
+    for gpu, count in enumerate(active):
+        for link in range(reported):
+            if link not in wired[:count]:
+                node.change(f"gpu{gpu}/Field(165,{link})", "set", 0)
+    return node
+
+
+def restarted(node: Node) -> Node:
+    """The same node after a reboot: what outlives the process, and no more."""
+    assert COLLECTOR.lasting is not None
+    kept = COLLECTOR.lasting.keep(node.state.components["nvlink"].memory)
+    start = COLLECTOR.lasting.recall(kept)
+    node.state = node.state.with_component(Component("nvlink", start))
+    return node
+
+
+@pytest.mark.parametrize(("name", "reported"), [(A100, 12), (H100_NVL, 18)])
+def test_bridges_that_are_all_there_or_not_are_healthy(name: str, reported: int) -> None:
+    for count in (0, 4, 8, 12):
+        node = cards(name, (count, count), reported)
+        node.poll(times=CONFIRMED)
+        assert node.findings() == (), count
+
+
+@pytest.mark.parametrize(
+    ("name", "reported", "active", "found"),
+    [
+        (A100, 12, (11, 12), {("nvlink.link_down", "0", "11", FAILED)}),
+        (A100, 12, (11, 11), {("nvlink.link_down", g, "11", FAILED) for g in "01"}),
+        (H100_NVL, 18, (12, 11), {("nvlink.link_down", "1", "15", FAILED)}),
+        (H100_NVL, 18, (11, 11), {("nvlink.links_missing", g, "", FAILED) for g in "01"}),
+        (H100_NVL, 18, (12, 8), {("nvlink.link_down", "1", str(n), FAILED) for n in (12, 13, 14, 15)}),
+        (H100_NVL, 18, (7, 8), {("nvlink.link_down", "0", "9", FAILED)}),
+    ],
+)
+def test_a_number_of_links_that_no_bridges_make_is_a_link_that_is_missing(
+    name: str, reported: int, active: tuple[int, ...], found: set[object]
+) -> None:
+    """Before: OK, since the number that was seen was the number to expect."""
+    node = cards(name, active, reported)
+    node.poll(times=CONFIRMED)
+    assert node.rules() == found
+
+
+def test_eleven_links_are_one_too_few_on_a_gpu_alone() -> None:
+    node = cards(A100, (11,), 12, gpus=1)
+    node.poll(times=CONFIRMED)
+    assert node.rules() == {("nvlink.link_down", "0", "11", FAILED)}
+    node = cards(H100_NVL, (11,), gpus=1)
+    node.poll(times=CONFIRMED)
+    assert node.rules() == {("nvlink.links_missing", "0", "", FAILED)}
+    assert node.findings()[0].evidence == "11 links up, 12 expected"
+
+
+@pytest.mark.parametrize(
+    ("counts", "due"),
+    [
+        ((12, 12, 0, 0), (12, 12, 0, 0)),
+        ((12, 12, 8, 0), (12, 12, 8, 8)),
+        ((12, 0), (12, 12)),
+        ((12,), (12,)),
+        ((12, 12, 0), (12, 12, 0)),
+        ((12, 0, 0, 0), (12, 0, 0, 0)),
+        ((12, 11, 4, 4), (12, 12, 4, 4)),
+        ((18, 18, 18, 18), (18, 18, 18, 18)),
+    ],
+)
+def test_two_gpus_share_a_bridge(counts: tuple[int, ...], due: tuple[int, ...]) -> None:
+    assert tuple(_due(H100_NVL, {str(i): n for i, n in enumerate(counts)}).values()) == due
+
+
+@pytest.mark.parametrize(
+    ("counts", "due"),
+    [
+        ((4, 4, 4, 3), (4, 4, 4, 4)),
+        ((4, 4, 0, 0), (4, 4, 0, 0)),
+        ((4, 4, 4, 4, 0, 0), (4, 4, 4, 4, 0, 0)),
+        ((18, 17), (18, 17)),
+        ((17,), (17,)),
+    ],
+)
+def test_most_gpus_of_a_product_that_is_not_listed_decide(
+    counts: tuple[int, ...], due: tuple[int, ...]
+) -> None:
+    assert tuple(_due("NVIDIA X999", {str(i): n for i, n in enumerate(counts)}).values()) == due
+
+
+@pytest.mark.parametrize("name", [H100_NVL, "NVIDIA X999"])
+def test_links_that_were_active_before_a_boot_are_named(name: str) -> None:
+    """Before: OK, since only links that this process had seen active were judged."""
+    node = cards(name, (12, 12))
+    node.poll(times=CONFIRMED)
+    assert node.findings() == ()
+    for gpu in (0, 1):
+        for link in (12, 13, 14, 15):
+            node.change(f"gpu{gpu}/Field(165,{link})", "set", 0)
+    restarted(node).poll(times=CONFIRMED)
+    assert node.rules() == {
+        ("nvlink.link_down", gpu, str(link), FAILED) for gpu in "01" for link in (12, 13, 14, 15)
+    }
+
+
+def test_a_product_that_is_not_listed_runs_as_fast_as_before_a_boot() -> None:
+    node = Node("h200x2-idle", only=("nvlink",))
+    node.change("gpu*/Name()", "set", "NVIDIA X999")
+    node.poll(times=2)
+    node.change("gpu*/Field(164,*)", "set", 13000)
+    node.change("gpu*/Field(164,18)", "code", 3)
+    restarted(node).poll(times=CONFIRMED)
+    assert node.rules() == {("nvlink.slow", gpu, "", FAILED) for gpu in "01"}
+
+
+def test_a_node_as_it_was_is_healthy_after_a_restart() -> None:
+    node = Node(only=("nvlink",))
+    node.poll(times=2)
+    restarted(node).poll(times=CONFIRMED)
+    assert node.findings() == ()
+
+
+def test_the_memory_of_a_gpu_that_is_not_here_says_nothing() -> None:
+    """Whether it is missing, the inventory knows: it may have been replaced."""
+    node = Node(only=("nvlink",))
+    node.poll(times=2)
+    restarted(node)
+    node.change("Count()", "set", 7)
+    node.poll(times=CONFIRMED)
+    assert node.findings() == ()
+
+
+def test_links_are_remembered_through_mig() -> None:
+    node = cards(H100_NVL, (12, 12))
+    node.poll(times=2)
+    split = node.change("gpu0/MigMode()", "set", [1, 1])
+    node.poll(times=2)
+    restarted(node)
+    node.undo(split)
+    node.change("gpu0/Field(165,15)", "set", 0)
+    node.poll(times=CONFIRMED)
+    assert node.rules() == {("nvlink.link_down", "0", "15", FAILED)}
+
+
+def test_bridges_that_were_taken_off_are_forgotten() -> None:
+    node = cards(H100_NVL, (12, 12))
+    node.poll(times=2)
+    for gpu in (0, 1):
+        for link in (12, 13, 14, 15):
+            node.change(f"gpu{gpu}/Field(165,{link})", "set", 0)
+    node.poll(times=CONFIRMED)
+    assert len(node.findings()) == 8
+    assert COLLECTOR.forget is not None
+    component = node.state.components["nvlink"]
+    node.state = node.state.with_component(replace(component, memory=COLLECTOR.forget(component.memory)))
+    node.poll(times=CONFIRMED)
+    assert node.findings() == ()
+
+
+CHIPS = [
+    ("Field(170)", 2),
+    ("Field(171,0)", 1),
+    ("Field(171,1)", 1),
+    ("Field(172,0)", 25000),
+    ("Field(172,1)", 25000),
+]
+
+
+def grace(*gpus: int) -> Node:
+    node = Node("h200x2-idle", only=("nvlink",))
+    for gpu in gpus:
+        for question, value in CHIPS:
+            node.change(f"gpu{gpu}/{question}", "set", value)
+    return node
+
+
+def test_chip_to_chip_links_that_are_not_reported_any_more_are_down() -> None:
+    """Before: OK, since no link was no link to judge."""
+    node = grace(0, 1)
+    node.poll(times=2)
+    assert node.findings() == ()
+    node.change("gpu*/Field(170)", "set", 1)
+    restarted(node).poll(times=CONFIRMED)
+    assert node.rules() == {("c2c.link_down", gpu, "1", FAILED) for gpu in "01"}
