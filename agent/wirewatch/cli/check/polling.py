@@ -19,7 +19,7 @@ from wirewatch.cli.hardware import PlayedPorts, live, played, remote_prober
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
-from wirewatch.core.collector import AnyCollector, Component, Step, after, blind_rule
+from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
