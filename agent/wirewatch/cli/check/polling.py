@@ -1,12 +1,9 @@
 """A poll of the node without the daemon: the verdict that a daemon would have after its first polls."""
 
 import logging
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -252,10 +249,7 @@ class CheckedNode:
 
     def kill(self) -> None:
         """Kill what may hang, and wait for nothing."""
-        pid = self._nvml.cost().pid
-        if pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._nvml.kill()
 
 
 def polls_needed(collector: AnyCollector) -> int:

@@ -131,6 +131,10 @@ class NvmlClient:
             self._lost = False
             self._supervisor.withheld = None
 
+    def kill(self) -> None:
+        """Kill the process that talks to NVML and wait for nothing: for a thread that ends the program."""
+        self._supervisor.kill()
+
     def stop(self) -> None:
         """End the child for good, also when a question is out that may never be answered."""
         self.release("the agent ends")

@@ -358,13 +358,17 @@ class Supervisor:
         """
         end = time.monotonic() + within
         while True:
-            for child in (self._child, self._leaving):
-                if child is not None:
-                    child.shoot()
+            self.kill()
             if turn(_AGAIN):
                 return True
             if time.monotonic() > end:
                 return False
+
+    def kill(self) -> None:
+        """Kill the child in use and the one on its way out, and wait for neither. At any time."""
+        for child in (self._child, self._leaving):
+            if child is not None:
+                child.shoot()
 
     def forget(self) -> None:
         """Start the next child as soon as it is needed, whatever failed before."""
