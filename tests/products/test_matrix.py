@@ -60,10 +60,7 @@ def test_one_wire_less_is_named_later(row: Row, wire: Wire) -> None:
 
 
 @each_case
-def test_one_wire_less_is_named_at_the_start(row: Row, wire: Wire, request: pytest.FixtureRequest) -> None:
-    product = nvlink_product(row.name)
-    if wire.counted and product is not None and len(product.counts) > 1:
-        request.applymarker(pytest.mark.xfail(reason="bridges decide how many links it has", strict=True))
+def test_one_wire_less_is_named_at_the_start(row: Row, wire: Wire) -> None:
     node = Node(recording(row))
     wire.happen(node)
     node.poll("nvlink", "pcie", "inventory", times=CONFIRMED)
