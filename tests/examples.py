@@ -1,8 +1,8 @@
-"""How many examples a property is tried on: half for each change, all of them before a release."""
+"""How many examples a property is tried on: a third for each change, all of them before a release."""
 
 import os
 
-SHARE = float(os.environ.get("EXAMPLES", "0.5"))
+SHARE = float(os.environ.get("EXAMPLES", "0.3"))
 
 
 def examples(most: int) -> int:

@@ -1,15 +1,15 @@
-"""Judging RDMA ports: what is expected of each, which devices have gone, and whether ibstat agrees."""
+"""Judging RDMA ports: what is expected of each, what is wrong with it, and which devices have gone."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from wirewatch.collectors.infiniband.ibstat import compare, ibstat_findings
 from wirewatch.collectors.infiniband.model import (
     DISABLED,
     ERRORS,
     LINK_DOWNED,
     WORDS,
-    IbstatCheck,
     InfinibandMemory,
     InfinibandPolicy,
     InfinibandReading,
@@ -33,8 +33,7 @@ from wirewatch.core.collector import (
     filled,
     is_lost,
 )
-from wirewatch.core.ports import Output
-from wirewatch.core.rdma import ACTIVE, Ibstat, PortFacts, gigabits, parse_ibstat
+from wirewatch.core.rdma import ACTIVE, gigabits
 from wirewatch.core.statistics import Streak, Window
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why
 
@@ -47,7 +46,6 @@ PORTS_MISSING = "infiniband.ports_missing"
 DEVICE_GONE = "infiniband.device_gone"
 CARD_PCIE = "infiniband.pcie"
 COUNTER_SATURATED = "infiniband.counter_saturated"
-IBSTAT_DISAGREES = "infiniband.ibstat_disagrees"
 """The rules that have a name of their own; `errors_rule` names the others."""
 DOWN_ACTIONS: Mapping[str, str] = {
     "polling": "no signal from the other end: check the cable, the transceiver and the switch port",
@@ -74,10 +72,6 @@ GONE_ACTION = (
 )
 PCIE_ACTION = "drain, power the node off and reseat the card or its riser"
 MISSING_ACTION = "look at the ports named here, then for cards that are not listed at all (`lspci`)"
-IBSTAT_ACTION = (
-    "run `ibstat` and compare with /sys/class/infiniband; agent and tool may see different mounts or "
-    "network namespaces, or the RDMA libraries do not fit the kernel's modules"
-)
 NARROW_ACTION = (
     f"{SLOW_ACTION}; if these ports are split on purpose, say so in `[expect] rdma_rate_bytes_per_second`"
 )
@@ -91,10 +85,6 @@ _SIBLINGS, _MANY = 2, 3
 """Active ports of one kind of card from which on they say something about others that look for a signal, and
 about any other."""
 _ENDS = frozenset({"rnr_retry", "ack_timeout", "efa_unresponsive_remote", "efa_impaired_connection"})
-_ROUNDING = 1e9 / 8
-"""Bytes per second; ibstat prints whole Gb/s."""
-_LISTED = "MT"
-"""Models that ibstat lists; others, such as EFA, have no management interface that it could open."""
 RULES = (
     Rule("infiniband.port_down", STARTING, "PortDown"),
     Rule("infiniband.port_disabled", DEGRADED, "PortDown"),
@@ -143,10 +133,10 @@ def judge(
             for name, link in reading.links.items()
         },
         streaks=_device_streaks(memory, reading, ports, expect),
-        check=_compare_ibstat(memory.check, reading, ok.mono),
+        check=compare(memory.check, reading, ok.mono),
         forgotten=memory.forgotten - reading.identities.keys(),
     )
-    return new, (*_findings(new, reading, policy, expect), *_ibstat_findings(new.check))
+    return new, (*_findings(new, reading, policy, expect), *ibstat_findings(new.check))
 
 
 def keep(memory: InfinibandMemory) -> LastingFabric:
@@ -602,69 +592,3 @@ def _never_active(subject: Subject, port: PortMemory, others: str) -> Finding:
     evidence = f"{state}, since the agent started; {others}"
     action = f"{DOWN_ACTIONS.get(_said(port.last.physical), DOWN_ACTION)}; or exclude the device"
     return Finding(PORT_INACTIVE, Health.DEGRADED, subject, evidence, action)
-
-
-def _compare_ibstat(before: IbstatCheck, reading: InfinibandReading, mono: float) -> IbstatCheck:
-    """The check after this reading; the same as before when ibstat was not run."""
-    output = reading.ibstat
-    if output is None:
-        return before
-    if isinstance(output, Absent):
-        trouble = {} if output.why in {Why.MISSING, Why.UNSUPPORTED} else {("", ""): str(output)}
-        if not trouble:
-            return IbstatCheck(mono, {}, repeated=False, unparsed=before.unparsed)
-        # It could not be run this time: what it printed before stands.
-        stood = before.disagreements if before.repeated else {}
-        again = set(trouble) <= set(before.disagreements)
-        return IbstatCheck(mono, {**stood, **trouble}, bool(stood) or again, before.unparsed)
-    parsed = parse_ibstat(output.out)
-    differs = dict(_differences(parsed, output, reading))
-    # Texts carry numbers that move; the places show whether it is the same disagreement.
-    repeated = bool(differs) and set(differs) == set(before.disagreements)
-    return IbstatCheck(mono, differs, repeated, before.unparsed + len(parsed.unknown))
-
-
-def _differences(parsed: Ibstat, output: Output, reading: InfinibandReading) -> Iterator[tuple[PortKey, str]]:
-    for name in sorted(set(parsed.devices) - set(reading.devices)):
-        yield (name, ""), "ibstat lists it, sysfs does not"
-    yield from _unlisted(parsed, output, reading)
-    for key, facts in parsed.ports.items():
-        port = reading.ports.get(key)
-        if port is not None:
-            words = "; ".join(_differing(facts, port))
-            if words:
-                yield key, words
-
-
-def _unlisted(parsed: Ibstat, output: Output, reading: InfinibandReading) -> Iterator[tuple[PortKey, str]]:
-    """Devices that ibstat should list and does not; where it lists none, that is one trouble of its own."""
-    should = [name for name in reading.devices if reading.identities[name].model.startswith(_LISTED)]
-    said = f": {output.err.strip().splitlines()[-1]}" if output.err.strip() else ""
-    if should and not parsed.devices:
-        yield ("", ""), f"ibstat (exit status {output.status}) lists none of {len(should)} devices{said}"
-        return
-    for name in should:
-        if name not in parsed.devices:
-            yield (name, ""), f"ibstat (exit status {output.status}) does not list it{said}"
-
-
-def _differing(facts: PortFacts, port: PortReading) -> Iterator[str]:
-    """What differs of one port; what either side leaves out cannot differ."""
-    for name, printed, kernel in (
-        ("state", facts.state, port.state),
-        ("physical state", facts.physical, port.physical),
-        ("link layer", facts.link_layer, port.layer),
-    ):
-        if printed and not isinstance(kernel, Absent) and printed != kernel:
-            yield f"{name}: ibstat {printed}, sysfs {kernel}"
-    if facts.rate is not None and not isinstance(port.rate, Absent):
-        kernel_rate = port.rate.bytes_per_second
-        if abs(facts.rate - kernel_rate) >= _ROUNDING:
-            yield f"rate: ibstat {gigabits(facts.rate)}, sysfs {gigabits(kernel_rate)}"
-
-
-def _ibstat_findings(check: IbstatCheck) -> Iterator[Finding]:
-    if check.repeated:
-        for (device, port), words in sorted(check.disagreements.items()):
-            subject = Subject(device=device, port=port)
-            yield Finding(IBSTAT_DISAGREES, Health.DEGRADED, subject, words, IBSTAT_ACTION)
