@@ -7,7 +7,7 @@ import pytest
 
 from tests.processes import run_wirewatch
 from tests.support import Node
-from wirewatch.cli.expect import expect_section
+from wirewatch.cli.topology import expect_section
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Unusable
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.core.incidents import PAUSE, Incidents
+from wirewatch.core.kernellog import PAUSE, Incidents
 
 PROCESSES = st.sampled_from(["", "11", "12", "13"])
 

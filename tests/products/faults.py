@@ -15,8 +15,7 @@ Named = frozenset[tuple[str, str, str]]
 class Wire:
     """What is done to a node, as (question, value), and what must be found, later and at the start.
 
-    `session`: the driver must be opened anew to see it. `counted`: at the start only the number of links can
-    show it.
+    `session`: the driver must be opened anew to see it.
     """
 
     name: str
@@ -24,7 +23,6 @@ class Wire:
     later: Named
     start: Named
     session: bool = False
-    counted: bool = False
 
     def happen(self, node: Node) -> None:
         """It happens now."""
@@ -64,8 +62,10 @@ def _named(rule: str, row: Row) -> Named:
 def _down(row: Row) -> Wire:
     question = "NvLinkState({})" if row.generation in OLD else "Field(165,{})"
     changes = tuple((f"gpu{gpu}/{question.format(link)}", 0) for gpu, link in _ends(row))
-    found = _named("nvlink.link_down", row)
-    return Wire("link down", changes, found, found, counted=True)
+    later = _named("nvlink.link_down", row)
+    # Of links that no bridge joins and one that is down none is known by its number before it was up.
+    unknown = frozenset(("nvlink.links_missing", str(gpu), "") for gpu, _ in _ends(row))
+    return Wire("link down", changes, later, unknown if len(row.active) < row.links else later)
 
 
 def _half(row: Row) -> Wire:
@@ -82,4 +82,4 @@ def _fewer(row: Row) -> Wire:
     later = frozenset({("nvlink.link_down", gpu, str(last))})
     start = frozenset({("nvlink.links_missing", gpu, "")})
     changes = ((f"gpu{gpu}/Field(91)", last),)
-    return Wire("count less", changes, later, start, session=True, counted=True)
+    return Wire("count less", changes, later, start, session=True)

@@ -11,9 +11,8 @@ from tests.support import Node
 from wirewatch.core.collector import blind_finding
 from wirewatch.core.types import Absent, Finding, Health, Subject, Why
 from wirewatch.hw.overlay import load_overlay
-from wirewatch.verdict.causes import heads
 from wirewatch.verdict.ledger import Ledger, Statement, VerdictPolicy
-from wirewatch.verdict.node import judge_node
+from wirewatch.verdict.node import heads, judge_node
 from wirewatch.verdict.orders import suppress, unsuppress
 
 NO_LIBRARY = 12

@@ -2,19 +2,22 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.check.answer import Grounds
 from wirewatch.cli.options import config_option, daemon_options, replay_options
 from wirewatch.cli.output import printable, shown
+from wirewatch.collectors.infiniband import InfinibandFacts
+from wirewatch.core.collector import NodeState
+from wirewatch.core.topology import Topology
+from wirewatch.core.types import Unusable
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from wirewatch.cli.topologies import NamedTopology
+SECONDS = 60.0
+"""For a poll of the node, in which a driver may have to wake up."""
 
 
 @click.group()
@@ -37,18 +40,6 @@ def show(*, replay: str | None, form: str | None, config: Path | None, socket: s
 
     named = of_recording(replay) if replay else of_this_node(config, socket)
     click.echo(shown(_formatted(named, form or "text").rstrip("\n").split("\n")))
-
-
-def _formatted(named: "NamedTopology", form: str) -> str:
-    from wirewatch.cli.topologies import dot, mermaid, topology_text
-    from wirewatch.documents.state import TOPOLOGY, TopologyDocument
-    from wirewatch.verdict.drift.canonical import graph_of
-
-    if form == "json":
-        document = TopologyDocument("wirewatch.topology/1", named.at, named.topology)
-        return TOPOLOGY.dump_json(document, indent=1).decode()
-    draw = {"dot": dot, "mermaid": mermaid}.get(form)
-    return draw(graph_of(named.topology)) if draw else topology_text(named)
 
 
 @topology.command()
@@ -82,25 +73,6 @@ def diff(
     document = difference((one.of, one.topology), (other.of, other.topology), time.time())
     click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else shown(changes_text(document)))
     context.exit(EXIT[Health[document.health.upper()]])
-
-
-def _against_baseline(
-    context: click.Context, config: Path | None, socket: str | None, *, as_json: bool
-) -> None:  # fmt: skip
-    from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.topologies import drift_text
-    from wirewatch.core.types import Health
-
-    document = _drift(config, socket)
-    click.echo(json.dumps(document, indent=1) if as_json else shown(drift_text(document)))
-    context.exit(EXIT[Health[document["health"].upper()]])
-
-
-def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
-    from wirewatch.cli.check.daemon import daemon_address
-    from wirewatch.cli.orders import ask
-
-    return ask(daemon_address(socket, config).socket, "GET", "/api/v1/topology/drift", None)
 
 
 @topology.command()
@@ -155,7 +127,6 @@ def expect(
     """
     from wirewatch.cli.check.answer import EXIT
     from wirewatch.cli.check.polling import CheckedNode, NodeSource
-    from wirewatch.cli.expect import SECONDS, expect_section, refusal
     from wirewatch.core.types import Health
 
     node = CheckedNode(NodeSource(config_file, replay, overlays), keep=False)
@@ -171,3 +142,79 @@ def expect(
     finally:
         node.stop()
     context.exit(EXIT[health])
+
+
+def expect_section(state: NodeState) -> tuple[str, ...]:
+    """Lines of TOML: how many GPUs, active NVLinks of each, and active RDMA ports there are, and their rate.
+
+    What is not the same for all of its kind is left out, since the section has one value for all.
+
+    Raises:
+        Unusable: the GPUs are not known.
+    """
+    topology = state.facts(Topology)
+    if topology is None or not topology.gpus:
+        raise Unusable("no GPU is known here, so there is nothing to expect")
+    return ("[expect]", f"gpus = {len(topology.gpus)}", *_nvlink(topology), *_rdma(state))
+
+
+def refusal(grounds: Grounds) -> str:
+    """Why nothing is made of a node that is not well, in one line with its worst finding."""
+    what = f": {grounds.findings[0].rule}: {grounds.findings[0].evidence}" if grounds.findings else ""
+    return f"no [expect] is made of a node that is {grounds.health.name}{what}"
+
+
+def _formatted(named: "NamedTopology", form: str) -> str:
+    from wirewatch.cli.topologies import dot, mermaid, topology_text
+    from wirewatch.documents.state import TOPOLOGY, TopologyDocument
+    from wirewatch.verdict.drift.canonical import graph_of
+
+    if form == "json":
+        document = TopologyDocument("wirewatch.topology/1", named.at, named.topology)
+        return TOPOLOGY.dump_json(document, indent=1).decode()
+    draw = {"dot": dot, "mermaid": mermaid}.get(form)
+    return draw(graph_of(named.topology)) if draw else topology_text(named)
+
+
+def _against_baseline(
+    context: click.Context, config: Path | None, socket: str | None, *, as_json: bool
+) -> None:  # fmt: skip
+    from wirewatch.cli.check.answer import EXIT
+    from wirewatch.cli.topologies import drift_text
+    from wirewatch.core.types import Health
+
+    document = _drift(config, socket)
+    click.echo(json.dumps(document, indent=1) if as_json else shown(drift_text(document)))
+    context.exit(EXIT[Health[document["health"].upper()]])
+
+
+def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
+    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.cli.orders import ask
+
+    return ask(daemon_address(socket, config).socket, "GET", "/api/v1/topology/drift", None)
+
+
+def _nvlink(topology: Topology) -> Iterator[str]:
+    links = dict.fromkeys((gpu.uuid for gpu in topology.gpus), 0)
+    for wires in topology.nvlink:
+        links[wires.uuid] += len(wires.links)
+    counts = set(links.values())
+    if not topology.unread and len(counts) == 1 and counts != {0}:
+        yield f"nvlink_links = {counts.pop()}"
+
+
+def _rdma(state: NodeState) -> Iterator[str]:
+    fabric = state.facts(InfinibandFacts)
+    if fabric is None or not fabric.rates:
+        return
+    yield f"rdma_ports = {len(fabric.rates)}"
+    rates = set(fabric.rates.values())
+    if len(rates) == 1:
+        yield f"rdma_rate_bytes_per_second = {rates.pop()!r}"
+
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from wirewatch.cli.topologies import NamedTopology

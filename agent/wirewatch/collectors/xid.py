@@ -10,7 +10,6 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from wirewatch.core import sxids, xids
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Collector, Observed, Options, Rule, subject
-from wirewatch.core.incidents import Incidents
 from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
@@ -18,6 +17,7 @@ from wirewatch.core.kernellog import (
     UNKNOWN,
     XID,
     Event,
+    Incidents,
     parse_events,
     parse_record,
     recovery_word,

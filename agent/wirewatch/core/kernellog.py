@@ -1,4 +1,4 @@
-"""Records of /dev/kmsg, and which of them may concern the wires.
+"""Records of /dev/kmsg, which of them may concern the wires, and which are lines of one incident.
 
 The form is the kernel's: `priority,sequence,microseconds,flags;text`, then lines of ` KEY=value`
 (Documentation/ABI/testing/dev-kmsg).
@@ -6,15 +6,13 @@ The form is the kernel's: `priority,sequence,microseconds,flags;text`, then line
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wirewatch.core.pci import normal_pci
 
 WANTED = ("NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ")
 """A record is kept when it begins with one of these; the rest of the log is none of our business."""
 _RECORD = re.compile(r"\d{1,10},(\d{1,20}),(\d{1,20}),[^;]*;([^\n]*)", re.ASCII)
-
-
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _INSTANCE = r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?"
 _NUMBER = r"(?P<number>\d{1,9})(?:, ?(?P<rest>.*))?$"
@@ -72,6 +70,32 @@ class Event:
     message: str
     seconds: float
     process: str = ""
+
+
+PAUSE = 10.0
+"""Seconds without a line after which the next one is of another incident."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incidents:
+    """Incidents of one kind at one part, and how many lines they made.
+
+    An incident is what one process did without a pause. `open`: the second of the last line of each process,
+    empty for one that no line names; such a line belongs to what is going on.
+    """
+
+    count: int = 0
+    lines: int = 0
+    open: Mapping[str, float] = field(default_factory=dict)
+
+    def see(self, process: str, seconds: float) -> "Incidents":
+        """The incidents after one more line, at a second of the log's own clock."""
+        going_on = {name: last for name, last in self.open.items() if seconds - last <= PAUSE}
+        if not process and going_on:
+            return Incidents(self.count, self.lines + 1, dict.fromkeys(going_on, seconds))
+        new = process not in going_on and "" not in going_on
+        going_on.pop("", None)
+        return Incidents(self.count + new, self.lines + 1, {**going_on, process: seconds})
 
 
 def wanted(raw: str) -> bool:

@@ -1,11 +1,11 @@
-"""NVML for collectors: many questions in one call, typed values from answers, the names of its numbers."""
+"""NVML for collectors: many questions in one call, typed values from answers, names of numbers, processes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
 from wirewatch.core.pci import normal_pci
-from wirewatch.core.ports import Answer, Answers, Gpu, Nvml, Question
+from wirewatch.core.ports import Answer, Answers, Gpu, Nvml, Question, Sysfs
 from wirewatch.core.types import Absent, Json, Why
 
 NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
@@ -101,6 +101,20 @@ class Asked:
     def text(self, question: Question) -> str | Absent:
         """The answer as text."""
         return as_str(self.json(question))
+
+
+HARMLESS = frozenset(
+    {
+        "X", "Xorg", "Xwayland", "gnome-shell", "mutter", "kwin_wayland", "kwin_x11", "plasmashell", "weston",
+        "sway", "cinnamon", "xfwm4",
+    }
+)  # fmt: skip
+"""Display servers and desktops, by the name that the kernel has for them, which has at most 15 characters.
+
+They hold a graphics context on every GPU that an X server drives, for as long as the machine is up.
+"""
+Pids = frozenset[int | None]
+"""Ids of processes; None stands for one without an id."""
 
 
 def ask_gpu(
@@ -270,6 +284,20 @@ def fabric_troubles(mask: int) -> tuple[str, ...]:
     if configuration > 1:
         bad.append(_CONFIGURATIONS.get(configuration, f"configuration_{configuration}"))
     return tuple(bad)
+
+
+def foreign_processes(nvml: Nvml, sysfs: Sysfs, gpu: Gpu) -> Pids | Absent:
+    """Processes that compute on a GPU or draw with it, but for a display server and a desktop that only draw.
+
+    One that draws and whose name cannot be read counts.
+    """
+    listed = gpu_processes(nvml, gpu)
+    if isinstance(listed, Absent):
+        return listed
+    computing, drawing = listed
+    return computing | {
+        pid for pid in drawing if pid is None or sysfs.read(f"/proc/{pid}/comm") not in HARMLESS
+    }
 
 
 def _is_not_offered(value: Json | Absent) -> bool:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from wirewatch.core.nvml import as_int, as_ints, member
+from wirewatch.core.nvml import as_int, as_ints, foreign_processes, member
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Pod, Question, SlurmJob, Sysfs
 from wirewatch.core.types import Absent, Json, Why
-from wirewatch.probe.processes import foreign_processes
 
 PROHIBITED = 2
 """NVML's compute mode in which no process may compute."""

@@ -13,7 +13,7 @@ from wirewatch.core.types import Finding, Health, Ok, Subject
 from wirewatch.probe import measurement
 from wirewatch.probe.bandwidth import BUSBW, IMPLAUSIBLE, LOOK, SLOWER, measured_text, slowing, too_slow
 from wirewatch.probe.gate import Reason
-from wirewatch.probe.measurement import Measured, measure
+from wirewatch.probe.measurement import Measured, beside_usual, learn_collectives, measure
 from wirewatch.probe.model import (
     Breach,
     Key,
@@ -24,7 +24,6 @@ from wirewatch.probe.model import (
     ProbeReading,
     spend,
 )
-from wirewatch.probe.usual import beside_usual, learn_collectives
 from wirewatch.verdict.straggler.naming import (
     ConfirmedStraggler,
     SlowNode,

@@ -1,7 +1,7 @@
-"""From what a probe timed to bus bandwidths, beside what they should be. Pure."""
+"""From what a probe timed to bus bandwidths, beside what they should be and usually are. Pure."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.busbw.expected import Expectation, GroupWire, expect, wire
@@ -9,10 +9,11 @@ from wirewatch.busbw.formulas import asymptote, busbw, wire_bytes
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.account import Comm
 from wirewatch.core.probe import LinkBytes, Moved, Part, Probed, Timed
+from wirewatch.core.statistics import AcceptedRates, UsualRate
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
-from wirewatch.verdict.ratehistory import UsualRate
+from wirewatch.nccl.settings import slowing_settings
 
 GPU_ENGINES = frozenset({"nccl", "torch"})
 NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's processors, not its GPUs")
@@ -98,6 +99,20 @@ class Crossing:
     def share(self) -> float | None:
         """What was sent, of what was due."""
         return None if self.sent is None or not self.due else self.sent / self.due
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective at one size over GPUs by UUID; `conditions`: engine, NCCL, and what slows it."""
+
+    op: str
+    size_bytes: int
+    gpus: tuple[str, ...]
+    conditions: str
+
+
+CollectiveRates = AcceptedRates[Collective]
+"""Bus bandwidths of accepted probes by collective."""
 
 
 def measure(probed: Probed) -> tuple[Measured, ...]:
@@ -252,6 +267,22 @@ def worst_wire(found: Sequence[Fallback]) -> str:
     return ", ".join(dict.fromkeys(WIRES.get(one.wire, one.wire) for one in found))
 
 
+def beside_usual(
+    probed: Probed, measured: Sequence[Measured], history: CollectiveRates, least: int
+) -> tuple[Measured, ...]:
+    """What was measured, with what is usual where at least `least` accepted probes say so."""
+    usual = {id(one): history.of(key, "", least) for key, one in _collectives(probed, measured)}
+    return tuple(replace(one, usual=usual.get(id(one))) for one in measured)
+
+
+def learn_collectives(
+    history: CollectiveRates, probed: Probed, measured: Sequence[Measured]
+) -> CollectiveRates:
+    """The history after a probe that found nothing."""
+    rates = {key: one.busbw for key, one in _collectives(probed, measured)}
+    return history.learned("", rates, probed.at)
+
+
 def _busbw(timed: Timed, ranks: int, seconds: float) -> float:
     return busbw(timed.op, ranks, timed.size_bytes, seconds) if seconds > 0 else 0.0
 
@@ -305,3 +336,16 @@ def _copied(probed: Probed, part: Part) -> list[Crossing]:
             return []
         due[copy.source] += copy.size_bytes * copy.runs
     return [_crossing(probed, part, position, amount) for position, amount in sorted(due.items())]
+
+
+def _collectives(probed: Probed, measured: Sequence[Measured]) -> Iterator[tuple[Collective, Measured]]:
+    """Those that measure the bandwidth of GPUs: smaller messages measure latency, gloo processors."""
+    if not probed.gpus:
+        return
+    version = probed.document.versions.get("nccl", "") if probed.document else ""
+    slowing = (f"{name}={value}" for name, value, _ in slowing_settings(probed.settings))
+    conditions = " ".join((probed.plan.engine, version, *sorted(slowing)))
+    for one in measured:
+        if not one.latency and one.size_bytes >= LEAST_BYTES:
+            gpus = tuple(probed.plan.gpus[place] for place in probed.plan.groups[one.group])
+            yield Collective(one.op, one.size_bytes, gpus, conditions), one

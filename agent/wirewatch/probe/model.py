@@ -12,8 +12,7 @@ from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject
 from wirewatch.probe.gate import GateFacts, GateLimits, Reason, Refusal, Stillness
 from wirewatch.probe.history import HistoryCursor
-from wirewatch.probe.measurement import Measured
-from wirewatch.probe.usual import CollectiveRates
+from wirewatch.probe.measurement import CollectiveRates, Measured
 from wirewatch.verdict.straggler.naming import StragglerWatch
 from wirewatch.verdict.straggler.signals import StragglerPolicy
 

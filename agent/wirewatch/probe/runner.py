@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from wirewatch.core.account import Account
+from wirewatch.core.nvml import Pids, foreign_processes
 from wirewatch.core.ports import Clock, Gpu, Nvml, Order, Sysfs
 from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part, Plan, Probed, ProbedGpu
 from wirewatch.core.types import Absent
@@ -19,7 +20,6 @@ from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probe import counters
 from wirewatch.probe.counters import CounterReader, Counters
 from wirewatch.probe.launcher import WORKER, StartError, Worker, interpret
-from wirewatch.probe.processes import Pids, foreign_processes
 from wirewatch.probe.setup import find_engine
 from wirewatch.probe.statefolder import Lock, StateFolder, lock_probe
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from wirewatch.collectors.inventory import GPU_LOST
 from wirewatch.core.collector import Component, NodeState
-from wirewatch.core.types import FAIL_ON, Finding, Health
-from wirewatch.verdict.causes import heads
+from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
 from wirewatch.verdict.latching import covered
 from wirewatch.verdict.ledger import (
     LOST,
@@ -89,12 +89,6 @@ class Verdict:
         return tuple(each for one in self.standings for each in (one, *one.same_cause))
 
 
-def troubles(verdict: Verdict, but: str) -> tuple[str, ...]:
-    """The rules of all that counts and is wrong, but for what the collector `but` has found."""
-    counted = (s for s in verdict.every if s.takes_part and s.collector != but)
-    return tuple(s.finding.rule for s in counted if s.finding.health is not Health.OK)
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A state and its verdict: all that exporters may read; replaced by one assignment.
@@ -108,6 +102,17 @@ class Judged:
     ledger: Ledger = field(default_factory=Ledger)
     polled_at: float = 0.0
     released_until: float = 0.0
+
+
+FIRST, LAST = "inventory.", ("drift.", "lockstep.", "probe.", "verdict.")
+"""Rules of the collector that says best what is wrong with a driver, and of those that follow from others."""
+Cause = tuple[object, ...]
+
+
+def troubles(verdict: Verdict, but: str) -> tuple[str, ...]:
+    """The rules of all that counts and is wrong, but for what the collector `but` has found."""
+    counted = (s for s in verdict.every if s.takes_part and s.collector != but)
+    return tuple(s.finding.rule for s in counted if s.finding.health is not Health.OK)
 
 
 def judge_state(state: NodeState, ledger: Ledger | None = None) -> Judged:
@@ -131,6 +136,27 @@ def judge_node(
     findings = tuple(s.finding for s in standings if s.takes_part)
     known = health if takes_part else max(health, Health.UNKNOWN)
     return Verdict(known, findings, standings, fail_on)
+
+
+def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
+    """For each finding the position of the one that it comes under: its own where it stands for itself.
+
+    A part that cannot be read comes under the loss of its GPU, or under the first that cannot be read for the
+    same reason at the same place. A finding comes under none that is milder than itself.
+    """
+    lost = {_place(f.subject): n for n, f in enumerate(findings) if f.rule == GPU_LOST}
+    blind = [n for n, f in enumerate(findings) if f.absent is not None]
+    first: dict[Cause, int] = {}
+    for n in sorted(blind, key=lambda n: _precedence(findings[n])):
+        first.setdefault(_cause(findings[n]), n)
+    found = list(range(len(findings)))
+    for n in blind:
+        gone = lost.get(_place(findings[n].subject))
+        if gone is not None and findings[gone].health >= findings[n].health:
+            found[n] = gone
+        else:
+            found[n] = first[_cause(findings[n])]
+    return tuple(found)
 
 
 def _by_cause(standings: Sequence[Standing]) -> Iterator[Standing]:
@@ -250,3 +276,18 @@ def _suppressed(standing: Standing, ledger: Ledger) -> Standing:
     if suppression is None or standing.finding.health > suppression.health or not standing.takes_part:
         return standing
     return replace(standing, stage=SUPPRESSED, suppression=suppression)
+
+
+def _cause(finding: Finding) -> Cause:
+    absent = finding.absent
+    why = None if absent is None else (absent.why, absent.code, absent.detail)
+    return (*_place(finding.subject), why)
+
+
+def _place(part: Subject) -> Cause:
+    """The GPU, or the device and port; the links of a GPU go with it."""
+    return (part.uuid or part.gpu, "", "") if part.uuid or part.gpu else ("", part.device, part.port)
+
+
+def _precedence(finding: Finding) -> tuple[bool, bool, str]:
+    return (not finding.rule.startswith(FIRST), finding.rule.startswith(LAST), finding.rule)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verdict.straggler.nodes import POLICY, gpu, history, probe, told, watched
-from wirewatch.verdict.straggler.matrix import least_parts
-from wirewatch.verdict.straggler.naming import NamedStragglers, SlowPart, name_stragglers
+from wirewatch.verdict.straggler.naming import NamedStragglers, SlowPart, least_parts, name_stragglers
 from wirewatch.verdict.straggler.signals import RateHistory, Resource, Signals, Unit, learn
 
 NOISE = 0.003

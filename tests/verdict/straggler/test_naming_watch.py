@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verdict.straggler.nodes import POLICY, gpu, history, probe, told, watched
-from wirewatch.verdict.ratehistory import APART, FORGOTTEN, KEPT, LEARNING
+from wirewatch.core.statistics import APART, FORGOTTEN, KEPT, LEARNING
 from wirewatch.verdict.straggler.naming import StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import (
     RateHistory,

@@ -1,39 +1,43 @@
-"""A poll of the node without the daemon: the verdict that a daemon would have after its first polls."""
+"""A poll of the node, or a play of a recording, without the daemon: the verdict that a daemon would have."""
 
 import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-from wirewatch.cli.check.answer import Grounds, reported
+from wirewatch.cli.check.answer import Grounds, duration, reported
 from wirewatch.cli.hardware import PlayedPorts, live, played, remote_prober
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
-from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule
+from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule, overdue
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.machine import KeptMachine, read_kept, recalled
 from wirewatch.daemon.persistence import lost, read_ledger
-from wirewatch.daemon.schedule import Job
+from wirewatch.daemon.schedule import RETRY, Job
 from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
+from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.component import PROBE_NAME, ProbeSummary, probe_component, probe_summary
-from wirewatch.probe.gate import nothing_to_probe
+from wirewatch.probe.gate import Reason, nothing_to_probe
+from wirewatch.probe.judge import confirming
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.restore import boot_id, recall
 from wirewatch.probe.statefolder import StateError, StateFolder, open_state, state_directory
+from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
-from wirewatch.verdict.node import judge_node
+from wirewatch.verdict.node import judge_node, troubles
 
 log = logging.getLogger(__name__)
 PAUSE = 0.4
@@ -155,7 +159,6 @@ class CheckedNode:
         self._prober = remote_prober(self._config, self._hardware)
 
     def _opened(self, recording: str, overlays: Sequence[str]) -> PlayedPorts:
-        from wirewatch.cli.check.playing import lasting
 
         longest = max((lasting(collector) for collector in self._collectors), default=0.0)
         return played(recording, overlays, longest)
@@ -184,8 +187,6 @@ class CheckedNode:
         recalls: Callable[[], Component] | None,
     ) -> Poll:  # fmt: skip
         """All that a daemon would run, over a recording that is played at once."""
-        from wirewatch.cli.check.playing import PlayedPoll
-
         config, expect = self._config, self._expect
         probing = (
             [probe_component(config.probe, config.policy.probe, expect, prober=self._prober)]
@@ -252,10 +253,119 @@ class CheckedNode:
         self._nvml.kill()
 
 
+HOLD = 300.0
+"""Seconds for which a fault must have lasted: longer than every window of minutes in which a rule counts."""
+MOST = 3600.0
+"""Seconds after which no probe is waited for any more."""
+QUIET = {"wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.probe": logging.WARNING}
+"""From which level on is logged: a GPU that is left out, and each probe, would be logged again and again."""
+PASSING = frozenset({Reason.SETTLING, Reason.BUDGET, Reason.LOCKED})
+"""Reasons for which no probe runs now, and one will run soon."""
+
+
+class PlayedPoll(Poll):
+    """A recording in play, and what is known of it by now.
+
+    Args:
+        collectors: the probe's component and that of the drift as well.
+        recall: reads the component of the probe from the history; None where none is kept.
+    """
+
+    def __init__(
+        self, collectors: Sequence[AnyCollector], ports: PlayedPorts, expect: Expect, policy: VerdictPolicy,
+        ledger: Ledger, recall: Callable[[], Component] | None,
+    ) -> None:  # fmt: skip
+        super().__init__(collectors, ports.hardware, expect, policy, ledger, recall)
+        self._play, self._steady = ports.clock, ports.steady
+        self._stopped: set[str] = set()
+        self._ended = False
+
+    def run(self, end: float) -> None:
+        """Play until all is confirmed, or until `end` (monotonic seconds of the machine)."""
+        for name, level in QUIET.items():
+            logging.getLogger(name).setLevel(level)
+        due = [(0.0, number) for number in range(len(self._collectors))]
+        while due:
+            if time.monotonic() > end:
+                return
+            at, number = heappop(due)
+            collector = self._collectors[number]
+            self._play.move_to(at)
+            self._turn(collector)
+            if not self._settled(collector):
+                heappush(due, (max(self._play.seconds(), at + self._interval(collector)), number))
+        self._recall_kept()
+        self._ended = True
+        self._play.let_go()
+
+    def grounds(self, why: str) -> Grounds:
+        """What is known by now; before the play has ended nothing is known to be well."""
+        known = super().grounds(f"{why}, played for {duration(self._play.seconds())}")
+        return known if self._ended else replace(known, health=max(known.health, Health.UNKNOWN))
+
+    def troubles(self) -> Sequence[str]:
+        """The rules of all findings but those of drift itself; while there are any, nothing is learned."""
+        return troubles(self._board.node.verdict, DRIFT)
+
+    def _turn(self, collector: AnyCollector) -> None:
+        component = self._board.state.components[collector.name]
+        deadline = collector.options.deadline
+        if collector.lane not in self._stopped:
+            try:
+                with self._play.within(deadline):
+                    self._board.publish(self._poll(collector))
+            except PlayOverdue:
+                # The thread of its lane waits for ever.
+                self._stopped.add(collector.lane)
+        if collector.lane in self._stopped and component.overdue_since is None:
+            self._board.publish(overdue(component, self._play.now(), deadline))
+
+    def _interval(self, collector: AnyCollector) -> float:
+        interval: float = collector.options.interval
+        component = self._board.state.components[collector.name]
+        return interval if component.succeeding else min(interval, RETRY)
+
+    def _settled(self, collector: AnyCollector) -> bool:
+        lasted = self._play.seconds() - self._steady
+        if lasted < lasting(collector):
+            return False
+        memory = self._board.state.components[collector.name].memory
+        return not isinstance(memory, ProbeMemory) or lasted > MOST or self._is_probed(memory, collector)
+
+    def _is_probed(self, memory: ProbeMemory, collector: AnyCollector) -> bool:
+        """Whether another probe would show nothing more, or none can run."""
+        if collector.lane in self._stopped:
+            return True
+        if memory.refusal is not None and memory.refusal.reason not in PASSING:
+            return True
+        tried = memory.tried_mono is not None and memory.tried_mono >= self._play.mono_at(self._steady)
+        failing = 0 < memory.failures < collector.policy.failures
+        return tried and not confirming(memory) and not failing
+
+    def _recall_kept(self) -> None:
+        """What the history has, where no probe was played."""
+        component = self._board.state.components.get(PROBE_NAME)
+        if self._recall is None or component is None or _probed(component):
+            return
+        kept = self._recalled()
+        if kept.findings or _probed(kept):
+            self._board.publish(kept)
+
+
 def polls_needed(collector: AnyCollector) -> int:
     """How many polls must show a fault to confirm it."""
     confirm = getattr(collector.policy, "confirm", 1)
     return confirm if isinstance(confirm, int) else 1
+
+
+def lasting(collector: AnyCollector) -> float:
+    """Seconds for which the collector must be polled to confirm what has begun."""
+    options = asdict(collector.options)
+    # `link_detail_interval` counts where `link_detail` is not off.
+    names = (n for n in options if n.endswith("interval") and options.get(n.removesuffix("_interval"), True))
+    often: list[float] = [options[name] for name in names]
+    interval: float = collector.options.interval
+    return max(HOLD, 2 * max(often), (polls_needed(collector) + 1) * interval)
 
 
 def _unread(component: Component, at: float, waited: float) -> Component:
@@ -279,3 +389,7 @@ def _state(config: Config, *, keep: bool) -> StateFolder | None:
         log.warning("%s: no probe is kept, and no lock is respected", error)
         return None
     return StateFolder(folder) if folder.is_dir() else None
+
+
+def _probed(component: Component) -> bool:
+    return isinstance(component.memory, ProbeMemory) and component.memory.last is not None

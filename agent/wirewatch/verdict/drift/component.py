@@ -11,11 +11,10 @@ from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
 from wirewatch.verdict.drift import change
 from wirewatch.verdict.drift.baseline import BASELINE, Baseline, against_given, findings_hold, why_not
-from wirewatch.verdict.drift.canonical import graph_of
+from wirewatch.verdict.drift.canonical import given_away, graph_of, lent, physical, unlisted, with_away
 from wirewatch.verdict.drift.change import RULES
 from wirewatch.verdict.drift.graph import Graph
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, counts, findings, fold_drift
-from wirewatch.verdict.drift.whereabouts import given_away, lent, physical, unlisted, with_away
 
 NAME = "drift"
 DRIFT = Metric(

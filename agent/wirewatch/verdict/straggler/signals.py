@@ -7,9 +7,8 @@ from enum import Enum
 from typing import ClassVar
 
 from wirewatch.core.probe import Document, LinkBytes, Micro, Probed
-from wirewatch.core.statistics import high_median, low_median, spread
+from wirewatch.core.statistics import AcceptedRates, UsualRate, high_median, low_median, spread
 from wirewatch.core.topology import WireKind
-from wirewatch.verdict.ratehistory import AcceptedRates, UsualRate
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 """What joins GPUs so that every two of them have the same wire."""
