@@ -19,7 +19,7 @@ OF_THE_LOG = frozenset({"xid-74", "xid-79", "xid-149", "xid-154", "sxid-fatal"})
 """What the kernel told once stays told while the machine is up."""
 OF_THE_PROBE = frozenset(
     {
-        "probe-slow", "probe-host-memory", "probe-wrong-data",
+        "probe-slow", "probe-host-memory", "probe-unknown-product", "probe-wrong-data",
         "straggler-compute", "straggler-source", "straggler-pair",
     }
 )  # fmt: skip
