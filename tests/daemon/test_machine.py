@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,15 @@ from wirewatch.collectors.inventory import COLLECTOR as INVENTORY
 from wirewatch.core.collector import Component
 from wirewatch.core.machine import Machine, foreign, is_guid, read_machine
 from wirewatch.core.types import Absent, Health
-from wirewatch.daemon.machine import LIMIT, KeptMachine, MachineWriter, load_kept, read_kept, recalled
+from wirewatch.daemon.machine import (
+    LIMIT,
+    KeptMachine,
+    MachineWriter,
+    identify_machine,
+    load_kept,
+    read_kept,
+    recalled,
+)
 from wirewatch.daemon.persistence import content
 from wirewatch.probe.component import components
 from wirewatch.probe.statefolder import StateFolder
@@ -64,6 +74,21 @@ def test_a_machine_is_known_by_its_system_its_board_its_cards_and_its_gpus() -> 
         ONE,
         ("board:WM21CS600123", "gpu:GPU-1f2e3d4c-0000-4000-8000-000000000001", "nic:b83f:d203:0012:aa01"),
     )
+
+
+class HangingCards(Files):
+    """Files of which those of the network cards are never read."""
+
+    def entries(self, path: str) -> Sequence[str] | Absent:
+        if path == "/sys/class/infiniband":
+            threading.Event().wait()
+        return super().entries(path)
+
+
+def test_a_card_whose_driver_hangs_is_not_waited_for_and_hides_no_other_part() -> None:
+    """Before: neither the daemon nor a check began."""
+    files = HangingCards(dmi(ONE, "WM21CS600123", "b83f:d203:0012:aa01").texts)
+    assert identify_machine(files) == Machine(ONE, ("board:WM21CS600123",))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """By what a machine is known, so that what was remembered of another one is not taken for its own."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.slots import listed_uuids
@@ -39,15 +40,33 @@ class Machine:
 
 def read_machine(sysfs: Sysfs) -> Machine:
     """What files say without asking a driver; the system's UUID and the board's serial are for root alone."""
+    return reduce(united, (read(sysfs) for read in READERS))
+
+
+def _firmware(sysfs: Sysfs) -> Machine:
     serial = _serial(sysfs.read(f"{_DMI}/board_serial"))
+    names = (f"{_BOARD}:{serial}",) if serial else ()
+    return Machine(_system(sysfs.read(f"{_DMI}/product_uuid")), names)
+
+
+def _gpus(sysfs: Sysfs) -> Machine:
+    return Machine("", tuple(sorted(set(gpu_names(listed_uuids(sysfs))))))
+
+
+def _cards(sysfs: Sysfs) -> Machine:
     devices = rdma_devices(sysfs)
-    cards = [] if isinstance(devices, Absent) else [sysfs.read(f"{RDMA}/{d}/node_guid") for d in devices]
-    found = (
-        *((f"{_BOARD}:{serial}",) if serial else ()),
-        *gpu_names(listed_uuids(sysfs)),
-        *nic_names(guid for guid in cards if not isinstance(guid, Absent)),
-    )
-    return Machine(_system(sysfs.read(f"{_DMI}/product_uuid")), tuple(sorted(set(found))))
+    guids = [] if isinstance(devices, Absent) else [sysfs.read(f"{RDMA}/{d}/node_guid") for d in devices]
+    names = nic_names(guid for guid in guids if not isinstance(guid, Absent))
+    return Machine("", tuple(sorted(set(names))))
+
+
+READERS: Sequence[Callable[[Sysfs], Machine]] = (_firmware, _gpus, _cards)
+"""What reads the files of one part each: a driver that hangs hides its own part and no other."""
+
+
+def united(one: Machine, other: Machine) -> Machine:
+    """By what either is known; the system's UUID of the first counts."""
+    return Machine(one.system or other.system, tuple(sorted({*one.names, *other.names})))
 
 
 def gpu_names(uuids: Iterable[str]) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """What collectors remember of the machine, kept in the state folder; that of another machine is put aside."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import queue
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core.collector import AnyCollector, Component
-from wirewatch.core.machine import Machine, foreign, gpu_names, is_decided, nic_names, read_machine
-from wirewatch.core.ports import Clock, Hardware
+from wirewatch.core.machine import READERS, Machine, foreign, gpu_names, is_decided, nic_names, united
+from wirewatch.core.ports import Clock, Hardware, Sysfs
 from wirewatch.core.types import Absent
 from wirewatch.daemon.persistence import StateWriter, content, encoded, put_aside, reason, write
 from wirewatch.probe.statefolder import StateFolder
@@ -21,6 +24,8 @@ log = logging.getLogger(__name__)
 VERSION = 1
 LIMIT = 16 << 20
 """Bytes; a larger file is not one of ours."""
+PATIENCE = 1.0
+"""Seconds in which the files that name the machine are read, most of it for a driver that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,26 @@ class MachineWriter:
         return write(path, encoded(_FILE.dump_python(kept, mode="json")))
 
 
-def read_kept(path: Path, collectors: Sequence[AnyCollector], hardware: Hardware) -> KeptMachine:
+def identify_machine(sysfs: Sysfs) -> Machine:
+    """By what files say the machine is known, within `PATIENCE`; a part whose driver hangs is not known."""
+    read: queue.SimpleQueue[Machine] = queue.SimpleQueue()
+    for reader in READERS:
+        Thread(target=lambda reader=reader: read.put(reader(sysfs)), daemon=True).start()
+    here, end = Machine(), time.monotonic() + PATIENCE
+    try:
+        for _ in READERS:
+            here = united(here, read.get(timeout=max(end - time.monotonic(), 0.0)))
+    except queue.Empty:
+        log.warning("not all files that name this machine could be read within %g s", PATIENCE)
+    return here
+
+
+def read_kept(
+    path: Path, collectors: Sequence[AnyCollector], hardware: Hardware,
+    identify: Callable[[Sysfs], Machine] = identify_machine,
+) -> KeptMachine:  # fmt: skip
     """What the file holds, if it is this machine's; the file stays where it is."""
-    here = read_machine(hardware.sysfs)
+    here = identify(hardware.sysfs)
     text = content(path, LIMIT)
     if text is None:
         return KeptMachine(here)
@@ -97,7 +119,7 @@ def read_kept(path: Path, collectors: Sequence[AnyCollector], hardware: Hardware
     why = foreign(kept.machine, here)
     if why:
         return KeptMachine(here, foreign=f"{path} is of another machine: {why}")
-    return KeptMachine(_united(here, kept.machine), kept.parts)
+    return KeptMachine(united(here, kept.machine), kept.parts)
 
 
 def load_kept(state: StateFolder, collectors: Sequence[AnyCollector], hardware: Hardware) -> KeptMachine:
@@ -159,8 +181,3 @@ def _known(machine: Machine, component: Component) -> Machine:
 
 def _named(machine: Machine, names: Iterable[str]) -> Machine:
     return replace(machine, names=tuple(sorted({*machine.names, *names})))
-
-
-def _united(here: Machine, kept: Machine) -> Machine:
-    """By what the machine is known now or was: what cannot be read at this start may be at the next."""
-    return Machine(here.system or kept.system, tuple(sorted({*here.names, *kept.names})))

@@ -18,11 +18,12 @@ from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
 from wirewatch.core.collector import AnyCollector, Component, NodeState, Step, after, blind_rule, overdue
-from wirewatch.core.ports import Hardware
+from wirewatch.core.machine import Machine, read_machine
+from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subject, Why
 from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.machine import KeptMachine, read_kept, recalled
+from wirewatch.daemon.machine import PATIENCE, KeptMachine, identify_machine, read_kept, recalled
 from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import RETRY, Job
 from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
@@ -167,7 +168,11 @@ class CheckedNode:
         """A poll that can begin. The daemon's files are only read, since it may still run."""
         config, clock = self._config, self._hardware.clock
         boot, state = boot_id(self._hardware), self._state
-        kept = read_kept(state.machine, self._collectors, self._hardware) if state else KeptMachine()
+        kept = (
+            read_kept(state.machine, self._collectors, self._hardware, self._identified)
+            if state
+            else KeptMachine()
+        )
         if kept.foreign:
             log.warning("%s: nothing of it counts here", kept.foreign)
             state = self._state = None
@@ -181,6 +186,16 @@ class CheckedNode:
             return self._play(self._played, collectors, ledger, recalls if state else None)
         collectors = (*collectors, *self._drift())
         return Poll(collectors, self._hardware, self._expect, policy, ledger, recalls)
+
+    def _identified(self, sysfs: Sysfs) -> Machine:
+        """By what files say the machine is known; in a play nobody waits for those that hang."""
+        if self._played is None:
+            return identify_machine(sysfs)
+        try:
+            with self._played.clock.within(PATIENCE):
+                return read_machine(sysfs)
+        except PlayOverdue:
+            return Machine()
 
     def _play(
         self, ports: PlayedPorts, watching: Sequence[AnyCollector], ledger: Ledger,
