@@ -24,6 +24,7 @@ import re
 import signal
 import time
 import tomllib
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -180,7 +181,7 @@ class Player:
         length = times[-1] - times[0]
         cycle = int(seconds // length) if self.loop and length > 0 else 0
         now = times[0] + seconds - cycle * length
-        return max(i for i, t in enumerate(times) if t <= now or i == 0), cycle
+        return max(bisect_right(times, now) - 1, 0), cycle
 
 
 def bundled_overlays() -> list[str]:
