@@ -13,7 +13,7 @@ from tools.prose import formatted
 from wirewatch.core.types import Health
 from wirewatch.hw.overlay import AnswerChange, bundled_overlays, load_overlay
 
-SAMPLE = ("nvlink-link-down", "xid-74", "gpu-hang", "pcie-slot")
+SAMPLE = ("nvlink-link-down", "xid-154", "gpu-hang", "ib-port-polling")
 """A fault that is FAILED and on probation, one that latches, a driver that hangs, one that is older."""
 
 
