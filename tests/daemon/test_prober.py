@@ -271,8 +271,9 @@ def test_a_release_outlives_the_agent_in_the_prober_and_can_be_ended_by_the_next
 
 def test_a_check_for_an_owner_asks_the_prober(tmp_path: Path) -> None:
     def why() -> str:
-        file = tmp_path / "wirewatch.toml"
-        file.write_text(config(tmp_path), "utf-8")
+        file = tmp_path / "check.toml"
+        # At the usual intervals: those of the agent here give a play of minutes hundreds of probes.
+        file.write_text(f"[probe]\nprober = '{tmp_path}/prober.sock'\n", "utf-8")
         command = ("check", "--replay", DEMO, "--config", str(file), "--owner", "slurm:7")
         done = run_wirewatch(*command, "--deadline", "40s", "--json")
         return str(json.loads(done.stdout)["why"])
