@@ -59,6 +59,11 @@ class Reply:
         return found
 
 
+def every_finding(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The findings of a document, each followed by those of the same cause."""
+    return [one for head in document["findings"] for one in (head, *head["same_cause"])]
+
+
 class Daemon:
     """`wirewatch serve`, started and listening; ends with the block."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import FAST, Daemon
+from tests.daemon.process import FAST, Daemon, every_finding
 
 OVERLAYS = ("gpu-hang", "gpu-slow", "driver-crash")
 
@@ -38,10 +38,12 @@ def test_a_driver_that_hangs_or_dies_is_told_of_its_gpu(
     document = daemon.wait("/health", rule).json()
     assert document["health"] == "unknown"
     assert document["job_ready"] is False
-    (finding,) = [f for f in document["findings"] if f["rule"] == rule]
+    (finding,) = [f for f in every_finding(document) if f["rule"] == rule]
     assert finding["subject"]["gpu"] == gpu
     assert evidence in finding["evidence"]
     assert action in finding["action"]
+    # What else cannot be read of that GPU has the same cause.
+    assert [f["subject"]["gpu"] for f in document["findings"]] == [gpu]
     ports = [s for s in daemon.get("/metrics").series() if s[0] == "wirewatch_rdma_port_state"]
     assert len(ports) == 10 * 4
 
