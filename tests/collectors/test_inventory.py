@@ -2,6 +2,7 @@
 
 from tests.support import Node
 from wirewatch.core.types import Expect, Health
+from wirewatch.verdict.node import judge_node
 
 LOST, TIMEOUT = 15, 10
 
@@ -95,9 +96,13 @@ def test_a_node_whose_driver_is_gone_is_unknown_and_every_collector_that_needs_i
     node.change("*", "code", 9)
     node.poll(times=2)
     assert node.health() is Health.UNKNOWN
-    rules = {(f.rule, f.subject.gpu) for f in node.findings()}
+    verdict = judge_node(node.state)
+    # XIDs have a second source, which fails for a reason of its own.
+    assert {one.finding.rule for one in verdict.standings} == {"inventory.blind", "xid.blind"}
+    found = [one.finding for one in verdict.every]
+    rules = {(f.rule, f.subject.gpu) for f in found}
     assert rules == {(f"{name}.blind", "") for name in node.collectors if name != "infiniband"}
-    assert all("driver is not loaded" in f.evidence for f in node.findings())
+    assert all("driver is not loaded" in f.evidence for f in found)
     assert not any(c.samples for c in node.state.components.values())
 
 
