@@ -65,13 +65,19 @@ def every_finding(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Daemon:
-    """`wirewatch serve`, started and listening; ends with the block."""
+    """`wirewatch serve`, started and listening; ends with the block.
 
-    def __init__(self, arguments: Sequence[str], folder: Path, config: str = FAST) -> None:
+    Args:
+        program: the module that runs it.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, config: str = FAST, program: str = "wirewatch"
+    ) -> None:
         file = folder / "wirewatch.toml"
         file.write_text(config, "utf-8")
         self._log = folder / "daemon.log"
-        words = ("wirewatch", "serve", "--listen", "127.0.0.1:0", "--config", str(file), *arguments)
+        words = (program, "serve", "--listen", "127.0.0.1:0", "--config", str(file), *arguments)
         state = {"STATE_DIRECTORY": str(file.parent / "state")}
         with self._log.open("wb") as log:
             self.process = Process(words, stderr=log, env={**os.environ, **state})

@@ -13,6 +13,7 @@ from tests.kubernetes.apiserver import NODE, ApiServer, refusing
 from tests.processes import run_wirewatch
 
 STOP = 20.0
+UNSPREAD = "tests.daemon.unspread"
 KUBERNETES = """
 [kubernetes]
 node_condition = true
@@ -23,6 +24,16 @@ condition_failed_after = 2
 condition_unknown_after = 4
 condition_recovered_after = 4
 """
+DOWN = """
+about = "GPU 2 loses NVLink 7, sooner than with the bundled fault"
+[[change]]
+port = "nvml"
+match = "gpu2/Field(165,7)"
+from = 3
+set = 0
+"""
+HANGS = "STATUS=UNKNOWN, no job may start: inventory.blind"
+"""What stands first when a GPU does not answer; the other collectors that ask it stand under it."""
 
 
 def config(api: ApiServer) -> str:
@@ -40,8 +51,10 @@ def wait(api: ApiServer, status: str) -> dict[str, str]:
 def test_a_link_that_goes_down_is_a_condition_that_a_restart_does_not_move(
     api: ApiServer, tmp_path: Path
 ) -> None:
-    arguments = ("--replay", "demo-dgx-h200", "--overlay", "nvlink-link-down")
-    with Daemon(arguments, tmp_path, config(api)) as daemon:
+    fault = tmp_path / "down.toml"
+    fault.write_text(DOWN, "utf-8")
+    arguments = ("--replay", "demo-dgx-h200", "--overlay", str(fault))
+    with Daemon(arguments, tmp_path, config(api), UNSPREAD) as daemon:
         mine = wait(api, "False")
         assert mine["reason"] == "NvlinkLinkDown"
         assert mine["message"].startswith("a recording (")
@@ -54,7 +67,7 @@ def test_a_link_that_goes_down_is_a_condition_that_a_restart_does_not_move(
         status, seconds = daemon.terminate()
         assert (status, seconds < STOP) == (0, True), daemon.log
     count = len(api.patched())
-    with Daemon(arguments, tmp_path, config(api)):
+    with Daemon(arguments, tmp_path, config(api), UNSPREAD):
         end = time.monotonic() + SOON
         while len(api.patched()) == count:
             assert time.monotonic() < end
@@ -120,7 +133,7 @@ def test_systemd_hears_of_the_start_the_verdict_and_the_end_and_nothing_from_a_h
         with Daemon(("--replay", "demo-dgx-h200", "--overlay", "gpu-hang"), tmp_path) as daemon:
             lines: list[str] = []
             stop = time.monotonic() + SOON
-            while not any(line.startswith("STATUS=UNKNOWN, no job may start: gpu.blind") for line in lines):
+            while not any(line.startswith(HANGS) for line in lines):
                 assert time.monotonic() < stop, lines
                 lines += received(end, 0.5)
             assert lines[0] == "STATUS=first polls"
