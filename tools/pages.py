@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from tools.prose import formatted
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
-from wirewatch.core import sxids
+from wirewatch.core import xids
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
 from wirewatch.documents import drift, finding, probes, series, state
@@ -78,8 +78,8 @@ def _sxids() -> Iterator[str]:
     yield "| SXid | severity | what to do |"
     yield "|---|---|---|"
     for severity, actions, others in (
-        ("fatal", sxids.FATAL, sxids.FABRIC),
-        ("serious", sxids.NONFATAL, sxids.WATCH),
+        ("fatal", xids.SWITCH_FATAL, xids.SWITCH_DRAIN),
+        ("serious", xids.SWITCH_NONFATAL, xids.SWITCH_WATCH),
     ):
         for action in dict.fromkeys(actions.values()):
             numbers = ", ".join(str(number) for number, asked in sorted(actions.items()) if asked == action)

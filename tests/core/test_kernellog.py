@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from wirewatch.core import sxids
+from wirewatch.core import xids
 from wirewatch.core.kernellog import (
     OFF_BUS,
     OTHERS,
@@ -373,21 +373,21 @@ def test_on_blackwell_s_nvlink_the_message_says_what_to_do(number: int) -> None:
 @pytest.mark.parametrize("number", [11012, 12021, 15008, 19071, 24003, 20001, 22013, 10001, 20012, 28006])
 def test_an_sxid_that_is_not_fatal_asks_for_no_drain(number: int) -> None:
     for message in ("Non-fatal, Link 32 egress error (First)", ""):
-        assert sxids.severity_of(number, message) is Severity.SERIOUS
-        assert "drain" not in sxids.action_of(number, message)
+        assert xids.switch_severity(number, message) is Severity.SERIOUS
+        assert "drain" not in xids.switch_action(number, message)
 
 
 @pytest.mark.parametrize("number", [11012, 11001, 12020, 10003, 20034, 29999])
 def test_an_sxid_that_calls_itself_fatal_is_so_and_asks_for_a_drain(number: int) -> None:
-    assert sxids.severity_of(number, "Fatal, Link 30 LTSSM Fault Up") is Severity.FATAL
-    assert sxids.action_of(number, "Fatal, Link 30 LTSSM Fault Up").startswith("drain")
+    assert xids.switch_severity(number, "Fatal, Link 30 LTSSM Fault Up") is Severity.FATAL
+    assert xids.switch_action(number, "Fatal, Link 30 LTSSM Fault Up").startswith("drain")
 
 
 def test_what_a_switch_does_not_say_of_its_error_the_table_does() -> None:
-    assert sxids.severity_of(20034, "Link 30 LTSSM Fault Up") is Severity.FATAL
-    assert sxids.action_of(23001, "Link 30") == sxids.REBOOT
-    assert sxids.severity_of(20034, "Non-fatal, Link 30") is Severity.SERIOUS
-    assert not set(sxids.FATAL) & set(sxids.NONFATAL)
+    assert xids.switch_severity(20034, "Link 30 LTSSM Fault Up") is Severity.FATAL
+    assert xids.switch_action(23001, "Link 30") == xids.SWITCH_REBOOT
+    assert xids.switch_severity(20034, "Non-fatal, Link 30") is Severity.SERIOUS
+    assert not set(xids.SWITCH_FATAL) & set(xids.SWITCH_NONFATAL)
 
 
 @pytest.mark.parametrize("number", [144, 149, 150])

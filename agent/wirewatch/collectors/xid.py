@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple, TypeVar
 
-from wirewatch.core import sxids, xids
+from wirewatch.core import xids
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Collector, Observed, Options, Rule, subject
 from wirewatch.core.kernellog import (
     OFF_BUS,
@@ -429,7 +429,7 @@ def _severity(event: Event) -> Severity:
     if event.kind == XID:
         return xids.severity_of(event.number, event.message)
     if event.kind == SXID:
-        return sxids.severity_of(event.number, event.message)
+        return xids.switch_severity(event.number, event.message)
     if event.kind == OFF_BUS:
         return Severity.FATAL
     return Severity.SERIOUS if event.kind in OTHER_ACTIONS else Severity.NOTED
@@ -437,7 +437,7 @@ def _severity(event: Event) -> Severity:
 
 def _advice(event: Event) -> str:
     if event.kind == SXID:
-        return sxids.action_of(event.number, event.message)
+        return xids.switch_action(event.number, event.message)
     if event.kind in OTHER_ACTIONS:
         return OTHER_ACTIONS[event.kind]
     return xids.action_of(xids.FELL_OFF if event.kind == OFF_BUS else event.number, event.message)

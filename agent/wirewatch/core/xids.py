@@ -1,8 +1,11 @@
-"""XIDs: what the driver's error numbers mean and what to do, as data.
+"""XIDs and SXids: what the error numbers of GPUs and of NVSwitches mean and what to do, as data.
 
 Source: NVIDIA's Xid catalogue, of each row the immediate action and, where that is to ignore it, what to look
 into. The severity is ours: FATAL where the catalogue asks for a reset, a reboot or support, and where DCGM
 fails a GPU (48, 74, 79, 95, 119, 120, 140).
+
+SXids: the tables of NVIDIA's Fabric Manager user guide. How bad one is, its message says; else the
+table.
 """
 
 import re
@@ -187,6 +190,45 @@ CAUSE = "the XIDs of this GPU before it show the cause"
 HEALTH: Mapping[Severity, Health] = {Severity.FATAL: Health.FAILED, Severity.SERIOUS: Health.DEGRADED}
 
 
+SWITCH_DRAIN = (
+    "drain all GPUs of this NVLink domain; look at the link named here from both ends, restart the fabric "
+    "manager after a reset, and have the switch board replaced if it returns"
+)
+"""For a fatal error."""
+SWITCH_REBOOT = "drain and reboot the node: no reset of a GPU ends an error of the whole switch"
+SWITCH_RESET = "drain, reset all GPUs and switches of this NVLink domain together, restart the fabric manager"
+SWITCH_WATCH = "nothing to do at once; look whether NVLink errors or a fatal SXid of this link follow"
+"""For one that is not fatal, and not in the table."""
+
+_CORRECTED = "nothing to do: the switch has corrected it; ask the vendor's support if it goes on"
+_PARTITION = "restart what runs on the GPUs of this link; look at the partitions of the fabric manager"
+_FATAL_SXIDS = (
+    *(11001, 11009, 11013, 11018, 11019, 11020, 12001, 12002, 12022, 12024, 12025, 12026, 12027, 12030),
+    *(12031, 12032, 14017, 15001, 15006, 15009, 15010, 15012, 15013, 19047, 19048, 19054, 19056, 19058),
+    *(19060, 19061, 19063, 19064, 19066, 19067, 19069, 19070, 20034, 22012, 24004, 24005, 24006, 24007),
+)
+_ALWAYS_FATAL_SXIDS = (12020, 22003, 22011, *range(23001, 23018))
+SWITCH_FATAL: Mapping[int, str] = {
+    **dict.fromkeys(_FATAL_SXIDS, SWITCH_DRAIN),
+    **dict.fromkeys(_ALWAYS_FATAL_SXIDS, SWITCH_REBOOT),
+    10003: SWITCH_RESET,
+}
+"""What to do about those that the guide calls fatal, by number."""
+SWITCH_NONFATAL: Mapping[int, str] = {
+    **dict.fromkeys((11012, 11021, 11022, 11023, 12021, 12023, 15008, 15011), _CORRECTED),
+    **dict.fromkeys((19049, 19055, 19057, 19059, 19062, 19065, 19068, 19071), _CORRECTED),
+    **dict.fromkeys((24001, 24002, 24003), _CORRECTED),
+    **dict.fromkeys((11004, 12028), _PARTITION),
+    **dict.fromkeys((10001, 10002, 22013), "nothing to do at once; look whether a fatal SXid follows"),
+    10004: "look at the cooling of this node: the switch is hot",
+    10005: "nothing to do if the switch stays cool",
+    20001: "nothing to do at once; look at this link if NVLink is slow",
+    20012: "look at the seat and the cable of this link",
+    19084: SWITCH_RESET,
+}
+"""What to do about those that are not fatal, by number."""
+
+
 def lookup(number: int) -> Xid:
     """The entry of an XID; UNLISTED for a number that the table does not have."""
     return XIDS.get(number, UNLISTED)
@@ -226,3 +268,15 @@ def is_nonfatal(message: str) -> bool:
 
 def _words(message: str) -> list[str]:
     return re.findall(r"[a-z]+", message.replace("-", "").lower())
+
+
+def switch_severity(number: int, message: str) -> Severity:
+    """The severity of one event, by its own word, else by the table."""
+    return by_word(message, Severity.FATAL if number in SWITCH_FATAL else Severity.SERIOUS)
+
+
+def switch_action(number: int, message: str) -> str:
+    """What to do about one event."""
+    if switch_severity(number, message) is Severity.FATAL:
+        return SWITCH_FATAL.get(number, SWITCH_DRAIN)
+    return SWITCH_NONFATAL.get(number, SWITCH_WATCH)

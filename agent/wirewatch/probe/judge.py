@@ -7,13 +7,15 @@ from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS
 from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, UNKNOWN, Rule
 from wirewatch.core.nvml import CLOCK_REASONS
-from wirewatch.core.probe import Clocks, Probed
+from wirewatch.core.pci import Path
+from wirewatch.core.probe import MIB, Clocks, Probed
 from wirewatch.core.statistics import Streak
-from wirewatch.core.types import Finding, Health, Ok, Subject
+from wirewatch.core.topology import PATHS, WireKind
+from wirewatch.core.types import Absent, Finding, Health, Ok, Subject
+from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probe import measurement
-from wirewatch.probe.bandwidth import BUSBW, IMPLAUSIBLE, LOOK, SLOWER, measured_text, slowing, too_slow
 from wirewatch.probe.gate import Reason
-from wirewatch.probe.measurement import Measured, beside_usual, learn_collectives, measure
+from wirewatch.probe.measurement import NVLINK, Measured, beside_usual, learn_collectives, measure, on_gpus
 from wirewatch.probe.model import (
     Breach,
     Key,
@@ -31,15 +33,13 @@ from wirewatch.verdict.straggler.naming import (
     StragglerWatch,
     fold_stragglers,
 )
-from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy, Unit, signals
+from wirewatch.verdict.straggler.signals import Loss, Resource, StragglerPolicy, Unit, signals
 
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
 """Outcomes that say nothing about wires, but that probing does not work here."""
 KEPT = 50
 """Probes that are shown in short."""
 GB = 1e9
-
-
 NODE = "straggler.node"
 HARMLESS = frozenset({"gpu_idle"})
 """What holds back a GPU between two pieces of work."""
@@ -66,6 +66,37 @@ DO: Mapping[Resource, str] = {
     Resource.PAIR: "look at the links between the two, and at peer access (`nvidia-smi topo -p2p r`)",
     Resource.LINK: "look at this link's errors and state",
 }  # fmt: skip
+LOOK = "run `wirewatch probe --explain` on the idle node"
+LARGE = 256 * MIB
+"""The least message of which a share of the wire is due: published tables have 0.51 and more there."""
+SURE = 0.5
+"""Part of the least plausible share from which on no setting or layout explains it."""
+BUSBW = Rule("probe.busbw", CONFIRMED, "BusbwLow")
+SLOWER = Rule(
+    "probe.slower",
+    CONFIRMED,
+    means="a collective reached less than 85 % of what it usually gives on this node, the median of its "
+    "accepted probes: ten and more that found nothing, of the same GPUs, engine, NCCL and settings. DEGRADED "
+    "where what is expected is known and still reached; FAILED where nothing is expected and two probes in a "
+    "row gave less than 70 % of the lowest accepted one",
+    look="`wirewatch probe --explain`, for the usual bandwidth, the peer matrix and settings; `straggler.*`, "
+    "`nvlink.*` and `gpu.throttle` beside it; `wirewatch_probe_busbw_bytes_per_second` over the last weeks",
+    do="find what changed since it was faster: driver, firmware, power limit, a part that was exchanged; "
+    "keep jobs away while it is FAILED. Where the change was meant, `wirewatch findings suppress`: what is "
+    "slower does not become usual by itself",
+    rehearse="it takes a history; `probe-unknown-product` shows a slow probe without one",
+)
+IMPLAUSIBLE = Rule(
+    "probe.implausible",
+    CONFIRMED,
+    means="a collective of 256 MiB or more reached less of the wire than any healthy node does: under 25 % "
+    "of what one GPU can send where NVLink joins every two, under 5 % elsewhere. Nothing is expected of this "
+    "topology, and no history says what is usual. DEGRADED; FAILED when two probes in a row found less than "
+    "half of that over NVLink",
+    look="`wirewatch probe --explain`: what the wire is, NCCL's transport and settings, the peer matrix",
+    do="keep jobs away while it is FAILED, and find what is slow: peer access (`nvidia-smi topo -p2p r`), "
+    "the fabric, NCCL's settings. Where the node is healthy, state what it gives in `[probe.pins]`",
+)
 RULES = (
     Rule("probe.wrong_data", FAILED, "WrongData"),
     BUSBW,
@@ -178,6 +209,32 @@ def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerP
             # Of several pairs that a GPU sends by, only the slowest is a finding.
             found.setdefault(made.key, made)
     return (*found.values(), *_of_node([one for one in held if isinstance(one.seen, SlowNode)]))
+
+
+def too_slow(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
+    """At most one breach of each rule, for the node; the evidence names the worst collective."""
+    low = [one for one in measured if one.ratio is not None and one.ratio < policy.ratio]
+    slower = [one for one in measured if one not in low and _is_slower(one, policy)]
+    known = [*low, *slower]
+    yield from _below_expected(probed, low, policy)
+    yield from _below_usual(probed, slower, policy, found=bool(low))
+    yield from _below_wire(probed, [one for one in measured if one not in known], policy)
+
+
+def slowing(probed: Probed) -> list[tuple[str, str, str]]:
+    """NCCL's settings that lower bandwidth, but for the one that the expectation follows."""
+    return [one for one in slowing_settings(probed.settings) if one[0] != NVLS_ENABLE]
+
+
+def measured_text(one: Measured) -> str:
+    """What was measured, beside what is expected where that is known."""
+    text = f"{one.op} of {human(one.size_bytes)}{on_gpus(one.gpus)}"
+    if isinstance(one.expected, Absent):
+        return f"{text} {one.busbw / GB:.1f} GB/s"
+    return (
+        f"{text}: {one.busbw / GB:.1f} GB/s, {one.ratio or 0:.0%} of the "
+        f"expected {one.expected.busbw / GB:.1f} GB/s"
+    ).replace("%", " %")
 
 
 def _count_skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) -> ProbeMemory:
@@ -404,3 +461,128 @@ def _of_node(held: Sequence[ConfirmedStraggler]) -> Iterator[Finding]:
         "no single part is at fault: look at what all share: power limits, cooling, clocks, the driver",
         min(one.since for one in held),
     )  # fmt: skip
+
+
+def _below_expected(probed: Probed, low: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
+    if not low:
+        return
+    # When single runs were fast enough, something came between; that is no wire that is always slow.
+    steady = [one for one in low if (one.best_ratio or 0.0) < policy.ratio]
+    worst = min(steady or low, key=lambda one: one.ratio or 0.0)
+    evidence = f"{measured_text(worst)}{_more(low)}{_reasons(probed, worst)}{_doubt(steady=bool(steady))}"
+    yield Breach(
+        "probe.busbw", Subject(), Health.FAILED if steady else Health.DEGRADED, evidence,
+        f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}",
+    )  # fmt: skip
+
+
+def _is_slower(one: Measured, policy: ProbePolicy) -> bool:
+    if one.usual is None or one.busbw >= policy.usual * one.usual.rate:
+        return False
+    noise = max(policy.straggler.noise_pair, one.usual.spread)
+    return Loss(1 - one.busbw / one.usual.rate, noise, one.usual.rate).score >= policy.straggler.score
+
+
+def _below_usual(
+    probed: Probed, slower: Sequence[Measured], policy: ProbePolicy, *, found: bool
+) -> Iterator[Breach]:
+    """With what is expected still reached it is no reason to keep jobs away.
+
+    `found`: something is below what is expected, which says all that such a loss would say.
+    """
+    alone = [one for one in slower if one.trusted is None]
+    if not slower or (found and not alone):
+        return
+    worst = min(alone or slower, key=_of_usual)
+    failed = [one for one in alone if _far_below(one, policy)]
+    expected = "" if worst.ratio is None else f"; that is still {_percent(worst.ratio)} of what is expected"
+    steady = any(_best_of_usual(one) < policy.usual for one in slower)
+    evidence = (
+        f"{worst.op} of {human(worst.size_bytes)}{on_gpus(worst.gpus)}: {worst.busbw / GB:.1f} GB/s, "
+        f"{_percent(_of_usual(worst))} of its usual {_usual(worst)}{_more(slower)}{expected}"
+        f"{_reasons(probed, worst)}{_doubt(steady=steady)}"
+    )
+    yield Breach("probe.slower", Subject(), Health.FAILED if failed else Health.DEGRADED, evidence, SLOWER.do)
+
+
+def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -> Iterator[Breach]:
+    """Where neither what is expected nor what is usual has said anything."""
+    low = [
+        (one, rate, least)
+        for one in rest
+        if one.trusted is None and not one.latency and one.size_bytes >= LARGE
+        if (rate := _wire_rate(probed, one)) is not None
+        if one.busbw < (least := _least_share(probed, one, policy)) * rate
+    ]
+    if not low:
+        return
+    worst, rate, least = min(low, key=lambda found: found[0].busbw / found[1] / found[2])
+    best = worst.best / rate
+    wire = "the fastest copy between two of its GPUs" if isinstance(worst.wire, Absent) else "the wire"
+    evidence = (
+        f"{worst.op} of {human(worst.size_bytes)}{on_gpus(worst.gpus)}: {worst.busbw / GB:.1f} GB/s, "
+        f"{_percent(worst.busbw / rate)} of {wire}, {rate / GB:.1f} GB/s{_more(low)}"
+        f"{_reasons(probed, worst)}{_doubt(steady=best < least)}"
+    )
+    health = Health.FAILED if _is_nvlink(probed, worst) and best < SURE * least else Health.DEGRADED
+    yield Breach("probe.implausible", Subject(), health, evidence, IMPLAUSIBLE.do)
+
+
+def _wire_rate(probed: Probed, one: Measured) -> float | None:
+    """The wire; where that is not known, the fastest copy over NVLink, which a collective comes near."""
+    kind = probed.conditions[one.group].group.kind if probed.conditions else WireKind.UNKNOWN
+    if not isinstance(one.wire, Absent):
+        return one.wire.rate if kind is WireKind.SWITCH else one.wire.live
+    if kind not in NVLINK:
+        return None
+    members = probed.plan.groups[one.group]
+    copies = probed.document.copies if probed.document else ()
+    inside = [copy for copy in copies if copy.source in members and copy.destination in members]
+    return max((copy.size_bytes / copy.seconds for copy in inside), default=None)
+
+
+def _is_nvlink(probed: Probed, one: Measured) -> bool:
+    return bool(probed.conditions) and probed.conditions[one.group].group.kind in NVLINK
+
+
+def _least_share(probed: Probed, one: Measured, policy: ProbePolicy) -> float:
+    return policy.wire if _is_nvlink(probed, one) else policy.wire_pcie
+
+
+def _far_below(one: Measured, policy: ProbePolicy) -> bool:
+    """Below the lowest accepted probe too: some nodes have two speeds, by where the worker's memory lies."""
+    return one.usual is not None and one.best < policy.ratio * one.usual.lowest
+
+
+def _of_usual(one: Measured) -> float:
+    return one.busbw / one.usual.rate if one.usual else 1.0
+
+
+def _best_of_usual(one: Measured) -> float:
+    return one.best / one.usual.rate if one.usual else 1.0
+
+
+def _usual(one: Measured) -> str:
+    return f"{one.usual.rate / GB:.1f} GB/s in {one.usual.count} accepted probes" if one.usual else ""
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
+
+
+def _more(found: Sequence[object]) -> str:
+    return f", and {len(found) - 1} more below" if len(found) > 1 else ""
+
+
+def _doubt(*, steady: bool) -> str:
+    return "" if steady else "; single runs were fast enough: not conclusive"
+
+
+def _reasons(probed: Probed, worst: Measured) -> str:
+    """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
+    settings = [f"{name}={value} ({effect})" for name, value, effect in slowing(probed)]
+    reasons = f"; NCCL is told {', '.join(settings)}" if settings else ""
+    crossing = probed.conditions[worst.group].group.crossing
+    if isinstance(crossing, Path):
+        reasons += f"; the ring crosses {PATHS[crossing]}"
+    return reasons
