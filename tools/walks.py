@@ -160,7 +160,7 @@ def _judged(node: Node) -> Judged:
 
 
 def _text(node: Node) -> str:
-    text, _ = Exposition("replay").render(_judged(node), "")
+    text = Exposition("replay").render(_judged(node)).text
     return text.decode()
 
 

@@ -57,8 +57,8 @@ def one_round(bench: Bench, jobs: list[Job], text: Exposition, state: NodeState)
         component = state.components[name]
         state = state.with_component(bench.measure(f"poll {name}", lambda j=job, c=component: poll(j, c)))  # type: ignore[misc]
     node = bench.measure("verdict", lambda: decide(state))
-    bench.measure("render after a change", lambda: text.render(node, ""))
-    bench.measure("render again", lambda: text.render(node, ""))
+    bench.measure("render after a change", lambda: text.render(node))
+    bench.measure("render again", lambda: text.render(node))
     return state
 
 

@@ -18,7 +18,6 @@ HEAVY = (
     "pydantic",
     "fastapi",
     "jinja2",
-    "uvicorn",
     "asyncio",
     "subprocess",
     "psutil",

@@ -30,7 +30,7 @@ def test_the_probe_tells_nccl_and_the_baseline_the_shape() -> None:
     shape = fingerprint(node.state.components["drift"].memory.baseline.graph)
     assert not isinstance(shape, Absent)
     assert (labels["nccl"], labels["fingerprint"]) == ("2.28.9", shape)
-    text, _ = Exposition("replay").render(judge_state(node.state), "")
+    text = Exposition("replay").render(judge_state(node.state)).text
     assert text.decode().count("\nwirewatch_node_info{") == 1
     assert f'fingerprint="{shape}",gpus="8",nccl="2.28.9"' in text.decode()
     (inventory,) = [

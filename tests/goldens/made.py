@@ -82,7 +82,7 @@ def played(recording: str) -> Iterator[Node]:
 
 def metrics(node: Node) -> str:
     """All of /metrics."""
-    text, _ = Exposition("replay").render(judge_state(node.state), "")
+    text = Exposition("replay").render(judge_state(node.state)).text
     return text.decode()
 
 

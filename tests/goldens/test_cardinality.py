@@ -26,7 +26,7 @@ def eight_of_each(*also: str) -> Node:
 
 
 def count(state: NodeState) -> int:
-    text, _ = Exposition("replay").render(judge_state(state), "", WebReport(reloaded=True))
+    text = Exposition("replay").render(judge_state(state), web=WebReport(reloaded=True)).text
     lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in lines}) == len(lines), "a series twice"
     return len(lines)

@@ -1,6 +1,8 @@
 """Passwords: right, wrong, many at once. Real bcrypt, of the lowest cost where time does not matter."""
 
 import asyncio
+import subprocess
+import sys
 import time
 
 import bcrypt
@@ -45,7 +47,7 @@ def test_hashes_of_other_tools_are_understood() -> None:
         assert asyncio.run(Passwords().check(users, "a", b"secret", "here")) is PasswordResult.RIGHT
 
 
-def test_a_right_one_is_looked_at_once_and_not_known_any_more_when_its_hash_changes() -> None:
+def test_a_right_one_is_checked_once_and_is_not_known_any_more_when_its_hash_changes() -> None:
     users = {"a": hashed(b"secret", 10)}
 
     async def scenario() -> None:
@@ -66,7 +68,7 @@ def test_a_right_one_is_looked_at_once_and_not_known_any_more_when_its_hash_chan
     asyncio.run(scenario())
 
 
-def test_who_guesses_waits_and_nobody_else_does() -> None:
+def test_an_address_that_guesses_waits_and_no_other_does() -> None:
     now = [0.0]
 
     async def scenario() -> None:
@@ -123,7 +125,61 @@ def test_a_flood_leaves_the_loop_alone_and_has_an_end() -> None:
     assert longest < 1.0
 
 
-def test_the_same_question_at_once_is_looked_at_once() -> None:
+def test_an_address_that_was_right_gets_in_after_a_rotation_while_others_flood() -> None:
+    async def scenario() -> PasswordResult:
+        passwords = Passwords(lambda: 0.0)
+        assert await passwords.check(USERS, "prometheus", b"secret", "scraper") is PasswordResult.RIGHT
+        rotated = {"prometheus": hashed(b"other", 8)}
+        flood = [
+            asyncio.ensure_future(passwords.check(rotated, "prometheus", b"%d" % n, str(n)))
+            for n in range(100)
+        ]
+        await asyncio.sleep(0)
+        right = await passwords.check(rotated, "prometheus", b"other", "scraper")
+        waiting = sum(not one.done() for one in flood)
+        # It did not wait for those that had come before it, and one of them gave way.
+        assert waiting == QUEUE - 1
+        results = await asyncio.gather(*flood)
+        assert results.count(PasswordResult.BUSY) == 100 - QUEUE
+        return right
+
+    assert asyncio.run(scenario()) is PasswordResult.RIGHT
+
+
+def test_an_address_with_many_waiting_gives_way_to_one_with_none() -> None:
+    users = {"a": hashed(b"secret", 8)}
+
+    async def scenario() -> None:
+        passwords = Passwords(lambda: 0.0)
+        flood = [
+            asyncio.ensure_future(passwords.check(users, "a", b"%d" % n, str(n // int(BURST))))
+            for n in range(20)
+        ]
+        await asyncio.sleep(0)
+        assert await passwords.check(users, "a", b"secret", "new") is PasswordResult.RIGHT
+        await asyncio.gather(*flood)
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_the_process_waits_for_no_password() -> None:
+    script = """
+import asyncio, bcrypt, os
+from wirewatch.server.passwords import Passwords
+users = {"a": bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).replace(b"$04$", b"$14$")}
+async def main():
+    passwords = Passwords()
+    checks = [asyncio.ensure_future(passwords.check(users, "a", b"%d" % n, str(n))) for n in range(9)]
+    await asyncio.sleep(0.1)
+asyncio.run(main())
+"""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    # Each of the nine takes two seconds of a processor.
+    assert time.monotonic() - began < 9
+
+
+def test_the_same_password_at_once_is_checked_once() -> None:
     async def scenario() -> list[PasswordResult]:
         passwords = Passwords(lambda: 0.0)
         return await asyncio.gather(

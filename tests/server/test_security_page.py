@@ -28,10 +28,13 @@ def test_the_bounds_are_those_of_the_code() -> None:
     for told in (
         f"{BURST:.0f} wrong ones of an address at once, then one each {REFILL:.0f} s",
         f"{QUEUE + 1} wait at most",
-        f"{port.connections}, {port.of_one} of one address",
-        f"{LOCAL.connections}, {LOCAL.of_one} of one user",
-        f"{port.handshake:.0f} s for a handshake; {port.patience:.0f} s until",
-        f"{HEAD_BYTES >> 10} KiB; a body",
+        f"{port.connections}, {port.of_one} of one address (IPv6: /64), and {port.reserved} more",
+        f"{LOCAL.connections}, {LOCAL.of_one} of one user, and {LOCAL.reserved} more",
+        f"{port.requests} are answered at a time",
+        f"{port.handshake:.0f} s for a handshake; {port.head:.0f} s for a head",
+        f"{port.patience:.0f} s for a body",
+        f"{port.idle:.0f} s from an answer to the next request",
+        f"{HEAD_BYTES >> 10} KiB; a body {port.body >> 10} KiB",
         f"at most {WHOLE >> 20} MiB unpacked, {LONGEST >> 20} MiB a line",
     ):
         assert told in " ".join(PAGE.split()), told

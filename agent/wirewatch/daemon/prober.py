@@ -21,9 +21,11 @@ from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import VERSION, FactsAnswer, FactsRequest, ProbeAnswer
 from wirewatch.probe.setup import ProbeRequest, prepare
-from wirewatch.server.connections import Server, server
+from wirewatch.server.connections import Bounds, Connections, within_descriptors
 from wirewatch.server.control import Probing, prober_application
-from wirewatch.server.peer import PROBER_CONNECTIONS, Peer, ProberProtocol
+from wirewatch.server.listener import HttpServer
+from wirewatch.server.peer import Peer
+from wirewatch.server.reload import WebCounts
 
 log = logging.getLogger(__name__)
 PATIENCE = 2.0
@@ -32,6 +34,11 @@ IDLE = 300.0
 """Seconds without a question after which every GPU handle is closed."""
 LAST = 2.0
 """Seconds that closing handles may take after a signal."""
+CONNECTIONS = 32
+REQUEST_BYTES = 256 << 10
+"""Of a request's body; those of the agent take 2 KiB."""
+REQUEST_SECONDS = 5.0
+"""For a request's head, and for its body."""
 ENDING = "the prober ends"
 GONE = "the caller is gone"
 BUSY = Refusal(Reason.LOCKED, "the prober is at work for another caller")
@@ -182,14 +189,17 @@ async def _serve(
         return peer.uid in {0, os.geteuid()} or peer.belongs(group)
 
     probing = Probing(prober.users, prober.attempt, prober.terms, release.begin, release.end, may)
-    serving = server(
-        prober_application(probing), http=ProberProtocol, limit_concurrency=PROBER_CONNECTIONS,
-        headers=[("connection", "close"), (VERSION, __version__)],
+    headers = ((b"connection", b"close"), (VERSION.encode(), __version__.encode()))
+    bounds = Bounds(
+        connections=CONNECTIONS, of_one=CONNECTIONS, reserved=CONNECTIONS, head=REQUEST_SECONDS,
+        patience=REQUEST_SECONDS, body=REQUEST_BYTES,
     )  # fmt: skip
-    await _until_signal(serving, handles, listening)
+    connections = Connections(WebCounts(), within_descriptors(bounds))
+    serving = HttpServer(prober_application(probing), listening, connections, headers=headers)
+    await _until_signal(serving, handles)
 
 
-async def _until_signal(serving: Server, handles: Handles, listening: socket.socket) -> None:
+async def _until_signal(serving: HttpServer, handles: Handles) -> None:
     loop = asyncio.get_running_loop()
     closing: list[asyncio.Future[Any]] = []
 
@@ -204,6 +214,6 @@ async def _until_signal(serving: Server, handles: Handles, listening: socket.soc
     # All that was imported stays: the garbage collector need not walk it again at every full collection.
     gc.collect()
     gc.freeze()
-    await serving.serve(sockets=[listening])
+    await serving.run()
     if closing:
         await asyncio.wait(closing, timeout=LAST)

@@ -22,9 +22,10 @@ from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.page.content import NO_CONTEXT, PageContext
 from wirewatch.server.api import DaemonView, application
-from wirewatch.server.connections import LOCAL, Connections, Server, server
+from wirewatch.server.connections import LOCAL, Bounds, Connections, within_descriptors
 from wirewatch.server.control import Control, control_application
 from wirewatch.server.guard import Application, PortGuard, guarded
+from wirewatch.server.listener import HttpServer
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)
@@ -91,22 +92,25 @@ async def _serve(
     if sockets.orders is not None:
         orders = FindingOrders(board, hardware.clock)
         control = Control(release.begin, release.end, orders.carry_out, topologies.accept)
-        servers.append((server(control_application(control)), sockets.orders))
+        orders_only = Connections(sockets.web.counts, within_descriptors(LOCAL))
+        servers.append(HttpServer(control_application(control), sockets.orders, orders_only))
     with reporters.reporting(ReportSource(lambda: board.node, board.first_polls_done, schedule.turning)):
         await _until_signal(schedule, servers, reporters.stopping)
 
 
-def _query_servers(app: Application, sockets: Sockets) -> list[tuple[Server, socket.socket]]:
+def _query_servers(app: Application, sockets: Sockets) -> list[HttpServer]:
     """The API on the port, guarded, and on the local socket, whose file mode guards it."""
     web = sockets.web
-    servers = [(server(guarded(app, web), **Connections(web.counts, web).options()), sockets.port)]
+    connections = Connections(web.counts, within_descriptors(Bounds()))
+    servers = [HttpServer(guarded(app, web), sockets.port, connections, web)]
     if sockets.questions is not None:
-        servers.append((server(app, **Connections(web.counts, bounds=LOCAL).options()), sockets.questions))
+        local = Connections(web.counts, within_descriptors(LOCAL))
+        servers.append(HttpServer(app, sockets.questions, local))
     return servers
 
 
 async def _until_signal(
-    schedule: Schedule, servers: Sequence[tuple[Server, socket.socket]], stopping: Callable[[], None]
+    schedule: Schedule, servers: Sequence[HttpServer], stopping: Callable[[], None]
 ) -> None:
     """Poll and serve until a signal; when polling ends the daemon ends, so that it is started again."""
     loop = asyncio.get_running_loop()
@@ -114,7 +118,7 @@ async def _until_signal(
     def stop(why: str) -> None:
         log.info("%s: stopping", why)
         stopping()
-        for running, _ in servers:
+        for running in servers:
             running.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -124,7 +128,7 @@ async def _until_signal(
     gc.freeze()
     polling = asyncio.create_task(schedule.run())
     polling.add_done_callback(lambda _: stop("polling has ended"))
-    await asyncio.gather(*(running.serve(sockets=[listening]) for running, listening in servers))
+    await asyncio.gather(*(running.run() for running in servers))
     polling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await polling

@@ -100,10 +100,10 @@ def application(status: DaemonView) -> FastAPI:
     @app.get("/metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
-        accept = request.headers.get("accept", "")
+        accept, encoding = (",".join(request.headers.getlist(name)) for name in ("accept", "accept-encoding"))
         reports = (status.web.report, status.condition())
-        text, content_type = exposition.render(status.node(), accept, *reports)
-        return Response(text, headers={"content-type": content_type})
+        rendered = exposition.render(status.node(), accept, *reports, encoding=encoding)
+        return Response(rendered.text, headers=dict(rendered.headers))
 
     @app.get("/livez")
     async def livez() -> JSONResponse:

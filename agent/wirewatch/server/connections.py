@@ -1,267 +1,183 @@
-"""The HTTP server and its connections: how many there may be, their TLS handshake, how long each may take."""
+"""The connections of one listener: how many there may be, and which one makes room for another."""
 
-import asyncio
-import contextlib
-import socket
-import ssl
+import resource
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
-
-from wirewatch.server.guard import CERTIFICATE, TLS, PortGuard
-from wirewatch.server.passwords import origin
-from wirewatch.server.peer import peer_of
+from wirewatch.server.peer import Peer
 from wirewatch.server.reload import WebCounts
-from wirewatch.server.webconfig import Settings
+from wirewatch.server.webconfig import OPEN_PATHS
 
-GRACE = 2
-"""Seconds that open requests may take once the server has to stop."""
 HEAD_BYTES = 16 << 10
 """Bytes of a request's line and headers."""
-CLOSE_SECONDS = 2.0
-"""Seconds for the end of a TLS connection."""
-
-
-class Server(uvicorn.Server):
-    """uvicorn without its main loop and its signal handling.
-
-    The loop wakes ten times a second to read the clock, which costs more than all polls; the signal handling
-    would end the process by the signal once more after a clean stop.
-    """
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._stop.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        await self._stop.wait()
-
-
-def server(app: Callable[..., Any], **options: Any) -> Server:
-    """A server of an application; `options` are uvicorn's, over our own."""
-    given: dict[str, Any] = {
-        "log_config": None, "access_log": False, "lifespan": "off", "loop": "asyncio", "http": "h11",
-        "ws": "none", "date_header": False, "server_header": False, "timeout_graceful_shutdown": GRACE,
-    }  # fmt: skip
-    return Server(uvicorn.Config(app, **{**given, **options}))
+DESCRIPTORS = 256
+"""Open files that the agent itself may need: polls, children, the state folder, its own sockets."""
+ENOUGH = 4096
+"""Open files for all connections of all listeners, and for the agent itself, with room to spare."""
+FEWEST = 8
+"""Connections of a listener, however few files this process may open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many connections there may be, in all and from one client, and how long each may take.
+    """How many connections a listener has, and how long each step of one may take, in seconds.
 
-    `patience`: seconds from the beginning, and from the end of each answer, to the end of the next answer: it
-    covers slow heads, slow bodies and slow readers. `handshake`: seconds for the TLS handshake.
+    `connections`: in all; `reserved` more are for the machine's own clients: root and the agent's user at a
+    unix socket, the same host at a port. `of_one`: of one client. `requests`: that are answered at a time,
+    beside those for open paths. `handshake`: of TLS. `head`: from a new connection, or from the first byte of
+    a request, to the end of its headers. `idle`: from an answer to the next request, longer than the usual
+    scrape intervals. `patience`: for a request's body, and for the client to read the answer. `body`: bytes.
     """
 
-    connections: int = 64
+    connections: int = 128
     of_one: int = 16
+    reserved: int = 16
+    requests: int = 64
+    handshake: float = 5.0
+    head: float = 5.0
+    idle: float = 150.0
     patience: float = 30.0
-    handshake: float = 10.0
+    body: int = 64 << 10
 
 
-LOCAL = Bounds(connections=128, of_one=64)
+LOCAL = Bounds(of_one=32)
 """Of the local socket, where the start of every job may connect."""
+
+
+class Phase(Enum):
+    """What a connection does: no request has come, the client sends a body or reads, or the agent works."""
+
+    WAITING = auto()
+    TRANSFER = auto()
+    WORKING = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The client of a connection: `name` is its address, its IPv6 network, or its user.
+
+    `own`: it belongs to the machine itself. `peer`: its process, at a unix socket.
+    """
+
+    name: str
+    own: bool = False
+    peer: Peer | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """One connection in the list of all.
+
+    `since`: when it began to wait for a request, or when the request came (monotonic seconds). `counted`:
+    whether its request is among those that are bounded.
+    """
+
+    client: Client
+    end: Callable[[], object]
+    since: float
+    phase: Phase = Phase.WAITING
+    counted: bool = False
 
 
 @dataclass(slots=True)
 class Connections:
-    """All connections of one listener; `web` is None for a listener without TLS.
+    """The connections of one listener.
 
-    A client is a user on a unix socket, else an address.
+    Where there is no room, the client that has most of it gives way, with its oldest connection that waits
+    for a request, or else its oldest one that is slow to send or to read. A client takes from others only
+    while it has less than they, so that none keeps out another by what it does not use.
     """
 
     counts: WebCounts
-    web: PortGuard | None = None
     bounds: Bounds = field(default_factory=Bounds)
-    _open: Counter[str] = field(default_factory=Counter)
+    mono: Callable[[], float] = time.monotonic
+    _places: dict[Place, None] = field(default_factory=dict)
 
-    def admit(self, client: str) -> bool:
-        """Count one more connection of this client; False, and counted as refused, at its limit or ours."""
-        if self._open.total() >= self.bounds.connections or self._open[client] >= self.bounds.of_one:
-            self.counts.refuse("connections", client)
-            return False
-        self._open[client] += 1
+    def admit(self, client: Client, end: Callable[[], object]) -> Place | None:
+        """The place of one more connection, which `end` ends; None, and counted as refused, without room."""
+        same = [place for place in self._places if place.client.name == client.name]
+        group = [place for place in self._places if place.client.own == client.own]
+        limit = self.bounds.reserved if client.own else self.bounds.connections
+        if len(same) >= self.bounds.of_one:
+            room = self._give_way(same, client)
+        else:
+            room = len(group) < limit or self._give_way(group, client)
+        if not room:
+            self.counts.refuse("connections", client.name)
+            return None
+        place = Place(client, end, self.mono())
+        self._places[place] = None
+        return place
+
+    def release(self, place: Place) -> None:
+        """A connection has ended."""
+        self._places.pop(place, None)
+
+    def begin(self, place: Place, path: str) -> bool:
+        """A request has come; False, and counted as refused, when too many others are answered now."""
+        if path not in OPEN_PATHS and not place.client.own:
+            counted = [other for other in self._places if other.counted]
+            if len(counted) >= self.bounds.requests and not self._give_way(counted, place.client):
+                self.counts.refuse("connections", place.client.name)
+                return False
+            place.counted = True
+        place.phase, place.since = Phase.WORKING, self.mono()
         return True
 
-    def release(self, client: str) -> None:
-        """A connection of this client has ended."""
-        self._open[client] -= 1
-        if not self._open[client]:
-            del self._open[client]
+    def enter(self, place: Place, phase: Phase) -> None:
+        """The request of a connection is in another phase from now on."""
+        place.phase = phase
 
-    def options(self) -> dict[str, Any]:
-        """Options for uvicorn. It logs errors only: malformed requests are counted here instead."""
-        return {"http": self.protocol(), "h11_max_incomplete_event_size": HEAD_BYTES, "log_level": "error"}
+    def wait(self, place: Place) -> None:
+        """A connection waits for a request from now on."""
+        place.phase, place.since, place.counted = Phase.WAITING, self.mono(), False
 
-    def protocol(self) -> type[asyncio.Protocol]:
-        """The protocol class that uvicorn instantiates for each connection to this listener."""
-        connections = self
+    def crowded(self) -> bool:
+        """Whether connections should not be kept for a next request, since room may be needed soon."""
+        return 4 * len(self._places) > 3 * self.bounds.connections
 
-        class CountedHandshake(Handshake):
-            def __init__(
-                self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any],
-                _loop: asyncio.AbstractEventLoop | None = None,
-            ) -> None:  # fmt: skip
-                super().__init__(connections, _UvicornArguments(config, server_state, app_state))
-
-        return CountedHandshake
-
-
-@dataclass(frozen=True, slots=True)
-class _UvicornArguments:
-    """The arguments with which uvicorn makes a protocol."""
-
-    config: uvicorn.Config
-    state: ServerState
-    app_state: dict[str, Any]
-
-
-class Handshake(asyncio.Protocol):
-    """Counts a connection in, makes its TLS handshake where there is TLS, and hands it to uvicorn's protocol.
-
-    The handshake is made here and not by the listener, so that each uses the certificate that is valid then.
-    """
-
-    def __init__(self, connections: Connections, arguments: _UvicornArguments) -> None:
-        self._connections = connections
-        self._arguments = arguments
-        self._client = ""
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams have no other
-        self._client = _client_of(transport)
-        if not self._connections.admit(self._client):
-            transport.abort()
-            return
-        settings = self._connections.web.settings() if self._connections.web else None
-        if settings is None or settings.tls is None:
-            self._admit(transport, b"", {})
-            return
-        # Nothing may be read before the handshake reads it.
-        transport.pause_reading()
-        self._task = asyncio.get_running_loop().create_task(
-            self._handshake(transport, settings, settings.tls)
+    def _give_way(self, places: Sequence[Place], newcomer: Client) -> bool:
+        """End one of these for a newcomer; False where none may be ended."""
+        most = Counter(place.client.name for place in places)
+        fitting = [
+            place
+            for place in places
+            if place.phase is not Phase.WORKING
+            and (place.client.name == newcomer.name or most[place.client.name] > most[newcomer.name])
+        ]
+        if not fitting:
+            return False
+        victim = min(
+            fitting, key=lambda place: (-most[place.client.name], place.phase is Phase.TRANSFER, place.since)
         )
-
-    async def _handshake(self, raw: asyncio.Transport, settings: Settings, tls: ssl.SSLContext) -> None:
-        early = _EarlyBytes()
-        admitted = False
-        try:
-            transport = await asyncio.get_running_loop().start_tls(
-                raw,
-                early,
-                tls,
-                server_side=True,
-                ssl_handshake_timeout=self._connections.bounds.handshake,
-                ssl_shutdown_timeout=CLOSE_SECONDS,
-            )
-            # It is None where the client has closed the connection meanwhile.
-            if transport is not None and not early.lost:
-                admitted = self._admit_named(transport, bytes(early.data), settings)
-        except OSError as error:
-            self._connections.counts.refuse("tls", self._client, _tls_reason(error))
-        finally:
-            if not admitted:
-                self._connections.release(self._client)
-
-    def _admit_named(self, transport: asyncio.Transport, early: bytes, settings: Settings) -> bool:
-        """Hand the connection on, unless its certificate has none of the allowed names; whether it was."""
-        certificate = transport.get_extra_info("peercert")
-        if certificate and not settings.admits(certificate):
-            self._connections.counts.refuse("certificate_name", self._client)
-            transport.abort()
-            return False
-        self._admit(transport, early, {CERTIFICATE: bool(certificate), TLS: settings.tls})
+        self.counts.refuse("connections", victim.client.name)
+        self.release(victim)
+        victim.end()
         return True
 
-    def _admit(self, transport: asyncio.Transport, early: bytes, state: dict[str, Any]) -> None:
-        inner = _TimedProtocol(self._arguments, self._connections, self._client, state)
-        transport.set_protocol(inner)
-        inner.connection_made(transport)
-        if early:
-            inner.data_received(early)
+
+def within_descriptors(bounds: Bounds) -> Bounds:
+    """These bounds, with fewer connections where this process may open few files.
+
+    Its limit is raised first, up to ENOUGH where that is allowed.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = ENOUGH if hard == resource.RLIM_INFINITY else min(ENOUGH, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = allowed
+    return bounds if soft == resource.RLIM_INFINITY else scaled(bounds, soft)
 
 
-class _EarlyBytes(asyncio.Protocol):
-    """Keeps the bytes that arrive with the end of a handshake, until the connection has its HTTP protocol."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.lost = False
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-
-    def connection_lost(self, _exc: Exception | None) -> None:
-        self.lost = True
-
-
-class _TimedProtocol(H11Protocol):
-    """uvicorn's protocol, with a deadline for clients that send no request or do not read the answer."""
-
-    def __init__(
-        self, arguments: _UvicornArguments, connections: Connections, client: str, state: dict[str, Any]
-    ) -> None:
-        super().__init__(arguments.config, arguments.state, {**arguments.app_state, **state})
-        self._connections = connections
-        self._client = client
-        self._overdue: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._wait()
-
-    def on_response_complete(self) -> None:
-        self._wait()
-        super().on_response_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        self._connections.counts.refuse("malformed", self._client)
-        super().send_400_response(msg)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-        self._connections.release(self._client)
-        super().connection_lost(exc)
-
-    def _wait(self) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-        self._overdue = self.loop.call_later(self._connections.bounds.patience, self._too_late)
-
-    def _too_late(self) -> None:
-        self._connections.counts.refuse("slow", self._client)
-        self.transport.abort()
-
-
-def _tls_reason(error: OSError) -> str:
-    """The reason as OpenSSL gives it, without any text of the client."""
-    reason = getattr(error, "verify_message", "") or getattr(error, "reason", "")
-    return str(reason or error.strerror or type(error).__name__)
-
-
-def _client_of(transport: asyncio.Transport) -> str:
-    """The user of the client of a unix socket, else the address."""
-    end = transport.get_extra_info("socket")
-    if end.family == socket.AF_UNIX:
-        return f"user {peer_of(end).uid}"
-    with contextlib.suppress(IndexError, TypeError):
-        return origin(transport.get_extra_info("peername")[0])
-    return ""
+def scaled(bounds: Bounds, files: int) -> Bounds:
+    """The bounds where all descriptors are `files`: a port, a local socket and orders share what is spare."""
+    spare = max(files - DESCRIPTORS, files // 4) // 4
+    connections = min(bounds.connections, max(spare, FEWEST))
+    reserved = min(bounds.reserved, max(spare // 4, 2))
+    return replace(
+        bounds, connections=connections, of_one=min(bounds.of_one, connections), reserved=reserved,
+        requests=min(bounds.requests, max(connections // 2, 1)),
+    )  # fmt: skip

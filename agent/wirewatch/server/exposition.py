@@ -1,10 +1,14 @@
 """The state as Prometheus text or OpenMetrics, each metric family rendered once a change."""
 
+import contextlib
+import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from wirewatch.core.types import Kind, Sample
@@ -17,6 +21,10 @@ from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import Judged
 
 _EOF = b"# EOF\n"
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_LAST_BLOCK = b"\x03\x00"
+"""Of a deflate stream: final, without content (RFC 1951, 3.2.3)."""
+_RAW = -zlib.MAX_WBITS
 Encode = Callable[[PrometheusCollector], bytes]
 
 
@@ -42,25 +50,40 @@ class _One(PrometheusCollector):
         yield self._only
 
 
+@dataclass(slots=True)
+class _Part:
+    """The text of a part of the state, as it is and, once that was asked for, as blocks of deflate."""
+
+    version: object
+    text: bytes
+    blocks: bytes | None = None
+
+    def deflated(self) -> bytes:
+        if self.blocks is None:
+            deflating = zlib.compressobj(wbits=_RAW)
+            self.blocks = deflating.compress(self.text) + deflating.flush(zlib.Z_SYNC_FLUSH)
+        return self.blocks
+
+
 class _Texts:
     """Texts in one format. Most series never change, so a family's text is kept while its samples do not."""
 
     def __init__(self, encode: Encode) -> None:
         self._encode = encode
-        self._parts: dict[str, tuple[object, bytes]] = {}
+        self._parts: dict[str, _Part] = {}
         self._families: dict[str, tuple[list[Sample], bytes]] = {}
 
-    def part(self, name: str, version: object, samples: Callable[[], Iterable[Sample]]) -> bytes:
-        """The text of a part of the state; `version` is an object that is replaced when the part changes."""
+    def part(self, name: str, version: object, samples: Callable[[], Iterable[Sample]]) -> _Part:
+        """A part of the state; `version` is an object that is replaced when the part changes."""
         known = self._parts.get(name)
-        if known is not None and known[0] is version:
-            return known[1]
+        if known is not None and known.version is version:
+            return known
         by_metric: dict[str, list[Sample]] = {}
         for sample in samples():
             by_metric.setdefault(sample.metric.name, []).append(sample)
         text = b"".join(self._family(metric, found) for metric, found in by_metric.items())
-        self._parts[name] = (version, text)
-        return text
+        made = self._parts[name] = _Part(version, text)
+        return made
 
     def _family(self, metric: str, samples: list[Sample]) -> bytes:
         known = self._families.get(metric)
@@ -71,19 +94,33 @@ class _Texts:
         return text
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The answer to a scrape, with the headers that depend on the request."""
+
+    text: bytes
+    headers: tuple[tuple[str, str], ...]
+
+
 class Exposition:
-    """Renders a state in the format that a request asks for."""
+    """Renders a state as Prometheus text or OpenMetrics, plain or gzipped."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._formats: dict[str, _Texts] = {}
+        self._plain = _Texts(generate_latest)
+        self._open = _Texts(openmetrics.generate_latest)
 
     def render(
-        self, judged: Judged, accept: str, web: WebReport | None = None, node: ConditionReport | None = None
-    ) -> tuple[bytes, str]:
-        """The text and its content type, chosen by the Accept header of the request."""
-        encode, content_type = choose_encoder(accept)
-        texts = self._formats.setdefault(content_type, _Texts(encode))
+        self, judged: Judged, accept: str = "", web: WebReport | None = None,
+        node: ConditionReport | None = None, *, encoding: str = "",
+    ) -> Rendered:  # fmt: skip
+        """The answer to a request with these headers Accept and Accept-Encoding.
+
+        Each part is compressed once a change, not once a scrape: its blocks of deflate stand one after the
+        other in one stream (RFC 1951 allows that, as each begins on a byte and refers to nothing before it).
+        """
+        as_openmetrics = takes_openmetrics(accept)
+        texts = self._open if as_openmetrics else self._plain
         parts = [texts.part("", judged, partial(series.samples, judged, self._source))]
         if web is not None:
             # A name that no component has.
@@ -94,5 +131,44 @@ class Exposition:
             texts.part(c.name, c.samples, partial(series.without_node_info, c.samples))
             for c in judged.state.components.values()
         ]
-        text = b"".join(parts)
-        return (text + _EOF if "openmetrics" in content_type else text), content_type
+        if as_openmetrics:
+            parts.append(_Part(None, _EOF))
+        text = b"".join(part.text for part in parts)
+        kind = openmetrics.CONTENT_TYPE_LATEST if as_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
+        headers = (("content-type", kind), ("vary", "Accept, Accept-Encoding"))
+        if not takes_gzip(encoding):
+            return Rendered(text, headers)
+        return Rendered(_gzipped(text, parts), (*headers, ("content-encoding", "gzip")))
+
+
+def _gzipped(text: bytes, parts: Iterable[_Part]) -> bytes:
+    """The parts, whose text is `text`, as one member of gzip (RFC 1952)."""
+    blocks = b"".join(part.deflated() for part in parts)
+    end = zlib.crc32(text).to_bytes(4, "little") + (len(text) & 0xFFFFFFFF).to_bytes(4, "little")
+    return _GZIP_HEAD + blocks + _LAST_BLOCK + end
+
+
+def takes_openmetrics(accept: str) -> bool:
+    """Whether OpenMetrics is named in Accept (RFC 9110, 12.5), and not with less weight than text.
+
+    Nothing that a client sends is an error; what cannot be read counts as not sent.
+    """
+    weights = _weights(accept)
+    return 0 < weights.get("application/openmetrics-text", 0.0) >= weights.get("text/plain", 0.0)
+
+
+def takes_gzip(accept_encoding: str) -> bool:
+    """Whether the client takes an answer that is compressed by gzip."""
+    weights = _weights(accept_encoding)
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
+def _weights(header: str) -> dict[str, float]:
+    """The weight of each name in a list of such a header, from 0 for what is refused to 1."""
+    weights: dict[str, float] = {}
+    for item in header.split(","):
+        name, *parameters = (part.strip().lower() for part in item.split(";"))
+        weight = next((value for key, _, value in (p.partition("=") for p in parameters) if key == "q"), "1")
+        with contextlib.suppress(ValueError):
+            weights[name] = max(weights.get(name, 0.0), min(float(weight), 1.0))
+    return weights

@@ -2,16 +2,20 @@
 
 One thread checks one password at a time, off the event loop, so that guessing slows nothing else. A right
 password is remembered for as long as its hash stays. A wrong one takes the thread twice as long, so that
-guessing takes half a processor at most, and its address has to wait.
+guessing takes half a processor at most, and its address has to wait. An address that was right before goes
+first: a flood from others does not keep out a client whose password was changed.
 """
 
 import asyncio
 import hashlib
+import queue
 import secrets
+import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
@@ -39,15 +43,28 @@ class PasswordResult(Enum):
     BUSY = "busy"
 
 
+@dataclass(frozen=True, slots=True)
+class PasswordCheck:
+    """A password that waits for the thread; `result` is None when it gave way to another."""
+
+    name: bytes
+    password: bytes
+    stored: bytes
+    address: str
+    result: "asyncio.Future[bool | None]"
+
+
 class Passwords:
     """Checks passwords, for one event loop."""
 
     def __init__(self, mono: Callable[[], float] = time.monotonic) -> None:
         self._known: OrderedDict[bytes, None] = OrderedDict()
-        self._running: dict[bytes, asyncio.Future[bool]] = {}
+        self._trusted: OrderedDict[str, None] = OrderedDict()
+        self._waiting: list[PasswordCheck] = []
+        self._running: PasswordCheck | None = None
         self._throttle = Throttle(mono)
         self._key = secrets.token_bytes(32)
-        self._thread = ThreadPoolExecutor(1, "passwords")
+        self._thread = BcryptThread()
 
     async def check(
         self, users: Mapping[str, bytes], user: str, password: bytes, address: str
@@ -58,28 +75,79 @@ class Passwords:
         name = self._name(user, stored, password)
         if hashed and name in self._known:
             self._known.move_to_end(name)
+            self._trust(address)
             return PasswordResult.RIGHT
-        running = self._running.get(name)
-        if running is None:
-            if len(self._running) > QUEUE or not self._throttle.take(address):
-                return PasswordResult.BUSY
-            running = self._start(name, password, stored)
-            running.add_done_callback(lambda done: self._ended(name, done, address, known=bool(hashed)))
-        right = await asyncio.shield(running)
-        return PasswordResult.RIGHT if right and hashed else PasswordResult.WRONG
+        check = self._same(name) or self._enqueue(name, password, stored, address)
+        right = None if check is None else await asyncio.shield(check.result)
+        if right is None:
+            return PasswordResult.BUSY
+        return PasswordResult.RIGHT if right else PasswordResult.WRONG
 
-    def _start(self, name: bytes, password: bytes, stored: bytes) -> asyncio.Future[bool]:
+    def _same(self, name: bytes) -> PasswordCheck | None:
+        """The check of the same password that waits or runs."""
+        under_way = [*self._waiting, *([self._running] if self._running else [])]
+        return next((check for check in under_way if check.name == name), None)
+
+    def _enqueue(self, name: bytes, password: bytes, stored: bytes, address: str) -> PasswordCheck | None:
+        """A new check; None when there is no room for it, or its address has to wait."""
+        displaced = None
+        if len(self._waiting) >= QUEUE:
+            displaced = self._displaced(address)
+            if displaced is None:
+                return None
+        if not self._throttle.take(address):
+            return None
+        if displaced is not None:
+            self._waiting.remove(displaced)
+            displaced.result.set_result(None)
+        future: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+        check = PasswordCheck(name, password, stored, address, future)
+        self._waiting.append(check)
+        self._next()
+        return check
+
+    def _displaced(self, address: str) -> PasswordCheck | None:
+        """The waiting check that gives way to one of this address: the last of those that are worth less."""
+        waiting = Counter(check.address for check in self._waiting)
+        ours = (address in self._trusted, -waiting[address] - 1)
+        ranks = [
+            ((check.address in self._trusted, -waiting[check.address]), -index)
+            for index, check in enumerate(self._waiting)
+        ]
+        rank, index = min(ranks)
+        return self._waiting[-index] if rank < ours else None
+
+    def _next(self) -> None:
+        """Give the thread its next check: one of a trusted address, else the one that has waited longest."""
+        if self._running is not None or not self._waiting:
+            return
+        index = next((i for i, check in enumerate(self._waiting) if check.address in self._trusted), 0)
+        check = self._running = self._waiting.pop(index)
         loop = asyncio.get_running_loop()
-        running = self._running[name] = loop.run_in_executor(self._thread, _compare, password, stored)
-        return running
 
-    def _ended(self, name: bytes, done: "asyncio.Future[bool]", address: str, *, known: bool) -> None:
-        del self._running[name]
-        if known and not done.cancelled() and done.exception() is None and done.result():
-            self._throttle.give_back(address)
-            self._known[name] = None
+        def done(right: bool) -> None:  # noqa: FBT001
+            # The loop may be closed by now: the daemon ends.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._ended, check, right)
+
+        self._thread.compare(check.password, check.stored, done)
+
+    def _ended(self, check: PasswordCheck, right: bool) -> None:  # noqa: FBT001
+        self._running = None
+        if right:
+            self._throttle.give_back(check.address)
+            self._trust(check.address)
+            self._known[check.name] = None
             if len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
+        check.result.set_result(right)
+        self._next()
+
+    def _trust(self, address: str) -> None:
+        self._trusted[address] = None
+        self._trusted.move_to_end(address)
+        if len(self._trusted) > ADDRESSES:
+            self._trusted.popitem(last=False)
 
     def _name(self, user: str, stored: bytes, password: bytes) -> bytes:
         """A keyed hash of user, stored hash and password."""
@@ -87,6 +155,23 @@ class Passwords:
         for part in (user.encode(), stored, password):
             digest.update(len(part).to_bytes(4, "big") + part)
         return digest.digest()
+
+
+class BcryptThread:
+    """One thread that compares passwords; the end of the process does not wait for it."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[bytes, bytes, Callable[[bool], None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="passwords", daemon=True).start()
+
+    def compare(self, password: bytes, stored: bytes, done: Callable[[bool], None]) -> None:
+        """Compare soon, and call `done` with the result in the thread."""
+        self._jobs.put((password, stored, done))
+
+    def _run(self) -> None:
+        while True:
+            password, stored, done = self._jobs.get()
+            done(_compare(password, stored))
 
 
 class Throttle:
@@ -139,8 +224,11 @@ def _unmatchable(users: Mapping[str, bytes]) -> bytes:
 def _compare(password: bytes, stored: bytes) -> bool:
     """Compare in constant time; then sleep as long again where the password is wrong."""
     began = time.monotonic()
-    # The library refuses longer ones; they are cut, so that they take as long as others.
-    right = bcrypt.checkpw(password[:LONGEST], stored) and len(password) <= LONGEST
+    try:
+        # The library refuses longer ones; they are cut, so that they take as long as others.
+        right = bcrypt.checkpw(password[:LONGEST], stored) and len(password) <= LONGEST
+    except ValueError:
+        right = False
     if not right:
         time.sleep(time.monotonic() - began)
     return right
