@@ -153,7 +153,7 @@ class Conversation:
             return
         body = f"{status.phrase}\n".encode()
         headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body)), _CLOSE]
-        answer = h11.Response(status_code=status, headers=headers)
+        answer = _response(status, headers)
         data = (h11.Data(data=body),) if self._with_body else ()
         self._link.writer.write(_sent(self._http, answer, *data, h11.EndOfMessage()))
         await self._linger()
@@ -210,7 +210,7 @@ class Exchange:
             return
         if message["type"] == "http.response.start":
             headers = [*message.get("headers", ()), *self._headers]
-            self._head = h11.Response(status_code=message["status"], headers=headers)
+            self._head = _response(message["status"], headers)
             return
         events: list[h11.Event] = []
         if self._head is not None:
@@ -262,6 +262,10 @@ async def _event(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Even
             raise RequestRefused(HTTPStatus.BAD_REQUEST)
         http.receive_data(await reader.read(CHUNK))
     return event
+
+
+def _response(status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
+    return h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase.encode())
 
 
 def _sent(http: h11.Connection, *events: h11.Event) -> bytes:
