@@ -151,8 +151,8 @@ class Conversation:
         if self._http.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             self._link.writer.transport.abort()
             return
-        body = f"{status.phrase}\n".encode()
-        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body)), _CLOSE]
+        body = b'{"detail":"%s"}' % status.phrase.encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), _CLOSE]
         answer = _response(status, headers)
         data = (h11.Data(data=body),) if self._with_body else ()
         self._link.writer.write(_sent(self._http, answer, *data, h11.EndOfMessage()))
