@@ -18,6 +18,8 @@ SAMPLE = ("nvlink-link-down", "xid-154", "gpu-hang", "ib-port-polling")
 """A fault that is FAILED and on probation, one that latches, a driver that hangs, one that is older."""
 
 
+README = PAGE.parents[1] / "README.md"
+
 played = cache(course)
 
 
@@ -38,6 +40,11 @@ def test_every_overlay_has_a_row_and_one_that_makes_a_finding_has_details() -> N
     quiet = re.findall(r"^\| `([a-z0-9-]+)` ", part("No faults"), re.MULTILINE)
     assert sorted([*rows, *quiet]) == bundled_overlays(), "run `make faults`"
     assert re.findall(r"^### (.+)$", part("Each fault"), re.MULTILINE) == sorted(rows)
+
+
+def test_the_readme_counts_them() -> None:
+    faults = len(re.findall(r"^### ", part("Each fault"), re.MULTILINE))
+    assert f"({faults} faults are bundled: [docs/faults.md]" in README.read_text("utf-8")
 
 
 def test_a_fault_that_is_not_seen_says_itself_that_it_is_none() -> None:
