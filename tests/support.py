@@ -1,7 +1,7 @@
 """A node for tests: a recording, changes to it, a clock that stands still, and the collectors over it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from wirewatch.core.ports import Answer, Gpu, Hardware, NvmlCost, Question
 from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.overlay import AnswerChange, Overlay, Player
-from wirewatch.hw.recording import Recording, load_recording
+from wirewatch.hw.recording import Key, Recording, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
     ReplayHost,
@@ -71,6 +71,17 @@ class DirectNvml:
         return NvmlCost(None, 0.0, 0, 0)
 
 
+@dataclass(frozen=True)
+class NotingPlayer(Player):
+    """A player that notes what it is asked."""
+
+    asked: set[Key] = field(default_factory=set)
+
+    def answer(self, key: Key) -> Answer:
+        self.asked.add(key)
+        return super().answer(key)
+
+
 class Node:
     """The collectors that are on by default, and those of `also`, over a recording; or `only` some of them.
 
@@ -97,7 +108,8 @@ class Node:
         unasked = [q for q in LATER if ("nvml", f"gpu0/{q}") not in loaded.answers]
         silent = tuple(AnswerChange("nvml", f"gpu*/{q}", "code", NOT_SUPPORTED) for q in unasked)
         older = Overlay("older", "", silent)
-        player = Player(loaded, lambda: self.clock.seconds, (older, overlay), strict=strict)
+        player = NotingPlayer(loaded, lambda: self.clock.seconds, (older, overlay), strict=strict)
+        self.asked = player.asked
         self.nvml = DirectNvml(ReplayNvml(player))
         self.hardware = Hardware(
             self.nvml, ReplaySysfs(player), ReplayHost(player, EPOCH), ReplayKmsg(player),

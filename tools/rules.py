@@ -32,15 +32,17 @@ def patterns(modules: Mapping[str, str]) -> set[str]:
         UnknownRuleError: see there.
     """
     trees = {name: ast.parse(text) for name, text in modules.items()}
-    return {rule for name, tree in trees.items() for rule in _Module(name, tree, trees).rules()}
+    making = [name for name, text in modules.items() if any(f"{maker}(" in text for maker in MAKERS)]
+    return {rule for name in making for rule in _Module(name, trees).rules()}
 
 
 class _Module:
-    def __init__(self, name: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> None:
-        self._name, self._tree, self._trees = name, tree, trees
+    def __init__(self, name: str, trees: Mapping[str, ast.Module]) -> None:
+        self._name, self._tree, self._trees = name, trees[name], trees
+        self._nodes = list(ast.walk(self._tree))
 
     def rules(self) -> Iterator[str]:
-        for call in ast.walk(self._tree):
+        for call in self._nodes:
             if isinstance(call, ast.Call) and _called(call.func) in MAKERS:
                 given = [*call.args, *(k.value for k in call.keywords if k.arg == "rule")]
                 if not given:
@@ -78,7 +80,7 @@ class _Module:
         yield from made
 
     def _looped(self, value: ast.expr) -> Iterator[str]:
-        for loop in ast.walk(self._tree):
+        for loop in self._nodes:
             if not (isinstance(loop, ast.For) and isinstance(loop.iter, ast.Tuple)):
                 continue
             targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
@@ -116,7 +118,7 @@ class _Module:
     def _told(self) -> Iterator[str]:
         """Everything in the module that has the form of a rule, for one that comes in a variable."""
         found = set()
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(node.value)
             elif isinstance(node, ast.JoinedStr):

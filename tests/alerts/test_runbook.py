@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import chain
 
 import click
@@ -71,6 +72,13 @@ ELSEWHERE = {
 }
 """Rules of the bundled faults that the table of all others leaves out."""
 
+
+@cache
+def made() -> frozenset[str]:
+    """Rules and patterns of rules that the code makes."""
+    return frozenset(rules.patterns(rules.sources()))
+
+
 each_entry = pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.title)
 
 
@@ -80,13 +88,13 @@ def test_every_rule_has_one_entry_and_every_entry_a_rule() -> None:
     told = {n for n, xid in XIDS.items() if xid.severity is not Severity.NOTED} | {RECOVERY_CHANGED}
     numbered = {name for name in named if re.fullmatch(r"xid\.\d+", name)}
     assert numbered <= {f"xid.{number}" for number in told}
-    made = {rule for one in rules.patterns(rules.sources()) for rule in FAMILIES.get(one, {one})}
-    assert set(named) - numbered == made | {rule.name for rule in declared() if rule.means}
+    filled = {rule for one in made() for rule in FAMILIES.get(one, {one})}
+    assert set(named) - numbered == filled | {rule.name for rule in declared() if rule.means}
 
 
 def test_what_the_code_makes_is_declared_by_a_collector() -> None:
-    for made in rules.patterns(rules.sources()):
-        assert any(fnmatchcase(one.name, made) or fnmatchcase(made, one.name) for one in declared()), made
+    for rule in made():
+        assert any(fnmatchcase(one.name, rule) or fnmatchcase(rule, one.name) for one in declared()), rule
 
 
 @pytest.mark.parametrize("rule", declared(), ids=lambda one: one.name)
@@ -98,7 +106,7 @@ def test_an_entry_says_how_bad_its_rule_can_be(rule: Rule) -> None:
 
 
 def test_patterns_that_the_code_makes_are_those_that_are_filled_here() -> None:
-    assert {one for one in rules.patterns(rules.sources()) if "*" in one} == set(FAMILIES)
+    assert {one for one in made() if "*" in one} == set(FAMILIES)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +166,8 @@ def test_an_entry_says_of_a_bundled_fault_what_the_code_does(name: str) -> None:
 @each_entry
 def test_a_fault_that_an_entry_names_makes_its_rule(entry: Entry) -> None:
     for overlay in () if entry.like else entry.overlays:
-        made = {told.rule for told in TABLE.get(overlay, ())} | {ELSEWHERE.get(overlay, "")}
-        assert any(entry.has(rule) for rule in made), overlay
+        found = {told.rule for told in TABLE.get(overlay, ())} | {ELSEWHERE.get(overlay, "")}
+        assert any(entry.has(rule) for rule in found), overlay
 
 
 def test_the_page_names_every_bundled_fault_and_no_other() -> None:

@@ -78,7 +78,7 @@ def full(more: int) -> Iterator[None]:
 @pytest.mark.parametrize("room", [0, 100, 5000])
 def test_a_full_disk_leaves_what_was_written(tmp_path: Path, room: int) -> None:
     time, folder = Time(), tmp_path / "r"
-    recorder = Recorder(hardware(load_recording("h200x8"), time, node(tmp_path / "node"))[0])
+    recorder = Recorder(hardware(load_recording("h200x2-idle"), time, node(tmp_path / "node"))[0])
     recorder.take()
     recorder.write(folder, "1.2.3")
     size = (folder / "moments.jsonl.gz").stat().st_size
@@ -95,7 +95,7 @@ def test_a_full_disk_leaves_what_was_written(tmp_path: Path, room: int) -> None:
 def test_moments_written_one_by_one_are_those_written_at_once(tmp_path: Path) -> None:
     def recorded(folder: Path, *, often: bool) -> Path:
         time = Time()
-        recorder = Recorder(hardware(load_recording("h200x8"), time, node(folder / "node"))[0])
+        recorder = Recorder(hardware(load_recording("h200x2-idle"), time, node(folder / "node"))[0])
         for seconds in (0.0, 70.0, 140.0):
             time.seconds = seconds
             recorder.take()
@@ -110,7 +110,7 @@ def test_moments_written_one_by_one_are_those_written_at_once(tmp_path: Path) ->
 
 
 def test_a_name_that_is_known_later_is_masked_in_what_was_written_before(tmp_path: Path) -> None:
-    recorder = Recorder(hardware(load_recording("h200x8"), Time(), node(tmp_path / "node"))[0])
+    recorder = Recorder(hardware(load_recording("h200x2-idle"), Time(), node(tmp_path / "node"))[0])
     recorder.take()
     secret = "1654321987654"  # noqa: S105 - a serial number
     recorder.rows.append({"moment": 0, "port": "command", "question": "x()", "answer": secret, "us": 0.0})

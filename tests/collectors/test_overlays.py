@@ -1,12 +1,16 @@
 """Every bundled fault on the demo node: which findings it makes, of what, with which numbers and advice."""
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache
 
 import pytest
 
 from tests.support import Node
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health
-from wirewatch.hw.overlay import bundled_overlays, load_overlay
+from wirewatch.hw.overlay import AnswerChange, bundled_overlays, load_overlay
+from wirewatch.hw.recording import Key
 from wirewatch.probe.component import rule_of
 
 DEMO = "demo-dgx-h200"
@@ -25,17 +29,76 @@ def watch(node: Node, rounds: int = ROUNDS) -> None:
         pass
 
 
-def watching(node: Node, rounds: int = ROUNDS) -> Iterator[None]:
-    """Poll it round by round, for whoever has seen enough before the last."""
+def watching(node: Node, rounds: int = ROUNDS, untouched: Collection[str] = ()) -> Iterator[None]:
+    """Poll it round by round, for whoever has seen enough before the last.
+
+    Args:
+        untouched: collectors that are not polled, since they are as on the healthy demo.
+    """
     node.options("infiniband", ibstat_interval=RARELY)
     for number in range(rounds):
-        due = (
-            name
-            for name, collector in node.collectors.items()
-            if number * EVERY % max(EVERY, min(collector.options.interval, RARELY)) == 0
-        )
-        node.poll(*due, every=EVERY)
+        for name in _due(node, number):
+            if name not in untouched:
+                node.poll(name, every=0.0)
+        for name in untouched:
+            node.state = node.state.with_component(_healthy().states[number].components[name])
+        node.clock.seconds += EVERY
         yield
+
+
+def _due(node: Node, number: int) -> list[str]:
+    return [
+        name
+        for name, collector in node.collectors.items()
+        if number * EVERY % max(EVERY, min(collector.options.interval, RARELY)) == 0
+    ]
+
+
+class Healthy:
+    """The demo without a fault: its state after each round, and what each collector asks in all of them."""
+
+    def __init__(self) -> None:
+        node = Node(DEMO)
+        node.options("infiniband", ibstat_interval=RARELY)
+        node.nvml.gpus()
+        self.of_all = frozenset(node.asked)
+        self.asked: dict[str, set[Key]] = defaultdict(set)
+        self.states: list[NodeState] = []
+        for number in range(max(ROUNDS, *LATER.values())):
+            for name in _due(node, number):
+                node.asked.clear()
+                node.poll(name, every=0.0)
+                self.asked[name] |= node.asked
+            self.states.append(node.state)
+            node.clock.seconds += EVERY
+
+    def untouched(self, changes: Sequence[AnswerChange]) -> frozenset[str]:
+        """The collectors that ask nothing which these change: what each makes follows from its answers."""
+
+        def touched(keys: Iterable[Key]) -> bool:
+            return any(one.applies(key, one.start) for one in changes for key in keys)
+
+        return (
+            frozenset()
+            if touched(self.of_all)
+            else frozenset(n for n, k in self.asked.items() if not touched(k))
+        )
+
+
+_healthy = cache(Healthy)
+
+
+def playing(name: str) -> Iterator[Node]:
+    """The demo with a bundled fault, after each round."""
+    node = Node(DEMO, load_overlay(name).changes)
+    for _ in watching(node, LATER.get(name, ROUNDS), _healthy().untouched(node.changes)):
+        yield node
+
+
+def played(name: str) -> Node:
+    """The demo at the end of all rounds with a bundled fault."""
+    *_, node = playing(name)
+    return node
 
 
 LATER = {"fabric-not-registered": 24}
@@ -84,8 +147,7 @@ def test_the_healthy_demo_has_no_finding() -> None:
 
 @pytest.mark.parametrize("name", TABLE)
 def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
-    node = Node(DEMO, load_overlay(name).changes)
-    watch(node, LATER.get(name, ROUNDS))
+    node = played(name)
     found = {(f.rule, str(f.subject)): f for f in without_blind(node.findings())}
     assert {(*key, f.health) for key, f in found.items()} == {
         (t.rule, str(t.subject), t.health) for t in TABLE[name]
@@ -96,16 +158,23 @@ def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
         assert told.action in finding.action
 
 
-def test_who_reads_gpus_is_blind_about_one_that_is_lost() -> None:
-    node = Node(DEMO, load_overlay("gpu-lost").changes)
+@pytest.mark.parametrize("name", ["ib-port-down", "nvlink-link-down", "probe-slow"])
+def test_collectors_that_a_fault_does_not_touch_are_as_if_they_were_polled(name: str) -> None:
+    node = Node(DEMO, load_overlay(name).changes)
+    assert 0 < len(_healthy().untouched(node.changes)) < len(node.collectors)
     watch(node)
+    assert node.state == played(name).state
+
+
+def test_who_reads_gpus_is_blind_about_one_that_is_lost() -> None:
+    node = played("gpu-lost")
     found = (f for one in node.state.components.values() for f in one.findings)
     blind = {f.rule for f in found if f.health is U and f.subject.gpu == "5"}
     assert blind >= {"gpu.blind", "nvlink.blind", "pcie.blind"}
 
 
 def test_a_probe_that_cannot_be_done_is_told_after_three_and_is_no_fault_of_the_hardware() -> None:
-    node = Node(DEMO, load_overlay("probe-fails").changes)
+    node = Node(DEMO, load_overlay("probe-fails").changes, only=("inventory", "probe"))
     watch(node, 70)
     assert node.findings() == ()
     watch(node, 35)
@@ -116,23 +185,20 @@ def test_a_probe_that_cannot_be_done_is_told_after_three_and_is_no_fault_of_the_
 
 
 def test_a_busy_node_is_not_probed_and_says_why() -> None:
-    node = Node(DEMO, load_overlay("gpu-busy").changes)
-    watch(node)
+    node = played("gpu-busy")
     assert node.series("probe_skips_total", reason="busy") == [1]
     assert node.series("probe_last_success_timestamp_seconds") == [0]
     assert node.series("probe_busbw_ratio") == []
 
 
 def test_mig_has_nothing_to_probe() -> None:
-    node = Node(DEMO, load_overlay("gpu-mig").changes)
-    watch(node)
+    node = played("gpu-mig")
     assert node.state.components["probe"].applicable is False
     assert node.state.components["probe"].health is None
 
 
 def test_a_card_that_a_pod_has_is_told_as_away() -> None:
-    node = Node(DEMO, load_overlay("nic-moved").changes)
-    watch(node)
+    node = played("nic-moved")
     assert node.series("rdma_device_away_info", device="mlx5_4") == [1]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.schemas import complaints
-from tests.collectors.test_overlays import DEMO, LATER, ROUNDS, TABLE, watch, watching, without_blind
+from tests.collectors.test_overlays import DEMO, TABLE, played, playing, watch, without_blind
 from tests.probe.drawn import gloo
 from tests.support import EPOCH, Node
 from tests.verdict.recordednode import RecordedNode
@@ -31,12 +31,6 @@ from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress
 
 LOST, NOT_SUPPORTED = 15, 3
 SAID = Statement("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)
-
-
-def with_fault(name: str) -> Node:
-    node = Node(DEMO, load_overlay(name).changes)
-    watch(node)
-    return node
 
 
 def all_of(here: Judged) -> list[FindingDocument]:
@@ -98,9 +92,8 @@ def facts(document: FindingDocument) -> Mapping[str, str | None]:
 @pytest.mark.parametrize("name", [name for name, told in TABLE.items() if told])
 def test_every_finding_of_every_bundled_fault_has_a_whole_block(name: str) -> None:
     """As soon as all are there: test_overlays.py watches them for longer."""
-    node = Node(DEMO, load_overlay(name).changes)
     wanted = {(one.rule, one.health) for one in TABLE[name]}
-    for _ in watching(node, LATER.get(name, ROUNDS)):
+    for node in playing(name):
         if {(one.rule, one.health) for one in without_blind(node.findings())} == wanted:
             break
     here = judge_state(node.state)
@@ -113,7 +106,7 @@ def test_every_finding_of_every_bundled_fault_has_a_whole_block(name: str) -> No
 
 
 def test_a_gpu_is_named_as_its_vendor_names_it() -> None:
-    document = only(with_fault("gpu-ecc-uncorrected"))
+    document = only(played("gpu-ecc-uncorrected"))
     assert document.kind == "gpu"
     assert facts(document) == {
         "product": "NVIDIA H200", "serial": "1650000000005", "board_part_number": "692-2G520-0282-001",
@@ -128,7 +121,7 @@ def test_a_gpu_is_named_as_its_vendor_names_it() -> None:
 
 
 def test_numbers_stand_beside_those_of_the_other_gpus() -> None:
-    node = with_fault("gpu-ecc-uncorrected")
+    node = played("gpu-ecc-uncorrected")
     document = only(node)
     name = "wirewatch_ecc_errors_total"
     wrong = number(document, name, kind="uncorrected", location="dram")
@@ -149,7 +142,7 @@ def test_numbers_stand_beside_those_of_the_other_gpus() -> None:
 
 
 def test_a_link_is_compared_with_all_other_links() -> None:
-    document = only(with_fault("nvlink-link-down"))
+    document = only(played("nvlink-link-down"))
     up = number(document, "wirewatch_nvlink_link_up")
     assert up.value == 0
     assert up.peers is not None
@@ -174,7 +167,7 @@ def test_series_of_single_links_take_the_place_of_what_was_read_and_stay_out_of_
 
 
 def test_a_port_has_its_card_s_numbers_and_names() -> None:
-    document = only(with_fault("ib-port-slow"))
+    document = only(played("ib-port-slow"))
     assert document.kind == "network_device"
     told = facts(document)
     assert (told["device"], told["psid"], told["firmware"]) == ("mlx5_6", "MT_0000000838", "28.41.1000")
@@ -187,7 +180,7 @@ def test_a_port_has_its_card_s_numbers_and_names() -> None:
 
 
 def test_a_card_has_its_pcie_link_which_no_series_tells() -> None:
-    document = only(with_fault("nic-pcie-x8"))
+    document = only(played("nic-pcie-x8"))
     width = number(document, "card_pcie_width")
     assert width.value == 8
     assert width.peers is not None
@@ -195,19 +188,19 @@ def test_a_card_has_its_pcie_link_which_no_series_tells() -> None:
 
 
 def test_a_card_that_only_the_kernel_names_is_known_by_its_address() -> None:
-    document = only(with_fault("nic-cable-hot"))
+    document = only(played("nic-cable-hot"))
     assert (document.kind, document.part["device"].value) == ("network_device", "mlx5_1")
 
 
 def test_a_bridge_tells_what_is_below_it() -> None:
-    document = only(with_fault("acs-on"))
+    document = only(played("acs-on"))
     assert document.kind == "pci_device"
     assert document.part["pci_path"].value == "pci0000:15 / 0000:15:01.0 / 0000:16:00.0 / 0000:17:00.0"
     assert document.part["above"].value == "mlx5_0"
 
 
 def test_a_finding_of_the_node_has_the_node_s_numbers() -> None:
-    document = only(with_fault("gpudirect-lost"))
+    document = only(played("gpudirect-lost"))
     assert document.kind == "node"
     failed = number(document, "wirewatch_gpudirect_check_state", check="peer_memory", state="failed")
     assert (failed.value, failed.peers) == (1, None)
@@ -242,7 +235,7 @@ def test_what_a_gpu_does_not_offer_is_told_as_such() -> None:
 
 
 def test_a_collector_that_is_blind_has_no_numbers_and_says_why() -> None:
-    node = with_fault("gpu-ecc-uncorrected")
+    node = played("gpu-ecc-uncorrected")
     node.change("*", "code", 9)
     node.poll()
     documents = {d.finding.rule: d for d in all_of(judge_state(node.state))}
@@ -254,7 +247,7 @@ def test_a_collector_that_is_blind_has_no_numbers_and_says_why() -> None:
 
 
 def test_a_part_that_cannot_be_read_says_so() -> None:
-    node = with_fault("gpu-row-remap-failed")
+    node = played("gpu-row-remap-failed")
     node.change("gpu5/*", "code", 999)
     node.poll("gpu")
     documents = {d.finding.rule: d for d in all_of(judge_state(node.state))}
@@ -262,7 +255,7 @@ def test_a_part_that_cannot_be_read_says_so() -> None:
 
 
 def test_a_finding_of_the_probe_has_the_newest_complete_one_s_numbers() -> None:
-    node = with_fault("probe-uneven")
+    node = played("probe-uneven")
     document = only(node)
     last = node.state.components["probe"].memory.last
     assert document.numbers_at == last.at
@@ -274,7 +267,7 @@ def test_a_finding_of_the_probe_has_the_newest_complete_one_s_numbers() -> None:
 
 
 def test_a_finding_of_the_probe_without_a_gpu_has_all_of_them() -> None:
-    document = only(with_fault("probe-slow"))
+    document = only(played("probe-slow"))
     product = number(document, "matrix_product_seconds")
     assert (product.value, product.peers and product.peers.count) == (None, 8)
     ratios = [n for n in document.numbers if n.name == "wirewatch_probe_busbw_ratio"]
@@ -313,7 +306,7 @@ def test_what_is_on_probation_acknowledged_or_suppressed_is_shown_as_well(tmp_pa
 
 
 def test_what_is_only_suppressed_has_no_collector() -> None:
-    node = with_fault("gpu-ecc-uncorrected")
+    node = played("gpu-ecc-uncorrected")
     here = judge_state(node.state)
     ledger = suppress(here.ledger, here.verdict.standings[0], EPOCH + 9999, SAID, VerdictPolicy())
     node.changes.clear()
@@ -348,7 +341,7 @@ def test_a_part_of_a_collector_that_is_switched_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["00000000", "00", ""])
 def test_an_id_that_is_not_there_is_one_line(name: str) -> None:
     with pytest.raises(OrderError, match="id"):
-        evidence(judge_state(with_fault("gpu-ecc-uncorrected").state), name, EPOCH, "replay")
+        evidence(judge_state(played("gpu-ecc-uncorrected").state), name, EPOCH, "replay")
 
 
 @cache
@@ -415,7 +408,7 @@ def test_units_follow_the_names() -> None:
 
 @cache
 def throttled() -> bytes:
-    return FINDING.dump_json(only(with_fault("gpu-throttle-thermal")))
+    return FINDING.dump_json(only(played("gpu-throttle-thermal")))
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
