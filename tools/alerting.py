@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tools.prose import formatted
+from tools.yamlfile import load_yaml
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
 from wirewatch.probe.component import rules as declared
@@ -216,7 +217,7 @@ def _heard(text: str) -> Iterator[str]:
 
 
 def _rules(text: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    for group in yaml.safe_load(text)["groups"]:
+    for group in load_yaml(text)["groups"]:
         for rule in group["rules"]:
             yield group, rule
 

@@ -12,6 +12,7 @@ import promql_parser as promql
 import yaml
 
 from proof.rehearsal.squeeze import squeezed
+from tools.yamlfile import load_yaml
 
 COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 EPOCH = 1e9
@@ -40,7 +41,7 @@ class Rules:
 
     @classmethod
     def read(cls, text: str) -> "Rules":
-        return cls(yaml.safe_load(text))
+        return cls(load_yaml(text))
 
     def groups(self) -> Iterator[Document]:
         yield from self.document["groups"]

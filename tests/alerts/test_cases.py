@@ -1,18 +1,21 @@
 """The unit tests of deploy/prometheus/tests, which promtool runs in the system tests, leave out no alert."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tools import promql
 from tools.alerting import PROMETHEUS, Alert, alerts, groups, records
+from tools.yamlfile import load_yaml
 
 FILES = sorted((PROMETHEUS / "tests").glob("*.yml"))
-CASES: list[dict[str, Any]] = [
-    test for path in FILES for test in yaml.safe_load(path.read_text("utf-8"))["tests"]
-]
+
+
+@cache
+def cases() -> list[dict[str, Any]]:
+    return [test for path in FILES for test in load_yaml(path.read_text("utf-8"))["tests"]]
 
 
 def severities(test: dict[str, Any], name: str) -> list[list[str]]:
@@ -26,7 +29,7 @@ def severities(test: dict[str, Any], name: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
 def test_an_alert_fires_and_is_quiet_in_one_and_the_same_test(alert: Alert) -> None:
-    for test in CASES:
+    for test in cases():
         told = severities(test, alert.name)
         quiet = [alert.severity not in one for one in told]
         if any(quiet) and not all(quiet):
@@ -37,16 +40,16 @@ def test_an_alert_fires_and_is_quiet_in_one_and_the_same_test(alert: Alert) -> N
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_groups_run_in_the_order_in_which_they_lean_on_each_other(path: Path) -> None:
     """promtool takes them in any order otherwise, and a test is right or wrong by chance."""
-    assert yaml.safe_load(path.read_text("utf-8"))["group_eval_order"] == groups()
+    assert load_yaml(path.read_text("utf-8"))["group_eval_order"] == groups()
 
 
 def test_each_file_has_a_name_for_each_test() -> None:
-    names = [test["name"] for test in CASES]
+    names = [test["name"] for test in cases()]
     assert len(names) == len(set(names))
 
 
 def test_every_recorded_series_is_tested_by_name_or_by_an_alert() -> None:
-    asked = [case["expr"] for test in CASES for case in test.get("promql_expr_test", ())]
+    asked = [case["expr"] for test in cases() for case in test.get("promql_expr_test", ())]
     asked += [alert.expr for alert in alerts()]
     used: set[str] = set()
     fresh = {one.name for query in asked for one in promql.selectors(query) if one.name}

@@ -4,13 +4,13 @@ import re
 
 import promql_parser
 import pytest
-import yaml
 from grafana_foundation_sdk.models import alerting as schema
 
 from tools.alerting import GRAFANA, Alert, alerts
+from tools.yamlfile import load_yaml
 
 RULES = [
-    (group, rule) for group in yaml.safe_load(GRAFANA.read_text("utf-8"))["groups"] for rule in group["rules"]
+    (group, rule) for group in load_yaml(GRAFANA.read_text("utf-8"))["groups"] for rule in group["rules"]
 ]
 BESIDE = {"keepFiringFor", "missing_series_evals_to_resolve"}
 """Keys of provisioning files that the library's model, which is that of the API, does not have."""

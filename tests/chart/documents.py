@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tools.yamlfile import load_all_yaml
 
 Document = dict[str, Any]
 TOML = "wirewatch.toml"
@@ -16,7 +16,7 @@ EXAMPLES = sorted((KUBERNETES / "examples").glob("*.yaml"))
 
 def documents(text: str) -> tuple[Document, ...]:
     """The documents of a text, empty ones left out."""
-    return tuple(document for document in yaml.safe_load_all(text) if document)
+    return tuple(document for document in load_all_yaml(text) if document)
 
 
 def read(path: Path) -> tuple[Document, ...]:

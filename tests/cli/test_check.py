@@ -187,7 +187,7 @@ def test_where_nothing_can_be_probed_no_probe_is_required(
 def test_without_time_to_see_it_again_a_fault_is_not_yet_believed(tmp_path: Path) -> None:
     config = tmp_path / "wirewatch.toml"
     config.write_text("[policy.nvlink]\nconfirm = 10_000_000\n", "utf-8")
-    done = check(*DEMO[:2], *overlay(tmp_path, LINK_DOWN), "--config", str(config), "--deadline", "8s")
+    done = check(*DEMO[:2], *overlay(tmp_path, LINK_DOWN), "--config", str(config), "--deadline", "3s")
     assert (done.code, done.line.split()[:2]) == (3, ["UNKNOWN", "nvlink.link_down"])
 
 

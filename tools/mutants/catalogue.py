@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 LIST = Path(__file__).parent / "list"
@@ -115,13 +116,33 @@ def place(root: Path, mutant: Mutant) -> Placed:
     path, match = found[0]
     before = sources(root)[path]
     text = before[: match.start()] + mutant.put.strip() + before[match.end() :]
-    if text.split() == before.split():
+    if text == before or text.split() == before.split():
         raise Stale(f"{mutant.id}: changes nothing")
+    first, last = _statements(before, match.start(), match.end())
     try:
-        ast.parse(text)
+        ast.parse(text[first : last + len(text) - len(before)])
     except SyntaxError as error:
         raise Stale(f"{mutant.id}: no Python: {error}") from error
     return Placed(mutant, path, text, tuple(_tests(root, mutant)))
+
+
+def _statements(text: str, start: int, end: int) -> tuple[int, int]:
+    """From where to where the outermost statements reach that hold a part of a text: the rest is Python."""
+    bounds = _outermost(text)
+    first = max((at for at in bounds if at <= start), default=0)
+    return first, min((at for at in bounds if at >= end), default=len(text))
+
+
+@cache
+def _outermost(text: str) -> tuple[int, ...]:
+    """Where each outermost statement begins."""
+    lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+    body = ast.parse(text).body
+    decorated = (getattr(one, "decorator_list", []) for one in body)
+    return tuple(
+        lines[min([one.lineno, *(each.lineno for each in above)]) - 1]
+        for one, above in zip(body, decorated, strict=True)
+    )
 
 
 def _tests(root: Path, mutant: Mutant) -> Iterator[Path]:
