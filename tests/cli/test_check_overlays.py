@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -49,8 +50,8 @@ def module_patch() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
-def checked(*overlays: str, replay: str = DEMO, seconds: float = SECONDS) -> CheckAnswer:
-    request = CheckRequest(end=time.monotonic() + seconds, replay=replay, overlays=overlays)
+def checked(*overlays: str, seconds: float = SECONDS, config: Path | None = None) -> CheckAnswer:
+    request = CheckRequest(end=time.monotonic() + seconds, config=config, replay=DEMO, overlays=overlays)
     attempt = Attempt(request, lambda: None)
     try:
         return decide(attempt.run(), Terms(frozenset({D, U, F})), time.time())
@@ -70,6 +71,15 @@ def test_a_bundled_fault_has_the_verdict_of_a_daemon(name: str) -> None:
     assert time.monotonic() - began < SECONDS / 2
     shown = {(one.rule, one.health) for one in answer.grounds.findings}
     assert shown >= {(told.rule, told.health.name.lower()) for told in load_overlay(name).findings}
+
+
+def test_intervals_of_a_part_of_a_second_make_no_play_longer(tmp_path: Path) -> None:
+    """Before: it was polled hundreds of times for each second of the minutes that it plays."""
+    config = tmp_path / "wirewatch.toml"
+    names = ("infiniband", "nvlink", "topology", "xid")
+    config.write_text("".join(f"[collectors.{name}]\ninterval = 0.01\n" for name in names), "utf-8")
+    answer = checked("nvlink-link-down", seconds=20.0, config=config)
+    assert (answer.health, [one.rule for one in answer.grounds.findings]) == (F, ["nvlink.link_down"])
 
 
 def test_two_faults_at_once_are_both_played() -> None:

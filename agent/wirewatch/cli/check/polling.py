@@ -270,6 +270,8 @@ class CheckedNode:
 
 HOLD = 300.0
 """Seconds for which a fault must have lasted: longer than every window of minutes in which a rule counts."""
+PACE = 5.0
+"""Seconds between two polls of a collector in a play, at least: no more polls for what plays for minutes."""
 MOST = 3600.0
 """Seconds after which no probe is waited for any more."""
 QUIET = {"wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.probe": logging.WARNING}
@@ -336,9 +338,8 @@ class PlayedPoll(Poll):
             self._board.publish(overdue(component, self._play.now(), deadline))
 
     def _interval(self, collector: AnyCollector) -> float:
-        interval: float = collector.options.interval
         component = self._board.state.components[collector.name]
-        return interval if component.succeeding else min(interval, RETRY)
+        return paced(collector) if component.succeeding else min(paced(collector), RETRY)
 
     def _settled(self, collector: AnyCollector) -> bool:
         lasted = self._play.seconds() - self._steady
@@ -379,8 +380,13 @@ def lasting(collector: AnyCollector) -> float:
     # `link_detail_interval` counts where `link_detail` is not off.
     names = (n for n in options if n.endswith("interval") and options.get(n.removesuffix("_interval"), True))
     often: list[float] = [options[name] for name in names]
+    return max(HOLD, 2 * max(often), (polls_needed(collector) + 1) * paced(collector))
+
+
+def paced(collector: AnyCollector) -> float:
+    """Seconds between two polls in a play."""
     interval: float = collector.options.interval
-    return max(HOLD, 2 * max(often), (polls_needed(collector) + 1) * interval)
+    return max(interval, PACE)
 
 
 def _unread(component: Component, at: float, waited: float) -> Component:
