@@ -1,6 +1,6 @@
 """What must hold of whatever the chart renders, as rules that give what is wrong; each takes the documents.
 
-`PRIVILEGED` is what `agent.privileged` breaks, and nothing else does.
+`PRIVILEGED` is what `agent.privileged` breaks, `OPEN` what `networkPolicy` may break, and nothing else does.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -148,7 +148,22 @@ def _has_token(one: Mapping[str, Any]) -> bool:
     return any("serviceaccount" in mount["mountPath"] for mount in one.get("volumeMounts", []))
 
 
+def port_is_for_scrapers(given: Sequence[Document]) -> Iterator[str]:
+    policies = of_kind(given, "NetworkPolicy")
+    if not policies:
+        yield "no NetworkPolicy: every pod may connect"
+    for policy in policies:
+        spec = policy["spec"]
+        if set(spec["policyTypes"]) != {"Ingress", "Egress"}:
+            yield "a direction without a policy"
+        if any(not rule.get("from") for rule in spec["ingress"]):
+            yield "every pod may connect"
+        if any(not rule.get("ports") for rule in (*spec["ingress"], *spec["egress"])):
+            yield "every port"
+
+
 PRIVILEGED: tuple[Rule, ...] = (no_privileges, agent_is_not_root)
+OPEN: tuple[Rule, ...] = (port_is_for_scrapers,)
 
 
 def ports_name_their_protocol(given: Sequence[Document]) -> Iterator[str]:
@@ -162,7 +177,7 @@ def ports_name_their_protocol(given: Sequence[Document]) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    *PRIVILEGED, roots_are_read_only, mounts_are_read_only, little_of_the_host, no_gpu_is_taken,
+    *PRIVILEGED, *OPEN, roots_are_read_only, mounts_are_read_only, little_of_the_host, no_gpu_is_taken,
     images_are_fixed, selectors_match, least_rights, probes_ask_no_verdict, ports_name_their_protocol,
 )  # fmt: skip
 

@@ -73,6 +73,18 @@ BREAKS: dict[str, Break] = {
     "selectors_match: ServiceMonitor: selects no Service": lambda given: the(given, "ServiceMonitor")["spec"][
         "selector"
     ].update(matchLabels={"a": "b"}),
+    "port_is_for_scrapers: no NetworkPolicy: every pod may connect": lambda given: given.remove(
+        the(given, "NetworkPolicy")
+    ),
+    "port_is_for_scrapers: every pod may connect": lambda given: the(given, "NetworkPolicy")["spec"][
+        "ingress"
+    ][0].pop("from"),
+    "port_is_for_scrapers: a direction without a policy": lambda given: the(given, "NetworkPolicy")["spec"][
+        "policyTypes"
+    ].remove("Egress"),
+    "port_is_for_scrapers: every port": lambda given: the(given, "NetworkPolicy")["spec"]["egress"][0].pop(
+        "ports"
+    ),
     "least_rights: wirewatch-node-condition: too much": lambda given: the(given, "ClusterRole")["rules"][0][
         "verbs"
     ].append("list"),

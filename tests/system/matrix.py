@@ -76,15 +76,20 @@ MATRIX: dict[str, Values] = {
         },
         "prometheusRule": {"enabled": True, "runbookBase": "https://git.example.org/wirewatch/blob/main/"},
     },
-    "network policy": {"networkPolicy": {"enabled": True}},
     "network policy, no condition": {
         "nodeCondition": {"enabled": False},
         "networkPolicy": {
-            "enabled": True,
             "from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}],
         },
     },
     "replay": {"replay": "demo-dgx-h200", "gpu": {"via": "none"}},
+}
+
+# What 0.1 had by default, as `helm upgrade --reuse-values` brings it along, and what lets everybody in.
+UNLIMITED: dict[str, Values] = {
+    "as 0.1 had it": {"networkPolicy": {"enabled": False, "from": [], "apiServerPorts": [443, 6443]}},
+    "no network policy": {"networkPolicy": {"enabled": False}},
+    "everybody": {"networkPolicy": {"from": []}},
 }
 
 REFUSED: dict[str, tuple[Values, str]] = {
@@ -107,6 +112,7 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "port": ({"listen": {"port": 70000}}, "at '/listen/port'"),
     "moving tag": ({"image": {"tag": "latest"}}, "at '/image/tag'"),
     "digest": ({"image": {"digest": "sha256:1"}}, "at '/image/digest'"),
+    "a peer that is none": ({"networkPolicy": {"from": [{"pods": {}}]}}, "at '/networkPolicy/from/0'"),
     "choice": ({"gpu": {"via": "magic"}}, "at '/gpu/via'"),
     "a GPU": ({"agent": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}, "at '/agent/resources/limits'"),
     "root": ({"runAs": {"user": 0}}, "at '/runAs/user'"),

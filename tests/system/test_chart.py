@@ -24,8 +24,8 @@ from tests.chart.documents import (
     read,
     the,
 )
-from tests.chart.rules import PRIVILEGED, RULES, broken
-from tests.system.matrix import CONFIG, MATRIX, MONITORED, REFUSED
+from tests.chart.rules import OPEN, PRIVILEGED, RULES, broken
+from tests.system.matrix import CONFIG, MATRIX, MONITORED, REFUSED, UNLIMITED
 from tools.chart.helm import NOTES, Refused, complaints, manifest, rendered
 from tools.chart.made import CHART
 from tools.chart.manifests import manifests
@@ -106,8 +106,28 @@ def test_only_who_asks_for_a_privileged_agent_gets_one() -> None:
     assert schema_errors(given, VERSIONS[1]) == []
 
 
+@pytest.mark.parametrize("values", UNLIMITED.values(), ids=UNLIMITED)
+def test_only_who_asks_for_an_open_port_gets_one_and_is_told(values: dict[str, Any]) -> None:
+    assert complaints(values) == []
+    given = documents(manifest(values))
+    assert broken(given, [rule for rule in RULES if rule not in OPEN]) == []
+    assert broken(given, OPEN) != []
+    assert schema_errors(given, VERSIONS[1]) == []
+    assert "very pod of the cluster may connect to port 9410" in rendered(values)[NOTES]
+
+
+def test_who_installs_is_told_who_may_scrape_and_what_happens_to_others() -> None:
+    notes = " ".join(rendered({})[NOTES].split())
+    assert "Who may scrape port 9410" in notes
+    assert "kubectl get pods --all-namespaces -l 'app.kubernetes.io/name in (prometheus, " in notes
+    assert "WirewatchAgentDown and WirewatchFleetBlind fire: set networkPolicy.from" in notes
+    alerts = (KUBERNETES.parent / "prometheus" / "wirewatch-alerts.yml").read_text("utf-8")
+    assert "alert: WirewatchAgentDown\n" in alerts
+    assert "alert: WirewatchFleetBlind\n" in alerts
+
+
 def test_the_schemas_find_what_is_wrong() -> None:
-    given = [*documents(manifest({**MONITORED, "networkPolicy": {"enabled": True}}))]
+    given = [*documents(manifest(MONITORED))]
     pod_of(given)["hostPid"] = True
     the(given, "NetworkPolicy")["spec"]["ingress"][0]["ports"][0]["port"] = ["metrics"]
     the(given, "ServiceMonitor")["spec"]["endpoints"][0]["interval"] = "15 seconds"
@@ -146,7 +166,7 @@ def test_a_new_configuration_restarts_the_pods_and_nothing_else_does() -> None:
     before, after = template({}), template(CONFIG)
     assert before != after
     assert before["spec"] == after["spec"]
-    assert template({}) == template({"networkPolicy": {"enabled": True}, **MONITORED}) == before
+    assert template({}) == template({**UNLIMITED["everybody"], **MONITORED}) == before
 
 
 def test_what_is_selected_is_the_same_for_all_values() -> None:
