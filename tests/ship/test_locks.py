@@ -2,35 +2,17 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.locks import CONSTRAINTS, MADE, PLACE, wanted
+from tests.ship.locks import pins
+from tools.locks import CONSTRAINTS, wanted
 
 ROOT = Path(__file__).parents[2]
-PIN = re.compile(r"^(?P<what>[A-Za-z0-9._-]+==[^ ;\\]+)(?: *; *(?P<marker>[^\\]+?))? \\$")
-HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 LOCKS = sorted(wanted())
-
-
-def pins(lock: str) -> Mapping[str, set[str]]:
-    """Versions by canonical name; where Pythons differ there are several."""
-    found: dict[str, set[str]] = {}
-    text = (PLACE / f"{lock}.txt").read_text("utf-8")
-    assert text.startswith(MADE)
-    for block in re.split(r"\n(?=\S)", text.removeprefix(MADE).strip()):
-        first, *hashes = block.splitlines()
-        pin = PIN.match(first)
-        assert pin, first
-        assert hashes, first
-        assert all(HASH.match(line) for line in hashes), block
-        name, version = pin["what"].split("==")
-        found.setdefault(canonicalize_name(name), set()).add(version)
-    return found
 
 
 @pytest.mark.parametrize("lock", LOCKS)
