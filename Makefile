@@ -9,7 +9,7 @@ LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
 .PHONY: run test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
-	rehearsal faults locks e2e-image e2e-systemd e2e-kubernetes hardware clean
+	rehearsal faults locks lowest image e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -125,6 +125,19 @@ pictures: $(VENV)/.dev $(VENV)/.browser
 # deploy/image/*.txt, what the image installs with its hashes: the newest versions that pyproject.toml and constraints.in leave.
 locks: $(VENV)/.lock
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m tools.locks
+
+# Tests of what uses the dependencies, with the lowest versions that pyproject.toml leaves; asks the package index.
+lowest: $(VENV)/.dev $(VENV)/.lock
+	tests/ship/lowest
+
+# The image that is shipped. Its base by digest, which no file here can know: the tag moves. TAG, TARGET and BUILDER (docker, podman) to choose.
+BUILDER ?= docker
+TARGET ?= nccl
+TAG ?= wirewatch:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+image:
+	@printf '%s' '$(BASE)' | grep -Eq '^[^@]+@sha256:[0-9a-f]{64}$$' || \
+		{ echo 'make image: BASE=NAME@sha256:..., as docs/image.md says' >&2; exit 1; }
+	$(BUILDER) build --target $(TARGET) --build-arg BASE=$(BASE) --build-arg REVISION=$$(git rev-parse HEAD) --tag $(TAG) .
 
 # The Dockerfile built and its images run: root, and Debian's podman, buildah, runc and mmdebstrap. Two minutes, five the
 # first time; writes docs/e2e-image.md. STEPS for some alone, without the page.

@@ -61,6 +61,17 @@ def hardened(machine: Machine) -> str:
     return "its own user, CAP_SYSLOG alone, no new privileges, a filter of system calls, /usr read-only"
 
 
+def limited(machine: Machine) -> str:
+    """What systemd made of the limits; a container of podman has fewer open files than a machine."""
+    wanted = {"MemoryMax": str(4 << 30), "TasksMax": "512", "LimitNOFILE": "4096", "OOMPolicy": "continue"}
+    names = [word for name in (*wanted, "TasksCurrent") for word in ("-p", name)]
+    shown = dict(
+        line.split("=", 1) for line in machine.do("systemctl", "show", "wirewatch", *names).splitlines()
+    )
+    assert wanted.items() <= shown.items(), shown
+    return f"4 GiB, 512 tasks, of which {shown['TasksCurrent']} are used, 4096 open files"
+
+
 def answers(machine: Machine) -> str:
     health = machine.health()
     assert health["health"] == "ok", health
@@ -124,7 +135,16 @@ def wrong(machine: Machine) -> str:
     return "a wrong configuration: exit status 78, told in one line, not tried again"
 
 
-STEPS: tuple[Callable[[Machine], str], ...] = (ready, hardened, answers, hung, stopped, driver_hangs, wrong)
+STEPS: tuple[Callable[[Machine], str], ...] = (
+    ready,
+    hardened,
+    limited,
+    answers,
+    hung,
+    stopped,
+    driver_hangs,
+    wrong,
+)
 
 
 def main() -> int:

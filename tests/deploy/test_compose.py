@@ -18,7 +18,8 @@ from wirewatch.cli.serve import serve
 from wirewatch.collectors import discover
 from wirewatch.config import load
 
-PINNED = re.compile(r"[a-z/]+:v?\d+\.\d+(\.\d+)?(-[a-z-]+)?")
+PINNED = re.compile(r"\$\{[A-Z]+_IMAGE:-[a-z/]+:v?\d+\.\d+(\.\d+)?(-[a-z-]+)?\}")
+"""A version by default, and a variable for a digest."""
 DATA_SOURCE = {"name", "uid", "type", "access", "url", "isDefault", "editable", "jsonData"}
 PROVIDER = {"name", "type", "folder", "allowUiUpdates", "updateIntervalSeconds", "options"}
 """Keys of Grafana's documentation of its provisioning files; it drops others without a word."""
@@ -55,6 +56,12 @@ def test_images_have_a_version_and_ports_are_of_this_machine_alone() -> None:
     for name, service in services().items():
         assert "build" in service or PINNED.fullmatch(service["image"]), name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+
+
+def test_agents_have_limits_of_memory_tasks_and_files() -> None:
+    for agent in agents():
+        given = services()[agent]
+        assert (given["mem_limit"], given["pids_limit"], given["ulimits"]) == ("256m", 512, {"nofile": 4096})
 
 
 def test_agents_are_started_with_options_that_there_are() -> None:

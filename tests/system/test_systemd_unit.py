@@ -69,3 +69,12 @@ def test_what_the_unit_gives_is_in_the_table_of_privileges() -> None:
     ):
         for one in given.replace(" rw", "").replace(" r", "").split():
             assert one in README, one
+
+
+def test_the_limits_are_those_of_the_page() -> None:
+    limits = re.findall(r"^((?:MemoryMax|TasksMax|LimitNOFILE)=\S+)$", UNIT, re.MULTILINE)
+    assert [limit.partition("=")[0] for limit in limits] == ["MemoryMax", "TasksMax", "LimitNOFILE"]
+    for limit in limits:
+        assert f"| `{limit}` |" in README
+    # Each makes an agent late, which is UNKNOWN, or a probe slow, which is a finding.
+    assert re.findall(r"^(CPUQuota|MemoryHigh|CPUWeight|IOWeight)=", UNIT, re.MULTILINE) == []
