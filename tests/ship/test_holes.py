@@ -19,7 +19,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf
 PACKAGES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("holes.toml").read_text("utf-8"))[
     "package"
 ]
-SAFE = {canonicalize_name(one["name"]): Version(one["safe"]) for one in PACKAGES}
+SAFE: dict[str, Version] = {canonicalize_name(one["name"]): Version(one["safe"]) for one in PACKAGES}
 
 
 def lowest(requirement: Requirement) -> Version:
