@@ -54,15 +54,32 @@ probes = st.none() | st.fixed_dictionaries(
         "required": st.booleans(),
     }
 )  # fmt: skip
+fail_on_lists = st.lists(st.sampled_from(NAMES[1:3]), unique=True).map(lambda names: [*names, "failed"])
+newer = st.fixed_dictionaries(
+    {}, optional={"probe_exempt": st.booleans(), "suppressed": st.just([replies.finding()])}
+)
+
+
+def told_by(
+    told: str, findings: list[str], probe: Any, released: float, fail_on: list[str], more: dict[str, Any]
+) -> dict[str, Any]:
+    """A document that does not contradict itself."""
+    return replies.health(
+        NOW, told, *map(replies.finding, findings), probe=probe, released_until=released, fail_on=fail_on,
+        job_ready=told not in fail_on, **more,
+    )  # fmt: skip
+
+
 documents = st.builds(
-    lambda told, findings, probe, released: replies.health(
-        NOW, told, *map(replies.finding, findings), probe=probe, released_until=released
-    ),
+    told_by,
     st.sampled_from(NAMES),
     st.lists(st.sampled_from(NAMES), max_size=3),
     probes,
     st.sampled_from((0.0, NOW - 5, NOW + 500)),
+    fail_on_lists,
+    newer,
 )
+PROBE = {"at": NOW - 650, "age_seconds": 600.0, "fresh": True, "required": False}
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -96,22 +113,57 @@ def at(document: Any, place: tuple[Any, ...]) -> Any:
     return document
 
 
-@given(documents, terms, st.data())
-def test_what_is_lost_of_a_document_starts_no_job(document: Any, wanted: Terms, data: st.DataObject) -> None:
-    """Only UNKNOWN may come of it, which starts a job where whoever asks has said so."""
+def starts_no_more(document: Any, place: tuple[Any, ...], wanted: Terms) -> None:
+    """A job that does not start by the whole document does not start by one that has lost this place.
+
+    Where the rest is not understood it is UNKNOWN, which starts a job where whoever asks has said so.
+    """
     whole, understood = answer(document, wanted)
     assert understood
-    place = data.draw(st.sampled_from(list(places(document))))
     less = copy.deepcopy(document)
     del at(less, place[:-1])[place[-1]]
     lost, understood = answer(less, wanted)
     if understood:
-        assert lost.health == whole.health
-        assert lost.may_start == whole.may_start
+        assert lost.health >= whole.health
+        assert whole.may_start or not lost.may_start
     else:
-        assert lost.health is UNKNOWN
         starts = wanted.fail_on is not None and UNKNOWN not in wanted.fail_on
-        assert lost.may_start == (starts and not wanted.require)
+        assert (lost.health, lost.may_start) == (UNKNOWN, starts and not wanted.require)
+
+
+@given(documents, terms, st.data())
+def test_what_is_lost_of_a_document_starts_no_job(document: Any, wanted: Terms, data: st.DataObject) -> None:
+    starts_no_more(document, data.draw(st.sampled_from(list(places(document)))), wanted)
+
+
+@pytest.mark.parametrize("wanted", [Terms(), Terms(frozenset({FAILED})), Terms(require=True)])
+@pytest.mark.parametrize("released", [0.0, NOW + 500])
+@pytest.mark.parametrize("fail_on", [["failed"], ["unknown", "failed"], ["degraded", "unknown", "failed"]])
+@pytest.mark.parametrize("told", NAMES)
+def test_no_place_of_a_document_may_be_lost(
+    told: str, fail_on: list[str], released: float, wanted: Terms
+) -> None:
+    document = told_by(told, ["failed"], PROBE, released, fail_on, {"probe_exempt": True, "suppressed": []})
+    for place in places(document):
+        starts_no_more(document, place, wanted)
+
+
+@pytest.mark.parametrize(
+    ("told", "released", "starts"), [("ok", 0.0, True), ("degraded", 0.0, True), ("unknown", 0.0, False),
+    ("failed", 0.0, False), ("ok", NOW + 500, False)],
+)  # fmt: skip
+def test_a_daemon_without_the_newer_keys_is_understood(told: str, released: float, *, starts: bool) -> None:
+    """One of 0.1: by the set of healths that it had."""
+    old = told_by(told, [], PROBE, released, ["unknown", "failed"], {})
+    del old["fail_on"]
+    got, understood = answer(old, Terms())
+    assert (understood, got.may_start, got.fail_on) == (True, starts, frozenset({UNKNOWN, FAILED}))
+
+
+@pytest.mark.parametrize("told", ["ok", "degraded"])
+def test_a_daemon_that_contradicts_itself_starts_no_job(told: str) -> None:
+    document = replies.health(NOW, told, fail_on=["unknown", "failed"], job_ready=False)
+    assert not answer(document, Terms())[0].may_start
 
 
 @given(documents, terms, junk, st.data())

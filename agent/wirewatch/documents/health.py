@@ -90,8 +90,8 @@ class HealthDocument:
     `polled_at`: the newest poll of any collector; `turning`: all loops of the daemon run; `released_until`:
     the end of `wirewatch release`; `probe` null: switched off, or nothing to probe on this node;
     `probe_exempt`: the latter, so that none can be required. `job_ready`: the next job may start, since
-    `health` is none of `fail_on`, which is `[policy.verdict] fail_on`. `suppressed`: findings that an
-    operator suppressed, so that they do not count.
+    `health` is none of `fail_on`, which is `[policy.verdict] fail_on`, its default in a document without it.
+    `suppressed`: findings that an operator suppressed, so that they do not count.
     """
 
     schema: Literal["wirewatch.health/1"]
@@ -103,7 +103,9 @@ class HealthDocument:
     released_until: float
     probe: ProbeStatus | None
     findings: list[NodeFinding]
-    fail_on: list[Health]
+    fail_on: list[Health] = field(
+        default_factory=lambda: [HEALTH_NAMES[one] for one in sorted(types.FAIL_ON)]
+    )
     probe_exempt: bool = False
     suppressed: list[NodeFinding] = field(default_factory=list)
 

@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds, reported
-from wirewatch.core.types import FAIL_ON_NAMES, Health, Unusable
+from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable
 from wirewatch.documents.health import HealthDocument
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.server.sockets import default_path
@@ -100,10 +100,11 @@ def read_health(body: bytes, now: float) -> Grounds:
     if probe is not None:
         probe = replace(probe, fresh=probe.fresh and probe.age_seconds is not None)
     findings = tuple(map(reported, health.findings))
+    suppressed = (replace(one, subject=Subject.of(one.subject).levels()) for one in health.suppressed)
     grounds = Grounds(
         HEALTHS[health.health], "daemon", "", health.polled_at, findings, probe,
         required=probe is not None and probe.required, exempt=health.probe_exempt,
-        fail_on=frozenset(HEALTHS[name] for name in health.fail_on), suppressed=tuple(health.suppressed),
+        fail_on=_fail_on(health), suppressed=tuple(suppressed),
     )  # fmt: skip
     if health.released_until > now:
         return _released(grounds, health.released_until - now)
@@ -115,10 +116,25 @@ def read_health(body: bytes, now: float) -> Grounds:
     return grounds
 
 
+def _fail_on(health: HealthDocument) -> frozenset[Health]:
+    """The healths with which no job may start: those of the list, and the node's own unless it is ready.
+
+    So the document gives the answer twice, and what the list has lost starts no job.
+    """
+    unready = () if health.job_ready else (health.health,)
+    return frozenset(HEALTHS[name] for name in ("failed", *health.fail_on, *unready))
+
+
 def _released(grounds: Grounds, seconds: float) -> Grounds:
-    """A released node is not watched, and must not be: its GPUs are needed without any handle on them."""
+    """A released node is not watched, and must not be: its GPUs are needed without any handle on them.
+
+    It is UNKNOWN, and starts no job until the daemon itself says UNKNOWN, and that a job may start with that.
+    """
     why = f"released for another {seconds:.0f} s: the GPUs are not watched"
-    return replace(grounds, health=max(grounds.health, Health.UNKNOWN), why=why, released=True)
+    if grounds.health >= Health.UNKNOWN:
+        return replace(grounds, why=why, released=True)
+    fail_on = grounds.fail_on | {Health.UNKNOWN}
+    return replace(grounds, health=Health.UNKNOWN, fail_on=fail_on, why=why, released=True)
 
 
 def _toml(config: Path) -> dict[str, Any]:
