@@ -1,8 +1,13 @@
 """The composition root: `wirewatch` and `python -m wirewatch`."""
 
+import sys
+
+if __name__ == "__main__" and __file__ != f"{sys.path[0]}/wirewatch/__main__.py" and not sys.flags.safe_path:
+    # `python -m` looks for modules in the current folder first, where anybody's may lie.
+    del sys.path[0]
+
 import gc
 import signal
-import sys
 import time
 
 BEGAN = time.monotonic()

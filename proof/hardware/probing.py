@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from proof.hardware import processes
@@ -53,7 +54,9 @@ class Probing:
     ) -> ProbeRunner:
         """With changes to the environment, and another program in the worker's place if wanted."""
         around = RunnerPorts(self.hardware.nvml, self.hardware.sysfs, self.hardware.clock)
-        return ProbeRunner(around, None, {**os.environ, **(changes or {})}, worker or self.worker)
+        places = os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
+        environment = {**os.environ, "PYTHONPATH": places, **(changes or {})}
+        return ProbeRunner(around, None, environment, worker or self.worker)
 
     def order(self, prober: ProbeRunner, engine: str = "nccl", deadline: float = 60.0, **plan: Any) -> Order:
         """The default plan with changes.

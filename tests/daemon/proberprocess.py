@@ -47,7 +47,7 @@ class ProberProcess:
         self._log = folder / "prober.log"
         environment = {
             **os.environ, workers.WHICH: worker, workers.PID_FILE: str(self.pid_file),
-            "OUR_SETTINGS": json.dumps(settings or {}),
+            "OUR_SETTINGS": json.dumps(settings or {}), "PYTHONPATH": str(ROOT),
         }  # fmt: skip
         with self._log.open("ab") as log:
             words = (*command, "--socket", self.socket, *arguments)

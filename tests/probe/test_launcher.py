@@ -223,7 +223,8 @@ def launcher(tmp_path: Path, worker: str, *how: str) -> "Iterator[subprocess.Pop
     (tmp_path / "temporary").mkdir()
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.probe.rig", worker, str(tmp_path / "pid"), *how],
-        cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path / "temporary")}, stderr=subprocess.PIPE,
+        cwd=ROOT, stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary"), "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     with process:
         try:

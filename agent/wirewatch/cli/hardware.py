@@ -9,12 +9,13 @@ from wirewatch.core.ports import Clock, Hardware
 from wirewatch.hw.command import SystemCommand
 from wirewatch.hw.files import SystemKmsg, SystemSysfs
 from wirewatch.hw.host import SystemClock, SystemHost
+from wirewatch.hw.interpreter import absolute
 from wirewatch.hw.kubelet import SystemKubelet
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.protocol import Source
-from wirewatch.hw.overlay import Player, load_overlay, open_player
+from wirewatch.hw.overlay import Player, find_overlay, load_overlay, open_player
 from wirewatch.hw.play import PlayClock, PlayedChild, effects
-from wirewatch.hw.recording import load_recording
+from wirewatch.hw.recording import find, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
     ReplayHost,
@@ -62,7 +63,8 @@ def replayed(
     """
     clock = SystemClock()
     begun = max((load_overlay(path).begun for path in overlays), default=0.0) if at_fault else 0.0
-    source = Source(recording, tuple(overlays), loop, clock.mono() - begun)
+    changes = tuple(absolute(str(find_overlay(path))) for path in overlays)
+    source = Source(absolute(str(find(recording))), changes, loop, clock.mono() - begun)
     nvml = NvmlClient(source)
     return _playing(open_player(source), nvml, clock, time.sleep), nvml
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from wirewatch.core.ports import Output
 from wirewatch.core.types import Absent, Why
+from wirewatch.hw.interpreter import FOLDER
 
 ALLOWED: Mapping[str, Sequence[str]] = {"ibstat": ("ibstat",)}
 DEADLINE = 5.0
@@ -46,7 +47,7 @@ class Programs:
         try:
             process = subprocess.Popen(  # noqa: S603 - fixed programs, no shell, arguments checked by the caller
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=self._environment, start_new_session=True,
+                env=self._environment, start_new_session=True, cwd=FOLDER,
             )  # fmt: skip
         except OSError as error:
             return Absent(Why.DENIED, f"{name}: {error.strerror}", error.errno)

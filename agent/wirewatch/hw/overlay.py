@@ -189,6 +189,18 @@ def bundled_overlays() -> list[str]:
     return sorted(p.stem for p in BUNDLED.glob("*.toml"))
 
 
+def find_overlay(path: str) -> Path:
+    """A file, or the name of a bundled overlay.
+
+    Raises:
+        OverlayError: there is neither.
+    """
+    for file in (Path(path), BUNDLED / f"{path}.toml"):
+        if file.is_file():
+            return file
+    raise OverlayError(f"no overlay at {path!r}; bundled with wirewatch: {', '.join(bundled_overlays())}")
+
+
 def load_overlay(path: str) -> Overlay:
     """Read an overlay: a file, or a bundled one by its name.
 
@@ -196,7 +208,7 @@ def load_overlay(path: str) -> Overlay:
         OverlayError: missing file, not TOML, unknown word, no or several actions in a change.
     """
     try:
-        data = tomllib.loads(_find(path).read_text("utf-8"))
+        data = tomllib.loads(find_overlay(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise OverlayError(f"overlay {path}: {error}") from error
     unknown = set(data) - {"about", "change", "finding"}
@@ -254,18 +266,6 @@ def open_player(source: Source) -> Player:
     loaded = tuple(load_overlay(path) for path in source.overlays)
     recording = load_recording(source.replay)
     return Player(recording, lambda: time.monotonic() - source.epoch, loaded, source.loop)
-
-
-def _find(path: str) -> Path:
-    """A file, or the name of a bundled overlay.
-
-    Raises:
-        OverlayError: there is neither.
-    """
-    for file in (Path(path), BUNDLED / f"{path}.toml"):
-        if file.is_file():
-            return file
-    raise OverlayError(f"no overlay at {path!r}; bundled with wirewatch: {', '.join(bundled_overlays())}")
 
 
 def _finding(path: str, entry: Any) -> Expected:

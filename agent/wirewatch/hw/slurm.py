@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from wirewatch.core.ports import Output, SlurmJob
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.command import Programs
+from wirewatch.hw.interpreter import absolute
 
 DEADLINE = 20.0
 """Seconds for all of one answer; scontrol itself gives an unreachable controller 10."""
@@ -72,7 +73,7 @@ class SystemSlurm:
         self, node: str = "", conf: str = "", search: str = SEARCH, deadline: float = DEADLINE
     ) -> None:
         conf = conf or os.environ.get("SLURM_CONF", "")
-        self._programs = Programs(search, {"SLURM_CONF": conf} if conf else {})
+        self._programs = Programs(search, {"SLURM_CONF": absolute(conf)} if conf else {})
         self._node = node
         self._deadline = deadline
 

@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.probe import Document, Outcome, Plan, encode_plan, wrong_in_document
+from wirewatch.hw.interpreter import FOLDER, module_places, python
 
 DEBUG = "INFO"
 SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING,NET,P2P,SHM,NVLS"
@@ -30,8 +30,8 @@ QUIET = 2.0
 """Seconds of silence after its document began, after which a worker has written all of it."""
 TAIL = 1 << 16
 """Bytes read of the end of what a worker printed."""
-WORKER = ("-P", "-m", "wirewatch.worker")
-"""Without the working folder among the places of modules: nothing that lies there is ours."""
+WORKER = ("-m", "wirewatch.worker")
+"""What Python is given to become a worker."""
 _POLL_SECONDS = 0.005
 
 
@@ -72,7 +72,7 @@ class Worker:
             self._document, write_document, self._mark, write_marks = fds
             with self._errors.open("wb") as errors:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module
-                    [sys.executable, *command, str(write_document), str(write_marks)],
+                    python(*command, str(write_document), str(write_marks)), cwd=FOLDER,
                     stdin=subprocess.PIPE, stdout=errors, stderr=errors, bufsize=0,
                     env=environment(inherited, plan.log), start_new_session=True,
                     pass_fds=(write_document, write_marks),
@@ -232,7 +232,7 @@ def environment(inherited: Mapping[str, str], log: str) -> dict[str, str]:
     The thread pools of numerical libraries are kept from starting: they cost seconds of CPU at import.
     """
     return {
-        **inherited,
+        **module_places(inherited),
         "NCCL_DEBUG": DEBUG,
         "NCCL_DEBUG_FILE": log,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,

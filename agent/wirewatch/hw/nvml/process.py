@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wirewatch.core.types import Absent, Why
+from wirewatch.hw.interpreter import FOLDER, module_places, python
 from wirewatch.hw.nvml import protocol
 from wirewatch.hw.nvml.protocol import absent_code
 
@@ -128,11 +128,13 @@ class Child:
 
     def __init__(self, source: protocol.Source, kill: Kill = os.kill) -> None:
         self._kill = kill
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "wirewatch.hw.nvml.child"],
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            python("-m", "wirewatch.hw.nvml.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
+            cwd=FOLDER,
+            env=module_places(os.environ),
         )
         assert self._process.stdin is not None  # noqa: S101
         assert self._process.stdout is not None  # noqa: S101
