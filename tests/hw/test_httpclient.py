@@ -70,8 +70,6 @@ def test_an_answer_without_a_body(listen: Listen) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        b"",
-        b"HTTP/1.1 200 OK\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n1234",
         b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: \xb2\r\n\r\n",
@@ -85,6 +83,11 @@ def test_an_answer_without_a_body(listen: Listen) -> None:
 )
 def test_half_an_answer_and_no_http_are_told(listen: Listen, answer: bytes) -> None:
     assert refused(listen(says(answer))) == STRANGE
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n"])
+def test_a_connection_that_is_closed_before_an_answer_is_told(listen: Listen, answer: bytes) -> None:
+    assert refused(listen(says(answer))) == "the daemon closed the connection without an answer"
 
 
 @pytest.mark.parametrize(

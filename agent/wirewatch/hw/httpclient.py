@@ -4,7 +4,10 @@ h11 and a socket: http.client imports a mail parser and TLS, which takes longer 
 has a timeout for each read alone, so that a server that trickles would hold the caller for ever.
 """
 
+import os
 import socket
+import stat
+import sys
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,6 +17,7 @@ import h11
 LIMIT = 64 << 20
 """Most bytes of an answer; our daemon sends less."""
 STRANGE = "half an answer, or what answers there is not wirewatch"
+_DROPPED = (EOFError, ConnectionResetError, BrokenPipeError)
 Headers = Sequence[tuple[str, str]]
 _PIECE = 1 << 16
 _AGAIN = 0.01
@@ -24,15 +28,30 @@ class NoAnswer(Exception):
     """No answer, or only half of one; the text is one line for the user and names the socket.
 
     `there`: whether a process may listen at the socket. `heard`: whether the request may have been received.
+    `dropped`: the connection was closed without a word, as at a limit; another one may be answered.
     """
 
-    def __init__(self, text: str, *, there: bool = True, heard: bool = False) -> None:
+    def __init__(self, text: str, *, there: bool = True, heard: bool = False, dropped: bool = False) -> None:
         super().__init__(text)
-        self.there, self.heard = there, heard
+        self.there, self.heard, self.dropped = there, heard, dropped
 
 
 class NotHttp(ValueError):
     """What came is no reply over HTTP, no whole one, or too long; the text says so of "it"."""
+
+
+class Impostor(Exception):
+    """Anybody may have placed the socket, and it is neither root's nor ours."""
+
+
+_TEXTS: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], str]] = (
+    (TimeoutError, "no answer within {deadline:g} s"),
+    (FileNotFoundError, "no such socket; does {who} run?"),
+    (ConnectionRefusedError, "nobody listens there; {who} does not run"),
+    (PermissionError, "not allowed; ask as the user that {who} runs as"),
+    (_DROPPED, "{who} closed the connection without an answer"),
+    (NotHttp, STRANGE),
+)
 
 
 class HttpReply(NamedTuple):
@@ -45,30 +64,48 @@ class HttpReply(NamedTuple):
 
 def request(
     path: str, method: str, target: str, body: bytes | None, deadline: float, who: str = "the daemon",
-    headers: Headers = (),
+    headers: Headers = (), *, known: bool = False,
 ) -> tuple[int, bytes]:  # fmt: skip
     """Send one request to a unix socket; `deadline` in seconds for all of it.
 
-    `body` is JSON, `who` names the server in errors.
+    `body` is JSON, `who` names the server in errors. `known`: the server is root or this user, or the socket
+    lies where nobody else can place one.
 
     Returns:
         Status and body.
 
     Raises:
-        NoAnswer: no socket there, not allowed, refused, overdue, or half an answer.
+        NoAnswer: no socket there, not allowed, refused, not known, overdue, or half an answer.
     """
     end, heard = time.monotonic() + deadline, False
     kind = () if body is None else (("Content-Type", "application/json"),)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             _connect(server, path, end)
+            if known:
+                _know(server, path)
             heard = True
             head = (("Host", "localhost"), *headers, *kind)
             reply = exchange(server, method, target, head, body, end, LIMIT)
             return reply.status, reply.body
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, Impostor) as error:
         there = not isinstance(error, FileNotFoundError | ConnectionRefusedError)
-        raise NoAnswer(f"{path}: {_why(error, deadline, who)}", there=there, heard=heard) from error
+        dropped = isinstance(error, _DROPPED)
+        text = f"{path}: {_why(error, deadline, who)}"
+        raise NoAnswer(text, there=there, heard=heard, dropped=dropped) from error
+
+
+def listens(path: str) -> bool:
+    """Whether a process may listen at the socket; False where its file was left behind, or is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.settimeout(0)
+        try:
+            server.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError, ValueError):
+            return False
+        except OSError:
+            return True  # its queue is full, or it is not for us
+    return True
 
 
 def exchange(
@@ -108,19 +145,29 @@ def left(end: float) -> float:
 
 
 def _why(error: Exception, deadline: float, who: str) -> str:
-    match error:
-        case TimeoutError():
-            return f"no answer within {deadline:g} s"
-        case FileNotFoundError():
-            return f"no such socket; does {who} run?"
-        case ConnectionRefusedError():
-            return f"nobody listens there; {who} does not run"
-        case PermissionError():
-            return f"not allowed; ask as the user that {who} runs as"
-        case EOFError() | NotHttp():
-            return STRANGE
-        case _:
-            return str(getattr(error, "strerror", None) or error)
+    text = next((text for kinds, text in _TEXTS if isinstance(error, kinds)), "")
+    return text.format(deadline=deadline, who=who) or str(getattr(error, "strerror", None) or error)
+
+
+def _know(server: socket.socket, path: str) -> None:
+    """Raises Impostor, and OSError where a folder cannot be looked at."""
+    identity = server.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    user = int.from_bytes(identity[4:8], sys.byteorder)
+    if user not in {0, os.geteuid()}:
+        for name in (os.path.abspath(path), os.path.realpath(path)):  # noqa: PTH100 - a socket's, and its target's
+            _placed(name, user)
+
+
+def _placed(path: str, user: int) -> None:
+    """Raises Impostor where users that are neither root nor we may place or replace what lies at the path."""
+    folder, owner, ours = path, user, (0, os.geteuid())
+    while folder != os.path.sep:
+        folder = os.path.dirname(folder)  # noqa: PTH120 - text, without a Path for each
+        mode = os.stat(folder).st_mode  # noqa: PTH116
+        # In a sticky folder, such as /tmp, nobody replaces what is another's.
+        if mode & stat.S_IWOTH and not (mode & stat.S_ISVTX and owner in ours):
+            raise Impostor(f"user {user} listens there, and every user may write in {folder}: not believed")
+        owner = os.lstat(folder).st_uid
 
 
 def _connect(server: socket.socket, path: str, end: float) -> None:

@@ -173,11 +173,14 @@ class Attempt:
         if request.replay:
             return self._polled(f"a poll of recording {request.replay}", CONFIGURED)
         address = daemon_address(request.socket, request.config)
-        self.so_far = lambda: nothing("the daemon did not answer in time", address.policy)
+
+        def hear(why: str) -> None:
+            self.so_far = lambda: nothing(why, address.policy)
+
+        hear("the daemon did not answer in time")
         left = request.end - time.monotonic()
-        answer = ask_daemon(
-            address.socket, round(left if request.cached else min(left * DAEMON_PART, DAEMON), 2)
-        )
+        seconds = left if request.cached else min(left * DAEMON_PART, DAEMON)
+        answer = ask_daemon(address.socket, round(seconds, 2), hear)
         if isinstance(answer, Grounds):
             return answer
         if request.cached:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
@@ -12,12 +13,15 @@ from typing import Any, get_args, get_origin
 from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds, reported
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable
 from wirewatch.documents.health import HealthDocument
-from wirewatch.hw.httpclient import NoAnswer, request
+from wirewatch.hw.httpclient import NoAnswer, listens, request
 from wirewatch.server.sockets import default_path
 
 SYSTEM = "/run/wirewatch/wirewatch.sock"
 """The socket of the system's daemon, which any user may ask; the default of a user is another one."""
-VERDICTS = (200, 503)
+OK, VERDICTS, BUSY = 200, (200, 503), (408, 429)
+"""HTTP statuses: of a verdict, and of a daemon at its limits. 503 is either, a verdict with a document."""
+AGAIN = 0.1
+"""Seconds between two questions to a daemon that is busy."""
 HEALTH_SCHEMA = "wirewatch.health/1"
 STALE = 60.0
 """Seconds without a single poll, after which a verdict is stale; each collector polls more often."""
@@ -36,6 +40,10 @@ class DaemonAddress:
 
     socket: str
     policy: GatePolicy = CONFIGURED
+
+
+class BusyDaemon(Exception):
+    """The daemon is there and has no time for us now; the text says how it showed that."""
 
 
 class WrongAnswer(Exception):
@@ -70,19 +78,45 @@ def daemon_address(given: str | None, config: Path | None) -> DaemonAddress:
     return DaemonAddress(_default_socket() if path is None else path, policy)
 
 
-def ask_daemon(path: str, deadline: float) -> Grounds | str:
-    """What the daemon knows, or why it gave no answer within `deadline` seconds."""
+def ask_daemon(path: str, deadline: float, hear: Callable[[str], None] = lambda _: None) -> Grounds | str:
+    """What the daemon knows, or why it gave no answer within `deadline` seconds.
+
+    A daemon that is busy is asked again until then: what others take from it is no reason to know nothing.
+    `hear` gets each reason why there is no answer yet.
+    """
     if not path:
         return "the configuration names no socket of a daemon"
+    end, busy = time.monotonic() + deadline, ""
+    while True:
+        left = end - time.monotonic()
+        if busy and left <= 0:
+            return f"{busy}, asked again for {deadline:g} s"
+        try:
+            return _asked(path, round(max(left, 0.0), 2))
+        except BusyDaemon as error:
+            busy = busy or str(error)
+            hear(busy)
+        except NoAnswer as error:
+            if not (busy and error.there):
+                return str(error)
+        except (WrongAnswer, StaleAnswer) as error:
+            return f"{path}: {error}"
+        time.sleep(max(0.0, min(AGAIN, end - time.monotonic())))
+
+
+def _asked(path: str, deadline: float) -> Grounds:
+    """Raises BusyDaemon, and what `request` and `read_health` raise."""
     try:
-        status, body = request(path, "GET", "/health", None, deadline)
-        if status not in VERDICTS:
-            return f"{path}: HTTP status {status} instead of a verdict"
-        return read_health(body, time.time())
+        status, body = request(path, "GET", "/health", None, deadline, known=True)
     except NoAnswer as error:
-        return str(error)
-    except (WrongAnswer, StaleAnswer) as error:
-        return f"{path}: {error}"
+        if error.dropped:
+            raise BusyDaemon(str(error)) from error
+        raise
+    if status in BUSY or (status != OK and status in VERDICTS and b'"schema"' not in body):
+        raise BusyDaemon(f"{path}: the daemon is busy (HTTP status {status})")
+    if status not in VERDICTS:
+        raise WrongAnswer(f"HTTP status {status} instead of a verdict")
+    return read_health(body, time.time())
 
 
 def read_health(body: bytes, now: float) -> Grounds:
@@ -153,8 +187,10 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _default_socket() -> str:
+    """The first where a process listens: what a daemon has left behind hides no other."""
     places = [path for path in (default_path(), SYSTEM) if path]
-    return next((path for path in places if os.path.exists(path)), places[0])  # noqa: PTH110 - the name of a socket
+    there = [path for path in places if os.path.exists(path)]  # noqa: PTH110 - the name of a socket
+    return next((path for path in there if len(there) == 1 or listens(path)), places[0])
 
 
 def _parsed(body: bytes) -> Any:
