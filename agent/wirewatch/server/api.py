@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -22,7 +23,34 @@ from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged
 from wirewatch.verdict.orders import OrderError
 
-NOT_FOUND = 404
+NOT_FOUND, UNAVAILABLE = 404, 503
+
+
+@dataclass(frozen=True, slots=True)
+class FlagDocument:
+    """The answer of /livez and /readyz, in a word or two."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no document."""
+
+    detail: str
+
+
+_TEXT: dict[str, Any] = {"schema": {"type": "string"}}
+_EXPOSITION: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}
+}
+_FLAG: dict[int | str, dict[str, Any]] = {UNAVAILABLE: {"model": FlagDocument, "description": "Not so"}}
+_UNREADY: dict[int | str, dict[str, Any]] = {
+    UNAVAILABLE: {"model": HealthDocument, "description": "No job may start"}
+}
+_NO_FINDING: dict[int | str, dict[str, Any]] = {
+    NOT_FOUND: {"model": Refusal, "description": "No such finding"}
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +125,7 @@ def application(status: DaemonView) -> FastAPI:
     )  # fmt: skip
     exposition = Exposition(status.source)
 
-    @app.get("/metrics", response_class=Response)
+    @app.get("/metrics", response_class=Response, responses=_EXPOSITION)
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
         accept, encoding = (",".join(request.headers.getlist(name)) for name in ("accept", "accept-encoding"))
@@ -105,17 +133,17 @@ def application(status: DaemonView) -> FastAPI:
         rendered = exposition.render(status.node(), accept, *reports, encoding=encoding)
         return Response(rendered.text, headers=dict(rendered.headers))
 
-    @app.get("/livez")
+    @app.get("/livez", response_model=FlagDocument, responses=_FLAG)
     async def livez() -> JSONResponse:
         """200 while the loops run. A bad GPU does not change it: a restart would only hide the evidence."""
         return _flag(status.turning(), "alive", "a loop has stopped turning")
 
-    @app.get("/readyz")
+    @app.get("/readyz", response_model=FlagDocument, responses=_FLAG)
     async def readyz() -> JSONResponse:
         """200 once every collector has ended its first run or is overdue with it."""
         return _flag(status.ready(), "ready", "the first polls have not ended")
 
-    @app.get("/health", response_model=HealthDocument)
+    @app.get("/health", response_model=HealthDocument, responses=_UNREADY)
     async def health() -> Response:
         """The verdict with its reasons: 200 for OK and DEGRADED, 503 for UNKNOWN and FAILED."""
         node = status.node()
@@ -169,7 +197,7 @@ def _api(app: FastAPI, status: DaemonView) -> None:
         """All findings with their stage: live, latched, on probation, acknowledged, suppressed."""
         return _json(state.FINDINGS.dump_json(state.findings(status.node(), status.now())), 200)
 
-    @app.get("/api/v1/findings/{name}", response_model=finding.FindingDocument)
+    @app.get("/api/v1/findings/{name}", response_model=finding.FindingDocument, responses=_NO_FINDING)
     async def api_finding(name: str) -> Response:
         """One finding by its id, for a hardware return: the part, its numbers, and those of its peers."""
         try:
