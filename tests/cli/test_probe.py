@@ -171,10 +171,16 @@ def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_told(tmp_p
         pytest.skip("this machine has a driver; the test is about one that has none")
     state = tmp_path / "state"
     environment = {**os.environ, "STATE_DIRECTORY": str(state)}
-    done = run_wirewatch("probe", "--json", env=environment)
-    assert (done.returncode, complaints("wirewatch.probe.1", done.stdout)) == (UNKNOWN, [])
-    assert json.loads(done.stdout)["outcome"] == "skipped"
-    assert state.is_dir()
+    for there in (False, True):
+        if there:
+            state.mkdir(exist_ok=True)
+        done = run_wirewatch("probe", "--json", env=environment)
+        assert (done.returncode, complaints("wirewatch.probe.1", done.stdout)) == (UNKNOWN, [])
+        assert json.loads(done.stdout)["outcome"] == "skipped"
+        # Whose folder it is to be is not for a command of root's to decide.
+        lost = os.geteuid() == 0 and not there
+        assert state.is_dir() is not lost
+        assert ("this probe is not kept" in done.stderr) is lost
 
 
 @pytest.mark.parametrize(

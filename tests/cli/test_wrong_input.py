@@ -245,6 +245,7 @@ def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
 def test_a_probe_that_cannot_be_run_is_not_recorded(tmp_path: Path) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text(f'[state]\ndirectory = "{tmp_path}/state"\n', "utf-8")
+    (tmp_path / "state").mkdir()
     line = refused(USAGE, "record", str(tmp_path / "made"), "--probe", "--config", str(file))
     assert "no probe to record" in line
     assert not (tmp_path / "made").exists()

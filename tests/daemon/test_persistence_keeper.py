@@ -1,13 +1,16 @@
 """What the ledger says is on the disk as soon as it is new, and not for what merely counts on."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.support import StillClock
 from wirewatch.core.types import Health, Subject
-from wirewatch.daemon.persistence import EVERY, LedgerWriter, read_ledger
+from wirewatch.daemon.persistence import AGAIN, EVERY, LedgerWriter, read_ledger
 from wirewatch.verdict.ledger import Entry, Ledger, Stage
 
 ENTRY = Entry(
@@ -39,6 +42,34 @@ def test_a_new_fault_is_written_at_once_and_what_counts_on_is_not(tmp_path: Path
     over = active.with_entry(replace(ENTRY, stage=Stage.PROBATION))
     steps = [(empty, empty), (active, active), (counted, active), (over, over)]
     keep(tmp_path / "latches.json", steps)
+
+
+def test_what_could_not_be_written_is_written_once_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said once, and tried again without anything new to write."""
+    path, clock, ledger = tmp_path / "gone" / "latches.json", StillClock(), Ledger("b").with_entry(ENTRY)
+
+    async def until(done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not done():  # noqa: ASYNC110 - a line of the log
+                await asyncio.sleep(0.005)
+
+    async def run() -> None:
+        keeper = LedgerWriter(path, clock)
+        keeper.changed(ledger)
+        await until(lambda: "No such file" in caplog.text)
+        keeper.changed(ledger)
+        path.parent.mkdir()
+        for seconds in (AGAIN - 1.0, 1.0):
+            clock.seconds += seconds
+            keeper.changed(ledger)
+        await until(lambda: "is written again" in caplog.text)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert read_ledger(path, "b", 0.0).ledger == ledger
+    assert len(caplog.records) == 2
 
 
 def test_what_counts_on_is_written_now_and_then(tmp_path: Path) -> None:

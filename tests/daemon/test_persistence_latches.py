@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.strategies import JSON
+from tests.disks import fill, small_disk
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.persistence import LIMIT, VERSION, load_ledger, read_ledger, save_ledger, write
@@ -378,13 +379,24 @@ def test_a_file_that_may_not_be_so_large_is_told_and_the_old_one_left(path: Path
 
 
 def test_a_full_disk_is_told_and_loses_nothing(path: Path) -> None:
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("no /dev/full here")
     save_ledger(path, LEDGER, AT)
-    path.with_name("latches.json.new").symlink_to(full)
-    assert save_ledger(path, Ledger("boot-1"), AT) == f"{path}: {os.strerror(errno.ENOSPC)}"
+    with small_disk() as disk:
+        kept = disk / path.name
+        kept.write_bytes(path.read_bytes())
+        fill(disk)
+        assert save_ledger(kept, Ledger("boot-1"), AT) == f"{kept}: {os.strerror(errno.ENOSPC)}"
+        assert load_ledger(kept, "boot-1", AT) == LEDGER
+        assert sorted(one.name for one in disk.iterdir()) == ["filling", path.name]
+
+
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda new: new.symlink_to("/dev/full")])
+def test_what_lies_where_the_new_file_is_written_is_neither_waited_for_nor_followed(
+    path: Path, plant: Callable[[Path], object]
+) -> None:
+    plant(path.with_name(f"{path.name}.new"))
+    assert save_ledger(path, LEDGER, AT) == ""
     assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -193,14 +193,6 @@ def test_a_probe_that_takes_long_holds_up_nothing_nor_the_end(tmp_path: Path) ->
     assert rows(tmp_path) == 0
 
 
-def test_a_place_for_state_that_was_named_and_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file", "utf-8")
-    file = tmp_path / "wirewatch.toml"
-    file.write_text(config(tmp_path), "utf-8")
-    line = refused(CONFIG, "serve", "--replay", "h200x8", "--config", str(file))
-    assert line == f"wirewatch: cannot keep state in {tmp_path / 'state'}: not a folder"
-
-
 def test_a_probe_that_is_switched_off_is_not_there(tmp_path: Path) -> None:
     with daemon(tmp_path, with_probe(tmp_path / "node"), "enabled = false") as running:
         running.ready()

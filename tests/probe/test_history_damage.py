@@ -1,5 +1,6 @@
 """Files that are no history, or no longer: put aside whole, told, and a new one begun."""
 
+import logging
 import os
 import sqlite3
 import tempfile
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.disks import fill, make_room, remount, small_disk
 from tests.probe.histories import NOW, numbers, opened, read, record, set_aside, writer
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe.history import MOST_ASIDE, History
@@ -220,3 +222,43 @@ def test_a_file_with_garbage_in_it_stops_nobody_and_is_never_lost(
             assert set_aside(path)[0].read_bytes() == file
         assert history.add(record(99)) is None
         assert record(99) in read(history)
+
+
+# --- a disk that fills up, and one that turns read-only
+
+
+def test_a_disk_without_room_is_said_once_and_written_again_when_there_is_some(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with small_disk("128k") as disk, caplog.at_level(logging.INFO):
+        history = opened(disk / "probes.sqlite")
+        assert history.add(record(1)) is None
+        fill(disk)
+        for number in (2, 3):
+            failed = history.add(record(number, size=20_000))
+            assert isinstance(failed, Absent)
+            assert failed.why is Why.DENIED
+        assert numbers(history) == [1]
+        make_room(disk)
+        assert history.add(record(4)) is None
+        remount(disk, "ro")
+        assert isinstance(history.add(record(5)), Absent)
+        assert numbers(opened(disk / "probes.sqlite")) == [1, 4]
+        remount(disk, "rw")
+        assert history.add(record(6)) is None
+        assert numbers(history) == [1, 4, 6]
+    assert [one.partition(":")[0] for one in caplog.messages] == [
+        "probes are not kept",
+        f"{disk}/probes.sqlite is written again",
+    ] * 2
+
+
+def test_a_history_that_began_on_a_full_disk_is_kept_once_there_is_room() -> None:
+    with small_disk() as disk:
+        fill(disk)
+        history = opened(disk / "probes.sqlite")
+        assert isinstance(history.add(record(1)), Absent)
+        make_room(disk)
+        assert history.add(record(2)) is None
+        assert numbers(history) == [2]
+        assert set_aside(disk / "probes.sqlite") == []

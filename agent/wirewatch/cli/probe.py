@@ -77,15 +77,17 @@ def _ask(
     from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
     from wirewatch.probe.request import probe_now
-    from wirewatch.probe.statefolder import StateError, open_state, state_directory
+    from wirewatch.probe.statefolder import StateError, open_state_for_command, state_directory
+    from wirewatch.probe.workfolder import remove_left_folders
 
     config, _ = load(config_file, discover())
+    remove_left_folders()
     with ExitStack() as stack:
         state = None
         # A recording has a state folder only when one is configured: it must not mix with this node's.
         if replay is None or config.state.directory:
             try:
-                state = open_state(state_directory(config.state.directory))
+                state = open_state_for_command(state_directory(config.state.directory))
             except StateError as error:
                 click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is respected", err=True)
         hardware, nvml = replayed(replay, overlays, at_fault=True) if replay else live(config, state=state)

@@ -41,12 +41,14 @@ def prober(
     from wirewatch.daemon.prober import serve_prober
     from wirewatch.daemon.release import Handles
     from wirewatch.probe.runner import ProbeRunner
+    from wirewatch.probe.workfolder import remove_left_folders
     from wirewatch.server.sockets import local
 
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")
     config, _ = load(config_file, discover())
     address = path or config.probe.prober or SOCKET
+    remove_left_folders()
     with ExitStack() as stack:
         listening = stack.enter_context(local(address, MODE, group or None))
         hardware, nvml = replayed(replay, overlays, loop=loop) if replay else live(config)

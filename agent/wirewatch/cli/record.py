@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from wirewatch.config import Config
     from wirewatch.core.ports import Hardware
     from wirewatch.hw.record import Recorder
+    from wirewatch.probe.statefolder import StateFolder
 
 INTERNAL = 70
 
@@ -54,11 +55,9 @@ def record(
     from wirewatch.collectors import discover
     from wirewatch.config import load
     from wirewatch.hw.record import Recorder
-    from wirewatch.probe.statefolder import open_state, state_directory
 
     config, _ = load(config_file, discover())
-    # Only a probe needs the state folder, for its lock.
-    state = open_state(state_directory(config.state.directory)) if probe else None
+    state = _state(config) if probe else None
     with _made(folder):
         hardware, nvml = live(config, timed=True, state=state)
         try:
@@ -125,6 +124,17 @@ def _made(folder: Path) -> Iterator[None]:
         if not there:
             with suppress(OSError):
                 folder.rmdir()
+
+
+def _state(config: "Config") -> "StateFolder | None":
+    """The state folder, which a probe needs for its lock alone."""
+    from wirewatch.probe.statefolder import StateError, open_state_for_command, state_directory
+
+    try:
+        return open_state_for_command(state_directory(config.state.directory))
+    except StateError as error:
+        click.echo(f"wirewatch: {error}; no lock is respected", err=True)
+        return None
 
 
 def _probed(hardware: "Hardware", config: "Config") -> Json:

@@ -59,6 +59,7 @@ def serve(
     from wirewatch.daemon.notify import Notifier, Reporters
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.component import Hints
+    from wirewatch.probe.workfolder import remove_left_folders
 
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
@@ -78,6 +79,7 @@ def serve(
         state = _state(config, replay, stack)
         web = guard(config.listen, listen, web_config, stack)
         sockets = _sockets(web, _socket_path(config, replay), stack)
+        remove_left_folders()
         hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
         stack.callback(nvml.stop)
         kept = KeptMachine() if state is None else load_kept(state, collectors, hardware)
@@ -155,21 +157,42 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
 def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder | None":
     """The state folder, locked; a recording uses one only when it is configured, not that of the node.
 
+    None where it cannot be used: a node is watched without memory rather than not at all.
+
     Raises:
-        StateError: the configured folder cannot be used, or another agent uses it.
+        StateInUse: another agent uses it.
     """
-    from wirewatch.probe.statefolder import StateError, lock_agent, open_state, state_directory
+    from wirewatch.probe.statefolder import StateError, StateInUse, lock_agent, state_directory
 
     if replay and not config.state.directory:
         return None
     try:
-        state = open_state(state_directory(config.state.directory))
+        state = _opened(state_directory(config.state.directory))
+        stack.enter_context(lock_agent(state))
+    except StateInUse:
+        raise
     except StateError as error:
-        if config.state.directory:
-            raise
         log.warning("%s: nothing is remembered over a restart", error)
         return None
-    stack.enter_context(lock_agent(state))
+    return state
+
+
+def _opened(directory: Path) -> "StateFolder":
+    """The state folder; one that cannot be written now is read, and written once it can be.
+
+    Raises:
+        StateError: it is not there, or cannot be made.
+    """
+    from wirewatch.probe.statefolder import ReadOnlyState, StateFolder, open_state, state_owner
+
+    try:
+        state = open_state(directory)
+    except ReadOnlyState as error:
+        log.warning("%s: what it holds is read, and written once that is possible", error)
+        state = StateFolder(directory)
+    owner = None if os.geteuid() else state_owner(directory)
+    if owner is not None:
+        log.info("root works in %s with the rights of its owner, uid %d", directory, owner[0])
     return state
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from wirewatch.core import pci
 from wirewatch.core.ports import Clock
-from wirewatch.daemon.persistence import content, encoded, put_aside, reason, write
+from wirewatch.daemon.persistence import AGAIN, content, encoded, put_aside, reason, write
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.graph import Graph, identity
 
@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 VERSION = 1
 LIMIT = 16 << 20
 """Bytes; a larger file is not one of ours."""
-AGAIN = 60.0
-"""Seconds after which a failed write is tried again."""
 _PATHS = frozenset({"", *(path.name for path in pci.Path)})
 
 

@@ -69,7 +69,8 @@ class MachineWriter:
         self._path, self._clock = path, clock
         self._lasting = {one.name: one.lasting for one in collectors if one.lasting is not None}
         self._machine, self._parts = kept.machine, dict(kept.parts)
-        self._writer = StateWriter(path, "what is remembered of the machine would be lost with a restart")
+        loss = "what is remembered of the machine would be lost with a restart"
+        self._writer = StateWriter(path, self._save, loss, clock)
 
     def changed(self, component: Component) -> None:
         """Take a component's new memory and facts, and write what is to be kept of them if it is new."""
@@ -79,9 +80,10 @@ class MachineWriter:
             parts = {**parts, component.name: kept}
         machine = _known(self._machine, component)
         if (machine, parts) == (self._machine, self._parts):
+            self._writer.try_again()
             return
         self._machine, self._parts = machine, parts
-        self._writer.submit(self._save)
+        self._writer.submit()
 
     def _save(self, path: Path) -> str:
         kept = MachineFile(VERSION, self._clock.now(), self._machine, self._parts)

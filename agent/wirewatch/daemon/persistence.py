@@ -15,12 +15,15 @@ from pydantic import TypeAdapter, ValidationError
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.schedule import Lane
+from wirewatch.probe.statefolder import as_owner
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, key_of
 
 log = logging.getLogger(__name__)
 VERSION = 1
 LIMIT = 16 << 20
 """Bytes; a larger file is not one of ours."""
+AGAIN = 5.0
+"""Seconds after which a failed write is tried again."""
 EVERY = 600.0
 """Seconds after which times alone are written; a crash may lose so much of a probation."""
 _NAMES = 1000
@@ -70,23 +73,33 @@ class StateWriter:
 
     Args:
         path: the file; None to write nothing.
+        save: writes it; returns what went wrong in words, empty for nothing.
         loss: what it means that the file cannot be written, in words.
     """
 
-    def __init__(self, path: Path | None, loss: str) -> None:
-        self._path, self._loss = path, loss
+    def __init__(self, path: Path | None, save: Callable[[Path], str], loss: str, clock: Clock) -> None:
+        self._path, self._save, self._loss, self._clock = path, save, loss, clock
         self._lane = Lane("state") if path else None
         self._wrong = ""
+        self._failed = math.inf
 
-    def submit(self, save: Callable[[Path], str]) -> None:
-        """Call `save` with the path soon; it returns what went wrong in words, empty for nothing."""
+    def submit(self) -> None:
+        """Write the file soon."""
+        self._failed = math.inf
         if self._lane is not None:
-            self._lane.submit(lambda: self._run(save))
+            self._lane.submit(self._run)
 
-    def _run(self, save: Callable[[Path], str]) -> None:
+    def try_again(self) -> None:
+        """Write the file soon if the last attempt failed AGAIN seconds ago or earlier."""
+        if self._clock.mono() - self._failed >= AGAIN:
+            self.submit()
+
+    def _run(self) -> None:
         if self._path is None:
             return
-        wrong = save(self._path)
+        wrong = self._save(self._path)
+        if wrong:
+            self._failed = self._clock.mono()
         if wrong and wrong != self._wrong:
             log.error("%s: %s", wrong, self._loss)
         if not wrong and self._wrong:
@@ -103,7 +116,8 @@ class LedgerWriter:
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self._clock = clock
-        self._writer = StateWriter(path, "what is remembered of faults would be lost with a restart")
+        loss = "what is remembered of faults would be lost with a restart"
+        self._writer = StateWriter(path, self._save, loss, clock)
         self._newest = Ledger()
         self._written: object = None
         self._at = clock.mono()
@@ -117,7 +131,9 @@ class LedgerWriter:
             # An empty ledger at the start is not worth a file.
             first, self._written, self._at = self._written is None, essence, mono
             if not first or ledger.entries:
-                self._writer.submit(self._save)
+                self._writer.submit()
+                return
+        self._writer.try_again()
 
     def _save(self, path: Path) -> str:
         return save_ledger(path, self._newest, self._clock.now())
@@ -126,17 +142,22 @@ class LedgerWriter:
 def content(path: Path, limit: int) -> bytes | str | None:
     """A file's content of at most `limit` bytes, None without a file, or why it cannot be read, in words."""
     try:
-        mode = path.stat().st_mode
-        # A read of a pipe or a device may never return.
-        if not S_ISREG(mode) and not S_ISDIR(mode):
-            return "not a file"
-        with path.open("rb") as file:
-            text = file.read(limit + 1)
+        with as_owner(path.parent, reading=True):
+            mode = path.stat().st_mode
+            # A read of a pipe or a device may never return.
+            if not S_ISREG(mode) and not S_ISDIR(mode):
+                return "not a file"
+            with open(path, "rb", opener=_opened_at_once) as file:
+                text = file.read(limit + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         return error.strerror or str(error)
     return text if len(text) <= limit else f"larger than {limit >> 20} MiB"
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def reason(error: ValidationError) -> str:
@@ -154,35 +175,46 @@ def encoded(document: object) -> bytes:
 
 def write(path: Path, text: bytes) -> str:
     """Replace the file, whole or not at all; returns what went wrong in words, empty for nothing."""
-    new = path.with_name(f"{path.name}.new")
     try:
-        with new.open("wb") as file:
+        with as_owner(path.parent):
+            _replace(path, text)
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return ""
+
+
+def _replace(path: Path, text: bytes) -> None:
+    new = path.with_name(f"{path.name}.new")
+    # Whatever lies there, a link too, is not what is written.
+    new.unlink(missing_ok=True)
+    try:
+        with new.open("xb") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
+    except OSError:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        return f"{path}: {error.strerror or error}"
-    return ""
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def put_aside(path: Path, at: float) -> Aside:
     """Rename the file to a free name with the Unix seconds `at`."""
     try:
-        if not os.path.lexists(path):
-            return Aside()
-        for number in range(int(at), int(at) + _NAMES):
-            name = path.with_name(f"{path.name}.corrupt-{number}")
-            if not os.path.lexists(name):
-                path.rename(name)
-                return Aside(name)
+        with as_owner(path.parent):
+            if not os.path.lexists(path):
+                return Aside()
+            for number in range(int(at), int(at) + _NAMES):
+                name = path.with_name(f"{path.name}.corrupt-{number}")
+                if not os.path.lexists(name):
+                    path.rename(name)
+                    return Aside(name)
     except OSError as error:
         return Aside(None, error.strerror or str(error))
     return Aside(None, f"{_NAMES} names are taken")

@@ -4,6 +4,7 @@ No call raises for what a disk, another process or a strange file does; it retur
 Each call opens the file anew: one that was moved or replaced meanwhile is never written again.
 """
 
+import errno
 import logging
 import os
 import sqlite3
@@ -11,11 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Literal, Self, TypeVar
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Absent, Why
-from wirewatch.probe.statefolder import refused
+from wirewatch.probe.statefolder import as_owner, refused
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ _EVENLY = """
     SELECT * FROM probes WHERE id IN (SELECT id FROM counted WHERE place % max(1, number / ?) = 0)
     ORDER BY id DESC
 """
+_FILES = ("-journal", "-wal", "-shm", "")
+"""The ends of the names of a history's files: what SQLite has not yet written back, then the history."""
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 _REFUSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL)
 _WHY = {
@@ -128,6 +132,7 @@ class History:
 
     def __init__(self, path: Path, clock: Clock, limits: HistoryLimits, *, read_only: bool = False) -> None:
         self._path, self._clock, self._limits, self._read_only = path, clock, limits, read_only
+        self._wrong: Absent | None = None
 
     @classmethod
     def open(cls, path: Path, clock: Clock, limits: HistoryLimits = HistoryLimits()) -> Self:
@@ -137,8 +142,17 @@ class History:
         return history
 
     def add(self, record: ProbeRecord) -> Absent | None:
-        """Keep a record, and drop the oldest beyond the limits; Absent where it was not kept."""
-        return self._do(lambda connection: _insert(connection, record, self._limits), "BEGIN IMMEDIATE")
+        """Keep a record, and drop the oldest beyond the limits; Absent where it was not kept.
+
+        The log says when records begin not to be kept, and when they are again.
+        """
+        wrong = self._do(lambda connection: _insert(connection, record, self._limits), "BEGIN IMMEDIATE")
+        if wrong is not None and wrong != self._wrong:
+            log.warning("probes are not kept: %s", wrong)
+        if wrong is None and self._wrong is not None:
+            log.info("%s is written again", self._path)
+        self._wrong = wrong
+        return wrong
 
     def folded(self, count: int, *, added: bool = False) -> tuple[ProbeRecord, ...] | Absent:
         """The last `count` complete probes that daemons folded, and later ones, oldest first; none forced.
@@ -168,29 +182,59 @@ class History:
     def _do(self, work: Callable[[sqlite3.Connection], T], begin: str = "BEGIN") -> T | Absent:
         """What `work` returns in one transaction; once more where the file turned out damaged or moved."""
         try:
-            file = _inode(self._path)
-            try:
-                return self._try(work, begin)
-            except (sqlite3.Error, UnicodeDecodeError, UnusableHistory) as error:
-                if self._read_only:
-                    raise
-                if _inode(self._path) == file:
-                    if not _is_damage(error, self._path):
-                        raise
-                    self._set_aside(error)
-            return self._try(work, begin)
+            with as_owner(self._path.parent, reading=self._read_only):
+                return self._do_as_owner(work, begin)
         except (sqlite3.Error, UnicodeError, UnusableHistory, OSError) as error:
             return _absent(error, self._path)
 
+    def _do_as_owner(self, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
+        file = _inode(self._path)
+        try:
+            return self._try(work, begin)
+        except (sqlite3.Error, UnicodeDecodeError, UnusableHistory) as error:
+            if self._read_only:
+                raise
+            if _inode(self._path) == file:
+                if _is_denied(error, self._path):
+                    self._take_over()
+                elif _is_damage(error, self._path):
+                    self._set_aside(error)
+                else:
+                    raise
+        return self._try(work, begin)
+
     def _try(self, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
-        name = f"{self._path.absolute().as_uri()}?mode={'ro' if self._read_only else 'rwc'}"
-        connection = sqlite3.connect(name, uri=True, timeout=self._limits.busy, isolation_level=None)
-        with closing(connection):
+        for end in _FILES:
+            # SQLite would follow a link, and wait for the other end of a pipe.
+            _require_file(Path(f"{self._path}{end}"))
+        with closing(self._connected(self._path, "ro" if self._read_only else "rwc")) as connection:
             _prepare(connection, read_only=self._read_only)
             connection.execute(begin)
             result = work(connection)
             connection.execute("COMMIT")
             return result
+
+    def _connected(self, path: Path, mode: str) -> sqlite3.Connection:
+        name = f"{path.absolute().as_uri()}?mode={mode}"
+        return sqlite3.connect(name, uri=True, timeout=self._limits.busy, isolation_level=None)
+
+    def _take_over(self) -> None:
+        """Put a copy that is ours in the place of another user's file, which we may read and not write."""
+        new = self._path.with_name(f"{self._path.name}.new")
+        new.unlink(missing_ok=True)
+        try:
+            with (
+                closing(self._connected(self._path, "ro")) as theirs,
+                closing(self._connected(new, "rwc")) as ours,
+            ):
+                theirs.backup(ours)
+            new.replace(self._path)
+        finally:
+            new.unlink(missing_ok=True)
+        for end in _FILES[:-1]:
+            # What was not yet written back is in the copy.
+            Path(f"{self._path}{end}").unlink(missing_ok=True)
+        log.warning("%s: it was another user's, a copy has taken its place", self._path)
 
     def _set_aside(self, error: Exception) -> None:
         reason = " ".join(str(error).split())
@@ -202,8 +246,7 @@ class History:
         number = int(self._clock.now())
         while (aside := self._path.with_name(f"{name}.corrupt-{number}")).exists():
             number += 1
-        # What SQLite has not yet written back, or a version before this one, belongs to the file.
-        for end in ("-journal", "-wal", "-shm", ""):
+        for end in _FILES:
             with suppress(FileNotFoundError):
                 Path(f"{self._path}{end}").rename(f"{aside}{end}")
         log.warning("%s: %s; set aside as %s, a new history begins", self._path, reason, aside)
@@ -326,15 +369,41 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _inode(path: Path) -> int | None:
     try:
-        return path.stat().st_ino
+        return path.lstat().st_ino
     except FileNotFoundError:
         return None
 
 
+def _require_file(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if not S_ISREG(path.lstat().st_mode):
+            raise PermissionError(errno.EPERM, "not a file", str(path))
+
+
+def _is_denied(error: Exception, path: Path) -> bool:
+    """Whether it is another user's file, which we may not write."""
+    if not isinstance(error, sqlite3.Error) or _code(error) != sqlite3.SQLITE_READONLY:
+        return False
+    return not _may(path, os.W_OK) and _is_strange(path)
+
+
 def _is_damage(error: Exception, path: Path) -> bool:
-    if isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_READONLY:
-        return os.access(path, os.W_OK, effective_ids=True)  # its header forbids it
-    return not isinstance(error, sqlite3.Error) or _code(error) in _DAMAGE
+    if not isinstance(error, sqlite3.Error):
+        return True
+    if _code(error) == sqlite3.SQLITE_READONLY:
+        return _may(path, os.W_OK)  # its header forbids it
+    if _code(error) == sqlite3.SQLITE_CANTOPEN:
+        return os.path.lexists(path) and not _may(path, os.R_OK) and _is_strange(path)
+    return _code(error) in _DAMAGE
+
+
+def _is_strange(path: Path) -> bool:
+    """Whether a file is of another user than its folder, where we may write."""
+    return _may(path.parent, os.W_OK) and path.lstat().st_uid != path.parent.stat().st_uid
+
+
+def _may(path: Path, how: int) -> bool:
+    return os.access(path, how, effective_ids=True)
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -74,7 +74,7 @@ def keep(
     history: History, probed: Probed, at: float, boot_id: str,
     started_by: Literal["daemon", "command"] | None = None, mono: float | None = None,
 ) -> None:  # fmt: skip
-    """Add a probe that ended at `at`, Unix seconds, and at `mono`; the log says so where it cannot be kept.
+    """Add a probe that ended at `at`, Unix seconds, and at `mono`.
 
     `started_by`: who ran it, where the probe itself says that it is a recorded one.
     """
@@ -84,15 +84,13 @@ def keep(
         log.warning("a probe could not be kept: %s", error)
         return
     by = started_by or ("command" if probed.by == "command" else "daemon")
-    failed = history.add(
+    history.add(
         ProbeRecord(
             at=at, boot_id=boot_id, result=probed.outcome, forced=probed.forced, started_by=by,
             engine=probed.plan.engine, gpu_seconds=probed.held_seconds * len(probed.gpus),
             document=document, folded=by == "daemon", mono=mono,
         )
     )  # fmt: skip
-    if failed is not None:
-        log.warning("a probe could not be kept: %s", failed)
 
 
 def probe_of(record: ProbeRecord) -> Probed | None:

@@ -2,11 +2,10 @@
 
 import logging
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -22,6 +21,7 @@ from wirewatch.probe.counters import CounterReader, Counters
 from wirewatch.probe.launcher import WORKER, StartError, Worker, interpret
 from wirewatch.probe.setup import find_engine
 from wirewatch.probe.statefolder import Lock, StateFolder, lock_probe
+from wirewatch.probe.workfolder import work_folder
 
 log = logging.getLogger(__name__)
 GUARD_SECONDS = 0.02
@@ -67,6 +67,7 @@ class ProbeRunner:
         self._command = command
         self._lease = Lease()
         self._stuck: Worker | None = None
+        self._unusable = ""
 
     def engine(self, wanted: str) -> str | Absent:
         """The engine of this name, or the first that is installed for `auto`."""
@@ -87,7 +88,12 @@ class ProbeRunner:
             with lock:
                 yield None
         else:
-            yield f"{self._state.probe_lock}: {lock}"
+            why = f"{self._state.probe_lock}: {lock}"
+            if isinstance(lock, Absent) and why != self._unusable:
+                # That does not pass by itself, as a lock that is held does.
+                log.warning("no probe can run: %s", why)
+                self._unusable = why
+            yield why
 
     def give_way(self, why: str) -> None:
         """Kill a probe that runs, and start none until `resume`; `why` in words. Waits for nothing."""
@@ -108,15 +114,14 @@ class ProbeRunner:
                 order, "stuck", f"process {self._stuck.pid} of an earlier probe does not die"
             )
         self._stuck = None
-        try:
-            # A worker that does not die may still write there.
-            folder = tempfile.TemporaryDirectory(prefix="wirewatch-probe-", ignore_cleanup_errors=True)
-        except OSError as error:
-            return self._nothing(order, "failed", f"no place for the worker's log: {error.strerror}")
-        with folder as name:
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(work_folder(self._inherited))
+            except OSError as error:
+                return self._nothing(order, "failed", f"no place for the worker's log: {error.strerror}")
             try:
                 run = _Run(self._around, order, self._lease, self._keep)
-                return run.run(Path(name), self._inherited, self._command)
+                return run.run(folder, self._inherited, self._command)
             except Withdrawn as error:
                 return self._nothing(order, "preempted", str(error))
             except StartError as error:

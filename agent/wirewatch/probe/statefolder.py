@@ -1,20 +1,24 @@
-"""The state folder: where it is, and its two locks.
+"""The state folder: where it is, with whose rights root works in it, and its two locks.
 
-A lock is flock(2) on a file that is never deleted: the kernel drops it with its holder, however that dies,
-and an operator's flock(1) can take it too.
+A lock is flock(2) on a file that stays: the kernel drops it with its holder, however that dies, and an
+operator's flock(1) can take it too.
 """
 
+import errno
 import fcntl
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISREG, S_IWGRP, S_IWOTH
 from types import TracebackType
 from typing import Self
 
 from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.hw.files import absent_errno
+from wirewatch.hw.filesystemids import filesystem_ids
 
 SYSTEM = "/var/lib/wirewatch"
 _AGENT_MODE = 0o600
@@ -22,6 +26,8 @@ _AGENT_MODE = 0o600
 _PROBE_MODE = 0o644
 """For every user: one who has a job here may ask for silence."""
 _NAME_BYTES = 200
+_AS_IT_IS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+"""A link is not followed, a pipe not waited for."""
 _LOCKS = Path("/proc/locks")
 
 
@@ -29,9 +35,17 @@ class StateError(Unusable):
     """A state folder that cannot be used; the text is one line for the user."""
 
 
+class ReadOnlyState(StateError):
+    """A state folder that is there and cannot be written now; what it holds may still be read."""
+
+
+class StateInUse(StateError):
+    """A state folder that another agent uses."""
+
+
 @dataclass(frozen=True, slots=True)
 class StateFolder:
-    """A state folder that is there and can be written."""
+    """A state folder that is there."""
 
     directory: Path
 
@@ -130,36 +144,107 @@ def state_directory(
     return Path(user) / "wirewatch"
 
 
-def open_state(directory: Path) -> StateFolder:
-    """The state folder, made if it is not there.
+def state_owner(folder: Path) -> tuple[int, int] | None:
+    """The user and group as whom root works in a state folder, there or not; None for root itself.
+
+    That is the folder's owner; for a folder of root's below one of another user's that user, who could put a
+    link in its place. Where a folder of root's is open to a group, it is the user whose agent has made its
+    lock there.
+    """
+    for place in (folder, *reversed(folder.parents)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = place.stat()
+            if found.st_uid:
+                return found.st_uid, found.st_gid
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found, lock = folder.stat(), StateFolder(folder).agent_lock.lstat()
+        sound = S_ISREG(lock.st_mode) and lock.st_nlink == 1
+        if found.st_mode & (S_IWGRP | S_IWOTH) and sound and lock.st_uid:
+            return lock.st_uid, found.st_gid
+    return None
+
+
+@contextmanager
+def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
+    """Work in a state folder; this thread, if it is root's, has the rights of `state_owner` alone meanwhile.
+
+    The kernel then refuses root what the owner may not do, behind links too, and what is made is the owner's.
+    No thread and no process may be started in the block: it would keep these rights. With `reading`, root
+    goes on as root where it may not act as the owner.
 
     Raises:
-        StateError: it cannot be made, or no file can be made in it.
+        OSError: root may not act as the owner, or the folder cannot be found out about.
+    """
+    owner = None if os.geteuid() else state_owner(folder)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(filesystem_ids(*owner) if owner else ExitStack())
+        except PermissionError as error:
+            if not reading:
+                why = "this process may not work as that user" if owner else ""
+                raise PermissionError(errno.EPERM, why) from error
+        yield
+
+
+def open_state_for_command(directory: Path) -> StateFolder:
+    """The state folder, for a command beside the daemon; as root it makes none that is not there.
+
+    Whose folder it is to be is for the daemon to say, and for whoever installs that.
+
+    Raises:
+        StateError: see `open_state`.
+    """
+    return open_state(directory, make=os.geteuid() != 0)
+
+
+def open_state(directory: Path, *, make: bool = True) -> StateFolder:
+    """The state folder, which can be written; with `make` it is made if it is not there.
+
+    Raises:
+        ReadOnlyState: it is there, and no file can be made in it.
+        StateError: it is not there, or cannot be made.
     """
     try:
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        # What the permissions say is not all: the file system may be read-only, or full.
-        with tempfile.TemporaryFile(dir=directory):
-            pass
+        with as_owner(directory):
+            if make:
+                directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            os.listdir(directory)  # noqa: PTH208 - whether it is there, and a folder
+            _try_to_write(directory)
     except FileExistsError as error:
         raise StateError(f"cannot keep state in {directory}: not a folder") from error
     except OSError as error:
-        raise StateError(f"cannot keep state in {directory}: {error.strerror or error}") from error
+        raise StateError(_unkept(directory, error)) from error
     return StateFolder(directory)
+
+
+def _try_to_write(directory: Path) -> None:
+    """What the permissions say is not all: the file system may be read-only, or full."""
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ReadOnlyState(_unkept(directory, error)) from error
+
+
+def _unkept(directory: Path, error: OSError) -> str:
+    owner = None if os.geteuid() else state_owner(directory)
+    whose = f" as uid {owner[0]}" if owner else ""
+    return f"cannot keep state in {directory}{whose}: {error.strerror or error}"
 
 
 def lock_agent(state: StateFolder) -> Lock:
     """The lock of the one agent that a state folder may have.
 
     Raises:
-        StateError: another agent has it, or the file cannot be opened or locked.
+        StateInUse: another agent has it.
+        StateError: the file cannot be opened or locked.
     """
     try:
         lock = acquire(state.agent_lock, "wirewatch serve", _AGENT_MODE)
     except OSError as error:
         raise StateError(f"cannot lock {state.agent_lock}: {error.strerror or error}") from error
     if isinstance(lock, LockHolder):
-        raise StateError(f"another agent keeps its state in {state.directory}: {lock}")
+        raise StateInUse(f"another agent keeps its state in {state.directory}: {lock}")
     return lock
 
 
@@ -177,36 +262,83 @@ def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder 
 def refused(error: OSError, path: Path) -> Absent:
     """Why a file could not be written; what is wrong with a whole disk (full, read-only) is DENIED."""
     absent = absent_errno(error.errno or 0, str(path))
-    return replace(absent, why=Why.DENIED) if absent.why is Why.MALFORMED else absent
+    why = Why.DENIED if absent.why is Why.MALFORMED else absent.why
+    return replace(absent, why=why, detail=f"{error.filename or path}: {error.strerror or error}")
 
 
 def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
+    A file of another user that nobody holds is replaced by one of ours, where we may.
+
     Raises:
-        OSError: it cannot be opened or locked.
+        OSError: it cannot be opened or locked, or is no file of one name.
     """
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(handle, path):
-                _write(handle, f"{os.getpid()} {who}\n".encode("utf-8", "replace"))
-                return Lock(handle)
-        except BlockingIOError:
-            held = _holder(handle)
+    with as_owner(path.parent):
+        while True:
+            handle, writable = _opened(path, mode)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # While we hold it nobody else does: whoever comes meanwhile finds the new file, or none.
+                if _is_at(handle, path) and (writable or not _removed(path)):
+                    _write(handle, f"{os.getpid()} {who}\n".encode("utf-8", "replace"))
+                    return Lock(handle)
+            except BlockingIOError:
+                held = _holder(handle)
+                os.close(handle)
+                return held
+            except OSError:
+                os.close(handle)
+                raise
+            # Deleted between opening and locking: the next one to come would lock another file.
             os.close(handle)
-            return held
-        except OSError:
-            os.close(handle)
+
+
+def _opened(path: Path, mode: int) -> tuple[int, bool]:
+    """A lock file, made if need be, and whether its text can be written; a file to read can be locked too."""
+    try:
+        handle, writable = os.open(path, os.O_RDWR | os.O_CREAT | _AS_IT_IS, mode), True
+    except PermissionError:
+        if _is_left(path) and _removed(path):
+            return _opened(path, mode)
+        handle, writable = os.open(path, os.O_RDONLY | _AS_IT_IS), False
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, "a symbolic link, which is not followed") from error
+        if error.errno != errno.EROFS:
             raise
-        # Deleted between opening and locking: the next one to come would lock another file.
+        handle, writable = os.open(path, os.O_RDONLY | _AS_IT_IS), False
+    found = os.fstat(handle)
+    if not S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(handle)
+        raise PermissionError(errno.EPERM, "not a file with one name")
+    return handle, writable
+
+
+def _is_left(path: Path) -> bool:
+    """Whether it is a file that we may not even read, and that nobody holds as far as the kernel lists it."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | _AS_IT_IS))
+    except PermissionError:
+        number = str(path.lstat().st_ino)
+        with suppress(OSError):
+            return all(number not in line.replace(":", " ").split() for line in _locks())
+    except OSError:
+        return False
+    return False
+
+
+def _removed(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def _is_at(handle: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
+        return os.path.samestat(os.fstat(handle), path.lstat())
     except FileNotFoundError:
         return False
 
@@ -245,7 +377,7 @@ def _kernel_holder(file: os.stat_result) -> int | None:
     """
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     try:
-        lines = _LOCKS.read_text("utf-8", "replace").splitlines()
+        lines = _locks()
     except OSError:
         return None
     for line in lines:
@@ -253,6 +385,10 @@ def _kernel_holder(file: os.stat_result) -> int | None:
             case [_, "FLOCK", _, _, pid, at, _, _] if at == place and pid.isdigit() and pid != "0":
                 return int(pid)
     return None
+
+
+def _locks() -> list[str]:
+    return _LOCKS.read_text("utf-8", "replace").splitlines()
 
 
 def _program(pid: int) -> str:

@@ -34,7 +34,7 @@ from wirewatch.probe.judge import confirming
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
 from wirewatch.probe.restore import boot_id, recall
-from wirewatch.probe.statefolder import StateError, StateFolder, open_state, state_directory
+from wirewatch.probe.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
@@ -405,7 +405,7 @@ def _state(config: Config, *, keep: bool) -> StateFolder | None:
     try:
         folder = state_directory(config.state.directory)
         if keep:
-            return open_state(folder)
+            return open_state_for_command(folder)
     except StateError as error:
         log.warning("%s: no probe is kept, and no lock is respected", error)
         return None
