@@ -38,6 +38,7 @@ import sys
 from pathlib import Path
 from wirewatch.probe.statefolder import *
 BECOME
+lock_agent(StateFolder(Path(sys.argv[1])))
 print(type(lock_probe(StateFolder(Path(sys.argv[1])))).__name__)
 """
 PR_CAPBSET_DROP, CAP_SETUID = 24, 7
@@ -170,8 +171,9 @@ def test_what_is_no_file_is_said_and_nobody_waits_for_it(
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])
 def test_a_lock_that_root_left_is_the_owners_again(state: StateFolder, mode: int) -> None:
-    state.probe_lock.write_text("4242 wirewatch\n", "utf-8")
-    state.probe_lock.chmod(mode)
+    for lock in (state.probe_lock, state.agent_lock):
+        lock.write_text("4242 wirewatch\n", "utf-8")
+        lock.chmod(mode)
     assert as_other(LOCK, state.directory) == "Lock"
     assert owners(state.directory) == {OTHER}
 
@@ -271,6 +273,29 @@ def test_a_link_to_the_folder_is_the_admins_and_the_owner_counts_behind_it(
 ) -> None:
     (tmp_path / "link").symlink_to(state.directory)
     assert state_owner(tmp_path / "link") == (OTHER, OTHER)
+
+
+NAMESPACE = """
+import ctypes, sys
+from pathlib import Path
+from wirewatch.probe.statefolder import *
+BECOME
+libc = ctypes.CDLL(None)
+PR_SET_DUMPABLE, CLONE_NEWUSER = 4, 0x10000000
+assert libc.prctl(PR_SET_DUMPABLE, 1) == 0
+if libc.unshare(CLONE_NEWUSER):
+    sys.exit("no user namespace can be made here")
+Path("/proc/self/uid_map").write_text(f"0 {sys.argv[2]} 1")
+folder = Path(sys.argv[1])
+print(os.geteuid(), Path("/").stat().st_uid, folder.stat().st_uid, state_owner(folder))
+with lock_agent(open_state(folder / "made")):
+    print((folder / "made").stat().st_uid)
+"""
+
+
+def test_root_of_a_user_namespace_works_in_folders_of_its_own(state: StateFolder) -> None:
+    """The root outside, whose "/" is, is nobody there."""
+    assert as_other(NAMESPACE, state.directory, OTHER).split() == ["0", "65534", "0", "None", "0"]
 
 
 WITHOUT = """

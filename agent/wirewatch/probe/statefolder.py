@@ -26,6 +26,8 @@ _AGENT_MODE = 0o600
 _PROBE_MODE = 0o644
 """For every user: one who has a job here may ask for silence."""
 _NAME_BYTES = 200
+_OVERFLOW = 65534
+"""/proc/sys/fs/overflowuid, by default: a user that a user namespace does not have."""
 _AS_IT_IS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 """A link is not followed, a pipe not waited for."""
 _LOCKS = Path("/proc/locks")
@@ -151,10 +153,11 @@ def state_owner(folder: Path) -> tuple[int, int] | None:
     link in its place. Where a folder of root's is open to a group, it is the user whose agent has made its
     lock there.
     """
+    unmapped = _unmapped()
     for place in (folder, *reversed(folder.parents)):
         with suppress(FileNotFoundError, NotADirectoryError):
             found = place.stat()
-            if found.st_uid:
+            if found.st_uid and (found.st_uid != unmapped or place == folder):
                 return found.st_uid, found.st_gid
     with suppress(FileNotFoundError, NotADirectoryError):
         found, lock = folder.stat(), StateFolder(folder).agent_lock.lstat()
@@ -162,6 +165,15 @@ def state_owner(folder: Path) -> tuple[int, int] | None:
         if found.st_mode & (S_IWGRP | S_IWOTH) and sound and lock.st_uid:
             return lock.st_uid, found.st_gid
     return None
+
+
+def _unmapped() -> int | None:
+    """The id that a user namespace shows for the users that it has not, such as the root outside."""
+    try:
+        is_all = Path("/proc/self/uid_map").read_text("utf-8").split() == ["0", "0", str(0xFFFFFFFF)]
+    except OSError:
+        return None
+    return None if is_all else _OVERFLOW
 
 
 @contextmanager
