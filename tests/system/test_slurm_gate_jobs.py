@@ -1,5 +1,9 @@
-"""A hundred jobs of real Slurm on a node whose GPUs are a recording's: when the epilog probes, when not."""
+"""A hundred jobs of real Slurm on a node whose GPUs are a recording's: when the epilog probes, when not.
 
+The epilogs are root's, as slurmd runs them; the daemon is another user's, as its unit has it.
+"""
+
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.process import FAST
+from tests.disks import OTHER
 from tests.probe.histories import stored
 from tests.system.cluster import Cluster
 from tests.system.gate import Gate, Turn, slurm_lines
@@ -26,6 +31,11 @@ WHOLE, HALVES = 50, 12
 """Jobs on the whole node before and after those on half of it; beside these a long one has the other half."""
 MAX_AGE = 8.0
 """Seconds, after which a probe is old."""
+AS_OTHER = (
+    *("setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups"),
+    # Python may be installed where only root looks.
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+)
 CONFIG = """
 [state]
 directory = "{folder}/kept"
@@ -78,10 +88,15 @@ def gate() -> Iterator[Gate]:
 def daemon(gate: Gate, entry: Path) -> Iterator[None]:
     command: list[str | Path]
     folder = gate.folder
-    config = FAST.replace('socket = ""', f'socket = "{folder}/wirewatch.sock"')
+    for name in ("kept", "run"):
+        (folder / name).mkdir()
+        os.chown(folder / name, OTHER, OTHER)
+    folder.chmod(0o755)
+    config = FAST.replace('socket = ""', f'socket = "{folder}/run/wirewatch.sock"')
     config += CONFIG.format(folder=folder, node=NODE)
     (folder / "wirewatch.toml").write_text(config, "utf-8")
     command = [
+        *AS_OTHER,
         sys.executable,
         entry,
         "serve",
@@ -93,7 +108,7 @@ def daemon(gate: Gate, entry: Path) -> Iterator[None]:
     with (folder / "daemon.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     try:
-        gate.cluster.wait((folder / "wirewatch.sock").exists)
+        gate.cluster.wait((folder / "run" / "wirewatch.sock").exists)
         yield
     finally:
         process.terminate()
@@ -136,6 +151,8 @@ def test_of_a_hundred_jobs_the_epilogs_probe_when_it_is_time_and_nobody_is_near(
     _nobody_was_near(gate, ran, jobs)
     _never_old(gate, ran, whole)
     assert gate.drained() == {}
+    assert {one.stat().st_uid for one in (gate.folder / "kept").iterdir()} == {OTHER}
+    assert "taken over from another process" in (gate.folder / "daemon.log").read_text("utf-8")
 
 
 def _nobody_was_near(gate: Gate, ran: list[Span], jobs: dict[str, Span]) -> None:
