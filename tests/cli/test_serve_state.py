@@ -62,14 +62,21 @@ def test_a_configured_folder_that_cannot_be_used_is_a_daemon_without_memory(
     assert line.endswith(": nothing is remembered over a restart")
 
 
-def test_a_daemon_serves_and_remembers_whatever_its_disk_does(tmp_path: Path) -> None:
+def test_a_daemon_serves_and_remembers_whatever_its_disk_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Full, then read-only: what was remembered counts; a second daemon is refused in one line."""
+    left = tmp_path / "run" / "wirewatch-probe-k3vw2q1x"
+    left.mkdir(parents=True)
+    left.parent.chmod(0o755)
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(left.parent))
     with small_disk() as disk:
         assert save_ledger(disk / "latches.json", Ledger("b").with_entry(FAULT), 1.0) == ""
         config = f'{FAST}[state]\ndirectory = "{disk}"\n'
         fill(disk)
         with Daemon(("--replay", "h200x8", "--overlay", "nvlink-link-down"), tmp_path, config) as running:
             running.wait("/health", "nvlink.link_down")
+            assert not left.exists()
             until(lambda: "latches.json: No space left on device" in running.log)
             second = run_wirewatch(
                 "serve", "--replay", "h200x8", "--config", str(tmp_path / "wirewatch.toml")

@@ -38,8 +38,11 @@ import sys
 from pathlib import Path
 from wirewatch.probe.statefolder import *
 BECOME
-lock_agent(StateFolder(Path(sys.argv[1])))
-print(type(lock_probe(StateFolder(Path(sys.argv[1])))).__name__)
+try:
+    lock_agent(StateFolder(Path(sys.argv[1])))
+    print(type(lock_probe(StateFolder(Path(sys.argv[1])))).__name__)
+except StateError as error:
+    print(error)
 """
 PR_CAPBSET_DROP, CAP_SETUID = 24, 7
 SECRET = b"a secret of root's"
@@ -176,6 +179,11 @@ def test_a_lock_that_root_left_is_the_owners_again(state: StateFolder, mode: int
         lock.chmod(mode)
     assert as_other(LOCK, state.directory) == "Lock"
     assert owners(state.directory) == {OTHER}
+
+
+def test_in_a_folder_of_roots_the_other_is_told_why_there_is_no_lock() -> None:
+    with open_folder() as folder:
+        assert as_other(LOCK, folder) == f"cannot lock {folder}/agent.lock: Permission denied"
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])

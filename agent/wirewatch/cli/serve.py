@@ -162,38 +162,38 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder
     Raises:
         StateInUse: another agent uses it.
     """
-    from wirewatch.probe.statefolder import StateError, StateInUse, lock_agent, state_directory
+    from wirewatch.probe.statefolder import StateError, StateInUse, lock_agent, state_directory, state_owner
 
     if replay and not config.state.directory:
         return None
     try:
-        state = _opened(state_directory(config.state.directory))
+        state, unwritable = _opened(state_directory(config.state.directory))
         stack.enter_context(lock_agent(state))
     except StateInUse:
         raise
     except StateError as error:
         log.warning("%s: nothing is remembered over a restart", error)
         return None
+    if unwritable:
+        log.warning("%s: what it holds is read, and written once that is possible", unwritable)
+    owner = None if os.geteuid() else state_owner(state.directory)
+    if owner is not None:
+        log.info("root works in %s with the rights of its owner, uid %d", state.directory, owner[0])
     return state
 
 
-def _opened(directory: Path) -> "StateFolder":
-    """The state folder; one that cannot be written now is read, and written once it can be.
+def _opened(directory: Path) -> "tuple[StateFolder, str]":
+    """The state folder, and why it cannot be written now, in words; empty where it can.
 
     Raises:
         StateError: it is not there, or cannot be made.
     """
-    from wirewatch.probe.statefolder import ReadOnlyState, StateFolder, open_state, state_owner
+    from wirewatch.probe.statefolder import ReadOnlyState, StateFolder, open_state
 
     try:
-        state = open_state(directory)
+        return open_state(directory), ""
     except ReadOnlyState as error:
-        log.warning("%s: what it holds is read, and written once that is possible", error)
-        state = StateFolder(directory)
-    owner = None if os.geteuid() else state_owner(directory)
-    if owner is not None:
-        log.info("root works in %s with the rights of its owner, uid %d", directory, owner[0])
-    return state
+        return StateFolder(directory), str(error)
 
 
 def _hardware(

@@ -188,13 +188,15 @@ def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
         OSError: root may not act as the owner, or the folder cannot be found out about.
     """
     owner = None if os.geteuid() else state_owner(folder)
+    if owner is None:
+        yield
+        return
     with ExitStack() as stack:
         try:
-            stack.enter_context(filesystem_ids(*owner) if owner else ExitStack())
+            stack.enter_context(filesystem_ids(*owner))
         except PermissionError as error:
             if not reading:
-                why = "this process may not work as that user" if owner else ""
-                raise PermissionError(errno.EPERM, why) from error
+                raise PermissionError(errno.EPERM, "this process may not work as that user") from error
         yield
 
 
@@ -239,8 +241,10 @@ def _try_to_write(directory: Path) -> None:
 
 
 def _unkept(directory: Path, error: OSError) -> str:
-    owner = None if os.geteuid() else state_owner(directory)
-    whose = f" as uid {owner[0]}" if owner else ""
+    whose = ""
+    with suppress(OSError):
+        owner = None if os.geteuid() else state_owner(directory)
+        whose = f" as uid {owner[0]}" if owner else ""
     return f"cannot keep state in {directory}{whose}: {error.strerror or error}"
 
 
@@ -310,16 +314,15 @@ def _opened(path: Path, mode: int) -> tuple[int, bool]:
     """A lock file, made if need be, and whether its text can be written; a file to read can be locked too."""
     try:
         handle, writable = os.open(path, os.O_RDWR | os.O_CREAT | _AS_IT_IS, mode), True
-    except PermissionError:
-        if _is_left(path) and _removed(path):
-            return _opened(path, mode)
-        handle, writable = os.open(path, os.O_RDONLY | _AS_IT_IS), False
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(error.errno, "a symbolic link, which is not followed") from error
-        if error.errno != errno.EROFS:
-            raise
-        handle, writable = os.open(path, os.O_RDONLY | _AS_IT_IS), False
+        if isinstance(error, PermissionError) and _is_left(path) and _removed(path):
+            return _opened(path, mode)
+        try:
+            handle, writable = os.open(path, os.O_RDONLY | _AS_IT_IS), False
+        except OSError:
+            raise error from None
     found = os.fstat(handle)
     if not S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(handle)
