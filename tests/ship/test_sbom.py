@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.ship.locks import pins
+from tests.ship.page import unnamed
 from tests.ship.sbom import canonical, missing, required, wanted
 
 NEEDED = {"click": "8.1", "pydantic-core": "2.9"}
@@ -45,3 +47,13 @@ def test_extras_and_other_systems_are_left_out() -> None:
     ]
     assert wanted([*lines, 'never-there-at-all; sys_platform == "win32"', "h11"]) == ["click", "h11"]
     assert canonical("PyYAML_x.y") == "pyyaml-x-y"
+
+
+@pytest.mark.parametrize("image", ["agent", "nccl", "torch"])
+def test_what_a_lock_installs_and_a_bill_of_an_image_does_not_name_is_found(image: str) -> None:
+    locks = ("agent", image)
+    parts = {(name, version) for lock in locks for name, wanted in pins(lock).items() for version in wanted}
+    assert unnamed(bill(*parts), locks) == []
+    (left,) = [part for part in parts if part[0] == "h11"]
+    assert set(unnamed(bill(*(parts - {left})), locks)) == {f"h11 {left[1]}"}
+    assert set(unnamed(bill(*(parts - {left}), ("h11", "0.14.0")), locks)) == {f"h11 {left[1]}"}
