@@ -5,7 +5,8 @@
 Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
 fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together,
 or `release`, or `probe faults`, or `preempt`, or `straggler`; these four want several GPUs, and `probe` wants
-nccl-tests. `lockstep` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
+nccl-tests. `kills` takes eleven minutes; `--kinds` for pieces of it. `lockstep` takes 40 minutes on several
+GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
 `prober` needs root, and files of ours and of Python that every user may read.
 
@@ -25,7 +26,7 @@ from proof.hardware.kit import Report
 
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
-    "straggler", "lockstep", "prober",
+    "straggler", "lockstep", "prober", "kills",
 )  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--nccl-tests", type=Path, metavar="DIR", help="probe: folder with all_reduce_perf and its like"
     )
-    parser.add_argument("--trials", type=int, help="preempt, straggler, lockstep: instead of 50, 30, 20")
+    parser.add_argument("--trials", type=int, help="preempt, straggler, lockstep, kills: how many")
     parser.add_argument(
         "--each", type=float, default=120.0, help="lockstep: seconds of each healthy job, 0: none"
     )
@@ -47,6 +48,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--healthy", type=float, default=0.0, help="straggler: seconds of healthy probes")
     parser.add_argument("--loads", nargs="+", metavar="KIND", help="straggler: with these loads only")
     parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")
+    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="kills: of nvml, worker, daemon only")
     return parser.parse_args(arguments)
 
 
