@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from wirewatch.core.collector import APART, AnyCollector, Options
-from wirewatch.core.types import Expect, Unusable
+from wirewatch.core.types import Expect, Unusable, whole
 from wirewatch.hw.kubelet import SOCKET
 from wirewatch.probe.component import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
@@ -136,7 +136,7 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     """
     try:
         data = tomllib.loads(path.read_text("utf-8")) if path else {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     try:
         # By way of JSON, where strict models take objects for dataclasses and arrays for tuples.
@@ -180,9 +180,10 @@ def address(text: str) -> tuple[str, int]:
         ConfigError: the text is not of that form.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004
+    number = whole(port)
+    if not host or number is None or number > 65535:  # noqa: PLR2004
         raise ConfigError(f"not HOST:PORT: {text!r}")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
 
 
 def _no_gap(collector: AnyCollector, running: Mapping[str, Options]) -> str:

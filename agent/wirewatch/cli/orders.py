@@ -55,7 +55,7 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
         document = json.loads(answer)
     except NoAnswer as error:
         raise _no_answer(str(error)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _no_answer(f"{path}: {STRANGE}") from error
     if not isinstance(document, dict):
         raise _no_answer(f"{path}: {STRANGE}")

@@ -12,6 +12,7 @@ from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
 from wirewatch.core.probe import ENGINES, OPS
+from wirewatch.core.types import whole
 
 if TYPE_CHECKING:
     from wirewatch.probe.request import ProbeOverrides, ProbeResult
@@ -27,9 +28,10 @@ class Size(click.ParamType[int]):
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).upper()
         number, suffix = (text[:-1], text[-1]) if text[-1:] in SUFFIXES and text[-1:] else (text, "")
-        if not number.isdecimal() or int(number) == 0 or int(number) * SUFFIXES[suffix] % 4:
+        size = (whole(number) or 0) * SUFFIXES[suffix]
+        if size == 0 or size % 4:
             self.fail(f"{value!r} is not a size: a multiple of 4 bytes, such as 256M", param, ctx)
-        return int(number) * SUFFIXES[suffix]
+        return size
 
 
 @click.command()

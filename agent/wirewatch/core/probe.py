@@ -299,7 +299,10 @@ def decode_plan(line: str) -> Plan:
     Raises:
         ValueError, TypeError: not a plan.
     """
-    members: Any = json.loads(line)
+    try:
+        members: Any = json.loads(line)
+    except RecursionError as error:
+        raise ValueError(f"not a plan: {line[:80]!r}") from error
     if not isinstance(members, dict):
         raise TypeError(f"not a plan: {line[:80]!r}")
     return Plan(**{name: _frozen(value) for name, value in members.items()})

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
-from wirewatch.core.types import Health
+from wirewatch.core.types import Health, whole
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.nodecondition import ConditionWriter
 from wirewatch.kubernetes.outcome import ConditionReport
@@ -52,8 +52,8 @@ class Notifier:
         )
         if not address.startswith(("/", "@")) or len(address) == 1:
             return None
-        ours = microseconds.isdigit() and int(microseconds) > 0 and pid in {"", str(os.getpid())}
-        return cls(address, int(microseconds) / 1e6 if ours else None)
+        every = whole(microseconds) if pid in {"", str(os.getpid())} else None
+        return cls(address, every / 1e6 if every else None)
 
     def send(self, *lines: str) -> bool:
         """Send lines without waiting; returns whether they were sent, False when the manager is too busy."""

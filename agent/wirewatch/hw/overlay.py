@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from wirewatch.core.ports import Answer
-from wirewatch.core.types import Absent, Health, Json, Subject, Unusable, Why
+from wirewatch.core.types import Absent, Health, Json, Subject, Unusable, Why, whole
 from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import Source, absent_code
 from wirewatch.hw.recording import Key, Recording, load_recording, number
@@ -209,7 +209,7 @@ def load_overlay(path: str) -> Overlay:
     """
     try:
         data = tomllib.loads(find_overlay(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OverlayError(f"overlay {path}: {error}") from error
     unknown = set(data) - {"about", "change", "finding"}
     if unknown or not isinstance(data.get("change"), list) or not isinstance(data.get("finding", []), list):
@@ -370,8 +370,9 @@ def _more(answer: Answer | None, amount: float, times: float = 1) -> Answer | No
     if answer is None or isinstance(answer.value, Absent):
         return answer
     value: Json = answer.value
-    if isinstance(value, str) and value.strip().isdigit():
-        return Answer(str(int(int(value) * times) + int(amount)), answer.us)
+    counted = whole(value.strip()) if isinstance(value, str) else None
+    if counted is not None:
+        return Answer(str(int(counted * times) + int(amount)), answer.us)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Answer((int(value * times) if isinstance(value, int) else value * times) + amount, answer.us)
     return answer

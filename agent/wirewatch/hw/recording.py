@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from wirewatch.core.ports import Answer
 from wirewatch.core.statistics import delta
-from wirewatch.core.types import Absent, Json, Unusable, Why
+from wirewatch.core.types import Absent, Json, Unusable, Why, whole
 from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import absent_code
 
@@ -81,7 +81,7 @@ class Recording:
 def number(value: Json | Absent) -> int | None:
     """A whole number, also one that a file holds as text."""
     if isinstance(value, str):
-        return int(value) if value.isascii() and value.isdigit() else None
+        return whole(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wirewatch import __version__
-from wirewatch.core.types import Unusable
+from wirewatch.core.types import Unusable, whole
 from wirewatch.hw.httpclient import HttpReply, NotHttp, exchange, left
 from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus, shortened
 
@@ -87,12 +87,12 @@ def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) ->
             "give `api_server` and `credentials`"
         )
     host = host.strip("[]")
-    right = port.isascii() and port.isdigit() and 0 < int(port) <= 65535  # noqa: PLR2004
-    if not right or not _HOST.fullmatch(host):
+    number = whole(port) or 0
+    if not 0 < number <= 65535 or not _HOST.fullmatch(host):  # noqa: PLR2004
         raise EndpointError(
             f"kubernetes.node_condition: not HOST:PORT of an API server: {server or f'{host}:{port}'!r}"
         )
-    return ApiEndpoint(host, int(port), Path(folder), name)
+    return ApiEndpoint(host, number, Path(folder), name)
 
 
 def credentials(where: ApiEndpoint) -> Credentials:

@@ -8,7 +8,7 @@ from wirewatch.core.nvml import Supported, as_int, ask_gpu, count_links, member
 from wirewatch.core.ports import Gpu, Nvml, Question, Sysfs
 from wirewatch.core.probe import Clocks, LinkBytes, Moved
 from wirewatch.core.tree import RDMA, rdma_devices
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, whole
 
 SM, MEMORY = 1, 2
 """NVML's numbers of the clock domains."""
@@ -138,8 +138,9 @@ def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:
         ports = sysfs.entries(f"{RDMA}/{device}/ports")
         for port in () if isinstance(ports, Absent) else ports:
             text = sysfs.read(f"{RDMA}/{device}/ports/{port}/counters/port_xmit_data")
-            if isinstance(text, str) and text.isdigit():
-                found[f"{device}:{port}"] = int(text) * LANES
+            sent = whole(text) if isinstance(text, str) else None
+            if sent is not None:
+                found[f"{device}:{port}"] = sent * LANES
     return found
 
 

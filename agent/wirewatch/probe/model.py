@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from wirewatch.core.collector import Options
 from wirewatch.core.probe import OPS, Plan, Probed
 from wirewatch.core.statistics import Streak
-from wirewatch.core.types import Absent, Finding, Health, Subject
+from wirewatch.core.types import Absent, Finding, Health, Subject, whole
 from wirewatch.probe.gate import GateFacts, GateLimits, Reason, Refusal, Stillness
 from wirewatch.probe.history import HistoryCursor
 from wirewatch.probe.measurement import CollectiveRates, Measured
@@ -251,7 +251,7 @@ def bad_pins(pins: dict[str, float]) -> list[str]:
 
     def good(name: str) -> bool:
         op, at, size = name.partition("@")
-        return op in OPS and (not at or size.isdecimal())
+        return op in OPS and (not at or whole(size) is not None)
 
     return [name for name, value in pins.items() if not good(name) or not 0 < value < math.inf]
 

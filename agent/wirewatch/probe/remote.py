@@ -169,7 +169,7 @@ class RemoteProber:
         except NoAnswer as error:
             # Where no process listens, none holds a GPU: its own end with it.
             return HandleRelease(unsure=str(error)) if error.there else HandleRelease()
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             status = OK
         return HandleRelease(unsure=f"{self._path}: HTTP status {status} and nothing that is understood")
 
@@ -193,7 +193,7 @@ class RemoteProber:
             problem = error.errors(include_url=False, include_context=False)[0]["msg"]
             why = f"{self._path}: what it answers is not understood: {problem}"
             return LostOrder(why, self._clock.mono() - began)
-        return self._refusal(f"{self._path}: {_detail(answer) or f'HTTP status {status}'}")
+        return self._refusal(f"{self._path}: {detail(answer) or f'HTTP status {status}'}")
 
     @staticmethod
     def _refusal(why: str) -> Refusal:
@@ -237,10 +237,10 @@ def lost_probe(gone: LostOrder, engine: str, gpus: Sequence[Gpu], at: float) -> 
     )  # fmt: skip
 
 
-def _detail(answer: bytes) -> str:
+def detail(answer: bytes) -> str:
     """Its own words for why not; empty where there are none."""
     try:
         detail = json.loads(answer)["detail"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return ""
     return "".join(c for c in str(detail) if c.isprintable())[:500]

@@ -176,7 +176,7 @@ def _toml(config: Path) -> dict[str, Any]:
 
     try:
         return tomllib.loads(config.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Unusable(f"{config}: {getattr(error, 'strerror', None) or error}") from error
 
 

@@ -81,6 +81,10 @@ SESSION_ENDED = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_DRIVER_MISM
 """Codes after which only a new initialisation can help."""
 
 
+_NONSENSE = (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError)
+"""What the line of another process may raise that is none of ours."""
+
+
 class LibraryError(Exception):
     """NVML cannot be used; `code` is its return code."""
 
@@ -106,8 +110,16 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(line: bytes) -> Hello:
-    """The hello in a line; raises ValueError for a line that is no JSON."""
-    return Hello(*json.loads(line))
+    """The hello in a line.
+
+    Raises:
+        ValueError: the line is not a hello.
+    """
+    try:
+        code, detail = json.loads(line)
+        return Hello(int(code), str(detail))
+    except _NONSENSE as error:
+        raise ValueError(f"not a hello: {line[:80]!r}") from error
 
 
 @lru_cache(maxsize=1024)
@@ -142,7 +154,7 @@ def decode_reply(line: bytes) -> Reply:
         spent = repeat(0.0, len(values)) if times is None else times
         answers = tuple(Answer(_unpack(v), float(us)) for v, us in zip(values, spent, strict=True))
         return Reply(answers, float(seconds), str(broken))
-    except (TypeError, AttributeError, KeyError) as error:
+    except _NONSENSE as error:
         raise ValueError(f"not a reply: {line[:80]!r}") from error
 
 

@@ -1,0 +1,198 @@
+"""Files, options and others' answers, given any text and damaged good ones: a value, or the one error."""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.test_parsers_fuzzed import damaged
+from tests.examples import examples
+from tests.processes import ROOT
+from tests.verdict.drift.test_diff_recordings import recorded
+from wirewatch import config
+from wirewatch.cli.check.daemon import daemon_address
+from wirewatch.cli.options import Duration, owner
+from wirewatch.cli.probe import Size
+from wirewatch.core.ports import Answer
+from wirewatch.core.probe import Plan, decode_plan, encode_plan
+from wirewatch.core.types import Absent, Unusable, Why
+from wirewatch.daemon.baselines import read_baseline, save_baseline
+from wirewatch.daemon.notify import Notifier
+from wirewatch.daemon.persistence import read_ledger
+from wirewatch.hw.nvml.protocol import Hello, Reply, decode_hello, decode_reply, encode_hello, encode_reply
+from wirewatch.hw.overlay import BUNDLED as OVERLAYS
+from wirewatch.hw.overlay import OverlayError, load_overlay
+from wirewatch.hw.recording import BUNDLED, RecordingError, load_recording
+from wirewatch.kubernetes.apiserver import EndpointError, UnexpectedReply, condition_in, endpoint, message_of
+from wirewatch.kubernetes.outcome import retry_after
+from wirewatch.nccl.log import parse_nccl_log
+from wirewatch.probe.component import components
+from wirewatch.probe.remote import detail
+from wirewatch.server.webconfig import WebConfigError, parse
+from wirewatch.verdict.drift.baseline import Baseline
+from wirewatch.verdict.ledger import Statement
+
+LONG = "9" * 5000
+"""More digits than Python turns into a number."""
+PIT = "[" * 5000
+NAME = "input"
+
+
+@dataclass(frozen=True)
+class Parser:
+    """One input: what reads it, good texts, and the errors that it documents."""
+
+    read: Callable[[str], object]
+    good: tuple[str, ...]
+    errors: tuple[type[Exception], ...] = ()
+
+
+def from_file(read: Callable[[Path], object], name: str = NAME) -> Callable[[str], object]:
+    """A parser of a file, given what is in it."""
+
+    def parser(text: str) -> object:
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / name
+            file.write_bytes(text.encode("utf-8", "surrogatepass"))
+            return read(file)
+
+    return parser
+
+
+def on_bytes(read: Callable[[bytes], object]) -> Callable[[str], object]:
+    return lambda text: read(text.encode("utf-8", "surrogatepass"))
+
+
+def of_variable(name: str, **others: str) -> Callable[[str], object]:
+    """The service manager's variables, one of them with this value."""
+    return lambda text: Notifier.of_environment({"NOTIFY_SOCKET": "/run/n", **others, name: text})
+
+
+@cache
+def baseline() -> str:
+    with TemporaryDirectory() as folder:
+        file, said = Path(folder) / "baseline.json", Statement("ada", "as delivered", 1e9)
+        assert save_baseline(file, Baseline(recorded("h200x4-idle"), said, "learned"), 1e9) == ""
+        return file.read_text("utf-8")
+
+
+def recording(file: Path) -> object:
+    moments = BUNDLED / "h200x1-idle" / "moments.jsonl.gz"
+    os.link(moments, file.parent / moments.name)
+    return load_recording(str(file.parent))
+
+
+TOML = (
+    (ROOT / "deploy" / "compose" / "wirewatch.toml").read_text("utf-8")
+    + """
+[listen]
+address = "127.0.0.1:9410"
+socket = "/run/w.sock"
+[policy.verdict]
+fail_on = ["failed", "unknown"]
+[collectors.nvlink]
+interval = 15.0
+[expect]
+rdma_ports = 8
+"""
+)
+WEB = """
+basic_auth_users:
+  prometheus: $2y$10$abcdefghijklmnopqrstuuW5oHF4iWZ1sc0nXnRRxnYjvOQHkQyWG
+bearer_tokens:
+  grafana: sha256:0000000000000000000000000000000000000000000000000000000000000000
+http_server_config:
+  headers: {X-Frame-Options: deny}
+auth_excluded_paths: [/livez]
+"""
+NODE = json.dumps(
+    {
+        "kind": "Node", "metadata": {"name": "n1"},
+        "status": {"conditions": [{"type": "InterconnectHealthy", "status": "True", "reason": "Ok",
+                                   "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+    }
+)  # fmt: skip
+PLAN = encode_plan(Plan("nccl", ("GPU-a", "GPU-b"), ((0, 1),)))
+NCCL = (
+    "node:7:9 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>\n"
+    "node:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+    "node:7:9 [1] NCCL INFO NCCL_ALGO set by environment to Ring.\n"
+    "node:7:9 [0] NCCL INFO comm 0x55 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0\n"
+    "node:7:9 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}\n"
+)
+MANIFEST = (BUNDLED / "h200x1-idle" / "manifest.json").read_text("utf-8")
+HTTP_DATES = ("120", "Sun, 22 Nov 2026 22:00:00 GMT", "Sunday, 22-Nov-26 22:00:00 GMT", "1e3")
+REPLY = encode_reply(Reply((Answer(5, 3.0), Answer(Absent(Why.LOST, "gone", 15))), 0.1)).decode()
+
+
+PARSERS = {
+    "address": Parser(config.address, ("127.0.0.1:9410", "[::1]:80"), (config.ConfigError,)),
+    "apiserver": Parser(lambda text: endpoint(text, "", "n1", {}), ("10.0.0.1:443",), (EndpointError,)),
+    "baseline": Parser(from_file(read_baseline), (baseline(),)),
+    "check": Parser(from_file(lambda file: daemon_address(None, file)), (TOML,), (Unusable,)),
+    "condition": Parser(on_bytes(lambda body: condition_in(body, "n1", 1e9)), (NODE,), (UnexpectedReply,)),
+    "config": Parser(
+        from_file(lambda file: config.load(file, components())), (TOML,), (config.ConfigError,)
+    ),
+    "duration": Parser(
+        lambda text: Duration().convert(text, None, None), ("1.5h", "3s"), (click.BadParameter,)
+    ),
+    "hello": Parser(on_bytes(decode_hello), (encode_hello(Hello(3, "no")).decode(),), (ValueError,)),
+    "ledger": Parser(from_file(lambda file: read_ledger(file, "b", 1e9)), ('{"version": 1, "entries": []}',)),
+    "manifest": Parser(from_file(recording, "manifest.json"), (MANIFEST,), (RecordingError,)),
+    "message": Parser(on_bytes(message_of), ('{"message": "forbidden"}',)),
+    "nccl log": Parser(parse_nccl_log, (NCCL,)),
+    "overlay": Parser(
+        from_file(lambda file: load_overlay(str(file))),
+        tuple((OVERLAYS / f"{name}.toml").read_text("utf-8") for name in ("nvlink-crc", "ib-port-flapping")),
+        (OverlayError,),
+    ),
+    "owner": Parser(lambda text: owner(None, None, text), ("slurm:7", "pod:a"), (click.UsageError,)),  # type: ignore[arg-type]
+    "plan": Parser(decode_plan, (PLAN,), (ValueError, TypeError)),
+    "refusal": Parser(on_bytes(detail), ('{"detail": "not now"}',)),
+    "reply": Parser(on_bytes(decode_reply), (REPLY,), (ValueError,)),
+    "retry-after": Parser(lambda text: retry_after(text, 1.8e9), HTTP_DATES),
+    "size": Parser(lambda text: Size().convert(text, None, None), ("256M", "1G"), (click.BadParameter,)),
+    "watchdog": Parser(of_variable("WATCHDOG_USEC"), ("30000000",)),
+    "watchdog pid": Parser(of_variable("WATCHDOG_PID", WATCHDOG_USEC="5"), ("77",)),
+    "web": Parser(lambda text: parse(text, Path("web.yml")), (WEB,), (WebConfigError,)),
+}  # fmt: skip
+DEEP = (PIT, '{"a":' * 5000, f"a = {PIT}", f"detail: {PIT}", f'{{"message": {PIT}', f"[0, 0, {PIT}")
+ODD = (
+    "", "null", "0", "[]", "{}", '"x"', "[null]", "NaN", "[1, 2, 3, 4]", '["x", "y", [], []]', LONG,
+    f"a:{LONG}",
+    f"{LONG}M", f"{LONG}s", "a:²", "²", "²M", "٣", f"a = {LONG}", f"a: {LONG}", f"[{LONG}, 0, [0], [{LONG}]]",
+    f'[1, "", [0], [1{"0" * 400}]]', '[1, "", [{"absent": [[], 0, 0]}], null]', "\ud800", "\0", "\x85",
+    "a = nan",
+    "a = 1979-05-27", "? [a]\n: b", "&a [*a]", "!!python/object:os.system {}", "1e400", "-inf", "nan",
+    "Thu, 99 Foo 99999 99:99:99", ", ,", "Mon, 01 Jan 0001 00:00:00 -9999", "0001-01-01",
+)  # fmt: skip
+
+
+def reads(parser: Parser, text: str) -> None:
+    """A value, or one of the errors."""
+    with suppress(*parser.errors):
+        parser.read(text)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_odd_texts_are_values_or_the_one_error(name: str) -> None:
+    for text in (*ODD, *DEEP):
+        reads(PARSERS[name], text)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@settings(max_examples=examples(40))
+@given(data=st.data())
+def test_any_text_is_a_value_or_the_one_error(name: str, data: st.DataObject) -> None:
+    parser = PARSERS[name]
+    reads(parser, data.draw(damaged(*parser.good) | st.text(), "text"))
