@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.checks import SLACK, check
 from tests.cli.replies import Behaviour, finding, health, reply, replying, server
+from tests.processes import run_wirewatch
 from wirewatch.cli.check import daemon
 from wirewatch.cli.check.answer import Grounds
 from wirewatch.cli.check.daemon import ask_daemon, daemon_address
@@ -34,8 +35,11 @@ with socket.socket(socket.AF_UNIX) as server:
     print("listening", flush=True)
     while True:
         client, _ = server.accept()
-        client.recv(65536)
-        client.sendall(bytes.fromhex(sys.argv[2]))
+        try:
+            client.recv(65536)
+            client.sendall(bytes.fromhex(sys.argv[2]))
+        except OSError:
+            pass
         client.close()
 """
 
@@ -162,9 +166,11 @@ def test_nobody_else_may_stand_for_the_daemon(shared: Path) -> None:
     for bound, asked in ((shared / "a.sock",) * 2, (theirs / "a.sock",) * 2, (theirs / "b.sock", link)):
         with impostor(bound) as process:
             told = ask_daemon(str(asked), SOON)
+            refused = run_wirewatch("findings", "list", "--socket", str(asked))
             process.kill()
         said = f"user 65534 listens there, and every user may write in {shared}: not believed"
         assert told == f"{asked}: {said}"
+        assert (refused.returncode, refused.stderr) == (70, f"wirewatch: {told}\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")

@@ -51,7 +51,7 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
     from wirewatch.hw.httpclient import STRANGE, NoAnswer, request
 
     try:
-        status, answer = request(path, method, target, body, DEADLINE)
+        status, answer = request(path, method, target, body, DEADLINE, known=True)
         document = json.loads(answer)
     except NoAnswer as error:
         raise _no_answer(str(error)) from error

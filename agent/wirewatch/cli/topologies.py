@@ -205,7 +205,7 @@ def mermaid(graph: Graph) -> str:
 def _of_daemon(path: str) -> NamedTopology | str:
     """The topology that the daemon knows, or why it gave none."""
     try:
-        _, body = request(path, "GET", "/api/v1/topology", None, DEADLINE)
+        _, body = request(path, "GET", "/api/v1/topology", None, DEADLINE, known=True)
         document = TOPOLOGY.validate_json(body)
     except NoAnswer as error:
         return str(error)

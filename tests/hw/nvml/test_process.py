@@ -1,4 +1,7 @@
-"""Who is left out, and for how long."""
+"""What is left out, and for how long; and what cannot be started at all."""
+
+import errno
+import os
 
 import pytest
 from hypothesis import given
@@ -6,7 +9,10 @@ from hypothesis import strategies as st
 
 from tests.hw.recordings import Time
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.nvml.process import Delay, Quarantine
+from wirewatch.hw.nvml.process import Child, Delay, NvmlChild, Quarantine, Supervisor
+from wirewatch.hw.nvml.protocol import Source
+
+SOON = 60.0
 
 HUNG = Absent(Why.TIMEOUT, "did not answer")
 DIED = Absent(Why.LOST, "died")
@@ -80,3 +86,30 @@ def test_leaving_one_out_leaves_no_other_out() -> None:
     left_out.release("GPU-4")
     assert left_out.holds("GPU-3") == HUNG
     assert left_out.holds("GPU-4") is None
+
+
+def test_a_machine_that_can_start_no_process_has_no_answers_for_a_while() -> None:
+    """Out of processes, descriptors or memory: no error of a collector, and started once there are some."""
+    time = Time()
+    left = [errno.EAGAIN, errno.EMFILE, errno.ENOMEM]
+
+    def start() -> NvmlChild:
+        if left:
+            raise OSError(left[0], os.strerror(left.pop(0)))
+        return Child(Source("h200x1-idle"))
+
+    supervisor = Supervisor(start, SOON, Quarantine(Delay(1.0, 60.0), time))
+    reasons = []
+    for seconds in (1.1, 2.1, 4.1):
+        absent = supervisor.ready()
+        assert absent is not None
+        assert supervisor.ready() == absent
+        reasons.append(absent.detail)
+        time.seconds += seconds
+    assert [one.rpartition(": ")[2] for one in reasons] == [
+        "Resource temporarily unavailable", "Too many open files", "Cannot allocate memory",
+    ]  # fmt: skip
+    try:
+        assert supervisor.ready() is None
+    finally:
+        assert supervisor.drop()

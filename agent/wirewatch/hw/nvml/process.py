@@ -324,13 +324,19 @@ class Supervisor:
 
     def _begin(self) -> Absent | None:
         """Start a child, known to `shoot` from the first moment on."""
-        self._child = self._start()
+        try:
+            self._child = self._start()
+        except OSError as error:
+            # The machine is out of processes, descriptors or memory, which passes.
+            return self._failed(Absent(Why.LOST, f"no NVML process can be started: {error.strerror}"))
         absent = self.withheld or self._greet(self._child)
         if absent is None:
             return None
         killed = self.drop()
-        if self.withheld is not None and killed:
-            return self.withheld
+        return self.withheld if self.withheld is not None and killed else self._failed(absent)
+
+    def _failed(self, absent: Absent) -> Absent:
+        """Wait before the next start."""
         if self._backoff.suspects(NODE) is None:
             log.warning("NVML cannot be used: %s", absent)
         self._backoff.add(NODE, absent)
