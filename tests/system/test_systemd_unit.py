@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from wirewatch.server.connections import DESCRIPTORS, ENOUGH, LOCAL, Bounds
+
 pytestmark = pytest.mark.system
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -76,5 +78,9 @@ def test_the_limits_are_those_of_the_page() -> None:
     assert [limit.partition("=")[0] for limit in limits] == ["MemoryMax", "TasksMax", "LimitNOFILE"]
     for limit in limits:
         assert f"| `{limit}` |" in README
+    assert f"LimitNOFILE={ENOUGH}" in limits
+    # Port, local socket and orders.
+    connections = sum(one.connections + one.reserved for one in (Bounds(), LOCAL, LOCAL))
+    assert f"({connections}), and keeps {DESCRIPTORS} for itself: {connections + DESCRIPTORS}." in README
     # Each makes an agent late, which is UNKNOWN, or a probe slow, which is a finding.
     assert re.findall(r"^(CPUQuota|MemoryHigh|CPUWeight|IOWeight)=", UNIT, re.MULTILINE) == []
