@@ -12,6 +12,7 @@ from tests.hw.recordings import Time, Told, one_change, player, recording
 from wirewatch.core.ports import ALL_LINKS, Answer, Pod, Question, SlurmJob
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.protocol import Source, absent_code
+from wirewatch.hw.nvml.replay import ReplayNvml, open_nvml
 from wirewatch.hw.overlay import NotRecorded, OverlayError, Player, is_counter, open_player
 from wirewatch.hw.recording import Key, RecordingError, load_recording
 from wirewatch.hw.replay import (
@@ -19,10 +20,8 @@ from wirewatch.hw.replay import (
     ReplayHost,
     ReplayKmsg,
     ReplayKubelet,
-    ReplayNvml,
     ReplaySlurm,
     ReplaySysfs,
-    open_nvml,
 )
 
 POWER: Key = ("nvml", "gpu0/PowerUsage()")

@@ -19,9 +19,10 @@ from wirewatch.core.tree import count_nodes, rdma_address, read_place
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw import record
 from wirewatch.hw.host import CATALOGUE as HOST
+from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.overlay import Player
 from wirewatch.hw.recording import BUNDLED, load_recording
-from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplayNvml, ReplaySysfs
+from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplaySysfs
 
 NAME = "demo-dgx-h200"
 DEMO = load_recording(NAME)

@@ -13,35 +13,12 @@ from wirewatch.core.ports import Answer, Clock, KernelLog, Order, Output, Pod, P
 from wirewatch.core.probe import PROBED_SCHEMA, Outcome, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.host import SystemHost
-from wirewatch.hw.nvml.protocol import GPU_IS_LOST, Source, absent_code
-from wirewatch.hw.overlay import Player, open_player
-from wirewatch.hw.recording import Recording
+from wirewatch.hw.overlay import Player
 
 RUN = ("probe", "Run()")
 _PROBED = TypeAdapter(Probed)
 _POLL = 0.02
 """Seconds between two questions whether a played probe is still wanted."""
-
-
-class ReplayNvml:
-    """Answers the NVML child's questions from a recording, in which GPUs go by index."""
-
-    def __init__(self, player: Player) -> None:
-        self._player = player
-        self._named = _names(player.recording)
-        self.seconds = 0.0
-
-    def answer(self, scope: str | None, questions: Sequence[Question]) -> list[Answer]:
-        prefix = "" if scope is None else self._prefix(scope)
-        if prefix is None:
-            return [Answer(absent_code(GPU_IS_LOST))] * len(questions)
-        answers = [self._player.answer(("nvml", f"{prefix}{q}")) for q in questions]
-        self.seconds += sum(a.us for a in answers) * 1e-6
-        return answers
-
-    def _prefix(self, scope: str) -> str | None:
-        index = scope.removeprefix("index:")
-        return f"gpu{index}/" if index != scope else self._named.get(scope)
 
 
 class ReplaySysfs:
@@ -212,21 +189,6 @@ class ReplayProbe:
             why=why, plan=order.plan, gpus=tuple(ProbedGpu(g.index, g.uuid) for g in order.gpus),
             conditions=order.conditions, settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
         )  # fmt: skip
-
-
-def open_nvml(source: Source) -> ReplayNvml:
-    """The NVML of a recording.
-
-    Raises:
-        RecordingError, OverlayError: it cannot be played.
-    """
-    return ReplayNvml(open_player(source))
-
-
-def _names(recording: Recording) -> dict[str, str]:
-    """UUIDs to the prefix of their GPU's questions."""
-    uuids = {k[1]: v for k, v in recording.answers.items() if k[0] == "nvml" and k[1].endswith("/UUID()")}
-    return {str(a.value): q.removesuffix("UUID()") for q, answers in uuids.items() for _, a in answers}
 
 
 def _pod(value: Json) -> Pod:

@@ -31,7 +31,7 @@ class Answerer(Protocol):
 
 def _open(source: protocol.Source) -> Answerer:
     if source.replay:
-        from wirewatch.hw.replay import open_nvml
+        from wirewatch.hw.nvml.replay import open_nvml
 
         return open_nvml(source)
     from wirewatch.hw.nvml.library import Library
