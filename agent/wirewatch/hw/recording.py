@@ -29,6 +29,8 @@ BUNDLED = Path(__file__).parent.parent / "recordings"
 LONGEST, WHOLE = 16 << 20, 256 << 20
 """Most bytes of one line and of all lines, unpacked, so that no file can take all memory. The longest line of
 ours has 30 kB, the largest recording 2 MB."""
+_AT_ONCE, _LONG = 512, 32768
+"""Lines that are parsed at once, and bytes of a line that waits for no more of them."""
 _ERRORS = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError, RecursionError)
 _NUMBERED = {"nvml": "code", "sysfs": "errno", "kmsg": "errno", "command": "errno"}
 """Under which key a line holds the number of an absence, by port."""
@@ -215,9 +217,19 @@ def _lines(packed: gzip.GzipFile) -> Iterator[bytes]:
         yield line
 
 
+def _rows(lines: Iterable[bytes]) -> Iterator[Any]:
+    """The lines as JSON; many short ones at once take less than half the time."""
+    held: list[bytes] = []
+    for line in lines:
+        held.append(line)
+        if len(held) == _AT_ONCE or len(line) > _LONG:
+            yield from json.loads(b"[%b]" % b",".join(held))
+            held.clear()
+    yield from json.loads(b"[%b]" % b",".join(held))
+
+
 def _answers(lines: Iterable[bytes]) -> dict[Key, tuple[tuple[int, Answer], ...]]:
     found: dict[Key, list[tuple[int, Answer]]] = {}
-    for line in lines:
-        row = json.loads(line)
+    for row in _rows(lines):
         found.setdefault((row["port"], row["question"]), []).append((row["moment"], unpack(row)))
     return {key: tuple(sorted(answers, key=lambda item: item[0])) for key, answers in found.items()}
