@@ -1,0 +1,71 @@
+"""`make siege`: every attack, or those named; `short` for those of CI.
+
+    python -m proof.siege [--tree FOLDER] [--before FOLDER] [--write] [NAME ...]
+
+Results are added to build/siege/results.json one by one, so that a run that ends early is continued with the
+names that are missing. `--before FOLDER` attacks another checkout and keeps its results in
+proof/siege/before.json.
+`--write` makes docs/siege.md of all results. Exit status 1 where an attack does not hold.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from proof.siege import results
+from proof.siege.attack import Attack, carry_out, every
+from proof.siege.attacks import connections, floods, limits, load, places, processes, requests
+from proof.siege.daemon import ROOT
+from proof.siege.page import page
+from proof.siege.results import BEFORE, OUT, SHORT, SOAK, Outcome
+from tools.pages import DOCS
+
+BOOKS = (requests.BOOK, connections.BOOK, floods.BOOK, processes.BOOK, places.BOOK, limits.BOOK, load.BOOK)
+
+
+def main() -> int:
+    attacks = every(BOOKS)
+    wanted = _wanted(attacks)
+    short = wanted.names == ["short"]
+    tree, file = (wanted.before, BEFORE) if wanted.before else (wanted.tree, SHORT if short else OUT)
+    outcomes = results.load(file)
+    chosen = [one for one in attacks.values() if one.short] if short else _chosen(attacks, wanted.names)
+    for attack in chosen:
+        outcomes[attack.name] = carry_out(attack, tree.resolve(), short=short)
+        _print(outcomes[attack.name])
+        results.save(file, outcomes)
+    mine = [outcomes[one.name] for one in chosen]
+    failed = sum(not one.holds for one in mine)
+    print(f"{len(mine)} attacks, {failed} do not hold, {sum(one.seconds for one in mine):.0f} s; {file}")
+    if wanted.write:
+        made = page(attacks, outcomes, results.load(BEFORE), SOAK)
+        (DOCS / "siege.md").write_text(made, "utf-8")
+    return 1 if failed and not wanted.before else 0
+
+
+def _chosen(attacks: dict[str, Attack], names: list[str]) -> list[Attack]:
+    return [attacks[name] for name in names or attacks]
+
+
+def _wanted(attacks: dict[str, Attack]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", choices=[*attacks, "short", []], default=[], metavar="NAME")
+    parser.add_argument(
+        "--tree", type=Path, default=ROOT, help="the checkout that is attacked; default: this one"
+    )
+    parser.add_argument("--before", type=Path, help="a checkout as it was before")
+    parser.add_argument("--write", action="store_true", help="docs/siege.md, of all results")
+    return parser.parse_args()
+
+
+def _print(outcome: Outcome) -> None:
+    print(f"{'ok' if outcome.holds else 'FAILED':6} {outcome.name} ({outcome.seconds:g} s)", flush=True)
+    print(f"       {'; '.join(map(str, outcome.figures))}", flush=True)
+    for trouble in outcome.troubles:
+        print(f"       ! {trouble}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""An attack: a function that besieges daemons, and what it finds by its own rules."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proof.siege.daemon import EVERY_SECOND, ROOT, USUAL, Besieged, Ground, SiegeError, Size, Start
+from proof.siege.results import Figure, Outcome
+
+MIB = 1 << 20
+SETTLE = 8.0
+"""Seconds within which what an attack has left is gone."""
+GAP = 5.0
+"""Seconds between two polls of a lane that polls each second, at most."""
+UNSEEN = 5.0
+"""Seconds for which `/metrics` or `/livez` may be without an answer, at most: fewer than three of the
+kubelet's periods, and than a scrape interval."""
+GROWN, LOGGED = 16 * MIB, 128 << 10
+"""Bytes that memory and log may grow by."""
+
+
+@dataclass(slots=True)
+class Siege:
+    """What an attack works with: `tree` whose code is tried, `short` for CI, and where its findings go."""
+
+    tree: Path
+    short: bool
+    outcome: Outcome
+    allowed: frozenset[str] = frozenset()
+    """Rules of findings that an attack itself makes."""
+    mark: str = ""
+    """What its figures are of, where it has several of the same name."""
+
+    def figure(self, name: str, value: float, unit: str = "") -> None:
+        self.outcome.figures.append(Figure(f"{self.mark}: {name}" if self.mark else name, value, unit))
+
+    def must(self, holds: object, trouble: str) -> None:
+        """A rule of this attack; `trouble` is what is wrong where it does not hold."""
+        if not holds:
+            self.outcome.troubles.append(trouble)
+
+    def most(self, name: str, value: float, unit: str, most: float) -> None:
+        """A figure with a limit."""
+        self.figure(name, value, unit)
+        self.must(value <= most, f"{Figure(name, value, unit)}, at most {Figure('', most, unit)} allowed")
+
+    @contextmanager
+    def ground(self) -> Iterator[Ground]:
+        """A folder for daemons, removed afterwards; its path is short, as that of a socket must be."""
+        with tempfile.TemporaryDirectory(prefix="siege-") as name:
+            Path(name).chmod(0o755)
+            yield Ground(self.tree, Path(name))
+
+    @contextmanager
+    def daemon(self, start: Start = USUAL) -> Iterator[Besieged]:
+        """One in a folder of its own."""
+        with self.ground() as ground, Besieged(ground, start) as daemon:
+            yield daemon
+
+    @contextmanager
+    def watched(self, daemon: Besieged, token: str = "", *, judged: bool = True) -> Iterator[None]:
+        """Prometheus, the kubelet and jobs ask meanwhile; afterwards nothing may be left of the attack."""
+        before = daemon.size()
+        command = [sys.executable, "-m", "proof.siege.watch", daemon.url, str(daemon.ground.socket), token]
+        watch = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        assert watch.stdout is not None
+        watch.stdout.readline()
+        try:
+            yield
+        finally:
+            out, _ = watch.communicate(timeout=60)
+        self._served(json.loads(out), judged=judged)
+        if daemon.process.poll() is not None:
+            raise SiegeError(f"the daemon ended with {daemon.process.returncode}: {daemon.log[-400:]}")
+        self._left(before, daemon)
+
+    def _served(self, seen: dict[str, Any], *, judged: bool) -> None:
+        for name, label in (("metrics", "/metrics"), ("livez", "/livez"), ("local", "local")):
+            one = seen[name]
+            self.figure(f"{label} p50", one["p50"] * 1e3, "ms")
+            self.figure(f"{label} p99", one["p99"] * 1e3, "ms")
+            self.figure(f"{label} errors of {one['asked']}", one["errors"])
+            if judged:
+                self.most(f"{label} longest without", one["gap"], "s", UNSEEN)
+            if one["errors"]:
+                self.must(
+                    one["errors"] <= one["asked"] // 100,
+                    f"{label}: {one['errors']} of {one['asked']} failed: {one['first']}",
+                )
+        polls = max((seen["gaps"].get(name, 0.0) for name in EVERY_SECOND), default=0.0)
+        self.most("lanes' worst gap", polls, "s", GAP)
+        self.must(not seen["wrong"], f"wrong verdict {seen['wrong']} times: {seen['first']}")
+        strange = {rule for rule in seen["beside"] if not rule.startswith(tuple(self.allowed) or ("\0",))}
+        self.must(not strange, f"findings beside it: {', '.join(sorted(strange))}")
+
+    def _left(self, before: Size, daemon: Besieged) -> None:
+        end = time.monotonic() + SETTLE
+        while (now := daemon.size()).descriptors > before.descriptors + 2 and time.monotonic() < end:
+            time.sleep(0.2)
+        self.figure("descriptors left", now.descriptors - before.descriptors)
+        self.must(now.descriptors <= before.descriptors + 2, f"{now.descriptors} descriptors")
+        self.must(now.threads <= before.threads + 6, f"{now.threads} threads, {before.threads} before")
+        self.must(now.children == before.children, f"{now.children} children, {before.children} before")
+        self.most("memory grew", (now.pss - before.pss) / MIB, "MiB", GROWN / MIB)
+        self.most("log grew", (now.log - before.log) / 1024, "KiB", LOGGED / 1024)
+        new = {one for one in now.files - before.files if not one.startswith("state/")}
+        self.must(not new, f"files left: {', '.join(sorted(new)[:5])}")
+        self.must("Traceback" not in daemon.log, f"{daemon.log.count('Traceback')} tracebacks in the log")
+        self.must(not (wrong := daemon.right()), f"afterwards: {wrong}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """`about`: what is done, for the page. `short`: CI runs it too, in a shorter form."""
+
+    name: str
+    about: str
+    work: Callable[[Siege], None]
+    short: bool = False
+
+
+@dataclass(slots=True)
+class Book:
+    """The attacks of a module."""
+
+    attacks: list[Attack] = field(default_factory=list)
+
+    def attack(self, about: str, *, short: bool = False) -> Callable[[Callable[[Siege], None]], None]:
+        """Add a function, by its own name."""
+
+        def add(work: Callable[[Siege], None]) -> None:
+            self.attacks.append(Attack(work.__name__.replace("_", "-"), about, work, short))
+
+        return add
+
+
+def carry_out(attack: Attack, tree: Path, *, short: bool) -> Outcome:
+    """Run one attack; an error of any kind is a trouble of it, so that the others go on."""
+    outcome = Outcome(attack.name, at=time.strftime("%Y-%m-%d"))
+    began = time.monotonic()
+    try:
+        attack.work(Siege(tree, short, outcome))
+    except Exception as error:  # noqa: BLE001 - what breaks one attack is its result
+        text = str(error) or type(error).__name__
+        outcome.troubles.append(f"{type(error).__name__}: {text[:600]}" if text else type(error).__name__)
+    outcome.seconds = round(time.monotonic() - began, 1)
+    return outcome
+
+
+def every(books: Sequence[Book]) -> dict[str, Attack]:
+    return {attack.name: attack for book in books for attack in book.attacks}

@@ -1,0 +1,35 @@
+"""`wirewatch serve` over a recording, whose probes are run by real workers that take most of a second."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.daemon.proberprocess import Real
+from wirewatch.cli import hardware, run
+from wirewatch.probe.runner import RunnerPorts
+
+ROOT = Path(__file__).resolve().parents[2]
+LATE = f"""
+import sys, time
+time.sleep(0.7)
+sys.path.insert(0, {str(ROOT)!r})
+from tests.probe.workers import Ends, good
+good(Ends(*map(int, sys.argv[1:3])))
+"""
+
+
+def main() -> None:
+    made = hardware.replayed
+
+    def replayed(*arguments: Any, **options: Any) -> Any:
+        node, nvml = made(*arguments, **options)
+        around = RunnerPorts(nvml, node.sysfs, node.clock)
+        return replace(node, probe=Real(around, None, command=("-I", "-S", "-c", LATE))), nvml
+
+    hardware.replayed = replayed
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
