@@ -9,7 +9,7 @@ LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
 .PHONY: run test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
-	rehearsal faults locks lowest image e2e-image e2e-systemd e2e-kubernetes hardware clean
+	rehearsal faults siege locks lowest image e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -103,6 +103,13 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench
 	$(BIN)/python -m proof.bench.check
 	$(BIN)/python -m proof.bench.page
+
+# Attacks on a running daemon, and docs/siege.md from what they measured: root, and Debian's libfaketime and
+# prometheus-node-exporter. Some twenty minutes, then six for a day of service; NAMES for some attacks, `short` for those of CI.
+siege: $(VENV)/.dev $(VENV)/.simulation
+	proof/siege/packages
+	$(if $(NAMES),,$(BIN)/python -m proof.siege.soak --write)
+	$(BIN)/python -m proof.siege $(if $(NAMES),$(NAMES),--write)
 
 # Figures of the code and the files that a value passes, beside those of 0.1.
 measures: $(VENV)/.dev

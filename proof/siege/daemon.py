@@ -119,13 +119,18 @@ class Besieged:
             for place in (ground.folder, *ground.folder.rglob("*")):
                 if not place.is_symlink() and place.name not in _KEPT:
                     os.chown(place, start.user, start.user)
-        limited = ("prlimit", f"--nofile={start.files}", *start.under, sys.executable, *start.program)
+        limited = ("prlimit", f"--nofile={start.files}", *start.under)
+        if start.user is not None:
+            # Read and search: where a checkout lies is not always open to every user.
+            cap = ("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search")
+            who = (f"--reuid={start.user}", f"--regid={start.user}", "--clear-groups")
+            limited += ("setpriv", *who, *cap)
         self.began = time.monotonic()
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*limited, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=ground.environment(start.environment), user=start.user, group=start.user,
-                extra_groups=None if start.user is None else (), cwd=start.cwd or ground.folder,
+                [*limited, sys.executable, *start.program, *words],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=ground.environment(start.environment), cwd=start.cwd or ground.folder,
             )  # fmt: skip
         self.url = ""
 

@@ -34,6 +34,7 @@ from proof.siege.clients import scrape
 from proof.siege.daemon import RECORDING, ROOT
 from proof.siege.picture import draw
 from proof.siege.results import SOAK
+from proof.siege.running import hold
 from tools.faults.changes import begun, ended
 from tools.faults.machine import EPOCH, DirectChild, DirectLane, JumpingClock
 from tools.pages import DOCS
@@ -316,6 +317,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--minutes", type=float, default=12.0, help="of a real daemon, at the same time")
     parser.add_argument("--write", action="store_true", help="docs/siege-soak.svg")
     parser.add_argument("--one", choices=["plain", "traced"], help=argparse.SUPPRESS)
     wanted = parser.parse_args()
@@ -327,14 +329,17 @@ def main() -> int:
         name: subprocess.Popen([*command, name], stdout=subprocess.PIPE, cwd=ROOT)
         for name in ("plain", "traced")
     }
+    running = [asdict(one) for one in hold(wanted.minutes * MINUTE)]
     found: dict[str, Any] = {name: json.loads(day.communicate()[0]) for name, day in days.items()}
-    document = {**found["plain"], "grown": found["traced"]["grown"]}
+    document = {**found["plain"], "grown": found["traced"]["grown"], "running": running}
     SOAK.parent.mkdir(parents=True, exist_ok=True)
     SOAK.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     if wanted.write:
         draw(document["samples"], DOCS / "siege-soak.svg")
     last = document["samples"][-1]
-    print(f"{last}; {document['scrapes']} scrapes, {document['failed']} failed; {document['seconds']} s; {SOAK}")
+    print(
+        f"{last}; {document['scrapes']} scrapes, {document['failed']} failed; {document['seconds']} s; {SOAK}"
+    )
     return 0
 
 

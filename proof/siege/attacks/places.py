@@ -1,6 +1,7 @@
 """Disks, locks and folders that are not as they should be; disks are small and mounted for this."""
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ def disk(ground: Ground, kib: int, options: str = "") -> Iterator[Path]:
     ground.prepare()
     image, place = ground.folder / "disk", ground.state
     subprocess.run(["truncate", "-s", f"{kib}k", image], check=True)
-    subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", "-m", "0", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", "-m", "0", "-N", "32", image], check=True)
     subprocess.run(["mount", "-o", f"loop,errors=remount-ro{options}", image, place], check=True)
     try:
         (place / "lost+found").rmdir()
@@ -41,15 +42,16 @@ def disk(ground: Ground, kib: int, options: str = "") -> Iterator[Path]:
 
 
 def fill(place: Path) -> Path:
-    """A file that takes all the room there is."""
-    file = place / "filler"
-    with suppress(OSError), file.open("ab", buffering=0) as out:
+    """A folder that takes all the room there is: every block and every inode."""
+    folder = place / "filler"
+    folder.mkdir()
+    with suppress(OSError), (folder / "blocks").open("ab", buffering=0) as out:
         while True:
-            out.write(b"x" * 4096)
-    with suppress(OSError), file.open("ab", buffering=0) as out:
-        while True:
-            out.write(b"x")
-    return file
+            out.write(b"x" * 1024)
+    with suppress(OSError):
+        for number in range(1000):
+            (folder / f"{number}").touch()
+    return folder
 
 
 def written_again(daemon: Besieged, since: float) -> float:
@@ -86,7 +88,7 @@ def full_at_start(siege: Siege) -> None:
             served(siege, daemon)
             warned(siege, daemon)
             now = time.time()
-            file.unlink()
+            shutil.rmtree(file)
             siege.figure("kept again after", written_again(daemon, now), "s")
 
 
@@ -101,7 +103,7 @@ def full_later(siege: Siege) -> None:
             file = fill(place)
             time.sleep(WATCH)
             now = time.time()
-            file.unlink()
+            shutil.rmtree(file)
             siege.figure("kept again after", written_again(daemon, now), "s")
         warned(siege, daemon)
 
@@ -116,7 +118,7 @@ def read_only_at_start(siege: Siege) -> None:
 
 
 @BOOK.attack(
-    "A disk error makes it read-only while the daemon runs and probes; it is mounted for writing again"
+    "A disk error makes it read-only while the daemon runs and probes; it is repaired and mounted again"
 )
 def read_only_later(siege: Siege) -> None:
     with (
@@ -130,11 +132,22 @@ def read_only_later(siege: Siege) -> None:
             ).stdout.strip()
             Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1", "ascii")
             time.sleep(WATCH)
-            siege.must(not os.access(place, os.W_OK), "the disk could not be made read-only")
+            siege.must(not _writable(place), "the disk could not be made read-only")
             now = time.time()
-            subprocess.run(["mount", "-o", "remount,rw", place], check=True)
+            # A file system with an error is not mounted for writing again before it is repaired.
+            subprocess.run(["umount", "-l", place], check=True)
+            subprocess.run(["e2fsck", "-fy", device], check=False, capture_output=True)
+            subprocess.run(["mount", device, place], check=True)
             siege.figure("kept again after", written_again(daemon, now), "s")
         warned(siege, daemon)
+
+
+def _writable(place: Path) -> bool:
+    try:
+        (place / "tried").touch()
+    except OSError:
+        return False
+    return True
 
 
 def _folders(ground: Ground) -> None:

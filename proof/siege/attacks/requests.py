@@ -62,8 +62,7 @@ def version(siege: Siege) -> None:
 MALFORMED: dict[str, tuple[bytes, frozenset[int]]] = {
     "HTTP/9.9": (b"GET /livez HTTP/9.9\r\nHost: localhost\r\n\r\n", frozenset({400, 505})),
     "Content-Length with Transfer-Encoding": (
-        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
-        b"0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc",
         frozenset({400}),
     ),
     "two lengths": (
