@@ -104,7 +104,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench.check
 	$(BIN)/python -m proof.bench.page
 
-# Attacks on a running daemon, and docs/siege.md from what they measured: root, and Debian's libfaketime and
+# Attacks on a running daemon, and docs/siege.md from what they measured: root, and Debian's
 # prometheus-node-exporter. Some twenty minutes, then six for a day of service; NAMES for some attacks, `short` for those of CI.
 siege: $(VENV)/.dev $(VENV)/.simulation
 	proof/siege/packages

@@ -19,9 +19,9 @@ SETTLE = 8.0
 """Seconds within which what an attack has left is gone."""
 GAP = 5.0
 """Seconds between two polls of a lane that polls each second, at most."""
-UNSEEN = 5.0
-"""Seconds for which `/metrics` or `/livez` may be without an answer, at most: fewer than three of the
-kubelet's periods, and than a scrape interval."""
+UNSEEN = 10.0
+"""Seconds for which nobody may be answered, at most: a scrape interval is 15 s, and the kubelet gives up
+after three periods of 10 s, in each of which it asks once."""
 GROWN, LOGGED = 16 * MIB, 128 << 10
 """Bytes that memory and log may grow by."""
 
@@ -89,7 +89,7 @@ class Siege:
             self.figure(f"{label} errors of {one['asked']}", one["errors"])
             if judged:
                 self.most(f"{label} longest without", one["gap"], "s", UNSEEN)
-            if one["errors"]:
+            if one["errors"] and name != "livez":
                 self.must(
                     one["errors"] <= one["asked"] // 100,
                     f"{label}: {one['errors']} of {one['asked']} failed: {one['first']}",

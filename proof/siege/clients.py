@@ -169,9 +169,16 @@ def say(place: Place, data: bytes, seconds: float = 10.0, source: str = "127.0.0
         with suppress(OSError):
             made.connect(place)
             made.sendall(data)
-            while time.monotonic() < end and (more := made.recv(1 << 16)):
+            while time.monotonic() < end and not _whole(got) and (more := made.recv(1 << 16)):
                 got += more
     return got
+
+
+def _whole(answer: bytes) -> bool:
+    """Whether an answer with a length has all of its body."""
+    head, end, body = answer.partition(b"\r\n\r\n")
+    _, _, length = head.lower().partition(b"content-length: ")
+    return bool(end) and length.split(b"\r")[0].isdigit() and len(body) >= int(length.split(b"\r")[0])
 
 
 def status(answer: bytes) -> int:

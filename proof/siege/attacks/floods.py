@@ -116,8 +116,7 @@ def guess(daemon: Besieged) -> Callable[[int], object]:
 
 @BOOK.attack(
     "Wrong passwords at bcrypt's cost 12 from hundreds of addresses; the password is rotated "
-    "meanwhile, and Prometheus asks with the new one from an address of its own; then SIGTERM",
-    short=True,
+    "meanwhile, and Prometheus asks with the new one from an address of its own; then SIGTERM"
 )
 def flood_passwords(siege: Siege) -> None:
     with guarded(siege) as daemon:

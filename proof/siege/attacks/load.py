@@ -90,8 +90,7 @@ def load(siege: Siege, coding: str) -> None:
 
 
 @BOOK.attack(
-    "1, 10, 50 and 200 scrapers, each from its own address once a second over a kept connection, plain",
-    short=True,
+    "1, 10, 50 and 200 scrapers, each from its own address once a second over a kept connection, plain"
 )
 def load_plain(siege: Siege) -> None:
     load(siege, "identity")

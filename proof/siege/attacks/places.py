@@ -80,7 +80,7 @@ def warned(siege: Siege, daemon: Besieged) -> None:
     siege.must(lines, "the log says nothing of it")
 
 
-@BOOK.attack("The state's disk is full at the start", short=True)
+@BOOK.attack("The state's disk is full at the start")
 def full_at_start(siege: Siege) -> None:
     with siege.ground() as ground, disk(ground, 512) as place:
         file = fill(place)
@@ -202,7 +202,7 @@ def _intact(siege: Siege, ground: Ground) -> None:
         )
 
 
-@BOOK.attack("The locks in the state folder are folders", short=True)
+@BOOK.attack("The locks in the state folder are folders")
 def lock_folder(siege: Siege) -> None:
     locked(siege, _folders, None)
 
@@ -221,8 +221,7 @@ def lock_link(siege: Siege) -> None:
 
 
 @BOOK.attack(
-    "The same links in a folder of uid 65534, its daemon, and then root's `wirewatch probe` with that folder",
-    short=True,
+    "The same links in a folder of uid 65534, its daemon, and then root's `wirewatch probe` with that folder"
 )
 def lock_link_probe(siege: Siege) -> None:
     with siege.ground() as ground:
@@ -240,7 +239,7 @@ def lock_link_probe(siege: Siege) -> None:
         siege.must(not roots, f"root's files in the daemon's folder: {', '.join(sorted(roots))}")
 
 
-@BOOK.attack("A second daemon on the same state folder", short=True)
+@BOOK.attack("A second daemon on the same state folder")
 def second(siege: Siege) -> None:
     with siege.ground() as ground, Besieged(ground) as daemon, siege.watched(daemon):
         other = Ground(ground.tree, ground.folder / "other")
@@ -253,10 +252,7 @@ def second(siege: Siege) -> None:
         siege.must(len(lines) == 1, f"says it in {len(lines)} lines: {done.stderr[-300:]}")
 
 
-@BOOK.attack(
-    "Commands in a current folder with a `json.py`, a `wirewatch/` and five more of that kind",
-    short=True,
-)
+@BOOK.attack("Commands in a current folder with a `json.py`, a `wirewatch/` and five more of that kind")
 def hostile_folder(siege: Siege) -> None:
     with siege.ground() as ground:
         ground.prepare()

@@ -81,10 +81,7 @@ def _kill_parents(siege: Siege, ground: Ground, count: int, start: Start) -> Non
     siege.must(not (left := after_death(ground)), f"after its end: {left}")
 
 
-@BOOK.attack(
-    "SIGKILL of the daemon, 50 times, while its probe's worker runs; it is started again each time",
-    short=True,
-)
+@BOOK.attack("SIGKILL of the daemon, 50 times, while its probe's worker runs; it is started again each time")
 def kill_parent(siege: Siege) -> None:
     count = (SHORT_KILLS if siege.short else KILLS) // AT_ONCE + 1
     with ThreadPoolExecutor(AT_ONCE) as pool, siege.ground() as one, siege.ground() as other:
@@ -121,7 +118,7 @@ def kill_child(siege: Siege) -> None:
         _until_child(daemon)
 
 
-@BOOK.attack("SIGKILL of the probe's worker, 50 times", short=True)
+@BOOK.attack("SIGKILL of the probe's worker, 50 times")
 def kill_worker(siege: Siege) -> None:
     siege.allowed = frozenset({"probe.", "straggler."})
     with siege.daemon(WORKING) as daemon:
@@ -160,7 +157,7 @@ def _stop_early(ground: Ground, moment: float) -> tuple[int | None, float, str]:
     return code, took, after_death(ground)
 
 
-@BOOK.attack("SIGTERM at a random moment of the first 2.5 s after the start, 50 times", short=True)
+@BOOK.attack("SIGTERM at a random moment of the first 2.5 s after the start, 50 times")
 def sigterm(siege: Siege) -> None:
     chance = random.Random(19)  # noqa: S311 - moments, no secrets
     moments = [chance.uniform(0.02, 2.5) for _ in range(SHORT_STOPS if siege.short else STOPS)]

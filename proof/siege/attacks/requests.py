@@ -16,7 +16,7 @@ ACCEPTED = (
     "application/openmetrics-text;version=1.0.0;escaping=none", "text/plain;version=9" + "9" * 4000,
     "application/openmetrics-text;version=1.0.0.0.0.0", "*/*;q=x", ";,;,;", "application/json", "\xff\xfe",
 )  # fmt: skip
-IDLE, SHORT_IDLE = 65.0, 12.0
+IDLE, SHORT_IDLE = 65.0, 6.0
 ROUNDS, SHORT_ROUNDS = 100, 20
 
 
@@ -102,8 +102,8 @@ MALFORMED: dict[str, tuple[bytes, frozenset[int]]] = {
 
 
 @BOOK.attack(
-    "Heads of 20 KiB to 8 MiB, in one header or in 500; HTTP/9.9; Content-Length with Transfer- "
-    "Encoding, twice, or below 0; no Host or two; bytes that are no HTTP",
+    "Heads of 20 KiB to 8 MiB, in one header or in 500; HTTP/9.9; Content-Length with "
+    "Transfer-Encoding, twice, or below 0; no Host or two; bytes that are no HTTP",
     short=True,
 )
 def malformed(siege: Siege) -> None:
