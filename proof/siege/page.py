@@ -10,12 +10,15 @@ from typing import Any
 
 from proof.siege.attack import GAP, GROWN, LOGGED, MIB, UNSEEN, Attack
 from proof.siege.results import Figure, Outcome
+from proof.siege.running import FASTER
 from tools.prose import formatted
 
 TEXT = Path(__file__).with_name("page.in.md")
 EXPLAINED = Path(__file__).with_name("soak.in.md")
 APART = ("load-plain", "load-gzip", "floor")
 """Attacks with tables of their own."""
+MINUTES = 60.0
+"""Of an hour."""
 MOST = 5
 """Troubles of one attack that the page shows."""
 SERVED = re.compile(r"^(/metrics|/livez|local) |^lanes' |^descriptors left|^memory grew|^log grew")
@@ -45,7 +48,7 @@ def page(
         load=_load(after, before), about_floor=f"{attacks['floor'].about}.",
         floor=_floor(after["floor"], before.get("floor")),
         soak=_soak(day), last=day["samples"][-1]["hours"], grown_table=_grown(day),
-        explained=EXPLAINED.read_text("utf-8"),
+        explained=EXPLAINED.read_text("utf-8"), faster=FASTER, running=_running(day),
     )  # fmt: skip
     return formatted(text)
 
@@ -160,6 +163,21 @@ def _soak(day: Mapping[str, Any]) -> str:
     head = ("hours", "PSS, MiB", "descriptors", "threads", "database, MiB", "findings", "probes")
     scraped = f"{day['scrapes']:,} scrapes, {day['failed']} of which failed; {day['seconds']:.0f} s."
     return f"{table(head, rows)}\n\n{scraped}"
+
+
+def _running(day: Mapping[str, Any]) -> str:
+    """At quarters of its time."""
+    held: Sequence[Mapping[str, Any]] = day["running"]
+    marks = sorted({round((len(held) - 1) * part / 4) for part in range(5)})
+    rows = (
+        (
+            f"{one['minutes']:.0f}", f"{one['minutes'] / MINUTES * FASTER:.1f}", f"{one['daemon'] / MIB:.1f}",
+            f"{one['nvml'] / MIB:.1f}", f"{one['descriptors']}", f"{one['threads']}",
+        )
+        for one in (held[mark] for mark in marks)
+    )  # fmt: skip
+    head = ("minutes", "hours of service", "daemon, MiB", "NVML process, MiB", "descriptors", "threads")
+    return table(head, rows)
 
 
 def _grown(day: Mapping[str, Any]) -> str:

@@ -62,11 +62,13 @@ def temporary(ground: Ground) -> list[str]:
 
 
 def _kill_parents(siege: Siege, ground: Ground, count: int, start: Start) -> None:
-    """Start, kill at a random moment, start again: the verdict must be right each time."""
+    """Start, kill while a worker runs, start again: the verdict must be right each time."""
     chance = random.Random(str(ground.folder))  # noqa: S311 - moments, no secrets
     for _ in range(count):
         with Besieged(ground, start) as daemon:
-            time.sleep(chance.uniform(0.0, 0.8))
+            # What was remembered makes the verdict right before anything is probed.
+            _until_worker(daemon)
+            time.sleep(chance.uniform(0.0, 0.6))
             daemon.process.kill()
             daemon.process.wait()
             siege.must(not (left := after_death(ground)), left)
@@ -127,6 +129,14 @@ def kill_worker(siege: Siege) -> None:
             _kill_children(siege, daemon, WORKER, SHORT_KILLS if siege.short else KILLS, 0.1)
             _between_probes(daemon)
         siege.must(before, "no worker ever ended")
+
+
+def _until_worker(daemon: Besieged) -> None:
+    end = time.monotonic() + 30
+    while not children(daemon.pid, WORKER):
+        if time.monotonic() > end:
+            raise SiegeError("no worker within 30 s")
+        time.sleep(0.02)
 
 
 def _until_child(daemon: Besieged) -> None:
