@@ -149,12 +149,12 @@ def _until_taken(daemon: Besieged) -> tuple[int, float]:
 @BOOK.attack("Twelve wrong passwords at cost 14 that wait in the queue, and SIGTERM at once")
 def stop_passwords(siege: Siege) -> None:
     with guarded(siege, cost=HIGHEST) as daemon:
-        head = "".join(f"{name}: {value}\r\n" for name, value in basic("wrong").items())
-        data = f"GET /metrics HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode()
         waiting = [client(daemon.address, f"127.3.0.{1 + number}") for number in range(12)]
         time.sleep(0.2)
-        for one in waiting:
-            one.send(data)
+        for number, one in enumerate(waiting):
+            # No two the same, which would be checked once.
+            head = f"Authorization: {basic(f'wrong {number}')['Authorization']}\r\n"
+            one.send(f"GET /metrics HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
         time.sleep(0.2)
         code, took = daemon.stop()
         for one in waiting:
