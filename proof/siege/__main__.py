@@ -39,7 +39,8 @@ def main() -> int:
             partial(one_of_all, tree=tree.resolve(), short=short), [a.name for a in chosen]
         ):
             _print(outcome)
-            outcomes[outcome.name] = outcome
+            # Read again: another run may have added to it meanwhile.
+            outcomes = {**results.load(file), outcome.name: outcome}
             results.save(file, outcomes)
     mine = [outcomes[one.name] for one in chosen]
     failed = sum(not one.holds for one in mine)

@@ -66,7 +66,8 @@ from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.restore import boot_id, persistent, remember
 from wirewatch.server.api import DaemonView, application
-from wirewatch.server.connections import server
+from wirewatch.server.connections import Bounds, Connections
+from wirewatch.server.listener import HttpServer
 from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import Ledger
@@ -253,10 +254,11 @@ class SoakLoop(asyncio.SelectorEventLoop):
 async def serving(view: DaemonView) -> AsyncIterator[tuple[str, int]]:
     """The daemon's HTTP server; its address."""
     listening = socket.create_server(("127.0.0.1", 0))
-    made = server(application(view))
-    task = asyncio.create_task(made.serve(sockets=[listening]))
+    address = listening.getsockname()
+    made = HttpServer(application(view), listening, Connections(view.web, Bounds()))
+    task = asyncio.create_task(made.run())
     try:
-        yield listening.getsockname()
+        yield address
     finally:
         made.stop()
         await task

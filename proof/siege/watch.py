@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-PROMETHEUS, KUBELET = "127.0.0.9", "127.0.0.8"
+PROMETHEUS, KUBELET = "127.0.0.9", "127.0.0.1"
+"""The kubelet asks from the machine itself."""
 EVERY = 0.2
 """Seconds between two questions of one of them."""
 LIVEZ, SCRAPE, LOCAL = 1.0, 10.0, 3.0
