@@ -106,10 +106,13 @@ bench: $(VENV)/.dev
 
 # Attacks on a running daemon, and docs/siege.md from what they measured: root, and Debian's
 # prometheus-node-exporter. Some twenty minutes, then six for a day of service; NAMES for some attacks, `short` for those of CI.
-siege: $(VENV)/.dev $(VENV)/.simulation
+siege: $(VENV)/.dev
 	proof/siege/packages
-	$(if $(NAMES),,$(BIN)/python -m proof.siege.soak --write)
-	$(BIN)/python -m proof.siege $(if $(NAMES),$(NAMES),--write)
+ifeq ($(NAMES),)
+	@$(MAKE) --no-print-directory $(VENV)/.simulation
+	$(BIN)/python -m proof.siege.soak --write
+endif
+	$(BIN)/python -m proof.siege $(or $(NAMES),--write)
 
 # Figures of the code and the files that a value passes, beside those of 0.1.
 measures: $(VENV)/.dev
