@@ -26,6 +26,7 @@ def owned(folder: Path, *changes: Change, owner: str = "slurm:7", options: tuple
     """A check for the owner on a node whose probe comes out so; its state is kept beside it."""
     config = folder / "wirewatch.toml"
     config.write_text(f'[state]\ndirectory = "{folder}/state"\n', "utf-8")
+    (folder / "state").mkdir(exist_ok=True)
     recording = folder / "node"
     if not recording.exists():
         with_probe(recording, *changes)

@@ -81,6 +81,7 @@ def test_the_next_daemon_knows_what_the_last_one_took_over(tmp_path: Path) -> No
     recording = with_probe(tmp_path / "node", recordings.slow)
     arguments, text = ("--replay", recording), config(tmp_path)
     (tmp_path / "wirewatch.toml").write_text(text, "utf-8")
+    (tmp_path / "state").mkdir()
     assert beside(tmp_path, recording) == FAILED
     for taken in (2, 0):
         with Daemon(arguments, tmp_path, text) as running:
