@@ -4,6 +4,7 @@ import pytest
 
 from tests.collectors.drawn import PCI, RDMA, Files, Watched
 from tests.collectors.test_infiniband import DEGRADED, FAILED, OK, UNKNOWN, fabric, watched
+from tests.support import Node
 from wirewatch.core.ports import Output
 from wirewatch.core.types import Absent, Expect, Health, Why
 
@@ -27,6 +28,15 @@ def take_out(files: Files, name: str) -> tuple[dict[str, object], dict[str, obje
     )
     files.forget(start)
     return out  # type: ignore[return-value]
+
+
+def test_an_excluded_card_is_neither_gone_nor_without_its_device() -> None:
+    """Before: the second port of a demo node's cards, excluded as the README has it, was FAILED."""
+    node = Node("demo-dgx-h200")
+    node.options("infiniband", exclude=("mlx5_8", "mlx5_9"))
+    node.poll("infiniband", times=6)
+    assert node.findings() == ()
+    assert node.series("rdma_port_rate_bytes_per_second", device="mlx5_8") == []
 
 
 def test_a_card_with_a_new_name_is_the_same_one_and_keeps_its_past() -> None:

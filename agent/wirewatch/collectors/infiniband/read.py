@@ -1,6 +1,6 @@
 """Reading RDMA devices: sysfs alone decides what their state is; ibstat is run beside it, to be compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -54,7 +54,7 @@ def read(
         if name not in now and not _is_taken(name, identity, identities)
     }
     claimed = {i.pci for i in (*identities.values(), *gone.values())}
-    strays = find_strays(sysfs, claimed) if due else memory.strays
+    strays = find_strays(sysfs, claimed | _addresses(sysfs, {*names} - {*allowed})) if due else memory.strays
     return InfinibandReading(
         devices=devices,
         identities=identities,
@@ -76,6 +76,12 @@ _NOT_THERE = frozenset({Why.MISSING, Why.UNSUPPORTED})
 
 def _excluded(name: str, options: InfinibandOptions) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in options.exclude)
+
+
+def _addresses(sysfs: Sysfs, names: Iterable[str]) -> set[str]:
+    """Where these devices are, which shows without opening them."""
+    found = (rdma_address(sysfs, name) for name in names)
+    return {address for address in found if not isinstance(address, Absent)}
 
 
 def _ibstat_due(memory: InfinibandMemory, options: InfinibandOptions, mono: float) -> bool:
