@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 VERSION = 1
 LIMIT = 16 << 20
 """Bytes; a larger file is not one of ours."""
-AGAIN = 5.0
+AGAIN = 2.0
 """Seconds after which a failed write is tried again."""
 EVERY = 600.0
 """Seconds after which times alone are written; a crash may lose so much of a probation."""
