@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import h11
@@ -129,7 +130,9 @@ def exchange(
         h11.EndOfMessage(),
     )  # fmt: skip
     server.settimeout(left(end))
-    server.sendall(b"".join(client.send(event) or b"" for event in events))
+    # Where it closes before it has read everything, it may have said why.
+    with suppress(BrokenPipeError, ConnectionResetError):
+        server.sendall(b"".join(client.send(event) or b"" for event in events))
     try:
         return _reply(client, server, end, limit)
     except h11.RemoteProtocolError as error:
