@@ -138,7 +138,7 @@ BAD: list[tuple[Behaviour, str]] = [
     (says(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n"), "what answers there is not wirewatch"),
     (says(b"SSH-2.0-OpenSSH\r\n\r\n"), "what answers there is not wirewatch"),
     (lambda _: None, ""),
-    (says(b""), "what answers there is not wirewatch"),
+    (says(b""), "the prober closed the connection without an answer"),
 ]
 
 
