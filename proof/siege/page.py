@@ -29,24 +29,20 @@ Row = Sequence[str]
 def page(
     attacks: Mapping[str, Attack], after: Mapping[str, Outcome], before: Mapping[str, Outcome], soak: Path
 ) -> str:
-    """The page; every attack must have its results.
-
-    Raises:
-        KeyError: one of them has none.
-    """
+    """The page; `soak` is the file of the day, and an attack without results was not tried."""
     listed = [one for name, one in attacks.items() if name not in APART]
     day = json.loads(soak.read_text("utf-8"))
     text = TEXT.read_text("utf-8").format(
-        minutes=round(sum(after[name].seconds for name in attacks) / 60), unseen=UNSEEN, gap=GAP,
+        minutes=round(sum(one.seconds for one in after.values()) / 60), unseen=UNSEEN, gap=GAP,
         grown=GROWN // MIB, logged=LOGGED >> 10, before_day=before[listed[0].name].at,
         python=platform.python_version(), cores=os.cpu_count(), kernel=platform.release().split("-")[0],
-        day=max(after[name].at for name in attacks), attacks=_attacks(listed, after, before),
-        held=sum(after[name].holds for name in attacks), count=len(attacks),
+        day=max((one.at for one in after.values()), default=""), attacks=_attacks(listed, after, before),
+        held=sum(one.holds for one in after.values()), count=len(attacks),
         held_before=sum(before[name].holds for name in attacks if name in before),
         count_before=sum(name in before for name in attacks),
         about_load=f"{attacks['load-plain'].about}; then with gzip.",
         load=_load(after, before), about_floor=f"{attacks['floor'].about}.",
-        floor=_floor(after["floor"], before.get("floor")),
+        floor=_floor(after.get("floor"), before.get("floor")),
         soak=_soak(day), last=day["samples"][-1]["hours"], grown_table=_grown(day),
         explained=EXPLAINED.read_text("utf-8"), faster=FASTER, running=_running(day),
     )  # fmt: skip
@@ -61,17 +57,19 @@ def _attacks(listed: Sequence[Attack], after: Mapping[str, Outcome], before: Map
     rows = (
         (
             f"**{one.name}**: {one.about}",
-            _told(before[one.name]) if one.name in before else "not tried",
-            _told(after[one.name]),
-            "yes" if after[one.name].holds else "**no**",
+            _told(before.get(one.name)),
+            _told(after.get(one.name)),
+            "" if one.name not in after else "yes" if after[one.name].holds else "**no**",
         )
         for one in listed
     )
     return table(("what was done", "before", "now", "holds"), rows)
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: Outcome | None) -> str:
     """What is wrong first, then the attack's own figures, then what was served."""
+    if outcome is None:
+        return "not tried"
     troubles = [_escaped(text) for text in outcome.troubles[:MOST]]
     more = len(outcome.troubles) - len(troubles)
     own = [str(one) for one in outcome.figures if not SERVED.match(one.name)]
@@ -127,7 +125,7 @@ def _cell(figure: Figure, name: str) -> str:
     return f"{text} of {name.rpartition(' ')[2]}" if " of " in name else text
 
 
-def _floor(after: Outcome, before: Outcome | None) -> str:
+def _floor(after: Outcome | None, before: Outcome | None) -> str:
     rows = []
     for label, outcome in (("before", before), ("now", after)):
         for coding in ("plain", "gzip") if outcome else ():

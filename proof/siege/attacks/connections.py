@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
+from pathlib import Path
 
-from proof.siege.attack import Book, Siege
+from proof.siege.attack import MIB, Book, Siege
 from proof.siege.clients import WHOLE, crowd, room, sources
 from proof.siege.daemon import USUAL, Besieged, Start
 
@@ -15,6 +16,9 @@ BOOK = Book()
 HOLD, SHORT_HOLD = 15.0, 4.0
 SLOW = 12.0
 """Seconds for each kind of slow client: longer than the kubelet's patience of three periods would be rare."""
+SOCKSTAT = Path("/proc/net/sockstat")
+BUFFERS = 64 * MIB
+"""Bytes that slow readers may make the kernel hold: a pod's limit counts them."""
 ONE, FOUR = ["127.0.0.2"], ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]
 HEAD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"a" * 8000
 BODY = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n"
@@ -46,11 +50,20 @@ def crowd_10000(siege: Siege) -> None:
     many(siege, 10_000, HOLD)
 
 
+def socket_buffers() -> int:
+    """Bytes that the kernel holds for all TCP connections, by /proc/net/sockstat."""
+    words = next(line for line in SOCKSTAT.read_text("ascii").splitlines() if line.startswith("TCP:")).split()
+    return int(words[words.index("mem") + 1]) * os.sysconf("SC_PAGESIZE")
+
+
 def slow(siege: Siege, froms: list[str], kinds: dict[str, tuple[bytes, bytes, bool]]) -> None:
+    buffers = 0
     with siege.daemon() as daemon, siege.watched(daemon):
         for first, drip, reads in kinds.values():
             with crowd(daemon.address, 64, froms, first, drip, reads=reads) as clients:
                 clients.hold(SHORT_HOLD if siege.short else SLOW)
+                buffers = max(buffers, socket_buffers())
+        siege.most("socket buffers", buffers / MIB, "MiB", BUFFERS / MIB)
 
 
 KINDS: dict[str, tuple[bytes, bytes, bool]] = {
@@ -76,10 +89,13 @@ def slow_four(siege: Siege) -> None:
 
 @BOOK.attack("The same from 64 addresses, 256 at once")
 def slow_many(siege: Siege) -> None:
+    buffers = 0
     with siege.daemon() as daemon, siege.watched(daemon):
         for first, drip, reads in KINDS.values():
             with crowd(daemon.address, 256, sources(64), first, drip, reads=reads) as clients:
                 clients.hold(SLOW)
+                buffers = max(buffers, socket_buffers())
+        siege.most("socket buffers", buffers / MIB, "MiB", BUFFERS / MIB)
 
 
 @BOOK.attack(
