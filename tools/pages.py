@@ -14,7 +14,7 @@ from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNE
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
-from wirewatch.documents import drift, finding, probes, series, state
+from wirewatch.documents import drift, finding, probes, process, series, state
 from wirewatch.documents.health import CheckDocument
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
@@ -119,6 +119,7 @@ def _tables() -> Iterator[str]:
         "the condition that the agent reports to Kubernetes; only with `[kubernetes] node_condition = true`"
     )
     yield from _table("The node condition", about, condition.METRICS)
+    yield from _table("The process", "its log, and whether its configuration was read again", process.METRICS)
     yield from _table("The HTTP port", "what was refused, and the web configuration", reload.METRICS)
     for collector in components():
         options = collector.options

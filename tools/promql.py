@@ -8,6 +8,7 @@ from itertools import chain
 
 import promql_parser as ast
 
+from wirewatch.documents import process
 from wirewatch.documents import series as node
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.probe.component import components
@@ -26,7 +27,9 @@ class BadQueryError(Exception):
 
 def exported() -> dict[str, Labels]:
     """Every series that the daemon exports, as it is scraped, with its labels."""
-    metrics = chain(node.METRICS, web.METRICS, condition.METRICS, *(one.metrics for one in components()))
+    metrics = chain(
+        node.METRICS, process.METRICS, web.METRICS, condition.METRICS, *(one.metrics for one in components())
+    )
     return {f"wirewatch_{metric.name}": frozenset(metric.labels) | TARGET for metric in metrics}
 
 

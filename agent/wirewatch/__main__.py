@@ -7,31 +7,34 @@ if __name__ == "__main__" and __file__ != f"{sys.path[0]}/wirewatch/__main__.py"
     del sys.path[0]
 
 import gc
-import signal
 import time
+
+from wirewatch.daemon.signals import SIGNALS
 
 BEGAN = time.monotonic()
 """Monotonic seconds before anything heavy is imported: the deadline of a command counts from here."""
 INTERNAL = 70
-
-
-def _exit(_number: int, _frame: object) -> None:
-    """End on SIGTERM: with 0 for a daemon, else with 70, since 0 would read as the verdict OK."""
-    command = next((text for text in sys.argv[1:] if not text.startswith("-")), "")
-    sys.exit(0 if command in {"serve", "prober"} else INTERNAL)
+DAEMONS = frozenset({"serve", "prober"})
 
 
 def main() -> None:
-    """Run the command line.
+    """Run the command line, and end the process.
 
-    The signal handler comes first: without it, process 1 of a container ignores SIGTERM during the imports.
+    Signals come first: without that, process 1 of a container ignores SIGTERM during the imports. They end a
+    daemon with 0, and anything else with 70, since 0 would read as the verdict OK.
     """
-    signal.signal(signal.SIGTERM, _exit)
-    # Imported objects stay, and collecting garbage meanwhile costs a tenth of the time.
-    gc.disable()
-    from wirewatch.cli import run
+    command = next((text for text in sys.argv[1:] if not text.startswith("-")), "")
+    daemon = command in DAEMONS
+    try:
+        SIGNALS.install(0 if daemon else INTERNAL, daemon=daemon)
+        # Imported objects stay, and collecting garbage meanwhile costs a tenth of the time.
+        gc.disable()
+        from wirewatch.cli import run
 
-    sys.exit(run(sys.argv[1:], BEGAN))
+        code = run(sys.argv[1:], BEGAN)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else INTERNAL
+    SIGNALS.leave(code)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,20 @@ class Config(_Section):
     policy: Any = None
 
 
+RESTART: Mapping[str, Sequence[str]] = {
+    **{
+        section: tuple(kind.model_fields)
+        for section, kind in (
+            ("listen", Listen), ("state", StateSection), ("slurm", SlurmSection),
+            ("kubernetes", KubernetesSection), ("page", PageSection),
+        )
+    },
+    "probe": ("enabled", "prober"),
+    "drift": ("enabled",),
+}  # fmt: skip
+"""Keys that are read at the start alone, by section: sockets, folders and what talks to other programs."""
+
+
 def model(collectors: Sequence[AnyCollector]) -> type[Config]:
     """The model of a file, with the options and the policy of each collector."""
     options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
@@ -166,6 +180,19 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
         if wrong := _no_gap(collector, running):
             raise ConfigError(f"{path}: collectors.{collector.name}: {wrong}")
     return config, enabled
+
+
+def reloaded(running: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
+    """What holds when `new` is read while `running` holds, and the keys whose change needs a restart."""
+    kept: dict[str, Any] = {}
+    restart = []
+    for section, names in RESTART.items():
+        before, now = getattr(running, section), getattr(new, section)
+        changed = [name for name in names if getattr(before, name) != getattr(now, name)]
+        restart += [f"{section}.{name}" for name in changed]
+        old = {name: getattr(before, name) for name in changed}
+        kept[section] = now.model_copy(update=old) if isinstance(now, BaseModel) else replace(now, **old)
+    return new.model_copy(update=kept), tuple(restart)
 
 
 def expectations(config: Config) -> Expect:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
-from wirewatch.cli.output import log_to_stderr, printable, shown
+from wirewatch.cli.log import log_to_stderr
+from wirewatch.cli.output import printable, shown
 
 HOSTILE = """
 [[change]]

@@ -1,6 +1,7 @@
 """Lanes and schedule: a collector that does not return is overdue, the others go on, nobody runs twice."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from wirewatch.daemon.board import Board
 from wirewatch.daemon.operator import TopologyOrders
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.schedule import Lane, Schedule
-from wirewatch.daemon.service import Remembered, Sockets, serve
+from wirewatch.daemon.service import Sockets, serve
 from wirewatch.hw.host import SystemClock
 from wirewatch.probe.component import components
 from wirewatch.server.sockets import tcp
@@ -53,9 +54,11 @@ def collector(
     )  # fmt: skip
 
 
-async def run(collectors: list[AnyCollector], until: Callable[[Board], bool]) -> tuple[Board, Schedule]:
+async def run(
+    collectors: list[AnyCollector], until: Callable[[Board], bool], policy: VerdictPolicy | None = None
+) -> tuple[Board, Schedule]:
     hardware = replace(Node().hardware, clock=SystemClock())
-    board = Board(collectors, hardware.clock)
+    board = Board(collectors, hardware.clock, policy=policy)
     schedule = Schedule(collectors, hardware, Expect(), board)
     task = asyncio.create_task(schedule.run())
     async with asyncio.timeout(10):
@@ -190,7 +193,39 @@ def test_nothing_is_healthy_before_the_first_poll(name: str) -> None:
     assert not board.first_polls_done()
 
 
+class StoppedClock(SystemClock):
+    """A clock that cannot be read any more from its `last` reading on."""
+
+    def __init__(self, last: float = math.inf) -> None:
+        self.last = last
+
+    def now(self) -> float:
+        self.last -= 1
+        if self.last < 0:
+            raise OSError("no clock")
+        return super().now()
+
+
 def test_a_daemon_whose_verdict_breaks_ends_and_does_not_go_on_with_an_old_one() -> None:
+    hardware, nvml = replayed("h200x8", (), loop=False)
+    clock = StoppedClock()
+
+    def read(run: int) -> int:
+        clock.last = 0 if run > 1 else clock.last
+        return 1
+
+    topologies = TopologyOrders(BaselineStore(None, SystemClock()), SystemClock())
+    with tcp("127.0.0.1", 0) as server, pytest.raises(ExceptionGroup) as error:
+        serve(
+            [collector("one", "a", read)], replace(hardware, clock=clock), Expect(), Sockets(server),
+            Handles(nvml), topologies,
+        )  # fmt: skip
+    assert error.group_contains(OSError, match="no clock")
+
+
+def test_findings_of_which_no_verdict_can_be_made_cost_their_collector_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     nonsense = VerdictPolicy(plain=(1,))  # type: ignore[arg-type]
     broken = replace(
         collector("one", "a", lambda _: 1),
@@ -198,11 +233,135 @@ def test_a_daemon_whose_verdict_breaks_ends_and_does_not_go_on_with_an_old_one()
             memory, (Finding("one.gone", Health.FAILED, Subject(), "it is gone", "look for it"),)
         ),
     )  # fmt: skip
-    hardware, nvml = replayed("h200x8", (), loop=False)
-    topologies = TopologyOrders(BaselineStore(None, SystemClock()), SystemClock())
-    with tcp("127.0.0.1", 0) as server, pytest.raises(ExceptionGroup) as error:
-        serve([broken], hardware, Expect(), Sockets(server), Handles(nvml), topologies, Remembered(nonsense))
-    assert error.group_contains(TypeError)
+    other = collector("other", "b", lambda _: 1)
+    board, _ = asyncio.run(
+        run(
+            [broken, other],
+            lambda b: b.state.components["one"].failures >= 3 and b.state.components["other"].memory >= 3,
+            nonsense,
+        )
+    )
+    assert board.node.verdict.health is Health.UNKNOWN
+    assert [f.rule for f in board.node.verdict.findings] == ["one.blind"]
+    told = [one.getMessage() for one in caplog.records if one.exc_info]
+    assert told == ["running or publishing the collector one raised"]
+
+
+def test_a_listener_that_raises_costs_neither_the_verdict_nor_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, turning = SystemClock(), collector("one", "a", lambda _: 1)
+    told: list[object] = []
+
+    def listener(new: object) -> None:
+        told.append(new)
+        raise TypeError(f"number {len(told)}")
+
+    board = Board([turning], clock, changed=listener, published=listener)
+    for _ in range(3):
+        board.publish(board.state.components["one"])
+    assert len(told) == 7
+    assert len([one for one in caplog.records if one.exc_info]) == 2
+    assert board.node.verdict.health is Health.UNKNOWN
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), StopIteration(), MemoryError()])
+def test_whatever_a_job_raises_reaches_the_one_that_waits_and_the_lane_goes_on(error: BaseException) -> None:
+    def fails() -> None:
+        raise error
+
+    async def scenario() -> tuple[BaseException | None, int]:
+        lane = Lane("test")
+        failing, next_one = lane.submit(fails), lane.submit(lambda: 7)
+        await asyncio.wait({failing, next_one}, timeout=5)
+        return failing.exception(), next_one.result()
+
+    found, result = asyncio.run(scenario())
+    assert isinstance(found, Exception)
+    assert type(error).__name__ in repr(found)
+    assert result == 7
+
+
+def test_a_lane_outlives_the_loop_that_waited_for_it() -> None:
+    lane, may_end = Lane("test"), threading.Event()
+
+    async def leave() -> None:
+        lane.submit(lambda: may_end.wait(9))
+
+    async def ask() -> int:
+        return await asyncio.wait_for(lane.submit(lambda: 7), 9)
+
+    asyncio.run(leave())
+    may_end.set()
+    assert asyncio.run(ask()) == 7
+
+
+def test_a_collector_that_ends_its_thread_is_blind_and_the_others_of_its_lane_go_on() -> None:
+    def leaves(_run: int) -> int:
+        raise SystemExit
+
+    collectors = [collector("leaves", "a", leaves), collector("stays", "a", lambda _: 1)]
+    board, _ = asyncio.run(
+        run(
+            collectors,
+            lambda b: b.state.components["leaves"].failures >= 2 and b.state.components["stays"].memory >= 3,
+        )
+    )
+    (finding,) = board.state.components["leaves"].findings
+    assert (finding.rule, "SystemExit" in finding.evidence) == ("leaves.blind", True)
+
+
+def test_a_collector_that_raises_at_each_poll_logs_one_traceback_for_each_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(run: int) -> int:
+        if run < 5:
+            raise KeyError(run)
+        if run < 8:
+            raise ValueError(run)
+        return 1
+
+    asyncio.run(run([collector("broken", "a", broken)], lambda b: b.state.components["broken"].memory >= 1))
+    own = [one for one in caplog.records if one.name == "wirewatch.daemon.schedule"]
+    assert [(one.getMessage(), one.exc_info is not None) for one in own if "raised" in one.msg] == [
+        ("collector broken raised", True), ("collector broken raised the same 3 more times", False),
+        ("collector broken raised", True), ("collector broken raised the same 2 more times", False),
+    ]  # fmt: skip
+
+
+def test_a_change_keeps_memory_takes_collectors_away_and_brings_them_back() -> None:
+    first, second = collector("one", "a", lambda _: 1), collector("two", "b", lambda _: 1)
+
+    async def scenario() -> None:
+        hardware = replace(Node().hardware, clock=SystemClock())
+        board = Board([first, second], hardware.clock)
+        schedule = Schedule([first, second], hardware, Expect(), board)
+        task = asyncio.create_task(schedule.run())
+
+        def change(*collectors: AnyCollector) -> None:
+            board.change(collectors, VerdictPolicy(fail_on=("failed",)))
+            schedule.change(collectors, Expect())
+
+        async def memory(name: str, least: int) -> int:
+            async with asyncio.timeout(9):
+                while board.state.components[name].memory < least:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            return int(board.state.components[name].memory)
+
+        before = await memory("one", 2)
+        change(replace(first, options=Options(interval=600.0)))
+        assert list(board.state.components) == ["one"]
+        assert board.node.verdict.fail_on == frozenset({Health.FAILED})
+        # At once, and not again before the new interval is over.
+        rests = await memory("one", before + 1)
+        change(replace(first, options=Options(interval=600.0)), second)
+        assert await memory("two", 3) > 2
+        assert await memory("one", rests) <= rests + 1
+        assert schedule.turning()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
 
 
 def test_a_job_that_raises_fails_its_future_and_not_the_lane() -> None:

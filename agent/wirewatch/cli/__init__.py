@@ -53,7 +53,7 @@ def cli(context: click.Context, *, verbose: bool) -> None:
     70 an internal error and 78 a wrong configuration.
     """
     if context.invoked_subcommand not in QUIET:
-        from wirewatch.cli.output import log_to_stderr
+        from wirewatch.cli.log import log_to_stderr
 
         gc.enable()
         log_to_stderr(verbose=verbose)
@@ -80,8 +80,10 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
         if error.code != 1:
             raise
         return INTERNAL
-    except Exception:  # noqa: BLE001 - Python's own exit status 1 would read as the verdict DEGRADED
-        import traceback
+    except Exception:
+        # Python's own exit status 1 would read as the verdict DEGRADED.
+        import logging
 
-        traceback.print_exc()
+        # Where no log was set up, this writes to standard error all the same.
+        logging.getLogger(__name__).exception("this is a bug of wirewatch")
         return INTERNAL

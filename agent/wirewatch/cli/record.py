@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGINT
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import click
 from wirewatch import __version__
 from wirewatch.cli.options import config_option
 from wirewatch.core.types import Json
+from wirewatch.daemon.signals import Stopped
 
 if TYPE_CHECKING:
     from wirewatch.config import Config
@@ -93,10 +95,8 @@ def _take(recorder: "Recorder", folder: Path, plan: RecordPlan) -> str:
             due = max(due + plan.every, time.monotonic())
             if number + 1 < plan.moments:
                 time.sleep(max(0.0, due - time.monotonic()))
-    except KeyboardInterrupt:
-        return "by Ctrl-C"
-    except SystemExit:
-        return "by SIGTERM"
+    except Stopped as stopped:
+        return "by Ctrl-C" if stopped.number is SIGINT else f"by {stopped.number.name}"
     except OSError as error:
         return f"since it cannot be written: {error.strerror or error}"
     return ""

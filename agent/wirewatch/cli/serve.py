@@ -4,7 +4,7 @@ import faulthandler
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch.cli.options import config_option, replay_options
-from wirewatch.config import Config, ConfigError, Listen, address, expectations
+from wirewatch.config import Config, ConfigError, Listen, address, expectations, reloaded
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wirewatch.daemon.machine import KeptMachine
     from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.daemon.release import Handles
+    from wirewatch.daemon.reload import Reread
     from wirewatch.daemon.service import Remembered, Sockets
     from wirewatch.page.content import PageContext
     from wirewatch.probe.component import Hints
@@ -69,7 +70,8 @@ def serve(
         replay, loop = DEMO, True
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")
-    config, collectors = load(config_file, discover())
+    every = discover()
+    config, collectors = load(config_file, every)
     if listen:
         try:
             address(listen)
@@ -82,18 +84,58 @@ def serve(
         remove_left_folders()
         hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
         stack.callback(nvml.stop)
-        kept = KeptMachine() if state is None else load_kept(state, collectors, hardware)
+        kept = KeptMachine() if state is None else load_kept(state, every, hardware)
         hints = Hints()
-        topologies, drifting = _drifting(config, hardware, state, stack)
+        topologies, drifting = _drifting(hardware, state, stack)
         prober = _remote_prober(config, hardware)
         probing = _probing(config, hardware, state, prober, hints)
-        components = (*map(hints.listen_to, recalled(collectors, kept)), *probing, *drifting)
+
+        def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
+            own = map(hints.listen_to, recalled(collectors, kept))
+            return (*own, *probing(config), *drifting(config))
+
+        made = components(config, collectors)
         announce(hardware, *web)
         run_daemon(
-            components, hardware, expectations(config), sockets, _handles(hardware, nvml, prober), topologies,
-            _remembered(config, hardware, state, kept, collectors), _place(config, hardware),
+            made, hardware, expectations(config), sockets,
+            _handles(hardware, nvml, prober), topologies,
+            _remembered(config, hardware, state, kept, every), _place(config, hardware),
             Reporters(notifier, condition_writer(config, hardware)),
+            ConfigurationFile(config_file, config, components).read_again,
         )  # fmt: skip
+
+
+class ConfigurationFile:
+    """The file that is read again while the daemon runs; for one thread at a time.
+
+    Args:
+        running: what holds since the start.
+        components: makes the components of a configuration and of its enabled collectors.
+    """
+
+    def __init__(
+        self, path: Path | None, running: Config,
+        components: Callable[[Config, Sequence[AnyCollector]], Sequence[AnyCollector]],
+    ) -> None:  # fmt: skip
+        self._path, self._running, self._components = path, running, components
+
+    def read_again(self) -> "Reread":
+        """What holds from now on.
+
+        Raises:
+            Unusable: there is no file, or it cannot be used; what held before holds.
+        """
+        from wirewatch.collectors import discover
+        from wirewatch.config import load
+        from wirewatch.daemon.reload import Reread
+
+        if self._path is None:
+            raise ConfigError("there is no configuration file to read again")
+        new, collectors = load(self._path, discover())
+        config, restart = reloaded(self._running, new)
+        made = self._components(config, collectors)
+        self._running = config
+        return Reread(made, expectations(config), config.policy.verdict, restart)
 
 
 def guard(listen: Listen, instead: str | None, web_config: str | None, stack: ExitStack) -> Port:
@@ -210,43 +252,54 @@ def _probing(
     state: "StateFolder | None",
     prober: "RemoteProber | None",
     hints: "Hints",
-) -> Sequence[AnyCollector]:
-    """The component of the probe, with the history of the state folder; none when probing is switched off."""
+) -> Callable[[Config], Sequence[AnyCollector]]:
+    """What makes the component of the probe, with the history of the state folder; none when it is off."""
     from wirewatch.probe.component import probe_component
     from wirewatch.probe.history import History
     from wirewatch.probe.restore import boot_id, persistent, remember
 
-    options, policy = config.probe, config.policy.probe
-    if not options.enabled:
-        return ()
+    if not config.probe.enabled:
+        return lambda _: ()
     if state is None:
-        return (hints.due_after_hint(probe_component(options, policy, expectations(config), prober=prober)),)
-    history = History.open(state.history, hardware.clock)
-    expect = expectations(config)
-    start = remember(history, hardware.clock, policy, boot=boot_id(hardware))
-    component = probe_component(options, policy, expect, start, prober)
-    return (hints.due_after_hint(persistent(component, history, boot_id(hardware), expect, prober)),)
+        return lambda config: (
+            hints.due_after_hint(
+                probe_component(config.probe, config.policy.probe, expectations(config), prober=prober)
+            ),
+        )
+    history, boot = History.open(state.history, hardware.clock), boot_id(hardware)
+    start = remember(history, hardware.clock, config.policy.probe, boot=boot)
+
+    def component(config: Config) -> Sequence[AnyCollector]:
+        expect = expectations(config)
+        made = probe_component(config.probe, config.policy.probe, expect, start, prober)
+        return (hints.due_after_hint(persistent(made, history, boot, expect, prober)),)
+
+    return component
 
 
 def _drifting(
-    config: Config, hardware: Hardware, state: "StateFolder | None", stack: ExitStack
-) -> "tuple[TopologyOrders, Sequence[AnyCollector]]":
-    """The orders about topologies, and the component that compares the topology with its baseline."""
+    hardware: Hardware, state: "StateFolder | None", stack: ExitStack
+) -> "tuple[TopologyOrders, Callable[[Config], Sequence[AnyCollector]]]":
+    """Orders about the topology, and what makes its component; none when it is switched off."""
     from wirewatch.cli.topologies import given_graph
     from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
     from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.verdict.drift.component import DriftContext, drift_component
 
-    options = config.drift
     loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
     store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
     stack.callback(store.flush, LAST_WRITE)
     topologies = TopologyOrders(store, hardware.clock)
-    if not options.enabled:
-        return topologies, ()
-    given = given_graph(options.baseline) if options.baseline else None
-    around = DriftContext(store, given, topologies.troubles, foreign)
-    return topologies, (drift_component(options, config.policy.drift, around),)
+
+    def component(config: Config) -> Sequence[AnyCollector]:
+        options = config.drift
+        if not options.enabled:
+            return ()
+        given = given_graph(options.baseline) if options.baseline else None
+        around = DriftContext(store, given, topologies.troubles, foreign)
+        return (drift_component(options, config.policy.drift, around),)
+
+    return topologies, component
 
 
 def _remembered(
@@ -254,8 +307,9 @@ def _remembered(
     hardware: Hardware,
     state: "StateFolder | None",
     kept: "KeptMachine",
-    collectors: Sequence[AnyCollector],
+    every: Sequence[AnyCollector],
 ) -> "Remembered":
+    """What is remembered; `every`: all collectors, also those that a reload may switch on."""
     from wirewatch.daemon.machine import MachineWriter
     from wirewatch.daemon.persistence import load_ledger, lost
     from wirewatch.daemon.service import Remembered
@@ -269,7 +323,7 @@ def _remembered(
     ledger = load_ledger(state.latches, boot, now)
     if kept.wrong:
         ledger = lost(ledger, "the machine", kept.wrong, now)
-    writer = MachineWriter(state.machine, kept, collectors, hardware.clock)
+    writer = MachineWriter(state.machine, kept, every, hardware.clock)
     return Remembered(policy, ledger, state.latches, writer)
 
 

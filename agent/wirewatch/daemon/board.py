@@ -1,14 +1,20 @@
 """The board: the published state of the node, replaced by one assignment and safe to read from any thread."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from wirewatch.core.collector import AnyCollector, Component, NodeState
 from wirewatch.core.ports import Clock
+from wirewatch.daemon.errors import ErrorLog
 from wirewatch.probe.component import PROBE_NAME, probe_summary
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, Probes, VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_node
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,14 @@ class Board:
         self._changed, self._published = changed, published
         self._released_until = released_until
         self._polled_at = 0.0
+        self._memories: dict[str, object] = {}
+        self._errors = ErrorLog(log)
         self._publish(NodeState({c.name: Component(c.name, c.start) for c in collectors}), ledger or Ledger())
+
+    @property
+    def policy(self) -> VerdictPolicy:
+        """How the verdict is made now."""
+        return self._policy
 
     @property
     def state(self) -> NodeState:
@@ -55,7 +68,22 @@ class Board:
         self._polled_at = self._clock.now()
         self._publish(state, step(self.node.ledger, state, self._now(state), self._policy))
         if self._published is not None:
-            self._published(component)
+            self._call("keeping what is known of the machine", self._published, component)
+
+    def change(self, collectors: Sequence[AnyCollector], policy: VerdictPolicy) -> None:
+        """Have these components and this policy from now on, and judge the node again.
+
+        A component keeps all that it has; one that was taken away and comes back begins with its memory.
+        """
+        self._policy, known = policy, self.state.components
+        wanted = {one.name: one.start for one in collectors}
+        self._memories |= {name: one.memory for name, one in known.items() if name not in wanted}
+        made = {
+            name: known.get(name) or Component(name, self._memories.pop(name, start))
+            for name, start in wanted.items()
+        }
+        state = NodeState(made)
+        self._publish(state, step(self.node.ledger, state, self._now(state), policy))
 
     def order(self, change: Callable[[Judged, VerdictPolicy, Now], Ledger]) -> Judged:
         """Change the ledger as an operator ordered, and judge again; exceptions of `change` pass through."""
@@ -73,7 +101,16 @@ class Board:
         verdict = judge_node(state, ledger, self._policy.failing())
         self.node = Judged(state, verdict, ledger, self._polled_at, self._released_until())
         if self._changed is not None:
-            self._changed(ledger)
+            self._call("keeping what is known of faults", self._changed, ledger)
+
+    def _call(self, part: str, listener: Callable[[T], None], new: T) -> None:
+        """A listener that raises costs what it does, and not the verdict."""
+        try:
+            listener(new)
+        except Exception as error:  # noqa: BLE001 - logged, and the verdict goes on
+            self._errors.raised(part, error)
+        else:
+            self._errors.worked(part)
 
     def _now(self, state: NodeState) -> Now:
         mono = self._clock.mono()

@@ -97,7 +97,12 @@ class StateWriter:
     def _run(self) -> None:
         if self._path is None:
             return
-        wrong = self._save(self._path)
+        try:
+            wrong = self._save(self._path)
+        except Exception as error:
+            wrong = f"{self._path}: {error!r}"
+            if wrong != self._wrong:
+                log.exception("%s cannot be made", self._path)
         if wrong:
             self._failed = self._clock.mono()
         if wrong and wrong != self._wrong:

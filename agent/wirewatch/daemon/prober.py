@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +15,7 @@ from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.schedule import Lane
+from wirewatch.daemon.signals import SIGNALS
 from wirewatch.probe.comparability import ProbeTerms, read_terms
 from wirewatch.probe.gate import Reason, Refusal, Stillness, no_gpus, read_facts, watch_users
 from wirewatch.probe.model import ProbeOptions
@@ -42,6 +42,7 @@ REQUEST_SECONDS = 5.0
 ENDING = "the prober ends"
 GONE = "the caller is gone"
 BUSY = Refusal(Reason.LOCKED, "the prober is at work for another caller")
+_NO_RELOAD = "SIGHUP: the prober reads its configuration at its start alone; nothing was changed"
 T = TypeVar("T")
 
 
@@ -209,11 +210,11 @@ async def _until_signal(serving: HttpServer, handles: Handles) -> None:
         closing.append(Lane("end").submit(lambda: handles.close(ENDING, 0.0)))
         serving.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number.name)
     # All that was imported stays: the garbage collector need not walk it again at every full collection.
     gc.collect()
     gc.freeze()
-    await serving.run()
+    soon = loop.call_soon_threadsafe
+    with SIGNALS.taken(lambda name: soon(stop, name), lambda: soon(log.warning, _NO_RELOAD)):
+        await serving.run()
     if closing:
         await asyncio.wait(closing, timeout=LAST)

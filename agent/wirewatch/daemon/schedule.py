@@ -6,7 +6,8 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -15,6 +16,7 @@ from wirewatch.core.collector import APART, AnyCollector, Component, Step, after
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Ok, Why
 from wirewatch.daemon.board import Board
+from wirewatch.daemon.errors import ErrorLog
 
 log = logging.getLogger(__name__)
 SLACK = 3.0
@@ -62,9 +64,10 @@ class Lane:
         def job() -> None:
             try:
                 settle = partial(future.set_result, work())
-            except Exception as error:  # noqa: BLE001 - raised where the future is awaited
-                settle = partial(future.set_exception, error)
-            if not loop.is_closed():
+            except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+                settle = partial(future.set_exception, _raisable(error))
+            # The loop may have been closed meanwhile, and then nobody waits.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(deliver, settle)
 
         self._jobs.put(job)
@@ -72,11 +75,18 @@ class Lane:
 
     def _run(self) -> None:
         while True:
-            self._jobs.get()()
+            try:
+                self._jobs.get()()
+            except BaseException:
+                # Out of memory, say: whoever waits for this job waits on, but the next one runs.
+                log.exception("%s: a job was lost", self._thread.name)
 
 
 class Schedule:
     """Runs collectors for ever, each in its lane, and publishes their components on the board.
+
+    A collector that cannot be run, or that cannot be published, is one that failed: the others go on. What
+    cannot be published even as failed ends `run`, so that no old verdict is served.
 
     Args:
         lane: makes a lane, given its name.
@@ -86,7 +96,7 @@ class Schedule:
         self, collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, board: Board,
         lane: Callable[[str], Lane] = Lane,
     ) -> None:  # fmt: skip
-        self._collectors = collectors
+        self._collectors = {one.name: one for one in collectors}
         self._hardware = hardware
         self._expect = expect
         self._board = board
@@ -96,20 +106,31 @@ class Schedule:
         self._turned: dict[str, float] = {}
         self._kick = asyncio.Event()
         self._forgetting: set[str] = set()
+        self._errors = ErrorLog(log)
+        self._lanes: dict[str, Lane] = {}
+        self._loops: set[str] = set()
+        self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Run until cancelled."""
-        lanes: Mapping[str, Lane] = {name: self._lane(name) for name in {c.lane for c in self._collectors}}
-        async with asyncio.TaskGroup() as group:
-            for collector in self._collectors:
-                group.create_task(self._every(collector, lanes[collector.lane]), name=collector.name)
+        async with asyncio.TaskGroup() as self._group:
+            self._begin(self._group)
+
+    def change(self, collectors: Sequence[AnyCollector], expect: Expect) -> None:
+        """Run these from now on, each once at once; those of the same name go on with their memory."""
+        self._collectors, self._expect = {one.name: one for one in collectors}, expect
+        for name in self._collectors:
+            self._timings.setdefault(name, Timing(self._hardware.clock.mono()))
+        self.kick()
+        if self._group is not None:
+            self._begin(self._group)
 
     def turning(self) -> bool:
         """Return whether every loop has turned lately; this says nothing about the hardware."""
         mono = self._hardware.clock.mono()
         return all(
             mono - self._turned.get(c.name, mono) < SLACK * c.options.interval + c.options.deadline
-            for c in self._collectors
+            for c in self._collectors.values()
         )
 
     def kick(self) -> None:
@@ -130,26 +151,37 @@ class Schedule:
 
     def forget(self) -> None:
         """Let every collector forget, before its next run, parts that were there and are not."""
-        self._forgetting = {one.name for one in self._collectors if one.forget is not None}
+        self._forgetting = {one.name for one in self._collectors.values() if one.forget is not None}
 
-    async def _every(self, collector: AnyCollector, lane: Lane) -> None:
+    def _begin(self, group: asyncio.TaskGroup) -> None:
+        """Start the loops that do not run yet."""
+        for collector in self._collectors.values():
+            if collector.name not in self._loops:
+                self._loops.add(collector.name)
+                self._lanes.setdefault(collector.lane, self._lane(collector.lane))
+                group.create_task(self._every(collector.name), name=collector.name)
+
+    async def _every(self, name: str) -> None:
+        """Run one collector again and again, until it is taken away."""
         clock = self._hardware.clock
         due = clock.mono()
-        while True:
-            due = await self._in_gap(collector, lane, due)
+        while (collector := self._collectors.get(name)) is not None:
+            due = await self._in_gap(collector, due)
             interval = self._interval(collector)
             # Missed turns are skipped: a collector that was late does not run twice to catch up.
             now = clock.mono()
             due = max(due + interval, now - (now - due) % interval + interval)
-            self._timings[collector.name].due = due
+            self._timings[name].due = due
             if await self._kicked(collector, due, clock.mono):
                 due = clock.mono()
+        self._loops.discard(name)
+        self._turned.pop(name, None)
 
     def _interval(self, collector: AnyCollector) -> float:
         """Seconds to the next run; a collector that failed is retried early."""
         interval: float = collector.options.interval
-        component = self._board.state.components[collector.name]
-        return interval if component.succeeding else min(interval, RETRY)
+        component = self._board.state.components.get(collector.name)
+        return interval if component is None or component.succeeding else min(interval, RETRY)
 
     async def _kicked(self, collector: AnyCollector, due: float, mono: Callable[[], float]) -> bool:
         """Wait until it is due or kicked; returns whether it was kicked."""
@@ -161,45 +193,72 @@ class Schedule:
         except TimeoutError:
             return False
 
-    async def _in_gap(self, collector: AnyCollector, lane: Lane, due: float) -> float:
+    async def _in_gap(self, collector: AnyCollector, due: float) -> float:
         """Run once, as soon as the others leave a gap; returns when it was due, or when it could run."""
         clock = self._hardware.clock
-        while (wait := self._until_gap(collector)) > 0 or not await self._once(collector, lane):
+        while (wait := self._until_gap(collector)) > 0 or not await self._supervised(collector):
             self._turned[collector.name] = clock.mono()
             await asyncio.sleep(max(wait, AGAIN))
             due = clock.mono()
         return due
+
+    async def _supervised(self, collector: AnyCollector) -> bool:
+        """Run once; False when the gap that it needs had closed before its lane was free.
+
+        What is raised here is raised outside of the collector: by its lane, or by what makes the verdict.
+        """
+        part = f"running or publishing the collector {collector.name}"
+        try:
+            ran = await self._once(collector)
+        except Exception as error:  # noqa: BLE001 - becomes a finding
+            self._errors.raised(part, error)
+            clock = self._hardware.clock
+            absent = Absent(Why.MALFORMED, f"{part} raised {error!r}")
+            self._publish(collector, _failed(None, Failed(absent, clock.now(), clock.mono()), 0.0))
+            return True
+        self._errors.worked(part)
+        return ran
 
     def _until_gap(self, collector: AnyCollector) -> float:
         """Seconds until the gap that this one needs; its lane asks again, since it may have waited long."""
         others = [self._timings[name] for name in collector.apart if name in self._timings]
         return until_gap(others, self._hardware.clock.mono())
 
-    async def _once(self, collector: AnyCollector, lane: Lane) -> bool:
-        """Run once; False when the gap that it needs had closed before its lane was free."""
+    async def _once(self, collector: AnyCollector) -> bool:
+        """Run once and publish, unless it was taken away; as `_supervised`."""
         board, clock, timing = self._board, self._hardware.clock, self._timings[collector.name]
+        if collector.name not in board.state.components:
+            return True
         memory = self._memory(collector)
-        job = Job(collector, self._hardware, self._expect)
+        job = Job(collector, self._hardware, self._expect, self._errors)
         timing.running = True
-        future = lane.submit(lambda: None if self._until_gap(collector) else job.run(memory))
+        future = self._lanes[collector.lane].submit(
+            lambda: None if self._until_gap(collector) else job.run(memory)
+        )
         deadline = collector.options.deadline
         while not (await asyncio.wait({future}, timeout=deadline))[0]:
             self._turned[collector.name] = clock.mono()
-            component = board.state.components[collector.name]
-            if component.overdue_since is None:
+            component = board.state.components.get(collector.name)
+            if component is not None and component.overdue_since is None:
                 log.warning("collector %s is overdue after %g s", collector.name, deadline)
                 board.publish(overdue(component, clock.now(), deadline))
         timing.running, timing.ended = False, clock.mono()
         step = future.result()
         if step is None:
             return False
-        component = after(board.state.components[collector.name], step)
-        if component.findings != board.state.components[collector.name].findings:
-            _log_changes(board.state.components[collector.name], component)
-        board.publish(component)
+        self._publish(collector, step)
+        return True
+
+    def _publish(self, collector: AnyCollector, step: Step) -> None:
+        """Publish what a run yielded, unless the collector was taken away meanwhile."""
+        timing, before = self._timings[collector.name], self._board.state.components.get(collector.name)
+        if before is not None:
+            component = after(before, step)
+            if component.findings != before.findings:
+                _log_changes(before, component)
+            self._board.publish(component)
         published, timing.published = timing.published, asyncio.Event()
         published.set()
-        return True
 
     def _memory(self, collector: AnyCollector) -> object:
         """The memory for the next run, which no run is using now."""
@@ -218,6 +277,7 @@ class Job:
     collector: AnyCollector
     hardware: Hardware
     expect: Expect
+    errors: ErrorLog = field(default_factory=lambda: ErrorLog(log))
 
     def run(self, memory: object) -> Step:
         """Read, judge, and make samples. Never raises."""
@@ -226,17 +286,18 @@ class Job:
         return replace(step, cpu=time.thread_time() - began)
 
     def _run(self, memory: object) -> Step:
-        clock = self.hardware.clock
+        clock, part = self.hardware.clock, f"collector {self.collector.name}"
         began = clock.mono()
         try:
             value = self.collector.read(self.hardware, memory, self.collector.options)
             outcome = _outcome(value, clock)
-            return fold(self.collector, memory, outcome, clock.mono() - began, self.expect)
-        except Exception as error:
-            log.exception("collector %s raised", self.collector.name)
-            absent = Absent(Why.MALFORMED, f"collector {self.collector.name} raised {error!r}")
-            failed = Failed(absent, clock.now(), clock.mono())
-            return fold(self.collector, memory, failed, clock.mono() - began, self.expect)
+            step = fold(self.collector, memory, outcome, clock.mono() - began, self.expect)
+        except Exception as error:  # noqa: BLE001 - becomes a finding
+            self.errors.raised(part, error)
+            absent = Absent(Why.MALFORMED, f"{part} raised {error!r}")
+            return _failed(memory, Failed(absent, clock.now(), clock.mono()), clock.mono() - began)
+        self.errors.worked(part)
+        return step
 
 
 def until_gap(others: Iterable[Timing], now: float, apart: float = APART, room: float = ROOM) -> float:
@@ -268,6 +329,19 @@ def _log_changes(before: Component, now: Component) -> None:
     for key, finding in old.items():
         if key not in new:
             log.info("cleared %s: %s", finding.rule, finding.subject)
+
+
+def _failed(memory: object, outcome: Failed, seconds: float) -> Step:
+    return Step(outcome, seconds, memory, (), (), None)
+
+
+def _raisable(error: BaseException) -> Exception:
+    """What may be raised in an event loop: the likes of SystemExit would end it."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    found = RuntimeError(f"a job raised {error!r}")
+    found.__cause__ = error
+    return found
 
 
 def _outcome(value: object, clock: Clock) -> Ok[object] | Failed:

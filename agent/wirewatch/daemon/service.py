@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +11,16 @@ from pathlib import Path
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Expect
+from wirewatch.core.types import Expect, Unusable
 from wirewatch.daemon.board import Board, ReportSource
 from wirewatch.daemon.machine import MachineWriter
 from wirewatch.daemon.notify import NO_REPORTERS, Reporters
 from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.release import Handles, Release
+from wirewatch.daemon.reload import Reloader, Reread
 from wirewatch.daemon.schedule import Schedule
+from wirewatch.daemon.signals import SIGNALS
 from wirewatch.page.content import NO_CONTEXT, PageContext
 from wirewatch.server.api import DaemonView, application
 from wirewatch.server.connections import LOCAL, Bounds, Connections, within_descriptors
@@ -54,21 +55,28 @@ class Sockets:
     orders: socket.socket | None = None
 
 
+def _nothing_to_read() -> Reread:
+    raise Unusable("there is no configuration file to read again")
+
+
 def serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
     handles: Handles, topologies: TopologyOrders, remembered: Remembered = Remembered(),
     place: PageContext = NO_CONTEXT, reporters: Reporters = NO_REPORTERS,
+    reread: Callable[[], Reread] = _nothing_to_read,
 ) -> None:  # fmt: skip
-    """Run until SIGTERM or SIGINT; returns within a few seconds of either, whatever hangs."""
+    """Run until SIGTERM or SIGINT; `reread` reads the configuration again, at SIGHUP."""
     asyncio.run(
-        _serve(collectors, hardware, expect, sockets, handles, topologies, remembered, place, reporters)
-    )
+        _serve(
+            collectors, hardware, expect, sockets, handles, topologies, remembered, place, reporters, reread
+        )
+    )  # fmt: skip
 
 
 async def _serve(
     collectors: Sequence[AnyCollector], hardware: Hardware, expect: Expect, sockets: Sockets,
     handles: Handles, topologies: TopologyOrders, remembered: Remembered, place: PageContext,
-    reporters: Reporters,
+    reporters: Reporters, reread: Callable[[], Reread],
 ) -> None:  # fmt: skip
     def poll_again() -> None:
         schedule.kick()
@@ -85,7 +93,7 @@ async def _serve(
     topologies.attach(board, poll_again, schedule.reading, schedule.forget)
     status = DaemonView(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
-        hardware.source, released_until=release.until, policy=remembered.policy, place=place,
+        hardware.source, released_until=release.until, policy=lambda: board.policy, place=place,
         web=sockets.web.counts, condition=reporters.condition,
     )  # fmt: skip
     servers = _query_servers(application(status), sockets)
@@ -94,8 +102,15 @@ async def _serve(
         control = Control(release.begin, release.end, orders.carry_out, topologies.accept)
         orders_only = Connections(sockets.web.counts, within_descriptors(LOCAL))
         servers.append(HttpServer(control_application(control), sockets.orders, orders_only))
+
+    def apply(read: Reread) -> None:
+        components = [release.guarded(one) for one in read.components]
+        board.change(components, read.policy)
+        schedule.change(components, read.expect)
+
+    reloader = Reloader(reread, apply)
     with reporters.reporting(ReportSource(lambda: board.node, board.first_polls_done, schedule.turning)):
-        await _until_signal(schedule, servers, reporters.stopping)
+        await _until_signal(schedule, servers, reporters.stopping, reloader.reload)
 
 
 def _query_servers(app: Application, sockets: Sockets) -> list[HttpServer]:
@@ -110,8 +125,9 @@ def _query_servers(app: Application, sockets: Sockets) -> list[HttpServer]:
 
 
 async def _until_signal(
-    schedule: Schedule, servers: Sequence[HttpServer], stopping: Callable[[], None]
-) -> None:
+    schedule: Schedule, servers: Sequence[HttpServer], stopping: Callable[[], None],
+    reload: Callable[[], None],
+) -> None:  # fmt: skip
     """Poll and serve until a signal; when polling ends the daemon ends, so that it is started again."""
     loop = asyncio.get_running_loop()
 
@@ -121,14 +137,14 @@ async def _until_signal(
         for running in servers:
             running.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number.name)
     # All that was imported stays: the garbage collector need not walk it again at every full collection.
     gc.collect()
     gc.freeze()
-    polling = asyncio.create_task(schedule.run())
-    polling.add_done_callback(lambda _: stop("polling has ended"))
-    await asyncio.gather(*(running.run() for running in servers))
-    polling.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await polling
+    soon = loop.call_soon_threadsafe
+    with SIGNALS.taken(lambda name: soon(stop, name), lambda: soon(reload)):
+        polling = asyncio.create_task(schedule.run())
+        polling.add_done_callback(lambda _: stop("polling has ended"))
+        await asyncio.gather(*(running.run() for running in servers))
+        polling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await polling

@@ -13,6 +13,7 @@ from wirewatch.documents import drift, finding, probes, state
 from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.evidence import evidence
 from wirewatch.documents.health import HealthDocument
+from wirewatch.documents.process import PROCESS
 from wirewatch.documents.state import DaemonStatus
 from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.page.content import PageContext, page_content
@@ -64,7 +65,7 @@ class DaemonView:
     mono: Callable[[], float]
     source: str
     released_until: Callable[[], float] = lambda: 0.0
-    policy: VerdictPolicy = field(default_factory=VerdictPolicy)
+    policy: Callable[[], VerdictPolicy] = VerdictPolicy
     place: PageContext = field(default_factory=PageContext)
     web: WebCounts = field(default_factory=WebCounts)
     condition: Callable[[], ConditionReport | None] = lambda: None
@@ -73,16 +74,16 @@ class DaemonView:
         """The daemon's own status now."""
         return state.DaemonStatus(
             self.now(), self.mono(), self.turning(), self.released_until(),
-            self.policy.require_fresh_probe,
+            self.policy().require_fresh_probe,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class PageSource:
-    """What the page shows that does not change; `source` is live, replay or synthetic."""
+    """What the page shows beside the state; `source` is live, replay or synthetic."""
 
     source: str
-    policy: VerdictPolicy = field(default_factory=VerdictPolicy)
+    policy: Callable[[], VerdictPolicy] = VerdictPolicy
     place: PageContext = field(default_factory=PageContext)
 
 
@@ -129,7 +130,7 @@ def application(status: DaemonView) -> FastAPI:
     async def metrics(request: Request) -> Response:
         """Prometheus text, or OpenMetrics when the Accept header asks for it."""
         accept, encoding = (",".join(request.headers.getlist(name)) for name in ("accept", "accept-encoding"))
-        reports = (status.web.report, status.condition())
+        reports = (status.web.report, status.condition(), PROCESS.report)
         rendered = exposition.render(status.node(), accept, *reports, encoding=encoding)
         return Response(rendered.text, headers=dict(rendered.headers))
 
@@ -159,7 +160,7 @@ def application(status: DaemonView) -> FastAPI:
 
 def rendered(judged: Judged, daemon: DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
     """The page of a state at a time; `refresh` as the URL has it."""
-    return render(page(page_content(judged, daemon, about.source, about.policy, about.place)), refresh)
+    return render(page(page_content(judged, daemon, about.source, about.policy(), about.place)), refresh)
 
 
 def add_page(app: FastAPI, pages: PageCache) -> None:

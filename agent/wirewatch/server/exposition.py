@@ -12,7 +12,8 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from wirewatch.core.types import Kind, Sample
-from wirewatch.documents import series
+from wirewatch.documents import process, series
+from wirewatch.documents.process import ProcessReport
 from wirewatch.documents.series import PREFIX
 from wirewatch.kubernetes import outcome
 from wirewatch.kubernetes.outcome import ConditionReport
@@ -112,7 +113,7 @@ class Exposition:
 
     def render(
         self, judged: Judged, accept: str = "", web: WebReport | None = None,
-        node: ConditionReport | None = None, *, encoding: str = "",
+        node: ConditionReport | None = None, own: ProcessReport | None = None, *, encoding: str = "",
     ) -> Rendered:  # fmt: skip
         """The answer to a request with these headers Accept and Accept-Encoding.
 
@@ -125,6 +126,8 @@ class Exposition:
         if web is not None:
             # A name that no component has.
             parts.append(texts.part("/web", web, partial(reload.samples, web)))
+        if own is not None:
+            parts.append(texts.part("/process", own, partial(process.samples, own)))
         if node is not None:
             parts.append(texts.part("/condition", node, partial(outcome.samples, node)))
         parts += [

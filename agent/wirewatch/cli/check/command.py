@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
@@ -32,6 +31,7 @@ from wirewatch.cli.check.daemon import ask_daemon, daemon_address
 from wirewatch.cli.options import Duration, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject
+from wirewatch.daemon.signals import SIGNALS
 from wirewatch.documents.health import CheckFinding, ProbeStatus
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def _answer(request: CheckRequest, terms: Terms, *, as_json: bool, verbose: bool
     click.echo(json.dumps(document(answer), indent=1) if as_json else line(answer))
     if not in_time or not work.ended(request.end - time.monotonic()):
         attempt.kill()
-    leave(answer.code)
+    SIGNALS.leave(answer.code)
 
 
 def _with(grounds: Grounds, why: str) -> Grounds:
@@ -333,7 +333,7 @@ def keep_stderr(*, verbose: bool) -> None:
 
     A process that hangs in the driver outlives us, and a caller that reads to the end would wait for it.
     """
-    from wirewatch.cli.output import log_to_stderr
+    from wirewatch.cli.log import log_to_stderr
 
     try:
         ours, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -343,11 +343,3 @@ def keep_stderr(*, verbose: bool) -> None:
     os.close(nothing)
     sys.stderr = open(ours, "w", buffering=1, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115, PTH123
     log_to_stderr(verbose=verbose)
-
-
-def leave(code: int) -> NoReturn:
-    """End the process now, without waiting for threads and without cleaning up."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, AttributeError):  # gone, or closed from the start
-            stream.flush()
-    os._exit(code)
