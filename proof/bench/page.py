@@ -64,7 +64,7 @@ def made() -> None:
 
 
 def parts(here: Judged, said: DaemonStatus) -> None:
-    documents = partial(page_content, here, said, ABOUT.source, ABOUT.policy, ABOUT.place)
+    documents = partial(page_content, here, said, ABOUT.source, ABOUT.policy(), ABOUT.place)
     values = partial(page, documents())
     html = partial(render, values(), "off")
     for name, work in (("documents of the JSON interface", documents), ("values", values), ("HTML", html)):

@@ -273,8 +273,8 @@ def test_whatever_a_job_raises_reaches_the_one_that_waits_and_the_lane_goes_on(e
     async def scenario() -> tuple[BaseException | None, int]:
         lane = Lane("test")
         failing, next_one = lane.submit(fails), lane.submit(lambda: 7)
-        await asyncio.wait({failing, next_one}, timeout=5)
-        return failing.exception(), next_one.result()
+        result = await asyncio.wait_for(next_one, 5)
+        return failing.exception(), result
 
     found, result = asyncio.run(scenario())
     assert isinstance(found, Exception)

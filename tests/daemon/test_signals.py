@@ -117,7 +117,7 @@ def test_a_signal_that_was_blocked_at_the_start_comes() -> None:
 
 def test_children_get_signals_as_they_were(tmp_path: Path) -> None:
     with Daemon(("--replay", "h200x8"), tmp_path) as daemon:
-        until(lambda: children(daemon.process.pid))
+        until(lambda: bool(children(daemon.process.pid)))
         child = children(daemon.process.pid)[0]
         status = Path(f"/proc/{child}/status").read_text("utf-8").splitlines()
         masks = {line[:6]: int(line[7:], 16) for line in status if line.startswith(("SigBlk", "SigIgn"))}
@@ -146,7 +146,7 @@ def test_a_daemon_ends_while_its_driver_hangs_and_nobody_reads_its_log(tmp_path:
     with open(writing, "wb", 0) as errors:  # noqa: PTH123
         process = Process(words, stderr=errors, env={**os.environ, **state})
     try:
-        until(lambda: children(process.pid))
+        until(lambda: bool(children(process.pid)))
         began = time.monotonic()
         for again in (number, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             process.send_signal(again)
@@ -180,7 +180,7 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         assert "wirewatch.toml: unknown key 'expect.gpu'; nothing was changed" in daemon.log
         assert success() == 0
         assert "gpu.missing" in daemon.get("/health").text
-        file.write_text(f"{FAST}enabled = false\n[policy.verdict]\nfail_on = ['degraded']\n", "utf-8")
+        file.write_text(f"{FAST}enabled = false\n[policy.verdict]\nfail_on = ['failed', 'degraded']\n", "utf-8")
         daemon.process.send_signal(signal.SIGHUP)
         until(lambda: success() == 1)
         state = daemon.get("/api/v1/state").json()
