@@ -2,8 +2,8 @@
 
 Each moment is a real process of wirewatch that gets a signal after a random time, more often early, while it
 is imported and starts. It has to end within LIMIT seconds with its exit code, and to leave no process behind.
-What it prints is a Markdown table. A signal that comes before the first line of our code ends the process by
-itself, as it ends any program; those are counted apart.
+What it prints is a Markdown table. Signals that come before the first line of our code are counted apart:
+SIGTERM ends the interpreter by itself, and SIGINT as the interpreter takes it while it starts.
 """
 
 import argparse
@@ -66,6 +66,7 @@ class Tally:
     slowest: float = 0.0
     wrong: list[str] = field(default_factory=list)
     left_behind: int = 0
+    before: int = 0
 
 
 def main() -> int:
@@ -104,12 +105,17 @@ def _moment(case: Case, folder: Path, chance: random.Random, tally: Tally) -> No
     )  # fmt: skip
     os.close(writing)
     time.sleep(after)
+    ours = _takes_signals(process.pid)
     began = time.monotonic()
     process.send_signal(number)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(4 * LIMIT)
+        process.wait(2 * LIMIT)
     took, code = time.monotonic() - began, process.poll()
-    _judge(case, tally, code, took, f"{number.name} after {after:.3f} s")
+    if ours:
+        _judge(case, tally, code, took, f"{number.name} after {after:.3f} s")
+    else:
+        process.kill()
+        tally.before += 1
     until = time.monotonic() + LEFT
     while (left := list(_marked(token))) and time.monotonic() < until:
         time.sleep(0.05)
@@ -126,13 +132,17 @@ def _judge(case: Case, tally: Tally, code: int | None, took: float, when: str) -
     tally.slowest = max(tally.slowest, took)
     if code is None or took > LIMIT:
         tally.wrong.append(f"{case.about}: {when}: {took:.1f} s")
-    if code is not None and code < 0 and -code in {signal.SIGTERM, signal.SIGINT}:
-        tally.ends["by itself"] += 1
-        return
     tally.ends[str(code)] += 1
     # A command may have had its answer already.
     if code != case.code and (case.code == 0 or code not in {0, 1, 2, 3}):
         tally.wrong.append(f"{case.about}: {when}: exit code {code}")
+
+
+def _takes_signals(pid: int) -> bool:
+    """Whether the process has said what happens at SIGTERM: before, it is the interpreter alone."""
+    status = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+    caught = next(int(line[7:], 16) for line in status if line.startswith("SigCgt"))
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
 def _fill(pipe: int) -> None:
@@ -155,9 +165,9 @@ def _table(tallies: dict[Case, Tally]) -> Iterator[str]:
     yield "| what it does | moments | exit codes | before our code | slowest | wrong | left behind |"
     yield "|---|---|---|---|---|---|---|"
     for case, tally in tallies.items():
-        ends = ", ".join(f"{code}: {n}" for code, n in sorted(tally.ends.items()) if code != "by itself")
+        ends = ", ".join(f"{code}: {n}" for code, n in sorted(tally.ends.items()))
         yield (
-            f"| {case.about} | {tally.ends.total()} | {ends} | {tally.ends['by itself']} "
+            f"| {case.about} | {tally.ends.total() + tally.before} | {ends} | {tally.before} "
             f"| {tally.slowest:.2f} s | {len(tally.wrong)} | {tally.left_behind} |"
         )
     for tally in tallies.values():

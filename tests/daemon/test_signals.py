@@ -180,7 +180,9 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         assert "wirewatch.toml: unknown key 'expect.gpu'; nothing was changed" in daemon.log
         assert success() == 0
         assert "gpu.missing" in daemon.get("/health").text
-        file.write_text(f"{FAST}enabled = false\n[policy.verdict]\nfail_on = ['failed', 'degraded']\n", "utf-8")
+        file.write_text(
+            f"{FAST}enabled = false\n[policy.verdict]\nfail_on = ['failed', 'degraded']\n", "utf-8"
+        )
         daemon.process.send_signal(signal.SIGHUP)
         until(lambda: success() == 1)
         state = daemon.get("/api/v1/state").json()
