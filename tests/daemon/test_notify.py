@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.views import FAILED, OK, UNKNOWN
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.daemon.board import ReportSource
-from wirewatch.daemon.notify import LONGEST, Notifier, status_line
-from wirewatch.verdict.node import Judged, Verdict
+from wirewatch.daemon.notify import LONGEST, Notifier, Reporters, status_line
+from wirewatch.verdict.node import Judged, Verdict, judge_state
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -184,3 +185,24 @@ def test_words_are_one_line_of_a_few_hundred_characters() -> None:
     assert len(words) == LONGEST
     assert status_line(UNKNOWN.verdict) == "UNKNOWN, no job may start: nvlink.blind node: timeout"
     assert status_line(Verdict(Health.FAILED, (FAILED.verdict.findings[0],) * 3)).endswith("up (and 2 more)")
+
+
+def test_a_reporter_that_raises_is_tried_again_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[float] = []
+
+    def ready() -> bool:
+        asked.append(0.0)
+        if len(asked) < 3:
+            raise TypeError("no bool")
+        return True
+
+    async def scenario() -> None:
+        node = judge_state(NodeState())
+        source = ReportSource(lambda: node, ready, lambda: True)
+        with Reporters(Notifier("/nowhere", None)).reporting(source):
+            async with asyncio.timeout(9):
+                while len(asked) < 3:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == ["Notifier raised"]

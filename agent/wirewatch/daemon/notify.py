@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from wirewatch.core.types import Health, whole
 from wirewatch.daemon.board import ReportSource
+from wirewatch.daemon.errors import ErrorLog
 from wirewatch.daemon.nodecondition import ConditionWriter
 from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.verdict.node import Verdict
@@ -102,9 +103,7 @@ class Reporters:
     def reporting(self, source: ReportSource) -> Iterator[None]:
         """Report while the block runs."""
         reporters = (self.notifier, self.condition_writer)
-        tasks = [asyncio.create_task(one.run(source)) for one in reporters if one is not None]
-        for task in tasks:
-            task.add_done_callback(_ended)
+        tasks = [asyncio.create_task(_reporting(one, source)) for one in reporters if one is not None]
         try:
             yield
         finally:
@@ -127,7 +126,12 @@ def status_line(verdict: Verdict) -> str:
     return "".join(c if c.isprintable() else " " for c in text)[:LONGEST]
 
 
-def _ended(task: asyncio.Task[None]) -> None:
-    """Log an error that ended a reporter; the metrics and a starving watchdog show it too."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("%s has ended", task.get_coro(), exc_info=error)
+async def _reporting(reporter: "Notifier | ConditionWriter", source: ReportSource) -> None:
+    """Have one report, and again after a while when it raises: a starving watchdog ends the daemon else."""
+    errors = ErrorLog(log)
+    while True:
+        try:
+            await reporter.run(source)
+        except Exception as error:  # noqa: BLE001 - logged, and tried again
+            errors.raised(type(reporter).__name__, error)
+        await asyncio.sleep(SOON)
