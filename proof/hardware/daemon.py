@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -70,11 +71,10 @@ class Daemon:
                 extra_groups=None if self._user is None else (),
                 env={**os.environ, "STATE_DIRECTORY": f"{self._folder.name}/state"},
             )  # fmt: skip
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.stop)
             self._wait_ready()
-        except BaseException:
-            self.stop()
-            raise
+            undo.pop_all()
         return self
 
     def __exit__(

@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -119,11 +119,10 @@ class Service(ABC):
             return False
 
     def __enter__(self) -> Self:
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.stop)
             self.start()
-        except BaseException:
-            self.stop()
-            raise
+            undo.pop_all()
         return self
 
     def __exit__(

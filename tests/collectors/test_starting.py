@@ -145,26 +145,26 @@ def test_a_port_that_waits_for_the_sweep_is_unknown_for_a_minute(state: str, phy
     assert node.component.health is OK
 
 
+def sweep(node: Watched, times: int, polls: int) -> None:
+    """The subnet manager takes a port through INIT so many times, for so many polls each way."""
+    for _ in range(times):
+        for state in ("2: INIT", "4: ACTIVE"):
+            node.files.set("mlx5_2", state=state)
+            node.poll(polls)
+
+
 def test_sweeps_are_no_flapping_of_the_port() -> None:
     node = watched(8)
     node.policy(port_grace=600.0)
     node.poll()
-    for _ in range(4):
-        node.files.set("mlx5_2", state="2: INIT")
-        node.poll(3)
-        node.files.set("mlx5_2", state="4: ACTIVE")
-        node.poll(3)
+    sweep(node, times=4, polls=3)
     assert node.component.health is OK
 
 
 def test_a_port_that_is_swept_again_and_again_has_spent_its_grace() -> None:
     node = watched(8)
     node.poll()
-    for _ in range(3):
-        node.files.set("mlx5_2", state="2: INIT")
-        node.poll(2)
-        node.files.set("mlx5_2", state="4: ACTIVE")
-        node.poll(2)
+    sweep(node, times=3, polls=2)
     node.files.set("mlx5_2", state="2: INIT")
     node.poll(3)
     assert node.component.health is FAILED

@@ -13,10 +13,12 @@ from wirewatch.core.nvml import (
     FABRIC_STATES,
     FABRIC_SUMMARIES,
     Asked,
+    MigMode,
     Supported,
     as_float,
     as_int,
     as_ints,
+    as_mig_mode,
     as_str,
     ask_gpu,
     ber,
@@ -427,3 +429,20 @@ def test_any_mask_is_understood_and_a_trouble_never_hides_another(mask: int) -> 
 def test_names_of_states_can_be_label_values(names: tuple[str, ...]) -> None:
     assert len(set(names)) == len(names)
     assert all(name.isidentifier() and name.islower() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("answer", "mode"),
+    [
+        ([0, 0], MigMode(now=False, later=False)), ([1, 0], MigMode(now=True, later=False)),
+        ([0, 1], MigMode(now=False, later=True)), ([1, 1], MigMode(now=True, later=True)),
+        (Absent(Why.UNSUPPORTED, "knows no MIG", 3), MigMode(now=False, later=False)),
+    ],
+)  # fmt: skip
+def test_mig_is_read_for_now_and_for_later(answer: Json | Absent, mode: MigMode) -> None:
+    assert as_mig_mode(answer) == mode
+
+
+@pytest.mark.parametrize("answer", [[1], [1, 0, 0], 1, None, ["1", "0"], Absent(Why.TIMEOUT, "hangs")])
+def test_a_mig_mode_that_cannot_be_read_is_not_known(answer: Json | Absent) -> None:
+    assert isinstance(as_mig_mode(answer), Absent)

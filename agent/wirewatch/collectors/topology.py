@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from wirewatch.core.collector import Collector, NoPolicy, Options, is_unsupported
 from wirewatch.core.nvml import (
+    MIG_MODE,
     UP,
     Supported,
     as_int,
-    as_ints,
+    as_mig_mode,
     as_str,
     ask_gpu,
     count_links,
@@ -116,9 +117,6 @@ COLLECTOR: Collector[Topology, None, Options, NoPolicy] = Collector(
 
 _DRIVER = Question("SystemGetDriverVersion")
 _FABRIC = Question("GpuFabricInfoV")
-_MIG = Question("MigMode")
-_ON = 1
-"""NVML_DEVICE_MIG_ENABLE (nvml.h), of the mode now and of the one after the next reset."""
 _NO_FABRIC, _REGISTERED = 0, 3
 """NVML_GPU_FABRIC_STATE_NOT_SUPPORTED and _COMPLETED (nvml.h)."""
 _PEER_GPU, _PEER_SWITCH = 0, 2
@@ -144,17 +142,15 @@ class GpuModes:
 
 def _modes(nvml: Nvml, gpu: Gpu) -> GpuModes:
     """The modes; what a GPU says of its fabric is believed only while it is whole."""
-    fabric, mig = (answer.value for answer in nvml.ask(gpu.key, (_FABRIC, _MIG)))
+    fabric, mig = (answer.value for answer in nvml.ask(gpu.key, (_FABRIC, MIG_MODE)))
     split = _split(mig)
     return GpuModes(None if split is True else _clique(fabric), split)
 
 
 def _split(mig: Json | Absent) -> bool | Absent:
-    """Whether a GPU is in MIG mode or will be after its next reset; one that does not know MIG is whole."""
-    if is_unsupported(mig):
-        return False
-    modes = as_ints(mig, 2)
-    return modes if isinstance(modes, Absent) else _ON in modes
+    """Whether a GPU is in MIG mode or will be after its next reset."""
+    mode = as_mig_mode(mig)
+    return mode if isinstance(mode, Absent) else mode.now or mode.later
 
 
 def _clique(info: Json | Absent) -> str | None:

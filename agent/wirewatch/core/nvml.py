@@ -15,10 +15,13 @@ PROCESSES = (
     Question("MPSComputeRunningProcesses"),
     Question("GraphicsRunningProcesses"),
 )
+MIG_MODE = Question("MigMode")
 OLD_SPEEDS = (*range(84, 90), *range(132, 138))
 """Fields with the line rate of one link each, from before the field that takes a link; they are twelve."""
 OLD_LINKS = 18
 """How many links are asked for where a driver does not say how many a GPU has."""
+_MIG_ON = 1
+"""NVML_DEVICE_MIG_ENABLE (nvml.h)."""
 UP = frozenset({1, 2})
 """Active and asleep, as NVML numbers link states."""
 Ask = Callable[[str | None, Sequence[Question]], Sequence[Answer]]
@@ -187,6 +190,22 @@ def as_ints(value: Json | Absent, length: int) -> Sequence[int] | Absent:
         if len(numbers) == length:
             return numbers
     return Absent(Why.MALFORMED, f"not {length} whole numbers: {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class MigMode:
+    """Whether a GPU is split by MIG: now, and after its next reset."""
+
+    now: bool
+    later: bool
+
+
+def as_mig_mode(value: Json | Absent) -> MigMode | Absent:
+    """The answer to MIG_MODE; a GPU that does not know MIG is whole."""
+    if isinstance(value, Absent) and value.why is Why.UNSUPPORTED:
+        return MigMode(now=False, later=False)
+    modes = as_ints(value, 2)
+    return modes if isinstance(modes, Absent) else MigMode(*(mode == _MIG_ON for mode in modes))
 
 
 def member(value: Json | Absent, name: str) -> Json | Absent:

@@ -10,7 +10,7 @@ import os
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -171,13 +171,12 @@ def append(folder: Path, manifest: Mapping[str, Any], rows: Sequence[Mapping[str
     """
     path = folder / MOMENTS
     size = path.stat().st_size
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.truncate, path, size)
         with path.open("ab") as file:
             count = before + _pack_all(file, rows)
         _write_manifest(folder, manifest, count)
-    except BaseException:
-        os.truncate(path, size)
-        raise
+        undo.pop_all()
     return count
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from wirewatch.core.nvml import as_int, as_ints, foreign_processes, member
+from wirewatch.core.nvml import MIG_MODE, as_int, as_mig_mode, foreign_processes, member
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Pod, Question, SlurmJob, Sysfs
 from wirewatch.core.types import Absent, Json, Why
@@ -101,7 +101,7 @@ class Refusal:
 
 
 MEMORY = Question("MemoryInfo")
-MODES = (Question("MigMode"), Question("ComputeMode"))
+MODES = (MIG_MODE, Question("ComputeMode"))
 NOT_INSTALLED = frozenset({Why.MISSING})
 """A kubelet or a Slurm that is not installed has given nothing away; one that cannot be asked may have."""
 PREFIXES = ("nvidia.com/",)
@@ -441,22 +441,15 @@ def _use(hardware: Hardware, gpu: Gpu) -> GpuUsers:
     if gpu.absent is not None:
         return GpuUsers(gpu, gpu.absent, gpu.absent, gpu.absent, gpu.absent, gpu.absent)
     memory, mig, mode = (a.value for a in hardware.nvml.ask(gpu.key, (MEMORY, *MODES)))
+    split = as_mig_mode(mig)
     return GpuUsers(
         gpu=gpu,
         processes=foreign_processes(hardware.nvml, hardware.sysfs, gpu),
         used=as_int(member(memory, "used")),
         free=as_int(member(memory, "free")),
-        mig=_mig(mig),
+        mig=split if isinstance(split, Absent) else split.now,
         compute_mode=_mode(mode),
     )
-
-
-def _mig(mode: Json | Absent) -> bool | Absent:
-    """Whether MIG is on; a GPU that does not know MIG has it off."""
-    if isinstance(mode, Absent):
-        return False if mode.why is Why.UNSUPPORTED else mode
-    now_and_next = as_ints(mode, 2)
-    return now_and_next if isinstance(now_and_next, Absent) else now_and_next[0] == 1
 
 
 def _mode(mode: Json | Absent) -> int | Absent:

@@ -12,11 +12,11 @@ from wirewatch.collectors.lockstep.model import (
     goes_on,
 )
 from wirewatch.core.collector import GpuReading, read_gpus
-from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
+from wirewatch.core.nvml import MIG_MODE, MigMode, Supported, as_float, as_int, as_mig_mode, ask_gpu, member
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why
 
-PROCESSES, MIG = Question("ComputeRunningProcesses"), Question("MigMode")
+PROCESSES = Question("ComputeRunningProcesses")
 OFFERS = Question("GpmSupported")
 """Whether the GPU has what is read here; asking takes no sample."""
 CLOCK = Question("ClockInfo", (1,))
@@ -67,11 +67,11 @@ def window_of(answer: Json | Absent, clock: float | Absent) -> GpuWindow | Absen
 
 
 def _use(nvml: Nvml, gpu: Gpu, known: Supported) -> GpuUse | Absent:
-    asked = ask_gpu(nvml, gpu.key, (PROCESSES, MIG), known, (OFFERS,))
+    asked = ask_gpu(nvml, gpu.key, (PROCESSES, MIG_MODE), known, (OFFERS,))
     if isinstance(asked, Absent):
         return asked
-    mode, offers = asked.json(MIG), asked.json(OFFERS)
-    mig = isinstance(mode, list | tuple) and bool(mode) and mode[0] == 1
+    mode, offers = as_mig_mode(asked.json(MIG_MODE)), asked.json(OFFERS)
+    mig = isinstance(mode, MigMode) and mode.now
     if not isinstance(offers, bool | Absent):
         offers = Absent(Why.MALFORMED, f"neither yes nor no: {offers!r}")
     return GpuUse(offers, mig, _processes(asked.json(PROCESSES)), NO_JOB, asked.supported)

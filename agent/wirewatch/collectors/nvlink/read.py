@@ -21,10 +21,13 @@ from wirewatch.collectors.nvlink.model import (
 )
 from wirewatch.core.collector import Memories, is_lost, is_unsupported, read_gpus, remembered
 from wirewatch.core.nvml import (
+    MIG_MODE,
     NOT_ASKED,
     Asked,
+    MigMode,
     Supported,
     as_int,
+    as_mig_mode,
     ask_gpu,
     ber,
     count_links,
@@ -116,7 +119,6 @@ def read(
     return read_gpus(hardware.nvml, one)
 
 
-_MIG_MODE = Question("MigMode")
 _VIRTUALIZATION = Question("VirtualizationMode")
 _PASSED_ON = frozenset({1, 2})
 """NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH and _VGPU (nvml.h)."""
@@ -135,7 +137,7 @@ _LINK_ERRORS: Mapping[str, int] = {
 @lru_cache(maxsize=64)
 def _poll_questions(links: int, *, old: bool) -> tuple[Question, ...]:
     """What a poll asks of a GPU with so many links; `old` also asks in the way from before field 165."""
-    questions = [_MIG_MODE, _FABRIC, _EFFECTIVE_BER, _C2C_COUNT]
+    questions = [MIG_MODE, _FABRIC, _EFFECTIVE_BER, _C2C_COUNT]
     questions += [q for t in TRAFFIC_FIELDS for q in t.questions()]
     questions += [q for qs in ERROR_QUESTIONS.values() for q in qs]
     questions += [ask(link) for link in range(links) for ask in (state, link_speed)]
@@ -198,8 +200,8 @@ def _read_gpu(
 
 
 def _mig(asked: Asked) -> bool:
-    mode = asked.json(_MIG_MODE)
-    return isinstance(mode, list | tuple) and bool(mode) and mode[0] == 1
+    mode = as_mig_mode(asked.json(MIG_MODE))
+    return isinstance(mode, MigMode) and mode.now
 
 
 def _links(asked: Asked, count: int) -> tuple[NvlinkLink, ...]:
