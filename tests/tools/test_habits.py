@@ -1,5 +1,6 @@
 """Licence, type information, hooks and line lengths are the same everywhere they are stated."""
 
+import ast
 import re
 import tomllib
 from hashlib import sha256
@@ -47,3 +48,25 @@ def test_editors_wrap_where_the_formatters_do() -> None:
     prose = tomllib.loads((ROOT / ".mdformat.toml").read_text("utf-8"))
     editor = (ROOT / ".editorconfig").read_text("utf-8")
     assert re.findall(r"max_line_length = (\d+)", editor) == [str(ruff["line-length"]), str(prose["wrap"])]
+
+
+def test_broad_handlers_stand_only_where_the_guide_names_them() -> None:
+    """What raises the error again has swallowed nothing."""
+    agent, found = ROOT / "agent" / "wirewatch", set()
+    for path in agent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ExceptHandler) and _is_broad(node):
+                found.add(path.relative_to(agent).as_posix())
+    rule = re.search(
+        r"^- A broad `except`(?:.+\n)+?(?=- )", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert rule
+    assert found == set(re.findall(r"`([\w/]+\.py)`", rule[0]))
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    names = {"Exception", "BaseException"}
+    broad = handler.type is None or any(
+        ast.unparse(one) in names for one in ast.walk(handler.type) if isinstance(one, ast.Name)
+    )
+    return broad and not (isinstance(handler.body[-1], ast.Raise) and handler.body[-1].exc is None)
