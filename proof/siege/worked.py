@@ -1,12 +1,12 @@
 """`wirewatch serve` over a recording, whose probes are run by real workers that take most of a second."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.daemon.proberprocess import Real
-from wirewatch.cli import hardware, run
+from wirewatch.__main__ import main as wirewatch
+from wirewatch.cli import hardware
 from wirewatch.probe.runner import RunnerPorts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def main() -> None:
         return replace(node, probe=Real(around, None, command=("-I", "-S", "-c", LATE))), nvml
 
     hardware.replayed = replayed
-    sys.exit(run(sys.argv[1:]))
+    wirewatch()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import psutil
 from tests.probe import workers
 from tests.processes import Process
 from wirewatch import __version__
-from wirewatch.cli import hardware, run
+from wirewatch.__main__ import main as wirewatch
+from wirewatch.cli import hardware
 from wirewatch.hw.httpclient import NoAnswer, request
 from wirewatch.probe import remote
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
@@ -140,7 +141,8 @@ def main() -> None:
         return replace(node, probe=Real(around, None, command=command)), nvml
 
     hardware.replayed = replayed
-    sys.exit(run(["prober", *sys.argv[1:]]))
+    sys.argv = ["wirewatch", "prober", *sys.argv[1:]]
+    wirewatch()
 
 
 if __name__ == "__main__":

@@ -51,9 +51,10 @@ from wirewatch.daemon import signals
 signals.LIMIT = 0.5
 
 def run(*_):
-    print("inside", flush=True)
+    told = False
     while True:
         try:
+            told = told or not print("inside", flush=True)
             time.sleep(60)
         except BaseException:
             pass
