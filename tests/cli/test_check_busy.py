@@ -25,7 +25,6 @@ from wirewatch.hw.httpclient import STRANGE, listens
 
 SOON = 30.0
 SHORT = 0.4
-FAILED = reply(json.dumps(health(time.time(), "failed", finding())).encode(), "503 Service Unavailable")
 SAYS = """
 import os, socket, sys
 os.setuid(65534)
@@ -44,6 +43,11 @@ with socket.socket(socket.AF_UNIX) as server:
 """
 
 
+def failed() -> bytes:
+    """The answer of a daemon that polled just now."""
+    return reply(json.dumps(health(time.time(), "failed", finding())).encode(), "503 Service Unavailable")
+
+
 def closes(_client: socket.socket) -> None:
     """At once, with the question unread."""
 
@@ -58,7 +62,7 @@ def later(busy: Behaviour, times: int) -> Behaviour:
     asked = count()
 
     def behave(client: socket.socket) -> None:
-        (busy if next(asked) < times else replying(FAILED))(client)
+        (busy if next(asked) < times else replying(failed()))(client)
 
     return behave
 
@@ -108,12 +112,12 @@ def test_one_that_stays_busy_is_there_and_says_nothing(tmp_path: Path, busy: Beh
     [
         (reply(b"sorry", "500 Internal Server Error"), "HTTP status 500 instead of a verdict"),
         (reply(b"{}", "404 Not Found"), "HTTP status 404 instead of a verdict"),
-        (reply(FAILED[-200:]), "not JSON"),
+        (reply(failed()[-200:]), "not JSON"),
         (reply(b'{"schema": "wirewatch.health/9"}', "503 No"), "its schema is 'wirewatch.health/9'"),
         (reply(b" " * 10_000_000), "not JSON"),
         (reply(b'{"a": [' + b"0," * 5_000_000 + b"0]}"), "its schema is 'None'"),
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000, STRANGE),
-        (FAILED[:-1], STRANGE),
+        (failed()[:-1], STRANGE),
         (b"\0" * 100_000, STRANGE),
     ],
     ids=["500", "404", "cut", "schema", "10 MB of space", "10 MB", "headers", "half", "garbage"],
@@ -191,7 +195,7 @@ def test_what_a_daemon_left_behind_hides_no_other(tmp_path: Path, monkeypatch: p
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(left))
     monkeypatch.setattr(daemon, "default_path", lambda: str(left))
-    with server(tmp_path, replying(FAILED)) as path:
+    with server(tmp_path, replying(failed())) as path:
         monkeypatch.setattr(daemon, "SYSTEM", path)
         assert daemon_address(None, None).socket == path
         assert (listens(path), listens(str(left)), listens(str(tmp_path / "none"))) == (True, False, False)

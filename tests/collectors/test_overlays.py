@@ -35,7 +35,8 @@ def watching(node: Node, rounds: int = ROUNDS, untouched: Collection[str] = ()) 
     Args:
         untouched: collectors that are not polled, since they are as on the healthy demo.
     """
-    node.options("infiniband", ibstat_interval=RARELY)
+    if "infiniband" in node.collectors:
+        node.options("infiniband", ibstat_interval=RARELY)
     for number in range(rounds):
         for name in _due(node, number):
             if name not in untouched:
