@@ -35,6 +35,8 @@ class Siege:
     outcome: Outcome
     allowed: frozenset[str] = frozenset()
     """Rules of findings that an attack itself makes."""
+    gap: float = GAP
+    """Seconds between two polls that succeed, at most."""
     mark: str = ""
     """What its figures are of, where it has several of the same name."""
 
@@ -95,7 +97,7 @@ class Siege:
                     f"{label}: {one['errors']} of {one['asked']} failed: {one['first']}",
                 )
         polls = max((seen["gaps"].get(name, 0.0) for name in EVERY_SECOND), default=0.0)
-        self.most("lanes' worst gap", polls, "s", GAP)
+        self.most("lanes' worst gap", polls, "s", self.gap)
         self.must(not seen["wrong"], f"wrong verdict {seen['wrong']} times: {seen['first']}")
         strange = {rule for rule in seen["beside"] if not rule.startswith(tuple(self.allowed) or ("\0",))}
         self.must(not strange, f"findings beside it: {', '.join(sorted(strange))}")
