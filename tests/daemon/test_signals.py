@@ -101,7 +101,7 @@ def test_an_exception_that_a_destructor_swallows_is_raised_again(command: str, c
 
 def test_one_that_swallows_everything_is_ended_all_the_same() -> None:
     with program(DEAF, "probe") as process:
-        found, took = ended(process, signal.SIGINT)
+        found, took = ended(process, signal.SIGTERM)
     assert found == INTERNAL
     assert 0.4 < took < STOP
 

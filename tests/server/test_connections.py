@@ -1,17 +1,23 @@
 """What connections may take of the daemon, against real sockets: how many, and how long."""
 
 import asyncio
+import fcntl
+import socket
 import ssl
+import struct
+import termios
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.server.authority import Authority
 from tests.server.port import Port, app, ask, ended, port
 from wirewatch.server.connections import Bounds
 from wirewatch.server.guard import PortGuard, Receive, Scope, Send
+from wirewatch.server.listener import SEND_BYTES
 from wirewatch.server.reload import CurrentSettings, WebCounts
 from wirewatch.server.sockets import ListenError, local, tcp
 
@@ -110,6 +116,22 @@ def test_clients_that_do_not_read_keep_no_one_out() -> None:
             client.close()
 
     port(Bounds(connections=12, requests=4)).run(scenario)
+
+
+def test_answers_that_are_not_read_stay_with_the_agent_and_not_in_the_kernel() -> None:
+    """What the kernel holds for a client of the same host lies in the client's own buffer too."""
+
+    async def scenario(here: Port) -> None:
+        lazy = here.connect("127.0.0.2")
+        lazy.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.5)
+        server = next(one for one in psutil.Process().net_connections() if one.raddr == lazy.getsockname())
+        with socket.fromfd(server.fd, socket.AF_INET, socket.SOCK_STREAM) as theirs:
+            unsent = struct.unpack("i", fcntl.ioctl(theirs, termios.TIOCOUTQ, bytes(4)))[0]
+        assert 0 < unsent <= 4 * SEND_BYTES
+        lazy.close()
+
+    port(Bounds()).run(scenario)
 
 
 def test_a_request_too_many_is_told_to_come_back_but_not_for_an_open_path() -> None:

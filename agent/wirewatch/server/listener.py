@@ -19,6 +19,8 @@ GRACE = 2.0
 """Seconds that open requests may take once the server has to stop."""
 CLOSE_SECONDS = 2.0
 """Seconds for the end of a connection, which with TLS waits for the client."""
+SEND_BYTES = 128 << 10
+"""Of an answer that the kernel takes before the client has read it; Linux doubles it. A scrape fits in."""
 PAUSE = 0.1
 """Seconds until the next connection is tried where the system has no room for one."""
 PEER = "peer"
@@ -98,6 +100,9 @@ class HttpServer:
         except OSError:
             connection.close()
             return
+        # Else the kernel takes megabytes of answers for a client that reads none of them.
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         accepted = _Accepted(connection)
         place = self._connections.admit(client, accepted.end)
         if place is None:
