@@ -10,7 +10,7 @@ from functools import cache
 import promql_parser as promql
 
 from wirewatch.core.types import Kind, Metric
-from wirewatch.documents import series
+from wirewatch.documents import process, series
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.probe.component import components
 from wirewatch.server import reload as web
@@ -32,7 +32,7 @@ class QueryError(Exception):
 def catalogue() -> Mapping[str, Metric]:
     """All metrics of the agent by their full name."""
     families = [
-        *series.METRICS, *web.METRICS, *condition.METRICS,
+        *series.METRICS, *process.METRICS, *web.METRICS, *condition.METRICS,
         *(metric for one in components() for metric in one.metrics),
     ]  # fmt: skip
     return {f"wirewatch_{metric.name}": metric for metric in families}
