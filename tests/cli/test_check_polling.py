@@ -1,5 +1,6 @@
 """A poll of our own over collectors made for the purpose: what hangs, what raises, what is seen again."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ import pytest
 from tests.collectors.drawn import Watched
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
 from wirewatch.cli.check.command import Work
-from wirewatch.cli.check.polling import PAUSE, Poll, polls_needed
+from wirewatch.cli.check.polling import PAUSE, Poll, polls_needed, quiet
 from wirewatch.core.collector import AnyCollector, Collector, Component, NoPolicy, Options
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, Why
 from wirewatch.documents.health import ProbeStatus
@@ -210,3 +211,11 @@ def test_what_is_remembered_of_faults_counts() -> None:
 def test_who_has_no_policy_is_looked_at_once() -> None:
     assert polls_needed(collector("one", good, confirm=4)) == 4
     assert polls_needed(replace(collector("one", good), policy=NoPolicy())) == 1
+
+
+def test_a_play_is_quiet_and_leaves_the_levels_of_loggers_as_they_were() -> None:
+    logger = logging.getLogger("wirewatch.probe.history")
+    before = logger.getEffectiveLevel()
+    with quiet():
+        assert not logger.isEnabledFor(logging.INFO)
+    assert logger.getEffectiveLevel() == before

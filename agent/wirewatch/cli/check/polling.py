@@ -3,7 +3,8 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
@@ -280,6 +281,19 @@ PASSING = frozenset({Reason.SETTLING, Reason.BUDGET, Reason.LOCKED})
 """Reasons for which no probe runs now, and one will run soon."""
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Log less, as QUIET says, until the block ends."""
+    before = {name: logging.getLogger(name).level for name in QUIET}
+    for name, level in QUIET.items():
+        logging.getLogger(name).setLevel(level)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
 class PlayedPoll(Poll):
     """A recording in play, and what is known of it by now.
 
@@ -299,8 +313,10 @@ class PlayedPoll(Poll):
 
     def run(self, end: float) -> None:
         """Play until all is confirmed, or until `end` (monotonic seconds of the machine)."""
-        for name, level in QUIET.items():
-            logging.getLogger(name).setLevel(level)
+        with quiet():
+            self._run(end)
+
+    def _run(self, end: float) -> None:
         due = [(0.0, number) for number in range(len(self._collectors))]
         while due:
             if time.monotonic() > end:
