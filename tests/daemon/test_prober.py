@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -414,6 +415,22 @@ def test_only_the_sockets_user_and_group_may_ask(open_folder: Path) -> None:
         assert "only root may force a probe" in as_nobody(prober, "there.run(forced, soon)")
         assert not prober.pid_file.exists()
         assert attempt(prober, force=True).probed.forced is True
+
+
+def test_a_prober_that_is_stopped_in_a_probe_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(runtime))
+    with working(tmp_path, "silent") as prober, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(attempt, prober)
+        prober.worker()
+        assert len(list(runtime.glob("wirewatch-probe-*"))) == 1
+        prober.process.send_signal(signal.SIGTERM)
+        assert prober.process.wait(STOP) == 0
+        asked.result(STOP)
+        assert list(runtime.glob("wirewatch-probe-*")) == []
 
 
 def test_what_is_allowed_is_this_probers_own_configuration(tmp_path: Path) -> None:

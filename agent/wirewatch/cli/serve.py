@@ -95,10 +95,11 @@ def serve(
             return (*own, *probing(config), *drifting(config))
 
         made = components(config, collectors)
+        handles = _handles(hardware, nvml, prober)
+        stack.callback(handles.end, "the daemon ends")
         announce(hardware, *web)
         run_daemon(
-            made, hardware, expectations(config), sockets,
-            _handles(hardware, nvml, prober), topologies,
+            made, hardware, expectations(config), sockets, handles, topologies,
             _remembered(config, hardware, state, kept, every), _place(config, hardware),
             Reporters(notifier, condition_writer(config, hardware)),
             ConfigurationFile(config_file, config, components).read_again,

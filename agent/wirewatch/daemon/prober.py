@@ -218,3 +218,4 @@ async def _until_signal(serving: HttpServer, handles: Handles) -> None:
         await serving.run()
     if closing:
         await asyncio.wait(closing, timeout=LAST)
+    handles.end(ENDING)

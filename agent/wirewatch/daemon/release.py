@@ -18,6 +18,8 @@ from wirewatch.server.control import ReleaseDocument
 log = logging.getLogger(__name__)
 WITHIN = 1.8
 """Seconds after which a process that still holds a GPU is reported as stuck."""
+LAST = 0.5
+"""Seconds in which a probe that was killed takes its folder along."""
 LANE = "nvml"
 """The lane whose collectors read nothing but GPUs; a release in the middle of a read spoils the reading."""
 
@@ -44,6 +46,12 @@ class Handles:
             return HandleRelease(stuck)
         remote = self.elsewhere.left(max(0.0, end - time.monotonic()))
         return HandleRelease((*stuck, *remote.stuck), remote.unsure)
+
+    def end(self, why: str) -> None:
+        """Kill a probe that runs here, and wait a moment until nothing of it is left on the disk."""
+        if self.prober is not None:
+            self.prober.give_way(why)
+            self.prober.finished(LAST)
 
     def rest(self) -> None:
         """Close handles that the next question opens again; questions stay allowed. Blocks."""

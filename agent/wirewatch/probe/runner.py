@@ -66,6 +66,7 @@ class ProbeRunner:
         self._inherited = os.environ if inherited is None else inherited
         self._command = command
         self._lease = Lease()
+        self._running = threading.Lock()
         self._stuck: Worker | None = None
         self._unusable = ""
 
@@ -103,6 +104,13 @@ class ProbeRunner:
         """Wait up to so many seconds for the end of a worker; its process id when it does not die."""
         return self._lease.left(within)
 
+    def finished(self, within: float) -> bool:
+        """Wait up to so many seconds until nothing runs and nothing of a probe lies on the disk."""
+        if not self._running.acquire(timeout=within):
+            return False
+        self._running.release()
+        return True
+
     def resume(self) -> None:
         """Probes may run again."""
         self._lease.grant()
@@ -114,7 +122,7 @@ class ProbeRunner:
                 order, "stuck", f"process {self._stuck.pid} of an earlier probe does not die"
             )
         self._stuck = None
-        with ExitStack() as stack:
+        with self._running, ExitStack() as stack:
             try:
                 folder = stack.enter_context(work_folder(self._inherited))
             except OSError as error:
