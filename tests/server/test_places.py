@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from wirewatch.server.connections import (
     FEWEST,
+    Admission,
     Bounds,
     Client,
     Connections,
     Phase,
-    Place,
     scaled,
     within_descriptors,
 )
@@ -40,10 +40,10 @@ class House:
         self.time += 1
         return self.time
 
-    def admit(self, name: str, *, own: bool = False) -> Place | None:
+    def admit(self, name: str, *, own: bool = False) -> Admission | None:
         return self.list.admit(Client(name, own), lambda: self.ended.append(name))
 
-    def working(self, name: str, path: str = "/metrics") -> Place:
+    def working(self, name: str, path: str = "/metrics") -> Admission:
         place = self.admit(name)
         assert place is not None
         assert self.list.begin(place, path)
@@ -97,7 +97,7 @@ def test_bounds_hold_and_a_client_without_a_connection_gets_one_where_any_may_gi
     moves: list[tuple[str, str, bool]],
 ) -> None:
     house = House()
-    open_places: dict[Place, None] = {}
+    open_places: dict[Admission, None] = {}
     for step, letter, own in moves:
         name = f"root {letter}" if own else letter
         group = [p for p in house.list._places if p.client.own == own]  # noqa: SLF001

@@ -216,7 +216,8 @@ class Schedule:
             absent = Absent(Why.MALFORMED, f"{part} raised {error!r}")
             self._publish(collector, _failed(None, Failed(absent, clock.now(), clock.mono()), 0.0))
             return True
-        self._errors.worked(part)
+        if part in self._errors.failing:
+            self._errors.worked(part)
         return ran
 
     def _until_gap(self, collector: AnyCollector) -> float:
@@ -277,7 +278,8 @@ class Job:
     collector: AnyCollector
     hardware: Hardware
     expect: Expect
-    errors: ErrorLog = field(default_factory=lambda: ErrorLog(log))
+    errors: ErrorLog | None = None
+    """None: each error is logged as if it were the first."""
 
     def run(self, memory: object) -> Step:
         """Read, judge, and make samples. Never raises."""
@@ -293,10 +295,11 @@ class Job:
             outcome = _outcome(value, clock)
             step = fold(self.collector, memory, outcome, clock.mono() - began, self.expect)
         except Exception as error:  # noqa: BLE001 - becomes a finding
-            self.errors.raised(part, error)
+            (self.errors or ErrorLog(log)).raised(part, error)
             absent = Absent(Why.MALFORMED, f"{part} raised {error!r}")
             return _failed(memory, Failed(absent, clock.now(), clock.mono()), clock.mono() - began)
-        self.errors.worked(part)
+        if self.errors is not None and part in self.errors.failing:
+            self.errors.worked(part)
         return step
 
 

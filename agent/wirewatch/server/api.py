@@ -35,7 +35,7 @@ class FlagDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusalDocument:
     """Why there is no document."""
 
     detail: str
@@ -50,7 +50,7 @@ _UNREADY: dict[int | str, dict[str, Any]] = {
     UNAVAILABLE: {"model": HealthDocument, "description": "No job may start"}
 }
 _NO_FINDING: dict[int | str, dict[str, Any]] = {
-    NOT_FOUND: {"model": Refusal, "description": "No such finding"}
+    NOT_FOUND: {"model": RefusalDocument, "description": "No such finding"}
 }
 
 

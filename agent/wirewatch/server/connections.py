@@ -68,7 +68,7 @@ class Client:
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class Admission:
     """One connection in the list of all.
 
     `since`: when it began to wait for a request, or when the request came (monotonic seconds). `counted`:
@@ -94,9 +94,9 @@ class Connections:
     counts: WebCounts
     bounds: Bounds = field(default_factory=Bounds)
     mono: Callable[[], float] = time.monotonic
-    _places: dict[Place, None] = field(default_factory=dict)
+    _places: dict[Admission, None] = field(default_factory=dict)
 
-    def admit(self, client: Client, end: Callable[[], object]) -> Place | None:
+    def admit(self, client: Client, end: Callable[[], object]) -> Admission | None:
         """The place of one more connection, which `end` ends; None, and counted as refused, without room."""
         same = [place for place in self._places if place.client.name == client.name]
         group = [place for place in self._places if place.client.own == client.own]
@@ -108,15 +108,15 @@ class Connections:
         if not room:
             self.counts.refuse("connections", client.name)
             return None
-        place = Place(client, end, self.mono())
+        place = Admission(client, end, self.mono())
         self._places[place] = None
         return place
 
-    def release(self, place: Place) -> None:
+    def release(self, place: Admission) -> None:
         """A connection has ended."""
         self._places.pop(place, None)
 
-    def begin(self, place: Place, path: str) -> bool:
+    def begin(self, place: Admission, path: str) -> bool:
         """A request has come; False, and counted as refused, when too many others are answered now."""
         if path not in OPEN_PATHS and not place.client.own:
             counted = [other for other in self._places if other.counted]
@@ -127,11 +127,11 @@ class Connections:
         place.phase, place.since = Phase.WORKING, self.mono()
         return True
 
-    def enter(self, place: Place, phase: Phase) -> None:
+    def enter(self, place: Admission, phase: Phase) -> None:
         """The request of a connection is in another phase from now on."""
         place.phase = phase
 
-    def wait(self, place: Place) -> None:
+    def wait(self, place: Admission) -> None:
         """A connection waits for a request from now on."""
         place.phase, place.since, place.counted = Phase.WAITING, self.mono(), False
 
@@ -139,7 +139,7 @@ class Connections:
         """Whether connections should not be kept for a next request, since room may be needed soon."""
         return 4 * len(self._places) > 3 * self.bounds.connections
 
-    def _give_way(self, places: Sequence[Place], newcomer: Client) -> bool:
+    def _give_way(self, places: Sequence[Admission], newcomer: Client) -> bool:
         """End one of these for a newcomer; False where none may be ended."""
         most = Counter(place.client.name for place in places)
         fitting = [

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import h11
 
-from wirewatch.server.connections import HEAD_BYTES, Connections, Phase, Place
+from wirewatch.server.connections import HEAD_BYTES, Admission, Connections, Phase
 from wirewatch.server.guard import Application, Headers, Message, Scope
 
 CHUNK = 16 << 10
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Streams:
     """One connection: its streams, its place among the others, and what each request's scope says of it.
 
     `address` of the client is None at a unix socket.
@@ -33,7 +33,7 @@ class Link:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    place: Place
+    place: Admission
     scheme: str
     address: tuple[str, int] | None
     state: Mapping[str, Any]
@@ -58,7 +58,7 @@ class Conversation:
     """
 
     def __init__(
-        self, application: Application, link: Link, connections: Connections, headers: Headers = ()
+        self, application: Application, link: Streams, connections: Connections, headers: Headers = ()
     ) -> None:
         self._application, self._link, self._connections = application, link, connections
         self._headers = headers
@@ -183,7 +183,13 @@ class Exchange:
     """
 
     def __init__(
-        self, http: h11.Connection, link: Link, connections: Connections, headers: Headers, *, with_body: bool
+        self,
+        http: h11.Connection,
+        link: Streams,
+        connections: Connections,
+        headers: Headers,
+        *,
+        with_body: bool,
     ) -> None:
         self._http, self._link, self._connections, self._headers = http, link, connections, headers
         self._with_body = with_body

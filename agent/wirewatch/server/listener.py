@@ -8,9 +8,9 @@ import socket
 import ssl
 from typing import Any
 
-from wirewatch.server.connections import Client, Connections, Phase, Place
+from wirewatch.server.connections import Admission, Client, Connections, Phase
 from wirewatch.server.guard import CERTIFICATE, TLS, Application, Headers, PortGuard
-from wirewatch.server.http1 import Conversation, Link
+from wirewatch.server.http1 import Conversation, Streams
 from wirewatch.server.passwords import origin
 from wirewatch.server.peer import peer_of
 from wirewatch.server.webconfig import Settings
@@ -46,7 +46,7 @@ class HttpServer:
         self._application, self._listening, self._connections = application, listening, connections
         self._web, self._headers = web, headers
         self._stopping = asyncio.Event()
-        self._tasks: dict[asyncio.Task[None], Place] = {}
+        self._tasks: dict[asyncio.Task[None], Admission] = {}
 
     def stop(self) -> None:
         """Let `run` return, soon."""
@@ -112,14 +112,14 @@ class HttpServer:
         self._tasks[task] = place
         task.add_done_callback(lambda task: self._ended(task, accepted, place))
 
-    def _ended(self, task: "asyncio.Task[None]", accepted: "_Accepted", place: Place) -> None:
+    def _ended(self, task: "asyncio.Task[None]", accepted: "_Accepted", place: Admission) -> None:
         del self._tasks[task]
         self._connections.release(place)
         accepted.close()
         if not task.cancelled() and (error := task.exception()):
             log.error("a connection of %s ended", place.client.name, exc_info=error)
 
-    async def _serve(self, accepted: "_Accepted", place: Place) -> None:
+    async def _serve(self, accepted: "_Accepted", place: Admission) -> None:
         settings = self._web.settings() if self._web else Settings()
         try:
             reader, writer = await accepted.streams(settings.tls, self._connections.bounds.handshake)
@@ -133,7 +133,7 @@ class HttpServer:
             return
         state = {CERTIFICATE: bool(certificate), TLS: settings.tls, PEER: place.client.peer}
         address = writer.get_extra_info("peername")[:2] if place.client.peer is None else None
-        link = Link(reader, writer, place, "https" if settings.tls else "http", address, state)
+        link = Streams(reader, writer, place, "https" if settings.tls else "http", address, state)
         await Conversation(self._application, link, self._connections, self._headers).run()
         writer.close()
         with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import click
 
@@ -31,7 +31,6 @@ from wirewatch.cli.check.daemon import ask_daemon, daemon_address
 from wirewatch.cli.options import Duration, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject
-from wirewatch.daemon.signals import SIGNALS
 from wirewatch.documents.health import CheckFinding, ProbeStatus
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def check(
     terms = Terms(fail_on, max_age, require)
     request = CheckRequest(end, config, socket, max_age, owner, cached, replay, tuple(overlays))
     verbose = bool(context.find_root().params.get("verbose"))
-    _answer(request, terms, as_json=as_json, verbose=verbose)
+    context.exit(_answer(request, terms, as_json=as_json, verbose=verbose))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +289,8 @@ class Work(Generic[T]):
         return not self._thread.is_alive()
 
 
-def _answer(request: CheckRequest, terms: Terms, *, as_json: bool, verbose: bool) -> NoReturn:
-    """Print the answer and end the process at once: an orderly end costs a sixth of all the time."""
+def _answer(request: CheckRequest, terms: Terms, *, as_json: bool, verbose: bool) -> int:
+    """Print the answer; the exit code, with which the process ends at once, whatever still hangs."""
 
     def settle_in() -> None:
         gc.enable()
@@ -307,7 +306,7 @@ def _answer(request: CheckRequest, terms: Terms, *, as_json: bool, verbose: bool
     click.echo(json.dumps(document(answer), indent=1) if as_json else line(answer))
     if not in_time or not work.ended(request.end - time.monotonic()):
         attempt.kill()
-    SIGNALS.leave(answer.code)
+    return answer.code
 
 
 def _with(grounds: Grounds, why: str) -> Grounds:
