@@ -1,4 +1,4 @@
-"""Signals at random moments: `python -m proof.signals [--moments 500] [--seed 1]`, some two seconds a moment.
+"""Signals at random moments: `python -m proof.signals [--moments 500] [--seed 1]`, five minutes.
 
 Each moment is a real process of wirewatch that gets a signal after a random time, more often early, while it
 is imported and starts. It has to end within LIMIT seconds with its exit code, and to leave no process behind.
@@ -17,12 +17,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 LIMIT = 5.0
 """Seconds from the signal to the end."""
+AT_ONCE = 4
+"""Processes at the same time: they wait more than they compute."""
 LEFT = 3.0
 """Seconds after that in which all that it started is gone."""
 MARK = "WIREWATCH_PROOF"
@@ -75,14 +78,22 @@ def main() -> int:
     parser.add_argument("--moments", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    chance = random.Random(given.seed)  # noqa: S311 - moments, no secrets
-    tallies = {case: Tally() for case in CASES}
-    for number in range(given.moments):
-        case = CASES[number % len(CASES)]
-        with tempfile.TemporaryDirectory(prefix="wirewatch-signals-") as folder:
-            _moment(case, Path(folder), chance, tallies[case])
+    # What is ignored here, as in a shell's job in the background, would be ignored there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    counts = [len(range(number, given.moments, len(CASES))) for number in range(len(CASES))]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        done = pool.map(_case, CASES, counts, (given.seed + number for number in range(len(CASES))))
+        tallies = dict(zip(CASES, done, strict=True))
     sys.stdout.write("\n".join(_table(tallies)) + "\n")
     return int(any(one.wrong or one.left_behind for one in tallies.values()))
+
+
+def _case(case: Case, moments: int, seed: int) -> Tally:
+    chance, tally = random.Random(seed), Tally()  # noqa: S311 - moments, no secrets
+    for _ in range(moments):
+        with tempfile.TemporaryDirectory(prefix="wirewatch-signals-") as folder:
+            _moment(case, Path(folder), chance, tally)
+    return tally
 
 
 def _moment(case: Case, folder: Path, chance: random.Random, tally: Tally) -> None:
@@ -112,7 +123,8 @@ def _moment(case: Case, folder: Path, chance: random.Random, tally: Tally) -> No
         process.wait(2 * LIMIT)
     took, code = time.monotonic() - began, process.poll()
     if ours:
-        _judge(case, tally, code, took, f"{number.name} after {after:.3f} s")
+        log = "" if case.log_is_full else (folder / "log").read_text("utf-8", "replace")[-600:]
+        _judge(case, tally, code, took, f"{number.name} after {after:.3f} s", log)
     else:
         process.kill()
         tally.before += 1
@@ -128,14 +140,14 @@ def _moment(case: Case, folder: Path, chance: random.Random, tally: Tally) -> No
         os.close(reading)
 
 
-def _judge(case: Case, tally: Tally, code: int | None, took: float, when: str) -> None:
+def _judge(case: Case, tally: Tally, code: int | None, took: float, when: str, log: str) -> None:
     tally.slowest = max(tally.slowest, took)
     if code is None or took > LIMIT:
         tally.wrong.append(f"{case.about}: {when}: {took:.1f} s")
     tally.ends[str(code)] += 1
     # A command may have had its answer already.
     if code != case.code and (case.code == 0 or code not in {0, 1, 2, 3}):
-        tally.wrong.append(f"{case.about}: {when}: exit code {code}")
+        tally.wrong.append(f"{case.about}: {when}: exit code {code}: {log}")
 
 
 def _takes_signals(pid: int) -> bool:

@@ -1,11 +1,12 @@
 """`wirewatch serve`: the daemon."""
 
+import ctypes
 import faulthandler
 import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 DEMO = "demo-dgx-h200"
+BUFFER = 64 << 10
+_M_MMAP_THRESHOLD = -3
+"""<malloc.h>"""
 LAST_WRITE = 1.0
 """Seconds that a baseline may take to reach the disk when the daemon ends."""
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
@@ -64,6 +68,7 @@ def serve(
 
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
+    _return_large_buffers()
     # Before any child process could inherit the variables.
     notifier = Notifier.of_environment(os.environ)
     if demo and not replay and not any(path.exists() for path in _DRIVER):
@@ -104,6 +109,16 @@ def serve(
             Reporters(notifier, condition_writer(config, hardware)),
             ConfigurationFile(config_file, config, components).read_again,
         )  # fmt: skip
+
+
+def _return_large_buffers() -> None:
+    """Have glibc give each buffer of BUFFER bytes or more back to the system when it is freed.
+
+    By itself it keeps the size of the largest that was ever freed, so that a crowd of connections with TLS
+    or with unread answers would leave its peak behind for good.
+    """
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, BUFFER)
 
 
 class ConfigurationFile:

@@ -99,6 +99,7 @@ class Passwords:
             return None
         if displaced is not None:
             self._waiting.remove(displaced)
+            self._throttle.give_back(displaced.address)
             displaced.result.set_result(None)
         future: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         check = PasswordCheck(name, password, stored, address, future)
@@ -107,15 +108,19 @@ class Passwords:
         return check
 
     def _displaced(self, address: str) -> PasswordCheck | None:
-        """The waiting check that gives way to one of this address: the last of those that are worth less."""
+        """The waiting check that gives way to one of this address; None for none.
+
+        Of an address that was never right, and of that with most; by lot among equals, so that in a flood
+        from ever new addresses each has a chance that does not depend on its moment.
+        """
         waiting = Counter(check.address for check in self._waiting)
-        ours = (address in self._trusted, -waiting[address] - 1)
-        ranks = [
-            ((check.address in self._trusted, -waiting[check.address]), -index)
-            for index, check in enumerate(self._waiting)
-        ]
-        rank, index = min(ranks)
-        return self._waiting[-index] if rank < ours else None
+        ranks = {
+            check.name: (check.address in self._trusted, -waiting[check.address]) for check in self._waiting
+        }
+        least = min(ranks.values())
+        if least > (address in self._trusted, -waiting[address] - 1) or least[0]:
+            return None
+        return secrets.choice([check for check in self._waiting if ranks[check.name] == least])
 
     def _next(self) -> None:
         """Give the thread its next check: one of a trusted address, else the one that has waited longest."""

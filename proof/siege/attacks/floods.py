@@ -21,6 +21,7 @@ from tests.server.authority import Authority
 BOOK = Book()
 TOKEN, COST, HIGHEST = "correct-horse-battery", 12, 14
 FLOOD, SHORT_FLOOD = 15.0, 4.0
+SCRAPER = "127.0.0.9"
 ROTATED = 60.0
 """Seconds within which Prometheus' new password is taken, at most: its next scrape but three."""
 STOPPED = 5.0
@@ -120,12 +121,16 @@ def guess(daemon: Besieged) -> Callable[[int], object]:
 )
 def flood_passwords(siege: Siege) -> None:
     with guarded(siege) as daemon:
+        first = ask(connection(daemon.url, SCRAPER, 10.0), "/metrics", basic("first"))[0]
+        siege.must(first == 200, f"the first password gets {first}")
         with siege.watched(daemon, TOKEN), flooding(12, guess(daemon)):
             time.sleep(1.0)
             web(daemon.ground.folder, "second")
-            asked, taken = _until_taken(daemon)
+            asked, taken = _until_taken(daemon, SCRAPER)
             siege.most("the new password is taken after", taken, "s", ROTATED)
             siege.figure("refusals until then", asked)
+            asked, taken = _until_taken(daemon, "127.0.0.10")
+            siege.figure("from an address that was never right after", taken, "s")
             time.sleep(0.0 if siege.short else 5.0)
         with flooding(12, guess(daemon)):
             time.sleep(2.0)
@@ -134,12 +139,12 @@ def flood_passwords(siege: Siege) -> None:
         siege.must(code == 0, f"exit status {code}")
 
 
-def _until_taken(daemon: Besieged) -> tuple[int, float]:
+def _until_taken(daemon: Besieged, address: str) -> tuple[int, float]:
     """How often the new password was refused, and the seconds until it was taken."""
     began, refused = time.monotonic(), 0
     while time.monotonic() < began + 2 * ROTATED:
         with suppress(OSError):
-            if ask(connection(daemon.url, "127.0.0.9", 10.0), "/metrics", basic("second"))[0] == 200:
+            if ask(connection(daemon.url, address, 10.0), "/metrics", basic("second"))[0] == 200:
                 break
         refused += 1
         time.sleep(1.0)
