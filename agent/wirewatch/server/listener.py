@@ -19,8 +19,8 @@ GRACE = 2.0
 """Seconds that open requests may take once the server has to stop."""
 CLOSE_SECONDS = 2.0
 """Seconds for the end of a connection, which with TLS waits for the client."""
-SEND_BYTES = 128 << 10
-"""Of an answer that the kernel takes before the client has read it; Linux doubles it. A scrape fits in."""
+SEND_BYTES = 64 << 10
+"""Of an answer that the kernel takes before the client reads it; Linux doubles it. A gzipped scrape fits."""
 PAUSE = 0.1
 """Seconds until the next connection is tried where the system has no room for one."""
 PEER = "peer"
