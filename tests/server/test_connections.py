@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import socket
 import ssl
 import struct
@@ -17,6 +18,7 @@ from tests.server.authority import Authority
 from tests.server.port import Port, app, ask, ended, port
 from wirewatch.server.connections import Bounds
 from wirewatch.server.guard import PortGuard, Receive, Scope, Send
+from wirewatch.server.http1 import Conversation, Exchange
 from wirewatch.server.listener import SEND_BYTES
 from wirewatch.server.reload import CurrentSettings, WebCounts
 from wirewatch.server.sockets import ListenError, local, tcp
@@ -132,6 +134,28 @@ def test_answers_that_are_not_read_stay_with_the_agent_and_not_in_the_kernel() -
         lazy.close()
 
     port(Bounds()).run(scenario)
+
+
+def test_connections_that_ended_leave_nothing_to_the_garbage_collector() -> None:
+    """Each would keep its answer until a full collection, which may come much later."""
+
+    async def scenario(here: Port) -> None:
+        gc.collect()
+        gc.disable()
+        lazy = [here.connect(f"127.0.0.{2 + n % 8}") for n in range(24)]
+        for client in lazy:
+            client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
+        while here.refused("slow") == 0 or here.refused("connections") < 8:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.05)
+        for client in lazy:
+            client.close()
+        await asyncio.sleep(0.3)
+        assert not [one for one in gc.get_objects() if isinstance(one, Conversation | Exchange)]
+
+    try:
+        port(Bounds(connections=16, patience=0.5), None).run(scenario)
+    finally:
+        gc.enable()
 
 
 def test_a_request_too_many_is_told_to_come_back_but_not_for_an_open_path() -> None:

@@ -117,7 +117,7 @@ class Conversation:
         except Exception:
             log.exception("%s %s raised", scope["method"], scope["path"])
         if exchange.failure is not None:
-            raise exchange.failure
+            raise exchange.taken_failure()
         if self._http.our_state not in {h11.DONE, h11.MUST_CLOSE}:
             raise RequestRefused(HTTPStatus.INTERNAL_SERVER_ERROR)
         if self._http.their_state is h11.SEND_BODY:
@@ -199,13 +199,18 @@ class Exchange:
         self._received = False
         self.failure: Exception | None = None
 
+    def taken_failure(self) -> Exception:
+        """The failure, which is then not kept here: its traceback would keep this exchange and its answer."""
+        failure, self.failure = self.failure, None
+        return failure or ConnectionError()
+
     async def receive(self) -> Message:
         """The next message of ASGI: a part of the body, then a disconnect once the client has left."""
         if self.failure is None and not self._received:
             try:
                 return await self._part()
             except (RequestRefused, h11.RemoteProtocolError, OSError) as error:
-                self.failure = error
+                self.failure = error.with_traceback(None)
         if self.failure is None:
             await self._disconnected()
         return {"type": "http.disconnect"}
@@ -258,7 +263,7 @@ class Exchange:
             async with asyncio.timeout(self._connections.bounds.patience):
                 await self._link.writer.drain()
         except OSError as error:
-            self.failure = error
+            self.failure = error.with_traceback(None)
 
 
 async def _event(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:
