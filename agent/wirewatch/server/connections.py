@@ -35,7 +35,7 @@ class Bounds:
     connections: int = 128
     of_one: int = 16
     reserved: int = 16
-    requests: int = 64
+    requests: int = 48
     handshake: float = 5.0
     head: float = 5.0
     idle: float = 150.0

@@ -116,7 +116,7 @@ class HttpServer:
         del self._tasks[task]
         self._connections.release(place)
         accepted.close()
-        # How it ended keeps its frames, and those would keep the task: its answer would stay until much later.
+        # How it ended keeps its frames, and those would keep the task: its answer would stay for long.
         accepted.task = None
         if not task.cancelled() and (error := task.exception()):
             log.error("a connection of %s ended", place.client.name, exc_info=error)
