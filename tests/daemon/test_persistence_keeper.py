@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from tests.support import StillClock
 from wirewatch.core.types import Health, Subject
-from wirewatch.daemon.persistence import AGAIN, EVERY, LedgerWriter, read_ledger
+from wirewatch.daemon.persistence import AGAIN, EVERY, LedgerWriter, StateWriter, read_ledger
 from wirewatch.verdict.ledger import Entry, Ledger, Stage
 
 ENTRY = Entry(
@@ -42,6 +43,25 @@ def test_a_new_fault_is_written_at_once_and_what_counts_on_is_not(tmp_path: Path
     over = active.with_entry(replace(ENTRY, stage=Stage.PROBATION))
     steps = [(empty, empty), (active, active), (counted, active), (over, over)]
     keep(tmp_path / "latches.json", steps)
+
+
+def test_a_daemon_that_ends_waits_for_what_it_has_not_written(tmp_path: Path) -> None:
+    """A disk that takes a moment: what was known last is there when the wait is over."""
+    path, written = tmp_path / "file", threading.Event()
+
+    def save(place: Path) -> str:
+        written.wait(0.3)
+        place.write_text("newest", "utf-8")
+        return ""
+
+    async def run() -> None:
+        writer = StateWriter(path, save, "lost", StillClock())
+        writer.submit()
+        assert not path.exists()
+        await writer.flush()
+        assert path.read_text("utf-8") == "newest"
+
+    asyncio.run(run())
 
 
 def test_what_could_not_be_written_is_written_once_there_is_room(

@@ -40,8 +40,6 @@ DEMO = "demo-dgx-h200"
 BUFFER = 64 << 10
 _M_MMAP_THRESHOLD = -3
 """<malloc.h>"""
-LAST_WRITE = 1.0
-"""Seconds that a baseline may take to reach the disk when the daemon ends."""
 _DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 Port = tuple[socket.socket, PortGuard]
 
@@ -300,6 +298,7 @@ def _drifting(
     from wirewatch.cli.topologies import given_graph
     from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
     from wirewatch.daemon.operator import TopologyOrders
+    from wirewatch.daemon.service import LAST_WRITE
     from wirewatch.verdict.drift.component import DriftContext, drift_component
 
     loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())

@@ -85,6 +85,10 @@ class MachineWriter:
         self._machine, self._parts = machine, parts
         self._writer.submit()
 
+    async def flush(self) -> None:
+        """Wait until what was taken is written, or could not be."""
+        await self._writer.flush()
+
     def _save(self, path: Path) -> str:
         kept = MachineFile(VERSION, self._clock.now(), self._machine, self._parts)
         return write(path, encoded(_FILE.dump_python(kept, mode="json")))

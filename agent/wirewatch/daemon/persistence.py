@@ -89,6 +89,11 @@ class StateWriter:
         if self._lane is not None:
             self._lane.submit(self._run)
 
+    async def flush(self) -> None:
+        """Wait until what was submitted is written, or could not be."""
+        if self._lane is not None:
+            await self._lane.submit(lambda: None)
+
     def try_again(self) -> None:
         """Write the file soon if the last attempt failed AGAIN seconds ago or earlier."""
         if self._clock.mono() - self._failed >= AGAIN:
@@ -139,6 +144,10 @@ class LedgerWriter:
                 self._writer.submit()
                 return
         self._writer.try_again()
+
+    async def flush(self) -> None:
+        """Wait until the newest ledger that is worth it is written, or could not be."""
+        await self._writer.flush()
 
     def _save(self, path: Path) -> str:
         return save_ledger(path, self._newest, self._clock.now())

@@ -30,6 +30,8 @@ from wirewatch.server.listener import HttpServer
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 
 log = logging.getLogger(__name__)
+LAST_WRITE = 1.0
+"""Seconds that the state folder may take for what is not written yet when the daemon ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,13 @@ async def _serve(
     reloader = Reloader(reread, apply)
     with reporters.reporting(ReportSource(lambda: board.node, board.first_polls_done, schedule.turning)):
         await _until_signal(schedule, servers, reporters.stopping, reloader.reload)
+    await _flush(writer, remembered.machine)
+
+
+async def _flush(*writers: LedgerWriter | MachineWriter | None) -> None:
+    """Have written what the last polls and orders gave: the process ends at once afterwards."""
+    under_way = [asyncio.ensure_future(one.flush()) for one in writers if one is not None]
+    await asyncio.wait(under_way, timeout=LAST_WRITE)
 
 
 def _query_servers(app: Application, sockets: Sockets) -> list[HttpServer]:
