@@ -65,6 +65,23 @@ main()
 """
 
 
+WRAPPING = """
+import sys, time, wirewatch.cli
+from wirewatch.__main__ import main
+
+def run(*_):
+    try:
+        print("inside", flush=True)
+        time.sleep(60)
+    except BaseException:
+        return 70
+
+wirewatch.cli.run = run
+sys.argv = ["wirewatch", *sys.argv[1:]]
+main()
+"""
+
+
 def program(text: str, *arguments: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-c", text, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
@@ -97,6 +114,14 @@ def test_an_exception_that_a_destructor_swallows_is_raised_again(command: str, c
         found, took = ended(process, signal.SIGTERM)
     assert found == code
     assert took < LIMIT
+
+
+@pytest.mark.parametrize(("command", "code"), [("serve", 0), ("check", INTERNAL)])
+def test_a_library_that_makes_another_error_of_it_changes_no_daemons_exit_code(
+    command: str, code: int
+) -> None:
+    with program(WRAPPING, command) as process:
+        assert ended(process, signal.SIGTERM)[0] == code
 
 
 def test_one_that_swallows_everything_is_ended_all_the_same() -> None:

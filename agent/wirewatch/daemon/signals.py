@@ -101,7 +101,13 @@ class SignalPath:
             self.unraisable_otherwise(lost)
 
     def leave(self, code: int) -> NoReturn:
-        """End the process now, with its exit status, without waiting for threads and without cleaning up."""
+        """End the process now, with its exit status, without waiting for threads and without cleaning up.
+
+        A daemon that was told to end has ended as it should, whatever a library made of Stopped: some wrap it
+        in an error of their own.
+        """
+        if self._reloads and (self._acted or self._first is not None):
+            code = self._code
         self._acted = True
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, AttributeError, ValueError):  # gone, or closed from the start
