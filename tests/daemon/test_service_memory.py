@@ -87,7 +87,8 @@ def test_ports_that_poll_since_the_boot_are_failed_until_they_are_accepted(folde
         daemon.wait("/metrics", "wirewatch_topology_baseline_timestamp_seconds 1")
         code, _, wrong = order(folder, "accept", "--yes", "--why", "the cables went to another node")
         assert (code, wrong) == (0, "")
-        daemon.wait("/health", '"degraded"')
+        daemon.wait("/health", '"health":"degraded"')
+        assert daemon.terminate()[0] == 0
     assert check(folder, "polling")[0] == DEGRADED
 
 

@@ -167,7 +167,7 @@ def test_what_was_wrong_stays_wrong_while_nothing_can_be_probed(told: list[Probe
     assert "probe.busbw" not in healths([GOOD, *told])
 
 
-# --- healthy histories
+# --- healthy histories: times that differ by less than what is slower than usual (0.85 of it)
 
 NODES = (TWO, on_switch(4), on_switch(8), on_switch(8, settings={}), two_islands(), on_pcie(4))
 
@@ -175,7 +175,7 @@ NODES = (TWO, on_switch(4), on_switch(8), on_switch(8, settings={}), two_islands
 @settings(max_examples=50)
 @given(
     st.sampled_from(NODES),
-    st.lists(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=9), max_size=12),
+    st.lists(st.lists(st.floats(0.93, 1.07), min_size=1, max_size=9), max_size=12),
     st.integers(1, 3),
 )
 def test_a_healthy_history_never_has_a_finding(

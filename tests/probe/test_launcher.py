@@ -75,7 +75,7 @@ def test_it_is_given_the_plan_two_pipes_a_session_and_what_the_agent_has(tmp_pat
 
 @given(inherited=st.dictionaries(NAMES, st.text()), log=st.text())
 def test_only_what_is_ours_is_changed_of_the_environment(inherited: dict[str, str], log: str) -> None:
-    made = environment(inherited, log)
+    made = environment(inherited, replace(PLAN, log=log))
     assert {name: value for name, value in made.items() if name not in OURS} == {
         name: value for name, value in inherited.items() if name not in OURS
     }

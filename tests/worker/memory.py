@@ -6,7 +6,7 @@ Its plan's `log` may tell at which step it fails: `step` or `step:kind`.
 import sys
 from collections.abc import Mapping, Sequence
 
-from wirewatch.core.probe import Copy, ErrorKind, Micro, Plan, Timed, rounds
+from wirewatch.core.probe import Case, Copy, ErrorKind, Micro, Plan, Timed, rounds
 from wirewatch.worker.__main__ import ENGINES, main
 from wirewatch.worker.run import EngineError
 
@@ -38,10 +38,12 @@ class MemoryEngine:
     def communicators(self) -> None:
         self._step("communicators")
 
-    def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
-        self._step(f"{op}.{group}.{size_bytes}.{'latency' if latency else 'bandwidth'}")
-        runs = self._plan.latency_iterations if latency else self._plan.runs(size_bytes)
-        return Timed(group, op, size_bytes, "host", runs, runs + 1, 2e-3, 1e-3, 2e-3, 3e-3, 0)
+    def collective(self, case: Case) -> Timed:
+        self._step(f"{case.op}.{case.group}.{case.size_bytes}.{case.launch}")
+        runs = case.iterations
+        return Timed(
+            case.group, case.op, case.size_bytes, case.launch, runs, runs + 1, 2e-3, 1e-3, 2e-3, 3e-3, 0
+        )
 
     def copies(self) -> Sequence[Copy]:
         self._step("copies")

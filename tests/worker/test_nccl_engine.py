@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Plan, Timed
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Case, Plan, Timed
 from wirewatch.worker.__main__ import ENGINES
 
 PLAN = Plan("nccl", ("a", "b", "c", "d"), ((0, 1, 2, 3),), latency_sizes=(8,), bandwidth=((64, 3),), warmup=2)
@@ -118,7 +118,8 @@ def nccl(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nccl]:
 def collective(gpus: Sequence[Member], op: str, size: int, *, latency: bool = False) -> Timed:
     engine = ENGINES["nccl"](PLAN)
     vars(engine).update(_gpus=gpus, _comms=[[f"comm {gpu.rank}" for gpu in gpus]])
-    return engine.collective(0, op, size, latency=latency)
+    case = Case(0, op, size, "graph", PLAN.latency_iterations) if latency else Case(0, op, size, "stream", 3)
+    return engine.collective(case)
 
 
 @pytest.mark.usefixtures("nccl")

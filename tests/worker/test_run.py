@@ -145,8 +145,8 @@ def test_the_document_tells_what_the_probe_cost() -> None:
 
 def test_small_sizes_are_asked_for_as_latencies() -> None:
     asked = measured(PLAN)[2]
-    assert "all_gather.1.8.latency" in asked
-    assert "all_gather.1.1048576.bandwidth" in asked
+    assert "all_gather.1.8.graph" in asked
+    assert "all_gather.1.1048576.stream" in asked
     assert len(asked) == len(set(asked))
 
 
@@ -164,7 +164,7 @@ def test_what_a_plan_does_not_ask_for_is_not_done() -> None:
     [
         ("contexts", 0, ("imported",)),
         ("communicators", 0, ("imported", "contexts")),
-        ("all_gather.0.4194304.bandwidth", 2, ("imported", "contexts", "communicators")),
+        ("all_gather.0.4194304.stream", 2, ("imported", "contexts", "communicators")),
         ("copies", 7, ("imported", "contexts", "communicators")),
         ("micros", 8, ("imported", "contexts", "communicators")),
     ],

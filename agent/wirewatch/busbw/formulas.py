@@ -7,7 +7,17 @@ Sources: nccl-tests, doc/PERFORMANCE.md; NCCL, src/graph/tuning.cc and the layou
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from wirewatch.core.probe import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALLTOALL,
+    BROADCAST,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    SENDRECV,
+)
 from wirewatch.core.types import Absent, Why
 
 RING, TREE, NVLS = "Ring", "Tree", "NVLS"
@@ -32,14 +42,14 @@ FACTORS: Mapping[str, Callable[[int], float]] = {
     ALL_REDUCE: _twice,
     ALL_GATHER: _once,
     REDUCE_SCATTER: _once,
-    "alltoall": _once,
-    "gather": _once,
-    "scatter": _once,
-    "broadcast": _whole,
-    "reduce": _whole,
-    "sendrecv": _whole,
+    ALLTOALL: _once,
+    GATHER: _once,
+    SCATTER: _once,
+    BROADCAST: _whole,
+    REDUCE: _whole,
+    SENDRECV: _whole,
 }
-CHAINS = frozenset({"broadcast", "reduce"})
+CHAINS = frozenset({BROADCAST, REDUCE})
 """Collectives that a ring runs as a chain: its ends send less than the rest."""
 OVERHEADS: Mapping[str, float] = {"SIMPLE": 1.0, "LL": 2.0, "LL128": 128 / 120}
 """Bytes on the wire for each byte of payload: LL sends 4 of 8, LL128 120 of 128."""

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from wirewatch.core.probe import Conditions, Plan, Probed
+from wirewatch.core.probe import Conditions, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Json
 
 ALL_LINKS = 0xFFFFFFFF
@@ -205,7 +205,8 @@ class Order:
 
     `allocations` names the job or pod that was given GPUs since the probe began, None for none; it is called
     about once a second. `withdrawn` says why the probe is not wanted any more, None while it is; it is called
-    some fifty times a second. `deadline`: seconds from the start to the kill.
+    some fifty times a second. `deadline`: seconds from the start to the kill. `heard` gets each measurement
+    of the plan's cases as soon as the worker reports it, whatever becomes of the probe afterwards.
     """
 
     plan: Plan
@@ -217,6 +218,7 @@ class Order:
     forced: bool = False
     deadline: float = 60.0
     withdrawn: Callable[[], str | None] = lambda: None
+    heard: Callable[[Timed], None] = lambda _: None
 
 
 class Probe(Protocol):

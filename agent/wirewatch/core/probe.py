@@ -15,7 +15,16 @@ from wirewatch.core.topology import Group
 from wirewatch.core.types import Absent, Why
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
+BROADCAST, REDUCE, SCATTER, GATHER = "broadcast", "reduce", "scatter", "gather"
+ALLTOALL, SENDRECV = "alltoall", "sendrecv"
 OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
+"""What a probe measures by itself."""
+PRIMITIVES = (*OPS, BROADCAST, REDUCE, SCATTER, GATHER, ALLTOALL, SENDRECV)
+"""All that can be measured, by nccl-tests' names; 0 is the root of those that have one."""
+DTYPES: Mapping[str, int] = {
+    "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
+}  # fmt: skip
+"""Bytes of an element."""
 ENGINES = ("nccl", "torch", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
 NOT_KNOWN = Absent(Why.MISSING, "not told")
@@ -28,7 +37,24 @@ Outcome = Literal[
 ]
 """How a probe ended. `ok`: it was complete, and the judge says what it means. `stuck`: its worker cannot be
 killed. `away`: the prober that ran it is gone, or did not answer."""
+REPORT = "timed "
+"""What begins a worker's line with a measurement, among those with its marks."""
 _STRICT: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+Launch = Literal["stream", "graph", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measurement: a collective of a group at one size in bytes, timed over `iterations` runs.
+
+    `launch` is how it shall be launched; an engine that cannot do so says in `Timed` what it did.
+    """
+
+    group: int
+    op: str
+    size_bytes: int
+    launch: Launch
+    iterations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +64,10 @@ class Plan:
     `groups`: positions in `gpus`, one communicator each. Sizes are nccl-tests' message sizes in bytes (for
     all_gather and reduce_scatter the whole, over all ranks). `latency_sizes` run as CUDA graphs of
     `latency_iterations`; `bandwidth` has each size with its number of timed runs, after `warmup` others.
-    Collectives run in place. Each directed pair of GPUs copies `copy_bytes`, 0 for none, `copies` times;
-    `micro` asks for a matrix product and a memory copy on each GPU. `log` is the file for NCCL's own log.
+    `cases` are measured after those, and each is reported as soon as it is. Each directed pair of GPUs
+    copies `copy_bytes`, 0 for none, `copies` times; `micro` asks for a matrix product and a memory copy on
+    each GPU. `registered`: the collectives' buffers are registered with their communicator. `environment`:
+    settings of NCCL that the worker gets over those that it inherits. `log` is the file for NCCL's own log.
     With `pauses` the worker waits for a line on its input at every mark.
     """
 
@@ -56,6 +84,11 @@ class Plan:
     micro: bool = True
     log: str = ""
     pauses: bool = False
+    dtype: str = "float32"
+    in_place: bool = True
+    registered: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+    cases: tuple[Case, ...] = ()
 
     def sizes(self) -> tuple[int, ...]:
         """All sizes, in bytes."""
@@ -64,6 +97,12 @@ class Plan:
     def runs(self, size_bytes: int) -> int:
         """How often a size of `bandwidth` runs."""
         return dict(self.bandwidth)[size_bytes]
+
+    def cases_of(self, group: int, op: str) -> tuple[Case, ...]:
+        """What is measured of one collective on one group, without `cases`."""
+        small = (Case(group, op, size, "graph", self.latency_iterations) for size in self.latency_sizes)
+        large = (Case(group, op, size, "stream", runs) for size, runs in self.bandwidth)
+        return (*small, *large)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +119,7 @@ class Timed:
     group: int
     op: str
     size_bytes: int
-    launch: Literal["stream", "graph", "host"]
+    launch: Launch
     iterations: int
     runs: int
     seconds: float
@@ -305,7 +344,8 @@ def decode_plan(line: str) -> Plan:
         raise ValueError(f"not a plan: {line[:80]!r}") from error
     if not isinstance(members, dict):
         raise TypeError(f"not a plan: {line[:80]!r}")
-    return Plan(**{name: _frozen(value) for name, value in members.items()})
+    cases = tuple(Case(**case) for case in members.pop("cases", ()))
+    return Plan(cases=cases, **{name: _frozen(value) for name, value in members.items()})
 
 
 def encode_document(document: Document) -> bytes:
@@ -335,17 +375,18 @@ def wrong_in_document(document: Document, plan: Plan) -> str:
     A document that passes can be reckoned with: its positions exist and its times are above 0.
     """
     gpus = range(len(plan.gpus))
-    timed = [(t.group, t.op, t.size_bytes) for t in document.collectives]
+    timed = [(t.group, t.op, t.size_bytes, t.launch) for t in document.collectives]
     copied = [(c.source, c.destination) for c in document.copies]
     alone = [m.gpu for m in document.micros]
     asked = {(g, op, size) for g in range(len(plan.groups)) for op in plan.ops for size in plan.sizes()}
+    asked.update((case.group, case.op, case.size_bytes) for case in plan.cases)
     times = (
         *(t.seconds for t in document.collectives), *(c.seconds for c in document.copies),
         *(m.copy_seconds for m in document.micros),
     )  # fmt: skip
     checks = {
         f"engine {document.engine}": document.engine == plan.engine,
-        "collectives that were not asked for": asked.issuperset(timed),
+        "collectives that were not asked for": asked.issuperset(key[:3] for key in timed),
         "GPUs that are not there": all(p in gpus for p in (*alone, *(p for pair in copied for p in pair))),
         "the same twice": all(len(keys) == len(set(keys)) for keys in (timed, copied, alone)),
         "a time that is not above 0": min(times, default=1.0) > 0,

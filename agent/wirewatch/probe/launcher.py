@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from wirewatch.core.probe import Document, Outcome, Plan, encode_plan, wrong_in_document
+from wirewatch.core.probe import REPORT, Document, Outcome, Plan, Timed, encode_plan, wrong_in_document
 from wirewatch.hw.interpreter import FOLDER, module_places, python
 
 DEBUG = "INFO"
@@ -40,7 +40,7 @@ class StartError(Exception):
 
 
 class Worker:
-    """A running worker; `marks` yields what it says, `document` is what it has written so far.
+    """A running worker; `document` is what it has written so far, `reports` what of it was not taken yet.
 
     `nonsense` says why it was killed for what it wrote; `hung` is whether it did not end by itself.
     """
@@ -54,6 +54,7 @@ class Worker:
             StartError: it cannot be started.
         """
         self.document = b""
+        self.reports: list[Timed] = []
         self.nonsense = ""
         self.hung = False
         self.began = self._wrote_at = time.monotonic()
@@ -61,7 +62,7 @@ class Worker:
         self._unsent = b""
         self._line = b""
         self._marks: list[str] = []
-        self._marked = 0
+        self._marked, self._most = 0, MARKS + len(plan.cases)
         self._ends: set[int] = set()
         self._lock = threading.Lock()
         self._waited = False
@@ -74,7 +75,7 @@ class Worker:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module
                     python(*command, str(write_document), str(write_marks)), cwd=FOLDER,
                     stdin=subprocess.PIPE, stdout=errors, stderr=errors, bufsize=0,
-                    env=environment(inherited, plan.log), start_new_session=True,
+                    env=environment(inherited, plan), start_new_session=True,
                     pass_fds=(write_document, write_marks),
                 )  # fmt: skip
         except OSError as error:
@@ -145,9 +146,20 @@ class Worker:
         else:
             *whole, self._line = (self._line + data).split(b"\n")
             self._marked += len(whole)
-            self._marks += [line.decode("utf-8", "replace") for line in whole]
-            if self._marked > MARKS or max(map(len, (self._line, *whole))) > MARK_LIMIT:
-                self._refuse(f"it makes more than {MARKS} marks, or one of more than {MARK_LIMIT} bytes")
+            for line in whole:
+                self._take_line(line)
+            if self._marked > self._most or max(map(len, (self._line, *whole))) > MARK_LIMIT:
+                self._refuse(f"it writes more than {self._most} lines, or one of {MARK_LIMIT} bytes and more")
+
+    def _take_line(self, line: bytes) -> None:
+        """A mark, or a measurement that is reported among them."""
+        if not line.startswith(_REPORT):
+            self._marks.append(line.decode("utf-8", "replace"))
+            return
+        try:
+            self.reports.append(_TIMED.validate_json(line.removeprefix(_REPORT)))
+        except ValidationError as error:
+            self._refuse(f"not a measurement: {error.errors(include_url=False)[0]['msg']}")
 
     def _refuse(self, why: str) -> None:
         self.nonsense = why
@@ -180,10 +192,18 @@ class Worker:
         except subprocess.TimeoutExpired:
             return None
         finally:
+            self._take_rest()
             self._stdin.close()
             self._close(self._document, self._mark)
         self._reap()
         return self._process.returncode
+
+    def _take_rest(self) -> None:
+        """What it wrote among its marks and nobody has read; nothing more is waited for."""
+        os.set_blocking(self._mark, False)
+        with suppress(BlockingIOError):
+            while not self.nonsense and (data := os.read(self._mark, 1 << 16)):
+                self._take(self._mark, data)
 
     def _reap(self) -> None:
         """Wait for what it started: process 1 of a container inherits that, and would collect its remains."""
@@ -224,17 +244,20 @@ class Worker:
 
 
 DOCUMENT = TypeAdapter(Document)
+_TIMED = TypeAdapter(Timed)
+_REPORT = REPORT.encode()
 
 
-def environment(inherited: Mapping[str, str], log: str) -> dict[str, str]:
-    """What the worker sees: the node's own NCCL settings, and ours for NCCL's log.
+def environment(inherited: Mapping[str, str], plan: Plan) -> dict[str, str]:
+    """What the worker sees: the node's own NCCL settings, those of the plan, and ours for NCCL's log.
 
     The thread pools of numerical libraries are kept from starting: they cost seconds of CPU at import.
     """
     return {
         **module_places(inherited),
+        **dict(plan.environment),
         "NCCL_DEBUG": DEBUG,
-        "NCCL_DEBUG_FILE": log,
+        "NCCL_DEBUG_FILE": plan.log,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
         "NCCL_RAS_ENABLE": "0",
         "OPENBLAS_NUM_THREADS": "1",

@@ -295,6 +295,7 @@ class _Run:
                 outcome, why = self._watch(worker, guard)
         finally:
             status = worker.end()
+            self._pass_on(worker)
         if self._lease.broken:
             outcome, why = "preempted", self._lease.broken
         seconds = time.monotonic() - worker.began
@@ -340,12 +341,18 @@ class _Run:
                 # Done while the worker starts, so that the worker need not wait.
                 gpu = unread.pop()
                 self._seen.before[gpu.key] = counters.link_bytes(self._nvml, gpu)
+            self._pass_on(worker)
             if mark is not None:
                 while unread:
                     gpu = unread.pop()
                     self._seen.before[gpu.key] = counters.link_bytes(self._nvml, gpu)
                 self._at(mark, worker)
         return "ok", ""
+
+    def _pass_on(self, worker: Worker) -> None:
+        """Pass on what the worker has reported since the last time."""
+        while worker.reports:
+            self._order.heard(worker.reports.pop(0))
 
     def _at(self, mark: str, worker: Worker) -> None:
         """Read what belongs to a mark, and let the worker go on."""

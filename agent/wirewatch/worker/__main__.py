@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from wirewatch.core.probe import Document, ErrorKind, Plan, decode_plan, encode_document
 from wirewatch.worker.process import follow, part
-from wirewatch.worker.run import Engine, EngineError, Run, marker
+from wirewatch.worker.run import Engine, EngineError, Run, marker, reporter
 
 DESCRIPTORS = (3, 4)
 _OUT_OF_MEMORY = re.compile("out.of.memory", re.IGNORECASE)
@@ -82,11 +82,11 @@ def _measured(run: Run, engine: Engine) -> None:
 
 def _probe(plan: Plan, began: float, marks_fd: int) -> tuple[Document, bool]:
     engine: Engine | None = None
-    run = Run(plan, marker(marks_fd, pauses=plan.pauses), began)
+    run = Run(plan, marker(marks_fd, pauses=plan.pauses), began, reporter(marks_fd))
     try:
         engine = _load(plan)
         if not engine.leads:
-            run.mark = marker(marks_fd, pauses=False)
+            run.mark, run.report = marker(marks_fd, pauses=False), lambda _: None
         _measured(run, engine)
     except EngineError as error:
         if engine is not None and not engine.leads:

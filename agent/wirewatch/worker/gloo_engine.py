@@ -20,6 +20,7 @@ from wirewatch.core.probe import (  # noqa: E402
     ALL_GATHER,
     ALL_REDUCE,
     REDUCE_SCATTER,
+    Case,
     Copy,
     ErrorKind,
     Micro,
@@ -92,9 +93,9 @@ class GlooEngine:
         self._groups = [dist.new_group(list(group)) for group in self._plan.groups]
 
     @engine_errors()
-    def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
+    def collective(self, case: Case) -> Timed:
+        group, op, size_bytes, count = case.group, case.op, case.size_bytes, case.iterations
         members = self._plan.groups[group]
-        count = self._plan.latency_iterations if latency else self._plan.runs(size_bytes)
         taken = self._take_part(self._groups[group], op, size_bytes, count) if self._rank in members else None
         rows = self._share(taken or [0.0] * (3 + count))
         for rank, (_, busy, *_) in enumerate(rows):

@@ -12,6 +12,7 @@ from wirewatch.core.probe import (
     ALL_REDUCE,
     MIB,
     REDUCE_SCATTER,
+    Case,
     Copy,
     ErrorKind,
     Micro,
@@ -183,16 +184,16 @@ class NcclEngine:
             ids = [self._gpus[p].device.device_id for p in group]
             self._comms.append(list(_call(lambda ids=ids: nccl.comm_init_all(len(ids), ids))))  # type: ignore[misc]
 
-    def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
-        members = [self._gpus[p] for p in self._plan.groups[group]]
-        one = self._operation(op, members, self._comms[group], size_bytes)
-        if latency:
-            taken = self._in_graph(members, one)
+    def collective(self, case: Case) -> Timed:
+        members = [self._gpus[p] for p in self._plan.groups[case.group]]
+        one = self._operation(case.op, members, self._comms[case.group], case.size_bytes)
+        if case.launch == "graph":
+            taken = self._in_graph(members, one, case.iterations)
         else:
-            taken = in_queue(members, one, self._plan.warmup, self._plan.runs(size_bytes))
-        wrong = _check(op, members, size_bytes, one)
+            taken = in_queue(members, one, self._plan.warmup, case.iterations)
+        wrong = _check(case.op, members, case.size_bytes, one)
         taken = taken._replace(runs=taken.runs + 1)
-        return Timed(group=group, op=op, size_bytes=size_bytes, wrong=wrong, **taken._asdict())
+        return Timed(case.group, case.op, case.size_bytes, wrong=wrong, **taken._asdict())
 
     def _operation(
         self, op: str, members: Sequence[CudaGpu], comms: Sequence[Any], size: int
@@ -221,9 +222,9 @@ class NcclEngine:
 
         return lambda: _call(start)
 
-    def _in_graph(self, members: Sequence[CudaGpu], one: Callable[[], None]) -> Taken:
+    def _in_graph(self, members: Sequence[CudaGpu], one: Callable[[], None], count: int) -> Taken:
         """Many runs as one CUDA graph a GPU: what Python takes to launch them is not measured."""
-        graphs = self._capture(members, one)
+        graphs = self._capture(members, one, count)
         seconds = []
         for run in range(GRAPH_WARMUP + GRAPH_RUNS):
             for gpu in members:
@@ -237,20 +238,19 @@ class NcclEngine:
                 gpu.end()
                 gpu.settle()
             if run >= GRAPH_WARMUP:
-                seconds.append(slowest(members, first, last) / self._plan.latency_iterations)
+                seconds.append(slowest(members, first, last) / count)
         for graph in graphs:
             done(driver.cuGraphExecDestroy(graph))
-        count = self._plan.latency_iterations
         return Taken(
             "graph", count * GRAPH_RUNS, count * (GRAPH_WARMUP + GRAPH_RUNS), statistics.mean(seconds),
             min(seconds), statistics.median(seconds), max(seconds),
         )  # fmt: skip
 
-    def _capture(self, members: Sequence[CudaGpu], one: Callable[[], None]) -> list[Any]:
+    def _capture(self, members: Sequence[CudaGpu], one: Callable[[], None], count: int) -> list[Any]:
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         for gpu in members:
             done(driver.cuStreamBeginCapture(gpu.handle, mode))
-        for _ in range(self._plan.latency_iterations):
+        for _ in range(count):
             one()
         # All end before the first is made ready, which is forbidden while another captures.
         graphs = [done(driver.cuStreamEndCapture(gpu.handle)) for gpu in members]

@@ -1,16 +1,19 @@
 """A probe from its plan to its document, the same for every engine."""
 
+import json
 import os
 import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from wirewatch.core.probe import (
     DOCUMENT_SCHEMA,
     KIB,
+    REPORT,
+    Case,
     Copy,
     Cost,
     Document,
@@ -49,7 +52,7 @@ class Engine(Protocol):
 
     def communicators(self) -> None: ...
 
-    def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed: ...
+    def collective(self, case: Case) -> Timed: ...
 
     def copies(self) -> Sequence[Copy]: ...
 
@@ -62,11 +65,15 @@ class Engine(Protocol):
 
 @dataclass
 class Run:
-    """What was measured so far; `began`: monotonic seconds at which the process began."""
+    """What was measured so far; `began`: monotonic seconds at which the process began.
+
+    `report` gets what the plan wants to be reported at once.
+    """
 
     plan: Plan
     mark: Mark
     began: float
+    report: Callable[[Timed], None] = lambda _: None
     times: dict[str, float] = field(default_factory=dict)
     collectives: list[Timed] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
@@ -86,7 +93,13 @@ class Run:
         for group in range(len(self.plan.groups)):
             for op in self.plan.ops:
                 self.mark(f"{op}.{group}")
-                self._sizes(engine, group, op)
+                for case in self.plan.cases_of(group, op):
+                    self.collectives.append(engine.collective(case))
+        if self.plan.cases:
+            self.mark("cases")
+        for case in self.plan.cases:
+            self.collectives.append(engine.collective(case))
+            self.report(self.collectives[-1])
         if self.plan.copy_bytes:
             self.mark("copies")
             self.copies += engine.copies()
@@ -95,12 +108,6 @@ class Run:
             self.micros += engine.micros()
         self.mark("end")
         self._reached("done")
-
-    def _sizes(self, engine: Engine, group: int, op: str) -> None:
-        for size in self.plan.latency_sizes:
-            self.collectives.append(engine.collective(group, op, size, latency=True))
-        for size, _ in self.plan.bandwidth:
-            self.collectives.append(engine.collective(group, op, size, latency=False))
 
     def _versions(self, engine: Engine | None) -> dict[str, str]:
         try:
@@ -143,6 +150,15 @@ def marker(fd: int, *, pauses: bool) -> Callable[[str], None]:
             os._exit(1)
 
     return mark
+
+
+def reporter(fd: int) -> Callable[[Timed], None]:
+    """A function that writes what was measured as a line among the marks, without waiting for an answer."""
+
+    def report(timed: Timed) -> None:
+        os.write(fd, f"{REPORT}{json.dumps(asdict(timed), allow_nan=False)}\n".encode())
+
+    return report
 
 
 def _nothing(_name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.cuda import nccl
 
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Copy, Micro, Plan, Timed
+from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Case, Copy, Micro, Plan, Timed
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import COPIES, PRODUCTS, copy_all, in_queue, micro
 from wirewatch.worker.torch_gpu import (
@@ -73,14 +73,13 @@ class TorchEngine:
                 gpu.settle()
 
     @engine_errors()
-    def collective(self, group: int, op: str, size_bytes: int, *, latency: bool) -> Timed:
-        members = [self._gpus[p] for p in self._plan.groups[group]]
-        one = _operation(op, members, size_bytes)
-        count = self._plan.latency_iterations if latency else self._plan.runs(size_bytes)
-        taken = in_queue(members, one, self._plan.warmup, count)
-        wrong = _check(op, members, size_bytes, one)
+    def collective(self, case: Case) -> Timed:
+        members = [self._gpus[p] for p in self._plan.groups[case.group]]
+        one = _operation(case.op, members, case.size_bytes)
+        taken = in_queue(members, one, self._plan.warmup, case.iterations)
+        wrong = _check(case.op, members, case.size_bytes, one)
         taken = taken._replace(runs=taken.runs + 1)
-        return Timed(group=group, op=op, size_bytes=size_bytes, wrong=wrong, **taken._asdict())
+        return Timed(case.group, case.op, case.size_bytes, wrong=wrong, **taken._asdict())
 
     @engine_errors()
     def copies(self) -> Sequence[Copy]:
