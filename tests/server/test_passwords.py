@@ -8,7 +8,7 @@ import time
 import bcrypt
 import pytest
 
-from wirewatch.server.passwords import BURST, QUEUE, REFILL, PasswordResult, Passwords
+from wirewatch.server.passwords import BURST, JOINED, QUEUE, REFILL, PasswordResult, Passwords
 
 
 def hashed(password: bytes, cost: int = 4) -> bytes:
@@ -183,7 +183,32 @@ def test_the_same_password_at_once_is_checked_once() -> None:
     async def scenario() -> list[PasswordResult]:
         passwords = Passwords(lambda: 0.0)
         return await asyncio.gather(
-            *(passwords.check(USERS, "prometheus", b"secret", "a") for _ in range(50))
+            *(passwords.check(USERS, "prometheus", b"secret", "a") for _ in range(1 + JOINED))
         )
 
-    assert asyncio.run(scenario()) == [PasswordResult.RIGHT] * 50
+    assert asyncio.run(scenario()) == [PasswordResult.RIGHT] * (1 + JOINED)
+
+
+def test_the_same_wrong_password_from_many_holds_few_requests() -> None:
+    async def scenario() -> tuple[list[PasswordResult], list[PasswordResult]]:
+        passwords = Passwords(lambda: 0.0)
+        assert await passwords.check(USERS, "prometheus", b"secret", "known") is PasswordResult.RIGHT
+        changed = {"prometheus": hashed(b"other")}
+
+        def asked(password: bytes, *addresses: str) -> list[asyncio.Task[PasswordResult]]:
+            return [
+                asyncio.create_task(passwords.check(changed, "prometheus", password, one))
+                for one in addresses
+            ]
+
+        flood = asked(b"wrong", *(f"attacker {n % 3}" for n in range(100)))
+        await asyncio.sleep(0)
+        held = [one for one in flood if not one.done()]
+        assert len(held) == 1 + JOINED
+        after = asked(b"other", *["known"] * 16)
+        return await asyncio.gather(*flood), await asyncio.gather(*after)
+
+    flood, after = asyncio.run(scenario())
+    assert flood.count(PasswordResult.BUSY) == 99 - JOINED
+    assert flood.count(PasswordResult.WRONG) == 1 + JOINED
+    assert after == [PasswordResult.RIGHT] * 16

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from wirewatch.server.sockets import tcp
 
 if TYPE_CHECKING:
     from wirewatch.daemon.machine import KeptMachine
+    from wirewatch.daemon.notify import Notifier
     from wirewatch.daemon.operator import TopologyOrders
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.reload import Reread
@@ -56,13 +58,7 @@ def serve(
     overlays: Sequence[str], loop: bool, demo: bool,
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
-    from wirewatch.collectors import discover
-    from wirewatch.config import address, load
-    from wirewatch.daemon.machine import KeptMachine, load_kept, recalled
-    from wirewatch.daemon.notify import Notifier, Reporters
-    from wirewatch.daemon.service import serve as run_daemon
-    from wirewatch.probe.component import Hints
-    from wirewatch.probe.workfolder import remove_left_folders
+    from wirewatch.daemon.notify import Notifier
 
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
@@ -73,19 +69,44 @@ def serve(
         replay, loop = DEMO, True
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")
-    every = discover()
-    config, collectors = load(config_file, every)
     if listen:
         try:
             address(listen)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
+    _run(ServeOptions(config_file, listen, web_config, replay, overlays, loop), notifier)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The command line: files, addresses over those of the configuration, and what to replay and how."""
+
+    config_file: Path | None
+    listen: str | None
+    web_config: str | None
+    replay: str | None
+    overlays: Sequence[str]
+    loop: bool
+
+
+def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
+    """Compose the daemon and run it to its end."""
+    from wirewatch.collectors import discover
+    from wirewatch.config import load
+    from wirewatch.daemon.machine import KeptMachine, load_kept, recalled
+    from wirewatch.daemon.notify import Reporters
+    from wirewatch.daemon.service import serve as run_daemon
+    from wirewatch.probe.component import Hints
+    from wirewatch.probe.workfolder import remove_left_folders
+
+    every = discover()
+    config, collectors = load(given.config_file, every)
     with ExitStack() as stack:
-        state = _state(config, replay, stack)
-        web = guard(config.listen, listen, web_config, stack)
-        sockets = _sockets(web, _socket_path(config, replay), stack)
+        state = _state(config, given.replay, stack)
+        web = guard(config.listen, given.listen, given.web_config, stack)
+        sockets = _sockets(web, _socket_path(config, given.replay), stack)
         remove_left_folders()
-        hardware, nvml = _hardware(config, replay, overlays, state, loop=loop)
+        hardware, nvml = _hardware(config, given, state)
         stack.callback(nvml.stop)
         kept = KeptMachine() if state is None else load_kept(state, every, hardware)
         hints = Hints()
@@ -105,7 +126,7 @@ def serve(
             made, hardware, expectations(config), sockets, handles, topologies,
             _remembered(config, hardware, state, kept, every), _place(config, hardware),
             Reporters(notifier, condition_writer(config, hardware)),
-            ConfigurationFile(config_file, config, components).read_again,
+            ConfigurationFile(given.config_file, config, components).read_again,
         )  # fmt: skip
 
 
@@ -253,11 +274,13 @@ def _opened(directory: Path) -> "tuple[StateFolder, str]":
 
 
 def _hardware(
-    config: Config, replay: str | None, overlays: Sequence[str], state: "StateFolder | None", *, loop: bool
+    config: Config, given: ServeOptions, state: "StateFolder | None"
 ) -> tuple[Hardware, NvmlClient]:
     from wirewatch.cli.hardware import live, replayed
 
-    return replayed(replay, overlays, loop=loop) if replay else live(config, state=state)
+    if given.replay:
+        return replayed(given.replay, given.overlays, loop=given.loop)
+    return live(config, state=state)
 
 
 def _probing(

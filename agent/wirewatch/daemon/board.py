@@ -1,13 +1,13 @@
 """The board: the published state of the node, replaced by one assignment and safe to read from any thread."""
 
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from wirewatch.core.collector import AnyCollector, Component, NodeState
 from wirewatch.core.ports import Clock
-from wirewatch.daemon.errors import ErrorLog
 from wirewatch.probe.component import PROBE_NAME, probe_summary
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, Probes, VerdictPolicy
@@ -118,3 +118,34 @@ class Board:
         if probe is None:
             return Now(self._clock.now(), mono)
         return Now(self._clock.now(), mono, Probes(probe.complete, probe.clean, probe.watched))
+
+
+class ErrorLog:
+    """Logs what parts of a program raise: a new error with its traceback, the same one again not at all.
+
+    Errors are the same when they are raised at the same place, whatever their texts. How often one came is
+    logged when the part works again, or raises something else.
+
+    `failing`: the parts that raised something last, with where and how often.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self.failing: dict[str, tuple[object, int]] = {}
+
+    def raised(self, part: str, error: BaseException) -> None:
+        """The part raised this."""
+        frames = traceback.walk_tb(error.__traceback__)
+        place = (type(error), *((frame.f_code.co_filename, line) for frame, line in frames))
+        last, times = self.failing.get(part, (None, 0))
+        if last != place:
+            self.worked(part)
+            self._log.error("%s raised", part, exc_info=error)
+            times = 0
+        self.failing[part] = (place, times + 1)
+
+    def worked(self, part: str) -> None:
+        """The part raised nothing."""
+        _, times = self.failing.pop(part, (None, 0))
+        if times > 1:
+            self._log.error("%s raised the same %d more times", part, times - 1)

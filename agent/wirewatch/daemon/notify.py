@@ -12,8 +12,7 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
 from wirewatch.core.types import Health, whole
-from wirewatch.daemon.board import ReportSource
-from wirewatch.daemon.errors import ErrorLog
+from wirewatch.daemon.board import ErrorLog, ReportSource
 from wirewatch.daemon.nodecondition import ConditionWriter
 from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.verdict.node import Verdict

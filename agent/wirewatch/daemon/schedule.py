@@ -15,8 +15,7 @@ from typing import TypeVar
 from wirewatch.core.collector import APART, AnyCollector, Component, Step, after, fold, overdue
 from wirewatch.core.ports import Clock, Hardware
 from wirewatch.core.types import Absent, Expect, Failed, Ok, Why
-from wirewatch.daemon.board import Board
-from wirewatch.daemon.errors import ErrorLog
+from wirewatch.daemon.board import Board, ErrorLog
 
 log = logging.getLogger(__name__)
 SLACK = 3.0

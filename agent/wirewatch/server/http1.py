@@ -300,8 +300,15 @@ def _check(request: h11.Request) -> None:
 
 
 def _path(target: bytes) -> bytes:
-    """Path and query of a request's target; an absolute URL, as proxies send it, is allowed."""
+    """Path and query of a request's target; an absolute URL, as proxies send it, is allowed.
+
+    Raises:
+        RequestRefused: it is no URL.
+    """
     if target.startswith(b"/") or b"://" not in target:
         return target
-    url = urlsplit(target.decode("ascii", "replace"))
+    try:
+        url = urlsplit(target.decode("ascii", "replace"))
+    except ValueError as error:
+        raise RequestRefused(HTTPStatus.BAD_REQUEST) from error
     return f"{url.path or '/'}{'?' if url.query else ''}{url.query}".encode()

@@ -25,6 +25,8 @@ REMEMBERED = 128
 """Right passwords that are remembered, as keyed hashes."""
 QUEUE = 8
 """Passwords that may wait for the thread."""
+JOINED = 24
+"""Requests of addresses that were never right that may wait for a check which another began."""
 LONGEST = 72
 """Bytes of a password that bcrypt reads."""
 BURST = 5.0
@@ -62,6 +64,7 @@ class Passwords:
         self._trusted: OrderedDict[str, None] = OrderedDict()
         self._waiting: list[PasswordCheck] = []
         self._running: PasswordCheck | None = None
+        self._joined = 0
         self._throttle = Throttle(mono)
         self._key = secrets.token_bytes(32)
         self._thread = BcryptThread()
@@ -77,11 +80,27 @@ class Passwords:
             self._known.move_to_end(name)
             self._trust(address)
             return PasswordResult.RIGHT
-        check = self._same(name) or self._enqueue(name, password, stored, address)
-        right = None if check is None else await asyncio.shield(check.result)
+        same = self._same(name)
+        if same is not None:
+            right = await self._joining(same, address)
+        else:
+            check = self._enqueue(name, password, stored, address)
+            right = None if check is None else await asyncio.shield(check.result)
         if right is None:
             return PasswordResult.BUSY
         return PasswordResult.RIGHT if right else PasswordResult.WRONG
+
+    async def _joining(self, check: PasswordCheck, address: str) -> bool | None:
+        """The result of a check that another request began; None where too many wait like that."""
+        if address in self._trusted:
+            return await asyncio.shield(check.result)
+        if self._joined >= JOINED:
+            return None
+        self._joined += 1
+        try:
+            return await asyncio.shield(check.result)
+        finally:
+            self._joined -= 1
 
     def _same(self, name: bytes) -> PasswordCheck | None:
         """The check of the same password that waits or runs."""
