@@ -39,7 +39,7 @@ class Reason(Enum):
 MEANING: Mapping[Reason, str] = {
     Reason.BUSY: "a process computes or draws on a GPU; a display server and a desktop do not count",
     Reason.ALLOCATED: "the kubelet or Slurm has given a GPU to a pod or a job",
-    Reason.SETTLING: "that became idle only a short while ago",
+    Reason.SETTLING: "the GPUs became idle only a short while ago",
     Reason.MEMORY: "memory of a GPU is held by no process that can be seen, or too little is free",
     Reason.BLIND: "who uses the GPUs could not be read",
     Reason.BUDGET: "the GPU-seconds that probes may hold are used up",
