@@ -27,7 +27,7 @@ RELOADED = Metric(
     Kind.GAUGE,
     (),
     "1 when the configuration could be used when it was last read; at 0 the one before still holds.",
-    undrawn="only SIGHUP reads it again, and the log answers whoever sent that",
+    undrawn="only SIGHUP reads it again; the alert WirewatchConfigFailed watches it",
 )
 RELOADED_AT = Metric(
     "config_last_reload_success_timestamp_seconds",
