@@ -1,5 +1,6 @@
 """Lines of NCCL's that are torn, joined, cut, out of order, or among others."""
 
+import io
 import re
 
 import pytest
@@ -8,12 +9,16 @@ from hypothesis import strategies as st
 
 from tests.nccl.texts import ALL, V2_28, say
 from wirewatch.core.account import Account, Call
-from wirewatch.nccl.lines import messages
 from wirewatch.nccl.log import algorithms, fallbacks, parse_nccl_log
+from wirewatch.nccl.messages import Message, Messages
 
 LINES = [line for text in ALL for line in text.splitlines(keepends=True)]
 AGREED = "AllReduce: 4096 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}"
 LINK = "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+
+
+def messages(log: str) -> list[Message]:
+    return list(Messages().of(io.StringIO(log)))
 
 
 def texts(log: str) -> list[str]:

@@ -1,30 +1,19 @@
-"""Single lines of NCCL's log: the messages that a text holds, and the fact that a message states.
+"""What a message of NCCL's log states: one fact for each form of text that is read here.
 
-A message is `host:pid:tid [device] NCCL INFO text`; a warning has its source line before `NCCL WARN`, and
-since 2.26 a time before the host. NCCL cuts a message at 1023 characters. A message may begin in the middle
-of a line of another program or rank, and that line then ends there. Launchers put their own text before it.
+NCCL cuts a message at 1023 characters, and a launcher or another rank may tear it: of what begins like a
+known form and does not go on so nothing follows. How messages are found in a text: `nccl.messages`.
 
-Sources: NCCL 2.10 to 2.30, src/debug.cc; for the forms of the messages the files that print them.
+Sources: NCCL 2.10 to 2.30, the files that print them.
 """
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
 
-Process = tuple[str, int]
-"""Host and process id."""
-NOWHERE: Process = ("", 0)
-"""Where the text is torn before its host."""
+from wirewatch.core.types import Absent
 
-
-class Message(NamedTuple):
-    """One message: which process and thread wrote it, its level (INFO, WARN), and its text."""
-
-    process: Process
-    thread: int
-    level: str
-    text: str
+About = Literal["gpudirect", "network", "p2p", "driver", "collnet"]
 
 
 class Init(NamedTuple):
@@ -126,7 +115,45 @@ class Fallen(NamedTuple):
     text: str
 
 
-Fact = Init | Link | ChannelCounts | Took | Spans | Joined | Chosen | Offered | Setting | Network | Fallen
+class GdrPath(NamedTuple):
+    """Whether GPUDirect RDMA is used between a GPU and a NIC, by their numbers in NCCL's paths.
+
+    `distance` and `most` are kinds of path as that version numbers them: see `PATHS`. Until 2.29.
+    """
+
+    gpu: str
+    nic: str
+    enabled: bool
+    distance: int
+    most: int
+
+
+class Nic(NamedTuple):
+    """Whether NCCL can register GPUs' memory with a NIC: by a kernel module, or by DMA-BUF."""
+
+    network: str
+    name: str
+    direct: bool
+
+
+class Graph(NamedTuple):
+    """The farthest kinds of path that a search for rings or trees took, inside the node and to the NICs."""
+
+    intra: str
+    inter: str
+
+
+class Remark(NamedTuple):
+    """A line that is quoted as it stands, and what it is about."""
+
+    about: About
+    text: str
+
+
+Fact = (
+    Init | Link | ChannelCounts | Took | Spans | Joined | Chosen | Offered | Setting | Network | Fallen
+    | GdrPath | Nic | Graph | Remark
+)  # fmt: skip
 
 
 class UnknownForm(NamedTuple):
@@ -142,6 +169,16 @@ PROTOCOLS: Final = ("ll", "ll128", "simple")
 _OPS: Mapping[str, str] = {"AlltoAll": "alltoall", "SendRecv": "sendrecv"}
 
 
+PATHS: Final = (
+    ((2, 27, 5), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")),
+    ((2, 27, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "P2C", "PHB", "SYS", "NET", "DIS")),
+    ((2, 26, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "PHB", "SYS", "NET", "DIS")),
+    ((2, 12, 0), ("LOC", "NVL", "NVB", "PIX", "PXB", "PXN", "PHB", "SYS", "NET", "DIS")),
+    ((0, 0, 0), ("LOC", "NVL", "NVB", "PIX", "PXB", "PHB", "SYS")),
+)
+"""Kinds of path by number, the nearest first, since a version."""
+
+
 class MessageKind(NamedTuple):
     """A kind of message: how it begins, the form of the whole, and what makes a fact of it.
 
@@ -153,14 +190,6 @@ class MessageKind(NamedTuple):
     make: Make
 
 
-_MARK = re.compile(
-    r"(?P<time>\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?\] )?"
-    r"(?:(?<![\w-])(?P<host>[\w-]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) "
-    r"(?:\[-?\d{1,10}\] )?(?:[\d.]{1,30} )?(?:[^\s:]{1,200}:\d{1,6} )?)?"
-    r"NCCL (?P<level>INFO|WARN|TRACE|CALL|ABORT)(?= |$)",
-    re.ASCII | re.MULTILINE,
-)
-_LINE = re.compile(r"[^\r\n]*")
 _N = r"(\d{1,18})"
 _POINTER = r"(?P<pointer>0x[0-9a-f]{1,16})"
 _END = r"(?!\S)"
@@ -174,17 +203,7 @@ _TRANSPORT = (
 _COMM = rf"(?:\[Rank \d+\] )?(?:\w+ )?comm {_POINTER} rank (?P<rank>\d{{1,9}}) nranks (?P<ranks>\d{{1,9}})"
 
 
-def messages(text: str) -> Iterator[Message]:
-    """Every message whose beginning is in the text, in order."""
-    marks = list(_MARK.finditer(text))
-    hosts = _hosts(text, marks)
-    starts = [_start(mark, host) for mark, host in zip(marks, hosts, strict=True)]
-    for mark, host, end in zip(marks, hosts, [*starts, len(text)][1:], strict=True):
-        line = _LINE.match(text, mark.end(), end)
-        process = (host, int(mark["pid"])) if host else NOWHERE
-        yield Message(process, int(mark["tid"] or 0), mark["level"], line[0].strip() if line else "")
-
-
+@lru_cache(4096)
 def fact(text: str) -> Fact | UnknownForm | None:
     """The fact that a message states; None for the many kinds that are not read here."""
     for kind in KINDS:
@@ -192,40 +211,6 @@ def fact(text: str) -> Fact | UnknownForm | None:
             match = kind.form.match(text)
             return kind.make(match) if match else UnknownForm(text)
     return None
-
-
-def _start(mark: re.Match[str], host: str) -> int:
-    return mark.end("host") - len(host) if host and not mark["time"] else mark.start()
-
-
-def _hosts(text: str, marks: Sequence[re.Match[str]]) -> list[str]:
-    """The host of each mark, empty where it is torn off, without another text right before it.
-
-    In `-1node7` the host is `node7` if other lines of that process have that host.
-    """
-    seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for mark in marks:
-        if mark["host"]:
-            seen[mark["pid"]][mark["host"]] += 1
-    known: dict[tuple[str, str, bool], str] = {}
-    hosts = []
-    for mark in marks:
-        at, host = mark.start("host"), mark["host"]
-        key = (mark["pid"], host, at > 0 and text[at - 1] not in "\r\n")
-        if host and key not in known:
-            known[key] = _host(host, seen[mark["pid"]], behind=key[2])
-        hosts.append(known[key] if host else "")
-    return hosts
-
-
-def _host(read: str, seen: Mapping[str, int], *, behind: bool) -> str:
-    """The true host of one read from a mark: another host of the process that it ends with, if seen often.
-
-    `behind` another text on its line that host must be seen as often, else more often.
-    """
-    least = seen[read] if behind else seen[read] + 1
-    ends = [host for host in seen if host != read and read.endswith(host) and seen[host] >= least]
-    return max(ends, key=lambda host: (seen[host], len(host)), default=read)
 
 
 def _op(name: str | None) -> str:
@@ -281,8 +266,29 @@ def _plugin(m: re.Match[str]) -> Setting:
     return Setting(f"NCCL_{m[1] or 'NET'}_PLUGIN", m[2])
 
 
+def path_name(number: int, version: str | Absent) -> str:
+    """The kind of path that a number stands for (src/graph/topo.h), empty where the version is not known."""
+    numbers = re.match(
+        r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", "" if isinstance(version, Absent) else version, re.ASCII
+    )
+    if not numbers:
+        return ""
+    found = tuple(int(part) for part in numbers.groups())
+    names = next(names for since, names in PATHS if found >= since)
+    return names[number] if number < len(names) else ""
+
+
 def _kind(begins: str, form: str, make: Make) -> MessageKind:
     return MessageKind(re.compile(begins, re.ASCII), re.compile(form, re.ASCII), make)
+
+
+def _remark(about: About, form: str) -> MessageKind:
+    return _kind(form, rf"{form}.*", lambda m: Remark(about, m[0]))
+
+
+def _gdr_path(m: re.Match[str]) -> GdrPath:
+    gpu, nic = m["gpu"] or m["gpu_node"], m["nic"] or m["nic_node"]
+    return GdrPath(gpu, nic, m["state"] == "En", int(m["distance"]), int(m["most"]))
 
 
 KINDS: Final = (
@@ -348,6 +354,34 @@ KINDS: Final = (
         _plugin,
     ),
     _kind(r"Using network", r"Using network (\S.*)", lambda m: Network(m[1])),
+    _kind(
+        r"GPU Direct RDMA (?:En|Dis)abled for GPU",
+        r"GPU Direct RDMA (?P<state>En|Dis)abled for "
+        r"(?:GPU (?P<gpu>[0-9a-f]{1,16}) / HCA (?P<nic>[0-9a-f]{1,16})"
+        r"|(?P<gpu_node>GPU/\S{1,40} \(rank \d{1,9}\)) - (?P<nic_node>NET/\S{1,40})) "
+        r"\((?: using PXN via GPU/\S{1,40} )?"
+        r"distance (?P<distance>\d{1,9}) (?:<=|>) (?P<most>\d{1,9})(?:\)|, read \d)",
+        _gdr_path,
+    ),
+    _kind(
+        r"NET/[^/]{1,64} : GPU Direct RDMA",
+        r"NET/([^/]{1,64}) : GPU Direct RDMA (En|Dis)abled for HCA \d{1,9} '([^']{1,255})'",
+        lambda m: Nic(m[1], m[3], m[2] == "En"),
+    ),
+    _kind(
+        r"Pattern \d+, crossNic",
+        r"Pattern \d{1,9}, crossNic \d{1,9}, nChannels \d{1,9}, (?:bw|speed) [\d.]{1,30}/[\d.]{1,30}, "
+        r"type ([A-Z0-9]{3})/([A-Z0-9]{3}), sameChannels \d",
+        lambda m: Graph(m[1], m[2]),
+    ),
+    _remark("gpudirect", r"Connected all rings, use ring PXN \d GDR \d"),
+    _remark("gpudirect", r"DMA-BUF is available on GPU device \d+"),
+    _remark("gpudirect", r"Failed to (?:get DMA-BUF handle|register memory with DMA-BUF)"),
+    _remark("network", r"NET/[^/:]{1,64} ?: (?:Using |No device found)"),
+    _remark("network", r"Failed to initialize NET plugin \S"),
+    _remark("p2p", r"Could not enable P2P between dev \d|P2P is disabled between connected GPUs \d"),
+    _remark("driver", r"cudaDriverVersion \d{4,6}(?!\S)"),
+    _remark("collnet", r"CollNet \d+(?:/\d+)? : \d+ \[(?:send|receive)\] via COLLNET/[^/]{1,64}/\d+"),
     _kind(
         r"Failed to bind NVLink SHARP \(NVLS\) Multicast memory",
         r"Failed to bind NVLink SHARP .*",

@@ -1,0 +1,260 @@
+"""Communicators from single lines of NCCL's log: which line belongs to which.
+
+A line names its communicator by a pointer, or not at all: then the thread that wrote it, the devices of its
+ranks and what was begun before it decide.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from wirewatch.core.account import Channels, Comm, Connection, Device
+from wirewatch.core.pci import normal_pci
+from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.lines import ChannelCounts, Init, Joined, Link, Spans, Took
+from wirewatch.nccl.messages import NOWHERE, Process
+
+_NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
+GroupFact = Init | Link | ChannelCounts | Took | Spans | Joined
+"""Facts that are about one communicator."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedComm:
+    """A communicator, the process that each rank logged from, and the lines that first name its parts.
+
+    `line` is 0 for what belongs to no communicator. `lines` by source, destination and transport.
+    """
+
+    comm: Comm
+    line: int
+    processes: Mapping[int, Process]
+    lines: Mapping[tuple[int, int, str], int]
+
+
+class LoggedFact(NamedTuple):
+    """A fact from the log: the numbers of its message and line, the process and thread that wrote it."""
+
+    at: int
+    line: int
+    process: Process
+    thread: int
+    fact: GroupFact
+
+
+def gather(facts: Sequence[LoggedFact]) -> tuple[LoggedComm, ...]:
+    """The communicators in the order in which they were begun; last, without id, what belongs to none."""
+    groups = _Groups()
+    for logged in facts:
+        if isinstance(logged.fact, Init):
+            groups.begin(logged, logged.fact)
+    for logged in facts:
+        _attach(groups, logged)
+    nameless = groups.nameless
+    found = nameless.lanes or nameless.counts or nameless.seconds or nameless.nodes is not None
+    return tuple(_logged(group) for group in (*groups.all, *([nameless] if found else [])))
+
+
+class _Member(NamedTuple):
+    """One rank of a communicator: where its structure lies in memory, and its device."""
+
+    pointer: str
+    nvml: int | None
+    bus: int
+    device: Device
+    process: Process
+
+    def is_at(self, device: str) -> bool:
+        return int(device, 16) == self.bus if self.nvml is None else device == str(self.nvml)
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """One communicator as it grows, line by line."""
+
+    id: str
+    ranks: int | None
+    begun: int
+    line: int
+    members: dict[int, _Member] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    seconds: list[float] = field(default_factory=list)
+    nodes: int | None = None
+    counts: ChannelCounts | None = None
+    lanes: defaultdict[tuple[int, int, str], set[tuple[int, int, bool]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    lines: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    nvls: set[int] = field(default_factory=set)
+
+    def fits(self, link: Link) -> bool:
+        """Whether the rank that logged it is a member, and no end of it is known to be in another group."""
+        ends = ((link.source, link.source_device), (link.destination, link.destination_device))
+        known = [(self.members[rank], device) for rank, device in ends if rank in self.members]
+        within = all(rank < (self.ranks or 0) for rank, _ in ends)
+        return within and _near(link) in self.members and all(m.is_at(device) for m, device in known)
+
+    def has(self, link: Link) -> bool:
+        return (*link.lane, link.received) in self.lanes.get(_ends(link), ())
+
+    def add(self, link: Link, line: int) -> None:
+        self.lanes[_ends(link)].add((*link.lane, link.received))
+        self.lines.setdefault(_ends(link), line)
+
+
+class _Mark(NamedTuple):
+    """A line with which a rank's set-up in a group begins or is `done`."""
+
+    at: int
+    group: _Group
+    rank: int
+    done: bool
+
+
+class _Groups:
+    """All communicators, by what lines name: a pointer, a thread, a rank in a process."""
+
+    def __init__(self) -> None:
+        self.all: list[_Group] = []
+        self.nameless = _Group("", None, -1, 0)
+        self._generations: defaultdict[tuple[str, int], list[_Group]] = defaultdict(list)
+        self._pointers: defaultdict[tuple[Process, str], list[_Mark]] = defaultdict(list)
+        self._threads: defaultdict[tuple[Process, int], list[_Mark]] = defaultdict(list)
+        self._ranks: defaultdict[tuple[Process, int], list[_Group]] = defaultdict(list)
+
+    def begin(self, logged: LoggedFact, init: Init) -> None:
+        group = self._group(logged, init)
+        mark = _Mark(logged.at, group, init.rank, init.done)
+        self._threads[logged.process, logged.thread].append(mark)
+        for process in {logged.process, NOWHERE}:
+            self._pointers[process, init.pointer].append(mark)
+            if group not in (groups := self._ranks[process, init.rank]):
+                groups.append(group)
+        if init.done:
+            group.finished.add(init.rank)
+
+    def _group(self, logged: LoggedFact, init: Init) -> _Group:
+        """The group with this id that has the rank at this pointer, or else lacks it, or else a new one.
+
+        Ids need not be unique: before 2.16 there are none, and NCCL 2.18 to 2.20 give all splits the same.
+        """
+        parent = self.at_pointer(logged, init.parent)
+        split = f"{parent.group.id if parent else '?'}/{init.split}" if init.parent else ""
+        name = init.id or split
+        groups = self._generations[name, init.ranks]
+        for group in groups:
+            member = group.members.get(init.rank)
+            if name and member and member.pointer == init.pointer:
+                return group
+        for group in groups:
+            if init.rank not in group.members:
+                break
+        else:
+            group = _Group(name or init.pointer, init.ranks, logged.at, logged.line)
+            groups.append(group)
+            self.all.append(group)
+        group.members[init.rank] = _Member(init.pointer, init.nvml, init.bus, _device(init), logged.process)
+        return group
+
+    def at_pointer(self, logged: LoggedFact, pointer: str) -> _Mark | None:
+        """What was last begun there, since memory is used again; else what was first."""
+        marks = self._pointers.get((logged.process, pointer), [])
+        before = bisect_left(marks, logged.at, key=lambda mark: mark.at)
+        return marks[max(before - 1, 0)] if marks else None
+
+    def of_thread(self, logged: LoggedFact) -> _Group | None:
+        """What the thread is setting up, or else has set up last."""
+        before, _ = self._beside(logged)
+        return self._set_up_by(logged) or (before.group if before else None)
+
+    def _set_up_by(self, logged: LoggedFact) -> _Group | None:
+        """Where the log lacks the beginning, as before 2.18.3, it is what the thread completes next."""
+        before, after = self._beside(logged)
+        if before and not before.done:
+            return before.group
+        return after.group if after and after.done else None
+
+    def _beside(self, logged: LoggedFact) -> tuple[_Mark | None, _Mark | None]:
+        """The thread's marks next to this line."""
+        marks = self._threads.get((logged.process, logged.thread), [])
+        at = bisect_left(marks, logged.at, key=lambda mark: mark.at)
+        return marks[at - 1] if at else None, marks[at] if at < len(marks) else None
+
+    def of_link(self, logged: LoggedFact, link: Link) -> _Group:
+        group = self._set_up_by(logged)
+        if group and group.fits(link):
+            return group
+        fitting = [g for g in self._ranks.get((logged.process, _near(link)), ()) if g.fits(link)]
+        begun = [g for g in fitting if g.begun < logged.at] or fitting
+        free = [g for g in begun if not g.has(link)]
+        return [self.nameless, *begun, *free][-1]
+
+
+def _near(link: Link) -> int:
+    return link.destination if link.received else link.source
+
+
+def _ends(link: Link) -> tuple[int, int, str]:
+    return link.source, link.destination, link.transport
+
+
+def _attach(groups: _Groups, logged: LoggedFact) -> None:
+    match logged.fact:
+        case Link() as link:
+            groups.of_link(logged, link).add(link, logged.line)
+        case ChannelCounts() as counts:
+            (groups.of_thread(logged) or groups.nameless).counts = counts
+        case Took(seconds):
+            (groups.of_thread(logged) or groups.nameless).seconds.append(seconds)
+        case Spans(pointer, nodes):
+            mark = groups.at_pointer(logged, pointer)
+            (mark.group if mark else groups.nameless).nodes = nodes
+        case Joined(pointer):
+            mark = groups.at_pointer(logged, pointer)
+            if mark:
+                mark.group.nvls.add(mark.rank)
+        case Init():
+            pass
+
+
+def _device(init: Init) -> Device:
+    bus = init.bus
+    address = normal_pci(f"{bus >> 20:08x}:{bus >> 12 & 0xFF:02x}:{bus >> 4 & 0xFF:02x}.{bus & 0xF:x}")
+    return Device(init.cuda, _or_absent(init.nvml), address)
+
+
+def _or_absent(value: int | None) -> int | Absent:
+    return _NOT_LOGGED if value is None else value
+
+
+def _logged(group: _Group) -> LoggedComm:
+    processes = {rank: group.members[rank].process for rank in sorted(group.members)}
+    return LoggedComm(_comm(group), group.line, processes, group.lines)
+
+
+def _comm(group: _Group) -> Comm:
+    counts = group.counts
+    return Comm(
+        group.id,
+        _or_absent(group.ranks),
+        {rank: group.members[rank].device for rank in sorted(group.members)},
+        tuple(sorted(group.finished)),
+        max(group.seconds, default=_NOT_LOGGED),
+        _or_absent(group.nodes),
+        _channels(counts) if counts else _NOT_LOGGED,
+        tuple(_connections(group)),
+        tuple(sorted(group.nvls)),
+    )
+
+
+def _channels(counts: ChannelCounts) -> Channels:
+    rest = counts.p2p, counts.p2p_per_peer
+    return Channels(counts.coll, _or_absent(counts.collnet), _or_absent(counts.nvls), *rest)
+
+
+def _connections(group: _Group) -> Iterable[Connection]:
+    """The connections with their channels; both ends of one over the network log the same channel."""
+    for ends, lanes in sorted(group.lanes.items()):
+        yield Connection(*ends, len({lane[:2] for lane in lanes}))

@@ -1,0 +1,128 @@
+"""The messages of NCCL's log in the lines of a text, in bounded memory.
+
+A message is `host:pid:tid [device] NCCL INFO text`; a warning has its source line before `NCCL WARN`, and
+since 2.26 a time before the host. A message may begin in the middle of a line of another program or rank,
+and that line then ends there. Launchers put their own text before it.
+
+Source: NCCL 2.10 to 2.30, src/debug.cc.
+"""
+
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+Process = tuple[str, int]
+"""Host and process id."""
+NOWHERE: Process = ("", 0)
+"""Where the text is torn before its host."""
+BLOCK = 1 << 20
+"""How many characters are looked at together, so that a torn host is known by lines that follow."""
+LONGEST = 2048
+"""What a message keeps of its text. NCCL cuts it at 1023 characters; more is another program's."""
+HOSTS = 20_000
+"""How many processes are remembered with their hosts: those of a job of 20,000 GPUs."""
+
+
+class Message(NamedTuple):
+    """One message: the number of its line from 1, which process and thread wrote it, its level, its text."""
+
+    line: int
+    process: Process
+    thread: int
+    level: str
+    text: str
+
+
+_MARK = re.compile(
+    r"(?P<time>\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?\] )?"
+    r"(?:(?<![\w-])(?P<host>[\w-]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) "
+    r"(?:\[-?\d{1,10}\] )?(?:[\d.]{1,30} )?(?:[^\s:]{1,200}:\d{1,6} )?)?"
+    r"NCCL (?P<level>INFO|WARN|TRACE|CALL|ABORT)(?= |$)",
+    re.ASCII | re.MULTILINE,
+)
+_LINE = re.compile(r"[^\r\n]*")
+
+
+class Messages:
+    """Finds messages, line after line; `lines` have been read, of which `foreign` have none of NCCL's."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.foreign = 0
+        self._hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._known = 0
+
+    def of(self, lines: Iterable[str]) -> Iterator[Message]:
+        """Every message whose beginning is in these lines, with or without their line ends, in order."""
+        block: list[str] = []
+        size = 0
+        for line in lines:
+            block.append(line if line.endswith("\n") else f"{line}\n")
+            size += len(line)
+            if size >= BLOCK:
+                yield from self._block(block)
+                block, size = [], 0
+        yield from self._block(block)
+
+    def _block(self, lines: Sequence[str]) -> Iterator[Message]:
+        text, ends, end = "".join(lines), [], 0
+        for line in lines:
+            end += len(line)
+            ends.append(end)
+        marks = list(_MARK.finditer(text))
+        hosts = self._of(text, marks)
+        starts = [_start(mark, host) for mark, host in zip(marks, hosts, strict=True)]
+        last = 0
+        for mark, host, end in zip(marks, hosts, [*starts, len(text)][1:], strict=True):
+            found = _LINE.match(text, mark.end(), end)
+            process = (host, int(mark["pid"])) if host else NOWHERE
+            at = bisect_right(ends, mark.start()) + 1
+            self.foreign += max(at - last - 1, 0)
+            last = at
+            said = found[0][:LONGEST].strip() if found else ""
+            yield Message(self.lines + at, process, int(mark["tid"] or 0), mark["level"], said)
+        self.foreign += len(lines) - last
+        self.lines += len(lines)
+
+    def _of(self, text: str, marks: Sequence[re.Match[str]]) -> list[str]:
+        """The host of each mark, empty where it is torn off, without another text right before it.
+
+        In `-1node7` the host is `node7` if other lines of that process have that host.
+        """
+        for mark in marks:
+            self._see(mark)
+        known: dict[tuple[str, str, bool], str] = {}
+        hosts = []
+        for mark in marks:
+            at, host = mark.start("host"), mark["host"]
+            key = (mark["pid"], host, at > 0 and text[at - 1] not in "\r\n")
+            if host and key not in known:
+                known[key] = _host(host, self._hosts.get(mark["pid"], {}), behind=key[2])
+            hosts.append(known[key] if host else "")
+        return hosts
+
+    def _see(self, mark: re.Match[str]) -> None:
+        if not mark["host"]:
+            return
+        if mark["host"] not in self._hosts.get(mark["pid"], ()):
+            if self._known >= HOSTS:
+                return
+            self._known += 1
+        self._hosts[mark["pid"]][mark["host"]] += 1
+
+
+def _start(mark: re.Match[str], host: str) -> int:
+    return mark.end("host") - len(host) if host and not mark["time"] else mark.start()
+
+
+def _host(read: str, seen: Mapping[str, int], *, behind: bool) -> str:
+    """The true host of one read from a mark: another host of the process that it ends with, if seen often.
+
+    `behind` another text on its line that host must be seen as often, else more often.
+    """
+    times = seen.get(read, 0)
+    least = times if behind else times + 1
+    ends = [host for host in seen if host != read and read.endswith(host) and seen[host] >= least]
+    return max(ends, key=lambda host: (seen[host], len(host)), default=read)
