@@ -5,7 +5,7 @@ ranks and what was begun before it decide.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,6 +17,10 @@ from wirewatch.nccl.lines import ChannelCounts, Init, Joined, Link, Spans, Took
 from wirewatch.nccl.messages import NOWHERE, Process
 
 _NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
+CANDIDATES = 64
+"""How many communicators of a rank, begun before and after a line, may be the one that it means."""
+NAME = 100
+"""Characters of an id of a split, which has its parent's before its own, from which on a pointer stands for it."""
 GroupFact = Init | Link | ChannelCounts | Took | Spans | Joined
 """Facts that are about one communicator."""
 
@@ -120,9 +124,12 @@ class _Groups:
         self.all: list[_Group] = []
         self.nameless = _Group("", None, -1, 0)
         self._generations: defaultdict[tuple[str, int], list[_Group]] = defaultdict(list)
+        self._having: Counter[tuple[str, int, int]] = Counter()
+        self._members: dict[tuple[str, int, int, str], _Group] = {}
         self._pointers: defaultdict[tuple[Process, str], list[_Mark]] = defaultdict(list)
         self._threads: defaultdict[tuple[Process, int], list[_Mark]] = defaultdict(list)
-        self._ranks: defaultdict[tuple[Process, int], list[_Group]] = defaultdict(list)
+        self._ranks: defaultdict[tuple[Process, int], list[_Mark]] = defaultdict(list)
+        self._joined: set[tuple[Process, int, _Group]] = set()
 
     def begin(self, logged: LoggedFact, init: Init) -> None:
         group = self._group(logged, init)
@@ -130,8 +137,9 @@ class _Groups:
         self._threads[logged.process, logged.thread].append(mark)
         for process in {logged.process, NOWHERE}:
             self._pointers[process, init.pointer].append(mark)
-            if group not in (groups := self._ranks[process, init.rank]):
-                groups.append(group)
+            if (process, init.rank, group) not in self._joined:
+                self._joined.add((process, init.rank, group))
+                self._ranks[process, init.rank].append(mark)
         if init.done:
             group.finished.add(init.rank)
 
@@ -141,20 +149,22 @@ class _Groups:
         Ids need not be unique: before 2.16 there are none, and NCCL 2.18 to 2.20 give all splits the same.
         """
         parent = self.at_pointer(logged, init.parent)
-        split = f"{parent.group.id if parent else '?'}/{init.split}" if init.parent else ""
+        above = parent.group.id if parent and len(parent.group.id) < NAME else init.parent if parent else "?"
+        split = f"{above}/{init.split}" if init.parent else ""
         name = init.id or split
-        groups = self._generations[name, init.ranks]
-        for group in groups:
-            member = group.members.get(init.rank)
-            if name and member and member.pointer == init.pointer:
-                return group
-        for group in groups:
-            if init.rank not in group.members:
-                break
+        known = self._members.get((name, init.ranks, init.rank, init.pointer))
+        if name and known:
+            return known
+        groups, having = self._generations[name, init.ranks], (name, init.ranks, init.rank)
+        # Those that have the rank come first: each time it went to the first that lacked it.
+        if self._having[having] < len(groups):
+            group = groups[self._having[having]]
         else:
             group = _Group(name or init.pointer, init.ranks, logged.at, logged.line)
             groups.append(group)
             self.all.append(group)
+        self._having[having] += 1
+        self._members.setdefault((*having, init.pointer), group)
         group.members[init.rank] = _Member(init.pointer, init.nvml, init.bus, _device(init), logged.process)
         return group
 
@@ -186,7 +196,10 @@ class _Groups:
         group = self._set_up_by(logged)
         if group and group.fits(link):
             return group
-        fitting = [g for g in self._ranks.get((logged.process, _near(link)), ()) if g.fits(link)]
+        marks = self._ranks.get((logged.process, _near(link)), [])
+        at = bisect_left(marks, logged.at, key=lambda mark: mark.at)
+        near = marks[max(at - CANDIDATES, 0) : at + CANDIDATES]
+        fitting = [mark.group for mark in near if mark.group.fits(link)]
         begun = [g for g in fitting if g.begun < logged.at] or fitting
         free = [g for g in begun if not g.has(link)]
         return [self.nameless, *begun, *free][-1]

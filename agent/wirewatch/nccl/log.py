@@ -23,8 +23,8 @@ _DIRECT = frozenset({"p2p", "nvls"})
 _VERSION = re.compile(r"NCCL version (\d{1,4}\.\d{1,4}\.\d{1,4}[\w.]*)\+cuda\d", re.ASCII)
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Fact)
-AT_MOST = 200_000
-"""How many lines about communicators are kept, and how many others that differ: some 100 MB of memory."""
+AT_MOST = 100_000
+"""How many lines about communicators are kept, and how many others that differ: at most 250 MB of memory."""
 SHOWN = 5
 """How many of the lines that are not understood are kept."""
 
