@@ -20,7 +20,7 @@ _NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
 CANDIDATES = 64
 """How many communicators of a rank, begun before and after a line, may be the one that it means."""
 NAME = 100
-"""Characters of an id of a split, which has its parent's before its own, from which on a pointer stands for it."""
+"""Characters of a split's id, which has its parent's before it; of a longer one the pointer stands for it."""
 GroupFact = Init | Link | ChannelCounts | Took | Spans | Joined
 """Facts that are about one communicator."""
 

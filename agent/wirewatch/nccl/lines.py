@@ -190,6 +190,7 @@ class MessageKind(NamedTuple):
     make: Make
 
 
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _N = r"(\d{1,18})"
 _POINTER = r"(?P<pointer>0x[0-9a-f]{1,16})"
 _END = r"(?!\S)"
@@ -266,14 +267,17 @@ def _plugin(m: re.Match[str]) -> Setting:
     return Setting(f"NCCL_{m[1] or 'NET'}_PLUGIN", m[2])
 
 
+def version_numbers(version: str | Absent) -> tuple[int, int, int] | None:
+    """A version as three numbers, None where it is not known."""
+    match = _VERSION.match("" if isinstance(version, Absent) else version)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
 def path_name(number: int, version: str | Absent) -> str:
     """The kind of path that a number stands for (src/graph/topo.h), empty where the version is not known."""
-    numbers = re.match(
-        r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", "" if isinstance(version, Absent) else version, re.ASCII
-    )
-    if not numbers:
+    found = version_numbers(version)
+    if found is None:
         return ""
-    found = tuple(int(part) for part in numbers.groups())
     names = next(names for since, names in PATHS if found >= since)
     return names[number] if number < len(names) else ""
 

@@ -15,7 +15,18 @@ from typing import Literal, TypeVar
 from wirewatch.core.account import Account, Call, Multicast
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.comms import GroupFact, LoggedComm, LoggedFact, gather
-from wirewatch.nccl.lines import Chosen, Fact, Fallen, Init, Network, Offered, Setting, UnknownForm, fact
+from wirewatch.nccl.lines import (
+    Chosen,
+    Fact,
+    Fallen,
+    Init,
+    Network,
+    Offered,
+    Setting,
+    UnknownForm,
+    fact,
+    version_numbers,
+)
 from wirewatch.nccl.messages import NOWHERE, Message, Messages, Process
 
 TransportWire = Literal["p2p", "shm", "net_socket", "net_ib", "net_ib_gdr", "net_other", "nvls", "unknown"]
@@ -209,8 +220,8 @@ def logged_size(op: str, size_bytes: int, ranks: int, version: str | Absent) -> 
     Since 2.24 it logs for all_gather and reduce_scatter what one rank contributes or gets; before that, and
     for all other collectives, the whole (src/enqueue.cc). A version that is not known counts as new.
     """
-    numbers = re.match(r"(\d{1,4})\.(\d{1,4})", "" if isinstance(version, Absent) else version, re.ASCII)
-    old = numbers is not None and (int(numbers[1]), int(numbers[2])) < (2, 24)
+    numbers = version_numbers(version)
+    old = numbers is not None and numbers < (2, 24)
     return size_bytes // ranks if op in {"all_gather", "reduce_scatter"} and not old else size_bytes
 
 

@@ -1,0 +1,274 @@
+"""The summary of a log of NCCL: as values for `wirewatch parse --json`, and as lines for people."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wirewatch.busbw.expected import human
+from wirewatch.nccl.log import TransportWire
+
+SHOWN = 8
+"""How many of a list a person is shown; the document has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A line of the log, by its number from 1, and what it says; `count` lines say the same."""
+
+    line: int
+    text: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class UsedWire:
+    """Connections of one kind between ranks: `transport` in NCCL's words, without numbers of NICs and ranks.
+
+    `pairs`: how many ordered pairs of ranks; `examples`: the first of them. `channels`: the fewest and the
+    most of a pair. `fallback`: GPUs of one node that do not reach each other directly. `name`: for people.
+    """
+
+    wire: TransportWire
+    name: str
+    transport: str
+    pairs: int
+    examples: list[tuple[int, int]]
+    channels: tuple[int, int]
+    fallback: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCommunicator:
+    """One communicator as far as the log shows it; null where it does not say.
+
+    `logged_ranks`: those whose own lines are in the log; `finished`: how many of them completed the set-up,
+    the slowest in `init_seconds`. `coll_channels` and `p2p_channels`: how many there are of each.
+    `peers`: what says whether P2P is NVLink or PCIe here.
+    """
+
+    id: str
+    ranks: int | None
+    nodes: int | None
+    logged_ranks: list[int]
+    hosts: list[str]
+    finished: int
+    init_seconds: float | None
+    coll_channels: int | None
+    nvls_channels: int | None
+    p2p_channels: int | None
+    nvls_ranks: list[int]
+    wires: list[UsedWire]
+    peers: Quote | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What NCCL chose for a collective in a range of sizes, both ends in bytes as nccl-tests counts them."""
+
+    op: str
+    low_bytes: int
+    high_bytes: int
+    algorithm: str
+    protocol: str
+    channels: tuple[int, int] | None
+    calls: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class HotCollective:
+    """The collective and size that moved the most bytes, of all that the log has.
+
+    `share`: its part of those bytes. `wires`: what carries it, the slowest first; empty where not known.
+    `communicators`: how many the line may be about.
+    """
+
+    op: str
+    size_bytes: int
+    algorithm: str
+    protocol: str
+    channels: int | None
+    calls: int
+    share: float
+    wires: list[str]
+    communicators: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the log shows of GPUDirect RDMA or NVLS, in words, and the lines that say so."""
+
+    state: str
+    quotes: list[Quote]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSetting:
+    """A setting with its value in so many processes; `slows`: how it lowers bandwidth, null where not."""
+
+    name: str
+    value: str
+    processes: int
+    slows: str | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSummary:
+    """What a log of NCCL says: the answer in one line, then what it rests on.
+
+    `part`: which part of the job the log shows. `missing`: what it cannot answer, and what to set for that.
+    `warnings`: one of each kind. `left_out`: lines over the limits of memory, by kind. Of the `lines`,
+    `foreign` have nothing of NCCL's; of its `messages`, `other` are of kinds that are not read here.
+    """
+
+    answer: str
+    part: str
+    hot: HotCollective | None
+    communicators: list[LoggedCommunicator]
+    choices: list[Choice]
+    gpudirect: Verdict
+    nvls: Verdict
+    network: list[Quote]
+    settings: list[FoundSetting]
+    versions: list[Quote]
+    warnings: list[Quote]
+    warning_kinds: int
+    not_understood: int
+    not_understood_lines: list[Quote]
+    missing: list[str]
+    left_out: dict[str, int]
+    line_count: int
+    foreign: int
+    messages: int
+    other: int
+
+    def lines(self) -> tuple[str, ...]:
+        """The summary for people; a number in brackets is that of a line of the log."""
+        return tuple(_lines(self))
+
+
+def way(algorithm: str, protocol: str) -> str:
+    """Algorithm and protocol by NCCL's names, such as `Ring LL128`."""
+    return " ".join(filter(None, (_NAMES.get(algorithm, algorithm), _NAMES.get(protocol, protocol))))
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """A number with its noun, such as `3 ranks`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+_NAMES = {
+    "ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvls_tree": "NVLSTree", "pat": "PAT",
+    "collnet_direct": "CollNetDirect", "collnet_chain": "CollNetChain",
+    "symmetric": "symmetric kernel", "copy_engine": "copy engine",
+    "simple": "Simple", "ll": "LL", "ll128": "LL128",
+}  # fmt: skip
+
+
+def _lines(log: LogSummary) -> Iterator[str]:
+    yield log.answer
+    yield f"  {log.part}"
+    yield from _choices(log.choices)
+    for comm in log.communicators[:SHOWN]:
+        yield from _communicator(comm)
+    yield from _more(log.communicators, "communicators")
+    for title, found in (("GPUDirect RDMA", log.gpudirect), ("NVLS", log.nvls)):
+        yield f"{title}: {found.state}"
+        yield from map(_quoted, found.quotes)
+    yield from _listed("Network", log.network)
+    yield from _settings(log.settings)
+    yield from _listed("Versions", log.versions)
+    kinds = f", {log.warning_kinds} kinds" if log.warning_kinds > 1 else ""
+    yield from _listed(f"Warnings{kinds}", log.warnings)
+    if log.not_understood:
+        yield f"Not understood: {count(log.not_understood, 'line')}, torn or of a new form; the first:"
+        yield from map(_quoted, log.not_understood_lines)
+    if log.left_out:
+        each = ", ".join(f"{number} of {kind}" for kind, number in sorted(log.left_out.items()))
+        yield f"Left out, because the log has too much that differs: {each}"
+    yield from (f"Not in the log: {what}" for what in log.missing)
+    yield (
+        f"Read: {count(log.line_count, 'line')}, of which {log.foreign} have nothing of NCCL's; "
+        f"{count(log.messages, 'message')}, of which {log.other} are of kinds that are not read"
+    )
+
+
+def _choices(choices: Sequence[Choice]) -> Iterator[str]:
+    if choices:
+        yield "Algorithm and protocol by collective and size:"
+    for one in choices[: 3 * SHOWN]:
+        low, high = human(one.low_bytes), human(one.high_bytes)
+        sizes = low if low == high else f"{low} to {high}"
+        channels = f" in {_span(one.channels)} channels" if one.channels else ""
+        name = one.op or "a collective without a name"
+        how = f"{way(one.algorithm, one.protocol)}{channels}"
+        yield f"  {name} {sizes}: {how}, {count(one.calls, 'call')} ({one.line})"
+    if len(choices) > 3 * SHOWN:
+        yield f"  and {len(choices) - 3 * SHOWN} more"
+
+
+def _communicator(comm: LoggedCommunicator) -> Iterator[str]:
+    ranks = "ranks that are not known" if comm.ranks is None else count(comm.ranks, "rank")
+    parts = [ranks]
+    if comm.nodes is not None:
+        parts.append(count(comm.nodes, "node"))
+    if comm.coll_channels is not None:
+        parts.append(f"{comm.coll_channels} channels for collectives")
+    if comm.nvls_channels:
+        parts.append(f"{comm.nvls_channels} for NVLS")
+    if comm.init_seconds is not None:
+        parts.append(f"set up in {comm.init_seconds:.2f} s")
+    if comm.line and not comm.finished:
+        parts.append("no set-up is complete")
+    where = f" ({comm.line})" if comm.line else ""
+    yield f"Communicator {comm.id or 'of lines that name none'}: {', '.join(parts)}{where}"
+    for wire in comm.wires:
+        pairs = ", ".join(f"{a}->{b}" for a, b in wire.examples)
+        more = ", ..." if wire.pairs > len(wire.examples) else ""
+        mark = ": a fallback inside a node" if wire.fallback else ""
+        yield (
+            f"  {count(wire.pairs, 'pair')} of ranks on {wire.name} ({wire.transport}), "
+            f"{_span(wire.channels)} channels each: {pairs}{more} ({wire.line}){mark}"
+        )
+    if comm.peers and any(used.wire == "p2p" for used in comm.wires):
+        yield _quoted(comm.peers)
+    if comm.line and not comm.wires:
+        yield "  no connection of it is in the log"
+
+
+def _settings(settings: Sequence[FoundSetting]) -> Iterator[str]:
+    if settings:
+        yield "Settings:"
+    values: dict[str, int] = {}
+    for one in settings:
+        values[one.name] = values.get(one.name, 0) + 1
+    for one in settings:
+        differs = f" in {count(one.processes, 'process', 'processes')}" if values[one.name] > 1 else ""
+        slows = f": slows: {one.slows}" if one.slows else ""
+        yield f"  {one.name}={one.value}{differs} ({one.line}){slows}"
+    for name in (name for name, number in values.items() if number > 1):
+        yield f"  {name} is not the same in all processes"
+
+
+def _listed(title: str, quotes: Sequence[Quote]) -> Iterator[str]:
+    if quotes:
+        yield f"{title}:"
+    yield from map(_quoted, quotes[:SHOWN])
+    yield from _more(quotes, "kinds")
+
+
+def _more(items: Sequence[object], what: str) -> Iterator[str]:
+    if len(items) > SHOWN:
+        yield f"  and {len(items) - SHOWN} more {what}"
+
+
+def _quoted(quote: Quote) -> str:
+    times = f" ({quote.count} times)" if quote.count > 1 else ""
+    return f"  {quote.text}{times} ({quote.line})"
+
+
+def _span(ends: tuple[int, int]) -> str:
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
