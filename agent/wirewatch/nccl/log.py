@@ -156,16 +156,17 @@ class NcclLog:
         So often each of them may have said it; what comes after that says nothing new.
         """
         key = (logged.process, logged.thread, logged.fact)
-        if self._repeats.get(key, 0) > self._begun[logged.process] and not isinstance(logged.fact, Init):
+        times = self._repeats.get(key, 0)
+        nameless = isinstance(logged.fact, Init) and not logged.fact.id
+        if times > self._begun[logged.process] and not nameless:
             return
         if len(self._facts) >= AT_MOST:
             self.left_out[type(logged.fact).__name__] += 1
             return
         self._facts.append(logged)
-        if isinstance(logged.fact, Init):
+        self._repeats[key] = times + 1
+        if isinstance(logged.fact, Init) and (nameless or not times):
             self._begun.update({logged.process, NOWHERE})
-        else:
-            self._repeats[key] += 1
 
     def _calls(self) -> tuple[Call, ...]:
         counted: Counter[Chosen] = Counter()

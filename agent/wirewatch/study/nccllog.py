@@ -279,7 +279,8 @@ class _Reader:
         of = f", in one of {hot.communicators} communicators" if hot.communicators > 1 else ""
         return (
             f"The hot collective is {op} of {human(hot.size_bytes)} ({count(hot.calls, 'call')}, "
-            f"{hot.share:.0%} of the bytes{of}): {mostly}{way(hot.algorithm, hot.protocol)}{channels}, {over} (line {hot.line})."
+            f"{hot.share:.0%} of the bytes{of}): {mostly}{way(hot.algorithm, hot.protocol)}{channels}, "
+            f"{over} (line {hot.line})."
         )
 
     def _part(self) -> str:
