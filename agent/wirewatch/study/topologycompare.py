@@ -1,5 +1,6 @@
 """A topology that NCCL wrote or was given, beside what wirewatch sees of this node."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -74,7 +75,9 @@ def read_node(hardware: Hardware) -> SeenNode | Absent:
 def compare_topology(xml: NcclTopology, node: SeenNode) -> Comparison:
     """The file beside the node: GPUs and NICs by PCI address, links, rates and paths."""
     compared = _Compared(xml, node)
-    if not compared.gpus:
+    if not node.topology.gpus:
+        return Comparison((), (), ("this node shows no GPU",))
+    if not compared.gpus and (xml.gpus or not compared.nics):
         ours = ", ".join(gpu.place.address for gpu in node.topology.gpus) or "none"
         theirs = ", ".join(gpu.place.address for gpu in xml.gpus) or "none"
         text = f"This file is of another machine: its GPUs are at {theirs}, those of this node at {ours}"
@@ -84,7 +87,7 @@ def compare_topology(xml: NcclTopology, node: SeenNode) -> Comparison:
     compared.pcie()
     compared.ports()
     compared.paths()
-    return Comparison(tuple(compared.same), tuple(compared.differs), tuple(compared.unknown))
+    return Comparison(tuple(compared.same), tuple(compared.differs), tuple(compared.unknown()))
 
 
 class _Compared:
@@ -97,7 +100,13 @@ class _Compared:
         self.nics = [(nic, part) for nic in xml.nics if (part := _same_nic(nic, node.topology.nics))]
         self.same: list[str] = []
         self.differs: list[str] = []
-        self.unknown: list[str] = []
+        self._blank: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+
+    def unknown(self) -> Iterator[str]:
+        """What cannot be compared and why, the parts with the same reason together."""
+        for (what, why), names in self._blank.items():
+            of = f" of {', '.join(names)}" if names[0] else ""
+            yield f"{what}{of}: {why}"
 
     def devices(self) -> None:
         theirs = {gpu.place.address for gpu in self.xml.gpus}
@@ -111,9 +120,11 @@ class _Compared:
         self._only(
             [nic.device for nic in self.node.topology.nics if nic.device not in known], "NIC", "on this node"
         )
-        flat = [_nic_name(nic) for nic in lone if not nic.place.address]
-        if flat:
-            self.unknown.append(f"NIC {', '.join(flat)}: the file gives no PCI device (a virtual machine's)")
+        for nic in lone:
+            if not nic.place.address:
+                self._blank["place", "the file gives no PCI device (virtual, or a socket)"].append(nic.name)
+        if self.xml.hosts > 1:
+            self._blank["GPUs", f"the file has {self.xml.hosts} hosts, which may share addresses"].append("")
         self._agree(len(self.gpus), "GPU")
         self._agree(len(self.nics), "NIC")
 
@@ -127,12 +138,12 @@ class _Compared:
         alike = 0
         silent = not any(gpu.nvlinks or gpu.gdr is not None for gpu, _ in self.gpus)
         if silent:
-            self.unknown.append("NVLinks: the file leaves them to NCCL")
+            self._blank["NVLinks", "the file leaves them to NCCL"].append("")
             return
         for theirs, ours in self.gpus:
             seen = wires.get(ours.uuid, {})
             if ours.uuid in unread:
-                self.unknown.append(f"NVLinks of GPU {ours.index}: this node's cannot be read")
+                self._blank["NVLinks", "they cannot be read on this node"].append(f"GPU {ours.index}")
             elif seen == dict(theirs.nvlinks):
                 alike += sum(seen.values())
             else:
@@ -150,7 +161,7 @@ class _Compared:
             for what, theirs, ours in pairs:
                 if theirs is None or ours is None:
                     side = "the file" if theirs is None else "this node"
-                    self.unknown.append(f"{what} of {name}: {side} does not say")
+                    self._blank[what, f"{side} does not say"].append(name)
                 elif theirs != ours:
                     self.differs.append(f"{name}: {what} {theirs} in the file, {ours} on this node")
                 else:
@@ -165,7 +176,7 @@ class _Compared:
             rate = self.node.rates.get(key) if key else None
             if theirs.rate is None or rate is None:
                 side = "the file gives none" if theirs.rate is None else "no active port on this node"
-                self.unknown.append(f"rate of {ours.device}: {side}")
+                self._blank["rate", side].append(ours.device)
             elif abs(theirs.rate - rate) > _SLACK * rate:
                 there, here = gigabits(theirs.rate), gigabits(rate)
                 self.differs.append(f"{ours.device}: {there} in the file, {here} on this node")
@@ -188,7 +199,8 @@ class _Compared:
                         f"GPU {ours.index} to {part.device}: {there} in the file, {here} on this node"
                     )
         if hidden:
-            self.unknown.append(f"{count(hidden, 'path')} from GPU to NIC: the hypervisor hides the bridges")
+            what = count(hidden, "path from GPU to NIC", "paths from GPU to NIC")
+            self._blank[what, "the hypervisor hides the bridges"].append("")
         self._agree(alike, "path from GPU to NIC", "paths from GPU to NIC")
 
     def _places(self) -> Iterator[tuple[str, XmlPlace, str]]:

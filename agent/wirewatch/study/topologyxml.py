@@ -136,7 +136,12 @@ def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
             parser.Parse(chunk)
         parser.Parse(b"", True)  # noqa: FBT003
     except (expat.ExpatError, _RefusedXml, LookupError, ValueError) as error:
-        return _malformed(f"not XML of NCCL: {error}" if read else "empty")
+        known = (
+            f"a file of NCCL that is cut or damaged: {error}"
+            if builder.known
+            else f"not XML of NCCL: {error}"
+        )
+        return _malformed(known if read else "empty")
     return builder.result()
 
 
@@ -192,6 +197,11 @@ class _Builder:
         self._others: Counter[str] = Counter()
         self._odd: list[str] = []
         self._graphs: list[_GraphInFile] = []
+
+    @property
+    def known(self) -> bool:
+        """Whether the file began as NCCL's do."""
+        return self._root in {"system", "graphs"}
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
