@@ -13,6 +13,7 @@ USAGE, INTERNAL, CONFIG = 64, 70, 78
 COMMANDS = {
     "check": "wirewatch.cli.check.command:check",
     "findings": "wirewatch.cli.findings:findings",
+    "parse": "wirewatch.cli.parse:parse",
     "probe": "wirewatch.cli.probe:probe",
     "prober": "wirewatch.cli.prober:prober",
     "record": "wirewatch.cli.record:record",

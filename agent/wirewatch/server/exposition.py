@@ -43,6 +43,16 @@ def family(samples: Sequence[Sample]) -> Metric:
     return made
 
 
+def as_openmetrics(samples: Iterable[Sample]) -> bytes:
+    """The samples as OpenMetrics; those of one metric stand together."""
+    by_metric: dict[str, list[Sample]] = {}
+    for sample in samples:
+        by_metric.setdefault(sample.metric.name, []).append(sample)
+    encode: Encode = openmetrics.generate_latest
+    texts = (encode(_One(family(found))) for found in by_metric.values())
+    return b"".join(text.removesuffix(_EOF) for text in texts) + _EOF
+
+
 class _One(PrometheusCollector):
     def __init__(self, only: Metric) -> None:
         self._only = only

@@ -1,0 +1,235 @@
+"""`wirewatch parse`: what others measured, read and judged."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.output import printable, shown
+from wirewatch.core.probe import PRIMITIVES
+
+if TYPE_CHECKING:
+    from wirewatch.core.types import Health
+    from wirewatch.study.judge import Grounds, GroundsOf
+    from wirewatch.study.nccltests import Reader
+    from wirewatch.study.parsed import ParsedRun
+    from wirewatch.study.runs import Run
+
+HERE = "here"
+_HEAD = 1 << 16
+"""Bytes in which a file shows that it is no text."""
+_ROWS = 2000
+"""Rows that people are shown."""
+
+
+def settings(_context: click.Context, _option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
+    """A callback that takes NCCL_NAME=VALUE, several times.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    found = {}
+    for text in value:
+        name, equals, worth = text.partition("=")
+        if not equals or not name.startswith("NCCL_") or not name.isidentifier():
+            raise click.UsageError(f"--env must be NCCL_NAME=VALUE, not {printable(text)!r}")
+        found[name] = worth
+    return found
+
+
+def share(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """A callback that checks a ratio.
+
+    Raises:
+        UsageError: it is not above 0, or not finite.
+    """
+    if not (math.isfinite(value) and value > 0):
+        raise click.UsageError(f"--ratio must be above 0, not {value}")
+    return value
+
+
+@click.command()
+@click.argument("file")
+@click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
+@click.option(
+    "--ratio", type=float, default=0.7, show_default=True, callback=share,
+    help="Share of what is expected below which a size fails.",
+)  # fmt: skip
+@click.option(
+    "--topology",
+    help="Judge by this node (`here`), a document of `topology show --json`, or a recording; "
+    "default: the GPUs that the file's own header shows.",
+)  # fmt: skip
+@click.option(
+    "--env", "environment", multiple=True, callback=settings,
+    help="A setting that the run had, such as NCCL_NVLS_ENABLE=0; repeatable.",
+)  # fmt: skip
+@click.option("--explain", is_flag=True, help="Show how each expected busbw follows.")
+@click.option("--json", "form", flag_value="json", help="Print one JSON document instead of tables.")
+@click.option("--openmetrics", "form", flag_value="openmetrics", help="Print series as OpenMetrics.")
+@config_option
+@replay_options
+@click.pass_context
+def parse(
+    context: click.Context, *, file: str, op: str | None, ratio: float, topology: str | None,
+    environment: Mapping[str, str], explain: bool, form: str | None, config_file: Path | None,
+    replay: str | None, overlays: Sequence[str],
+) -> None:  # fmt: skip
+    """Read output of nccl-tests from FILE, or from standard input with `-`, and judge it.
+
+    FILE may be standard output, with or without NCCL's log in it and a launcher's text before each line, or
+    the JSON that -J writes. Each size is judged by the busbw that the GPUs' wires should give; runs between
+    nodes by targets.
+
+    Exit codes: 0 OK; 1 a size is below the ratio; 2 wrong values, or a run that failed; 3 nothing could be
+    judged; 64 FILE cannot be read, or holds none of this.
+    """
+    from wirewatch.cli.check.answer import EXIT
+    from wirewatch.study.nccltests import Reader
+
+    if (replay or overlays or config_file) and topology != HERE:
+        raise click.UsageError("--config, --replay and --overlay are about this node: give --topology here")
+    if overlays and not replay:
+        raise click.UsageError("--overlay changes a recording: give --replay too")
+    reader = Reader(op or "")
+    _read(file, reader)
+    with ExitStack() as stack:
+        if topology == HERE:
+            grounds = stack.enter_context(_here(config_file, replay, overlays, environment))
+        else:
+            grounds = _grounds(topology, environment)
+        health = _print(file, reader, grounds, ratio, form or "", explain=explain)
+    context.exit(EXIT[health])
+
+
+def _read(name: str, reader: "Reader") -> None:
+    """Read all of a file.
+
+    Raises:
+        UsageError: it cannot be read, or holds nothing that is known here.
+    """
+    from wirewatch.study.inputs import mixed_lines
+
+    said = "standard input" if name == "-" else printable(name)
+    try:
+        with click.open_file(name, "rb") as file:
+            if b"\0" in _beginning(file):
+                raise click.UsageError(f"{said}: it is binary, not text")
+            for _ in mixed_lines(file, reader):
+                pass
+    except OSError as error:
+        raise click.UsageError(f"{said}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise click.UsageError(f"{said}: {error}") from error
+    if not reader.runs and not any("Test" in failure for failure in reader.failures):
+        raise click.UsageError(f"{said}: {_nothing(reader)}")
+
+
+def _beginning(file: IO[bytes]) -> bytes:
+    """The first bytes, which will be read again."""
+    peek = getattr(file, "peek", None)
+    return b"" if peek is None else peek(_HEAD)
+
+
+def _nothing(reader: "Reader") -> str:
+    if not reader.lines:
+        return "it is empty"
+    first = "".join(
+        f"; {reader.not_understood} look like rows, the first is line {one.line}, {one.why}: "
+        f"{printable(one.text)[:80]!r}"
+        for one in reader.first[:1]
+    )
+    return f"no table or JSON document of nccl-tests in {reader.lines} lines{first}"
+
+
+def _grounds(topology: str | None, environment: Mapping[str, str]) -> "GroundsOf":
+    from wirewatch.study.judge import by_header, by_topology
+
+    if topology is None:
+        return by_header(environment)
+    from wirewatch.cli.topologies import of_name
+
+    named = of_name(topology)
+    return by_topology(named.topology, named.of, environment)
+
+
+@contextmanager
+def _here(
+    config_file: Path | None, replay: str | None, overlays: Sequence[str], environment: Mapping[str, str]
+) -> Iterator["GroundsOf"]:
+    """Conditions of this node's GPUs, as a probe of them would have them."""
+    from wirewatch.cli.hardware import live, replayed
+    from wirewatch.collectors import discover
+    from wirewatch.collectors.topology import read_topology
+    from wirewatch.config import expectations, load
+    from wirewatch.core.types import Absent, Unusable
+    from wirewatch.probe.setup import read_scene
+    from wirewatch.study.judge import Grounds, between, chosen
+
+    config, _ = load(config_file, discover())
+    hardware, nvml = replayed(replay, overlays, at_fault=True) if replay else live(config)
+    try:
+        topology, listed = read_topology(hardware), hardware.nvml.gpus()
+        if isinstance(topology, Absent) or isinstance(listed, Absent):
+            raise Unusable(f"the topology of {replay or 'this node'} cannot be read")
+        pins = config.probe.pins
+
+        def grounds(run: "Run") -> "Grounds":
+            part = between(run) if len(run.hosts) > 1 else chosen(topology, run)
+            if isinstance(part, Absent):
+                return Grounds(part)
+            names = {gpu.uuid for gpu in part.gpus}
+            gpus = [gpu for gpu in listed if gpu.key in names]
+            own = {**dict(run.settings), **environment}
+            scene = read_scene(hardware, gpus, own, expectations(config), pins)
+            if isinstance(scene, Absent):
+                return Grounds(scene)
+            return Grounds(scene.conditions[0], (f"{len(gpus)} GPUs of {replay or 'this node'}",))
+
+        yield grounds
+    finally:
+        nvml.stop()
+
+
+def _print(
+    source: str, reader: "Reader", grounds: "GroundsOf", ratio: float, form: str, *, explain: bool
+) -> "Health":
+    from wirewatch.cli.parsed import text, why
+    from wirewatch.documents.health import HEALTH_NAMES
+    from wirewatch.study import judge, parsed
+
+    series = parsed.Series()
+    runs: list[ParsedRun] = []
+    healths, room = [], parsed.MOST if form == "json" else _ROWS
+    for run in reader.runs:
+        try:
+            judged = judge.judge(run, grounds, ratio)
+        except ValueError as error:
+            raise click.UsageError(f"{printable(source)}: line {run.line}: {error}") from error
+        healths.append(judged.health)
+        if form == "openmetrics":
+            series.add(judged)
+        runs.append(parsed.parsed_run(judged, room))
+        room -= len(runs[-1].rows)
+    health = judge.overall(healths, reader.failures)
+    if form == "openmetrics":
+        from wirewatch.server.exposition import as_openmetrics
+
+        samples = series.samples(HEALTH_NAMES[health], reader.not_understood)
+        click.echo(as_openmetrics(samples), nl=False)
+        return health
+    document = parsed.ParseDocument(
+        "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], why(health, runs, reader.failures), source,
+        ratio, reader.lines, reader.rows, reader.others, reader.messages, reader.not_understood,
+        parsed.not_understood_lines(reader.first), reader.failures, runs,
+    )  # fmt: skip
+    if form == "json":
+        click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
+    else:
+        click.echo(shown(text(document, explain=explain)))
+    return health
