@@ -1,0 +1,264 @@
+"""What changed from one study to another, and whether that is more than the spread of their repeats. Pure.
+
+A curve is judged in parts: all its sizes together, each regime, each size. Shares of one limit of error are
+spread over all parts of all curves, so that a whole comparison of a machine with itself is wrong in fewer
+than one of a hundred cases, whatever the times of one repeat have in common (ADR 0039).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from wirewatch.core.types import Health
+from wirewatch.study.curve import Configuration, Curve, Study
+from wirewatch.study.spread import (
+    Difference,
+    Regime,
+    deviation,
+    holm,
+    levels,
+    logarithms,
+    regime,
+    usable,
+    welch,
+)
+
+ALPHA = 0.003
+"""How often a machine that is compared with itself may seem changed; 1 in 100 at most is promised, and noise
+is not quite normal."""
+WHOLE, REGIMES, POINTS = 0.6, 0.3, 0.1
+"""A curve's share of ALPHA for all its sizes together, for its three regimes, and for all single sizes."""
+ALL_SIZES, SIZE = "all sizes", "size"
+Verdict = Literal["changed", "same", "not judged"]
+Key = tuple[str, Configuration, str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentChange:
+    """What is different of machine or software; null where one of the two does not say it."""
+
+    name: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartChange:
+    """One part of a curve: `all sizes`, a regime, or a single size, from the first to the last size in bytes.
+
+    `speed`: of B as a share of A's, by the geometric mean of times; also busbw's. `spread`: relative standard
+    deviation of the levels, of A and of B. `least`: the smallest change, as a share, that would have been
+    judged one. Both are null without two repeats in A and in B.
+    """
+
+    part: str
+    first_bytes: int
+    last_bytes: int
+    sizes: int
+    repeats: tuple[int, int]
+    seconds: tuple[float, float]
+    speed: float
+    spread: tuple[float, float] | None
+    least: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CurveChange:
+    """A curve that both have. `parts`: all sizes and the regimes; `points`: each size that both have.
+
+    `wrong`: sizes at which a study's values were wrong, so that their times mean nothing.
+    """
+
+    op: str
+    configuration: Configuration
+    dtype: str
+    in_place: bool
+    parts: tuple[PartChange, ...]
+    points: tuple[PartChange, ...]
+    only_a: tuple[int, ...]
+    only_b: tuple[int, ...]
+    wrong_a: tuple[int, ...]
+    wrong_b: tuple[int, ...]
+
+    def every(self) -> tuple[PartChange, ...]:
+        """Parts and single sizes."""
+        return (*self.parts, *self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedCurve:
+    """A curve that cannot be compared, and why."""
+
+    op: str
+    configuration: Configuration
+    dtype: str
+    in_place: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All of it. `a`, `b`: where the studies come from, with Unix seconds. `judged`: parts with a verdict."""
+
+    schema: Literal["wirewatch.compare/1"]
+    a: str
+    b: str
+    at_a: float
+    at_b: float
+    environment: tuple[EnvironmentChange, ...]
+    curves: tuple[CurveChange, ...]
+    unmatched: tuple[UnmatchedCurve, ...]
+    judged: int
+    changed: int
+
+
+COMPARISON = TypeAdapter(Comparison)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.compare.1": COMPARISON}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a curve before it is judged; `a`, `b`: levels. `share`: of the curve's part of ALPHA."""
+
+    curve: int
+    name: str
+    sizes: tuple[int, ...]
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+    share: float
+
+    @property
+    def test(self) -> tuple[int, ...]:
+        """Parts of a curve with the same sizes are one test."""
+        return (self.curve, *self.sizes)
+
+
+def compare(a: Study, b: Study) -> Comparison:
+    """B against A. Nothing is left out: what only one of them has is listed with the reason."""
+    ours, theirs = _unique(a), _unique(b)
+    pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
+    parts = [part for place, pair in enumerate(pairs) for part in _parts(place, *pair)]
+    judged = list(zip((part.curve for part in parts), _judge(parts), strict=True))
+    curves = tuple(
+        _curve(*pair, tuple(made for curve, made in judged if curve == place))
+        for place, pair in enumerate(pairs)
+    )
+    verdicts = [made.verdict for _, made in judged]
+    return Comparison(
+        schema="wirewatch.compare/1", a=a.source, b=b.source, at_a=a.at, at_b=b.at,
+        environment=_environment(a, b), curves=curves, unmatched=tuple(_unmatched(a, b)),
+        judged=sum(one != "not judged" for one in verdicts), changed=verdicts.count("changed"),
+    )  # fmt: skip
+
+
+def health(comparison: Comparison, least_speed: float | None) -> Health:
+    """OK, unless there is a `least_speed`, a share of A's.
+
+    Then DEGRADED where a judged change leaves B below it, or where B alone has wrong values; UNKNOWN where
+    nothing could be judged.
+    """
+    if least_speed is None:
+        return Health.OK
+    for curve in comparison.curves:
+        if set(curve.wrong_b) - set(curve.wrong_a):
+            return Health.DEGRADED
+        if any(part.verdict == "changed" and part.speed < least_speed for part in curve.every()):
+            return Health.DEGRADED
+    return Health.OK if comparison.judged else Health.UNKNOWN
+
+
+def key_of(curve: Curve) -> Key:
+    """What makes two curves the same measurement."""
+    return curve.op, curve.configuration, curve.dtype, curve.in_place
+
+
+def _unique(study: Study) -> dict[Key, Curve]:
+    counts = Counter(map(key_of, study.curves))
+    return {key_of(curve): curve for curve in study.curves if counts[key_of(curve)] == 1}
+
+
+def _unmatched(a: Study, b: Study) -> Iterator[UnmatchedCurve]:
+    in_a, in_b = Counter(map(key_of, a.curves)), Counter(map(key_of, b.curves))
+    for key in dict.fromkeys((*in_a, *in_b)):
+        if in_a[key] != 1 or in_b[key] != 1:
+            why = (
+                "only in A"
+                if not in_b[key]
+                else "only in B"
+                if not in_a[key]
+                else "more than once in one of them"
+            )
+            yield UnmatchedCurve(*key, why)
+
+
+def _environment(a: Study, b: Study) -> tuple[EnvironmentChange, ...]:
+    names = dict.fromkeys((*a.environment, *b.environment))
+    pairs = [(name, a.environment.get(name), b.environment.get(name)) for name in names]
+    return tuple(EnvironmentChange(*pair) for pair in pairs if pair[1] != pair[2])
+
+
+def _parts(place: int, a: Curve, b: Curve) -> Iterator[_Part]:
+    """All sizes together, the regimes, and each size that both have."""
+    ours, theirs = ({p.size_bytes: logarithms(p) for p in curve.points if usable(p)} for curve in (a, b))
+    sizes = sorted(ours.keys() & theirs.keys())
+    repeats = {n: (len(ours[n]), len(theirs[n])) for n in sizes}
+    # A size that lost repeats would shorten all others.
+    full = [n for n in sizes if repeats[n] == max(repeats.values())]
+    named = (
+        (ALL_SIZES, full, WHOLE),
+        *((one.value, [n for n in full if regime(n) is one], REGIMES / len(Regime)) for one in Regime),
+        *((SIZE, [n], POINTS / len(sizes)) for n in sizes),
+    )
+    for name, of, share in named:
+        if of:
+            first, second = (levels([points[n] for n in of]) for points in (ours, theirs))
+            yield _Part(place, name, tuple(of), first, second, share)
+
+
+def _judge(parts: Sequence[_Part]) -> Iterator[PartChange]:
+    """Each part with its verdict."""
+    found: dict[tuple[int, ...], Difference] = {}
+    shares: dict[tuple[int, ...], float] = {}
+    for part in parts:
+        if min(len(part.a), len(part.b)) >= 2:  # noqa: PLR2004 - one value has no spread
+            found[part.test] = welch(part.a, part.b)
+            shares[part.test] = shares.get(part.test, 0) + part.share
+    sure = holm([one.chance for one in found.values()], list(shares.values()), ALPHA)
+    changed = {test for test, one in zip(found, sure, strict=True) if one}
+    total = math.fsum(shares.values())
+    for part in parts:
+        test, shown = part.test, _shown(part)
+        if test in found:
+            least = math.expm1(found[test].least(ALPHA * shares[test] / total))
+            verdict: Verdict = "changed" if test in changed else "same"
+            spread = deviation(part.a), deviation(part.b)
+            shown = replace(shown, spread=spread, least=least, verdict=verdict)
+        yield shown
+
+
+def _shown(part: _Part) -> PartChange:
+    """The difference without a verdict."""
+    a, b = fmean(part.a), fmean(part.b)
+    return PartChange(
+        part=part.name, first_bytes=part.sizes[0], last_bytes=part.sizes[-1], sizes=len(part.sizes),
+        repeats=(len(part.a), len(part.b)), seconds=(math.exp(a), math.exp(b)), speed=math.exp(a - b),
+        spread=None, least=None, verdict="not judged",
+    )  # fmt: skip
+
+
+def _curve(a: Curve, b: Curve, parts: tuple[PartChange, ...]) -> CurveChange:
+    ours, theirs = ({point.size_bytes for point in curve.points} for curve in (a, b))
+    wrong = [tuple(point.size_bytes for point in curve.points if point.wrong) for curve in (a, b)]
+    return CurveChange(
+        a.op, a.configuration, a.dtype, a.in_place,
+        parts=tuple(part for part in parts if part.part != SIZE),
+        points=tuple(part for part in parts if part.part == SIZE),
+        only_a=tuple(sorted(ours - theirs)), only_b=tuple(sorted(theirs - ours)),
+        wrong_a=wrong[0], wrong_b=wrong[1],
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""What repeats can say: levels of a curve, one a repeat, and whether two sets of them differ. Pure.
+
+A repeat is a process of its own, so repeats are independent of each other. The sizes within one are not: what
+a process has (its memory, its clocks, its place on the host) is common to all of them. So times are averaged
+over sizes first, which leaves one level a repeat, and only levels are compared: Welch's test on logarithms
+of time, in which a share is a difference. Of many tests Holm's rule keeps the chance that any is wrong.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from statistics import fmean
+
+from wirewatch.busbw.references import LEAST_BYTES
+from wirewatch.study.curve import CurvePoint
+
+LATENCY_BYTES = 64 << 10
+"""Up to this size a message's time is nearly that of an empty one."""
+RESOLUTION = 5e-4
+"""Least relative spread that is believed: printed times and clocks resolve no more."""
+
+
+class Regime(Enum):
+    """Where a size lies: its time is latency, bandwidth, or both."""
+
+    LATENCY = "latency"
+    MIDDLE = "middle"
+    BANDWIDTH = "bandwidth"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """By how much the mean of one set of levels lies above that of another, with its standard error.
+
+    `freedom`: Welch's degrees of freedom, rounded down. `chance`: how often two sets of the same would differ
+    so much, in either direction.
+    """
+
+    mean: float
+    error: float
+    freedom: int
+    chance: float
+
+    def least(self, chance: float) -> float:
+        """The smallest difference of means that would have had less than this chance."""
+        return critical(chance, self.freedom) * self.error
+
+
+def regime(size_bytes: int) -> Regime:
+    """Of a message size."""
+    if size_bytes <= LATENCY_BYTES:
+        return Regime.LATENCY
+    return Regime.BANDWIDTH if size_bytes >= LEAST_BYTES else Regime.MIDDLE
+
+
+def usable(point: CurvePoint) -> bool:
+    """Whether the point is a measurement: bytes were moved, in some time, and none came out wrong."""
+    return (
+        point.size_bytes > 0
+        and bool(point.seconds)
+        and not point.wrong
+        and all(math.isfinite(one) and one > 0 for one in point.seconds)
+    )
+
+
+def logarithms(point: CurvePoint) -> tuple[float, ...]:
+    """Of the seconds of a usable point."""
+    return tuple(map(math.log, point.seconds))
+
+
+def levels(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Mean logarithm of seconds over the `logarithms` of some points, one for each repeat that all have."""
+    return tuple(map(fmean, zip(*points, strict=False)))
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation of two levels or more, and so a share of the time; `RESOLUTION` at least."""
+    mean = fmean(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return max(math.sqrt(squares / (len(values) - 1)), RESOLUTION)
+
+
+def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """The second's mean above the first's; both have two values or more (B. L. Welch, 1947)."""
+    one, other = (deviation(values) ** 2 / len(values) for values in (first, second))
+    error = math.sqrt(one + other)
+    freedom = int((one + other) ** 2 / (one**2 / (len(first) - 1) + other**2 / (len(second) - 1)) + 1e-9)
+    mean = fmean(second) - fmean(first)
+    return Difference(mean, error, freedom, two_sided(mean / error, freedom))
+
+
+def holm(chances: Sequence[float], weights: Sequence[float], alpha: float) -> list[bool]:
+    """Which of the tests may be believed, so that with chance 1 - `alpha` none is wrong (S. Holm, 1979).
+
+    `weights`, above 0: which share of `alpha` a test has.
+    """
+    believed = [False] * len(chances)
+    left = math.fsum(weights)
+    for place in sorted(range(len(chances)), key=lambda i: chances[i] / weights[i]):
+        if chances[place] > alpha * weights[place] / left:
+            break
+        believed[place] = True
+        left -= weights[place]
+    return believed
+
+
+def two_sided(t: float, freedom: int) -> float:
+    """How often Student's t with so many degrees of freedom is at least `t` away from 0.
+
+    The closed form of Abramowitz and Stegun, 26.7.3 and 26.7.4; good to 1e-15.
+    """
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    cosine = math.cos(angle)
+    odd = freedom % 2
+    term = total = cosine if odd else 1.0
+    for k in range(3 if odd else 2, freedom, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    inside = math.sin(angle) * total if freedom > 1 else 0.0
+    return max(0.0, 1 - (2 / math.pi * (angle + inside) if odd else inside))
+
+
+@cache
+def critical(chance: float, freedom: int) -> float:
+    """The t that is exceeded, in either direction, with this chance."""
+    low, high = 0.0, 1.0
+    while two_sided(high, freedom) > chance:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, freedom) > chance else (low, middle)
+    return high
