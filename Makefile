@@ -26,10 +26,6 @@ $(VENV)/.browser: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[browser]'
 	@touch $@ $(VENV)/.run
 
-$(VENV)/.simulation: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[simulation]'
-	@touch $@ $(VENV)/.run
-
 $(VENV)/.lock: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[lock]'
 	@touch $@ $(VENV)/.run
@@ -109,7 +105,6 @@ bench: $(VENV)/.dev
 siege: $(VENV)/.dev
 	proof/siege/packages
 ifeq ($(NAMES),)
-	@$(MAKE) --no-print-directory $(VENV)/.simulation
 	$(BIN)/python -m proof.siege.soak --write
 endif
 	$(BIN)/python -m proof.siege $(or $(NAMES),--write)
@@ -125,7 +120,7 @@ screenshots: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m proof.grafana
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
-simulation: $(VENV)/.simulation
+simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation
 
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.

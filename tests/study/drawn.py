@@ -52,11 +52,12 @@ def curve(
     times: Mapping[int, float | Sequence[float]],
     configuration: Configuration = Configuration(4),  # noqa: B008 - it is frozen
     op: str = "all_reduce",
-    **fields: bool,
+    *,
+    in_place: bool = True,
 ) -> Curve:
     """Microseconds by size in bytes, of one repeat or several."""
     points = [
         CurvePoint(size, tuple(1e-6 * x for x in ([us] if isinstance(us, float) else us)))
         for size, us in times.items()
     ]
-    return Curve(op, configuration, tuple(points), **fields)
+    return Curve(op, configuration, tuple(points), in_place=in_place)

@@ -122,7 +122,7 @@ def test_what_nccl_chooses_by_itself_is_placed_between_the_others() -> None:
     told = words(
         _twice(1.1, auto), _twice(1, RING), _twice(1.05, Configuration(4, "NVLS")), _twice(1.5, TREE)
     )
-    assert "the last, Tree, 50.0%; what NCCL chooses by itself, 10.0%" in told
+    assert "the last, Tree, 50.0%; auto, which is what NCCL chooses by itself, 10.0%" in told
 
 
 def test_nobody_wins_in_a_single_run() -> None:

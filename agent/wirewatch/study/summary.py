@@ -142,7 +142,8 @@ def size_text(one: Estimate | Absent) -> str:
 def in_words(summary: CurveSummary) -> str:
     """The three figures: `latency floor 23.3 us, knee 8 MiB, plateau 366.2 GB/s; no spread: one repeat`."""
     least = "at least " if summary.bound else ""
-    known, absent, spread = [], {}, []
+    known, spread = [], []
+    absent: dict[str, None] = {}
     for name, one, text in (
         ("latency floor", summary.floor, microseconds),
         ("knee", summary.knee, size_text),
@@ -248,7 +249,7 @@ def _own_choice(behind: Sequence[Standing]) -> str:
     """How far NCCL's own choice is behind, where that is not the next or the last."""
     for one in behind[1:-1]:
         if one.configuration == Configuration(one.configuration.ranks):
-            return f"; what NCCL chooses by itself, {one.behind:.1%}"
+            return f"; auto, which is what NCCL chooses by itself, {one.behind:.1%}"
     return ""
 
 
@@ -257,8 +258,8 @@ def _doubts(curves: Sequence[Curve]) -> Iterator[str]:
         name = f"{title(curve)}, {setting(curve.configuration)}"
         wrong = [point.size_bytes for point in curve.points if point.wrong]
         if wrong:
-            sizes = f"{count(len(wrong), 'size')} from {human(wrong[0])} on"
-            yield f"Wrong values: {name}: at {sizes}, which are left out above."
+            where = f"{count(len(wrong), 'size')} from {human(wrong[0])} on"
+            yield f"Wrong values: {name}: at {where}, which are left out above."
         for ran, sizes in _otherwise(curve).items():
             yield f"Ran otherwise: {name}: NCCL's log has {ran} at {span(min(sizes), max(sizes))}."
     unchecked = sum(any(point.wrong is None for point in curve.points) for curve in curves)

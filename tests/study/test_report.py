@@ -1,0 +1,100 @@
+"""The report of a study: complete in itself, right for anybody's texts, whatever was measured."""
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.page.pages import Strict
+from tests.study.drawn import SHORT, Noise, curve, study
+from wirewatch.study import report
+from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
+from wirewatch.study.known import KnownRates
+from wirewatch.study.report import ReportError, page, write_report
+
+HOSTILE = "<script>alert(1)</script> $x_{ %s \x00\x1b[2J é 中 \ud800"
+
+
+def drawn(curves: int = 2) -> Study:
+    return study(Random(1), Noise(), curves, SHORT)  # noqa: S311
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return page(drawn(), [KnownRates("all_reduce", 4, 478e9, ((8 << 24, 300e9),))])
+
+
+def test_it_asks_for_nothing_and_allows_nothing(text: str) -> None:
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert style
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"default-src &#39;none&#39;; style-src &#39;sha256-{digest}&#39;" in text
+    body = text.replace(style[0], "")
+    assert not re.search(r"https?:|<script|\sstyle=|\son\w+=|@import|url\((?!#)", body)
+    assert set(re.findall(r'href="([^"#]*)', body)) == {""}
+
+
+def test_each_id_is_there_once_and_each_that_is_named_is_there(text: str) -> None:
+    found = re.findall(r'\sid="([^"]+)"', text)
+    assert len(found) == len(set(found))
+    named = re.findall(
+        r'(?:aria-labelledby|aria-describedby)="([^"]+)"|href="#([^"]+)"|url\(#([^)]+)\)', text
+    )
+    assert len(named) > 20
+    assert {one for some in named for one in some if one} <= set(found)
+
+
+def test_it_is_well_formed(text: str) -> None:
+    assert Strict(text).tags()[0] == "html"
+
+
+def test_what_is_known_is_drawn_beside_what_was_measured(text: str) -> None:
+    assert "wire, each way" in text
+    assert "expected busbw" in text
+    assert "expected busbw" not in page(drawn(1), [KnownRates("all_gather", 4, None)])
+
+
+def test_texts_of_others_do_no_harm() -> None:
+    settings = Configuration(4, f"_{HOSTILE}", settings=((HOSTILE, HOSTILE),))
+    odd = Study(0.0, HOSTILE, {HOSTILE: HOSTILE}, [curve({8: 20.0}, settings)], (HOSTILE,), (HOSTILE,))
+    text = page(odd)
+    assert "<script" not in text
+    assert not re.search(r"[\x00\x1b]", text)
+    assert "&lt;script&gt;" in text
+
+
+ODD = {
+    "nothing": (),
+    "a curve without points": (Curve("all_reduce", Configuration(4), ()),),
+    "one size": (curve({8: 20.0}),),
+    "wrong values alone": (Curve("all_reduce", Configuration(4), (CurvePoint(8, (1e-5,), 3),)),),
+    "no busbw": (curve({8: [20.0, 21.0]}, Configuration(1)), curve({8: 20.0}, op="hypercube")),
+    "sizes that are no powers of two": (curve({104_856: 20.0, 104_832: 20.0, 3: 19.0}),),
+}
+
+
+@pytest.mark.parametrize("curves", ODD.values(), ids=ODD)
+def test_it_can_be_made_of_anything(curves: tuple[Curve, ...]) -> None:
+    text = page(Study(0.0, "by hand", {}, curves))
+    assert text.count("<svg") == 2 * len({curve.op for curve in curves})
+
+
+def test_many_curves_are_shared_out_over_plots_with_few_lines() -> None:
+    text = page(drawn(13))
+    assert text.count('class="plot"') == 2 * 3
+    assert "Plot 3 of 3" in text
+
+
+def test_the_file_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_report(drawn(), tmp_path / "report.html")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text("utf-8").endswith("</html>")
+    with pytest.raises(ReportError, match="cannot be written: No such file"):
+        write_report(drawn(), tmp_path / "none" / "report.html")
+    monkeypatch.setattr(report, "find_spec", lambda _name: None)
+    with pytest.raises(ReportError, match=r"takes matplotlib: pip install 'wirewatch\[report\]'"):
+        write_report(drawn(), tmp_path / "other.html")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
