@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 from statistics import median, median_low
+from typing import Protocol
 
 from wirewatch.busbw.expected import GB, human
 from wirewatch.busbw.formulas import FACTORS, busbw, factor
@@ -24,6 +25,19 @@ of time against size it is at 90 % of it or less."""
 HALF = 0.5
 """The knee is the first size with this share of the plateau."""
 EAGER = "eager"
+
+
+class HasTitle(Protocol):
+    """A curve, or what was found of one."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def configuration(self) -> Configuration: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def in_place(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +122,10 @@ def summary_lines(study: Study) -> tuple[str, ...]:
     )
 
 
-def title(curve: Curve) -> str:
+def title(one: HasTitle) -> str:
     """What a group of curves has in common: `all_reduce, 4 ranks, float32, in place`."""
-    place = "in place" if curve.in_place else "out of place"
-    return f"{curve.op}, {count(curve.configuration.ranks, 'rank')}, {curve.dtype}, {place}"
+    place = "in place" if one.in_place else "out of place"
+    return f"{one.op}, {count(one.configuration.ranks, 'rank')}, {one.dtype}, {place}"
 
 
 def count(number: int, noun: str) -> str:

@@ -1,0 +1,119 @@
+"""`wirewatch sweep --compare A B`: what changed between two studies, for a person or a script."""
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from wirewatch.busbw.expected import human
+from wirewatch.cli.check.answer import EXIT
+from wirewatch.cli.output import shown, utc
+from wirewatch.cli.tables import table
+from wirewatch.documents.health import HEALTH_NAMES
+from wirewatch.study.compare import (
+    ALL_SIZES,
+    COMPARISON,
+    Comparison,
+    CurveChange,
+    PartChange,
+    compare,
+    health,
+)
+from wirewatch.study.curve import Study
+from wirewatch.study.spread import Regime, regime
+from wirewatch.study.summary import count, setting, span, title
+
+PARTS = (*(one.value for one in Regime), ALL_SIZES)
+NOTE = (
+    "speed of B against A, which is busbw where there is one; *: more than the spread; "
+    "in brackets: no spread, not judged"
+)
+
+
+def print_comparison(a: Study, b: Study, least_speed: float | None, *, as_json: bool) -> int:
+    """Print it and return the exit code; `least_speed`: the share of A's that B must keep."""
+    made = compare(a, b)
+    verdict = health(made, least_speed)
+    if as_json:
+        click.echo(COMPARISON.dump_json(made, indent=1).decode())
+    else:
+        lines = list(comparison_lines(made))
+        if least_speed is not None:
+            lines.append(f"{HEALTH_NAMES[verdict].upper()}: B must keep {least_speed:.1%} of A's speed")
+        click.echo(shown(lines))
+    return EXIT[verdict]
+
+
+def comparison_lines(made: Comparison) -> Iterator[str]:
+    """The text of a comparison: what else is different first, then what changed."""
+    yield f"A: {made.a}, {utc(made.at_a)}"
+    yield f"B: {made.b}, {utc(made.at_b)}"
+    if made.environment:
+        yield "Not the same machine and software, which may be the reason:"
+        rows = [(one.name, one.a or "not known", one.b or "not known") for one in made.environment]
+        yield from table(("", "A", "B"), rows)
+    yield ""
+    yield _result(made)
+    if made.curves:
+        yield from table(("", "setting", *PARTS, "seen from", "repeats"), [_row(one) for one in made.curves])
+        yield f"  {NOTE}"
+    for curve in made.curves:
+        yield from _remarks(curve)
+    for one in made.unmatched:
+        yield f"{title(one)}, {setting(one.configuration)}: not compared: {one.why}"
+
+
+def _result(made: Comparison) -> str:
+    curves = count(len(made.curves), "curve")
+    if not made.curves:
+        return "A and B have no curve in common."
+    if not made.judged:
+        return f"{curves} in common: no spread, not judged: that takes two repeats or more in A and in B."
+    changed = sum(any(part.verdict == "changed" for part in curve.every()) for curve in made.curves)
+    if not changed:
+        return f"{curves} in common: nothing changed by more than the spread."
+    return f"{curves} in common: {changed} of them changed by more than the spread."
+
+
+def _row(curve: CurveChange) -> tuple[str, ...]:
+    parts = {part.part: part for part in curve.parts}
+    all_sizes = parts.get(ALL_SIZES)
+    least = "-" if all_sizes is None or all_sizes.least is None else f"{all_sizes.least:.1%}"
+    repeats = "-" if all_sizes is None else "{} and {}".format(*all_sizes.repeats)
+    cells = (_cell(parts[name]) if name in parts else "-" for name in PARTS)
+    return (title(curve), setting(curve.configuration), *cells, least, repeats)
+
+
+def _cell(part: PartChange) -> str:
+    change = f"{part.speed - 1:+.1%}"
+    return (
+        f"({change})"
+        if part.verdict == "not judged"
+        else f"{change} *"
+        if part.verdict == "changed"
+        else change
+    )
+
+
+def _remarks(curve: CurveChange) -> Iterator[str]:
+    """What the table does not show of a curve."""
+    name = f"{title(curve)}, {setting(curve.configuration)}"
+    parts = {part.part: part for part in curve.parts}
+    for point in curve.points:
+        around = parts.get(regime(point.first_bytes).value, point)
+        if point.verdict == "changed" and (around is point or _stands_out(point, around)):
+            yield f"{name}: {human(point.first_bytes)}: {point.speed - 1:+.1%} *"
+    for who, sizes in (("A", curve.only_a), ("B", curve.only_b)):
+        if sizes:
+            yield f"{name}: only in {who}: {_sizes(sizes)}"
+    for who, sizes in (("A", curve.wrong_a), ("B", curve.wrong_b)):
+        if sizes:
+            yield f"{name}: WRONG VALUES in {who}, not compared: {_sizes(sizes)}"
+
+
+def _stands_out(point: PartChange, around: PartChange) -> bool:
+    """Whether a size that changed says more than its regime does."""
+    return around.verdict != "changed" or abs(point.speed / around.speed - 1) > (around.least or 0)
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return f"{count(len(sizes), 'size')}, {span(sizes[0], sizes[-1])}"
