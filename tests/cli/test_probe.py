@@ -187,7 +187,7 @@ def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_told(tmp_p
     ("arguments", "words"),
     [
         (("--size", "1.5G"), "'1.5G' is not a size: a multiple of 4 bytes, such as 256M"),
-        (("--op", "all_to_all"), "all_to_all"),
+        (("--op", "allgather"), "allgather"),
         (("--owner", "slurm:"), "--owner must be slurm:ID or pod:UID"),
         (("--owner", "user:7"), "--owner must be slurm:ID or pod:UID"),
         (("--overlay", "gpu-lost"), "give --replay too"),

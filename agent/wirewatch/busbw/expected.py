@@ -6,7 +6,7 @@ share of the wire that it reaches from busbw.references, or from the operator's 
 least share of the wire that is plausible remains (`PLAUSIBLE`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wirewatch.busbw.formulas import FACTORS, NVLS, RING, factor
 from wirewatch.busbw.references import (
@@ -110,7 +110,10 @@ def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Ab
     most = conditions.pins.get(op)
     if most is not None:
         return _under(conditions, rail, algorithm, reference, most, op, size_bytes)
-    return _expected(conditions.group.ranks, rail, reference, why, size_bytes)
+    found = _expected(conditions.group.ranks, rail, reference, why, size_bytes)
+    if algorithm == NVLS and not isinstance(rail, Absent) and not isinstance(found, Absent):
+        return _faster(conditions, op, rail, found, size_bytes)
+    return found
 
 
 def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
@@ -257,6 +260,24 @@ def _expected(
     )
     derivation = (*rail.lines, *why, share, *doubts, line)
     return Expectation(busbw, most, reference.algorithm, confidence, reference.source, derivation)
+
+
+def _faster(
+    conditions: Conditions, op: str, rail: GroupWire, nvls: Expectation, size_bytes: int
+) -> Expectation:
+    """What NVLS gives, or Ring where its line gives more at this size: NCCL's tuner takes the faster.
+
+    A reference of a single size has no line, and says nothing of smaller messages.
+    """
+    reference = _reference(conditions, op, RING, rail)
+    if isinstance(reference, Absent) or isinstance(fitted(reference).latency, Absent):
+        return nvls
+    gives = f"at {human(size_bytes)} NVLS's line gives {_gbs(nvls.busbw)}"
+    why = (f"NCCL's tuner takes the faster of NVLS and Ring: {gives}",)
+    ring = _expected(conditions.group.ranks, rail, reference, why, size_bytes)
+    if isinstance(ring, Absent) or ring.busbw <= nvls.busbw:
+        return nvls
+    return replace(ring, asymptote=nvls.asymptote)
 
 
 def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> tuple[float, str]:

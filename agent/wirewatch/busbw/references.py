@@ -45,6 +45,7 @@ class Confidence(Enum):
     OPERATOR = "operator"
     MEASURED = "measured"
     PUBLISHED = "published"
+    DERIVED = "derived"
     LOW = "low"
 
 

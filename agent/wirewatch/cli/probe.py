@@ -1,4 +1,4 @@
-"""`wirewatch probe`: one probe now, for a person or a script."""
+"""`wirewatch probe`: one probe now, or several side by side, for a person or a script."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,13 +11,18 @@ from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
-from wirewatch.core.probe import ENGINES, OPS
+from wirewatch.core.probe import ALLTOALL, DTYPES, ENGINES, PRIMITIVES, SENDRECV
 from wirewatch.core.types import whole
 
 if TYPE_CHECKING:
+    from wirewatch.probe.model import ProbeOptions
     from wirewatch.probe.request import ProbeOverrides, ProbeResult
 
 SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+SPELLINGS = {"all_to_all": ALLTOALL, "send_recv": SENDRECV}
+SWITCHES = {"on": True, "off": False}
+MOST_ITERATIONS = 10_000
+"""Timed runs of a size; a CUDA graph of small messages has as many nodes."""
 
 
 class Size(click.ParamType[int]):
@@ -34,11 +39,43 @@ class Size(click.ParamType[int]):
         return size
 
 
+class Primitive(click.Choice[str]):
+    """A collective by nccl-tests' name, or as MPI and NCCL write it."""
+
+    def __init__(self) -> None:
+        super().__init__(PRIMITIVES)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(SPELLINGS.get(value, value), param, ctx)
+
+
+class Switches(click.ParamType[tuple[bool, ...]]):
+    """`on`, `off`, or both with a comma."""
+
+    name = "on,off"
+
+    def convert(
+        self, value: str | tuple[bool, ...], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[bool, ...]:
+        words = value.split(",") if isinstance(value, str) else []
+        if not set(words) <= SWITCHES.keys() or len(set(words)) < len(words):
+            self.fail(f"{value!r} is not on, off, or on,off", param, ctx)
+        return value if isinstance(value, tuple) else tuple(SWITCHES[word] for word in words)
+
+
 @click.command()
 @config_option
-@click.option("--op", "ops", multiple=True, type=click.Choice(OPS), help="Collective to run; repeatable.")
+@click.option("--op", "ops", multiple=True, type=Primitive(), help="Collective to run; repeatable.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Message size, such as 256M; repeatable.")
-@click.option("--engine", type=click.Choice(("auto", *ENGINES)), help="What runs the collectives.")
+@click.option("--dtype", type=click.Choice(tuple(DTYPES)), help="Type of the elements; default float32.")
+@click.option("--iterations", type=click.IntRange(1, MOST_ITERATIONS), help="Timed runs of each size.")
+@click.option("--in-place/--out-of-place", default=None, help="Whether results take the place of the data.")
+@click.option(
+    "--engine", "engines", multiple=True, type=click.Choice(("auto", *ENGINES)),
+    help="What runs the collectives; several stand side by side.",
+)  # fmt: skip
+@click.option("--transport", type=click.Choice(("net",)), help="net: over the node's NICs alone.")
+@click.option("--gdr", "gpudirect", type=Switches(), help="With GPUDirect RDMA, without it, or both: on,off.")
 @click.option(
     "--owner",
     callback=checked_owner,
@@ -53,23 +90,76 @@ class Size(click.ParamType[int]):
 @click.pass_context
 def probe(
     context: click.Context, *, config_file: Path | None, ops: Sequence[str], sizes: Sequence[int],
-    engine: str | None, owner: str | None, explain: bool, force: bool, as_json: bool, replay: str | None,
-    overlays: Sequence[str],
+    dtype: str | None, iterations: int | None, in_place: bool | None, engines: Sequence[str],
+    transport: str | None, gpudirect: tuple[bool, ...] | None, owner: str | None, explain: bool, force: bool,
+    as_json: bool, replay: str | None, overlays: Sequence[str],
 ) -> None:  # fmt: skip
     """Measure busbw between this node's idle GPUs.
 
     The result is compared with what the wires should give. A fault is measured again to confirm it.
 
+    A probe that a daemon would not run is a study: one of other collectives than all_reduce, all_gather and
+    reduce_scatter, of another dtype, out of place, with --iterations, --transport, --gdr or several engines.
+    It is not kept, and changes no verdict of the daemon.
+
     Exit codes: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN. Busy GPUs give UNKNOWN.
     """
     from wirewatch.probe.request import ProbeOverrides
+    from wirewatch.probe.variation import Variation
 
+    names = tuple(dict.fromkeys(engines))
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
-    wish = ProbeOverrides(tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sizes)), engine, owner, force)
+    _check(sizes, dtype, names, transport, gpudirect, replay)
+    several = names if len(names) > 1 else ()
+    wish = ProbeOverrides(
+        tuple(dict.fromkeys(ops)), tuple(dict.fromkeys(sizes)), names[0] if len(names) == 1 else None, owner,
+        force, Variation(dtype, in_place, iterations, network=transport == "net"), several, gpudirect or (),
+    )  # fmt: skip
     asked = _ask(config_file, wish, replay, overlays)
     _print(asked, explain=explain, as_json=as_json)
     context.exit(EXIT[asked.health])
+
+
+def _check(
+    sizes: Sequence[int], dtype: str | None, engines: Sequence[str], transport: str | None,
+    gpudirect: tuple[bool, ...] | None, replay: str | None,
+) -> None:  # fmt: skip
+    """Refuse what cannot be meant together.
+
+    Raises:
+        UsageError: with the reason.
+    """
+    element = DTYPES[dtype or "float32"]
+    odd = next((size for size in sizes if size % element), None)
+    several = len(engines) > 1
+    wrong = (
+        (odd is not None, f"--size {odd} is not a multiple of {element} bytes, an element of {dtype}"),
+        (several and "auto" in engines, "--engine auto is one engine: name those to stand side by side"),
+        (several and replay, "several --engine cannot be played: a recording holds a probe of one"),
+        (several and gpudirect, "--gdr compares runs of one engine: give --engine once"),
+        (gpudirect and transport is None, "--gdr is about the NICs: give --transport net too"),
+        (gpudirect and replay, "--gdr cannot be played: a recording holds a probe of one setting"),
+        (transport and "gloo" in engines, "--transport is about NCCL, and the engine gloo does not use it"),
+    )  # fmt: skip
+    for applies, why in wrong:
+        if applies:
+            raise click.UsageError(why)
+
+
+def _check_configured(wish: "ProbeOverrides", options: "ProbeOptions") -> None:
+    """Refuse what cannot be meant together with the configuration.
+
+    Raises:
+        UsageError: with the reason.
+    """
+    dtype = wish.variation.dtype or "float32"
+    sizes = (*options.latency_sizes, *(size for size, _ in options.bandwidth))
+    odd = next((size for size in sizes if not wish.sizes and size % DTYPES[dtype]), None)
+    if odd is not None:
+        raise click.UsageError(f"the configured size {odd} is no multiple of {dtype}'s bytes: give --size")
+    if wish.variation.network and options.engine == "gloo" and not (wish.engine or wish.engines):
+        raise click.UsageError("--transport is about NCCL, and the configured engine gloo does not use it")
 
 
 def _ask(
@@ -83,6 +173,7 @@ def _ask(
     from wirewatch.probe.workfolder import remove_left_folders
 
     config, _ = load(config_file, discover())
+    _check_configured(wish, config.probe)
     remove_left_folders()
     with ExitStack() as stack:
         state = None
@@ -102,13 +193,9 @@ def _ask(
 
 def _print(asked: "ProbeResult", *, explain: bool, as_json: bool) -> None:
     from wirewatch.cli.tables import probe_tables
-    from wirewatch.documents.probes import PROBE, refused
-    from wirewatch.documents.probes import probe as document
+    from wirewatch.documents.probes import PROBE, on_request
 
-    if asked.probed is None:
-        result = refused(asked.refusal, asked.at)
-    else:
-        result = document(asked.probed, asked.measured, asked.findings, asked.named)
+    result = on_request(asked)
     if as_json:
         click.echo(PROBE.dump_json(result, indent=1).decode())
     else:

@@ -4,12 +4,24 @@ import re
 from collections.abc import Iterator, Sequence
 
 from wirewatch.busbw.expected import human
-from wirewatch.documents.probes import CollectiveResult, GpuResult, PeerCopy, ProbeDocument, Straggler
+from wirewatch.busbw.references import LEAST_BYTES
+from wirewatch.documents.probes import (
+    CollectiveResult,
+    Difference,
+    GpuResult,
+    PeerCopy,
+    ProbeDocument,
+    Straggler,
+)
 
 GB = 1e9
 MICRO = 1e6
 GIB = 1 << 30
 _NUMBER = re.compile(r"-|\d[\d.]*( ?[%A-Za-z/]{1,4})?")
+GPUDIRECT = {
+    "proven": "proven by NCCL's log", "partly": "on some connections, by NCCL's log",
+    "refuted": "not used, by NCCL's log", "not_known": "not known: NCCL's log names no network connection",
+}  # fmt: skip
 SMALL = 1 << 20
 """Bytes below which a message measures latency and no bandwidth."""
 
@@ -32,27 +44,83 @@ def probe_tables(probe: ProbeDocument, *, explain: bool) -> str:
     return "\n".join(_lines(probe, explain=explain))
 
 
+def side_by_side(probe: ProbeDocument) -> Iterator[str]:
+    """One table with the busbw of each run, in how far they differ, and which could not be compared."""
+    known = {(r.op, r.size_bytes, r.gpus, run.name): r for run in probe.runs for r in run.results}
+    rows = list(dict.fromkeys(key[:3] for key in known))
+    gain = {(d.op, d.size_bytes, d.gpus, d.run): d for d in probe.differences}
+    names = [run.name for run in probe.runs]
+    compared = list(dict.fromkeys(d.run for d in probe.differences))
+    against = probe.differences[0].against if probe.differences else ""
+    yield ""
+    columns = (*(f"{name} GB/s" for name in names), *(f"{name} to {against}" for name in compared))
+    yield from table(
+        ("op", "size", "gpus", *columns),
+        [
+            (
+                op, human(size), gpus,
+                *(_cell(known.get((op, size, gpus, name))) for name in names),
+                *(_gain(gain.get((op, size, gpus, name))) for name in compared),
+            )
+            for op, size, gpus in rows
+        ],
+    )  # fmt: skip
+    if compared:
+        yield "  in brackets the spread of single timed runs of both; !: the difference is more than that"
+    for run in probe.runs:
+        if run.problem:
+            yield f"  {run.name}: not compared: {run.problem}"
+        if run.gpudirect:
+            yield f"  {run.name}: GPUDirect RDMA {GPUDIRECT[run.gpudirect]}"
+        wrong = sum(result.wrong for result in run.results)
+        if wrong:
+            yield f"  {run.name}: {wrong} elements are wrong"
+
+
+def _cell(result: CollectiveResult | None) -> str:
+    return "-" if result is None else f"{result.busbw / GB:.1f}"
+
+
+def _gain(one: Difference | None) -> str:
+    if one is None:
+        return "-"
+    spreads = " ".join(
+        "not known" if s is None else f"{s * 100:.1f} %" for s in (one.spread, one.against_spread)
+    )
+    return f"{one.difference * 100:+.1f} % ({spreads}){' !' if one.beyond_spread else ''}"
+
+
 def _number(text: str) -> bool:
     """Whether the text is a number, with or without a short unit, or the mark for a missing one."""
     return _NUMBER.fullmatch(text) is not None
 
 
 def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
-    forced = " (forced: no verdict about the node)" if probe.forced else ""
-    yield f"{probe.health.upper()}{forced}"
+    kinds = ["forced"] if probe.forced else []
+    kinds += [f"study, not kept: {'; '.join(probe.study)}"] if probe.study else []
+    label = f" ({', '.join(kinds)}: no verdict about the node)" if kinds else ""
+    yield f"{probe.health.upper()}{label}"
     if probe.outcome != "ok":
         yield f"  {probe.outcome}: {probe.why}"
+    elif probe.unproven and not probe.runs:
+        yield f"  not as asked: {probe.unproven}"
+    if probe.not_recorded and probe.outcome != "skipped":
+        yield f"  not in the recording: {', '.join(probe.not_recorded)}"
     for finding in probe.findings:
         subject = " ".join(f"{name} {value}" for name, value in finding.subject.items() if name != "uuid")
         yield f"  {finding.health.upper()} {finding.rule} {subject}".rstrip()
         yield f"    {finding.evidence}"
         yield f"    {finding.action}"
-    if probe.results:
+    if probe.runs:
+        yield from side_by_side(probe)
+    elif probe.results:
         yield ""
         versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
         by = f"engine {probe.engine}" + (f" ({versions})" if versions else "")
         yield by + (f", between GPUs: {probe.transport}" if probe.transport else "")
         yield from _results(probe.results)
+        yield from _without_reference(probe.results)
+        yield from _network(probe)
         yield from _asymptotes(probe)
         yield from _gpus(probe.gpus)
         yield from _stragglers(probe.stragglers)
@@ -64,6 +132,7 @@ def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
         yield from (f"  {line}" for line in probe.slowing)
     if explain:
         yield from _explained(probe.results)
+        yield from _expected_network(probe)
 
 
 def _results(results: Sequence[CollectiveResult]) -> Iterator[str]:
@@ -71,7 +140,7 @@ def _results(results: Sequence[CollectiveResult]) -> Iterator[str]:
         (
             r.op, human(r.size_bytes), r.gpus, f"{r.seconds * MICRO:.1f}",
             "-" if r.size_bytes < SMALL else f"{r.busbw / GB:.1f}",
-            "-" if r.expected_busbw is None else f"{r.expected_busbw / GB:.1f}", _percent(r.ratio),
+            _expected(r), _percent(r.ratio),
             _percent(r.peak_ratio), f"{r.algorithm}/{r.protocol}".strip("/") or "?",
             "no" if not r.wrong else f"{r.wrong} elements",
         )
@@ -79,6 +148,39 @@ def _results(results: Sequence[CollectiveResult]) -> Iterator[str]:
     ]  # fmt: skip
     header = ("op", "size", "gpus", "us", "busbw GB/s", "expected", "ratio", "of wire", "by", "wrong")
     yield from table(header, rows)
+
+
+def _expected(result: CollectiveResult) -> str:
+    if result.expected_busbw is not None:
+        return f"{result.expected_busbw / GB:.1f}"
+    return "no reference" if result.no_reference and result.size_bytes >= LEAST_BYTES else "-"
+
+
+def _without_reference(results: Sequence[CollectiveResult]) -> Iterator[str]:
+    """Why nothing is expected of messages that are large enough, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for one in results:
+        if one.no_reference and one.size_bytes >= LEAST_BYTES:
+            reasons.setdefault(one.no_reference, []).append(one.op)
+    for reason, ops in reasons.items():
+        yield f"  {', '.join(dict.fromkeys(ops))}: {reason}"
+
+
+def _network(probe: ProbeDocument) -> Iterator[str]:
+    if probe.network is None:
+        return
+    yield f"  GPUDirect RDMA: {GPUDIRECT[probe.network.gpudirect]}"
+    sent = {name: count for name, count in probe.network.sent_bytes.items() if count}
+    if sent:
+        yield f"  the RDMA ports sent: {', '.join(f'{name} {n / GB:.1f} GB' for name, n in sent.items())}"
+
+
+def _expected_network(probe: ProbeDocument) -> Iterator[str]:
+    """What is expected over the network, also where nothing was measured."""
+    if probe.network is not None:
+        yield ""
+        yield "large messages over the network:"
+        yield from (f"  {line}" for line in probe.network.derivation)
 
 
 def _percent(ratio: float | None) -> str:

@@ -25,7 +25,7 @@ DTYPES: Mapping[str, int] = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
 }  # fmt: skip
 """Bytes of an element."""
-ENGINES = ("nccl", "torch", "gloo")
+ENGINES = ("nccl", "torch", "distributed", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
 NOT_KNOWN = Absent(Why.MISSING, "not told")
 """Recordings of 0.1 hold this text."""
@@ -223,13 +223,32 @@ class Pcie:
 
 
 @dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """A port through which NCCL could leave the node; `card` is its PCI address without the function.
+
+    `state` and `layer` as in sysfs, `rate` in bytes per second. `pcie`: what card and slot should train to.
+    `paths`: from each GPU of the group, in its order, as `NicPath` has them.
+    """
+
+    device: str
+    port: str
+    card: str
+    state: str
+    layer: str
+    rate: float | Absent
+    pcie: Pcie | Absent
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Conditions:
     """All that an expected busbw follows from, for one group of GPUs.
 
     `link_rate`: bytes per second of one NVLink link each way, as most links of the node show it; used for
     products without data. `links`: how many links a GPU has, if the operator says so. `multicast`: whether
     the driver offers what NVLS needs. `settings`: NCCL's, the environment over nccl.conf. `pins`: the
-    operator's busbw in bytes per second, by `op` (for ever larger messages) or `op@bytes`.
+    operator's busbw in bytes per second, by `op` (for ever larger messages) or `op@bytes`. `network`: the
+    node's RDMA ports, read for probes that are to go over them.
     """
 
     group: Group
@@ -239,6 +258,7 @@ class Conditions:
     multicast: bool | Absent = NOT_KNOWN
     settings: Mapping[str, str] = field(default_factory=dict)
     pins: Mapping[str, float] = field(default_factory=dict)
+    network: tuple[RdmaPort, ...] | Absent = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from wirewatch.core.pci import Place, place
+from wirewatch.core.pci import Place, generation, place, width
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.types import Absent, Why
 
@@ -40,6 +40,16 @@ class Whereabouts:
     due: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PciLink:
+    """PCIe of a card: generation and lanes now, and the most that card and slot both can."""
+
+    generation: int | Absent
+    width: int | Absent
+    generation_max: int | Absent
+    width_max: int | Absent
+
+
 def read_place(sysfs: Sysfs, address: str) -> Place | Absent:
     """Where the device with this PCI address sits."""
     if not address:
@@ -48,6 +58,27 @@ def read_place(sysfs: Sysfs, address: str) -> Place | Absent:
     if isinstance(resolved, Absent):
         return resolved
     return place(resolved, sysfs.read(f"{DEVICES}/{address}/numa_node"))
+
+
+def read_pci_link(sysfs: Sysfs, address: str) -> PciLink:
+    """The PCIe link of the card with this PCI address, with what the bridge above it can."""
+    at = f"{DEVICES}/{address}"
+    own = generation(sysfs.read(f"{at}/max_link_speed")), width(sysfs.read(f"{at}/max_link_width"))
+    resolved = sysfs.link(at)
+    above = "" if isinstance(resolved, Absent) else resolved.rpartition("/")[0].rpartition("/")[2]
+    slot: tuple[int | Absent | None, int | Absent | None] = None, None
+    if above.count(":") == 2:  # noqa: PLR2004 - a bridge, not the root
+        bridge = f"{DEVICES}/{above}"
+        slot = (
+            generation(sysfs.read(f"{bridge}/max_link_speed")),
+            width(sysfs.read(f"{bridge}/max_link_width")),
+        )
+    return PciLink(
+        generation=generation(sysfs.read(f"{at}/current_link_speed")),
+        width=width(sysfs.read(f"{at}/current_link_width")),
+        generation_max=_least(own[0], slot[0]),
+        width_max=_least(own[1], slot[1]),
+    )
 
 
 def rdma_devices(sysfs: Sysfs) -> Sequence[str] | Absent:
@@ -160,6 +191,13 @@ def _has_sibling(sysfs: Sysfs, address: str, claimed: AbstractSet[str]) -> bool:
     if isinstance(kind, Absent) or any(_card(other) == _card(address) for other in others):
         return False
     return any(sysfs.read(f"{DEVICES}/{other}/device") == kind for other in others)
+
+
+def _least(card: int | Absent, slot: int | Absent | None) -> int | Absent:
+    """What both ends can; a slot that reports nothing limits nothing."""
+    if isinstance(card, Absent) or slot is None or isinstance(slot, Absent):
+        return card
+    return min(card, slot)
 
 
 def _card(address: str) -> str:

@@ -1,14 +1,15 @@
 """The documents of probes; docs/schemas is made from these types."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from wirewatch.busbw.expected import wire_lines
+from wirewatch.busbw.expected import Expectation, wire_lines
+from wirewatch.busbw.network import LARGE, expect_network
 from wirewatch.core.collector import NodeState
-from wirewatch.core.probe import Probed
+from wirewatch.core.probe import ALL_REDUCE, Conditions, Probed
 from wirewatch.core.types import Absent, worst
 from wirewatch.core.types import Finding as CoreFinding
 from wirewatch.core.types import Health as CoreHealth
@@ -16,10 +17,13 @@ from wirewatch.documents.health import HEALTH_NAMES, Health, ReportedFinding
 from wirewatch.documents.state import finding
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe import measurement
+from wirewatch.probe.comparison import ProbeRun, RunDifference, run_differences
 from wirewatch.probe.component import PROBE_NAME, transport
 from wirewatch.probe.gate import MEANING, Reason, Refusal
 from wirewatch.probe.measurement import Measured, asymptotes
 from wirewatch.probe.model import ProbeMemory
+from wirewatch.probe.network import by_network, gpudirect, unproven
+from wirewatch.probe.request import OFF, ProbeResult
 from wirewatch.verdict.straggler.naming import NamedStragglers, SlowNode, SlowPart
 from wirewatch.verdict.straggler.signals import Unit, memory_rate, product_seconds
 
@@ -29,7 +33,8 @@ class CollectiveResult:
     """One collective at one size; bandwidths in bytes per second as nccl-tests' busbw, null where not known.
 
     `derivation`: how the expectation follows, or the wire and why nothing is expected. `usual_busbw`: the
-    median of this node's accepted probes, null while there are too few.
+    median of this node's accepted probes, null while there are too few. `no_reference`: why nothing is
+    expected of GPUs, empty where something is.
     """
 
     op: str
@@ -50,6 +55,60 @@ class CollectiveResult:
     confidence: str | None
     derivation: list[str]
     usual_busbw: float | None = None
+    no_reference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkResult:
+    """A probe over the node's RDMA ports. `expected_busbw` of large messages, bytes/s, null: no reference.
+
+    `derivation`: how that follows, or why not. `gpudirect`: proven, partly, refuted or not_known, by NCCL's
+    log. `sent_bytes`: what each RDMA port sent meanwhile.
+    """
+
+    expected_busbw: float | None
+    derivation: list[str]
+    gpudirect: str
+    sent_bytes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One of the probes that stand side by side; `why` it did not come to its end.
+
+    `problem`: why it is not compared with the others, empty where it is.
+    """
+
+    name: str
+    engine: str
+    outcome: str
+    why: str
+    problem: str
+    versions: dict[str, str]
+    transport: str
+    gpudirect: str
+    environment: dict[str, str]
+    results: list[CollectiveResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`difference`: the share by which the busbw of `run` differs from that of `against`.
+
+    `spread` and `against_spread`: of single timed runs, highest less lowest as a share of the mean, null
+    where they were not timed one by one. `beyond_spread`: whether it is more than both, null where one is
+    not known.
+    """
+
+    op: str
+    size_bytes: int
+    gpus: str
+    run: str
+    against: str
+    difference: float
+    spread: float | None
+    against_spread: float | None
+    beyond_spread: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +184,11 @@ class ProbeDocument:
     """One probe. `health` is that of this probe alone, not confirmed by others.
 
     `settings`: NCCL's, `slowing`: those of them that lower bandwidth, in words. Times in seconds.
+
+    `study`: in what it differs from any that a daemon runs, in words: such a probe is not kept and feeds no
+    verdict. `environment`: what the probe itself set for NCCL. `not_recorded`: what was asked for and the
+    recording does not hold. `unproven`: what was asked for and NCCL's log does not show. `runs`: probes that
+    stand side by side; all else is then of the first that came to its end, but health and findings.
     """
 
     schema: Literal["wirewatch.probe/1"]
@@ -151,6 +215,15 @@ class ProbeDocument:
     stragglers: list[Straggler]
     path: list[PathBytes]
     findings: list[ReportedFinding]
+    study: list[str] = field(default_factory=list)
+    dtype: str = "float32"
+    in_place: bool = True
+    environment: dict[str, str] = field(default_factory=dict)
+    not_recorded: list[str] = field(default_factory=list)
+    unproven: str = ""
+    network: NetworkResult | None = None
+    runs: list[RunResult] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +329,40 @@ def probe(
             for c in measurement.crossings(probed, measured)
         ],
         findings=[finding(f) for f in findings],
+        dtype=probed.plan.dtype, in_place=probed.plan.in_place, environment=dict(probed.plan.environment),
+        unproven=unproven(probed),
+        network=network(probed.conditions[0], probed)
+            if probed.conditions and by_network(probed.plan) else None,
+    )  # fmt: skip
+
+
+def on_request(result: ProbeResult) -> ProbeDocument:
+    """The document of what was probed on request."""
+    if result.probed is None:
+        made = refused(result.refusal, result.at)
+        if result.refusal is None:
+            made = replace(made, why=f"not recorded: {', '.join(result.not_recorded)}")
+    else:
+        made = probe(result.probed, result.measured, result.findings, result.named)
+    conditions = result.conditions
+    return replace(
+        made, health=HEALTH_NAMES[result.health], study=list(result.study),
+        not_recorded=list(result.not_recorded),
+        network=made.network or (network(conditions[0], None) if conditions else None),
+        runs=[_run(run) for run in result.runs],
+        differences=[_difference(one) for one in run_differences(result.runs, OFF)],
+    )  # fmt: skip
+
+
+def network(conditions: Conditions, probed: Probed | None) -> NetworkResult:
+    """What is expected of large messages over the network, and what a probe shows of that."""
+    expected = expect_network(conditions, ALL_REDUCE, LARGE)
+    known = None if isinstance(expected, Absent) else expected
+    account = probed.account if probed else None
+    return NetworkResult(
+        expected_busbw=known.busbw if known else None,
+        derivation=list(known.derivation) if known else [str(expected)],
+        gpudirect=gpudirect(account).value, sent_bytes=dict(probed.ports or {}) if probed else {},
     )  # fmt: skip
 
 
@@ -271,8 +378,9 @@ def refused(refusal: Refusal | None, at: float) -> ProbeDocument:
 
 
 def health_of(probed: Probed, findings: Sequence[CoreFinding]) -> CoreHealth:
-    """The health that one probe shows: UNKNOWN where it did not end."""
-    return worst(findings) if probed.outcome == "ok" else max(CoreHealth.UNKNOWN, worst(findings))
+    """The health that one probe shows: UNKNOWN where it did not end, or not do what was asked."""
+    shown = probed.outcome == "ok" and not unproven(probed)
+    return worst(findings) if shown else max(CoreHealth.UNKNOWN, worst(findings))
 
 
 def stragglers(named: NamedStragglers, probed: Probed) -> list[Straggler]:
@@ -293,7 +401,36 @@ def _result(one: Measured) -> CollectiveResult:
         confidence=known.confidence.value if known else None,
         derivation=_derivation(one),
         usual_busbw=one.usual.rate if one.usual else None,
+        no_reference=_no_reference(expected),
     )  # fmt: skip
+
+
+def _run(run: ProbeRun) -> RunResult:
+    probed = run.probed
+    document = probed.document if probed else None
+    return RunResult(
+        name=run.name, engine=probed.plan.engine if probed else "",
+        outcome=probed.outcome if probed else "skipped",
+        why=probed.why if probed else run.problem, problem=run.problem,
+        versions=dict(document.versions) if document else {},
+        transport=transport(probed, range(len(probed.plan.groups))) if probed else "",
+        gpudirect=gpudirect(probed.account).value if probed and by_network(probed.plan) else "",
+        environment=dict(probed.plan.environment) if probed else {},
+        results=[_result(one) for one in run.measured],
+    )  # fmt: skip
+
+
+def _difference(one: RunDifference) -> Difference:
+    return Difference(
+        one.op, one.size_bytes, one.gpus, one.run, one.against, one.share, one.spread, one.against_spread,
+        one.beyond,
+    )  # fmt: skip
+
+
+def _no_reference(expected: Expectation | Absent) -> str:
+    if not isinstance(expected, Absent) or expected is measurement.NOT_GPUS:
+        return ""
+    return expected.detail
 
 
 def _derivation(one: Measured) -> list[str]:

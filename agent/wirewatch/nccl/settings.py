@@ -34,6 +34,10 @@ _MANY = f"more channels than {_CHANNELS}, which may cost more than they help"
 _LISTS = "NCCL user guide, environment variables; src/graph/tuning.cc"
 _UNDOCUMENTED = "src/graph/tuning.cc, search.cc and src/transport/nvls.cc; not in the user guide"
 GDR_LEVEL, TOPOLOGY, IB_OFF = "NCCL_NET_GDR_LEVEL", "NCCL_TOPO_FILE", "NCCL_IB_DISABLE"
+P2P_OFF, SHM_OFF, IB_HCA, NET = "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_HCA", "NCCL_NET"
+_PORT = re.compile(r"\s*[+-]?\d+", re.ASCII)
+_MOST_HCAS = 32
+"""Entries of NCCL_IB_HCA that NCCL reads."""
 _LEVELS: Mapping[str, Path | None] = {
     "LOC": None, "NVL": None, "NVB": None, "C2C": None, "PIX": Path.PIX, "PXB": Path.PXB,
     "P2C": Path.PXB, "PXN": Path.PXB, "PHB": Path.NODE, "SYS": Path.SYS,
@@ -89,6 +93,27 @@ def gdr_level(value: str) -> tuple[bool, Path | None]:
     if value.isascii() and value.isdigit() and value not in _LEVELS:
         return True, Path.SYS
     return value in _LEVELS, _LEVELS.get(value)
+
+
+def allows_hca(value: str, device: str, port: int) -> bool:
+    """Whether a value of NCCL_IB_HCA lets NCCL use a port of an RDMA device (misc/socket.cc, matchIfList).
+
+    The list has beginnings of names, whole names after `=`, each with a port after `:` or for all ports;
+    after `^` it names what is left out.
+    """
+    excludes, rest = value.startswith("^"), value.removeprefix("^")
+    exact, rest = rest.startswith("="), rest.removeprefix("=")
+    entries = [entry.partition(":") for entry in rest.split(",") if entry.partition(":")[0]]
+    named = any(
+        (device == name if exact else device.startswith(name)) and (not colon or _atoi(number) in {-1, port})
+        for name, colon, number in entries[:_MOST_HCAS]
+    )
+    return (named or not entries) != excludes
+
+
+def _atoi(text: str) -> int:
+    found = _PORT.match(text)
+    return int(found[0][:_DIGITS]) if found else 0
 
 
 def _on(value: str) -> bool:

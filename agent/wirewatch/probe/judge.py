@@ -26,6 +26,7 @@ from wirewatch.probe.model import (
     ProbeReading,
     spend,
 )
+from wirewatch.probe.network import by_network
 from wirewatch.verdict.straggler.naming import (
     ConfirmedStraggler,
     SlowNode,
@@ -67,6 +68,11 @@ DO: Mapping[Resource, str] = {
     Resource.LINK: "look at this link's errors and state",
 }  # fmt: skip
 LOOK = "run `wirewatch probe --explain` on the idle node"
+SLOW_WIRE = f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}"
+SLOW_NETWORK = (
+    "look at rate and errors of the RDMA ports and at the PCIe links of the NICs (`wirewatch check`), and "
+    "whether GPUDirect helps (`wirewatch probe --transport net --gdr on,off`)"
+)
 LARGE = 256 * MIB
 """The least message of which a share of the wire is due: published tables have 0.51 and more there."""
 SURE = 0.5
@@ -363,7 +369,7 @@ def _bytes(probed: Probed, measured: Sequence[Measured], policy: ProbePolicy) ->
 
 
 def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
-    if not all(c.group.kind in measurement.EVEN for c in probed.conditions):
+    if by_network(probed.plan) or not all(c.group.kind in measurement.EVEN for c in probed.conditions):
         return
     for links in probed.links:
         found = measurement.unevenness(links)
@@ -472,7 +478,7 @@ def _below_expected(probed: Probed, low: Sequence[Measured], policy: ProbePolicy
     evidence = f"{measured_text(worst)}{_more(low)}{_reasons(probed, worst)}{_doubt(steady=bool(steady))}"
     yield Breach(
         "probe.busbw", Subject(), Health.FAILED if steady else Health.DEGRADED, evidence,
-        f"keep jobs away; the peer matrix names the slow GPU or pair: {LOOK}",
+        SLOW_NETWORK if by_network(probed.plan) else SLOW_WIRE,
     )  # fmt: skip
 
 

@@ -6,17 +6,35 @@ from dataclasses import dataclass, replace
 
 from wirewatch.busbw.expected import Expectation, GroupWire, expect, wire
 from wirewatch.busbw.formulas import asymptote, busbw, wire_bytes
+from wirewatch.busbw.network import expect_network
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.account import Comm
-from wirewatch.core.probe import LinkBytes, Moved, Part, Probed, Timed
+from wirewatch.core.probe import (
+    ALL_REDUCE,
+    ENGINES,
+    REDUCE,
+    REDUCE_SCATTER,
+    LinkBytes,
+    Moved,
+    Part,
+    Plan,
+    Probed,
+    Timed,
+)
 from wirewatch.core.statistics import AcceptedRates, UsualRate
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
 from wirewatch.nccl.settings import slowing_settings
+from wirewatch.probe.network import by_network, went_by_rdma
 
-GPU_ENGINES = frozenset({"nccl", "torch"})
+GPU_ENGINES = frozenset(ENGINES) - {"gloo"}
 NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's processors, not its GPUs")
+NOT_NVLINK = Absent(Why.UNSUPPORTED, "the network carries it, not the wires between the GPUs")
+NOT_SHOWN = "NCCL's log does not show that the RDMA ports carried it"
+REDUCTIONS = frozenset({ALL_REDUCE, REDUCE_SCATTER, REDUCE})
+REFERENCE_DTYPE = "float32"
+"""Of the elements with which the references were measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +217,8 @@ def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
 
 def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[Crossing, ...]:
     """By part and GPU; nothing for algorithms and kinds of wire of which it is not known what is due."""
+    if by_network(probed.plan):
+        return ()
     found = []
     parts = {part.name: part for part in probed.parts}
     for group, conditions in enumerate(probed.conditions):
@@ -257,7 +277,7 @@ def comms_of(probed: Probed, groups: Collection[int]) -> tuple[Comm, ...]:
 def detours(probed: Probed) -> tuple[Fallback, ...]:
     """Connections that NCCL did not make from GPU to GPU, in groups where every two have NVLink."""
     near = [group for group, one in enumerate(probed.conditions) if one.group.kind in NVLINK]
-    if probed.account is None or not near:
+    if probed.account is None or not near or by_network(probed.plan):
         return ()
     return fallbacks(replace(probed.account, comms=comms_of(probed, near)))
 
@@ -295,10 +315,27 @@ def _expected(probed: Probed, timed: Timed) -> Expectation | Absent:
         # Whether the driver offers what NVLS needs is known once NCCL has asked it.
         offered = all(device.available for device in probed.account.nvls)
         conditions = replace(conditions, multicast=offered)
-    return expect(conditions, timed.op, timed.size_bytes)
+    if by_network(probed.plan):
+        found = expect_network(conditions, timed.op, timed.size_bytes)
+        doubt = "" if went_by_rdma(probed.account) else NOT_SHOWN
+    else:
+        found = expect(conditions, timed.op, timed.size_bytes)
+        doubt = _other_elements(probed.plan, timed.op)
+    if isinstance(found, Absent) or not doubt:
+        return found
+    return replace(found, confidence=Confidence.LOW, derivation=(*found.derivation, f"{doubt}: not judged"))
+
+
+def _other_elements(plan: Plan, op: str) -> str:
+    """Adding up takes other time for other elements; moving bytes does not."""
+    if op in REDUCTIONS and plan.dtype != REFERENCE_DTYPE:
+        return f"that is of {REFERENCE_DTYPE}, and {plan.dtype} is added up"
+    return ""
 
 
 def _wire(probed: Probed, group: int) -> GroupWire | Absent:
+    if by_network(probed.plan):
+        return NOT_NVLINK
     return wire(probed.conditions[group]) if probed.plan.engine in GPU_ENGINES else NOT_GPUS
 
 

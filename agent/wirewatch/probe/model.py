@@ -39,7 +39,7 @@ class ProbeOptions(Options):
 
     interval: float = 30.0
     deadline: float = 120.0
-    engine: Literal["auto", "nccl", "torch", "gloo"] = "auto"
+    engine: Literal["auto", "nccl", "torch", "distributed", "gloo"] = "auto"
     every: float = 600.0
     jitter: float = 0.1
     settle: float = 120.0

@@ -1,47 +1,86 @@
-"""One probe on request: the same gate, but for the waiting, and repeated to confirm what it finds."""
+"""Probes on request: the same gate, but for the waiting; repeated to confirm, or several side by side."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from wirewatch.core.ports import Hardware
-from wirewatch.core.probe import ENGINES, MIB, Probed
-from wirewatch.core.types import Expect, Finding, Health, worst
+from wirewatch.core.probe import ALL_REDUCE, ENGINES, MIB, OPS, Conditions, Probed
+from wirewatch.core.types import Absent, Expect, Finding, Health, worst
+from wirewatch.probe.comparison import ProbeRun, runs_health
 from wirewatch.probe.gate import Reason, Refusal, Stillness
 from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
 from wirewatch.probe.measurement import Measured
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
+from wirewatch.probe.network import unproven
+from wirewatch.probe.recorded import only_asked
 from wirewatch.probe.remote import LostOrder, RemoteProber
 from wirewatch.probe.restore import accepted, boot_id, keep
-from wirewatch.probe.setup import ProbeRequest, prepare
+from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
 from wirewatch.probe.statefolder import StateFolder
+from wirewatch.probe.variation import DAEMONS, Variation
 from wirewatch.verdict.straggler.naming import NamedStragglers
 
 SMALL = MIB
 """Sizes below this measure latency."""
 LATE, ASKING = 0.8, 50.0
 """Seconds that a prober may take to answer after the end of a probe, and to ask all sources before it."""
+ENGINES_SIZES = (256 * MIB,)
+"""At what size engines stand side by side unless sizes are given."""
+GPUDIRECT_SIZES = (104_856, *(size * MIB for size in (1, 4, 16, 64, 256)))
+"""0.1, 1, 4, 16, 64 and 256 MB of 2^20 bytes, in whole elements: for GPUDirect on and off."""
+ON, OFF = "GPUDirect on", "GPUDirect off"
+Start = Callable[[float], Probed | Refusal]
+"""Runs one probe that must be over in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeOverrides:
-    """What is asked for; empty and None for what the configuration says."""
+    """What is asked for; empty and None for what the configuration says.
+
+    `engines`: several, side by side. `gpudirect`: with it on, off, or both side by side.
+    """
 
     ops: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
     engine: str | None = None
     owner: str | None = None
     force: bool = False
+    variation: Variation = DAEMONS
+    engines: tuple[str, ...] = ()
+    gpudirect: tuple[bool, ...] = ()
+
+    @property
+    def study(self) -> tuple[str, ...]:
+        """In what the probe differs from any that a daemon runs, in words; empty where it does not."""
+        side_by_side = (f"engines {', '.join(self.engines)} side by side",) if self.engines else ()
+        if self.gpudirect:
+            words = " and ".join("on" if on else "off" for on in self.gpudirect)
+            side_by_side = (*side_by_side, f"GPUDirect {words}")
+        return (*side_by_side, *self.variation.differences(self.ops))
+
+    def several(self) -> Iterator[tuple[str, "ProbeOverrides"]]:
+        """The probes that are to stand side by side, with the name of what differs; none for a single one."""
+        for engine in self.engines:
+            sizes = self.sizes or ENGINES_SIZES
+            yield engine, replace(self, engine=engine, engines=(), ops=self.ops or OPS, sizes=sizes)
+        for on in self.gpudirect:
+            variation = replace(self.variation, gpudirect=on)
+            sizes, ops = self.sizes or GPUDIRECT_SIZES, self.ops or (ALL_REDUCE,)
+            one = replace(self, gpudirect=(), variation=variation, sizes=sizes, ops=ops)
+            yield ON if on else OFF, one
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """The last probe with what is believed after all of them, or why none ran.
 
-    `measured`, and what is slow (`named`): by the last one alone.
+    `measured`, and what is slow (`named`): by the last one alone. `study`: in what it differs from a daemon's
+    probe. `not_recorded`: what was asked for and is not in the recording. `runs`: where several stand side by
+    side, `probed` is the first of them that came to its end. `conditions`: of a probe over the network.
     """
 
     at: float
@@ -50,13 +89,20 @@ class ProbeResult:
     refusal: Refusal | None
     measured: tuple[Measured, ...] = ()
     named: NamedStragglers = field(default_factory=NamedStragglers)
+    study: tuple[str, ...] = ()
+    not_recorded: tuple[str, ...] = ()
+    runs: tuple[ProbeRun, ...] = ()
+    conditions: tuple[Conditions, ...] = ()
 
     @property
     def health(self) -> Health:
-        """A probe that did not run, or not to its end, shows nothing of the node."""
+        """A probe that did not run, not to its end, or not in the way asked for shows nothing of the node."""
+        if self.runs:
+            return runs_health(self.runs)
         if self.probed is None or self.probed.outcome != "ok":
             return Health.UNKNOWN
-        return worst(self.findings)
+        found = worst(self.findings)
+        return max(Health.UNKNOWN, found) if unproven(self.probed) else found
 
     @property
     def why(self) -> str:
@@ -71,29 +117,51 @@ def probe_now(
     """Probe once, and again as often as it takes to confirm what was found, as long as there is time.
 
     `end`: monotonic seconds at which a probe under way is killed; no second one is begun that would be.
-    `prober` runs them where there is one.
+    `prober` runs them where there is one. A study is not kept, and is judged by no history.
     """
-    wanted = ProbeRequest(_wanted(options, wish), "command", expect.nvlink_links, wish.owner, wish.force)
-    run = _here(hardware, wanted) if prober is None else partial(_there, hardware, prober, wanted)
+    if wish.study:
+        # It measures what is asked for, and nothing beside it.
+        options = replace(options, copies=False, micro=False)
+    start = partial(_start, hardware, options, expect, prober)
+    several = tuple(wish.several())
+    found = (
+        _side_by_side(hardware, policy, start, several, end)
+        if several
+        else _confirmed(hardware, policy, start, wish, None if wish.study else state, end)
+    )
+    if wish.variation.network and found.probed is None:
+        found = replace(found, conditions=_conditions(hardware, options, expect))
+    return replace(found, study=wish.study)
+
+
+def _confirmed(
+    hardware: Hardware, policy: ProbePolicy, start: Callable[[ProbeOverrides], Start | Refusal],
+    wish: ProbeOverrides, state: StateFolder | None, end: float,
+) -> ProbeResult:  # fmt: skip
+    run = start(wish)
     if isinstance(run, Refusal):
-        return ProbeResult(hardware.clock.now(), None, (), run)
+        return _refused(hardware, run, wish)
     with ExitStack() as stack:
         history = History.open(state.history, hardware.clock) if state else None
         memory = ProbeMemory() if history is None else accepted(history, policy)
         other = stack.enter_context(hardware.probe.lock())
         if other is not None:
-            return ProbeResult(hardware.clock.now(), None, (), Refusal(Reason.LOCKED, other))
+            return _refused(hardware, Refusal(Reason.LOCKED, other), wish)
         last: Probed | None = None
+        missing: tuple[str, ...] = ()
         confirm = max(1, policy.confirm, policy.straggler.confirm)
         for number in range(1, 1 + max(confirm, policy.straggler.sure)):
             left = end - hardware.clock.mono()
             if last is not None and left < last.seconds:
                 break
-            probed = run(left)
-            if isinstance(probed, Refusal):
+            came = run(left)
+            if isinstance(came, Refusal):
                 # A second probe that is refused takes nothing from the first.
-                refusal = None if last is not None else probed
+                refusal = None if last is not None else came
                 break
+            probed, missing = _asked(came, wish)
+            if probed is None:
+                return ProbeResult(hardware.clock.now(), None, (), None, not_recorded=missing)
             last, refusal = probed, None
             if history is not None:
                 at, mono = hardware.clock.now(), hardware.clock.mono()
@@ -104,15 +172,97 @@ def probe_now(
                 break
     at = hardware.clock.now() if last is None else last.at
     measured = memory.measured if last is not None and last.outcome == "ok" else ()
-    return ProbeResult(at, last, memory.held, refusal, measured, memory.stragglers.named)
+    return ProbeResult(
+        at, last, memory.held, refusal, measured, memory.stragglers.named, not_recorded=missing
+    )
 
 
-def _here(hardware: Hardware, wanted: ProbeRequest) -> Callable[[float], Probed] | Refusal:
+def _side_by_side(
+    hardware: Hardware, policy: ProbePolicy, start: Callable[[ProbeOverrides], Start | Refusal],
+    several: Sequence[tuple[str, ProbeOverrides]], end: float,
+) -> ProbeResult:  # fmt: skip
+    """Each once, under one lock, and each through the gate; what ends one for a user's sake ends all."""
+    runs: list[ProbeRun] = []
+    with hardware.probe.lock() as other:
+        shut = None if other is None else Refusal(Reason.LOCKED, other)
+        for name, wish in several:
+            if shut is None:
+                runs.append(_one(hardware, policy, start, name, wish, end))
+                shut = _shut(runs[-1])
+            else:
+                runs.append(ProbeRun(name, refusal=shut))
+    first = next((run for run in runs if run.probed and run.probed.outcome == "ok"), None)
+    first = first or next((run for run in runs if run.probed), runs[0])
+    at = hardware.clock.now() if first.probed is None else first.probed.at
+    findings = tuple(
+        replace(one, evidence=f"{run.name}: {one.evidence}") for run in runs for one in run.findings
+    )
+    return ProbeResult(at, first.probed, findings, first.refusal, first.measured, runs=tuple(runs))
+
+
+def _one(
+    hardware: Hardware, policy: ProbePolicy, start: Callable[[ProbeOverrides], Start | Refusal], name: str,
+    wish: ProbeOverrides, end: float,
+) -> ProbeRun:  # fmt: skip
+    run = start(wish)
+    came = run if isinstance(run, Refusal) else run(end - hardware.clock.mono())
+    if isinstance(came, Refusal):
+        return ProbeRun(name, refusal=came)
+    memory = fold_probe(ProbeMemory(), replace(came, forced=False), hardware.clock.mono(), policy)
+    return ProbeRun(name, came, memory.measured, memory.held)
+
+
+def _shut(run: ProbeRun) -> Refusal | None:
+    """Why no further probe is begun after this one; an engine that is not there keeps no other away."""
+    if run.refusal is not None:
+        return None if run.refusal.reason is Reason.NO_ENGINE else run.refusal
+    if run.probed is not None and run.probed.outcome == "preempted":
+        return Refusal(Reason.BUSY, run.probed.why)
+    if run.probed is not None and run.probed.outcome == "stuck":
+        return Refusal(Reason.LOCKED, run.probed.why)
+    return None
+
+
+def _refused(hardware: Hardware, refusal: Refusal, wish: ProbeOverrides) -> ProbeResult:
+    """In a recording an engine is missing that was not recorded."""
+    recorded = hardware.source != "live" and refusal.reason is Reason.NO_ENGINE
+    missing = (f"engine {wish.engine}",) if recorded and wish.engine not in {None, "auto"} else ()
+    return ProbeResult(hardware.clock.now(), None, (), refusal, not_recorded=missing)
+
+
+def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[str, ...]]:
+    """Of a recorded probe what was asked for, and what of that it does not hold; any other is what it is."""
+    if probed.by != "recording":
+        return probed, ()
+    return only_asked(probed, wish.ops, wish.sizes, wish.variation)
+
+
+def _start(
+    hardware: Hardware, options: ProbeOptions, expect: Expect, prober: RemoteProber | None,
+    wish: ProbeOverrides,
+) -> Start | Refusal:  # fmt: skip
+    wanted = ProbeRequest(
+        _wanted(options, wish), "command", expect.nvlink_links, wish.owner, wish.force,
+        variation=wish.variation,
+    )  # fmt: skip
+    return _here(hardware, wanted) if prober is None else partial(_there, hardware, prober, wanted)
+
+
+def _here(hardware: Hardware, wanted: ProbeRequest) -> Start | Refusal:
     """Probes of this process, after one answer of the gate: each may last so many seconds."""
     order = prepare(hardware, wanted, Stillness()).order
     if isinstance(order, Refusal):
         return order
-    return lambda left: hardware.probe.run(replace(order, deadline=max(0.0, min(order.deadline, left))))
+
+    def run(left: float) -> Probed | Refusal:
+        probed = hardware.probe.run(replace(order, deadline=max(0.0, min(order.deadline, left))))
+        others = probed.by == "recording" and set(probed.plan.gpus) != set(order.plan.gpus)
+        if wanted.owner is not None and others:
+            why = f"the recorded probe is of {len(probed.plan.gpus)} GPUs, not of the {len(order.plan.gpus)}"
+            return Refusal(Reason.BLIND, f"{why} that {wanted.owner} holds")
+        return probed
+
+    return run
 
 
 def _there(hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, left: float) -> Probed | Refusal:
@@ -127,6 +277,15 @@ def _there(hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, left:
     if came.probed is None:
         return came.refusal or Refusal(Reason.PROBER_AWAY, "it gave no probe, and no reason")
     return came.probed
+
+
+def _conditions(hardware: Hardware, options: ProbeOptions, expect: Expect) -> tuple[Conditions, ...]:
+    """Those of all GPUs with the RDMA ports, for what is expected where no probe could run."""
+    gpus = hardware.nvml.gpus()
+    if isinstance(gpus, Absent):
+        return ()
+    scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, options.pins, network=True)
+    return () if isinstance(scene, Absent) else scene.conditions
 
 
 def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:

@@ -28,6 +28,8 @@ from wirewatch.probe.gate import (
     watch_users,
 )
 from wirewatch.probe.model import ProbeOptions
+from wirewatch.probe.network import with_ports
+from wirewatch.probe.variation import DAEMONS, Variation
 
 CONF = "/etc/nccl.conf"
 OURS = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE"})
@@ -61,7 +63,7 @@ class ProbeRequest:
     `links`: how many NVLink links a GPU must have, as the operator says. `owner` holds the GPUs and asks:
     they count as idle. `force`: beside other processes. `within`: seconds from now until the worker must be
     gone; None for no more than `options.kill_after`. `live`: whether the asker watches a machine, and not a
-    recording.
+    recording. `variation`: what a study measures otherwise.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
@@ -73,6 +75,7 @@ class ProbeRequest:
     force: bool = False
     within: float | None = None
     live: bool = True
+    variation: Variation = DAEMONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Prepared:
 REQUIREMENTS = {
     "nccl": "nccl4py and cuda-core (pip install 'wirewatch[nccl]')",
     "torch": "torch with CUDA",
+    "distributed": "torch with CUDA, for torch.distributed",
     "gloo": "torch and numpy (pip install 'wirewatch[torch]')",
 }
 AUTO = ("nccl", "torch")
@@ -95,9 +99,9 @@ AUTO = ("nccl", "torch")
 
 def read_scene(
     hardware: Hardware, gpus: Sequence[Gpu], environment: Mapping[str, str], expect: Expect,
-    pins: Mapping[str, float],
+    pins: Mapping[str, float], *, network: bool = False,
 ) -> Scene | Absent:  # fmt: skip
-    """The scene of some of the node's GPUs, in their order."""
+    """The scene of some of the node's GPUs, in their order; `network`: with the node's RDMA ports."""
     whole = read_topology(hardware)
     if isinstance(whole, Absent):
         return whole
@@ -108,21 +112,22 @@ def read_scene(
     found = groups(part, islands(part))
     if not found:
         return Absent(NOT_KNOWN.why, "no two GPUs whose place is known")
+    conditions = tuple(
+        Conditions(
+            group,
+            link_rate=rate,
+            links=expect.nvlink_links,
+            pcie=pcie,
+            settings=settings,
+            pins=dict(pins),
+        )
+        for group in found
+    )
     return Scene(
         ranks=tuple(gpu.uuid for gpu in gpus),
         gpus=tuple(gpus),
         groups=tuple(tuple(keys.index(gpu.uuid) for gpu in group.gpus) for group in found),
-        conditions=tuple(
-            Conditions(
-                group,
-                link_rate=rate,
-                links=expect.nvlink_links,
-                pcie=pcie,
-                settings=settings,
-                pins=dict(pins),
-            )
-            for group in found
-        ),
+        conditions=with_ports(hardware, whole, conditions) if network else conditions,
         settings=settings,
     )
 
@@ -217,7 +222,10 @@ def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
 def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: GateFacts) -> Order | Refusal:
     gpus = candidates(facts, wanted.owner)
     expect = Expect(nvlink_links=wanted.links)
-    scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, wanted.options.pins)
+    network = wanted.variation.network
+    scene = read_scene(
+        hardware, gpus, hardware.probe.settings(), expect, wanted.options.pins, network=network
+    )
     if isinstance(scene, Absent):
         return Refusal(Reason.BLIND, f"the topology cannot be read: {scene}")
     allocations = (lambda: None) if wanted.force else new_allocations(hardware, gpus, facts)
@@ -231,8 +239,9 @@ def _refusal(facts: GateFacts, still: Stillness, wanted: ProbeRequest) -> Refusa
 
 
 def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callable[[], str | None]) -> Order:
+    plan = wanted.variation.of(plan_of(wanted.options, engine, scene))
     return Order(
-        plan=plan_of(wanted.options, engine, scene), gpus=scene.gpus, conditions=scene.conditions,
+        plan=plan, gpus=scene.gpus, conditions=scene.conditions,
         settings=scene.settings, allocations=allocations, by=wanted.by, forced=wanted.force,
         deadline=wanted.options.kill_after,
     )  # fmt: skip

@@ -16,7 +16,6 @@ from wirewatch.collectors.infiniband.model import (
     LastingCard,
     LastingFabric,
     LastingPort,
-    PciLink,
     PortKey,
     PortMemory,
     PortReading,
@@ -35,6 +34,7 @@ from wirewatch.core.collector import (
 )
 from wirewatch.core.rdma import ACTIVE, gigabits
 from wirewatch.core.statistics import Streak, Window
+from wirewatch.core.tree import PciLink
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why
 
 PORT_DOWN = "infiniband.port_down"

@@ -15,7 +15,7 @@ from wirewatch.core.machine import is_guid
 from wirewatch.core.ports import Output
 from wirewatch.core.rdma import Rate
 from wirewatch.core.statistics import Grace, Streak, Window
-from wirewatch.core.tree import Whereabouts
+from wirewatch.core.tree import PciLink, Whereabouts
 from wirewatch.core.types import Absent, ErrorLimit
 
 
@@ -113,16 +113,6 @@ class InfinibandPolicy:
     sibling_ratio: float = 0.75
     port_grace: float = 60.0
     error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PciLink:
-    """PCIe of a card: generation and lanes now, and the most that card and slot both can."""
-
-    generation: int | Absent
-    width: int | Absent
-    generation_max: int | Absent
-    width_max: int | Absent
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,22 @@ from wirewatch.collectors.infiniband.model import (
     InfinibandMemory,
     InfinibandOptions,
     InfinibandReading,
-    PciLink,
     PortReading,
     RdmaIdentity,
     names_now,
 )
-from wirewatch.core import pci, rdma
+from wirewatch.core import rdma
 from wirewatch.core.ports import Hardware, Sysfs
-from wirewatch.core.tree import DEVICES, NET, RDMA, find_strays, rdma_address, rdma_devices, where_is
+from wirewatch.core.tree import (
+    DEVICES,
+    NET,
+    RDMA,
+    find_strays,
+    rdma_address,
+    rdma_devices,
+    read_pci_link,
+    where_is,
+)
 from wirewatch.core.types import Absent, Why
 
 
@@ -59,7 +67,7 @@ def read(
         devices=devices,
         identities=identities,
         ports=ports,
-        links={name: _pcie(sysfs, i.pci) for name, i in identities.items() if i.pci},
+        links={name: read_pci_link(sysfs, i.pci) for name, i in identities.items() if i.pci},
         gone=gone,
         missing={name: where_is(sysfs, identity.pci) for name, identity in gone.items()},
         names={**now, **{name: name for name in gone if name in known}, **_by_place(known, gone)},
@@ -139,33 +147,6 @@ def _read_counter(
     else:
         refused.pop(path, None)
     return value
-
-
-def _pcie(sysfs: Sysfs, address: str) -> PciLink:
-    at = f"{DEVICES}/{address}"
-    own = (pci.generation(sysfs.read(f"{at}/max_link_speed")), pci.width(sysfs.read(f"{at}/max_link_width")))
-    resolved = sysfs.link(at)
-    above = "" if isinstance(resolved, Absent) else resolved.rpartition("/")[0].rpartition("/")[2]
-    slot: Mapping[str, int | Absent] = {}
-    if above.count(":") == 2:  # noqa: PLR2004 - a bridge, not the root
-        bridge = f"{DEVICES}/{above}"
-        slot = {
-            "generation": pci.generation(sysfs.read(f"{bridge}/max_link_speed")),
-            "width": pci.width(sysfs.read(f"{bridge}/max_link_width")),
-        }
-    return PciLink(
-        generation=pci.generation(sysfs.read(f"{at}/current_link_speed")),
-        width=pci.width(sysfs.read(f"{at}/current_link_width")),
-        generation_max=_least(own[0], slot.get("generation")),
-        width_max=_least(own[1], slot.get("width")),
-    )
-
-
-def _least(card: int | Absent, slot: int | Absent | None) -> int | Absent:
-    """What both ends can; a slot that reports nothing limits nothing."""
-    if isinstance(card, Absent) or slot is None or isinstance(slot, Absent):
-        return card
-    return min(card, slot)
 
 
 @dataclass

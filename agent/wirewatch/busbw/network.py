@@ -1,0 +1,155 @@
+"""Expected busbw of GPUs of one node that reach each other over its RDMA ports alone.
+
+Each GPU is then a node of its own to NCCL, and all that leaves the GPUs leaves by the NICs: a GPU's share is
+that of the slowest NIC times the number of NICs, divided by that of GPUs. No reference is needed, and none is
+known: how much of it a healthy node reaches is unproven.
+"""
+
+from collections.abc import Sequence
+
+from wirewatch.busbw.expected import GB, Expectation, human, pcie_rate
+from wirewatch.busbw.formulas import FACTORS
+from wirewatch.busbw.references import Confidence
+from wirewatch.core.pci import Path
+from wirewatch.core.probe import GATHER, MIB, SCATTER, Conditions, Pcie, RdmaPort
+from wirewatch.core.rdma import ACTIVE, gigabits
+from wirewatch.core.types import Absent, Why
+from wirewatch.nccl.settings import IB_HCA, IB_OFF, NET, allows_hca, number
+
+LARGE = 256 * MIB
+"""From here on the latency of a message is small beside its time on the wire."""
+SOURCE = "rates of the RDMA ports and of their PCIe links, from sysfs"
+_LAYERS = frozenset({"InfiniBand", "Ethernet"})
+_SHOWN = 12
+"""Ports that a line names."""
+_NOT_KNOWN = len(Path)
+
+
+def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
+    """The expected busbw of one collective of so many bytes over the node's RDMA ports.
+
+    Returns:
+        Absent without a port that NCCL would use, for a root that alone sends or receives, and for one GPU.
+    """
+    ranks = conditions.group.ranks
+    if op not in FACTORS or op in {GATHER, SCATTER} or ranks < 2:  # noqa: PLR2004
+        return Absent(Why.UNSUPPORTED, f"no reference for {op} of {ranks} GPUs over the network")
+    ports = conditions.network
+    if isinstance(ports, Absent):
+        return Absent(ports.why, f"no reference: the RDMA ports cannot be listed: {ports.detail}")
+    sockets = _sockets(conditions)
+    if sockets:
+        return Absent(Why.UNSUPPORTED, sockets)
+    counted, left_out = count_ports(conditions)
+    if not counted:
+        return Absent(Why.MISSING, "; ".join(("no reference: no RDMA port, so NCCL uses sockets", *left_out)))
+    cards = sorted({one.card or one.device for one in counted})
+    slowest = min(
+        (_card([one for one in counted if (one.card or one.device) == card]) for card in cards),
+        key=lambda found: found[0],
+    )
+    share = slowest[0] * len(cards) / ranks
+    nics = f"{len(cards)} NIC{'s' if len(cards) > 1 else ''}"
+    lines = [
+        f"counted: {_names(counted)}",
+        *(f"not counted: {line}" for line in left_out),
+        *slowest[1],
+        f"{slowest[0] / GB:.1f} GB/s x {nics} / {ranks} GPUs = {share / GB:.1f} GB/s",
+    ]
+    own = _gpu_rate(conditions.pcie)
+    if own is not None and own[0] < share:
+        share = own[0]
+        lines.append(f"a GPU reaches them by {own[1]} = {share / GB:.1f} GB/s")
+    confidence = Confidence.DERIVED
+    if size_bytes < LARGE:
+        confidence = Confidence.LOW
+        lines.append(f"{human(size_bytes)}: no latency term is known -> {share / GB:.1f} GB/s at most")
+    return Expectation(share, share, "", confidence, SOURCE, tuple(lines))
+
+
+def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str, ...]]:
+    """The ports that NCCL would use, and the others with why not.
+
+    For each GPU NCCL takes those on the shortest PCI path, and of several the fastest.
+    """
+    ports = () if isinstance(conditions.network, Absent) else conditions.network
+    allowed = conditions.settings.get(IB_HCA, "")
+    why = {one: _barred(one, allowed) for one in ports}
+    usable = [one for one in ports if not why[one]]
+    near: set[RdmaPort] = set()
+    for gpu in range(conditions.group.ranks):
+        best = min((_order(one, gpu) for one in usable), default=None)
+        near.update(one for one in usable if _order(one, gpu) == best)
+    for one in usable:
+        if one not in near:
+            why[one] = "other NICs are nearer to every GPU, or faster"
+    reasons: dict[str, list[RdmaPort]] = {}
+    for one, text in why.items():
+        if text:
+            reasons.setdefault(text, []).append(one)
+    left_out = tuple(f"{_names(group)} ({text})" for text, group in reasons.items())
+    return tuple(one for one in ports if one in near), left_out
+
+
+def _sockets(conditions: Conditions) -> str:
+    """Which setting keeps NCCL from the RDMA ports, or lets it use what is not known; empty for none."""
+    net = conditions.settings.get(NET, "")
+    if number(conditions.settings.get(IB_OFF, "")) != 0:
+        return f"no reference: {IB_OFF}={conditions.settings[IB_OFF]} leaves NCCL sockets"
+    if net.lower() == "socket":
+        return f"no reference: {NET}={net} leaves NCCL sockets"
+    if net and net.lower() != "ib":
+        return f"no reference: {NET}={net} names a network plugin, of which nothing is known here"
+    return ""
+
+
+def _barred(one: RdmaPort, allowed: str) -> str:
+    """Why NCCL does not use a port, empty where it may."""
+    if one.state not in ACTIVE:
+        return one.state or "its state is not known"
+    if one.layer not in _LAYERS:
+        return f"link layer {one.layer or 'not known'}"
+    if isinstance(one.rate, Absent):
+        return "its rate is not known"
+    if allowed and not allows_hca(allowed, one.device, number(one.port)):
+        return f"{IB_HCA}={allowed}"
+    return ""
+
+
+def _order(one: RdmaPort, gpu: int) -> tuple[int, float]:
+    """The path first, then the rate; to NCCL host bridges of one NUMA node are as near as one bridge."""
+    name = one.paths[gpu] if gpu < len(one.paths) else ""
+    path = min(Path[name], Path.PHB) if name == Path.NODE.name else Path[name] if name else _NOT_KNOWN
+    return int(path), -_rate(one)
+
+
+def _card(ports: Sequence[RdmaPort]) -> tuple[float, tuple[str, ...]]:
+    """Bytes per second of a NIC with its ports, and how that follows."""
+    lines = sum(_rate(one) for one in ports)
+    several = f"{len(ports)} ports of " if len(ports) > 1 else ""
+    first = ports[0]
+    text = f"{first.device}: {several}{gigabits(_rate(first))} = {lines / GB:.1f} GB/s each way"
+    if isinstance(first.pcie, Absent):
+        return lines, (f"{text}, its PCIe link is not known",)
+    bus = pcie_rate(first.pcie.generation, first.pcie.lanes)
+    name = f"PCIe {first.pcie.generation} x{first.pcie.lanes}"
+    if isinstance(bus, Absent):
+        return lines, (f"{text}, {bus.detail}",)
+    return min(lines, bus), (text, f"{name} = {bus / GB:.1f} GB/s each way")
+
+
+def _rate(one: RdmaPort) -> float:
+    return 0.0 if isinstance(one.rate, Absent) else one.rate
+
+
+def _gpu_rate(pcie: Pcie | Absent) -> tuple[float, str] | None:
+    if isinstance(pcie, Absent):
+        return None
+    rate = pcie_rate(pcie.generation, pcie.lanes)
+    return None if isinstance(rate, Absent) else (rate, f"PCIe {pcie.generation} x{pcie.lanes}")
+
+
+def _names(ports: Sequence[RdmaPort]) -> str:
+    names = [f"{one.device}:{one.port}" for one in ports]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
