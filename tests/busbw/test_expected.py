@@ -122,6 +122,41 @@ def test_nvls_within_three_per_cent_of_what_was_published(size: int, gbs: float)
     assert told.confidence is Confidence.PUBLISHED
 
 
+def test_of_smaller_messages_ring_is_expected_where_it_gives_more_than_nvls() -> None:
+    """As recorded on 8 H200, where Ring gave 248.0 GB/s at 16 MiB, and NVLS's line gives 213.2."""
+    told, ring = (expected(switched(H200, 8), size=16 * MIB, settings=s) for s in ({}, OFF))
+    assert told.busbw == ring.busbw == pytest.approx(245.6e9, rel=1e-3)
+    assert told.algorithm == "Ring"
+    assert "NCCL's tuner takes the faster of NVLS and Ring: at 16 MiB NVLS's line gives 213.2 GB/s" in (
+        told.derivation
+    )
+    assert told.asymptote == expected(switched(H200, 8), size=GIB, settings={}).asymptote
+
+
+@given(st.sampled_from([(H100, 6), (H200, 8), (B200, 8)]), st.integers(2**24, 2**34), st.integers(1, 2**30))
+def test_the_faster_of_nvls_and_ring_is_expected_at_any_size(
+    node_: tuple[str, int], size: int, more: int
+) -> None:
+    """B200's Ring is known of one size alone, which is no line."""
+    product, count = node_
+    either = expected(switched(product, count), size=size, settings={})
+    assert either.busbw <= expected(switched(product, count), size=size + more, settings={}).busbw
+    ring = expected(switched(product, count), size=size)
+    assert either.algorithm == ("Ring" if product != B200 and either.busbw == ring.busbw else "NVLS")
+    assert product == B200 or either.busbw >= ring.busbw
+
+
+@pytest.mark.parametrize("size", [64 * MIB, 256 * MIB, 512 * MIB])
+@pytest.mark.parametrize(("product", "nvls"), [(H100, True), (H200, True), (B200, True), (A100, False)])
+def test_at_the_sizes_of_a_daemon_s_probe_eight_gpus_take_what_they_took(
+    product: str, size: int, *, nvls: bool
+) -> None:
+    links = 18 if nvls else 12
+    assert expected(switched(product, 8, links), size=size, settings={}).algorithm == (
+        "NVLS" if nvls else "Ring"
+    )
+
+
 @pytest.mark.parametrize(
     ("product", "ranks", "op", "algorithm"),
     [

@@ -7,6 +7,7 @@ from wirewatch.nccl.settings import (
     GDR_LEVEL,
     IB_OFF,
     TOPOLOGY,
+    allows_hca,
     gdr_level,
     number,
     parse_nccl_conf,
@@ -118,3 +119,22 @@ def test_numbers_are_read_as_strtoll_reads_them(text: str, value: int) -> None:
 def test_a_setting_slows_on_one_side_of_its_limit_alone(name: str, slow: str, fine: str) -> None:
     assert [told for told, _, _ in slowing_settings({name: slow})] == [name]
     assert slowing_settings({name: fine}) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [
+        ("mlx5", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]), ("mlx5_1", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]),
+        ("=mlx5_1", ["mlx5_1:1", "mlx5_1:2"]), ("=mlx5_1:2", ["mlx5_1:2"]), ("mlx5_10", ["mlx5_10:1"]),
+        ("^mlx5_10", ["mlx5_1:1", "mlx5_1:2"]), ("^=mlx5_1", ["mlx5_10:1"]), ("^mlx5", []),
+        ("mlx4_0,mlx5_10:1", ["mlx5_10:1"]), ("mlx5_1:2,mlx5_1:1", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]),
+        ("mlx5_1:-1", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]), ("mlx5_1:x", []), (" mlx5_1", []),
+        ("", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]), (",", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]), ("^", []),
+        (":2", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]),
+    ],
+)  # fmt: skip
+def test_a_list_of_hcas_is_read_as_nccl_reads_it(value: str, allowed: list[str]) -> None:
+    """Beginnings of names, `=` for whole ones, `^` for what is left out, and a port or none."""
+    every = [("mlx5_1", 1), ("mlx5_1", 2), ("mlx5_10", 1)]
+    found = [f"{device}:{port}" for device, port in every if allows_hca(value, device, port)]
+    assert found == allowed

@@ -263,6 +263,7 @@ class ProbesDocument:
 
 
 INSTEAD = "this node's accepted probes and the wire judge it"
+WIRE_ALONE = "the wire alone judges it: a study is not compared with this node's accepted probes"
 """Said of what no expectation judges."""
 PROBE = TypeAdapter(ProbeDocument)
 PROBES = TypeAdapter(ProbesDocument)
@@ -307,8 +308,12 @@ def probe(
     measured: Sequence[Measured],
     findings: Sequence[CoreFinding],
     named: NamedStragglers | None = None,
+    instead: str = INSTEAD,
 ) -> ProbeDocument:
-    """The document of one probe; `named`: the stragglers of this probe alone."""
+    """The document of one probe; `named`: the stragglers of this probe alone.
+
+    `instead`: what judges where no expectation does.
+    """
     document = probed.document
     cost = document.cost if document else None
     names = {one.group: one.gpus for one in measured}
@@ -321,7 +326,7 @@ def probe(
         cpu_seconds=cost.cpu_seconds if cost else None, host_bytes=cost.host_bytes if cost else None,
         transport=transport(probed, range(len(probed.plan.groups))), settings=dict(probed.settings),
         slowing=[f"{name}={value}: {effect}" for name, value, effect in slowing_settings(probed.settings)],
-        results=[_result(one) for one in measured],
+        results=[_result(one, instead) for one in measured],
         asymptotes=[Asymptote(op, names[g], value) for (g, op), value in asymptotes(measured).items()],
         copies=_copies(probed), gpus=_gpus(probed), stragglers=stragglers(named or NamedStragglers(), probed),
         path=[
@@ -343,7 +348,8 @@ def on_request(result: ProbeResult) -> ProbeDocument:
         if result.refusal is None:
             made = replace(made, why=f"not recorded: {', '.join(result.not_recorded)}")
     else:
-        made = probe(result.probed, result.measured, result.findings, result.named)
+        instead = WIRE_ALONE if result.study else INSTEAD
+        made = probe(result.probed, result.measured, result.findings, result.named, instead)
     conditions = result.conditions
     return replace(
         made, health=HEALTH_NAMES[result.health], study=list(result.study),
@@ -390,7 +396,7 @@ def stragglers(named: NamedStragglers, probed: Probed) -> list[Straggler]:
     return [*(_straggler(one, places) for one in slow), *map(_uniform, named.uniform)]
 
 
-def _result(one: Measured) -> CollectiveResult:
+def _result(one: Measured, instead: str) -> CollectiveResult:
     expected = one.expected
     known = None if isinstance(expected, Absent) else expected
     return CollectiveResult(
@@ -399,7 +405,7 @@ def _result(one: Measured) -> CollectiveResult:
         protocol=one.protocol, expected_busbw=known.busbw if known else None, ratio=one.ratio,
         peak_ratio=one.peak_ratio, expected_algorithm=known.algorithm if known else None,
         confidence=known.confidence.value if known else None,
-        derivation=_derivation(one),
+        derivation=_derivation(one, instead),
         usual_busbw=one.usual.rate if one.usual else None,
         no_reference=_no_reference(expected),
     )  # fmt: skip
@@ -416,7 +422,7 @@ def _run(run: ProbeRun) -> RunResult:
         transport=transport(probed, range(len(probed.plan.groups))) if probed else "",
         gpudirect=gpudirect(probed.account).value if probed and by_network(probed.plan) else "",
         environment=dict(probed.plan.environment) if probed else {},
-        results=[_result(one) for one in run.measured],
+        results=[_result(one, WIRE_ALONE) for one in run.measured],
     )  # fmt: skip
 
 
@@ -433,12 +439,14 @@ def _no_reference(expected: Expectation | Absent) -> str:
     return expected.detail
 
 
-def _derivation(one: Measured) -> list[str]:
+def _derivation(one: Measured, instead: str) -> list[str]:
+    if one.wire is measurement.NOT_NVLINK:
+        return [str(one.expected)] if isinstance(one.expected, Absent) else [*one.expected.derivation]
     if isinstance(one.expected, Absent):
         if one.latency or one.expected is measurement.NOT_GPUS:
             return [str(one.expected)]
-        return [f"no expectation here: {one.expected}", *wire_lines(one.wire), INSTEAD]
-    return [*one.expected.derivation, *([INSTEAD] if one.trusted is None else [])]
+        return [f"no expectation here: {one.expected}", *wire_lines(one.wire), instead]
+    return [*one.expected.derivation, *([instead] if one.trusted is None else [])]
 
 
 def _copies(probed: Probed) -> list[PeerCopy]:
