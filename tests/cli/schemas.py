@@ -39,6 +39,7 @@ class _At:
             "type": self._type, "anyOf": self._any, "properties": self._members, "items": self._items,
             "const": lambda told: self._one_of([told]), "enum": self._one_of, "required": self._required,
             "additionalProperties": self._others, "prefixItems": self._first,
+            "exclusiveMinimum": self._above,
         }  # fmt: skip
         for word, told in self.schema.items():
             assert word in words or word in REMARKS, f"{word} is not known here"
@@ -76,6 +77,10 @@ class _At:
     def _first(self, told: Any) -> Iterator[str]:
         for number, (one, schema) in enumerate(zip(self.value, told, strict=False)):
             yield from self._with(f"[{number}]", one, schema)
+
+    def _above(self, told: float) -> Iterator[str]:
+        if isinstance(self.value, int | float) and self.value <= told:
+            yield f"{self.place}: {self.value} is not above {told}"
 
     def _items(self, told: Mapping[str, Any]) -> Iterator[str]:
         for number, one in enumerate(self.value if isinstance(self.value, list) else ()):

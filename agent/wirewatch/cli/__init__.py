@@ -19,6 +19,7 @@ COMMANDS = {
     "record": "wirewatch.cli.record:record",
     "release": "wirewatch.cli.orders:release",
     "serve": "wirewatch.cli.serve:serve",
+    "sweep": "wirewatch.cli.sweep:sweep",
     "topology": "wirewatch.cli.topology:topology",
 }
 QUIET = frozenset({"check"})

@@ -1,0 +1,179 @@
+"""`wirewatch sweep`: time and busbw over all message sizes, by algorithm, protocol, launch and setting."""
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
+from wirewatch.cli.options import config_option
+from wirewatch.cli.options import owner as checked_owner
+from wirewatch.core.probe import DTYPES, ENGINES, OPS, PRIMITIVES
+from wirewatch.study.curve import AUTO
+from wirewatch.study.grid import ALGORITHMS, EAGER, GRAPH, PROTOCOLS, SweepOptions
+
+if TYPE_CHECKING:
+    from wirewatch.cli.sweeping import Wish
+    from wirewatch.study.records import Records, SweepFile
+    from wirewatch.study.sweep import SweepEnd
+
+INTERNAL, UNKNOWN, FAILED = 70, 3, 2
+SWITCH = {"on": True, "off": False}
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command()
+@click.option("--out", type=_FOLDER, help="Folder for the results, new or empty.")
+@click.option(
+    "--resume", type=_FOLDER, help="Go on with the sweep in this folder, which did not come to its end."
+)
+@click.option("--export", type=_FOLDER, help="Write the results of what the sweep in this folder has so far.")
+@click.option(
+    "--op", "ops", multiple=True, type=click.Choice(PRIMITIVES),
+    help=f"Operation; repeatable. Default: {', '.join(OPS)}.",
+)  # fmt: skip
+@click.option(
+    "--size", "sizes", multiple=True, type=Sizes(), metavar="FROM:TO[:FACTOR]|SIZE,...",
+    help="Message sizes; repeatable. Default: powers of two from 8 B to as much as memory allows.",
+)  # fmt: skip
+@click.option("--algorithm", type=Words(AUTO, *ALGORITHMS), default=AUTO, help="NCCL's algorithms, or auto.")
+@click.option("--protocol", type=Words(AUTO, *PROTOCOLS), default=AUTO, help="NCCL's protocols, or auto.")
+@click.option("--gpus", type=Numbers(), help="How many GPUs, such as 2,4. Default: all.")
+@click.option("--registered", type=Words(*SWITCH), default="off", help="Register the buffers: on, off.")
+@click.option("--launch", type=Words(EAGER, GRAPH), default=EAGER, help="One by one, or as a CUDA graph.")
+@click.option(
+    "--vary", multiple=True, type=Varied(), metavar="NCCL_NAME=VALUE,...",
+    help="A setting of NCCL, each value a configuration; repeatable. An empty value leaves it as it is.",
+)  # fmt: skip
+@click.option("--dtype", type=click.Choice(tuple(DTYPES)), default="float32", help="Element type.")
+@click.option("--out-of-place", is_flag=True, help="Receive into another buffer.")
+@click.option("--iterations", type=click.IntRange(1, 100_000), help="Timed runs in a row. Default: by size.")
+@click.option(
+    "--repeats", type=click.IntRange(1, 1000), default=5, show_default=True,
+    help="Passes over all, each configuration in a process of its own each time.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, (1 << 32) - 1), help="Of the order. Default: drawn.")
+@click.option("--engine", type=click.Choice(("auto", *ENGINES)), help="What runs the operations.")
+@click.option(
+    "--owner", callback=checked_owner, help="The job whose GPUs count as idle: slurm:ID or pod:UID."
+)  # fmt: skip
+@click.option("--replay", hidden=True)
+@config_option
+@click.pass_context
+def sweep(
+    context: click.Context, *, out: Path | None, resume: Path | None, export: Path | None, ops: Sequence[str],
+    sizes: Sequence[tuple[int, ...]], algorithm: tuple[str, ...], protocol: tuple[str, ...],
+    gpus: tuple[int, ...] | None, registered: tuple[str, ...], launch: tuple[str, ...],
+    vary: Sequence[tuple[str, tuple[str, ...]]], dtype: str, out_of_place: bool, iterations: int | None,
+    repeats: int, seed: int | None, engine: str | None, owner: str | None, replay: str | None,
+    config_file: Path | None,
+) -> None:  # fmt: skip
+    """Measure collectives over all message sizes, on this node's idle GPUs.
+
+    Each measurement is in the folder as soon as it is made: a sweep that Ctrl-C or a job has ended goes on
+    with --resume. At its end it writes sweep.csv, sweep.json and report.html there.
+
+    Exit codes: 0 all is measured; 2 some values were wrong; 3 GPUs are busy, or a job came; 64 wrong usage;
+    70 ended by Ctrl-C or SIGTERM, or nothing more can be written.
+    """
+    from wirewatch.cli.sweeping import Wish
+    from wirewatch.study.records import RecordsError, read_records
+
+    folder = _one_folder(context, out, resume, export, replay)
+    if len({name for name, _ in vary}) < len(vary):
+        raise click.UsageError("--vary: a setting is given twice")
+    options = SweepOptions(
+        engine=engine or "", ops=tuple(dict.fromkeys(ops)) or OPS,
+        sizes=tuple(sorted({size for some in sizes for size in some})), algorithms=algorithm,
+        protocols=protocol, ranks=gpus or (), registered=tuple(SWITCH[word] for word in registered),
+        launches=launch, varied=tuple(vary), dtype=dtype, in_place=not out_of_place, iterations=iterations,
+        repeats=repeats,
+    )  # fmt: skip
+    try:
+        if export is not None:
+            code = _finish(read_records(folder), folder)
+        else:
+            wish = None if resume else Wish(options, secrets.randbits(32) if seed is None else seed)
+            code = _measure(folder, wish, config_file, owner)
+    except RecordsError as error:
+        raise click.UsageError(str(error)) from error
+    except OSError as error:
+        click.echo(f"wirewatch: {folder}: {error.strerror or error}", err=True)
+        code = INTERNAL
+    context.exit(code)
+
+
+def _one_folder(
+    context: click.Context, out: Path | None, resume: Path | None, export: Path | None, replay: str | None
+) -> Path:
+    """The folder, of the one of three options that says what to do.
+
+    Raises:
+        UsageError: none or several of them, or others that do not go with it.
+    """
+    if replay is not None:
+        raise click.UsageError("a recording has no GPUs to measure: a sweep cannot be replayed")
+    given = [folder for folder in (out, resume, export) if folder is not None]
+    if len(given) != 1:
+        raise click.UsageError("give --out DIR for a new sweep, or one of --resume DIR and --export DIR")
+    kept = {"out", "resume", "export", "config_file", "owner"}
+    said = [name for name in context.params if name not in kept and _is_given(context, name)]
+    if out is None and said:
+        raise click.UsageError(f"a sweep goes on as it was begun: without --{said[0].replace('_', '-')}")
+    return given[0]
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _measure(folder: Path, wish: "Wish | None", config_file: Path | None, owner: str | None) -> int:
+    """Begin a sweep, or go on with one; returns the exit code."""
+    from wirewatch.cli.sweeping import measure
+    from wirewatch.collectors import discover
+    from wirewatch.config import load
+    from wirewatch.study.records import SweepFile
+
+    config, _ = load(config_file, discover())
+    if config.probe.prober:
+        raise click.UsageError("[probe] prober: another container probes here, and a sweep must run in it")
+    with SweepFile.create(folder) if wish else SweepFile.resume(folder) as file:
+        if wish is not None or not file.records.complete:
+            end = measure(config, file, wish, owner)
+            if end is None:
+                return UNKNOWN
+            if end.how != "complete":
+                return _unfinished(end, file, folder)
+        return _finish(file.records, folder)
+
+
+def _unfinished(end: "SweepEnd", file: "SweepFile", folder: Path) -> int:
+    """What is there, and how to go on; returns the exit code."""
+    from wirewatch.study.records import keys
+
+    click.echo(f"wirewatch: {end.why}", err=True)
+    if file.begun:
+        done, all_ = len(file.records.measured), sum(1 for _ in keys(file.records.header))
+        click.echo(f"{done} of {all_} are measured; go on with: wirewatch sweep --resume {folder}", err=True)
+    return INTERNAL if end.how == "stopped" else UNKNOWN
+
+
+def _finish(records: "Records", folder: Path) -> int:
+    """Write the results and print them; returns the exit code."""
+    from wirewatch.cli.output import shown
+    from wirewatch.study.export import CSV, JSON, export
+
+    study = export(records, folder)
+    wrong = sum(point.wrong or 0 for curve in study.curves for point in curve.points)
+    lines = [f"not offered: {line}" for line in study.not_offered]
+    lines += [f"problem: {line}" for line in study.problems]
+    lines += [f"WRONG DATA: {wrong} elements were not what they should be"] if wrong else []
+    points = sum(len(curve.points) for curve in study.curves)
+    some = "" if records.complete else f", not all of it: --resume {folder} goes on"
+    lines.append(f"{points} points of {len(study.curves)} curves in {folder}: {CSV}, {JSON}{some}")
+    click.echo(shown(lines))
+    return FAILED if wrong else 0
