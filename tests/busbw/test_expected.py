@@ -363,7 +363,7 @@ def test_one_gpu_small_messages_and_strange_collectives_have_no_bandwidth() -> N
     group = whole(switched(H200, 8))
     assert "measure latency" in absent(Conditions(group), size=LEAST_BYTES - 1).detail
     assert isinstance(absent(Conditions(group), op="allreduce"), Absent)
-    assert "alltoall" in absent(Conditions(group), op="alltoall").detail
+    assert "pairwise sendrecv" in absent(Conditions(group), op="sendrecv").detail
 
 
 @pytest.mark.parametrize(
@@ -482,3 +482,16 @@ def test_sizes_for_people(size: int, text: str) -> None:
 
 def test_every_kind_has_a_name_for_people() -> None:
     assert len({kind.value for kind in WireKind}) == len(WireKind)
+
+
+@pytest.mark.parametrize(
+    ("op", "found"),
+    [("broadcast", (303.10, 345.78, 359.13)), ("alltoall", (266.24, 312.21, 330.19))],
+)
+def test_what_eight_h200_gave_is_expected_of_them_within_one_percent(
+    op: str, found: tuple[float, ...]
+) -> None:
+    """The recorded tables, out of place, at 64 MiB, 256 MiB and 1 GiB."""
+    sizes = (64 * MIB, 256 * MIB, GIB)
+    given = [expected(switched(H200, 8), op, size).busbw / 1e9 for size in sizes]
+    assert given == pytest.approx(found, rel=0.01)

@@ -8,7 +8,7 @@ least share of the wire that is plausible remains (`PLAUSIBLE`).
 
 from dataclasses import dataclass, replace
 
-from wirewatch.busbw.formulas import FACTORS, NVLS, RING, factor
+from wirewatch.busbw.formulas import DIRECT, FACTORS, NVLS, PAIRWISE, RING, factor
 from wirewatch.busbw.references import (
     GIB,
     LEAST_BYTES,
@@ -118,6 +118,8 @@ def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Ab
 
 def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
     """The algorithm that NCCL's defaults take for large messages, and why where that is not plain."""
+    if op in PAIRWISE:
+        return DIRECT, ()
     group, arch = conditions.group, _arch(conditions)
     least = None if isinstance(arch, Absent) else NVLS_FROM.get(arch)
     if op != ALL_REDUCE or group.kind is not WireKind.SWITCH or least is None:

@@ -21,6 +21,8 @@ from wirewatch.core.probe import (
 from wirewatch.core.types import Absent, Why
 
 RING, TREE, NVLS = "Ring", "Tree", "NVLS"
+DIRECT = "pairwise"
+"""Not an algorithm of NCCL: each rank sends to others and receives from them, with no ring between."""
 
 Point = tuple[int, float]
 """Message size in bytes, seconds of one operation."""
@@ -51,6 +53,8 @@ FACTORS: Mapping[str, Callable[[int], float]] = {
 }
 CHAINS = frozenset({BROADCAST, REDUCE})
 """Collectives that a ring runs as a chain: its ends send less than the rest."""
+PAIRWISE = frozenset({ALLTOALL, GATHER, SCATTER, SENDRECV})
+"""What NCCL makes of sends and receives (src/enqueue.cc), for which it has no algorithm to choose."""
 OVERHEADS: Mapping[str, float] = {"SIMPLE": 1.0, "LL": 2.0, "LL128": 128 / 120}
 """Bytes on the wire for each byte of payload: LL sends 4 of 8, LL128 120 of 128."""
 
