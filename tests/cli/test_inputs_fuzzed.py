@@ -1,5 +1,6 @@
 """Files, options and others' answers, given any text and damaged good ones: a value, or the one error."""
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from tests.core.test_parsers_fuzzed import damaged
 from tests.examples import examples
 from tests.processes import ROOT
+from tests.study.topologies import gpu, nic, switch, system
 from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch import config
 from wirewatch.cli.check.daemon import daemon_address
@@ -38,6 +40,8 @@ from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probe.component import components
 from wirewatch.probe.remote import detail
 from wirewatch.server.webconfig import WebConfigError, parse
+from wirewatch.study.nccllog import read_log
+from wirewatch.study.topologyxml import read_topology
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Statement
 
@@ -129,6 +133,7 @@ NCCL = (
     "node:7:9 [0] NCCL INFO comm 0x55 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0\n"
     "node:7:9 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}\n"
 )
+SYSTEM = system([switch("0000:10:00.0", gpu("0000:1b:00.0"), nic("0000:18:00.0", "mlx5_0"))]).decode()
 MANIFEST = (BUNDLED / "h200x1-idle" / "manifest.json").read_text("utf-8")
 HTTP_DATES = ("120", "Sun, 22 Nov 2026 22:00:00 GMT", "Sunday, 22-Nov-26 22:00:00 GMT", "1e3")
 REPLY = encode_reply(Reply((Answer(5, 3.0), Answer(Absent(Why.LOST, "gone", 15))), 0.1)).decode()
@@ -151,6 +156,8 @@ PARSERS = {
     "manifest": Parser(from_file(recording, "manifest.json"), (MANIFEST,), (RecordingError,)),
     "message": Parser(on_bytes(message_of), ('{"message": "forbidden"}',)),
     "nccl log": Parser(parse_nccl_log, (NCCL,)),
+    "nccl summary": Parser(lambda text: read_log(text.split("\n")).lines(), (NCCL,)),
+    "nccl topology": Parser(on_bytes(lambda body: read_topology(io.BytesIO(body))), (SYSTEM,)),
     "overlay": Parser(
         from_file(lambda file: load_overlay(str(file))),
         tuple((OVERLAYS / f"{name}.toml").read_text("utf-8") for name in ("nvlink-crc", "ib-port-flapping")),

@@ -1,5 +1,6 @@
 """Parsers of texts that others write, given any text and damaged good ones: none raises, none skips."""
 
+import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.nccl.texts import V2_21, V2_28
+from tests.study.topologies import gpu, nic, system
 from wirewatch.core.kernellog import Record, parse_events, parse_record, recovery_word, wanted
 from wirewatch.core.pci import Path, Place, acs_redirects, aer_total, generation, normal_pci, place, width
 from wirewatch.core.rdma import Rate, counter, number, parse_ibstat, physical_state, port_rate, port_state
@@ -15,6 +18,8 @@ from wirewatch.core.tree import count_nodes, rdma_address, read_place
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.xids import severity_of
 from wirewatch.nccl.settings import gdr_level, parse_nccl_conf
+from wirewatch.study.nccllog import read_log
+from wirewatch.study.topologyxml import read_topology
 
 Damage = Callable[[str], str]
 
@@ -221,6 +226,26 @@ def test_nccl_conf_a_foreign_line_anywhere_is_told_and_the_rest_is_read(at: int,
     told = parse_nccl_conf("\n".join([*lines[:at], line, *lines[at:]]))
     assert told.unknown == (line,)
     assert told.settings == parse_nccl_conf(NCCL_CONF).settings
+
+
+@given(st.text() | damaged(V2_21, V2_28))
+def test_every_line_of_a_log_is_another_s_or_has_messages_that_are_read_or_counted(text: str) -> None:
+    told = read_log(text.split("\n"))
+    assert told.line_count == text.count("\n") + 1
+    assert told.messages == len(re.findall(r"NCCL (?:INFO|WARN|TRACE|CALL|ABORT)(?= |$)", text, re.MULTILINE))
+    assert told.line_count - told.foreign <= told.messages
+    assert (told.messages == 0) == (told.foreign == told.line_count)
+    assert told.not_understood + told.other <= told.messages
+
+
+@given(st.binary() | damaged(system([gpu("0000:1b:00.0"), nic("0000:18:00.0", "mlx5_0")]).decode()))
+def test_any_file_is_a_topology_or_says_in_a_line_why_not(body: bytes | str) -> None:
+    told = read_topology(io.BytesIO(body.encode("utf-8", "replace") if isinstance(body, str) else body))
+    if isinstance(told, Absent):
+        assert told.why is Why.MALFORMED
+        assert len(told.detail.splitlines()) == 1
+    else:
+        assert told.lines()
 
 
 @given(st.text() | damaged("PIX", "PHB", "SYS", "4"))

@@ -10,7 +10,7 @@ from tests.study.topologies import gpu, nic, switch, system
 from tests.support import Node
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent
-from wirewatch.study.topologycompare import Comparison, SeenNode, compare_topology, read_node
+from wirewatch.study.topologycompare import SeenNode, TopologyComparison, compare_topology, read_node
 from wirewatch.study.topologyxml import NcclTopology, read_topology
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -47,7 +47,7 @@ def of(topology: Topology) -> bytes:
     return system(*cpus)
 
 
-def against_demo(old: str = "", new: str = "") -> Comparison:
+def against_demo(old: str = "", new: str = "") -> TopologyComparison:
     node = seen()
     body = of(node.topology).decode()
     assert old in body

@@ -136,7 +136,7 @@ class Nic(NamedTuple):
     direct: bool
 
 
-class Graph(NamedTuple):
+class SearchedPaths(NamedTuple):
     """The farthest kinds of path that a search for rings or trees took, inside the node and to the NICs."""
 
     intra: str
@@ -152,7 +152,7 @@ class Remark(NamedTuple):
 
 Fact = (
     Init | Link | ChannelCounts | Took | Spans | Joined | Chosen | Offered | Setting | Network | Fallen
-    | GdrPath | Nic | Graph | Remark
+    | GdrPath | Nic | SearchedPaths | Remark
 )  # fmt: skip
 
 
@@ -376,7 +376,7 @@ KINDS: Final = (
         r"Pattern \d+, crossNic",
         r"Pattern \d{1,9}, crossNic \d{1,9}, nChannels \d{1,9}, (?:bw|speed) [\d.]{1,30}/[\d.]{1,30}, "
         r"type ([A-Z0-9]{3})/([A-Z0-9]{3}), sameChannels \d",
-        lambda m: Graph(m[1], m[2]),
+        lambda m: SearchedPaths(m[1], m[2]),
     ),
     _remark("gpudirect", r"Connected all rings, use ring PXN \d GDR \d"),
     _remark("gpudirect", r"DMA-BUF is available on GPU device \d+"),

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 Process = tuple[str, int]
@@ -37,7 +38,7 @@ class Message(NamedTuple):
 
 _MARK = re.compile(
     r"(?P<time>\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?\] )?"
-    r"(?:(?<![\w-])(?P<host>[\w-]{1,255}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) "
+    r"(?:(?<![\w-])(?P<host>[\w-]{1,255}+):(?P<pid>\d{1,10}+):(?P<tid>\d{1,10}+) "
     r"(?:\[-?\d{1,10}\] )?(?:[\d.]{1,30} )?(?:[^\s:]{1,200}:\d{1,6} )?)?"
     r"NCCL (?P<level>INFO|WARN|TRACE|CALL|ABORT)(?= |$)",
     re.ASCII | re.MULTILINE,
@@ -57,34 +58,34 @@ class Messages:
     def of(self, lines: Iterable[str]) -> Iterator[Message]:
         """Every message whose beginning is in these lines, with or without their line ends, in order."""
         block: list[str] = []
+        numbers: list[int] = []
         size = 0
         for line in lines:
+            self.lines += 1
+            if "NCCL " not in line:
+                self.foreign += 1
+                continue
             block.append(line if line.endswith("\n") else f"{line}\n")
+            numbers.append(self.lines)
             size += len(line)
             if size >= BLOCK:
-                yield from self._block(block)
-                block, size = [], 0
-        yield from self._block(block)
+                yield from self._block(block, numbers)
+                block, numbers, size = [], [], 0
+        yield from self._block(block, numbers)
 
-    def _block(self, lines: Sequence[str]) -> Iterator[Message]:
-        text, ends, end = "".join(lines), [], 0
-        for line in lines:
-            end += len(line)
-            ends.append(end)
+    def _block(self, lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Message]:
+        text, ends = "".join(lines), list(accumulate(map(len, lines)))
         marks = list(_MARK.finditer(text))
         hosts = self._of(text, marks)
         starts = [_start(mark, host) for mark, host in zip(marks, hosts, strict=True)]
-        last = 0
-        for mark, host, end in zip(marks, hosts, [*starts, len(text)][1:], strict=True):
-            found = _LINE.match(text, mark.end(), end)
+        places = [bisect_right(ends, mark.start()) for mark in marks]
+        self.foreign += len(lines) - len(set(places))
+        stops = [*starts, len(text)][1:]
+        for mark, host, place, stop in zip(marks, hosts, places, stops, strict=True):
+            found = _LINE.match(text, mark.end(), stop)
             process = (host, int(mark["pid"])) if host else NOWHERE
-            at = bisect_right(ends, mark.start()) + 1
-            self.foreign += max(at - last - 1, 0)
-            last = at
             said = found[0][:LONGEST].strip() if found else ""
-            yield Message(self.lines + at, process, int(mark["tid"] or 0), mark["level"], said)
-        self.foreign += len(lines) - last
-        self.lines += len(lines)
+            yield Message(numbers[place], process, int(mark["tid"] or 0), mark["level"], said)
 
     def _of(self, text: str, marks: Sequence[re.Match[str]]) -> list[str]:
         """The host of each mark, empty where it is torn off, without another text right before it.

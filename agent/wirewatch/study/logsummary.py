@@ -63,7 +63,7 @@ class LoggedCommunicator:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenRange:
     """What NCCL chose for a collective in a range of sizes, both ends in bytes as nccl-tests counts them."""
 
     op: str
@@ -97,7 +97,7 @@ class HotCollective:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LogAnswer:
     """What the log shows of GPUDirect RDMA or NVLS, in words, and the lines that say so."""
 
     state: str
@@ -128,9 +128,9 @@ class LogSummary:
     part: str
     hot: HotCollective | None
     communicators: list[LoggedCommunicator]
-    choices: list[Choice]
-    gpudirect: Verdict
-    nvls: Verdict
+    choices: list[ChosenRange]
+    gpudirect: LogAnswer
+    nvls: LogAnswer
     network: list[Quote]
     settings: list[FoundSetting]
     versions: list[Quote]
@@ -196,7 +196,7 @@ def _lines(log: LogSummary) -> Iterator[str]:
     )
 
 
-def _choices(choices: Sequence[Choice]) -> Iterator[str]:
+def _choices(choices: Sequence[ChosenRange]) -> Iterator[str]:
     if choices:
         yield "Algorithm and protocol by collective and size:"
     for one in choices[: 3 * SHOWN]:

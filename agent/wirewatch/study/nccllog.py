@@ -13,11 +13,11 @@ from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
     Chosen,
     GdrPath,
-    Graph,
     Network,
     Nic,
     Offered,
     Remark,
+    SearchedPaths,
     Setting,
     path_name,
     version_numbers,
@@ -26,14 +26,14 @@ from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.study.logsummary import (
-    Choice,
+    ChosenRange,
     FoundSetting,
     HotCollective,
+    LogAnswer,
     LoggedCommunicator,
     LogSummary,
     Quote,
     UsedWire,
-    Verdict,
     count,
     way,
 )
@@ -82,7 +82,7 @@ class _Reader:
         self.log = log
         self.account: Account = log.account()
         self.comms = log.comms()
-        self._graphs = _by_process(log.said(Graph))
+        self._graphs = _by_process(log.said(SearchedPaths))
         self._offers = _by_process(log.said(Offered))
         self._peers = {id(logged): self._peer_wire(logged) for logged in self.comms}
         self._members: defaultdict[Process, list[LoggedComm]] = defaultdict(list)
@@ -297,7 +297,7 @@ class _Reader:
         one = f"rank {next(iter(most.comm.devices))}" if shown == 1 else f"{shown} ranks"
         return f"Of {ranks} ranks only {one}, on {on}, wrote to this log: what others use is not in it."
 
-    def _gpudirect(self) -> Verdict:
+    def _gpudirect(self) -> LogAnswer:
         nets = [
             (c, logged)
             for logged in self.comms
@@ -308,13 +308,13 @@ class _Reader:
         if not nets:
             linked = any(logged.comm.connections for logged in self.comms)
             state = "no connection goes over a network" if linked else "not known: no connection is logged"
-            return Verdict(state, [])
+            return LogAnswer(state, [])
         if len(direct) == len(nets):
-            return Verdict(
+            return LogAnswer(
                 f"in use on all {len(nets)} network connections that are logged", self._proofs(direct)
             )
         state = f"in use on {len(direct)} of {len(nets)}" if direct else f"not in use on any of {len(nets)}"
-        return Verdict(f"{state} network connections that are logged; {self._why_not()}", self._reasons())
+        return LogAnswer(f"{state} network connections that are logged; {self._why_not()}", self._reasons())
 
     def _proofs(self, connections: Sequence[tuple[Connection, LoggedComm]]) -> list[Quote]:
         connection, logged = connections[0]
@@ -348,7 +348,7 @@ class _Reader:
     def _values(self) -> Iterator[tuple[str, str, int]]:
         return ((said.name, said.value, seen.line) for said, _, seen in self.log.said(Setting))
 
-    def _nvls(self) -> Verdict:
+    def _nvls(self) -> LogAnswer:
         used = [c for c in self.choices if c.chosen.algorithm.startswith("nvls")]
         ready = sorted({rank for logged in self.comms for rank in logged.comm.nvls})
         offered = list(self.log.said(Offered))
@@ -378,7 +378,7 @@ class _Reader:
             state = "offered" + (
                 ", but no logged collective uses it" if self.choices else ", not set up in this log"
             )
-        return Verdict(
+        return LogAnswer(
             f"{state}; set up on {count(len(ready), 'logged rank')}" if ready else state, quotes[:QUOTES]
         )
 
@@ -463,15 +463,15 @@ def _by_kind(warnings: Mapping[str, Seen]) -> list[Quote]:
     return sorted(kinds.values(), key=lambda quote: -quote.count)
 
 
-def _ranges(choices: Sequence[_Chosen]) -> list[Choice]:
+def _ranges(choices: Sequence[_Chosen]) -> list[ChosenRange]:
     """Sizes next to each other with the same choice as one range, by collective."""
-    found: list[Choice] = []
+    found: list[ChosenRange] = []
     for one in sorted(choices, key=lambda one: (one.op, one.size_bytes, one.seen.line)):
         last = found[-1] if found else None
         algorithm, protocol = one.chosen.algorithm, one.chosen.protocol
         channels = one.chosen.channels
         count = channels[1] - channels[0] + 1 if channels else None
-        here = Choice(
+        here = ChosenRange(
             one.op, one.size_bytes, one.size_bytes, algorithm, protocol,
             None if count is None else (count, count), one.seen.count, one.seen.line,
         )  # fmt: skip
@@ -481,9 +481,9 @@ def _ranges(choices: Sequence[_Chosen]) -> list[Choice]:
     return found
 
 
-def _joined(one: Choice, other: Choice) -> Choice:
+def _joined(one: ChosenRange, other: ChosenRange) -> ChosenRange:
     ends = [end for choice in (one, other) if choice.channels for end in choice.channels]
-    return Choice(
+    return ChosenRange(
         one.op, one.low_bytes, other.high_bytes, one.algorithm, one.protocol,
         (min(ends), max(ends)) if ends else None, one.calls + other.calls, min(one.line, other.line),
     )  # fmt: skip

@@ -32,7 +32,7 @@ class SeenNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TopologyComparison:
     """What differs, what only one side has, and what cannot be compared, in words; `same`: what agrees."""
 
     same: tuple[str, ...]
@@ -72,22 +72,22 @@ def read_node(hardware: Hardware) -> SeenNode | Absent:
     return SeenNode(graph, links, fabric.rates if fabric else {})
 
 
-def compare_topology(xml: NcclTopology, node: SeenNode) -> Comparison:
+def compare_topology(xml: NcclTopology, node: SeenNode) -> TopologyComparison:
     """The file beside the node: GPUs and NICs by PCI address, links, rates and paths."""
     compared = _Compared(xml, node)
     if not node.topology.gpus:
-        return Comparison((), (), ("this node shows no GPU",))
+        return TopologyComparison((), (), ("this node shows no GPU",))
     if not compared.gpus and (xml.gpus or not compared.nics):
         ours = ", ".join(gpu.place.address for gpu in node.topology.gpus) or "none"
         theirs = ", ".join(gpu.place.address for gpu in xml.gpus) or "none"
         text = f"This file is of another machine: its GPUs are at {theirs}, those of this node at {ours}"
-        return Comparison((), (text,), (), other_machine=True)
+        return TopologyComparison((), (text,), (), other_machine=True)
     compared.devices()
     compared.nvlinks()
     compared.pcie()
     compared.ports()
     compared.paths()
-    return Comparison(tuple(compared.same), tuple(compared.differs), tuple(compared.unknown()))
+    return TopologyComparison(tuple(compared.same), tuple(compared.differs), tuple(compared.unknown()))
 
 
 class _Compared:
