@@ -1,7 +1,7 @@
 """What 100 MB of NCCL's log cost to read: `python -m proof.bench.logs [MEGABYTES]`.
 
-Each kind is a log that is made while it is read, in a process of its own: seconds, the most memory that the
-process held, what was read and what was left out.
+Each kind is a log that is made while it is read, in a process of its own: seconds of CPU, the most memory
+that the process held, what was read and what was left out.
 """
 
 import resource
@@ -68,16 +68,16 @@ def made(line: Callable[[int], str], megabytes: int) -> Iterator[str]:
 
 def measure(kind: str, megabytes: int) -> str:
     """One kind in a line."""
-    began = time.perf_counter()
+    began = time.process_time()
     log = read_log(made(KINDS[kind], megabytes))
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     left = sum(log.left_out.values())
     return f"{kind:<30}{seconds:>8.1f}{most:>10.0f}{log.line_count:>12,}{left:>12,}"
 
 
 def main(megabytes: int) -> None:
-    print(f"{f'{megabytes} MB of NCCL log':<30}{'s':>8}{'MiB most':>10}{'lines':>12}{'left out':>12}")
+    print(f"{f'{megabytes} MB of NCCL log':<30}{'CPU s':>8}{'MiB most':>10}{'lines':>12}{'left out':>12}")
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for kind in KINDS:
             print(pool.apply(measure, (kind, megabytes)), flush=True)

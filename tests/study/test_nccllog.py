@@ -98,9 +98,14 @@ def test_nvls_is_the_wire_of_its_algorithm_and_offered_where_nothing_uses_it() -
     assert read(offered + say("NCCL_NVLS_ENABLE set by environment to 0.")).nvls.state == (
         "switched off by NCCL_NVLS_ENABLE"
     )
-    assert read(V2_27).nvls.state == "fallen back: set up and then given up"
+    assert read(V2_27).nvls.state == "given up after it was offered"
     assert read(V2_30).nvls.state == "not offered"
     assert read(V2_14).nvls.state == "not known: no line is about it"
+    none = say(
+        "24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels, 32 p2p channels per peer"
+    )
+    nvls = read(say(init("START", 0)) + none).nvls
+    assert (nvls.state, nvls.quotes[0].line) == ("not set up, and no line says why", 2)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +253,11 @@ def test_warnings_that_differ_in_numbers_are_one_kind() -> None:
     text = "".join(warning.format(n, n) for n in range(7)) + warning.replace("Call", "No call").format(1, 1)
     first, second = read(text).warnings
     assert (first.count, first.line, second.count, second.line) == (7, 1, 1, 8)
+
+
+def test_a_line_that_asks_for_attention_is_a_warning() -> None:
+    (warning,) = read("node7:1:2 [0] NCCL ATTN degraded NVLink fabric bandwidth\n").warnings
+    assert warning.text == "degraded NVLink fabric bandwidth"
 
 
 def test_a_text_without_nccl_has_no_message() -> None:

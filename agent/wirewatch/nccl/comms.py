@@ -29,11 +29,13 @@ GroupFact = Init | Link | ChannelCounts | Took | Spans | Joined
 class LoggedComm:
     """A communicator, the process that each rank logged from, and the lines that first name its parts.
 
-    `line` is 0 for what belongs to no communicator. `lines` by source, destination and transport.
+    `line` is 0 for what belongs to no communicator, `channels_line` where the log does not count channels.
+    `lines` by source, destination and transport.
     """
 
     comm: Comm
     line: int
+    channels_line: int
     processes: Mapping[int, Process]
     lines: Mapping[tuple[int, int, str], int]
 
@@ -87,6 +89,7 @@ class _Group:
     seconds: list[float] = field(default_factory=list)
     nodes: int | None = None
     counts: ChannelCounts | None = None
+    counts_line: int = 0
     lanes: defaultdict[tuple[int, int, str], set[tuple[int, int, bool]]] = field(
         default_factory=lambda: defaultdict(set)
     )
@@ -218,7 +221,8 @@ def _attach(groups: _Groups, logged: LoggedFact) -> None:
         case Link() as link:
             groups.of_link(logged, link).add(link, logged.line)
         case ChannelCounts() as counts:
-            (groups.of_thread(logged) or groups.nameless).counts = counts
+            group = groups.of_thread(logged) or groups.nameless
+            group.counts, group.counts_line = counts, logged.line
         case Took(seconds):
             (groups.of_thread(logged) or groups.nameless).seconds.append(seconds)
         case Spans(pointer, nodes):
@@ -244,7 +248,7 @@ def _or_absent(value: int | None) -> int | Absent:
 
 def _logged(group: _Group) -> LoggedComm:
     processes = {rank: group.members[rank].process for rank in sorted(group.members)}
-    return LoggedComm(_comm(group), group.line, processes, group.lines)
+    return LoggedComm(_comm(group), group.line, group.counts_line, processes, group.lines)
 
 
 def _comm(group: _Group) -> Comm:

@@ -127,7 +127,7 @@ class NcclLog:
 
     def _take(self, message: Message) -> None:
         found = fact(message.text) if message.level == "INFO" else None
-        if message.level == "WARN" or isinstance(found, Fallen):
+        if message.level in {"WARN", "ATTN"} or isinstance(found, Fallen):
             if message.text:
                 self._note(self.warnings, message.text, message.line, "warnings")
         elif isinstance(found, UnknownForm):

@@ -2,7 +2,8 @@
 
 A message is `host:pid:tid [device] NCCL INFO text`; a warning has its source line before `NCCL WARN`, and
 since 2.26 a time before the host. A message may begin in the middle of a line of another program or rank,
-and that line then ends there. Launchers put their own text before it.
+and that line then ends there. Launchers put their own text before it. Since 2.32
+there is a level ATTN beside WARN.
 
 Source: NCCL 2.10 to 2.30, src/debug.cc.
 """
@@ -40,9 +41,10 @@ _MARK = re.compile(
     r"(?P<time>\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?\] )?"
     r"(?:(?<![\w-])(?P<host>[\w-]{1,255}+):(?P<pid>\d{1,10}+):(?P<tid>\d{1,10}+) "
     r"(?:\[-?\d{1,10}\] )?(?:[\d.]{1,30} )?(?:[^\s:]{1,200}:\d{1,6} )?)?"
-    r"NCCL (?P<level>INFO|WARN|TRACE|CALL|ABORT)(?= |$)",
+    r"NCCL (?P<level>INFO|WARN|ATTN|TRACE|CALL|ABORT)(?= |$)",
     re.ASCII | re.MULTILINE,
 )
+_NCCL, _LEVEL = "NCCL ", len("NCCL ABORT ")
 _LINE = re.compile(r"[^\r\n]*")
 
 
@@ -62,7 +64,7 @@ class Messages:
         size = 0
         for line in lines:
             self.lines += 1
-            if "NCCL " not in line:
+            if _NCCL not in line:
                 self.foreign += 1
                 continue
             block.append(line if line.endswith("\n") else f"{line}\n")
@@ -75,7 +77,7 @@ class Messages:
 
     def _block(self, lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Message]:
         text, ends = "".join(lines), list(accumulate(map(len, lines)))
-        marks = list(_MARK.finditer(text))
+        marks = list(_marks(text))
         hosts = self._of(text, marks)
         starts = [_start(mark, host) for mark, host in zip(marks, hosts, strict=True)]
         places = [bisect_right(ends, mark.start()) for mark in marks]
@@ -112,6 +114,18 @@ class Messages:
                 return
             self._known += 1
         self._hosts[mark["pid"]][mark["host"]] += 1
+
+
+def _marks(text: str) -> Iterator[re.Match[str]]:
+    """All marks, without a search of what stands behind them, which is most of a log."""
+    at = line = 0
+    while (found := text.find(_NCCL, at)) >= 0:
+        line = max(text.rfind("\n", line, found) + 1, line)
+        mark = _MARK.search(text, line, found + _LEVEL)
+        at = found + len(_NCCL)
+        if mark:
+            line = at = mark.end()
+            yield mark
 
 
 def _start(mark: re.Match[str], host: str) -> int:

@@ -52,6 +52,7 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.:]\d+)*")
 _PLACES = re.compile(r"/\d+(?:\(\d+\)|\[[0-9a-f]+\])?|/Shared")
 _MULTICAST = "NVLS (multicast in the NVSwitch)"
 _EITHER = "P2P (NVLink or PCIe: not in the log)"
+_FALLEN = "Failed to bind NVLink SHARP"
 _MULTICAST_KERNEL = re.compile(r"MC(?![a-z])")
 
 
@@ -349,38 +350,48 @@ class _Reader:
         return ((said.name, said.value, seen.line) for said, _, seen in self.log.said(Setting))
 
     def _nvls(self) -> LogAnswer:
-        used = [c for c in self.choices if c.chosen.algorithm.startswith("nvls")]
-        ready = sorted({rank for logged in self.comms for rank in logged.comm.nvls})
-        offered = list(self.log.said(Offered))
-        fallen = [(text, seen) for text, seen in self.log.warnings.items() if "NVLS" in text]
-        off = [(name, value, line) for name, value, line in self._values() if name == NVLS_ENABLE]
-        quotes = _quotes(
-            [
-                *(
-                    (f"device {o.device}: multicast {'offered' if o.available else 'not offered'}", s)
-                    for o, _, s in offered
-                ),
-                *((f"{name}={value}", Seen(line, 1)) for name, value, line in off),
-                *fallen,
-            ]
+        offers = [(said.available, said.device, seen) for said, _, seen in self.log.said(Offered)]
+        fallen = [(text, seen) for text, seen in self.log.warnings.items() if text.startswith(_FALLEN)]
+        off = [(value, line) for name, value, line in self._values() if name == NVLS_ENABLE]
+        counted = [
+            (counts, logged.channels_line) for logged in self.comms if (counts := _nvls_channels(logged))
+        ]
+        quotes = [
+            *(
+                (f"{one.op or 'a collective'} of {human(one.size_bytes)} ran", one.seen)
+                for one in self._by_nvls()[:1]
+            ),
+            *((f"device {n}: multicast {'' if yes else 'not '}offered", seen) for yes, n, seen in offers),
+            *((f"{NVLS_ENABLE}={value}", Seen(line, 1)) for value, line in off),
+            *fallen,
+            *((text, Seen(line, 1)) for text, line in counted),
+        ]
+        return LogAnswer(self._nvls_state(offers, fallen, off, counted), _quotes(quotes)[:QUOTES])
+
+    def _by_nvls(self) -> list[_Chosen]:
+        return [one for one in self.choices if one.chosen.algorithm.startswith("nvls")]
+
+    def _nvls_state(
+        self, offers: Sequence[tuple[bool, int, Seen]], fallen: Sequence[object],
+        off: Sequence[tuple[str, int]], counted: Sequence[tuple[str, int]],
+    ) -> str:  # fmt: skip
+        unused = ", but no logged collective uses it" if self.choices else ""
+        ready = sum(len(logged.comm.nvls) for logged in self.comms)
+        on = f"; set up on {count(ready, 'logged rank')}" if ready else ""
+        calls = sum(one.seen.count for one in self._by_nvls())
+        states = (
+            (bool(calls), f"used by {count(calls, 'call')}{on}"),
+            (bool(fallen), "given up after it was offered"),
+            (any(value == "0" for value, _ in off), f"switched off by {NVLS_ENABLE}"),
+            (ready > 0, f"set up on {count(ready, 'logged rank')}{unused}"),
+            (any(yes for yes, _, _ in offers), f"offered{unused or ', not set up in this log'}"),
+            (bool(offers), "not offered"),
+            (
+                bool(counted) and all(text.startswith("0 ") for text, _ in counted),
+                "not set up, and no line says why",
+            ),
         )
-        if used:
-            state = f"used by {sum(c.seen.count for c in used)} calls"
-        elif fallen:
-            state = "fallen back: set up and then given up"
-        elif any(value == "0" for _, value, _ in off):
-            state = f"switched off by {NVLS_ENABLE}"
-        elif not any(said.available for said, _, _ in offered):
-            state = "not offered" if offered else "not known: no line is about it"
-        elif ready:
-            state = "set up" + (", but no logged collective uses it" if self.choices else "")
-        else:
-            state = "offered" + (
-                ", but no logged collective uses it" if self.choices else ", not set up in this log"
-            )
-        return LogAnswer(
-            f"{state}; set up on {count(len(ready), 'logged rank')}" if ready else state, quotes[:QUOTES]
-        )
+        return next((state for holds, state in states if holds), "not known: no line is about it")
 
     def _settings(self) -> list[FoundSetting]:
         found: dict[tuple[str, str], FoundSetting] = {}
@@ -410,6 +421,11 @@ class _Reader:
 
 def _known(value: _T | Absent) -> _T | None:
     return None if isinstance(value, Absent) else value
+
+
+def _nvls_channels(logged: LoggedComm) -> str:
+    counts = _known(logged.comm.channels)
+    return "" if counts is None or isinstance(counts.nvls, Absent) else f"{counts.nvls} channels for NVLS"
 
 
 def _level(number: int, version: str | Absent) -> str:
