@@ -34,6 +34,14 @@ def chosen(size: int, algorithm: str, protocol: str = "SIMPLE", last: int = 23) 
     return say(REDUCE.format(size, algorithm, protocol, last), thread=4711)
 
 
+def wires(text: str) -> list[str]:
+    hot = read(text).hot
+    assert hot is not None
+    (only,) = hot.carried
+    assert only.wires == hot.wires
+    return hot.wires
+
+
 def shown(text: str) -> str:
     return "\n".join(read(text).lines())
 
@@ -71,16 +79,12 @@ def test_the_first_line_answers(graph: str, over: str) -> None:
     ],
 )
 def test_each_transport_is_a_wire(transport: str, over: str) -> None:
-    hot = read(SETUP + links(transport) + chosen(1 << 20, "TREE", "LL128", 1)).hot
-    assert hot is not None
-    assert hot.wires == [over]
+    assert wires(SETUP + links(transport) + chosen(1 << 20, "TREE", "LL128", 1)) == [over]
 
 
 def test_the_slowest_of_several_wires_comes_first() -> None:
     text = SETUP + links("P2P/CUMEM", ends=[(0, 1)]) + links("SHM/direct/direct", ends=[(1, 0)])
-    hot = read(text + chosen(1 << 20, "RING")).hot
-    assert hot is not None
-    assert hot.wires == ["host memory", "P2P (NVLink or PCIe: not in the log)"]
+    assert wires(text + chosen(1 << 20, "RING")) == ["host memory", "P2P (NVLink or PCIe: not in the log)"]
     assert (
         "1 pair of ranks on host memory (SHM/direct/direct), 2 channels each: 1->0 (8): a fallback"
         in shown(text)
@@ -88,9 +92,7 @@ def test_the_slowest_of_several_wires_comes_first() -> None:
 
 
 def test_nvls_is_the_wire_of_its_algorithm_and_offered_where_nothing_uses_it() -> None:
-    hot = read(V2_28).hot
-    assert hot is not None
-    assert hot.wires == ["NVLS (multicast in the NVSwitch)"]
+    assert wires(V2_28) == ["NVLS (multicast in the NVSwitch)"]
     assert read(V2_28).nvls.state == "used by 3 calls; set up on 1 logged rank"
     offered = SETUP + say("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)")
     assert read(offered).nvls.state == "offered, not set up in this log"
@@ -215,6 +217,30 @@ def test_a_hot_collective_of_one_of_several_communicators_says_so() -> None:
     assert said.hot.communicators == 2
     assert "in one of 2 communicators" in said.answer
     assert "on wires that are not in the log" in said.answer
+
+
+def test_which_communicator_would_mean_which_wire() -> None:
+    def comm(number: int, ranks: int, rest: str = "commId 0x{} ") -> str:
+        name = rest.format(f"ab{number}")
+        return "".join(
+            say(init(state, 0, ranks, rest=name, comm=number), thread=6000 + number)
+            for state in ("START", "COMPLETE")
+        )
+
+    text = comm(0, 8) + say("Channel 00/0 : 0[0] -> 5[5] [send] via NET/IB/0/GDRDMA")
+    text += comm(1, 2) + say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM") + comm(2, 2)
+    answer = read(text + chosen(1 << 20, "RING")).answer
+    assert answer == (
+        "The hot collective is all_reduce of 1 MiB (1 call, 100% of the bytes, in one of 3 communicators): "
+        "Ring Simple in 24 channels, on InfiniBand or RoCE with GPUDirect RDMA if it ran in 0xab0 (8 ranks) "
+        "or on P2P (NVLink or PCIe: not in the log) if it ran in 0xab1 (2 ranks) (line 9)."
+    )
+
+
+def test_hosts_that_share_a_name_are_not_taken_for_one_node() -> None:
+    spans = "comm {} rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0"
+    both = SETUP + say(spans.format(pointer(0))) + links("NET/IB/0/GDRDMA")
+    assert not any(wire.fallback for wire in read(both).communicators[0].wires)
 
 
 def test_without_tuning_lines_it_says_what_to_set_or_that_the_version_has_none() -> None:

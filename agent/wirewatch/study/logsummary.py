@@ -77,10 +77,23 @@ class ChosenRange:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedBy:
+    """The wires of a collective, the slowest first, if it ran in one of these communicators.
+
+    `wires` is empty where the log has none of their connections. `ranks` of the largest, null if not known.
+    """
+
+    wires: list[str]
+    communicators: list[str]
+    ranks: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class HotCollective:
     """The collective and size that moved the most bytes, of all that the log has.
 
-    `share`: its part of those bytes. `wires`: what carries it, the slowest first; empty where not known.
+    `share`: its part of those bytes. `wires`: all that may carry it, the slowest first; empty where not known.
+    `carried`: the same by communicator, the largest first; one entry where the log leaves no doubt.
     `communicators`: how many the line may be about.
     """
 
@@ -92,6 +105,7 @@ class HotCollective:
     calls: int
     share: float
     wires: list[str]
+    carried: list[CarriedBy]
     communicators: int
     line: int
 

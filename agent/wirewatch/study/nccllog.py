@@ -26,6 +26,7 @@ from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.study.logsummary import (
+    CarriedBy,
     ChosenRange,
     FoundSetting,
     HotCollective,
@@ -41,6 +42,7 @@ from wirewatch.study.logsummary import (
 SUBSYSTEMS = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING,ENV"
 EXAMPLES = 4
 QUOTES = 6
+_WAYS = 3
 _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C"})
 _NETS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
 _SLOWEST: Sequence[TransportWire] = (
@@ -163,12 +165,27 @@ class _Reader:
             calls=sum(one.seen.count for one in hot),
             share=sum(one.bytes for one in hot) / total if total else 1.0,
             wires=self._carried_by(chosen, most.comms),
+            carried=self._carried(chosen, most.comms),
             communicators=len(most.comms),
             line=most.seen.line,
         )
 
     def _is(self, one: _Chosen, hot: HotCollective) -> bool:
         return (one.op, one.size_bytes) == (hot.op, hot.size_bytes)
+
+    def _carried(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[CarriedBy]:
+        """By the wires that they have; one without connections has run nothing, if others have some."""
+        found: defaultdict[tuple[str, ...], list[LoggedComm]] = defaultdict(list)
+        for logged in comms:
+            found[tuple(self._carried_by(chosen, [logged]))].append(logged)
+        if len(found) > 1:
+            found.pop((), None)
+        carried = []
+        for wires, ours in found.items():
+            most = max((_known(logged.comm.ranks) or 0 for logged in ours), default=0)
+            ids = [logged.comm.id for logged in ours if logged.comm.id]
+            carried.append(CarriedBy(list(wires), ids[:EXAMPLES], most or None))
+        return sorted(carried, key=lambda one: -(one.ranks or 0))
 
     def _carried_by(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[str]:
         """The wires of a choice, the slowest first: connections, but where the switch's multicast does it."""
@@ -231,7 +248,7 @@ class _Reader:
             ranks=_known(comm.ranks),
             nodes=_known(comm.nodes),
             logged_ranks=sorted(comm.devices),
-            hosts=sorted({host for host, _ in logged.processes.values() if host}),
+            hosts=_hosts([logged]),
             finished=len(comm.finished),
             init_seconds=_known(comm.init_seconds),
             coll_channels=counts.coll if counts else None,
@@ -276,7 +293,7 @@ class _Reader:
         mostly = "mostly " if len(ways) > 1 else ""
         op = hot.op or "a collective that this version does not name"
         channels = f" in {hot.channels} channels" if hot.channels else ""
-        over = f"on {_all(hot.wires)}" if hot.wires else "on wires that are not in the log"
+        over = _over(hot.carried)
         of = f", in one of {hot.communicators} communicators" if hot.communicators > 1 else ""
         return (
             f"The hot collective is {op} of {human(hot.size_bytes)} ({count(hot.calls, 'call')}, "
@@ -291,7 +308,7 @@ class _Reader:
             return "The log names no communicator: which part of the job it shows is not known."
         most = max(whole, key=lambda logged: (_known(logged.comm.ranks) or 0, len(logged.comm.devices)))
         shown, ranks = len(most.comm.devices), _known(most.comm.ranks) or 0
-        hosts = sorted({host for logged in self.comms for host, _ in logged.processes.values() if host})
+        hosts = _hosts(self.comms)
         on = f"{len(hosts)} hosts" if len(hosts) != 1 else f"host {hosts[0]}"
         if shown >= ranks:
             return f"All {ranks} ranks of the largest communicator, on {on}, wrote to this log."
@@ -448,14 +465,39 @@ def _all(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+def _over(carried: Sequence[CarriedBy]) -> str:
+    """One way to run it, or which communicator would mean which."""
+    if len(carried) == 1 and carried[0].wires:
+        return f"on {_all(carried[0].wires)}"
+    if not any(one.wires for one in carried):
+        return "on wires that are not in the log"
+    each = [
+        f"on {_all(one.wires)} if it ran in {one.communicators[0] if one.communicators else 'none of them'} "
+        f"({'its ranks are not known' if one.ranks is None else count(one.ranks, 'rank')})"
+        for one in carried[:_WAYS]
+    ]
+    more = f" or in {len(carried) - _WAYS} other ways" if len(carried) > _WAYS else ""
+    return " or ".join(each) + more
+
+
 def _is_fallback(connection: Connection, logged: LoggedComm) -> bool:
     """Whether two GPUs of one node do not reach each other directly."""
     kind = wire(connection.transport)
     if kind == "shm":
         return True
     hosts = [logged.processes.get(rank, ("", 0))[0] for rank in (connection.source, connection.destination)]
-    same = logged.comm.nodes == 1 or (hosts[0] != "" and hosts[0] == hosts[1])
+    same = logged.comm.nodes == 1 or (hosts[0] != "" and hosts[0] == hosts[1] and _named_apart(logged))
     return kind in _NETS and same
+
+
+def _named_apart(logged: LoggedComm) -> bool:
+    """Whether nodes have names of their own: not where all ranks logged and hosts are fewer than nodes."""
+    nodes = _known(logged.comm.nodes) or 1
+    return len(logged.processes) < (_known(logged.comm.ranks) or 0) or nodes <= len(_hosts([logged]))
+
+
+def _hosts(comms: Iterable[LoggedComm]) -> list[str]:
+    return sorted({host for logged in comms for host, _ in logged.processes.values() if host})
 
 
 def _quotes(said: Iterable[tuple[str, Seen]]) -> list[Quote]:
