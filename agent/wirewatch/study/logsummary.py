@@ -92,7 +92,7 @@ class CarriedBy:
 class HotCollective:
     """The collective and size that moved the most bytes, of all that the log has.
 
-    `share`: its part of those bytes. `wires`: all that may carry it, the slowest first; empty where not known.
+    `share`: its part of those bytes. `wires`: all that may carry it, the slowest first, empty if not known.
     `carried`: the same by communicator, the largest first; one entry where the log leaves no doubt.
     `communicators`: how many the line may be about.
     """

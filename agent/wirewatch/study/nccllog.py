@@ -12,25 +12,23 @@ from wirewatch.core.types import Absent
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
     Chosen,
-    GdrPath,
     Network,
     Nic,
     Offered,
     Remark,
     SearchedPaths,
     Setting,
-    path_name,
     version_numbers,
 )
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
-from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
+from wirewatch.nccl.settings import slowing_settings
+from wirewatch.study.logfeatures import NETWORKS, QUOTES, SUBSYSTEMS, LogFeatures, quotes_of
 from wirewatch.study.logsummary import (
     CarriedBy,
     ChosenRange,
     FoundSetting,
     HotCollective,
-    LogAnswer,
     LoggedCommunicator,
     LogSummary,
     Quote,
@@ -39,12 +37,9 @@ from wirewatch.study.logsummary import (
     way,
 )
 
-SUBSYSTEMS = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING,ENV"
 EXAMPLES = 4
-QUOTES = 6
 _WAYS = 3
 _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C"})
-_NETS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
 _SLOWEST: Sequence[TransportWire] = (
     "unknown", "net_socket", "net_other", "net_ib", "shm", "net_ib_gdr", "p2p", "nvls",
 )  # fmt: skip
@@ -54,7 +49,6 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.:]\d+)*")
 _PLACES = re.compile(r"/\d+(?:\(\d+\)|\[[0-9a-f]+\])?|/Shared")
 _MULTICAST = "NVLS (multicast in the NVSwitch)"
 _EITHER = "P2P (NVLink or PCIe: not in the log)"
-_FALLEN = "Failed to bind NVLink SHARP"
 _MULTICAST_KERNEL = re.compile(r"MC(?![a-z])")
 
 
@@ -103,15 +97,16 @@ class _Reader:
         communicators = [self._communicator(logged) for logged in self.comms]
         log = self.log
         kinds = _by_kind(log.warnings)
+        features = LogFeatures(log, self.comms)
         return LogSummary(
             answer=self._answer(hot),
             part=self._part(),
             hot=hot,
             communicators=communicators,
             choices=_ranges(self.choices),
-            gpudirect=self._gpudirect(),
-            nvls=self._nvls(),
-            network=_quotes(
+            gpudirect=features.gpudirect(),
+            nvls=features.nvls(),
+            network=quotes_of(
                 [
                     *((f"used: {said.name}", seen) for said, _, seen in log.said(Network)),
                     *((said.text, seen) for said, seen in self._about("network", "collnet", "p2p")),
@@ -120,7 +115,7 @@ class _Reader:
             settings=self._settings(),
             versions=[
                 *(Quote(seen.line, f"NCCL {version}", seen.count) for version, seen in log.versions.items()),
-                *_quotes((said.text, seen) for said, seen in self._about("driver")),
+                *quotes_of((said.text, seen) for said, seen in self._about("driver")),
             ],
             warnings=kinds[: 4 * QUOTES],
             warning_kinds=len(kinds),
@@ -191,7 +186,7 @@ class _Reader:
         """The wires of a choice, the slowest first: connections, but where the switch's multicast does it."""
         found = self._wires(comms)
         if chosen.algorithm in {"nvls", "nvls_tree"}:
-            found = {name: kind for name, kind in found.items() if kind in _NETS}
+            found = {name: kind for name, kind in found.items() if kind in NETWORKS}
             found[_MULTICAST] = "nvls"
         if chosen.algorithm.startswith("collnet"):
             found["reductions in the network (CollNet)"] = "net_other"
@@ -315,101 +310,6 @@ class _Reader:
         one = f"rank {next(iter(most.comm.devices))}" if shown == 1 else f"{shown} ranks"
         return f"Of {ranks} ranks only {one}, on {on}, wrote to this log: what others use is not in it."
 
-    def _gpudirect(self) -> LogAnswer:
-        nets = [
-            (c, logged)
-            for logged in self.comms
-            for c in logged.comm.connections
-            if wire(c.transport) in _NETS
-        ]
-        direct = [pair for pair in nets if "/GDRDMA" in pair[0].transport]
-        if not nets:
-            linked = any(logged.comm.connections for logged in self.comms)
-            state = "no connection goes over a network" if linked else "not known: no connection is logged"
-            return LogAnswer(state, [])
-        if len(direct) == len(nets):
-            return LogAnswer(
-                f"in use on all {len(nets)} network connections that are logged", self._proofs(direct)
-            )
-        state = f"in use on {len(direct)} of {len(nets)}" if direct else f"not in use on any of {len(nets)}"
-        return LogAnswer(f"{state} network connections that are logged; {self._why_not()}", self._reasons())
-
-    def _proofs(self, connections: Sequence[tuple[Connection, LoggedComm]]) -> list[Quote]:
-        connection, logged = connections[0]
-        ends = connection.source, connection.destination, connection.transport
-        return [Quote(logged.lines[ends], f"{ends[0]} -> {ends[1]} via {ends[2]}")]
-
-    def _why_not(self) -> str:
-        kinds = {wire(c.transport) for logged in self.comms for c in logged.comm.connections} & _NETS
-        if kinds == {"net_socket"}:
-            return "TCP sockets have none"
-        return "why, in the log's words:" if self._reasons() else f"why is not known: set {SUBSYSTEMS}"
-
-    def _reasons(self) -> list[Quote]:
-        version = self.account.version
-        reasons: list[tuple[str, Seen]] = []
-        for path, _, seen in self.log.said(GdrPath):
-            if not path.enabled:
-                far, most = (_level(number, version) for number in (path.distance, path.most))
-                text = f"GPU {path.gpu} to NIC {path.nic}: disabled, distance {far} is beyond {most}"
-                reasons.append((text, seen))
-        for nic, _, seen in self.log.said(Nic):
-            if not nic.direct and nic.network != "Socket":
-                text = f"NET/{nic.network}: {nic.name} cannot register GPU memory: no peermem, no DMA-BUF"
-                reasons.append((text, seen))
-        reasons += [(said.text, seen) for said, seen in self._about("gpudirect") if "Failed" in said.text]
-        for name, value, line in self._values():
-            if name in {"NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_DMABUF_ENABLE", "NCCL_IB_DISABLE"}:
-                reasons.append((f"{name}={value}", Seen(line, 1)))
-        return _quotes(reasons)[:QUOTES]
-
-    def _values(self) -> Iterator[tuple[str, str, int]]:
-        return ((said.name, said.value, seen.line) for said, _, seen in self.log.said(Setting))
-
-    def _nvls(self) -> LogAnswer:
-        offers = [(said.available, said.device, seen) for said, _, seen in self.log.said(Offered)]
-        fallen = [(text, seen) for text, seen in self.log.warnings.items() if text.startswith(_FALLEN)]
-        off = [(value, line) for name, value, line in self._values() if name == NVLS_ENABLE]
-        counted = [
-            (counts, logged.channels_line) for logged in self.comms if (counts := _nvls_channels(logged))
-        ]
-        quotes = [
-            *(
-                (f"{one.op or 'a collective'} of {human(one.size_bytes)} ran", one.seen)
-                for one in self._by_nvls()[:1]
-            ),
-            *((f"device {n}: multicast {'' if yes else 'not '}offered", seen) for yes, n, seen in offers),
-            *((f"{NVLS_ENABLE}={value}", Seen(line, 1)) for value, line in off),
-            *fallen,
-            *((text, Seen(line, 1)) for text, line in counted),
-        ]
-        return LogAnswer(self._nvls_state(offers, fallen, off, counted), _quotes(quotes)[:QUOTES])
-
-    def _by_nvls(self) -> list[_Chosen]:
-        return [one for one in self.choices if one.chosen.algorithm.startswith("nvls")]
-
-    def _nvls_state(
-        self, offers: Sequence[tuple[bool, int, Seen]], fallen: Sequence[object],
-        off: Sequence[tuple[str, int]], counted: Sequence[tuple[str, int]],
-    ) -> str:  # fmt: skip
-        unused = ", but no logged collective uses it" if self.choices else ""
-        ready = sum(len(logged.comm.nvls) for logged in self.comms)
-        on = f"; set up on {count(ready, 'logged rank')}" if ready else ""
-        calls = sum(one.seen.count for one in self._by_nvls())
-        states = (
-            (bool(calls), f"used by {count(calls, 'call')}{on}"),
-            (bool(fallen), "given up after it was offered"),
-            (any(value == "0" for value, _ in off), f"switched off by {NVLS_ENABLE}"),
-            (ready > 0, f"set up on {count(ready, 'logged rank')}{unused}"),
-            (any(yes for yes, _, _ in offers), f"offered{unused or ', not set up in this log'}"),
-            (bool(offers), "not offered"),
-            (
-                bool(counted) and all(text.startswith("0 ") for text, _ in counted),
-                "not set up, and no line says why",
-            ),
-        )
-        return next((state for holds, state in states if holds), "not known: no line is about it")
-
     def _settings(self) -> list[FoundSetting]:
         found: dict[tuple[str, str], FoundSetting] = {}
         for said, _, seen in self.log.said(Setting):
@@ -438,16 +338,6 @@ class _Reader:
 
 def _known(value: _T | Absent) -> _T | None:
     return None if isinstance(value, Absent) else value
-
-
-def _nvls_channels(logged: LoggedComm) -> str:
-    counts = _known(logged.comm.channels)
-    return "" if counts is None or isinstance(counts.nvls, Absent) else f"{counts.nvls} channels for NVLS"
-
-
-def _level(number: int, version: str | Absent) -> str:
-    name = path_name(number, version)
-    return f"{name} ({number})" if name else str(number)
 
 
 def _either(types: Iterable[str]) -> str:
@@ -487,7 +377,7 @@ def _is_fallback(connection: Connection, logged: LoggedComm) -> bool:
         return True
     hosts = [logged.processes.get(rank, ("", 0))[0] for rank in (connection.source, connection.destination)]
     same = logged.comm.nodes == 1 or (hosts[0] != "" and hosts[0] == hosts[1] and _named_apart(logged))
-    return kind in _NETS and same
+    return kind in NETWORKS and same
 
 
 def _named_apart(logged: LoggedComm) -> bool:
@@ -498,15 +388,6 @@ def _named_apart(logged: LoggedComm) -> bool:
 
 def _hosts(comms: Iterable[LoggedComm]) -> list[str]:
     return sorted({host for logged in comms for host, _ in logged.processes.values() if host})
-
-
-def _quotes(said: Iterable[tuple[str, Seen]]) -> list[Quote]:
-    """Each text once, at the line of its first, with how many lines say it."""
-    first: dict[str, Seen] = {}
-    for text, seen in said:
-        one = first.setdefault(text, Seen(seen.line))
-        one.line, one.count = min(one.line, seen.line), one.count + seen.count
-    return [Quote(seen.line, text, seen.count) for text, seen in first.items()]
 
 
 def _by_kind(warnings: Mapping[str, Seen]) -> list[Quote]:
