@@ -178,6 +178,9 @@ def test_why_gpudirect_is_not_in_use_where_the_log_does_not_say() -> None:
     assert read(SETUP).gpudirect.state == "not known: no connection is logged"
     half = SETUP + links("NET/IB/0", ends=[(0, 1)]) + links("NET/IB/0/GDRDMA", ends=[(1, 0)])
     assert read(half).gpudirect.state.startswith("in use on 1 of 2 network connections")
+    new = say("NCCL version 2.30.7+cuda13.2") + say("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'")
+    state = read(new + SETUP + links("NET/IB/0")).gpudirect.state
+    assert state.endswith("why is not known: NCCL 2.30 and later do not log it")
     no_module = read(SETUP + links("NET/IB/0") + say("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"))
     assert "cannot register GPU memory" in no_module.gpudirect.quotes[0].text
 
@@ -195,6 +198,13 @@ def test_a_network_inside_a_node_is_a_fallback_and_between_nodes_is_not() -> Non
     }
     assert "a fallback inside a node" in lines[1]
     assert "fallback" not in lines[2]
+
+
+def test_fallbacks_are_named_pair_by_pair() -> None:
+    ends = [(a, b) for a in range(4) for b in range(3)]
+    (shm,) = read(links("SHM/direct/direct", ends=ends)).communicators[0].wires
+    (near,) = read(links("P2P/IPC", ends=ends)).communicators[0].wires
+    assert (len(shm.examples), len(near.examples), shm.pairs) == (12, 4, 12)
 
 
 def test_the_log_says_which_part_of_the_job_it_shows() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from wirewatch.core.account import Connection
 from wirewatch.core.types import Absent
 from wirewatch.nccl.comms import LoggedComm
-from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Offered, Remark, Setting, path_name
+from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Offered, Remark, Setting, path_name, version_numbers
 from wirewatch.nccl.log import NcclLog, Seen, wire
 from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch.study.logsummary import LogAnswer, Quote, count
@@ -13,6 +13,7 @@ from wirewatch.study.logsummary import LogAnswer, Quote, count
 SUBSYSTEMS = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING,ENV"
 NETWORKS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
 QUOTES = 6
+_SILENT = (2, 30, 0)
 _FALLEN = "Failed to bind NVLink SHARP"
 
 
@@ -52,7 +53,12 @@ class LogFeatures:
         kinds = {wire(c.transport) for logged in self.comms for c in logged.comm.connections} & NETWORKS
         if kinds == {"net_socket"}:
             return "TCP sockets have none"
-        return "why, in the log's words:" if self._reasons() else f"why is not known: set {SUBSYSTEMS}"
+        if self._reasons():
+            return "why, in the log's words:"
+        version = version_numbers(next(iter(self.log.versions), ""))
+        if version and version >= _SILENT and any(True for _ in self.log.said(Nic)):
+            return "why is not known: NCCL 2.30 and later do not log it"
+        return f"why is not known: set {SUBSYSTEMS}"
 
     def _reasons(self) -> list[Quote]:
         version = next(iter(self.log.versions), "")

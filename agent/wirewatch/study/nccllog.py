@@ -37,7 +37,8 @@ from wirewatch.study.logsummary import (
     way,
 )
 
-EXAMPLES = 4
+EXAMPLES, FALLBACKS = 4, 16
+"""Pairs of ranks that are named, of a wire that is as it should be and of one that is not."""
 _WAYS = 3
 _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C"})
 _SLOWEST: Sequence[TransportWire] = (
@@ -268,7 +269,16 @@ class _Reader:
             name = self._name(transport, logged)
             span = min(channels), max(channels)
             found.append(
-                UsedWire(wire(transport), name, transport, len(pairs), pairs[:EXAMPLES], span, fallback, line)
+                UsedWire(
+                    wire(transport),
+                    name,
+                    transport,
+                    len(pairs),
+                    pairs[: FALLBACKS if fallback else EXAMPLES],
+                    span,
+                    fallback,
+                    line,
+                )
             )
         return sorted(found, key=lambda used: (_SLOWEST.index(used.wire), used.transport, used.fallback))
 
