@@ -291,6 +291,14 @@ def test_warnings_that_differ_in_numbers_are_one_kind() -> None:
     assert (first.count, first.line, second.count, second.line) == (7, 1, 1, 8)
 
 
+def test_warnings_over_the_limit_are_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_log, "WARNINGS", 3)
+    text = "".join(f"node7:1:2 [0] net.cc:9 NCCL WARN call {n} failed\n" for n in range(50))
+    text += "".join(f"node7:1:2 [0] net.cc:9 NCCL WARN {word} failed\n" for word in ("a", "b", "c", "d"))
+    said = read(text)
+    assert (said.warnings[0].count, said.warning_kinds, said.left_out) == (50, 3, {"warnings": 2})
+
+
 def test_a_line_that_asks_for_attention_is_a_warning() -> None:
     (warning,) = read("node7:1:2 [0] NCCL ATTN degraded NVLink fabric bandwidth\n").warnings
     assert warning.text == "degraded NVLink fabric bandwidth"

@@ -32,10 +32,13 @@ from wirewatch.nccl.messages import NOWHERE, Message, Messages, Process
 TransportWire = Literal["p2p", "shm", "net_socket", "net_ib", "net_ib_gdr", "net_other", "nvls", "unknown"]
 _DIRECT = frozenset({"p2p", "nvls"})
 _VERSION = re.compile(r"NCCL version (\d{1,4}\.\d{1,4}\.\d{1,4}[\w.]*)\+cuda\d", re.ASCII)
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.:]\d+)*")
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Fact)
 AT_MOST = 100_000
 """How many lines about communicators are kept, and how many others that differ: at most 250 MB of memory."""
+WARNINGS = 10_000
+"""How many warnings that differ are kept, and how many kinds of them."""
 SHOWN = 5
 """How many of the lines that are not understood are kept."""
 
@@ -61,13 +64,15 @@ class Seen:
 class NcclLog:
     """One log as it is read; nothing is kept but what differs, and of that at most AT_MOST of each kind.
 
-    `versions` and `warnings` by their text. `torn`: the first lines of those that were `not_understood`.
+    `versions` and `warnings` by their text. `kinds`: warnings that differ in numbers alone, with the text of
+    the first. `torn`: the first lines of those that were `not_understood`.
     `other`: messages of the many kinds that are not read here. `left_out`: lines over the limits, by kind.
     """
 
     def __init__(self) -> None:
         self.versions: dict[str, Seen] = {}
         self.warnings: dict[str, Seen] = {}
+        self.kinds: dict[str, tuple[str, Seen]] = {}
         self.torn: list[tuple[int, str]] = []
         self.count = self.not_understood = self.other = 0
         self.left_out: Counter[str] = Counter()
@@ -129,7 +134,7 @@ class NcclLog:
         found = fact(message.text) if message.level == "INFO" else None
         if message.level in {"WARN", "ATTN"} or isinstance(found, Fallen):
             if message.text:
-                self._note(self.warnings, message.text, message.line, "warnings")
+                self._warn(message.text, message.line)
         elif isinstance(found, UnknownForm):
             self.not_understood += 1
             if len(self.torn) < SHOWN:
@@ -140,6 +145,15 @@ class NcclLog:
             self._note(self._said, (message.process, found), message.line, type(found).__name__)
         else:
             self.other += 1
+
+    def _warn(self, text: str, line: int) -> None:
+        if text in self.warnings or len(self.warnings) < WARNINGS:
+            self.warnings.setdefault(text, Seen(line)).count += 1
+        kind = _NUMBERS.sub("#", text)
+        if kind in self.kinds or len(self.kinds) < WARNINGS:
+            self.kinds.setdefault(kind, (text, Seen(line)))[1].count += 1
+        else:
+            self.left_out["warnings"] += 1
 
     def _note(self, where: dict[_T, Seen], what: _T, line: int, kind: str) -> None:
         seen = where.get(what)

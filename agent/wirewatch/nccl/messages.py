@@ -21,8 +21,8 @@ NOWHERE: Process = ("", 0)
 """Where the text is torn before its host."""
 BLOCK = 1 << 20
 """How many characters are looked at together, so that a torn host is known by lines that follow."""
-LONGEST = 2048
-"""What a message keeps of its text. NCCL cuts it at 1023 characters; more is another program's."""
+LONGEST = 1023
+"""What a message keeps of its text: NCCL cuts it there, and what is behind that is another program's."""
 HOSTS = 20_000
 """How many processes are remembered with their hosts: those of a job of 20,000 GPUs."""
 

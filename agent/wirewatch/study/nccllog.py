@@ -46,7 +46,6 @@ _SLOWEST: Sequence[TransportWire] = (
 )  # fmt: skip
 _T = TypeVar("_T")
 _F = TypeVar("_F")
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.:]\d+)*")
 _PLACES = re.compile(r"/\d+(?:\(\d+\)|\[[0-9a-f]+\])?|/Shared")
 _MULTICAST = "NVLS (multicast in the NVSwitch)"
 _EITHER = "P2P (NVLink or PCIe: not in the log)"
@@ -97,7 +96,7 @@ class _Reader:
         hot = self._hot()
         communicators = [self._communicator(logged) for logged in self.comms]
         log = self.log
-        kinds = _by_kind(log.warnings)
+        warnings = sorted(log.kinds.values(), key=lambda kind: -kind[1].count)
         features = LogFeatures(log, self.comms)
         return LogSummary(
             answer=self._answer(hot),
@@ -118,8 +117,8 @@ class _Reader:
                 *(Quote(seen.line, f"NCCL {version}", seen.count) for version, seen in log.versions.items()),
                 *quotes_of((said.text, seen) for said, seen in self._about("driver")),
             ],
-            warnings=kinds[: 4 * QUOTES],
-            warning_kinds=len(kinds),
+            warnings=[Quote(seen.line, text, seen.count) for text, seen in warnings[: 4 * QUOTES]],
+            warning_kinds=len(warnings),
             not_understood=log.not_understood,
             not_understood_lines=[Quote(line, text) for line, text in log.torn],
             missing=list(self._missing()),
@@ -398,18 +397,6 @@ def _named_apart(logged: LoggedComm) -> bool:
 
 def _hosts(comms: Iterable[LoggedComm]) -> list[str]:
     return sorted({host for logged in comms for host, _ in logged.processes.values() if host})
-
-
-def _by_kind(warnings: Mapping[str, Seen]) -> list[Quote]:
-    """Warnings that differ in numbers and addresses alone are one kind, the most frequent first."""
-    kinds: dict[str, Quote] = {}
-    for text, seen in warnings.items():
-        kind = _NUMBERS.sub("#", text)
-        one = kinds.get(kind)
-        kinds[kind] = (
-            Quote(one.line, one.text, one.count + seen.count) if one else Quote(seen.line, text, seen.count)
-        )
-    return sorted(kinds.values(), key=lambda quote: -quote.count)
 
 
 def _ranges(choices: Sequence[_Chosen]) -> list[ChosenRange]:
