@@ -65,8 +65,7 @@ def header(job: Job) -> list[str]:
     each = job.ranks // job.hosts
     devices = [
         f"#  Rank {n:2} {'Group  0 ' if form.era >= 13 else ''}Pid {100 + n:6} on {f'node{n // each}':>10} "
-        f"device {n % each:2} [{'0000:' if form.era >= 19 else '0x'}{n:02x}{':00' if form.era >= 19 else ''}] "
-        f"{job.product}"
+        f"device {n % each:2} [{f'0000:{n:02x}:00' if form.era >= 19 else f'0x{n:02x}'}] {job.product}"
         for n in range(job.ranks)
     ]
     return [*version, *begin, head, "#", "# Using devices", *devices, "#"]
@@ -114,7 +113,7 @@ def row(job: Job, one: Written) -> str:
         figures = f"  {number(shown, 7)}  {number(algbw, 6)}  {number(algbw * factor(job.op, job.ranks), 6)}"
         text += figures + f"  {('0e+00' if wrong == '0' else wrong) if old else wrong:>6}"
         if form.per_iteration:
-            text += f"  {number(time * 0.9, 7)}  {number(time * 1.2, 7)}  {number(time * 1.1, 7)}  {number(2.5, 7)}"
+            text += "".join(f"  {number(value, 7)}" for value in (time * 0.9, time * 1.2, time * 1.1, 2.5))
     text += "  2026-11-21 01:06:30" if form.timestamps else ""
     return text + ("       20" if form.iterations else "")
 

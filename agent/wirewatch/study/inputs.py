@@ -32,13 +32,18 @@ def mixed_lines(file: IO[bytes], reader: Reader) -> Iterator[str]:
         if document is None:
             yield _read(piece, reader, whole=starts or len(piece) < LINE)
             continue
-        rest: str | None = piece
-        while rest is not None and (rest := _taken(document, rest, reader)) is not None:
-            document = Assembler()
-            if not begins(rest):
-                document = None
-                yield from _lines(rest, reader)
+        rest = document.take(piece)
+        while rest is not None and not document.foreign:
+            _add(document, reader)
+            document, again = Assembler(), begins(rest)
+            if not again:
                 break
+            rest = document.take(rest)
+        if document.foreign:
+            rest = document.text
+        if rest is not None:
+            document = None
+            yield from _lines(rest, reader)
     if document is not None and document.text:
         yield from _lines(_unfinished(document, reader), reader)
     reader.finish()
@@ -65,20 +70,15 @@ def _lines(text: str, reader: Reader) -> Iterator[str]:
             yield _read(line[:LINE], reader, whole=len(line) <= LINE)
 
 
-def _taken(document: Assembler, piece: str, reader: Reader) -> str | None:
-    """What follows the document, or all of it when it is none of nccl-tests; None while it goes on."""
-    rest = document.take(piece)
-    if document.foreign:
-        return document.text
-    if rest is None:
-        return None
+def _add(document: Assembler, reader: Reader) -> None:
+    """Take a whole document."""
+    lines = document.text.count("\n") + 1
     run = read_document(document.text, reader.lines + 1)
     if run is None:
-        reader.pass_over(document.text.count("\n") + 1)
+        reader.pass_over(lines)
     else:
-        reader.lines += document.text.count("\n") + 1
+        reader.lines += lines
         reader.add(run)
-    return rest
 
 
 def _unfinished(document: Assembler, reader: Reader) -> str:

@@ -467,6 +467,8 @@ def _columns(text: str, *, in_place_first: bool) -> Columns | None:
     starts = [at for at, word in enumerate(words) if word in _TIMES]
     if not starts or not {"size", "count", "type"} <= set(words[: starts[0]]):
         return None
+    if not words.count("algbw") == words.count("busbw") == len(starts):
+        return None
     blocks = []
     for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(words)], strict=True)):
         part = words[start:end]
