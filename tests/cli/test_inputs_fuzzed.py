@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,10 +20,13 @@ from tests.core.test_parsers_fuzzed import damaged
 from tests.examples import examples
 from tests.processes import ROOT
 from tests.study.topologies import gpu, nic, switch, system
+from tests.study.printed import Job, lines
+from tests.study.test_nccljson import FORMS
 from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch import config
 from wirewatch.cli.check.daemon import daemon_address
 from wirewatch.cli.options import Duration, owner
+from wirewatch.cli.parse import settings as nccl_settings
 from wirewatch.cli.probe import Size
 from wirewatch.core.ports import Answer
 from wirewatch.core.probe import Plan, decode_plan, encode_plan
@@ -42,6 +46,9 @@ from wirewatch.probe.remote import detail
 from wirewatch.server.webconfig import WebConfigError, parse
 from wirewatch.study.nccllog import read_log
 from wirewatch.study.topologyxml import read_topology
+from wirewatch.study.inputs import mixed_lines
+from wirewatch.study.judge import by_header, judge
+from wirewatch.study.nccltests import Reader
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Statement
 
@@ -87,6 +94,13 @@ def baseline() -> str:
         file, said = Path(folder) / "baseline.json", Statement("ada", "as delivered", 1e9)
         assert save_baseline(file, Baseline(recorded("h200x4-idle"), said, "learned"), 1e9) == ""
         return file.read_text("utf-8")
+
+
+def judged(body: bytes) -> object:
+    """All runs in an output of nccl-tests."""
+    reader = Reader()
+    lines = list(mixed_lines(BytesIO(body), reader))
+    return lines, [judge(run, by_header({})) for run in reader.runs]
 
 
 def recording(file: Path) -> object:
@@ -158,6 +172,10 @@ PARSERS = {
     "nccl log": Parser(parse_nccl_log, (NCCL,)),
     "nccl summary": Parser(lambda text: read_log(text.split("\n")).lines(), (NCCL,)),
     "nccl topology": Parser(on_bytes(lambda body: read_topology(io.BytesIO(body))), (SYSTEM,)),
+    "nccl-tests": Parser(on_bytes(judged), ("\n".join(lines(Job())), FORMS["sorted"])),
+    "nccl setting": Parser(
+        lambda text: nccl_settings(None, None, [text]), ("NCCL_ALGO=Ring",), (click.UsageError,)  # type: ignore[arg-type]
+    ),
     "overlay": Parser(
         from_file(lambda file: load_overlay(str(file))),
         tuple((OVERLAYS / f"{name}.toml").read_text("utf-8") for name in ("nvlink-crc", "ib-port-flapping")),

@@ -70,10 +70,9 @@ def test_a_document_is_a_run(form: str) -> None:
         "22809",
         "graph",
     )
-    assert [(row.size_bytes, row.out_of_place and row.out_of_place.seconds) for row in run.rows] == [
-        (1 << 24, pytest.approx(118.38e-6)),
-        (1 << 26, pytest.approx(363.88e-6)),
-    ]
+    assert [row.size_bytes for row in run.rows] == [1 << 24, 1 << 26]
+    seconds = [row.out_of_place.seconds for row in run.rows if row.out_of_place]
+    assert seconds == pytest.approx([118.38e-6, 363.88e-6])
     assert (run.ended, run.out_of_bounds, run.average, run.differing) == (True, 0, 285.38e9, 0)
     found = judge(run, by_header({"NCCL_NVLS_ENABLE": "0"}))
     assert (found.health, len(found.sizes)) == (Health.OK, 2)

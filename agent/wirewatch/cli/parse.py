@@ -4,8 +4,9 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
@@ -14,17 +15,59 @@ from wirewatch.cli.output import printable, shown
 from wirewatch.core.probe import PRIMITIVES
 
 if TYPE_CHECKING:
+    from wirewatch.config import Config
+    from wirewatch.core.ports import Hardware
     from wirewatch.core.types import Health
     from wirewatch.study.judge import Grounds, GroundsOf
+    from wirewatch.study.logsummary import LogSummary
     from wirewatch.study.nccltests import Reader
     from wirewatch.study.parsed import ParsedRun
     from wirewatch.study.runs import Run
+    from wirewatch.study.topologyxml import NcclGraphs, NcclTopology
 
 HERE = "here"
 _HEAD = 1 << 16
 """Bytes in which a file shows that it is no text."""
 _ROWS = 2000
 """Rows that people are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node that something is compared with: this one, or a recording."""
+
+    config_file: Path | None
+    replay: str | None
+    overlays: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"recording {self.replay}" if self.replay else "this node"
+
+    @contextmanager
+    def hardware(self) -> "Iterator[tuple[Config, Hardware]]":
+        """Its configuration and its ports."""
+        from wirewatch.cli.hardware import live, replayed
+        from wirewatch.collectors import discover
+        from wirewatch.config import load
+
+        config, _ = load(self.config_file, discover())
+        found, nvml = replayed(self.replay, self.overlays, at_fault=True) if self.replay else live(config)
+        try:
+            yield config, found
+        finally:
+            nvml.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What was read, and the ratio to judge it by."""
+
+    source: str
+    reader: "Reader"
+    log: "LogSummary"
+    ratio: float
 
 
 def settings(_context: click.Context, _option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
@@ -80,57 +123,76 @@ def parse(
     environment: Mapping[str, str], explain: bool, form: str | None, config_file: Path | None,
     replay: str | None, overlays: Sequence[str],
 ) -> None:  # fmt: skip
-    """Read output of nccl-tests from FILE, or from standard input with `-`, and judge it.
+    """Read what nccl-tests or NCCL printed into FILE, and judge it; `-` is standard input.
 
-    FILE may be standard output, with or without NCCL's log in it and a launcher's text before each line, or
-    the JSON that -J writes. Each size is judged by the busbw that the GPUs' wires should give; runs between
-    nodes by targets.
+    FILE may be standard output of nccl-tests, with or without a launcher's text before each line, the JSON
+    that -J writes, a log of NCCL, or all of these together. Each size is judged by the busbw that the GPUs'
+    wires should give; runs between nodes by targets. Of a log it says which wire the hot collective uses. An
+    XML of NCCL's topology is compared with this node, or with a recording.
 
-    Exit codes: 0 OK; 1 a size is below the ratio; 2 wrong values, or a run that failed; 3 nothing could be
-    judged; 64 FILE cannot be read, or holds none of this.
+    Exit codes: 0 OK; 1 a size is below the ratio, GPUs do not reach each other directly, or a topology
+    differs; 2 wrong values, or a run that failed; 3 nothing could be judged; 64 FILE cannot be read, or holds
+    none of this.
     """
     from wirewatch.cli.check.answer import EXIT
     from wirewatch.study.nccltests import Reader
+    from wirewatch.study.topologyxml import NcclGraphs, NcclTopology
 
-    if (replay or overlays or config_file) and topology != HERE:
-        raise click.UsageError("--config, --replay and --overlay are about this node: give --topology here")
+    if (replay or overlays or config_file) and topology not in {None, HERE}:
+        raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
     if overlays and not replay:
         raise click.UsageError("--overlay changes a recording: give --replay too")
+    node = Node(config_file, replay, tuple(overlays))
     reader = Reader(op or "")
-    _read(file, reader)
+    found = _read(file, reader)
+    if isinstance(found, (NcclTopology, NcclGraphs)):
+        context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])
+    # What NCCL's log in the same file says that the run had, unless the user says otherwise.
+    had = {one.name: one.value for one in found.settings}
+    environment = {**had, **environment}
     with ExitStack() as stack:
-        if topology == HERE:
-            grounds = stack.enter_context(_here(config_file, replay, overlays, environment))
+        if topology == HERE or replay or config_file:
+            grounds = stack.enter_context(_here(node, environment))
         else:
             grounds = _grounds(topology, environment)
-        health = _print(file, reader, grounds, ratio, form or "", explain=explain)
+        health = _print(Parsed(file, reader, found, ratio), grounds, form or "", explain=explain)
     context.exit(EXIT[health])
 
 
-def _read(name: str, reader: "Reader") -> None:
+def _read(name: str, reader: "Reader") -> "LogSummary | NcclTopology | NcclGraphs":
     """Read all of a file.
 
     Raises:
         UsageError: it cannot be read, or holds nothing that is known here.
     """
+    from wirewatch.core.types import Absent
     from wirewatch.study.inputs import mixed_lines
+    from wirewatch.study.nccllog import read_log
+    from wirewatch.study.topologyxml import read_topology
 
     said = "standard input" if name == "-" else printable(name)
     try:
-        with click.open_file(name, "rb") as file:
-            if b"\0" in _beginning(file):
+        with click.open_file(name, "rb") as opened:
+            file = cast("BinaryIO", opened)
+            head = _beginning(file)
+            if b"\0" in head:
                 raise click.UsageError(f"{said}: it is binary, not text")
-            for _ in mixed_lines(file, reader):
-                pass
+            if head.lstrip().startswith(b"<"):
+                found = read_topology(file)
+                if isinstance(found, Absent):
+                    raise click.UsageError(f"{said}: {printable(found.detail)}")
+                return found
+            log = read_log(mixed_lines(file, reader))
     except OSError as error:
         raise click.UsageError(f"{said}: {error.strerror or error}") from error
     except ValueError as error:
         raise click.UsageError(f"{said}: {error}") from error
-    if not reader.runs and not any("Test" in failure for failure in reader.failures):
+    if not (reader.runs or log.messages or any("Test" in failure for failure in reader.failures)):
         raise click.UsageError(f"{said}: {_nothing(reader)}")
+    return log
 
 
-def _beginning(file: IO[bytes]) -> bytes:
+def _beginning(file: BinaryIO) -> bytes:
     """The first bytes, which will be read again."""
     peek = getattr(file, "peek", None)
     return b"" if peek is None else peek(_HEAD)
@@ -144,7 +206,7 @@ def _nothing(reader: "Reader") -> str:
         f"{printable(one.text)[:80]!r}"
         for one in reader.first[:1]
     )
-    return f"no table or JSON document of nccl-tests in {reader.lines} lines{first}"
+    return f"nothing of nccl-tests or of NCCL's log in {reader.lines} lines{first}"
 
 
 def _grounds(topology: str | None, environment: Mapping[str, str]) -> "GroundsOf":
@@ -159,24 +221,18 @@ def _grounds(topology: str | None, environment: Mapping[str, str]) -> "GroundsOf
 
 
 @contextmanager
-def _here(
-    config_file: Path | None, replay: str | None, overlays: Sequence[str], environment: Mapping[str, str]
-) -> Iterator["GroundsOf"]:
+def _here(node: Node, environment: Mapping[str, str]) -> Iterator["GroundsOf"]:
     """Conditions of this node's GPUs, as a probe of them would have them."""
-    from wirewatch.cli.hardware import live, replayed
-    from wirewatch.collectors import discover
     from wirewatch.collectors.topology import read_topology
-    from wirewatch.config import expectations, load
+    from wirewatch.config import expectations
     from wirewatch.core.types import Absent, Unusable
     from wirewatch.probe.setup import read_scene
     from wirewatch.study.judge import Grounds, between, chosen
 
-    config, _ = load(config_file, discover())
-    hardware, nvml = replayed(replay, overlays, at_fault=True) if replay else live(config)
-    try:
+    with node.hardware() as (config, hardware):
         topology, listed = read_topology(hardware), hardware.nvml.gpus()
         if isinstance(topology, Absent) or isinstance(listed, Absent):
-            raise Unusable(f"the topology of {replay or 'this node'} cannot be read")
+            raise Unusable(f"the topology of {node.name} cannot be read")
         pins = config.probe.pins
 
         def grounds(run: "Run") -> "Grounds":
@@ -189,34 +245,65 @@ def _here(
             scene = read_scene(hardware, gpus, own, expectations(config), pins)
             if isinstance(scene, Absent):
                 return Grounds(scene)
-            return Grounds(scene.conditions[0], (f"{len(gpus)} GPUs of {replay or 'this node'}",))
+            return Grounds(scene.conditions[0], (f"{len(gpus)} GPUs of {node.name}",))
 
         yield grounds
-    finally:
-        nvml.stop()
 
 
-def _print(
-    source: str, reader: "Reader", grounds: "GroundsOf", ratio: float, form: str, *, explain: bool
-) -> "Health":
+def _topology_file(source: str, found: "NcclTopology | NcclGraphs", node: Node, *, as_json: bool) -> "Health":
+    from wirewatch.core.types import Absent, Health
+    from wirewatch.documents.health import HEALTH_NAMES
+    from wirewatch.study import parsed
+    from wirewatch.study.topologycompare import compare_topology, read_node
+    from wirewatch.study.topologyxml import NcclTopology
+
+    text, health, why = list(found.lines()), Health.UNKNOWN, "graphs are compared with nothing"
+    read = parsed.ParsedTopologyFile(text, "", [], [], [])
+    if isinstance(found, NcclTopology):
+        with node.hardware() as (_, hardware):
+            seen = read_node(hardware)
+        if isinstance(seen, Absent):
+            why = f"it could not be compared with {node.name}: {seen}"
+        else:
+            beside = compare_topology(found, seen)
+            text += beside.lines()
+            read = parsed.ParsedTopologyFile(
+                text, node.name, list(beside.same), list(beside.differs), list(beside.unknown)
+            )
+            health = Health.DEGRADED if beside.differs else Health.OK if beside.same else Health.UNKNOWN
+            why = (*beside.differs, f"nothing differs from {node.name}")[0]
+            if beside.other_machine:
+                health = Health.UNKNOWN
+    if as_json:
+        document = parsed.ParseDocument(
+            "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], why, source, 0.0, 0, 0, 0, 0, 0, [], [],
+            [], topology_file=read,
+        )  # fmt: skip
+        click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
+    else:
+        click.echo(shown([f"{health.name}: {why}", *text]))
+    return health
+
+
+def _print(parsed_file: Parsed, grounds: "GroundsOf", form: str, *, explain: bool) -> "Health":
     from wirewatch.cli.parsed import text, why
     from wirewatch.documents.health import HEALTH_NAMES
     from wirewatch.study import judge, parsed
 
-    series = parsed.Series()
+    reader, log, series = parsed_file.reader, parsed_file.log, parsed.Series()
     runs: list[ParsedRun] = []
     healths, room = [], parsed.MOST if form == "json" else _ROWS
     for run in reader.runs:
         try:
-            judged = judge.judge(run, grounds, ratio)
+            judged = judge.judge(run, grounds, parsed_file.ratio)
         except ValueError as error:
-            raise click.UsageError(f"{printable(source)}: line {run.line}: {error}") from error
+            raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
         healths.append(judged.health)
         if form == "openmetrics":
             series.add(judged)
         runs.append(parsed.parsed_run(judged, room))
         room -= len(runs[-1].rows)
-    health = judge.overall(healths, reader.failures)
+    health = judge.overall(healths, reader.failures) if runs or reader.failures else judge.of_log(log)
     if form == "openmetrics":
         from wirewatch.server.exposition import as_openmetrics
 
@@ -224,9 +311,10 @@ def _print(
         click.echo(as_openmetrics(samples), nl=False)
         return health
     document = parsed.ParseDocument(
-        "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], why(health, runs, reader.failures), source,
-        ratio, reader.lines, reader.rows, reader.others, reader.messages, reader.not_understood,
-        parsed.not_understood_lines(reader.first), reader.failures, runs,
+        "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], why(health, runs, reader, log),
+        parsed_file.source, parsed_file.ratio, reader.lines, reader.rows, reader.others, reader.messages,
+        reader.not_understood, parsed.not_understood_lines(reader.first), reader.failures, runs,
+        nccl_log=log if log.messages else None,
     )  # fmt: skip
     if form == "json":
         click.echo(parsed.PARSE.dump_json(document, indent=1).decode())

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from wirewatch.busbw.expected import GB, human
 from wirewatch.cli.tables import MICRO, table
 from wirewatch.core.types import Health
+from wirewatch.study.logsummary import LogSummary
+from wirewatch.study.nccltests import Reader
 from wirewatch.study.parsed import ParseDocument, ParsedPlacement, ParsedRow, ParsedRun
 
 _RUNS = 50
@@ -14,17 +16,11 @@ _HEADER = (
 )  # fmt: skip
 
 
-def why(health: Health, runs: Sequence[ParsedRun], failures: Sequence[str]) -> str:
-    """A verdict in one line."""
-    if health is Health.FAILED:
-        found = [*(failure for run in runs for failure in run.failures), *failures]
-        return _first(found)
-    if health is Health.DEGRADED:
-        missed = [one.text for run in runs for one in run.targets if one.reached is False]
-        return _first([*(low for run in runs for low in run.low), *missed])
-    if health is Health.OK:
-        return _judged(runs)
-    return next((run.reason for run in runs if run.reason), "nothing could be judged")
+def why(health: Health, runs: Sequence[ParsedRun], reader: Reader, log: LogSummary) -> str:
+    """A verdict in one line, with how many rows it leaves out."""
+    missed = reader.not_understood
+    rows = f"{missed} row{'' if missed == 1 else 's'}"
+    return _why(health, runs, reader.failures, log) + (f"; {rows} not understood" if missed else "")
 
 
 def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
@@ -37,10 +33,26 @@ def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
         yield ""
         yield f"{len(document.runs) - _RUNS} more runs are judged and not shown"
     yield from (f"failed: {failure}" for failure in document.failures)
+    if document.nccl_log is not None:
+        yield ""
+        yield from document.nccl_log.lines()
     if document.not_understood:
         yield ""
-        yield f"{document.not_understood} lines look like rows and are none; the first:"
+        yield f"look like rows and are none: {document.not_understood}; the first:"
         yield from (f"  line {one.line}, {one.why}: {one.text}" for one in document.first)
+
+
+def _why(health: Health, runs: Sequence[ParsedRun], failures: Sequence[str], log: LogSummary) -> str:
+    if not runs and not failures:
+        return log.answer
+    if health is Health.FAILED:
+        return _first([*(failure for run in runs for failure in run.failures), *failures])
+    if health is Health.DEGRADED:
+        missed = [one.text for run in runs for one in run.targets if one.reached is False]
+        return _first([*(low for run in runs for low in run.low), *missed])
+    if health is Health.OK:
+        return _judged(runs)
+    return next((run.reason for run in runs if run.reason), "nothing could be judged")
 
 
 def _first(found: Sequence[str]) -> str:
@@ -69,6 +81,8 @@ def _run(run: ParsedRun, *, explain: bool) -> Iterator[str]:
     yield from table(_HEADER, [_row(row) for row in run.rows])
     if run.rows_left_out:
         yield f"  {run.rows_left_out} more rows are judged and not shown"
+    for curve in run.curves:
+        yield f"  {curve.dtype}, {'in place' if curve.in_place else 'out of place'}: {curve.text}"
     if run.reason:
         yield f"  not judged: {run.reason}"
     yield f"  targets between nodes: {run.targets_apply}"

@@ -1,7 +1,7 @@
 """What was measured elsewhere, read in one pass and in bounded memory, however long its lines are."""
 
 from collections.abc import Iterator
-from typing import IO
+from typing import BinaryIO
 
 from wirewatch.study.nccljson import Assembler, begins, read_document
 from wirewatch.study.nccltests import Reader
@@ -11,7 +11,7 @@ LINE = 1 << 16
 _CUT = "its JSON document stops in the middle"
 
 
-def mixed_lines(file: IO[bytes], reader: Reader) -> Iterator[str]:
+def mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
     """The lines of a text, each without its end, after the reader has read it.
 
     Tables of nccl-tests, its JSON documents and NCCL's log may stand in it, in any order. The documents are
@@ -49,7 +49,7 @@ def mixed_lines(file: IO[bytes], reader: Reader) -> Iterator[str]:
     reader.finish()
 
 
-def _pieces(file: IO[bytes]) -> Iterator[str]:
+def _pieces(file: BinaryIO) -> Iterator[str]:
     """The text in parts that end with a line or have `LINE` bytes."""
     first = True
     while part := file.readline(LINE):

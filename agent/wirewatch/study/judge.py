@@ -13,6 +13,7 @@ from wirewatch.core.pci import Place, normal_pci
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Conditions
 from wirewatch.core.topology import GpuPart, Group, Topology, WireKind, groups, islands, nvlink_product
 from wirewatch.core.types import Absent, Health, Why
+from wirewatch.study.logsummary import LogSummary
 from wirewatch.study.points import Placed, Point, is_wrong, middle, points
 from wirewatch.study.runs import Run, shortfall
 
@@ -152,6 +153,13 @@ def overall(healths: Iterable[Health], failures: Sequence[str]) -> Health:
     """The health of all runs: what could not be judged counts only where nothing could."""
     known = set(healths) - {Health.UNKNOWN}
     return Health.FAILED if failures else max(known, default=Health.UNKNOWN)
+
+
+def of_log(log: LogSummary) -> Health:
+    """The health of a log alone: whether its hot collective's wire is known, and goes around no fallback."""
+    if any(wire.fallback for one in log.communicators for wire in one.wires):
+        return Health.DEGRADED
+    return Health.OK if log.hot is not None and log.hot.wires else Health.UNKNOWN
 
 
 def by_header(settings: Mapping[str, str]) -> GroundsOf:

@@ -9,11 +9,14 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from wirewatch.busbw.expected import GB, human
-from wirewatch.core.types import Kind, Metric, Sample
+from wirewatch.core.types import Absent, Kind, Metric, Sample
 from wirewatch.documents.health import HEALTH_NAMES, Health
+from wirewatch.study.curve import Curve
 from wirewatch.study.judge import NEAR, TARGETS_ARE, JudgedRun, JudgedSize, JudgedTarget
+from wirewatch.study.logsummary import LogSummary
 from wirewatch.study.nccltests import NotUnderstood
-from wirewatch.study.points import Placed, Point, dtype, is_wrong, library, middle
+from wirewatch.study.points import Placed, Point, dtype, is_wrong, library, middle, to_study
+from wirewatch.study.summary import in_words, summarize
 
 MOST = 20_000
 """Rows that a document has; all are judged."""
@@ -101,6 +104,36 @@ class ParsedTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class ParsedCurve:
+    """A run's times against sizes in figures: seconds, bytes, bytes per second; null where not known.
+
+    `bound`: why knee and plateau are lower bounds, empty where they are not. `text`: all of it for people.
+    """
+
+    dtype: str
+    in_place: bool
+    floor_seconds: float | None
+    knee_bytes: float | None
+    plateau_busbw: float | None
+    bound: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTopologyFile:
+    """A file of NCCL's topology: what it has, and what differs from the node it was compared with.
+
+    `compared`: with what; empty if with nothing. `unknown`: what could not be compared.
+    """
+
+    lines: list[str]
+    compared: str
+    same: list[str]
+    differs: list[str]
+    unknown: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedRun:
     """One run of nccl-tests; `health` is unknown where nothing could be judged, for the `reason`.
 
@@ -129,6 +162,7 @@ class ParsedRun:
     average_busbw: float | None
     rows: list[ParsedRow]
     rows_left_out: int
+    curves: list[ParsedCurve]
     low: list[str]
     targets_apply: str
     targets: list[ParsedTarget]
@@ -148,7 +182,8 @@ class ParseDocument:
     """What an input holds, and the verdict on it. `why`: the verdict in one line.
 
     `not_understood`: how many lines look like rows and are none; `first`: the first of them. `other_lines`
-    are of other programs, `log_lines` of NCCL. `failures` stand outside of all runs.
+    are of other programs, `log_lines` of NCCL. `failures` stand outside of all runs. `nccl_log` null without
+    a log of NCCL.
     """
 
     schema: Literal["wirewatch.parse/1"]
@@ -165,6 +200,8 @@ class ParseDocument:
     first: list[NotUnderstoodLine]
     failures: list[str]
     runs: list[ParsedRun]
+    nccl_log: LogSummary | None = None
+    topology_file: ParsedTopologyFile | None = None
 
 
 PARSE = TypeAdapter(ParseDocument)
@@ -201,6 +238,7 @@ def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
         average_busbw=run.average,
         rows=[_row(judged, point, judged_at) for point in order],
         rows_left_out=len(judged.points) - len(order),
+        curves=[_curve(curve) for curve in to_study([run], "", 0.0).curves],
         low=[low_text(run.op, one) for one in judged.low[:_MANY]],
         targets_apply=_apply(judged),
         targets=[_target(one) for one in judged.targets],
@@ -270,6 +308,13 @@ class Series:
 
     def _take(self, metric: Metric, labels: tuple[str, ...], values: Iterable[float]) -> None:
         self._values.setdefault((metric, labels), array("d")).extend(values)
+
+
+def _curve(curve: Curve) -> ParsedCurve:
+    summary = summarize(curve)
+    figures = (summary.floor, summary.knee, summary.plateau)
+    floor, knee, plateau = (None if isinstance(one, Absent) else one.value for one in figures)
+    return ParsedCurve(curve.dtype, curve.in_place, floor, knee, plateau, summary.bound, in_words(summary))
 
 
 def _row(judged: JudgedRun, point: Point, known: dict[tuple[int, bool], JudgedSize]) -> ParsedRow:
