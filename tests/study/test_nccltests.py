@@ -1,7 +1,7 @@
 """Output of nccl-tests in every form: its rows, and what of damaged output is none."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import BytesIO
 from itertools import zip_longest
@@ -133,7 +133,8 @@ def test_several_ranks_mixed_line_by_line() -> None:
 
 def test_processes_without_mpi_are_jobs_of_one_rank() -> None:
     job = Job(ranks=1)
-    run = read([line for line in printed.lines(job) for _ in range(4)]).runs[0]
+    mixed = [line.replace("Pid    100", f"Pid    10{n}") for line in printed.lines(job) for n in range(4)]
+    run = read(mixed).runs[0]
     assert run.ranks == 1
     assert any("without MPI" in remark for remark in run.remarks)
 
@@ -290,3 +291,64 @@ def test_any_text_is_read(text: str) -> None:
     assume(len(text) < 10_000)
     reader = read_text(text)
     assert reader.rows == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line + "\r",
+        lambda line: "> " + line,
+        lambda line: "\x1b[0m" + line,
+        lambda line: "    " + line,
+        lambda line: line.replace("#", " ", 1) if "busbw" in line else line,
+    ],
+    ids=["line ends of Windows", "a quotation", "colours", "indented", "header without its mark"],
+)
+def test_a_table_as_people_paste_it(change: Callable[[str], str]) -> None:
+    lines = printed.lines(Job())
+    table = lines[lines.index("# Using devices") + 10 :]
+    run = only(read_text("\n".join(map(change, table))))
+    assert (run.op, run.ranks, len(run.rows)) == ("all_reduce", 8, 2)
+
+
+def test_communicators_that_were_split_have_ranks_of_their_own() -> None:
+    job = Job(ranks=4)
+    lines = printed.lines(job)
+    devices = [line for line in printed.header(Job()) if "#  Rank" in line]
+    split = [line.replace("Group  0", f"Group  {n // 4}") for n, line in enumerate(devices)]
+    at = lines.index("# Using devices") + 1
+    run = only(read([*lines[:at], *split, *lines[at + 4 :]]))
+    assert (run.ranks, run.hosts, run.differing) == (4, {"node0": 4}, 0)
+
+
+def test_every_line_twice_is_the_same_run() -> None:
+    run = only(read([line for line in printed.lines(Job()) for _ in range(2)]))
+    assert (run.ranks, run.hosts, len(run.rows)) == (8, {"node0": 8}, 4)
+
+
+@pytest.mark.parametrize(
+    ("figures", "seconds"),
+    [
+        ("nan     nan     nan", None),
+        ("inf    0.00    0.00", None),
+        ("1.2e+07    1.40    2.45", 12.0),
+        ("1.2e7    1.40    2.45", 12.0),
+        ("0.00     inf     inf", None),
+    ],
+)
+def test_odd_figures(figures: str, seconds: float | None) -> None:
+    lines = printed.lines(Job())
+    row = f"{1 << 34:12}  {1 << 32:12}     float     sum      -1  {figures}       0  {figures}     N/A"
+    end = lines.index("# Out of bounds values : 0 OK")
+    run = only(read([*lines[:end], row, *lines[end:]]))
+    *_, odd = run.rows
+    assert [operation_seconds(odd, one) for _, one in odd.placed()] == [seconds] * 2
+
+
+def test_an_operation_that_the_user_names_must_fit() -> None:
+    lines = printed.lines(Job("all_gather", form=Form(9)))
+    run = only(read(lines, "broadcast"))
+    assert (run.op, run.remarks) == (
+        "",
+        ["it cannot be broadcast: its columns are those of all_gather or alltoall"],
+    )

@@ -225,14 +225,16 @@ def _here(node: Node, environment: Mapping[str, str]) -> Iterator["GroundsOf"]:
     """Conditions of this node's GPUs, as a probe of them would have them."""
     from wirewatch.collectors.topology import read_topology
     from wirewatch.config import expectations
-    from wirewatch.core.types import Absent, Unusable
+    from wirewatch.core.types import Absent, Why
     from wirewatch.probe.setup import read_scene
     from wirewatch.study.judge import Grounds, between, chosen
 
     with node.hardware() as (config, hardware):
         topology, listed = read_topology(hardware), hardware.nvml.gpus()
         if isinstance(topology, Absent) or isinstance(listed, Absent):
-            raise Unusable(f"the topology of {node.name} cannot be read")
+            why = topology if isinstance(topology, Absent) else Absent(Why.MISSING, "no GPU is listed")
+            yield lambda _run: Grounds(Absent(why.why, f"{node.name} cannot be read: {why.detail}"))
+            return
         pins = config.probe.pins
 
         def grounds(run: "Run") -> "Grounds":

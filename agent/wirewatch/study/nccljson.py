@@ -169,14 +169,15 @@ def _devices(run: Run, config: Mapping[str, Any]) -> None:
     for listed in _list(config.get("devices")):
         one = _object(listed)
         first, device = _whole(one.get("rank")), _whole(one.get("device"))
-        group, host = _whole(one.get("group")), _text(one.get("hostname"))
+        group, pid = _whole(one.get("group")), _whole(one.get("pid"))
+        host = _text(one.get("hostname"))
         product = _text(one.get("device_info"))
         if len(found) + each > _WIDEST:
             break
         bus = _text(one.get("device_hex"))
-        found.extend(
-            Device(first + i, group, host, device + i, bus if i == 0 else "", product) for i in range(each)
-        )
+        found += [
+            Device(first + i, group, pid, host, device + i, "" if i else bus, product) for i in range(each)
+        ]
     run.devices = tuple(found)
 
 

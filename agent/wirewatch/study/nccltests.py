@@ -45,7 +45,8 @@ _PREFIX = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _OTHER_PREFIX = re.compile(
-    r"(?P<key>\S[^#]{0,120}?)#\s+(?:nccl-tests version|Collective test starting|nThread \d|Using devices)"
+    r"(?P<key>\S[^#]{0,120}?)#\s+"
+    r"(?:nccl-tests version|Collective test starting|nThread \d|Using devices|size\s+count\s|bytes\s+N\s)"
 )
 _MESSAGE = re.compile(
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?(?P<host>[A-Za-z0-9][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] "
@@ -281,7 +282,15 @@ class Reader:
         self._footer(stream, text)
 
     def _plain(self, stream: _Stream, text: str) -> None:
+        row = None if stream.columns is None else stream.columns.row(text)
+        if row is not None:
+            self._drop(stream)
+            self._row(stream, row, text, self.lines)
+            return
         if self._footer(stream, text):
+            return
+        if "algbw" in text and (columns := _columns(text, in_place_first=False)) is not None:
+            self._table(stream, columns)
             return
         failure = _FAILURE.search(text)
         if failure is not None:
@@ -289,8 +298,8 @@ class Reader:
             return
         if stream.columns is None or stream.run is None:
             self._outside(text)
-        elif stream.run.ended and stream.columns.row(text) is None:
-            # Tables of several programs may be mixed, so that rows follow the end of one.
+        elif stream.run.ended:
+            # Rows alone may follow the end of a table, where those of several programs are mixed.
             self._outside(text)
         else:
             self._piece(stream, text)
@@ -414,12 +423,13 @@ class Reader:
         self._commands.clear()
 
     def _device(self, run: Run, match: "re.Match[str]") -> None:
-        rank, group, _pid, host, device, bus, product = match.groups()
+        rank, group, pid, host, device, bus, product = match.groups()
         if len(self._hosts) < _STREAMS:
             self._hosts.add(host)
         if len(run.devices) < _STREAMS:
-            found = Device(int(rank), int(group or 0), host, int(device), bus, product.strip())
-            run.devices = (*run.devices, found)
+            found = Device(int(rank), int(group or 0), int(pid or 0), host, int(device), bus, product.strip())
+            # Whoever keeps both outputs of a launcher has each line twice.
+            run.devices = run.devices if found in run.devices else (*run.devices, found)
 
     def _version(self, stream: _Stream, body: str) -> None:
         words = body.split()

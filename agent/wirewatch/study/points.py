@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from wirewatch.core.types import whole
 from wirewatch.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
 from wirewatch.study.runs import TYPES, Row, Run, bus_bandwidth, operation_seconds
 
@@ -117,9 +118,9 @@ def dtype(name: str) -> str:
 
 def library(code: str) -> str:
     """NCCL's version from its code, such as 22809; the text itself where it is none."""
-    if not code.isdigit() or len(code) > 6:  # noqa: PLR2004
+    number = whole(code) if len(code) < 7 else None  # noqa: PLR2004
+    if number is None:
         return code
-    number = int(code)
     base = 10_000 if number >= 10_000 else 1000  # noqa: PLR2004 - since 2.9 there are two digits for each
     return f"{number // base}.{number % base // 100}.{number % 100}"
 

@@ -22,6 +22,7 @@ from wirewatch.core.probe import (
     SCATTER,
     SENDRECV,
 )
+from wirewatch.core.types import whole
 from wirewatch.study.curve import Settings
 
 NOT_RECOMPUTED = frozenset({"hypercube", "alltoallv"})
@@ -101,6 +102,7 @@ class Device(NamedTuple):
 
     rank: int
     group: int
+    pid: int
     host: str
     device: int
     bus_id: str
@@ -316,8 +318,10 @@ def settle(run: Run, given: str) -> None:
     fitting = None if run.op else _candidates(run)
     if fitting is not None and len(fitting) == 1:
         run.op, run.op_from = fitting[0], "its columns"
-    elif fitting is not None and given:
+    elif fitting is not None and given in fitting:
         run.op, run.op_from = given, "--op"
+    elif fitting and given:
+        run.remarks.append(f"it cannot be {given}: its columns are those of {' or '.join(fitting)}")
     if run.ranks is None and run.op in FACTORS:
         counts = _ranks(run, run.op)
         if len(counts) == 1:
@@ -349,7 +353,7 @@ def shortfall(run: Run) -> str:
 def _largest(run: Run) -> int | None:
     """The largest size that a run was asked for, in bytes, before it is rounded."""
     names = ("minBytes", "maxBytes", "step")
-    least, most, step = (int(text) if text.isdigit() else 0 for text in map(run.parameters.get, names, "   "))
+    least, most, step = (whole(run.parameters.get(name, "")) or 0 for name in names)
     if not 0 < least <= most or step < 1:
         return None
     if run.parameters.get("step by") == "bytes":
