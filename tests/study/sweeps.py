@@ -1,11 +1,13 @@
 """A sweep over idle GPUs that are drawn, with workers in memory that behave as a test wants."""
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.probe import workers
 from tests.probe.idle import Idle
 from tests.support import EPOCH
 from wirewatch.core.account import Account, Call
@@ -22,8 +24,10 @@ from wirewatch.core.probe import (
     Timed,
     WorkerError,
 )
+from wirewatch.hw.host import SystemClock
 from wirewatch.nccl.log import logged_size
 from wirewatch.probe.gate import Stillness
+from wirewatch.probe.runner import ProbeRunner, RunnerPorts
 from wirewatch.probe.setup import ProbeRequest, prepare
 from wirewatch.study.curve import Configuration
 from wirewatch.study.grid import EAGER, GRAPH, GridCurve, SweepOptions
@@ -119,6 +123,33 @@ class Node:
             self.comes = self.comes and self.comes - 1
             order.heard(done[-1])
         return probed(order, tuple(done), None)
+
+
+class WorkerNode(Node):
+    """GPUs that are drawn, with workers that are processes; a job comes after so many measurements."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "sweep")
+        self.job: int | None = None
+        self.pid_file = folder / "pid"
+        inherited = {**os.environ, workers.WHICH: "reporting", workers.PID_FILE: str(self.pid_file)}
+        around = RunnerPorts(self.idle.gpus, self.idle.files, SystemClock())
+        self.idle.probes.result = ProbeRunner(around, None, inherited, workers.COMMAND).run
+
+    def _moves(self, seconds: float) -> None:
+        super()._moves(seconds)
+        self.job = self.job and self.job - 1
+        if self.job == 0:
+            self.idle.busy(3, 4242)
+
+    def leave(self) -> None:
+        """The job ends."""
+        self.job = None
+        self.idle.busy(3)
+
+
+def small() -> SweepHeader:
+    return header(CURVES[:4])
 
 
 def timed(case: Case) -> Timed:
