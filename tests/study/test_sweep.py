@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.study.sweeps import CURVES, NO_ROOM, NO_START, OPTIONS, REFUSED, Failure, Node, header, measured
 from wirewatch.core.ports import Order
-from wirewatch.core.probe import Case
+from wirewatch.core.probe import Case, Probed
 from wirewatch.study.records import keys, read_records, study_of
 from wirewatch.study.sweep import batches, start_seconds, usual_seconds
 
@@ -143,7 +143,7 @@ def test_three_different_workers_that_do_not_start_end_it_and_nothing_is_given_u
     node = Node(tmp_path / "sweep", fails=lambda *_: NO_START)
     end = node.sweep(header())
     assert (end.how, len(node.ran)) == ("failed", 3)
-    assert end.why == f"3 different workers did not start; the last: {NO_START.why}"
+    assert end.why == f"3 configurations without a worker that starts; the last: {NO_START.why}"
     assert read_records(node.folder).given_up == {}
     node.fails = lambda *_: None
     assert node.sweep().how == "complete"
@@ -176,7 +176,7 @@ def test_what_ran_otherwise_than_was_asked_is_said(tmp_path: Path) -> None:
     wanted = tuple(replace(c, configuration=replace(c.configuration, protocol="LL128")) for c in made.curves)
     node = Node(tmp_path / "sweep")
 
-    def run(order: Order):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def run(order: Order) -> Probed:
         around = tuple(
             (name, "LL" if name == "NCCL_PROTO" else value) for name, value in order.plan.environment
         )
@@ -196,3 +196,36 @@ def test_a_sweep_takes_longer_the_more_it_sends() -> None:
     assert 0 < usual_seconds(header(), few) < usual_seconds(header(), ALL)
     assert start_seconds("gloo") > 0
     assert OPTIONS.repeats == 3
+
+
+@pytest.mark.parametrize(
+    "failure", [Failure(), NO_START, Failure("garbage", "not a document", document=False)]
+)
+@pytest.mark.parametrize("size", [64, 1 << 20])
+def test_what_fails_once_is_measured_after_all(tmp_path: Path, failure: Failure, size: int) -> None:
+    failed: list[Case] = []
+
+    def fails(order: Order, case: Case) -> Failure | None:
+        if failed or case.size_bytes != size or algorithm(order) != "Tree":
+            return None
+        failed.append(case)
+        return failure
+
+    node = Node(tmp_path / "sweep", fails=fails)
+    assert node.sweep(header()).how == "complete"
+    assert failed
+    assert sorted(measured(node.folder)) == ALL
+    assert study_of(read_records(node.folder), "").problems == ()
+
+
+def test_operations_that_an_engine_does_not_have_shift_no_other(tmp_path: Path) -> None:
+    """It passes over them without a word."""
+    node = Node(tmp_path / "sweep")
+
+    def run(order: Order) -> Probed:
+        there = tuple(case for case in order.plan.cases if case.op != "all_gather")
+        return node.run(replace(order, plan=replace(order.plan, cases=there)))
+
+    node.idle.probes.result = run
+    assert node.sweep(header()).how == "complete"
+    assert sorted(measured(node.folder)) == [key for key in ALL if CURVES[key[0]].op == "all_reduce"]

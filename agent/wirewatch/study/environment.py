@@ -19,13 +19,17 @@ from wirewatch.verdict.drift.graph import fingerprint
 
 SCOUT_SECONDS = 120.0
 """How long a worker that measures nothing may take."""
+_BY_CHANCE = frozenset({"failed", "timeout", "garbage"})
 _NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 
 
 def scout(hardware: Hardware, order: Order) -> Probed:
     """A worker that measures nothing: whether one can start, its versions, and what NCCL's log says."""
     plan = bare_plan(order.plan, len(order.plan.gpus))
-    return hardware.probe.run(replace(order, plan=plan, conditions=(), deadline=SCOUT_SECONDS))
+    asked = replace(order, plan=plan, conditions=(), deadline=SCOUT_SECONDS)
+    probed = hardware.probe.run(asked)
+    # What fails once may have been chance, such as a connection between ranks that was late.
+    return hardware.probe.run(asked) if probed.outcome in _BY_CHANCE else probed
 
 
 def bare_plan(plan: Plan, ranks: int) -> Plan:

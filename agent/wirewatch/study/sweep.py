@@ -5,6 +5,7 @@ sweep ends, to be resumed. A configuration that fails is given up, and the other
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -110,7 +111,9 @@ class SweepRun:
         self._view = view
         self._records = file.records
         self._header = file.records.header
-        self._starting: dict[Configuration, tuple[Batch, str]] = {}
+        self._silent: dict[Configuration, str] = {}
+        self._suspects: set[Configuration] = set()
+        self._failed: set[Key] = set()
         self._measured = False
         self._due = 0.0
         self._late = ""
@@ -118,22 +121,26 @@ class SweepRun:
     def run(self) -> SweepEnd:
         """Measure all that is left.
 
+        What fails is tried once more before it is given up; a worker that does not start, after all others.
+
         Raises:
             OSError: the file cannot be written.
         """
-        for batch in batches(self._header, self._records.left()):
-            self._view.began(batch)
-            while keys := [key for key in batch.keys if self._records.is_left(key)]:
-                end = self._stopped() or self._batch(replace(batch, keys=tuple(keys)))
+        waiting = deque(batches(self._header, self._records.left()))
+        again: set[Batch] = set()
+        while waiting:
+            batch = waiting.popleft()
+            if keys := tuple(key for key in batch.keys if self._records.is_left(key)):
+                self._view.began(batch)
+                end = self._stopped() or self._batch(replace(batch, keys=keys))
                 if end is not None:
                     return end
-                if batch.configuration in self._starting:
-                    break
-        if self._measured:
-            self._blame_configurations()
-        if self._starting:
-            return SweepEnd("failed", self._no_start())
-        return SweepEnd("complete")
+                if batch.configuration not in self._silent:
+                    waiting.appendleft(batch)
+                elif batch not in again:
+                    again.add(batch)
+                    waiting.append(batch)
+        return SweepEnd("complete") if self._records.complete else SweepEnd("failed", self._no_start())
 
     def _stopped(self) -> SweepEnd | None:
         why = self._view.stop()
@@ -146,12 +153,13 @@ class SweepRun:
         self._late, self._due = "", self._now() + START_SECONDS + self._allowed(cases[0])
 
         def heard(timed: Timed) -> None:
-            """The worker reports its cases in their order."""
-            if not following:
-                return
-            key, case = following.pop(0)
-            if _is_of(timed, case):
-                self._keep(key, timed)
+            """The worker reports its cases in their order, without those that its engine does not have."""
+            while following:
+                key, case = following.pop(0)
+                if (timed.op, timed.size_bytes) == (case.op, case.size_bytes):
+                    if timed.seconds > 0 and (timed.launch == GRAPH) == (case.launch == GRAPH):
+                        self._keep(key, timed)
+                    break
             self._due = self._now() + (self._allowed(following[0][1]) if following else CASE_SECONDS)
 
         plan = _plan_of(self._order.plan, batch, cases, self._header)
@@ -169,7 +177,7 @@ class SweepRun:
         left = [key for key in batch.keys if self._records.is_left(key)]
         if len(left) < len(batch.keys):
             self._measured = True
-            self._blame_configurations()
+            self._silent.clear()
         if probed.outcome == "preempted" and not self._late:
             return self._stopped() or SweepEnd("gave_way", probed.why)
         if probed.outcome in {"stuck", "away"}:
@@ -183,26 +191,28 @@ class SweepRun:
             # The buffer is as large as the largest size: without that it may fit.
             largest = max(size for _, _, size in left)
             self._give_up([key for key in left if key[2] == largest], why)
+        elif left[0] in self._failed:
+            self._give_up(left[:1], why)
         elif nothing and not cost.contexts:
             return self._not_started(batch, why)
-        else:
-            self._give_up(left if nothing and not cost.communicators else left[:1], why)
+        elif nothing and not cost.communicators:
+            self._give_up(left, why)
+        self._failed.add(left[0])
         return None
 
     def _not_started(self, batch: Batch, why: str) -> SweepEnd | None:
-        """A configuration may be at fault, or the machine: the next ones show it."""
-        self._starting[batch.configuration] = (batch, why)
-        return SweepEnd("failed", self._no_start()) if len(self._starting) >= STARTS else None
+        """Its configuration is at fault where others start, and else the machine."""
+        self._silent[batch.configuration] = why
+        if len(self._silent) >= STARTS:
+            return SweepEnd("failed", self._no_start())
+        if self._measured and batch.configuration in self._suspects:
+            self._give_up(batch.keys, why)
+        self._suspects.add(batch.configuration)
+        return None
 
     def _no_start(self) -> str:
-        _, why = list(self._starting.values())[-1]
-        return f"{len(self._starting)} different workers did not start; the last: {why}"
-
-    def _blame_configurations(self) -> None:
-        """Workers start here, so that those which did not have their configuration to blame."""
-        for batch, why in self._starting.values():
-            self._give_up([key for key in batch.keys if self._records.is_left(key)], why)
-        self._starting.clear()
+        *_, why = self._silent.values()
+        return f"{len(self._silent)} configurations without a worker that starts; the last: {why}"
 
     def _give_up(self, keys: Sequence[Key], why: str) -> None:
         """Give up each curve of these from the smallest of its sizes on."""
@@ -250,12 +260,6 @@ class SweepRun:
 
 def _case(header: SweepHeader, key: Key) -> Case:
     return header.curves[key[0]].case(key[2], header.options.iterations)
-
-
-def _is_of(timed: Timed, case: Case) -> bool:
-    """Whether that was measured which was asked for; an engine may launch in another way than it was told."""
-    same = (timed.op, timed.size_bytes) == (case.op, case.size_bytes) and timed.seconds > 0
-    return same and (timed.launch == GRAPH) == (case.launch == GRAPH)
 
 
 def _plan_of(plan: Plan, batch: Batch, cases: Sequence[Case], header: SweepHeader) -> Plan:
