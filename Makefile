@@ -9,7 +9,7 @@ LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
 .PHONY: run test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
-	rehearsal faults siege locks lowest image e2e-image e2e-systemd e2e-kubernetes hardware clean
+	rehearsal faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -118,6 +118,12 @@ measures: $(VENV)/.dev
 screenshots: $(VENV)/.dev $(VENV)/.browser
 	cd proof/grafana && npm ci --no-audit --no-fund --ignore-scripts && npm run build
 	$(BIN)/python -m proof.grafana
+
+# A sweep of this machine's processors that ten signals end at random moments, and jobs that come to GPUs which are drawn:
+# nothing measured is lost or measured twice. Some four minutes; the torch of test-system.
+interruptions: $(VENV)/.dev
+	tests/system/packages
+	PYTHONPATH=agent:. .venv-torch/bin/python -m proof.interruptions
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
 simulation: $(VENV)/.dev

@@ -8,6 +8,7 @@ or `release`, or `probe faults`, or `preempt`, or `straggler`; these four want s
 nccl-tests. `kills` takes eleven minutes; `--kinds` for pieces of it. `lockstep` takes 40 minutes on several
 GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
+`sweep` wants nccl-tests and takes seven minutes.
 `prober` needs root, and files of ours and of Python that every user may read.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover`, `release` and `prober` try the kit
@@ -26,7 +27,7 @@ from proof.hardware.kit import Report
 
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
-    "straggler", "lockstep", "prober", "kills",
+    "straggler", "lockstep", "prober", "kills", "sweep",
 )  # fmt: skip
 
 
@@ -38,9 +39,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=5, help="interference: pairs of windows")
     parser.add_argument("--window", type=float, default=20.0, help="interference: seconds of a window")
     parser.add_argument(
-        "--nccl-tests", type=Path, metavar="DIR", help="probe: folder with all_reduce_perf and its like"
+        "--nccl-tests", type=Path, metavar="DIR", help="probe, sweep: folder with all_reduce_perf and others"
     )
-    parser.add_argument("--trials", type=int, help="preempt, straggler, lockstep, kills: how many")
+    parser.add_argument("--trials", type=int, help="preempt, straggler, lockstep, kills, sweep: how many")
     parser.add_argument(
         "--each", type=float, default=120.0, help="lockstep: seconds of each healthy job, 0: none"
     )
