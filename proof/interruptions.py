@@ -65,9 +65,9 @@ def _signals(folder: Path, count: int) -> bool:
     process, before = _run(folder, "--out", str(ended), *WANTED), b""
     for number in range(count):
         sent = SIGNALS[number % len(SIGNALS)]
-        # Most moments lie where it measures: the first seconds of each run are imports.
-        moment = dice.uniform(0.5, 3.5 + 1.5 * took / count)
-        time.sleep(moment)
+        # At any moment of the start, or after some more measurements.
+        due = len(measured(ended)) + dice.randrange(2 * len(whole) // count) if before else 1
+        moment = _wait(process, ended, due if number % 3 else 0, dice.uniform(0, 2))
         late, status = _end(process, sent)
         data = (ended / NAME).read_bytes() if (ended / NAME).exists() else b""
         found = measured(ended) if data else []
@@ -97,6 +97,17 @@ def _run(folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
             [sys.executable, "-m", "wirewatch", "sweep", *arguments], stdout=log, stderr=log,
             env={**os.environ, "STATE_DIRECTORY": str(state)}, start_new_session=True,
         )  # fmt: skip
+
+
+def _wait(process: "subprocess.Popen[bytes]", folder: Path, count: int, more: float) -> float:
+    """Wait for so many measurements, and some seconds more; returns how long that took."""
+    began = time.monotonic()
+    while (
+        count and process.poll() is None and not ((folder / NAME).exists() and len(measured(folder)) >= count)
+    ):
+        time.sleep(0.02)
+    time.sleep(more / 8 if count else more)
+    return time.monotonic() - began
 
 
 def _end(process: "subprocess.Popen[bytes]", sent: signal.Signals) -> tuple[float, int]:

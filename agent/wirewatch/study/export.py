@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -155,10 +154,7 @@ def write_whole(path: Path, text: str) -> None:
         OSError: it cannot be written.
     """
     new = path.with_name(f".{path.name}.new")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    new.write_text(text, "utf-8")
     new.replace(path)
 
 

@@ -253,14 +253,14 @@ def _by_algorithm(op: str, wanted: Configuration, here: Capabilities, dtype: str
 
 
 def _without_nvls(wanted: Configuration, here: Capabilities) -> str:
-    setting = {**dict(here.settings), **dict(wanted.settings)}.get(NVLS_ENABLE, "")
-    if setting and number(setting) == 0:
+    setting = {**dict(here.settings), **dict(wanted.settings)}.get(NVLS_ENABLE) or "2"
+    if number(setting) == 0:
         return f"{NVLS}: switched off by {NVLS_ENABLE}={setting}"
     if not here.switch or wanted.ranks > here.nvlink:
         return f"{NVLS}: no NVLink switch joins these {wanted.ranks} GPUs"
     if here.architectures and not here.architectures <= _NEW:
         return f"{NVLS}: it takes Hopper or newer, not {', '.join(sorted(here.architectures - _NEW))}"
-    if here.multicast is False and number(setting or "2") != 1:
+    if here.multicast is False and number(setting) != 1:
         return f"{NVLS}: the driver offers no multicast"
     return ""
 

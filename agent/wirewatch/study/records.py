@@ -222,11 +222,11 @@ class SweepFile:
         self._records = Records(header)
         self._queue(_HEADER.dump_json(header))
         self.drain()
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        around = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)
+            os.fsync(around)
         finally:
-            os.close(folder)
+            os.close(around)
 
     def add(self, line: Line) -> None:
         """Have a line written; it counts from now on."""
@@ -371,9 +371,9 @@ def _parsed(folder: Path, data: bytes) -> tuple[Records, int]:
     return records, whole
 
 
-def _lock(folder: Path, handle: int) -> None:
+def _lock(folder: Path, descriptor: int) -> None:
     """Raises RecordsError while another process has it; it is let go with the descriptor."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise RecordsError(f"{folder}: another process is writing this sweep") from error
