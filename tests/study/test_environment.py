@@ -65,7 +65,7 @@ def test_ranks_of_gloo_share_the_memory_of_the_machine() -> None:
     here = capabilities(node.hardware, order, facts, scouted(order), replace(OPTIONS, engine="gloo"), 0)
     assert (here.engine, here.gpus, here.memory, here.nvlink) == ("gloo", 2, 1 << 20, 0)
     around = environment(node.hardware, order, scouted(order))
-    assert set(around) == {"engine", "gpus", "host", "nccl", "nccl_settings"}
+    assert set(around) == {"wirewatch", "engine", "gpus", "host", "nccl", "nccl_settings"}
 
 
 def test_the_environment_names_machine_and_software() -> None:

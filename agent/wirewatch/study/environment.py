@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from wirewatch import __version__
 from wirewatch.busbw.references import architecture
 from wirewatch.collectors.inventory import SYSTEM
 from wirewatch.collectors.topology import read_topology
@@ -58,7 +59,8 @@ def capabilities(
 def environment(hardware: Hardware, order: Order, scouted: Probed) -> dict[str, str]:
     """Machine and software by name, for people and to see whether two sweeps are of the same."""
     host = hardware.host.ask(Question("Hostname")).value
-    found = {"engine": order.plan.engine, "gpus": " ".join(order.plan.gpus), "host": _text(host)}
+    found = {"wirewatch": __version__, "engine": order.plan.engine, "gpus": " ".join(order.plan.gpus)}
+    found["host"] = _text(host)
     if order.gpus:
         found["product"] = ", ".join(sorted({gpu.name for one in order.conditions for gpu in one.group.gpus}))
         found["driver"] = _text(hardware.nvml.ask(None, (SYSTEM["driver"],))[0].value)
