@@ -10,6 +10,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import pytest
@@ -22,9 +23,11 @@ from tests.processes import ROOT
 from tests.study.topologies import gpu, nic, switch, system
 from tests.study.printed import Job, lines
 from tests.study.test_nccljson import FORMS
+from tests.study.sweeps import CURVES, Node, header
 from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch import config
 from wirewatch.cli.check.daemon import daemon_address
+from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch.cli.options import Duration, owner
 from wirewatch.cli.parse import settings as nccl_settings
 from wirewatch.cli.probe import Size
@@ -49,6 +52,8 @@ from wirewatch.study.topologyxml import read_topology
 from wirewatch.study.inputs import mixed_lines
 from wirewatch.study.judge import by_header, judge
 from wirewatch.study.nccltests import Reader
+from wirewatch.study.export import export, read_study
+from wirewatch.study.records import RecordsError, read_records, study_of
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Statement
 
@@ -153,6 +158,20 @@ HTTP_DATES = ("120", "Sun, 22 Nov 2026 22:00:00 GMT", "Sunday, 22-Nov-26 22:00:0
 REPLY = encode_reply(Reply((Answer(5, 3.0), Answer(Absent(Why.LOST, "gone", 15))), 0.1)).decode()
 
 
+@cache
+def swept(name: str) -> str:
+    """A file of a sweep that is complete."""
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "sweep"
+        Node(place).sweep(header(CURVES[:1]))
+        export(read_records(place), place)
+        return (place / name).read_text("utf-8")
+
+
+def of_option(kind: click.ParamType[Any]) -> Callable[[str], object]:
+    return lambda text: kind.convert(text, None, None)
+
+
 PARSERS = {
     "address": Parser(config.address, ("127.0.0.1:9410", "[::1]:80"), (config.ConfigError,)),
     "apiserver": Parser(lambda text: endpoint(text, "", "n1", {}), ("10.0.0.1:443",), (EndpointError,)),
@@ -187,6 +206,15 @@ PARSERS = {
     "reply": Parser(on_bytes(decode_reply), (REPLY,), (ValueError,)),
     "retry-after": Parser(lambda text: retry_after(text, 1.8e9), HTTP_DATES),
     "size": Parser(lambda text: Size().convert(text, None, None), ("256M", "1G"), (click.BadParameter,)),
+    "sizes": Parser(of_option(Sizes()), ("8:64K", "8:1G:4", "4,8M"), (click.BadParameter,)),
+    "sweep": Parser(from_file(read_study), (swept("sweep.json"),), (RecordsError,)),
+    "sweep records": Parser(
+        from_file(lambda file: study_of(read_records(file.parent), ""), "sweep.jsonl"),
+        (swept("sweep.jsonl"),), (RecordsError,),
+    ),
+    "varied": Parser(of_option(Varied()), ("NCCL_MAX_NCHANNELS=8,,16",), (click.BadParameter,)),
+    "words": Parser(of_option(Words("auto", "Ring")), ("auto,ring",), (click.BadParameter,)),
+    "gpus": Parser(of_option(Numbers()), ("2,4",), (click.BadParameter,)),
     "watchdog": Parser(of_variable("WATCHDOG_USEC"), ("30000000",)),
     "watchdog pid": Parser(of_variable("WATCHDOG_PID", WATCHDOG_USEC="5"), ("77",)),
     "web": Parser(lambda text: parse(text, Path("web.yml")), (WEB,), (WebConfigError,)),

@@ -97,6 +97,20 @@ def test_a_measurement_that_stands_twice_is_named(tmp_path: Path) -> None:
         read_records(made)
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [(b'"op":"all_reduce"', b'"op":"all_to_all"'), (b'"ranks":2', b'"ranks":0'), (b"[64,", b"[-64,")],
+)
+def test_a_header_with_a_curve_that_nothing_can_measure_is_refused(
+    tmp_path: Path, good: bytes, bad: bytes
+) -> None:
+    first, _, _ = whole().partition(b"\n")
+    assert good in first
+    made = holding(tmp_path, first.replace(good, bad, 1) + b"\n")
+    with pytest.raises(RecordsError, match="its header has a curve that nothing can measure"):
+        read_records(made)
+
+
 def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(RecordsError, match="is not empty; --resume goes on"):
@@ -198,3 +212,13 @@ def test_what_is_no_document_of_a_sweep_is_one_line(tmp_path: Path, text: str, w
     assert "\n" not in str(raised.value)
     with pytest.raises(RecordsError, match="No such file"):
         read_study(tmp_path / "none")
+
+
+def test_a_document_of_another_operation_is_one_line(tmp_path: Path) -> None:
+    node = Node(tmp_path / "sweep")
+    node.sweep(SMALL)
+    export(read_records(node.folder), node.folder)
+    file = node.folder / "sweep.json"
+    file.write_text(file.read_text("utf-8").replace("all_reduce", "all_to_all"), "utf-8")
+    with pytest.raises(RecordsError, match="no operation is called 'all_to_all'"):
+        read_study(file)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.busbw.formulas import busbw
+from wirewatch.core.probe import PRIMITIVES
 from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
 from wirewatch.study.records import Positive, Records, RecordsError, read_records, study_of
 
@@ -141,6 +142,9 @@ def read_study(path: Path) -> Study:
         said = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, said["loc"]))
         raise RecordsError(f"{path} is no {JSON} of a sweep: {where}: {said['msg']}") from error
+    strange = next((curve.op for curve in found.curves if curve.op not in PRIMITIVES), None)
+    if strange is not None:
+        raise RecordsError(f"{path} is no {JSON} of a sweep: no operation is called {strange!r}")
     curves = tuple(_read_curve(curve) for curve in found.curves)
     return Study(
         found.at, str(path), found.environment, curves, tuple(found.not_offered), tuple(found.problems)

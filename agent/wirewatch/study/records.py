@@ -18,6 +18,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from wirewatch.core.probe import PRIMITIVES
 from wirewatch.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
 from wirewatch.study.grid import GridCurve, SweepOptions
 
@@ -358,6 +359,9 @@ def _parsed(folder: Path, data: bytes) -> tuple[Records, int]:
         records = Records(_HEADER.validate_json(first))
     except ValidationError as error:
         raise RecordsError(f"{folder} holds no sweep: {NAME} does not begin with its header") from error
+    for curve in records.header.curves:
+        if curve.op not in PRIMITIVES or curve.configuration.ranks < 1 or min(curve.sizes, default=0) < 1:
+            raise RecordsError(f"{folder} holds no sweep: its header has a curve that nothing can measure")
     for number, line in enumerate(others, 2):
         try:
             records.take(_LINE.validate_json(line))
