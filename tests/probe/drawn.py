@@ -218,12 +218,17 @@ def _timed(plan: Plan, conditions: Sequence[Conditions], knobs: Knobs) -> Iterat
 
 def _seconds(conditions: Conditions, op: str, size: int) -> float:
     ranks = conditions.group.ranks
-    if ranks == 2 and conditions.group.kind is WireKind.SWITCH and size in SIZES:
+    if ranks == 2 and op in TWO_H200 and conditions.group.kind is WireKind.SWITCH and size in SIZES:
         return TWO_H200[op][SIZES.index(size)]
     told = expect(conditions, op, size)
     unknown = 20e9 if conditions.group.kind is WireKind.PCIE else 300e9
     busbw = told.busbw if isinstance(told, Expectation) else unknown
-    return FACTORS[op] * (ranks - 1) / ranks * size / busbw
+    return _sent(op, ranks) * size / busbw
+
+
+def _sent(op: str, ranks: int) -> float:
+    """What a rank sends of a message: all of it by broadcast, reduce and sendrecv."""
+    return 1.0 if op in {"broadcast", "reduce", "sendrecv"} else FACTORS.get(op, 1.0) * (ranks - 1) / ranks
 
 
 def _parts(plan: Plan, timed: Sequence[Timed], count: int, knobs: Knobs) -> Iterator[Part]:
@@ -231,7 +236,7 @@ def _parts(plan: Plan, timed: Sequence[Timed], count: int, knobs: Knobs) -> Iter
     for group, members in enumerate(plan.groups):
         for op in plan.ops:
             runs = [t for t in timed if (t.group, t.op) == (group, op)]
-            factor = FACTORS[op] * (len(members) - 1) / len(members)
+            factor = _sent(op, len(members))
             sent = sum(factor * t.size_bytes * t.runs * (2 if t.launch == "graph" else 1) for t in runs)
             yield Part(f"{op}.{group}", 0.1, tuple(_moved(n, sent, knobs, group) for n in members))
     sent = (count - 1) * 3 * 256 * MIB

@@ -120,7 +120,8 @@ def test_a_probe_that_left_nccl_its_ways_is_none_of_the_network_s() -> None:
 def test_what_the_nics_should_give_is_expected_and_not_what_nvlink_would() -> None:
     (one,) = measure(over_network(GDR))
     assert not isinstance(one.expected, Absent)
-    assert (one.expected.busbw, one.ratio) == (50e9, pytest.approx(0.96))
+    assert one.expected.busbw == 50e9
+    assert one.ratio == pytest.approx(0.96)
     assert one.peak_ratio is None
     assert healths(over_network(GDR)) == {}
 

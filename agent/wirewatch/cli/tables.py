@@ -84,10 +84,9 @@ def _cell(result: CollectiveResult | None) -> str:
 def _gain(one: Difference | None) -> str:
     if one is None:
         return "-"
-    spreads = " ".join(
-        "not known" if s is None else f"{s * 100:.1f} %" for s in (one.spread, one.against_spread)
-    )
-    return f"{one.difference * 100:+.1f} % ({spreads}){' !' if one.beyond_spread else ''}"
+    spreads = [f"{spread * 100:.1f} %" for spread in (one.spread, one.against_spread) if spread is not None]
+    beside = ", ".join(spreads) if one.beyond_spread is not None else "no spread"
+    return f"{one.difference * 100:+.1f} % ({beside}){' !' if one.beyond_spread else ''}"
 
 
 def _number(text: str) -> bool:

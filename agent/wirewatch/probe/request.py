@@ -54,13 +54,18 @@ class ProbeOverrides:
     gpudirect: tuple[bool, ...] = ()
 
     @property
+    def varied(self) -> Variation:
+        """With the collectives, where a daemon cannot measure all of them."""
+        return replace(self.variation, ops=self.ops) if set(self.ops) - set(OPS) else self.variation
+
+    @property
     def study(self) -> tuple[str, ...]:
         """In what the probe differs from any that a daemon runs, in words; empty where it does not."""
         side_by_side = (f"engines {', '.join(self.engines)} side by side",) if self.engines else ()
         if self.gpudirect:
             words = " and ".join("on" if on else "off" for on in self.gpudirect)
             side_by_side = (*side_by_side, f"GPUDirect {words}")
-        return (*side_by_side, *self.variation.differences(self.ops))
+        return (*side_by_side, *self.varied.differences)
 
     def several(self) -> Iterator[tuple[str, "ProbeOverrides"]]:
         """The probes that are to stand side by side, with the name of what differs; none for a single one."""
@@ -243,7 +248,7 @@ def _start(
 ) -> Start | Refusal:  # fmt: skip
     wanted = ProbeRequest(
         _wanted(options, wish), "command", expect.nvlink_links, wish.owner, wish.force,
-        variation=wish.variation,
+        variation=wish.varied,
     )  # fmt: skip
     return _here(hardware, wanted) if prober is None else partial(_there, hardware, prober, wanted)
 
@@ -292,7 +297,8 @@ def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:
     """The configuration, with what was asked for in its place."""
     runs = dict(options.bandwidth)
     usual = max(runs.values(), default=5)
-    made = replace(options, ops=tuple(dict.fromkeys(wish.ops)) or options.ops, settle=0.0)
+    ops = () if wish.varied.ops else tuple(dict.fromkeys(wish.ops))
+    made = replace(options, ops=ops or options.ops, settle=0.0)
     if wish.engine in {"auto", *ENGINES}:
         made = replace(made, engine=wish.engine)  # type: ignore[arg-type]
     if wish.sizes:

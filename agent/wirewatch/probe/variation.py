@@ -1,21 +1,23 @@
 """How a probe differs from those of a daemon: such a probe is a study, and says nothing of the verdict."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from wirewatch.core.probe import OPS, Plan
+from wirewatch.core.probe import DTYPES, OPS, PRIMITIVES, Plan
 from wirewatch.nccl.settings import GDR_LEVEL
 from wirewatch.probe.network import GDR_LEVELS, NETWORK_ONLY, by_network, gpudirect_asked
 
+ITERATIONS = range(1, 10_001)
+"""Timed runs of a size; a CUDA graph of small messages has as many nodes."""
 _PLAN = Plan("", (), ())
 
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What is asked for instead of what a daemon measures; None: as the daemon.
+    """What is asked for instead of what a daemon measures; None and empty: as the daemon.
 
-    `iterations`: timed runs of every size. `network`: P2P and shared memory are off in the worker, so that a
+    `ops`: any primitives in place of the configured collectives. `iterations`: timed runs of every size.
+    `network`: P2P and shared memory are off in the worker, so that a
     network carries everything. `gpudirect`: whether NCCL may use GPUDirect RDMA.
     """
 
@@ -26,6 +28,16 @@ class Variation:
     iterations: int | None = None
     network: bool = False
     gpudirect: bool | None = None
+    ops: tuple[str, ...] = ()
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        checks = (
+            (set(self.ops) <= set(PRIMITIVES), f"ops are {', '.join(PRIMITIVES)}"),
+            (self.dtype is None or self.dtype in DTYPES, f"dtypes are {', '.join(DTYPES)}"),
+            (self.iterations in {None, *ITERATIONS}, f"iterations are 1 to {ITERATIONS[-1]}"),
+        )
+        return next((text for good, text in checks if not good), "")
 
     @property
     def environment(self) -> tuple[tuple[str, str], ...]:
@@ -38,6 +50,7 @@ class Variation:
         runs = self.iterations
         return replace(
             plan,
+            ops=self.ops or plan.ops,
             dtype=self.dtype or plan.dtype,
             in_place=plan.in_place if self.in_place is None else self.in_place,
             latency_iterations=runs or plan.latency_iterations,
@@ -45,10 +58,11 @@ class Variation:
             environment=(*plan.environment, *self.environment),
         )
 
-    def differences(self, ops: Collection[str]) -> tuple[str, ...]:
-        """In what a probe of these collectives differs from any that a daemon runs, in words."""
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """In what such a probe differs from any that a daemon runs, in words; empty where it does not."""
         plan = self.of(_PLAN)
-        others = [op for op in ops if op not in OPS]
+        others = [op for op in self.ops if op not in OPS]
         found = (
             (bool(others), f"collectives that no daemon measures: {', '.join(others)}"),
             (plan.dtype != _PLAN.dtype, f"{plan.dtype} elements"),

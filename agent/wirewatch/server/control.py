@@ -186,7 +186,7 @@ def prober_application(probing: Probing) -> FastAPI:
         wanted = await _accepted_order(request, remote.PROBE_REQUEST, probing)
         if wanted.force and _peer(request).uid != ROOT:
             raise _RequestRefused(DENIED, "only root may force a probe on GPUs in use")
-        if wrong := wanted.options.wrong():
+        if wrong := wanted.options.wrong() or wanted.variation.wrong():
             raise _RequestRefused(UNUSABLE, f"options: {wrong}")
         gone = asyncio.ensure_future(request.receive())
         try:
