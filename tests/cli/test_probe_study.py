@@ -151,7 +151,7 @@ def test_a_recorded_probe_over_the_nics_is_judged_by_them(tmp_path: Path) -> Non
     assert (code, result["expected_busbw"], document["transport"]) == (OK, 50e9, "net_ib_gdr")
     assert (document["network"]["gpudirect"], document["unproven"]) == ("proven", "")
     lines = probe(*good).stdout.splitlines()
-    assert "  GPUDirect RDMA: proven by NCCL's log" in lines
+    assert "  GPUDirect RDMA is proven by NCCL's log" in lines
     slow = ("--replay", with_probe(tmp_path / "slow", over_nics(IB, 20.0)), "--transport", "net")
     code, document = answer(*slow)
     assert (code, document["network"]["gpudirect"]) == (FAILED, "refuted")
@@ -174,23 +174,24 @@ def test_engines_stand_in_one_table() -> None:
     lines = probe_tables(made, explain=False).splitlines()
     assert lines[0].startswith("OK (study, not kept: engines nccl, torch, distributed side by side: ")
     header = next(line for line in lines if "nccl GB/s" in line)
-    assert header.split("  ")[-1] == "torch to nccl"
+    assert header.split("  ")[-1] == "torch against nccl"
     (row,) = [line for line in lines if line.strip().startswith("all_gather")]
     assert row.split()[:5][1:3] == ["256", "MiB"]
     assert "+0.0 %" in row
+    assert "not installed" in row
     assert "  distributed: not compared: no_engine: no engine: distributed is not installed" in lines
 
 
 def test_gpudirect_on_and_off_stand_in_one_table() -> None:
     lines = probe_tables(gpudirect(GDR, IB), explain=False).splitlines()
-    rows = [line for line in lines if line.strip().startswith("all_reduce")]
+    rows = [line for line in lines if line.strip().startswith("all_reduce ")]
     assert len(rows) == 6
     assert all("+20.0 % (no spread)" in row for row in rows)
-    assert "  GPUDirect on: GPUDirect RDMA proven by NCCL's log" in lines
-    assert "  GPUDirect off: GPUDirect RDMA not used, by NCCL's log" in lines
+    assert "  with GPUDirect: GPUDirect RDMA is proven by NCCL's log" in lines
+    assert "  without GPUDirect: GPUDirect RDMA is not used, by NCCL's log" in lines
     unproven = probe_tables(gpudirect(IB, IB), explain=False).splitlines()
     assert unproven[0].startswith("UNKNOWN")
-    assert any(line.startswith("  GPUDirect on: not compared: GPUDirect on is not what") for line in unproven)
+    assert any(line.startswith("  with GPUDirect: not compared: GPUDirect on is not") for line in unproven)
 
 
 def test_why_nothing_is_expected_is_said_below_the_table() -> None:

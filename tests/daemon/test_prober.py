@@ -34,6 +34,7 @@ from wirewatch.probe.gate import Reason, Refusal
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.remote import LostOrder, ProbeAnswer, RemoteProber
 from wirewatch.probe.setup import ProbeRequest
+from wirewatch.probe.variation import Variation
 
 STOP = 20.0
 CONFIG, NOBODY = 78, 65534
@@ -117,6 +118,25 @@ def test_a_probe_goes_from_the_agent_to_the_worker_and_back(tmp_path: Path) -> N
         assert value(series, "probe_runs_total", result="ok") >= 1
         assert value(series, "probe_skips_total", reason="prober_away") == 0
         assert value(series, "probe_fresh") == 1
+
+
+def test_a_study_goes_to_the_worker_and_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    with working(tmp_path, "good") as prober:
+        wanted = Variation("int8", in_place=False, network=True, ops=("broadcast",))
+        came = attempt(prober, variation=wanted)
+        plan, (conditions, *_) = came.probed.plan, came.probed.conditions
+        assert (came.probed.outcome, plan.ops, plan.dtype, plan.in_place) == (
+            "ok", ("broadcast",), "int8", False,
+        )  # fmt: skip
+        assert plan.environment == (("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"))
+        assert len(conditions.network) == 10
+        for bad, why in (
+            (Variation(dtype="int7"), "dtypes are "),
+            (Variation(iterations=0), "iterations are "),
+        ):
+            refused = attempt(prober, variation=bad)
+            assert isinstance(refused, Refusal)
+            assert f"options: {why}" in refused.detail
 
 
 def test_commands_ask_the_prober_too_and_the_daemon_takes_over_what_they_find(tmp_path: Path) -> None:

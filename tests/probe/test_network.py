@@ -1,5 +1,6 @@
 """Probes over the network inside one node: what the log proves, what is expected, and what is judged."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from wirewatch.core.probe import Conditions, Probed, RdmaPort
 from wirewatch.core.types import Absent, Expect, Health
 from wirewatch.documents.probes import health_of
 from wirewatch.documents.probes import probe as documented
+from wirewatch.probe.launcher import environment
 from wirewatch.probe.measurement import measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY, Gpudirect, by_network, gpudirect, unproven
@@ -112,6 +114,18 @@ def test_a_probe_that_left_nccl_its_ways_is_none_of_the_network_s() -> None:
         assert not by_network(one.plan)
         assert unproven(one) == ""
         assert documented(one, measure(one), ()).network is None
+
+
+def test_the_worker_alone_gets_the_settings_and_over_those_of_the_node() -> None:
+    plan = over_network(GDR, level="LOC").plan
+    made = environment({"NCCL_P2P_DISABLE": "0", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_IB_HCA": "mlx5"}, plan)
+    assert (made["NCCL_P2P_DISABLE"], made["NCCL_SHM_DISABLE"], made["NCCL_NET_GDR_LEVEL"]) == (
+        "1",
+        "1",
+        "LOC",
+    )
+    assert made["NCCL_IB_HCA"] == "mlx5"
+    assert "NCCL_P2P_DISABLE" not in os.environ
 
 
 # --- what is expected and judged

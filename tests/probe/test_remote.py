@@ -34,9 +34,11 @@ from wirewatch.probe.remote import (
 from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.restore import PROBED
 from wirewatch.probe.setup import ProbeRequest, prepare
+from wirewatch.probe.variation import Variation
 
 SHORT, SOON = 0.3, 10.0
 OPTIONS = ProbeOptions(settle=0.0)
+STUDY = Variation("int8", in_place=False, iterations=7, network=True, gpudirect=True, ops=("reduce",))
 AWAY = Refusal(Reason.PROBER_AWAY, "no such socket")
 
 
@@ -72,6 +74,10 @@ def test_everything_comes_out_as_it_went_in() -> None:
         (remote.FACTS_ANSWER, FactsAnswer("nccl", seen, None)),
         (remote.FACTS_ANSWER, FactsAnswer(Absent(Why.MISSING, "none"), None, AWAY)),
         (remote.PROBE_REQUEST, wanted),
+        (
+            remote.PROBE_REQUEST,
+            replace(wanted, variation=STUDY),
+        ),
         (remote.PROBE_ANSWER, ProbeAnswer(seen, None, probed(node, wanted))),
         (remote.PROBE_ANSWER, ProbeAnswer(no_gpus(node.hardware), AWAY, None)),
         (remote.PROBE_TERMS, terms),
@@ -416,6 +422,21 @@ def test_a_command_has_its_probes_from_the_prober_and_confirms_them() -> None:
     prober.node.knobs = {"speed": 0.5}
     told = asked(agent, prober)
     assert (told.health, len(prober.wanted)) == (Health.FAILED, 3)
+
+
+def test_a_study_is_run_by_the_prober_too() -> None:
+    agent, prober = watched(4)
+    told = asked(
+        agent, prober, ops=("alltoall",), sizes=(1 << 20,), variation=Variation(dtype="int8", network=True)
+    )
+    assert told.probed is not None
+    plan = told.probed.plan
+    assert (plan.ops, plan.dtype, plan.bandwidth) == (("alltoall",), "int8", ((1 << 20, 8),))
+    assert plan.environment == (("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"))
+    assert prober.wanted[0].options.wrong() == ""
+    told = asked(agent, prober, engines=("nccl", "torch"))
+    assert [one.options.engine for one in prober.wanted[1:]] == ["nccl", "torch"]
+    assert [run.name for run in told.runs] == ["nccl", "torch"]
 
 
 def test_a_second_look_that_is_refused_takes_nothing_from_the_first() -> None:

@@ -11,8 +11,10 @@ from wirewatch.documents.probes import (
     GpuResult,
     PeerCopy,
     ProbeDocument,
+    RunResult,
     Straggler,
 )
+from wirewatch.probe.request import OFF
 
 GB = 1e9
 MICRO = 1e6
@@ -49,17 +51,19 @@ def side_by_side(probe: ProbeDocument) -> Iterator[str]:
     known = {(r.op, r.size_bytes, r.gpus, run.name): r for run in probe.runs for r in run.results}
     rows = list(dict.fromkeys(key[:3] for key in known))
     gain = {(d.op, d.size_bytes, d.gpus, d.run): d for d in probe.differences}
-    names = [run.name for run in probe.runs]
-    compared = list(dict.fromkeys(d.run for d in probe.differences))
-    against = probe.differences[0].against if probe.differences else ""
+    compared = {
+        d.run: "gain" if d.against == OFF else f"{d.run} against {d.against}" for d in probe.differences
+    }
+    runs = (f"{run.name} GB/s" for run in probe.runs)
     yield ""
-    columns = (*(f"{name} GB/s" for name in names), *(f"{name} to {against}" for name in compared))
     yield from table(
-        ("op", "size", "gpus", *columns),
+        ("op", "size", "gpus", *runs, "expected", *compared.values()),
         [
             (
                 op, human(size), gpus,
-                *(_cell(known.get((op, size, gpus, name))) for name in names),
+                *(_cell(run, known.get((op, size, gpus, run.name))) for run in probe.runs),
+                next(_expected(known[op, size, gpus, run.name])
+                     for run in probe.runs if (op, size, gpus, run.name) in known),
                 *(_gain(gain.get((op, size, gpus, name))) for name in compared),
             )
             for op, size, gpus in rows
@@ -67,18 +71,24 @@ def side_by_side(probe: ProbeDocument) -> Iterator[str]:
     )  # fmt: skip
     if compared:
         yield "  in brackets the spread of single timed runs of both; !: the difference is more than that"
-    for run in probe.runs:
+    yield from _without_reference([result for run in probe.runs for result in run.results])
+    yield from _remarks(probe.runs)
+
+
+def _cell(run: RunResult, result: CollectiveResult | None) -> str:
+    if result is None:
+        return "not installed" if run.outcome == "no_engine" else run.outcome if run.outcome != "ok" else "-"
+    wrong = f", {result.wrong} wrong" if result.wrong else ""
+    rate = result.busbw / GB
+    return f"{rate:.1f}{wrong}" if rate >= 1 else f"{rate:.3f}{wrong}"
+
+
+def _remarks(runs: Sequence[RunResult]) -> Iterator[str]:
+    for run in runs:
         if run.problem:
             yield f"  {run.name}: not compared: {run.problem}"
         if run.gpudirect:
-            yield f"  {run.name}: GPUDirect RDMA {GPUDIRECT[run.gpudirect]}"
-        wrong = sum(result.wrong for result in run.results)
-        if wrong:
-            yield f"  {run.name}: {wrong} elements are wrong"
-
-
-def _cell(result: CollectiveResult | None) -> str:
-    return "-" if result is None else f"{result.busbw / GB:.1f}"
+            yield f"  {run.name}: GPUDirect RDMA is {GPUDIRECT[run.gpudirect]}"
 
 
 def _gain(one: Difference | None) -> str:
@@ -168,7 +178,7 @@ def _without_reference(results: Sequence[CollectiveResult]) -> Iterator[str]:
 def _network(probe: ProbeDocument) -> Iterator[str]:
     if probe.network is None:
         return
-    yield f"  GPUDirect RDMA: {GPUDIRECT[probe.network.gpudirect]}"
+    yield f"  GPUDirect RDMA is {GPUDIRECT[probe.network.gpudirect]}"
     sent = {name: count for name, count in probe.network.sent_bytes.items() if count}
     if sent:
         yield f"  the RDMA ports sent: {', '.join(f'{name} {n / GB:.1f} GB' for name, n in sent.items())}"

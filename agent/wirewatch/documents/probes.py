@@ -74,7 +74,9 @@ class NetworkResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One of the probes that stand side by side; `why` it did not come to its end.
+    """One of the probes that stand side by side; `why` it did not come to its end, or did not run.
+
+    `outcome` as of a probe; `no_engine` where the engine is not installed, `skipped` where the gate was shut.
 
     `problem`: why it is not compared with the others, empty where it is.
     """
@@ -416,7 +418,7 @@ def _run(run: ProbeRun) -> RunResult:
     document = probed.document if probed else None
     return RunResult(
         name=run.name, engine=probed.plan.engine if probed else "",
-        outcome=probed.outcome if probed else "skipped",
+        outcome=probed.outcome if probed else "no_engine" if run.has_no_engine else "skipped",
         why=probed.why if probed else run.problem, problem=run.problem,
         versions=dict(document.versions) if document else {},
         transport=transport(probed, range(len(probed.plan.groups))) if probed else "",

@@ -21,6 +21,11 @@ class ProbeRun:
     refusal: Refusal | None = None
 
     @property
+    def has_no_engine(self) -> bool:
+        """Whether its engine is not installed."""
+        return self.refusal is not None and self.refusal.reason is Reason.NO_ENGINE
+
+    @property
     def problem(self) -> str:
         """Why it is not compared; empty where it is."""
         if self.probed is None:
@@ -34,7 +39,7 @@ class ProbeRun:
     @property
     def health(self) -> Health:
         """What it shows of the node; an engine that is not installed shows nothing, and that is no fault."""
-        if self.refusal is not None and self.refusal.reason is Reason.NO_ENGINE:
+        if self.has_no_engine:
             return Health.OK
         if self.probed is None or self.probed.outcome != "ok" or unproven(self.probed):
             return max(Health.UNKNOWN, worst(self.findings))

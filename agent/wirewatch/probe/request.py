@@ -32,7 +32,7 @@ ENGINES_SIZES = (256 * MIB,)
 """At what size engines stand side by side unless sizes are given."""
 GPUDIRECT_SIZES = (104_856, *(size * MIB for size in (1, 4, 16, 64, 256)))
 """0.1, 1, 4, 16, 64 and 256 MB of 2^20 bytes, in whole elements: for GPUDirect on and off."""
-ON, OFF = "GPUDirect on", "GPUDirect off"
+ON, OFF = "with GPUDirect", "without GPUDirect"
 Start = Callable[[float], Probed | Refusal]
 """Runs one probe that must be over in so many seconds."""
 
