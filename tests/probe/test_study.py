@@ -14,7 +14,7 @@ from tests.probe.histories import stored
 from tests.probe.idle import Idle
 from tests.probe.overnetwork import GDR, IB, SOCKET, recorded_over
 from wirewatch.core.ports import Order
-from wirewatch.core.probe import MIB, OPS, PRIMITIVES, Document, Plan, Probed, Timed
+from wirewatch.core.probe import MIB, OPS, PRIMITIVES, Document, LinkBytes, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.documents.probes import PROBE, ProbeDocument, on_request
 from wirewatch.probe.comparison import ProbeRun, run_differences
@@ -188,6 +188,19 @@ def test_other_elements_are_compared_with_what_float32_gives_and_not_judged_by_i
     assert (moved.health, [one.rule for one in moved.findings]) == (Health.FAILED, ["probe.busbw"])
 
 
+@pytest.mark.parametrize(("moved", "rules"), [(1 << 20, []), (1 << 30, ["probe.uneven"])])
+def test_a_few_small_messages_do_not_make_a_link_uneven(moved: int, rules: list[str]) -> None:
+    node, probes = node_with()
+    inner = probes.result
+    assert inner is not None
+    sent = (moved,) * 17 + (moved // 2,)
+    probes.result = lambda order: replace(
+        inner(order), links=(LinkBytes(0, tuple(range(18)), sent, sent),), parts=()
+    )
+    found = asked(node, ProbeOverrides(variation=Variation(iterations=1), sizes=(8,)))
+    assert [one.rule for one in found.findings] == rules
+
+
 # --- engines side by side
 
 
@@ -220,6 +233,31 @@ def test_an_engine_that_is_not_installed_is_said_and_the_others_still_run() -> N
         assert (found.health, len(made.differences)) == (Health.OK, 3)
     node, _ = node_with("gloo")
     assert asked(node, ProbeOverrides(engines=("nccl", "torch"))).health is Health.UNKNOWN
+
+
+def test_what_an_engine_does_not_have_is_said_and_is_no_result() -> None:
+    """torch.distributed adds up in place alone."""
+    node, probes = node_with()
+    inner = probes.result
+    assert inner is not None
+
+    def run(order: Order) -> Probed:
+        found = inner(order)
+        assert found.document is not None
+        kept = tuple(one for one in found.document.collectives if one.op != "all_reduce")
+        document = replace(found.document, collectives=kept, not_offered=("all_reduce",))
+        return replace(found, document=document) if order.plan.engine == "distributed" else found
+
+    probes.result = run
+    outside = Variation(in_place=False)
+    made = document(asked(node, ProbeOverrides(engines=("nccl", "distributed"), variation=outside)))
+    assert [run.not_offered for run in made.runs] == [[], ["all_reduce"]]
+    assert {one.op for one in made.differences} == {"all_gather", "reduce_scatter"}
+    assert made.health == "ok"
+    alone = ProbeOverrides(ops=("all_reduce",), engine="distributed", variation=outside)
+    made = document(asked(node, alone))
+    assert (made.health, made.results, made.not_offered) == ("unknown", [], ["all_reduce"])
+    assert made.unproven == "the engine distributed does not offer all_reduce"
 
 
 def test_processors_are_shown_and_never_compared_with_gpus() -> None:

@@ -87,6 +87,8 @@ def _remarks(runs: Sequence[RunResult]) -> Iterator[str]:
     for run in runs:
         if run.problem:
             yield f"  {run.name}: not compared: {run.problem}"
+        if run.not_offered:
+            yield f"  {run.name}: not offered: {', '.join(run.not_offered)}"
         if run.gpudirect:
             yield f"  {run.name}: GPUDirect RDMA is {GPUDIRECT[run.gpudirect]}"
 
@@ -113,6 +115,8 @@ def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
         yield f"  {probe.outcome}: {probe.why}"
     elif probe.unproven and not probe.runs:
         yield f"  not as asked: {probe.unproven}"
+    if probe.not_offered and not probe.runs:
+        yield f"  not offered by the engine {probe.engine}: {', '.join(probe.not_offered)}"
     if probe.not_recorded and probe.outcome != "skipped":
         yield f"  not in the recording: {', '.join(probe.not_recorded)}"
     for finding in probe.findings:

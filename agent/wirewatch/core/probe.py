@@ -200,7 +200,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Everything that a worker measured; with an `error`, what it had measured by then."""
+    """Everything that a worker measured; with an `error`, what it had measured by then.
+
+    `not_offered`: primitives of the plan that its engine does not have, in place or out of it as wanted.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -212,6 +215,7 @@ class Document:
     micros: tuple[Micro, ...] = ()
     cost: Cost = Cost()
     error: WorkerError | None = None
+    not_offered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from wirewatch.probe import measurement
 from wirewatch.probe.comparison import ProbeRun, RunDifference, run_differences
 from wirewatch.probe.component import PROBE_NAME, transport
 from wirewatch.probe.gate import MEANING, Reason, Refusal
-from wirewatch.probe.measurement import Measured, asymptotes
+from wirewatch.probe.measurement import Measured, asymptotes, not_as_asked
 from wirewatch.probe.model import ProbeMemory
-from wirewatch.probe.network import by_network, gpudirect, unproven
+from wirewatch.probe.network import by_network, gpudirect
 from wirewatch.probe.request import OFF, ProbeResult
 from wirewatch.verdict.straggler.naming import NamedStragglers, SlowNode, SlowPart
 from wirewatch.verdict.straggler.signals import Unit, memory_rate, product_seconds
@@ -91,6 +91,7 @@ class RunResult:
     gpudirect: str
     environment: dict[str, str]
     results: list[CollectiveResult]
+    not_offered: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,9 @@ class ProbeDocument:
 
     `study`: in what it differs from any that a daemon runs, in words: such a probe is not kept and feeds no
     verdict. `environment`: what the probe itself set for NCCL. `not_recorded`: what was asked for and the
-    recording does not hold. `unproven`: what was asked for and NCCL's log does not show. `runs`: probes that
-    stand side by side; all else is then of the first that came to its end, but health and findings.
+    recording does not hold. `unproven`: why it is not what was asked for, mostly by NCCL's log.
+    `not_offered`: collectives that the engine does not have. `runs`: probes that stand side by side; all else
+    is then of the first that came to its end, but health and findings.
     """
 
     schema: Literal["wirewatch.probe/1"]
@@ -223,6 +225,7 @@ class ProbeDocument:
     environment: dict[str, str] = field(default_factory=dict)
     not_recorded: list[str] = field(default_factory=list)
     unproven: str = ""
+    not_offered: list[str] = field(default_factory=list)
     network: NetworkResult | None = None
     runs: list[RunResult] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
@@ -337,7 +340,7 @@ def probe(
         ],
         findings=[finding(f) for f in findings],
         dtype=probed.plan.dtype, in_place=probed.plan.in_place, environment=dict(probed.plan.environment),
-        unproven=unproven(probed),
+        unproven=not_as_asked(probed), not_offered=list(document.not_offered) if document else [],
         network=network(probed.conditions[0], probed)
             if probed.conditions and by_network(probed.plan) else None,
     )  # fmt: skip
@@ -387,7 +390,7 @@ def refused(refusal: Refusal | None, at: float) -> ProbeDocument:
 
 def health_of(probed: Probed, findings: Sequence[CoreFinding]) -> CoreHealth:
     """The health that one probe shows: UNKNOWN where it did not end, or not do what was asked."""
-    shown = probed.outcome == "ok" and not unproven(probed)
+    shown = probed.outcome == "ok" and not not_as_asked(probed)
     return worst(findings) if shown else max(CoreHealth.UNKNOWN, worst(findings))
 
 
@@ -425,6 +428,7 @@ def _run(run: ProbeRun) -> RunResult:
         gpudirect=gpudirect(probed.account).value if probed and by_network(probed.plan) else "",
         environment=dict(probed.plan.environment) if probed else {},
         results=[_result(one, WIRE_ALONE) for one in run.measured],
+        not_offered=list(document.not_offered) if document else [],
     )  # fmt: skip
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Finding, Health, worst
 from wirewatch.probe.gate import Reason, Refusal
-from wirewatch.probe.measurement import GPU_ENGINES, Measured
-from wirewatch.probe.network import unproven
+from wirewatch.probe.measurement import GPU_ENGINES, Measured, not_as_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +33,14 @@ class ProbeRun:
             return f"{self.probed.outcome}: {self.probed.why}"
         if self.probed.plan.engine not in GPU_ENGINES:
             return "it measures this machine's processors, not its GPUs"
-        return unproven(self.probed)
+        return not_as_asked(self.probed)
 
     @property
     def health(self) -> Health:
         """What it shows of the node; an engine that is not installed shows nothing, and that is no fault."""
         if self.has_no_engine:
             return Health.OK
-        if self.probed is None or self.probed.outcome != "ok" or unproven(self.probed):
+        if self.probed is None or self.probed.outcome != "ok" or not_as_asked(self.probed):
             return max(Health.UNKNOWN, worst(self.findings))
         return worst(self.findings)
 

@@ -75,6 +75,9 @@ SLOW_NETWORK = (
 )
 LARGE = 256 * MIB
 """The least message of which a share of the wire is due: published tables have 0.51 and more there."""
+LEAST_A_LINK = 64 * MIB
+"""Bytes on average from which on a GPU's links are compared where no copies went over all of them: of less a
+few small messages decide."""
 SURE = 0.5
 """Part of the least plausible share from which on no setting or layout explains it."""
 BUSBW = Rule("probe.busbw", CONFIRMED, "BusbwLow")
@@ -372,6 +375,9 @@ def _uneven(probed: Probed, policy: ProbePolicy) -> Iterator[Breach]:
     if by_network(probed.plan) or not all(c.group.kind in measurement.EVEN for c in probed.conditions):
         return
     for links in probed.links:
+        known = [amount for amount in links.transmit if amount is not None]
+        if not probed.plan.copy_bytes and sum(known) < LEAST_A_LINK * len(known):
+            continue
         found = measurement.unevenness(links)
         if found is not None and found[1] > policy.uneven:
             link, away = found

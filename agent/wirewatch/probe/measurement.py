@@ -11,7 +11,6 @@ from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.account import Comm
 from wirewatch.core.probe import (
     ALL_REDUCE,
-    ENGINES,
     REDUCE,
     REDUCE_SCATTER,
     LinkBytes,
@@ -26,9 +25,9 @@ from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
 from wirewatch.nccl.settings import slowing_settings
-from wirewatch.probe.network import by_network, went_by_rdma
+from wirewatch.probe.network import by_network, unproven, went_by_rdma
 
-GPU_ENGINES = frozenset(ENGINES) - {"gloo"}
+GPU_ENGINES = frozenset({"nccl", "torch", "distributed"})
 NOT_GPUS = Absent(Why.UNSUPPORTED, "the gloo engine measures this machine's processors, not its GPUs")
 NOT_NVLINK = Absent(Why.UNSUPPORTED, "the network carries it, not the wires between the GPUs")
 NOT_SHOWN = "NCCL's log does not show that the RDMA ports carried it"
@@ -166,6 +165,16 @@ def measure(probed: Probed) -> tuple[Measured, ...]:
             )
         )
     return tuple(found)
+
+
+def not_as_asked(probed: Probed) -> str:
+    """Why a probe that came to its end did not measure what it was to measure; empty where it did."""
+    document = probed.document
+    if probed.outcome != "ok" or document is None:
+        return ""
+    if document.not_offered and not document.collectives:
+        return f"the engine {document.engine} does not offer {', '.join(document.not_offered)}"
+    return unproven(probed)
 
 
 def without_expectation(measured: Iterable[Measured]) -> tuple[str, ...]:

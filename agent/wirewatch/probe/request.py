@@ -13,9 +13,8 @@ from wirewatch.probe.comparison import ProbeRun, runs_health
 from wirewatch.probe.gate import Reason, Refusal, Stillness
 from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
-from wirewatch.probe.measurement import Measured
+from wirewatch.probe.measurement import Measured, not_as_asked
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy
-from wirewatch.probe.network import unproven
 from wirewatch.probe.recorded import only_asked
 from wirewatch.probe.remote import LostOrder, RemoteProber
 from wirewatch.probe.restore import accepted, boot_id, keep
@@ -107,7 +106,7 @@ class ProbeResult:
         if self.probed is None or self.probed.outcome != "ok":
             return Health.UNKNOWN
         found = worst(self.findings)
-        return max(Health.UNKNOWN, found) if unproven(self.probed) else found
+        return max(Health.UNKNOWN, found) if not_as_asked(self.probed) else found
 
     @property
     def why(self) -> str:

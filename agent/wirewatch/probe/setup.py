@@ -90,7 +90,7 @@ class Prepared:
 REQUIREMENTS = {
     "nccl": "nccl4py and cuda-core (pip install 'wirewatch[nccl]')",
     "torch": "torch with CUDA",
-    "distributed": "torch.distributed with CUDA",
+    "distributed": "torch with CUDA",
     "gloo": "torch and numpy (pip install 'wirewatch[torch]')",
 }
 AUTO = ("nccl", "torch")
