@@ -31,8 +31,9 @@ from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch.cli.options import Duration, owner
 from wirewatch.cli.parse import settings as nccl_settings
 from wirewatch.cli.probe import Size
+from wirewatch.cli.probe import Primitive, Size, Switches
 from wirewatch.core.ports import Answer
-from wirewatch.core.probe import Plan, decode_plan, encode_plan
+from wirewatch.core.probe import PRIMITIVES, Plan, decode_plan, encode_plan
 from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.daemon.baselines import read_baseline, save_baseline
 from wirewatch.daemon.notify import Notifier
@@ -44,6 +45,7 @@ from wirewatch.hw.recording import BUNDLED, RecordingError, load_recording
 from wirewatch.kubernetes.apiserver import EndpointError, UnexpectedReply, condition_in, endpoint, message_of
 from wirewatch.kubernetes.outcome import retry_after
 from wirewatch.nccl.log import parse_nccl_log
+from wirewatch.nccl.settings import allows_hca
 from wirewatch.probe.component import components
 from wirewatch.probe.remote import detail
 from wirewatch.server.webconfig import WebConfigError, parse
@@ -205,6 +207,11 @@ PARSERS = {
     "refusal": Parser(on_bytes(detail), ('{"detail": "not now"}',)),
     "reply": Parser(on_bytes(decode_reply), (REPLY,), (ValueError,)),
     "retry-after": Parser(lambda text: retry_after(text, 1.8e9), HTTP_DATES),
+    "op": Parser(lambda text: Primitive().convert(text, None, None), PRIMITIVES, (click.BadParameter,)),
+    "switches": Parser(
+        lambda text: Switches().convert(text, None, None), ("on,off", "off"), (click.BadParameter,)
+    ),
+    "hcas": Parser(lambda text: allows_hca(text, "mlx5_0", 1), ("^=mlx5_0:1,mlx5_1", "mlx5")),
     "size": Parser(lambda text: Size().convert(text, None, None), ("256M", "1G"), (click.BadParameter,)),
     "sizes": Parser(of_option(Sizes()), ("8:64K", "8:1G:4", "4,8M"), (click.BadParameter,)),
     "sweep": Parser(from_file(read_study), (swept("sweep.json"),), (RecordsError,)),
