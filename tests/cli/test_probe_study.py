@@ -179,7 +179,7 @@ def test_engines_stand_in_one_table() -> None:
     assert row.split()[:5][1:3] == ["256", "MiB"]
     assert "+0.0 %" in row
     assert "not installed" in row
-    assert "  distributed: not compared: no_engine: no engine: distributed is not installed" in lines
+    assert "  distributed: not compared: not installed: it needs torch with CUDA" in lines
 
 
 def test_gpudirect_on_and_off_stand_in_one_table() -> None:

@@ -24,6 +24,7 @@ from wirewatch.probe.measurement import Measured, measure
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import NETWORK_ONLY
 from wirewatch.probe.request import GPUDIRECT_SIZES, OFF, ON, ProbeOverrides, ProbeResult, probe_now
+from wirewatch.probe.setup import REQUIREMENTS
 from wirewatch.probe.statefolder import open_state
 from wirewatch.probe.variation import Variation
 
@@ -231,7 +232,7 @@ def test_an_engine_that_is_not_installed_is_said_and_the_others_still_run() -> N
         made = document(found)
         assert len(probes.ordered) == 2
         assert {run.name: run.problem for run in made.runs if run.problem} == {
-            missing: f"no_engine: no engine: {missing} is not installed"
+            missing: f"not installed: it needs {REQUIREMENTS[missing]}"
         }
         assert (found.health, len(made.differences)) == (Health.OK, 3)
     node, _ = node_with("gloo")

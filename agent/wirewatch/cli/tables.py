@@ -115,7 +115,7 @@ def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
         yield f"  {probe.outcome}: {probe.why}"
     elif probe.unproven and not probe.runs:
         yield f"  not as asked: {probe.unproven}"
-    if probe.not_offered and not probe.runs:
+    if probe.not_offered and probe.results and not probe.runs:
         yield f"  not offered by the engine {probe.engine}: {', '.join(probe.not_offered)}"
     if probe.not_recorded and probe.outcome != "skipped":
         yield f"  not in the recording: {', '.join(probe.not_recorded)}"

@@ -7,6 +7,7 @@ from wirewatch.core.probe import Probed
 from wirewatch.core.types import Finding, Health, worst
 from wirewatch.probe.gate import Reason, Refusal
 from wirewatch.probe.measurement import GPU_ENGINES, Measured, not_as_asked
+from wirewatch.probe.setup import REQUIREMENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class ProbeRun:
     @property
     def problem(self) -> str:
         """Why it is not compared; empty where it is."""
+        if self.has_no_engine and self.name in REQUIREMENTS:
+            return f"not installed: it needs {REQUIREMENTS[self.name]}"
         if self.probed is None:
             return f"{self.refusal.reason.value}: {self.refusal.detail}" if self.refusal else "not run"
         if self.probed.outcome != "ok":
