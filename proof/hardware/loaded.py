@@ -17,8 +17,7 @@ from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from wirewatch.core.probe import MIB
 from wirewatch.worker import __main__ as worker
-from wirewatch.worker import kernels, nccl_engine
-from wirewatch.worker.nccl_engine import CudaGpu, compile_kernels, done
+from wirewatch.worker.cuda_gpu import CudaGpu, compile_kernels, done, reach
 
 SIZE = 512 * MIB
 QUEUE = 0.1
@@ -39,17 +38,13 @@ fifth, so that the GPU was named instead; fewer blocks that are larger cost it m
 
 def work_of(kind: str, mine: CudaGpu, other: CudaGpu) -> Callable[[], object]:
     """What puts one piece of work into the queue of a GPU."""
-    side = kernels.GEMM_SIDE
-    tiles = (side // kernels.TILE, side // kernels.TILE)
-    factors = (mine.data, mine.data + side * side * 4, mine.data + 2 * side * side * 4, side)
     if kind == "compute":
         mine.load(compile_kernels(mine.device))
-        mine.fill(2 * side * side, 0)
-        return lambda: mine._launch("gemm", tiles, *factors)  # noqa: SLF001 - as the worker does it
+        return mine.products()
     if kind == "memory":
         return lambda: done(driver.cuMemcpyDtoDAsync(mine.data + SIZE, mine.data, SIZE, mine.handle))
     for one, to in ((mine, other), (other, mine)):
-        nccl_engine._reach(one, to)  # noqa: SLF001 - as the worker does it
+        reach(one, to)
     # By multiprocessors: copy engines serve the queues of one process one after the other, so that the
     # worker's own copies would wait for the end of ours.
     program = Program(PUSH, "c++", ProgramOptions(arch=f"sm_{mine.device.arch}"))

@@ -21,7 +21,7 @@ from cuda.core import Program, ProgramOptions
 from nccl.bindings import nccl
 assert "torch" not in sys.modules
 for arch in ("sm_80", "sm_90", "sm_100"):
-    code = Program(kernels.SOURCE, "c++", ProgramOptions(arch=arch)).compile("cubin").code
+    code = Program(kernels.source("float32"), "c++", ProgramOptions(arch=arch)).compile("cubin").code
     assert code[:4] == b"\\x7fELF", code[:4]
 print(nccl.get_version())
 """

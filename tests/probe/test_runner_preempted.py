@@ -93,6 +93,21 @@ def test_the_worker_itself_is_nobody(rig: Rig) -> None:
     assert rig.run("good").outcome == "ok"
 
 
+def test_the_processes_that_the_worker_began_are_its_own_until_the_gpus_have_forgotten_them(rig: Rig) -> None:
+    second = rig.pid_file.with_suffix(".second")
+    seen = set()
+
+    def change(gpu: str | None, question: str) -> None:
+        if question == PROCESSES and second.exists() and second.read_text("utf-8").endswith("\n"):
+            seen.add(int(second.read_text("utf-8")))
+            rig.nvml.table[gpu, question] = process(rig.pid(), *seen)
+
+    rig.nvml.before = change
+    probed = rig.run("ranks")
+    assert (probed.outcome, probed.why) == ("ok", "")
+    assert len(seen) == 1
+
+
 def test_who_came_between_the_gate_and_the_start_is_somebody(rig: Rig) -> None:
     rig.nvml.table["GPU-1", PROCESSES] = process(4242)
     probed = rig.run("silent")

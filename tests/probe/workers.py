@@ -136,6 +136,19 @@ def parent(ends: Ends) -> None:
     good(ends)
 
 
+def ranks(ends: Ends) -> None:
+    """Has a second process, whose id is in a file beside its own, and which ends before it does."""
+    second = os.fork()
+    if second == 0:
+        time.sleep(FOR_EVER)
+    Path(os.environ[PID_FILE]).with_suffix(".second").write_text(f"{second}\n", "utf-8")
+    ends.all_marks()
+    os.kill(second, signal.SIGKILL)
+    os.waitpid(second, 0)
+    ends.mark(b"over")
+    ends.tell_all()
+
+
 def fallen_parent(ends: Ends) -> None:
     if os.fork() == 0:
         time.sleep(FOR_EVER)
@@ -272,7 +285,7 @@ WORKERS: dict[str, Callable[[Ends], None]] = {
     for made in (
         good, reporting, rushed, latin, lingering, traced, traced_silent, parent, fallen_parent, garbage,
         half, stalled, nan, long, strange, flood, endless_mark, silent, stubborn, mute, crash, exit3, empty,
-        talkative, out_of_memory, environment, slow_reader, deaf,
+        talkative, out_of_memory, environment, slow_reader, deaf, ranks,
     )
 }  # fmt: skip
 

@@ -41,25 +41,38 @@ class Event:
 class Nccl:
     """torch.cuda.nccl; the third element on the second rank comes out wrong of what it spoils."""
 
-    def __init__(self, spoils: Sequence[str]) -> None:
-        self._spoils = spoils
+    def __init__(self, spoils: Sequence[str], *, in_place: bool) -> None:
+        self._spoils, self._in_place = spoils, in_place
 
     def version(self) -> tuple[int, int, int]:
         return (2, 28, 9)
 
     def _done(self, op: str, inputs: Tensors, outputs: Tensors, streams: Sequence[Stream]) -> None:
-        assert len(inputs) == len(outputs) == len(streams) == len(set(streams))
-        storages = [one.untyped_storage().data_ptr() for one in (*inputs, *outputs)]
-        assert storages[: len(inputs)] == storages[len(inputs) :], "not in place"
+        assert len(inputs) == len(streams) == len(set(streams))
+        for sent, received in zip(inputs, outputs, strict=False):
+            same = sent.untyped_storage().data_ptr() == received.untyped_storage().data_ptr()
+            assert same is self._in_place
         if op in self._spoils and outputs[0].numel() > 2:
-            outputs[1][2] += 1
+            outputs[-1][2] += 1
 
     def all_reduce(self, inputs: Tensors, outputs: Tensors, streams: Sequence[Stream]) -> None:
-        total = torch.stack(list(inputs)).sum(0)
+        total = _sum(inputs)
         for output in outputs:
             assert output.shape == total.shape
             output.copy_(total)
         self._done("all_reduce", inputs, outputs, streams)
+
+    def reduce(self, inputs: Tensors, output: torch.Tensor, root: int, streams: Sequence[Stream]) -> None:
+        assert root == 0
+        assert output.shape == inputs[root].shape
+        output.copy_(_sum(inputs))
+        self._done("reduce", inputs, [output], streams)
+
+    def broadcast(self, inputs: Tensors, root: int, streams: Sequence[Stream]) -> None:
+        for one in inputs:
+            assert one.shape == inputs[root].shape
+            one.copy_(inputs[root].clone())
+        self._done("broadcast", inputs, inputs, streams)
 
     def all_gather(self, inputs: Tensors, outputs: Tensors, streams: Sequence[Stream]) -> None:
         whole = torch.cat(list(inputs))
@@ -69,11 +82,19 @@ class Nccl:
         self._done("all_gather", inputs, outputs, streams)
 
     def reduce_scatter(self, inputs: Tensors, outputs: Tensors, streams: Sequence[Stream]) -> None:
-        total = torch.stack(list(inputs)).sum(0)
+        total = _sum(inputs)
         for output, part in zip(outputs, total.chunk(len(inputs)), strict=True):
             assert output.numel() * len(inputs) == total.numel()
             output.copy_(part)
         self._done("reduce_scatter", inputs, outputs, streams)
+
+
+def _sum(inputs: Tensors) -> torch.Tensor:
+    """In the type of the inputs, as NCCL adds, one rank after the other."""
+    total = inputs[0].clone()
+    for one in inputs[1:]:
+        total += one
+    return total
 
 
 def main() -> None:
@@ -89,8 +110,11 @@ def main() -> None:
         stack.enter_context(mock.patch.object(torch._C, "_nccl_all_reduce", None, create=True))  # noqa: SLF001
         stack.enter_context(mock.patch.object(kernels, "GEMM_SIDE", 64))
         stack.enter_context(mock.patch.object(torch_gpu, "driver_version", return_value="13.0"))
-        stack.enter_context(mock.patch.object(torch_engine, "SMALLEST_BUFFER", 1 << 14))
-        stack.enter_context(mock.patch.object(torch_engine, "nccl", Nccl(sys.argv[1:])))
+        stack.enter_context(mock.patch.object(torch_gpu.TorchGpu, "smallest", 1 << 15))
+        stack.enter_context(mock.patch.object(torch.cuda.nccl, "version", return_value=(2, 28, 9)))
+        stack.enter_context(
+            mock.patch.object(torch_engine, "nccl", Nccl(sys.argv[1:], in_place=plan.in_place))
+        )
         devices = [torch.device("cpu") for _ in plan.gpus]
         stack.enter_context(mock.patch.object(torch_engine, "devices", return_value=devices))
         run = Run(plan, lambda _mark: None, time.monotonic())

@@ -4,7 +4,7 @@ Its plan's `log` may tell at which step it fails: `step` or `step:kind`.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from wirewatch.core.probe import Case, Copy, ErrorKind, Micro, Plan, Timed, rounds
 from wirewatch.worker.__main__ import ENGINES, main
@@ -16,8 +16,11 @@ class MemoryEngine:
 
     leads = True
 
-    def __init__(self, plan: Plan, fails: str = "", kind: ErrorKind = "driver") -> None:
+    def __init__(
+        self, plan: Plan, fails: str = "", kind: ErrorKind = "driver", lacks: Collection[str] = ()
+    ) -> None:
         self._plan = plan
+        self._lacks = lacks
         self._fails = fails
         self._kind = kind
         self.asked: list[str] = []
@@ -37,6 +40,9 @@ class MemoryEngine:
 
     def communicators(self) -> None:
         self._step("communicators")
+
+    def offers(self, op: str) -> bool:
+        return op not in self._lacks
 
     def collective(self, case: Case) -> Timed:
         self._step(f"{case.op}.{case.group}.{case.size_bytes}.{case.launch}")

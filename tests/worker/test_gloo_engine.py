@@ -4,12 +4,29 @@ import os
 import signal
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.groups import dies as gone
 from tests.worker.workerprocess import WorkerProcess, torch_python
-from wirewatch.core.probe import KIB, MIB, OPS, Document, Plan
+from wirewatch.core.probe import (
+    ALL_REDUCE,
+    BROADCAST,
+    DTYPES,
+    GATHER,
+    KIB,
+    MIB,
+    OPS,
+    PRIMITIVES,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    SENDRECV,
+    Case,
+    Document,
+    Plan,
+)
 
 pytestmark = pytest.mark.system
 
@@ -23,8 +40,34 @@ def plan_of(ranks: int) -> Plan:
     )  # fmt: skip
 
 
-def working(plan: Plan) -> WorkerProcess:
-    return WorkerProcess(plan, (torch_python(), "-m", "wirewatch.worker"))
+def working(plan: Plan, spoilt: str = "") -> WorkerProcess:
+    module = "tests.worker.spoilt" if spoilt else "wirewatch.worker"
+    return WorkerProcess(plan, (torch_python(), "-m", module), {"SPOILT": spoilt})
+
+
+def measured(plan: Plan, spoilt: str = "") -> Document:
+    with working(plan, spoilt) as worker:
+        return worker.document()
+
+
+def of_all_primitives(**changes: Any) -> Plan:
+    """Of sizes of which a rank's share is less than 16 bytes, not whole 16 bytes, and whole."""
+    cases = [
+        Case(group, op, size, "graph", 2)
+        for group in (0, 1)
+        for op in PRIMITIVES
+        for size in (8, 1000, 1 << 16)
+    ]
+    return replace(
+        plan_of(4),
+        ops=(),
+        latency_sizes=(),
+        bandwidth=(),
+        cases=tuple(cases),
+        copy_bytes=0,
+        micro=False,
+        **changes,
+    )
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4])
@@ -52,6 +95,64 @@ def test_every_collective_of_every_group_is_timed_and_right(run: tuple[Plan, Doc
         assert timed.runs == expected + plan.warmup + 1
         assert 0 < timed.low <= timed.median <= timed.high
         assert timed.low <= timed.seconds < 5
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_primitive_of_every_type_is_right_by_value(dtype: str) -> None:
+    plan = of_all_primitives(dtype=dtype)
+    document = measured(plan)
+    assert (document.error, document.not_offered) == (None, ())
+    asked = [(case.group, case.op, case.size_bytes, "host") for case in plan.cases]
+    assert [(t.group, t.op, t.size_bytes, t.launch) for t in document.collectives] == asked
+    assert {timed.wrong for timed in document.collectives} == {0}
+
+
+IN_PLACE_ALONE = {ALL_REDUCE, BROADCAST, REDUCE}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_out_of_place_is_what_torch_has_so_and_the_others_are_said_to_be_missing(dtype: str) -> None:
+    document = measured(of_all_primitives(dtype=dtype, in_place=False))
+    assert document.error is None
+    assert set(document.not_offered) == IN_PLACE_ALONE
+    assert {timed.op for timed in document.collectives} == set(PRIMITIVES) - IN_PLACE_ALONE
+    assert {timed.wrong for timed in document.collectives} == {0}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
+def test_one_wrong_element_of_one_rank_is_seen_in_every_primitive(dtype: str) -> None:
+    document = measured(of_all_primitives(dtype=dtype), "element")
+    large = [timed for timed in document.collectives if timed.size_bytes > 8]
+    assert {timed.op for timed in large} == set(PRIMITIVES)
+    assert {timed.wrong for timed in large} == {1}
+
+
+def test_what_is_never_sent_is_missed_in_every_element() -> None:
+    document = measured(of_all_primitives(in_place=False), "nothing")
+    for timed in document.collectives:
+        if (timed.group, timed.size_bytes) == (0, 1 << 16):
+            whole = 1 << 14
+            wrong = {GATHER: whole, REDUCE_SCATTER: whole, SCATTER: whole}.get(timed.op, 4 * whole)
+            assert (timed.op, timed.wrong) == (timed.op, wrong)
+
+
+def test_a_size_for_which_there_is_no_memory_is_named() -> None:
+    plan = replace(of_all_primitives(), cases=(Case(0, ALL_REDUCE, 1 << 50, "stream", 1),))
+    document = measured(plan)
+    assert document.error is not None
+    assert document.error.kind == "out_of_memory"
+    assert "all_reduce of 1125899906842624 bytes" in document.error.text
+
+
+def test_one_rank_alone_has_nobody_to_send_to() -> None:
+    document = measured(replace(plan_of(1), ops=(*OPS, SENDRECV)))
+    assert (document.error, document.not_offered) == (None, (SENDRECV,))
+
+
+def test_registered_buffers_are_refused() -> None:
+    document = measured(replace(plan_of(2), registered=True))
+    assert document.error is not None
+    assert (document.error.kind, "register" in document.error.text) == ("no_engine", True)
 
 
 def test_every_pair_copies_both_ways(run: tuple[Plan, Document]) -> None:

@@ -3,15 +3,17 @@
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.worker.elements import total, value
 from tests.worker.workerprocess import ROOT, WorkerProcess, document_of, torch_python
-from wirewatch.core.probe import OPS, Document, Plan, encode_plan
-from wirewatch.worker import kernels
+from wirewatch.core.probe import BROADCAST, DTYPES, OPS, PRIMITIVES, REDUCE, Document, Plan, encode_plan
+from wirewatch.worker.layout import modulus
 
 pytestmark = pytest.mark.system
 
@@ -20,11 +22,6 @@ PLAN = Plan(
     "torch", ("GPU-a", "GPU-b", "GPU-c"), ((0, 1, 2), (2, 0)), latency_sizes=(8, 1024),
     bandwidth=((1 << 16, 3),), latency_iterations=4, copy_bytes=1 << 12,
 )  # fmt: skip
-
-
-def value(i: int, rank: int) -> float:
-    """As `value` in kernels.SOURCE."""
-    return float((((i % 2**32) * 2654435761 % 2**32) >> 24) + rank)
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +43,16 @@ def ask() -> Iterator[Ask]:
         process.stdin.close()
 
 
-def test_the_formula_here_is_that_of_the_kernels() -> None:
-    assert "((((u32)i) * 2654435761u) >> 24) + rank" in kernels.SOURCE
-
-
-@given(st.integers(0, 2**34), st.integers(1, 40), st.integers(0, 15))
-@example(2**31 - 3, 6, 0)
-@example(2**32 - 3, 6, 7)
-@example(0, 600, 3)
-def test_values_are_those_of_the_kernels(ask: Ask, first: int, count: int, rank: int) -> None:
-    assert ask("values", first, count, rank) == [value(first + i, rank) for i in range(count)]
+@given(st.integers(0, 2**34), st.integers(1, 40), st.integers(0, 15), st.integers(1, 254))
+@example(2**31 - 3, 6, 0, 254)
+@example(2**32 - 3, 6, 7, 31)
+@example(0, 600, 3, 254)
+def test_values_and_sums_are_those_of_the_formula(
+    ask: Ask, first: int, count: int, rank: int, modulus: int
+) -> None:
+    indices = range(first, first + count)
+    assert ask("values", first, count, rank, modulus) == [value(i, rank, modulus) for i in indices]
+    assert ask("totals", first, count, rank + 1, modulus) == [total(i, rank + 1, modulus) for i in indices]
 
 
 def test_a_buffer_that_is_longer_than_a_part_is_filled_like_a_short_one(ask: Ask) -> None:
@@ -63,43 +60,26 @@ def test_a_buffer_that_is_longer_than_a_part_is_filled_like_a_short_one(ask: Ask
     assert ask("filled", 7, 0)
 
 
-@given(st.sampled_from(OPS), st.integers(2, 1 << 28).map(lambda n: n * 4), st.integers(1, 8))
-def test_a_message_is_divided_as_nccl_tests_do(ask: Ask, op: str, size: int, ranks: int) -> None:
-    count = size // 4
-    each = max(1, count // ranks)
-    wanted = {"all_reduce": (count, count), "all_gather": (each, each * ranks)}
-    assert tuple(ask("elements", op, size, ranks)) == wanted.get(op, (each * ranks, each))
-
-
-def received(op: str, each: int, ranks: int, place: int) -> list[float]:
-    """What a rank should have in the end, one rank's element after the other."""
-    if op == "all_gather":
-        return [value(rank * each + i, rank) for rank in range(ranks) for i in range(each)]
-    first = place * each if op == "reduce_scatter" else 0
-    return [sum(value(first + i, rank) for rank in range(ranks)) for i in range(each)]
-
-
 @given(st.data())
-def test_every_wrong_element_is_counted_once(ask: Ask, data: st.DataObject) -> None:
-    op = data.draw(st.sampled_from(OPS))
-    ranks = data.draw(st.integers(1, 8))
-    place = data.draw(st.integers(0, ranks - 1))
-    each = data.draw(st.integers(1, 50))
+def test_every_wrong_element_of_every_type_is_counted_once(ask: Ask, data: st.DataObject) -> None:
+    dtype, ranks = data.draw(st.sampled_from(sorted(DTYPES))), data.draw(st.integers(1, 8))
+    mod, each, first = modulus(dtype, ranks), data.draw(st.integers(1, 50)), data.draw(st.integers(0, 999))
+    stride, rank = data.draw(st.sampled_from([0, each])), data.draw(st.integers(0, ranks - 1))
     ask("chunk", data.draw(st.sampled_from([1, 3, 16, 1 << 22])))
-    told: list[float | None] = [*received(op, each, ranks, place)]
-    assert ask("wrong", op, told, ranks, place) == 0
+    expected: dict[str, int] | int = first
+    told: list[int | None] = [total(first + i, ranks, mod) for i in range(each)]
+    if data.draw(st.booleans()):
+        expected = {"each": each, "first": first, "stride": stride, "rank": rank}
+        told = [
+            value(first + piece * stride + i, rank + piece, mod) for piece in range(3) for i in range(each)
+        ]
+    assert ask("wrong", dtype, told, expected, ranks, mod) == 0
     spoilt = data.draw(st.sets(st.integers(0, len(told) - 1)))
     for position in spoilt:
         kept = told[position]
         assert kept is not None
-        told[position] = data.draw(st.sampled_from([None, kept + 1, -1.0, kept + 0.5]))
-    assert ask("wrong", op, told, ranks, place) == len(spoilt)
-
-
-def test_pieces_in_the_wrong_order_are_wrong(ask: Ask) -> None:
-    told = received("all_gather", 10, 2, 0)
-    assert ask("wrong", "all_gather", told[10:] + told[:10], 2, 0) > 15
-    assert ask("wrong", "reduce_scatter", received("reduce_scatter", 50, 4, 1), 4, 2) > 0
+        told[position] = data.draw(st.sampled_from([None, kept - 1, kept // 2, 0]))
+    assert ask("wrong", dtype, told, expected, ranks, mod) == len(spoilt)
 
 
 @given(st.permutations(["GPU-aa-1", "GPU-bb-2", "GPU-cc-3"]), st.integers(1, 3))
@@ -141,10 +121,10 @@ def test_errors_of_other_classes_are_told_too_and_ours_stay_as_they_are(ask: Ask
     assert ask("told", "ours", "NCCL") == ["internal", "NCCL"]
 
 
-def on_cpu(*spoils: str) -> Document:
+def on_cpu(*spoils: str, plan: Plan = PLAN) -> Document:
     ended = subprocess.run(
         [torch_python(), "-m", "tests.worker.cuda_on_cpu", *spoils], cwd=ROOT, check=True, timeout=60,
-        input=f"{encode_plan(PLAN)}\n".encode(), stdout=subprocess.PIPE,
+        input=f"{encode_plan(plan)}\n".encode(), stdout=subprocess.PIPE,
     )  # fmt: skip
     return document_of(ended.stdout)
 
@@ -184,13 +164,28 @@ def test_every_pair_copies_both_ways_and_every_gpu_works_alone(whole: Document) 
 
 
 def test_one_wrong_element_of_one_rank_is_seen() -> None:
-    spoilt = [timed for timed in on_cpu(*OPS).collectives if timed.size_bytes > 8]
-    assert len(spoilt) == 2 * len(OPS) * 2
+    plan = replace(PLAN, ops=(*OPS, BROADCAST, REDUCE))
+    spoilt = [timed for timed in on_cpu(*plan.ops, plan=plan).collectives if timed.size_bytes > 8]
+    assert len(spoilt) == 2 * len(plan.ops) * 2
     assert {timed.wrong for timed in spoilt} == {1}
 
 
-def test_a_torch_without_cuda_is_no_engine() -> None:
-    with WorkerProcess(PLAN, (torch_python(), "-m", "wirewatch.worker")) as worker:
+@pytest.mark.parametrize(
+    ("dtype", "in_place"), [*((dtype, True) for dtype in DTYPES), ("float32", False), ("bfloat16", False)]
+)
+def test_what_torch_has_is_right_by_value_and_what_it_has_not_is_said(dtype: str, in_place: bool) -> None:  # noqa: FBT001
+    plan = replace(PLAN, ops=PRIMITIVES, dtype=dtype, in_place=in_place, copy_bytes=0, micro=False)
+    offered = (*OPS, BROADCAST, REDUCE) if in_place else (*OPS, REDUCE)
+    document = on_cpu(plan=plan)
+    assert document.error is None
+    assert set(document.not_offered) == set(PRIMITIVES) - set(offered)
+    assert [t.op for t in document.collectives if t.group == 0] == [op for op in offered for _ in range(3)]
+    assert {timed.wrong for timed in document.collectives} == {0}
+
+
+@pytest.mark.parametrize("engine", ["torch", "distributed"])
+def test_a_torch_without_cuda_is_no_engine(engine: str) -> None:
+    with WorkerProcess(replace(PLAN, engine=engine), (torch_python(), "-m", "wirewatch.worker")) as worker:
         document = worker.document()
         assert document.error is not None
         assert document.error.kind == "no_engine"

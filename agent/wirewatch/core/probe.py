@@ -47,7 +47,8 @@ Launch = Literal["stream", "graph", "host"]
 class Case:
     """One measurement: a collective of a group at one size in bytes, timed over `iterations` runs.
 
-    `launch` is how it shall be launched; an engine that cannot do so says in `Timed` what it did.
+    `launch` is how it shall be launched; an engine that cannot do so says in `Timed` what it did. Where ranks
+    share the message, each share is rounded down to a multiple of 16 bytes, as nccl-tests do.
     """
 
     group: int
@@ -66,9 +67,10 @@ class Plan:
     `latency_iterations`; `bandwidth` has each size with its number of timed runs, after `warmup` others.
     `cases` are measured after those, and each is reported as soon as it is. Each directed pair of GPUs
     copies `copy_bytes`, 0 for none, `copies` times; `micro` asks for a matrix product and a memory copy on
-    each GPU. `registered`: the collectives' buffers are registered with their communicator. `environment`:
-    settings of NCCL that the worker gets over those that it inherits. `log` is the file for NCCL's own log.
-    With `pauses` the worker waits for a line on its input at every mark.
+    each GPU. `in_place` holds for primitives that can be so: not for alltoall and sendrecv. `registered`: the
+    collectives' buffers are registered with their communicator. `environment`: settings of NCCL that the
+    worker gets over those that it inherits. `log` is the file for NCCL's own log. With `pauses` the worker
+    waits for a line on its input at every mark.
     """
 
     engine: str

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -169,7 +169,7 @@ class Guard:
     sysfs: Sysfs
     gpus: Sequence[Gpu]
     before: Mapping[str, Pids]
-    own: Callable[[], Pids]
+    own: Container[int | None]
     allocations: Callable[[], str | None]
     withdrawn: Callable[[], str | None] = lambda: None
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -180,12 +180,12 @@ class Guard:
         given_up = self.withdrawn()
         if given_up is not None:
             return given_up
-        mine = self.own()
         for gpu in self.gpus:
             now = foreign_processes(self.nvml, self.sysfs, gpu)
             if isinstance(now, Absent):
                 return f"the processes on GPU {gpu.index} cannot be read: {now}"
-            others = now - self.before.get(gpu.key, frozenset()) - mine
+            new = now - self.before.get(gpu.key, frozenset())
+            others = [pid for pid in new if pid not in self.own]
             if others:
                 names = ", ".join("unknown" if pid is None else str(pid) for pid in sorted(others, key=str))
                 return f"a process that is not the probe's came to GPU {gpu.index}: {names}"
@@ -208,6 +208,24 @@ class Guard:
             if reason is not None:
                 self._allocated = reason
                 return
+
+
+class Session:
+    """The processes of a worker's session, which `leader` began: the worker, and the ranks that it forked.
+
+    One that was seen stays known: a GPU lists a process for a while after its end.
+    """
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._known: set[object] = {leader}
+
+    def __contains__(self, pid: object) -> bool:
+        if isinstance(pid, int) and pid > 0 and pid not in self._known:
+            with suppress(OSError):
+                if os.getsid(pid) == self._leader:
+                    self._known.add(pid)
+        return pid in self._known
 
 
 _POLL_SECONDS = 0.01
@@ -287,10 +305,10 @@ class _Run:
         sent = counters.sent_bytes(self._around.sysfs)
         plan = self._with_log(folder)
         worker = self._lease.take(lambda: Worker(plan, folder, inherited, command))
-        own: Callable[[], Pids] = lambda: frozenset({worker.pid})  # noqa: E731
         try:
             with Guard(
-                self._nvml, self._around.sysfs, order.gpus, before, own, order.allocations, order.withdrawn
+                self._nvml, self._around.sysfs, order.gpus, before, Session(worker.pid), order.allocations,
+                order.withdrawn,
             ) as guard:  # fmt: skip
                 outcome, why = self._watch(worker, guard)
         finally:

@@ -45,13 +45,22 @@ def _torch(plan: Plan) -> Engine:
     return TorchEngine(plan)
 
 
+def _distributed(plan: Plan) -> Engine:
+    # CUDA must not be started before its ranks are forked.
+    from wirewatch.worker.distributed_engine import GpuRanks
+
+    return GpuRanks(plan)
+
+
 def _gloo(plan: Plan) -> Engine:
-    from wirewatch.worker.gloo_engine import GlooEngine
+    from wirewatch.worker.distributed_engine import CpuRanks
 
-    return GlooEngine(plan)
+    return CpuRanks(plan)
 
 
-ENGINES: dict[str, Callable[[Plan], Engine]] = {"nccl": _nccl, "torch": _torch, "gloo": _gloo}
+ENGINES: dict[str, Callable[[Plan], Engine]] = {
+    "nccl": _nccl, "torch": _torch, "distributed": _distributed, "gloo": _gloo
+}  # fmt: skip
 
 
 def _load(plan: Plan) -> Engine:

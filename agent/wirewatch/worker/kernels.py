@@ -1,7 +1,8 @@
 """CUDA C++ of the worker: fill and check buffers, and a matrix product that keeps the tensor cores busy.
 
 Every parameter is 64 bits wide, since that is what a Python integer becomes. Nothing is imported here: engine
-`torch` needs the sizes where there are no CUDA bindings.
+`torch` needs the sizes where there are no CUDA bindings. The values are those of `layout`; elements are
+compared by their bits, so that no header for the small types is needed.
 """
 
 GEMM_SIDE = 4096
@@ -10,34 +11,75 @@ GEMM_SIDE_OLD = 1024
 """The same where there are no bfloat16 tensor cores (before compute capability 8.0)."""
 TILE = 128
 THREADS = 256
+NAMES = ("fill", "check_sums", "check_pieces", "factors", "gemm")
+_FLOAT = "union { float value; u32 bits; } one; one.value = (float)n; "
+_HALF = "u32 top = 0; while (n >> (top + 1)) top++; "
+_TYPES = {
+    "float32": ("u32", f"{_FLOAT} return one.bits;"),
+    "float64": ("u64", "union { double value; u64 bits; } one; one.value = (double)n; return one.bits;"),
+    "bfloat16": ("unsigned short", f"{_FLOAT} return (T)(one.bits >> 16);"),
+    "float16": ("unsigned short", f"{_HALF} return (T)((top + 15) << 10 | (n << 11 >> top >> 1 & 1023));"),
+    "int8": ("unsigned char", "return (T)n;"),
+    "uint8": ("unsigned char", "return (T)n;"),
+    "int32": ("u32", "return n;"),
+    "int64": ("u64", "return n;"),
+}
+"""An element as an unsigned integer, and how an integer from 1 on that is exact in the type becomes one."""
+
+
+def source(dtype: str) -> str:
+    """The program whose buffers hold elements of this type."""
+    word, encode = _TYPES[dtype]
+    return SOURCE.replace("WORD", word).replace("ENCODE", encode)
+
+
 SOURCE = r"""
 typedef unsigned long long u64;
 typedef unsigned int u32;
+typedef WORD T;
 
-// The value of element i on a rank: an integer, so that sums over ranks are exact in float32.
-__device__ float value(u64 i, u64 rank) { return (float)(((((u32)i) * 2654435761u) >> 24) + rank); }
+__device__ T encode(u32 n) { ENCODE }
 
-extern "C" __global__ void fill(float* data, u64 count, u64 rank) {
-  u64 step = (u64)gridDim.x * blockDim.x;
-  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) data[i] = value(i, rank);
+__device__ u32 hash(u64 i) { return ((u32)i * 2654435761u) >> 24; }
+
+__device__ u32 value(u64 i, u32 rank, u32 modulus) { return 1 + (hash(i) + rank) % modulus; }
+
+// The sum of value i over `ranks`: whole rounds of the modulus, and a rest that passes it once at most.
+__device__ u32 total(u64 i, u32 ranks, u32 modulus) {
+  const u32 first = hash(i) % modulus, rest = ranks % modulus;
+  const u32 above = first + rest > modulus ? first + rest - modulus : 0;
+  return ranks + ranks / modulus * (modulus * (modulus - 1) / 2) + rest * first + rest * (rest - 1) / 2 -
+         modulus * above;
 }
 
-// Sums over `ranks` of what they hold at `first + i`.
-extern "C" __global__ void check_sum(const float* data, u64 count, u64 first, u64 ranks, u64* wrong) {
+extern "C" __global__ void fill(T* data, u64 count, u64 first, u64 rank, u64 modulus) {
+  const u64 step = (u64)gridDim.x * blockDim.x;
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
+    data[i] = encode(value(first + i, rank, modulus));
+}
+
+extern "C" __global__ void check_sums(
+    const T* data, u64 count, u64 first, u64 ranks, u64 modulus, u64* wrong) {
+  u64 step = (u64)gridDim.x * blockDim.x, bad = 0;
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
+    if (data[i] != encode(total(first + i, ranks, modulus))) bad++;
+  if (bad) atomicAdd(wrong, bad);
+}
+
+extern "C" __global__ void check_pieces(
+    const T* data, u64 count, u64 each, u64 first, u64 stride, u64 rank, u64 modulus, u64* wrong) {
   u64 step = (u64)gridDim.x * blockDim.x, bad = 0;
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-    float sum = ranks * value(first + i, 0) + (float)(ranks * (ranks - 1) / 2);
-    if (!(data[i] == sum)) bad++;
+    const u64 piece = i / each;
+    if (data[i] != encode(value(first + piece * stride + i % each, rank + piece, modulus))) bad++;
   }
   if (bad) atomicAdd(wrong, bad);
 }
 
-// Pieces of `each` elements, one of every rank in its own place.
-extern "C" __global__ void check_pieces(const float* data, u64 count, u64 each, u64* wrong) {
-  u64 step = (u64)gridDim.x * blockDim.x, bad = 0;
-  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
-    if (!(data[i] == value(i, i / each))) bad++;
-  if (bad) atomicAdd(wrong, bad);
+// What the matrix product multiplies, whatever the type of the collectives.
+extern "C" __global__ void factors(float* data, u64 count) {
+  const u64 step = (u64)gridDim.x * blockDim.x;
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) data[i] = (float)hash(i);
 }
 
 #if __CUDA_ARCH__ >= 800

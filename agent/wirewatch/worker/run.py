@@ -52,6 +52,10 @@ class Engine(Protocol):
 
     def communicators(self) -> None: ...
 
+    def offers(self, op: str) -> bool:
+        """Whether it has this primitive in the form that the plan wants."""
+        ...
+
     def collective(self, case: Case) -> Timed: ...
 
     def copies(self) -> Sequence[Copy]: ...
@@ -78,6 +82,7 @@ class Run:
     collectives: list[Timed] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     micros: list[Micro] = field(default_factory=list)
+    not_offered: tuple[str, ...] = ()
 
     def measure(self, engine: Engine) -> None:
         """Everything that the plan asks for.
@@ -90,16 +95,21 @@ class Run:
         self._reached("contexts")
         engine.communicators()
         self._reached("communicators")
+        wanted = dict.fromkeys((*self.plan.ops, *(case.op for case in self.plan.cases)))
+        self.not_offered = tuple(op for op in wanted if not engine.offers(op))
         for group in range(len(self.plan.groups)):
             for op in self.plan.ops:
+                if op in self.not_offered:
+                    continue
                 self.mark(f"{op}.{group}")
                 for case in self.plan.cases_of(group, op):
                     self.collectives.append(engine.collective(case))
         if self.plan.cases:
             self.mark("cases")
         for case in self.plan.cases:
-            self.collectives.append(engine.collective(case))
-            self.report(self.collectives[-1])
+            if case.op not in self.not_offered:
+                self.collectives.append(engine.collective(case))
+                self.report(self.collectives[-1])
         if self.plan.copy_bytes:
             self.mark("copies")
             self.copies += engine.copies()
@@ -132,6 +142,7 @@ class Run:
             schema=DOCUMENT_SCHEMA, engine=self.plan.engine, versions=self._versions(engine),
             collectives=tuple(self.collectives), copies=tuple(self.copies), micros=tuple(self.micros),
             cost=cost, error=None if error is None else WorkerError(error.kind, str(error)),
+            not_offered=self.not_offered,
         )  # fmt: skip
 
 

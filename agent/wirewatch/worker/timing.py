@@ -4,9 +4,9 @@ import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from wirewatch.core.probe import Copy, Micro, Plan, rounds
+from wirewatch.core.probe import Copy, Launch, Micro, Plan, rounds
 
 Event = Any
 """A mark in a queue, of the library's own."""
@@ -60,7 +60,7 @@ Q = TypeVar("Q", bound=Queue)
 class Taken(NamedTuple):
     """What the document says of a collective's time."""
 
-    launch: Literal["stream", "graph"]
+    launch: Launch
     iterations: int
     runs: int
     seconds: float
@@ -69,7 +69,7 @@ class Taken(NamedTuple):
     high: float
 
 
-def in_queue(members: Sequence[Queue], one: Callable[[], None], warmup: int, count: int) -> Taken:
+def in_queue(members: Sequence[Queue], one: Callable[[], object], warmup: int, count: int) -> Taken:
     """Warm-up and timed runs in one queue, so that no launch is waited for where it is the shorter.
 
     The time is the slowest member's, of all runs together; single runs are the first member's.

@@ -7,33 +7,45 @@ here, which is not to be compared with that of the engine `nccl`.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import torch
 from torch.cuda import nccl
 
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Case, Copy, Micro, Plan, Timed
+from wirewatch.core.probe import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    REDUCE,
+    REDUCE_SCATTER,
+    Case,
+    Copy,
+    Micro,
+    Plan,
+    Timed,
+)
+from wirewatch.worker.layout import ROOT, Layout, layout_of, room
 from wirewatch.worker.run import EngineError
-from wirewatch.worker.timing import COPIES, PRODUCTS, copy_all, in_queue, micro
+from wirewatch.worker.timing import copy_all, in_queue, micro
 from wirewatch.worker.torch_gpu import (
     FLOAT32_BYTES,
     TorchGpu,
     devices,
-    driver_version,
     engine_errors,
-    pieces,
-    wrong_elements,
+    nccl_version,
+    no_room,
 )
 
-SMALLEST_BUFFER = 96 * MIB
-"""Bytes that the two factors of the matrix product and the product need."""
+OFFERED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, REDUCE, BROADCAST})
+"""All that torch.cuda.nccl has; broadcast only in place."""
 
 
 class TorchEngine:
     """The plan's GPUs in this process.
 
     Raises:
-        EngineError: this torch has no NCCL.
+        EngineError: this torch has no NCCL, or the plan wants registered buffers.
     """
 
     leads = True
@@ -43,21 +55,24 @@ class TorchEngine:
             raise EngineError(
                 "no_engine", f"torch {torch.__version__} was built without CUDA or without NCCL"
             )
+        if plan.registered:
+            raise EngineError("no_engine", "engine torch cannot register buffers; engine nccl can")
         self._plan = plan
-        self._buffer = max(SMALLEST_BUFFER, 2 * plan.copy_bytes, *plan.sizes())
+        self._room = room(plan, TorchGpu.smallest)
         self._gpus: list[TorchGpu] = []
 
     def versions(self) -> Mapping[str, str]:
-        """NCCL's is the one that torch was built with."""
-        number = ".".join(str(part) for part in nccl.version()[:3])
-        driver = driver_version()
-        return {"torch": torch.__version__, "nccl": number, **({"cuda_driver": driver} if driver else {})}
+        return {"torch": torch.__version__, **nccl_version()}
+
+    def offers(self, op: str) -> bool:
+        return op in OFFERED and (self._plan.in_place or op != BROADCAST)
 
     @engine_errors()
     def contexts(self) -> None:
-        self._gpus = [TorchGpu(device, rank) for rank, device in enumerate(devices(self._plan.gpus))]
-        with ThreadPoolExecutor(len(self._gpus)) as pool:
-            list(pool.map(lambda gpu: gpu.open(self._buffer), self._gpus))
+        dtype = self._plan.dtype
+        self._gpus = [TorchGpu(device, rank, dtype) for rank, device in enumerate(devices(self._plan.gpus))]
+        with no_room(self._room), ThreadPoolExecutor(len(self._gpus)) as pool:
+            list(pool.map(lambda gpu: gpu.open(self._room.received, self._room.sent), self._gpus))
         torch.cuda.set_device(self._gpus[0].device)
 
     @engine_errors()
@@ -67,7 +82,7 @@ class TorchEngine:
             members = [self._gpus[p] for p in group]
             for gpu in members:
                 gpu.begin()
-            _operation(ALL_REDUCE, members, FLOAT32_BYTES)()
+            _operation(Layout(ALL_REDUCE, len(members), 1, in_place=True), members)()
             for gpu in members:
                 gpu.end()
                 gpu.settle()
@@ -75,9 +90,10 @@ class TorchEngine:
     @engine_errors()
     def collective(self, case: Case) -> Timed:
         members = [self._gpus[p] for p in self._plan.groups[case.group]]
-        one = _operation(case.op, members, case.size_bytes)
+        layout = layout_of(self._plan, case)
+        one = _operation(layout, members)
         taken = in_queue(members, one, self._plan.warmup, case.iterations)
-        wrong = _check(case.op, members, case.size_bytes, one)
+        wrong = _check(layout, members, one)
         taken = taken._replace(runs=taken.runs + 1)
         return Timed(case.group, case.op, case.size_bytes, wrong=wrong, **taken._asdict())
 
@@ -87,16 +103,16 @@ class TorchEngine:
 
     @engine_errors()
     def micros(self) -> Sequence[Micro]:
-        size = self._plan.copy_bytes or self._buffer // 2
+        size = self._plan.copy_bytes or self._room.received // 2
         for gpu in self._gpus:
             # The first product on a GPU loads a library, which holds up the launches on the others.
             gpu.begin()
-            gpu.fill(SMALLEST_BUFFER // FLOAT32_BYTES, gpu.rank)
+            gpu.fill_floats(TorchGpu.smallest // FLOAT32_BYTES)
             with gpu.on():
                 gpu.multiply()
             gpu.end()
-        products = self._at_once(PRODUCTS, lambda gpu: gpu.multiply())
-        copied = self._at_once(COPIES, lambda gpu: gpu.copy_within(size))
+        products = self._at_once(TorchGpu.products, lambda gpu: gpu.multiply())
+        copied = self._at_once(TorchGpu.copies, lambda gpu: gpu.copy_within(size))
         return [
             micro(gpu.rank, size, product, copies)
             for gpu, product, copies in zip(self._gpus, products, copied, strict=True)
@@ -115,35 +131,29 @@ class TorchEngine:
         return [gpu.seconds for gpu in self._gpus]
 
 
-def _operation(op: str, members: Sequence[TorchGpu], size_bytes: int) -> Callable[[], None]:
-    """One collective in place on all members, as a function that starts it."""
-    call: Callable[..., Any] = {
-        ALL_REDUCE: nccl.all_reduce,
-        ALL_GATHER: nccl.all_gather,
-        REDUCE_SCATTER: nccl.reduce_scatter,
-    }[op]
-    ends = [pieces(op, gpu.data, size_bytes, len(members), place) for place, gpu in enumerate(members)]
+def _operation(layout: Layout, members: Sequence[TorchGpu]) -> Callable[[], None]:
+    """One run on all members, as a function that starts it."""
+    ends = [gpu.ends(layout, place) for place, gpu in enumerate(members)]
     inputs, outputs = [sent for sent, _ in ends], [received for _, received in ends]
-    streams = [gpu.stream for gpu in members]
+    calls: dict[str, Callable[..., Any]] = {
+        ALL_REDUCE: partial(nccl.all_reduce, inputs, outputs),
+        ALL_GATHER: partial(nccl.all_gather, inputs, outputs),
+        REDUCE_SCATTER: partial(nccl.reduce_scatter, inputs, outputs),
+        REDUCE: partial(nccl.reduce, inputs, outputs[ROOT], root=ROOT),
+        BROADCAST: partial(nccl.broadcast, outputs, root=ROOT),
+    }
+    return partial(calls[layout.op], streams=[gpu.stream for gpu in members])
 
-    def start() -> None:
-        call(inputs, outputs, streams=streams)
 
-    return start
-
-
-def _check(op: str, members: Sequence[TorchGpu], size_bytes: int, one: Callable[[], None]) -> int:
+def _check(layout: Layout, members: Sequence[TorchGpu], one: Callable[[], None]) -> int:
     """Elements that a last run leaves wrong, over all ranks; before it each holds its own values."""
-    ranks = len(members)
     for place, gpu in enumerate(members):
         gpu.begin()
-        gpu.fill(max(size_bytes // FLOAT32_BYTES, ranks), place)
+        gpu.prepare(layout, place)
     one()
     wrong = []
     for place, gpu in enumerate(members):
-        _, received = pieces(op, gpu.data, size_bytes, ranks, place)
-        with gpu.on():
-            wrong.append(wrong_elements(op, received, ranks, place))
+        wrong.append(gpu.wrong(layout, place))
         gpu.end()
     for gpu in members:
         gpu.settle()
@@ -157,4 +167,4 @@ def _direct(source: TorchGpu, destination: TorchGpu) -> bool:
 def _copy(source: TorchGpu, destination: TorchGpu, size: int) -> None:
     count = size // FLOAT32_BYTES
     with torch.cuda.stream(destination.arriving), source.on():
-        destination.data[count : 2 * count].copy_(source.data[:count], non_blocking=True)
+        destination.floats[count : 2 * count].copy_(source.floats[:count], non_blocking=True)

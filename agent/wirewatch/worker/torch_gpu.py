@@ -1,62 +1,137 @@
-"""GPUs through torch: devices by UUID, memory, streams, events; and torch's errors as ours."""
+"""Devices through torch: GPUs by UUID, memory, streams, events; and torch's errors as ours."""
 
 import ctypes
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+import torch.cuda.nccl
 
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ErrorKind
+from wirewatch.core.probe import MIB, ErrorKind
 from wirewatch.worker import kernels
+from wirewatch.worker.layout import LARGEST, POISON, Layout, Room, modulus
 from wirewatch.worker.run import EngineError
-from wirewatch.worker.timing import Event, Queue
+from wirewatch.worker.timing import COPIES, PRODUCTS, Event, Queue
+from wirewatch.worker.torch_values import fill, wrong_elements
 
 BF16_TENSOR_CORES = 8
 """First major compute capability with bfloat16 in its tensor cores."""
 _NO_DEVICE = ("no cuda gpus", "no cuda-capable device", "no nvidia driver", "invalid device ordinal")
 _LONGEST = 300
-CHUNK = 1 << 22
-"""Elements made at a time: 64-bit indices of a whole buffer would take twice its memory."""
 FLOAT32_BYTES = 4
-_WORD = (1 << 32) - 1
-_FACTOR = 2654435761 - (1 << 32)
-"""Congruent to the kernels' factor modulo 2^32, and small enough that no product leaves 64 bits."""
 
 
-class TorchGpu(Queue):
-    """One GPU with one buffer, `data`.
+class TorchQueue(Queue):
+    """A device's queue of work, with two buffers: `data` receives, `apart` sends what is not sent in place.
 
-    Collectives run in place, and copies go from its front to behind the front of the other's.
+    `floats` is the memory of `data` as float32. Copies go from its front to behind the front of another's.
+    `smallest`: bytes that the two factors of the matrix product and the product need at most. `products` and
+    `copies`: runs of the matrix product and of the copy within its memory.
+    """
+
+    smallest: int
+    products, copies = PRODUCTS, COPIES
+    side, factors = 256, torch.float32
+    """Rows and columns of the matrix product, and the type of what is multiplied."""
+
+    def __init__(self, device: torch.device, rank: int, dtype: str = "float32") -> None:
+        super().__init__(rank)
+        self.device = device
+        self._dtype = dtype
+
+    def open(self, data_bytes: int, apart_bytes: int = 0) -> None:
+        """Make the buffers, full of numbers that each sum can take."""
+        dtype = getattr(torch, self._dtype)
+        with self.on():
+            memory, apart = (
+                torch.empty(size, dtype=torch.uint8, device=self.device) for size in (data_bytes, apart_bytes)
+            )
+            for buffer in (memory, apart):
+                fill(buffer.view(dtype), 0, self.rank, LARGEST)
+        self.data, self.apart, self.floats = memory.view(dtype), apart.view(dtype), memory.view(torch.float32)
+        self.wait()
+
+    def on(self) -> AbstractContextManager[object]:
+        """While this is entered, torch puts work into our queue."""
+        return nullcontext()
+
+    def fill_floats(self, count: int) -> None:
+        """What the matrix product multiplies, whatever the type of the collectives."""
+        with self.on():
+            fill(self.floats[:count], 0, 0, LARGEST)
+
+    def ends(self, layout: Layout, place: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """What it sends from and receives into, at its place in the group."""
+        source = self.data if layout.in_place else self.apart
+        sent, received = layout.sent(place), layout.received(place)
+        return source[sent.at : sent.at + sent.count], self.data[received.at : received.at + received.count]
+
+    def prepare(self, layout: Layout, place: int) -> None:
+        """Put the rank's values where it sends from, and poison where it receives."""
+        sending, receiving = self.ends(layout, place)
+        with self.on():
+            if layout.poisoned(place):
+                receiving.view(torch.uint8).fill_(POISON)
+            if layout.sends(place):
+                fill(sending, layout.first(place), place, modulus(self._dtype, layout.ranks))
+
+    def wrong(self, layout: Layout, place: int) -> torch.Tensor:
+        """How many elements of what it has received are wrong: int64, shape (), on the device."""
+        with self.on():
+            if not layout.receives(place):
+                return torch.zeros((), dtype=torch.int64, device=self.device)
+            _, received = self.ends(layout, place)
+            expected = layout.expected(place)
+            return wrong_elements(received, expected, layout.ranks, modulus(self._dtype, layout.ranks))
+
+    def multiply(self) -> None:
+        """A matrix product of two factors, behind which it is put."""
+        side, data = self.side, self.floats.view(self.factors)
+        one, other, made = (data[n * side * side : (n + 1) * side * side].view(side, side) for n in range(3))
+        torch.matmul(one, other, out=made)
+
+    def copy_within(self, size: int) -> None:
+        """Copy so many bytes from the front of the buffer to behind it."""
+        count = size // FLOAT32_BYTES
+        self.floats[count : 2 * count].copy_(self.floats[:count], non_blocking=True)
+
+    def series(self, count: int, work: Callable[[], None]) -> list[Event]:
+        """Put work into the queue several times, after once untimed; the events between."""
+        self.begin()
+        with self.on():
+            work()
+            marks = [self.event()]
+            for _ in range(count):
+                work()
+                marks.append(self.event())
+        self.end()
+        return marks
+
+
+class TorchGpu(TorchQueue):
+    """One GPU, which works in a stream of its own.
 
     torch makes the stream of a peer wait for every copy into its memory. The waiting is done in a stream of
     its own, `arriving`, or else copies in both directions would take turns.
     """
 
-    def __init__(self, device: torch.device, rank: int) -> None:
-        super().__init__(rank)
-        self.device = device
+    smallest = 96 * MIB
 
-    def open(self, buffer_bytes: int) -> None:
-        """Make the context, the streams and the buffer, which holds the rank's values."""
+    def open(self, data_bytes: int, apart_bytes: int = 0) -> None:
+        """Make the context, the streams and the buffers."""
         # Where a thread has chosen no GPU, what restores its choice makes a context on the node's first.
         torch.cuda.set_device(self.device)
         self.stream, self.arriving = (torch.cuda.Stream(self.device) for _ in range(2))
-        count = buffer_bytes // FLOAT32_BYTES
-        with self.on():
-            self.data = torch.empty(count, dtype=torch.float32, device=self.device)
-        self.fill(count, self.rank)
-        self.stream.synchronize()
+        bf16 = torch.cuda.get_device_capability(self.device)[0] >= BF16_TENSOR_CORES
+        self.side = kernels.GEMM_SIDE if bf16 else kernels.GEMM_SIDE_OLD
+        self.factors = torch.bfloat16 if bf16 else torch.float32
+        super().open(data_bytes, apart_bytes)
 
-    def on(self) -> Any:
-        """While this is entered, torch puts work into our stream."""
-        return torch.cuda.stream(self.stream)
-
-    def fill(self, count: int, rank: int) -> None:
-        """Put the values of a rank into the first `count` elements."""
-        with self.on():
-            fill(self.data[:count], rank)
+    def on(self) -> AbstractContextManager[object]:
+        context: AbstractContextManager[object] = torch.cuda.stream(self.stream)
+        return context
 
     def event(self) -> Event:
         """An event at this place in the stream."""
@@ -71,30 +146,22 @@ class TorchGpu(Queue):
     def span(first: Event, second: Event) -> float:
         return float(first.elapsed_time(second)) * 1e-3
 
-    def multiply(self) -> None:
-        """A matrix product of two factors, behind which it is put."""
-        bf16 = torch.cuda.get_device_capability(self.device)[0] >= BF16_TENSOR_CORES
-        side = kernels.GEMM_SIDE if bf16 else kernels.GEMM_SIDE_OLD
-        data = self.data.view(torch.bfloat16) if bf16 else self.data
-        one, other, made = (data[n * side * side : (n + 1) * side * side].view(side, side) for n in range(3))
-        torch.matmul(one, other, out=made)
 
-    def copy_within(self, size: int) -> None:
-        """Copy so many bytes from the front of the buffer to behind it."""
-        count = size // FLOAT32_BYTES
-        self.data[count : 2 * count].copy_(self.data[:count], non_blocking=True)
+class TorchCpu(TorchQueue):
+    """A processor, which has done its work when a call returns."""
 
-    def series(self, count: int, work: Callable[[], None]) -> list[Event]:
-        """Put work into the stream several times, after once untimed; the events between."""
-        self.begin()
-        with self.on():
-            work()
-            marks = [self.event()]
-            for _ in range(count):
-                work()
-                marks.append(self.event())
-        self.end()
-        return marks
+    smallest = 3 * TorchQueue.side**2 * FLOAT32_BYTES
+    products, copies = 10, 10
+
+    def event(self) -> Event:
+        return time.perf_counter()
+
+    def wait(self) -> None:
+        """All is done."""
+
+    @staticmethod
+    def span(first: Event, second: Event) -> float:
+        return float(second - first)
 
 
 def error_kind(text: str) -> ErrorKind:
@@ -155,73 +222,28 @@ def driver_version() -> str:
     return f"{number.value // 1000}.{number.value % 1000 // 10}" if number.value else ""
 
 
-def values(first: int, count: int, rank: int, device: torch.device) -> torch.Tensor:
-    """Elements `first` to `first + count` of what a rank holds: float32, shape (count,)."""
-    index = torch.arange(first, first + count, dtype=torch.int64, device=device)
-    index.bitwise_and_(_WORD).mul_(_FACTOR).bitwise_and_(_WORD).bitwise_right_shift_(24)
-    return index.add_(rank).to(torch.float32)
+def nccl_version() -> dict[str, str]:
+    """NCCL's that torch was built with, and the driver's, under the names that all engines give them."""
+    number = ".".join(str(part) for part in torch.cuda.nccl.version()[:3])
+    driver = driver_version()
+    return {"nccl": number, **({"cuda_driver": driver} if driver else {})}
 
 
-def fill(data: torch.Tensor, rank: int) -> None:
-    """Write a rank's values over a float32 buffer of one dimension."""
-    for first, part in _parts(data):
-        part.copy_(values(first, part.numel(), rank, data.device))
+@contextmanager
+def no_room(needed: Room) -> Iterator[None]:
+    """Say what the memory was for, where there is too little of it.
 
-
-def elements(op: str, size_bytes: int, ranks: int) -> tuple[int, int]:
-    """How many elements each rank sends, and receives, at one of nccl-tests' message sizes."""
-    count = size_bytes // FLOAT32_BYTES
-    each = max(1, count // ranks)
-    return {
-        ALL_REDUCE: (count, count),
-        ALL_GATHER: (each, each * ranks),
-        REDUCE_SCATTER: (each * ranks, each),
-    }[op]
-
-
-def pieces(
-    op: str, data: torch.Tensor, size_bytes: int, ranks: int, place: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a rank sends and where it receives in a buffer of its values, when both are in it."""
-    sent, received = elements(op, size_bytes, ranks)
-    first = place * sent if op == ALL_GATHER else 0
-    into = place * received if op == REDUCE_SCATTER else 0
-    return data[first : first + sent], data[into : into + received]
-
-
-def wrong_elements(op: str, data: torch.Tensor, ranks: int, place: int) -> torch.Tensor:
-    """How many elements of what one rank received are wrong, NaN among them: int64, shape (), on its device.
-
-    `place` is the rank in its communicator.
+    Raises:
+        EngineError: there is too little.
     """
-    if op == ALL_GATHER:
-        each = data.numel() // ranks
-        parts = enumerate(data.chunk(ranks))
-        return torch.stack([_differ(piece, rank * each, rank) for rank, piece in parts]).sum()
-    return _differ_from_sum(data, place * data.numel() if op == REDUCE_SCATTER else 0, ranks)
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error).lower()
+        if "out of memory" not in text and "allocate memory" not in text:
+            raise
+        raise EngineError("out_of_memory", f"torch says out of memory: {needed.refusal()}") from error
 
 
 def _bare(uuid: str) -> str:
     return uuid.lower().removeprefix("gpu-")
-
-
-def _differ(data: torch.Tensor, start: int, rank: int) -> torch.Tensor:
-    """How many elements are not what a rank holds from `start` on."""
-    wrong = torch.zeros((), dtype=torch.int64, device=data.device)
-    for first, part in _parts(data):
-        wrong += (part != values(start + first, part.numel(), rank, data.device)).sum()
-    return wrong
-
-
-def _differ_from_sum(data: torch.Tensor, start: int, ranks: int) -> torch.Tensor:
-    """How many elements are not the sum over the ranks of what they hold from `start` on."""
-    wrong = torch.zeros((), dtype=torch.int64, device=data.device)
-    for first, part in _parts(data):
-        total = values(start + first, part.numel(), 0, data.device).mul_(ranks)
-        wrong += (part != total.add_(ranks * (ranks - 1) // 2)).sum()
-    return wrong
-
-
-def _parts(data: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-    for first in range(0, data.numel(), CHUNK):
-        yield first, data[first : first + CHUNK]

@@ -1,0 +1,341 @@
+"""torch.distributed, one process a rank, as training jobs run: NCCL on GPUs, or gloo on processors.
+
+The ranks meet over gloo whatever they measure, so that what they tell each other is in no GPU's way. Those on
+processors prove the way from a plan to a verdict; their times say nothing about wires.
+
+All sizes run one after the other from the host, the small ones too: what Python and torch take to launch is
+part of the latency, as it is in a job without CUDA graphs.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import cast
+
+# Before torch is imported: threads of its libraries would not survive the fork.
+for _name, _value in (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"), ("GLOO_SOCKET_IFNAME", "lo")):
+    os.environ.setdefault(_name, _value)
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+from wirewatch.core.probe import (  # noqa: E402
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALLTOALL,
+    BROADCAST,
+    GATHER,
+    KIB,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    SENDRECV,
+    Case,
+    Copy,
+    ErrorKind,
+    Launch,
+    Micro,
+    Plan,
+    Timed,
+    rounds,
+)
+from wirewatch.worker.layout import ROOT, Layout, layout_of, room  # noqa: E402
+from wirewatch.worker.process import fork_ranks  # noqa: E402
+from wirewatch.worker.run import EngineError  # noqa: E402
+from wirewatch.worker.timing import in_queue, micro  # noqa: E402
+from wirewatch.worker.torch_gpu import (  # noqa: E402
+    FLOAT32_BYTES,
+    TorchCpu,
+    TorchGpu,
+    TorchQueue,
+    devices,
+    error_kind,
+    nccl_version,
+    no_room,
+)
+
+_IN_PLACE_ONLY = frozenset({ALL_REDUCE, BROADCAST, REDUCE})
+"""torch.distributed has them in no other form."""
+_LONGEST = 300
+# Newer torch warns of the old names.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Turn torch's errors into EngineError; a peer that died shows as a closed connection of gloo."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        gloo = "gloo" in text.lower() or not torch.cuda.is_initialized()
+        kind: ErrorKind = error_kind(str(error))
+        if gloo:
+            kind = "out_of_memory" if "allocate memory" in text else "internal"
+        raise EngineError(kind, f"{'gloo' if gloo else 'torch'} says {text[:_LONGEST]}") from error
+
+
+class DistributedEngine:
+    """One rank. Its constructor forks: afterwards there is one process for each GPU or name of the plan."""
+
+    backend: str
+    launch: Launch
+    device: type[TorchQueue]
+
+    def __init__(self, plan: Plan) -> None:
+        if plan.registered:
+            raise EngineError("no_engine", f"engine {plan.engine} cannot register buffers; engine nccl can")
+        self._plan = plan
+        self._ranks = len(plan.gpus)
+        self._room = room(plan, self.device.smallest)
+        self._busy = [0.0] * self._ranks
+        self._groups: list[dist.ProcessGroup] = []
+        # A file without a name, through which the ranks meet: nothing is left of it, however they end.
+        self._file = os.memfd_create("wirewatch-ranks")
+        # Last, since every rank would report an error after it.
+        self._rank = fork_ranks(self._ranks)
+        self.leads = self._rank == 0
+
+    def versions(self) -> Mapping[str, str]:
+        return {"torch": torch.__version__}
+
+    def offers(self, op: str) -> bool:
+        alone = any(len(group) == 1 for group in self._plan.groups)
+        return (self._plan.in_place or op not in _IN_PLACE_ONLY) and not (alone and op == SENDRECV)
+
+    def queue(self) -> TorchQueue:
+        """This rank's device, not yet opened."""
+        raise NotImplementedError
+
+    def reaches(self, source: int, destination: int) -> bool:
+        """Whether one rank's device may reach the other's memory."""
+        raise NotImplementedError
+
+    @engine_errors()
+    def contexts(self) -> None:
+        torch.set_num_threads(1)
+        self._store = dist.FileStore(f"/proc/self/fd/{self._file}", self._ranks)
+        self._agree(self._open)
+
+    def _open(self) -> None:
+        self._queue = self.queue()
+        with no_room(self._room):
+            self._queue.open(self._room.received, self._room.sent)
+
+    def _agree(self, work: Callable[[], None]) -> None:
+        """Do it on all ranks, or on none: those that can would wait forever for one that cannot.
+
+        Raises:
+            EngineError: a rank cannot.
+        """
+        said = "done"
+        try:
+            with engine_errors():
+                work()
+        except EngineError as error:
+            said = f"{error.kind} {error}"
+        self._store.set(f"opened {self._rank}", said)
+        for rank in range(self._ranks):
+            kind, _, text = self._store.get(f"opened {rank}").decode().partition(" ")
+            if kind != "done":
+                raise EngineError(cast("ErrorKind", kind), f"rank {rank}: {text}")
+
+    @engine_errors()
+    def communicators(self) -> None:
+        dist.init_process_group("gloo", store=self._store, rank=self._rank, world_size=self._ranks)
+        everyone = list(range(self._ranks))
+        wanted = [sorted(group) for group in self._plan.groups]
+        made = [(group, dist.new_group(group, backend=self.backend)) for group in wanted]
+        whole = [group for members, group in made if members == everyone]
+        self._groups = [group for _, group in made]
+        self._everyone = whole[0] if whole else dist.new_group(everyone, backend=self.backend)
+        for group in (*self._groups, *([] if whole else [self._everyone])):
+            self._connect(group)
+
+    def _connect(self, group: dist.ProcessGroup) -> None:
+        """The first collective makes the communicator, among all of its ranks."""
+        if dist.get_rank(group) >= 0:
+            with self._queue.on():
+                dist.all_reduce(torch.ones(1, device=self._queue.device), group=group)
+            self._queue.wait()
+
+    @engine_errors()
+    def collective(self, case: Case) -> Timed:
+        group, members = self._groups[case.group], sorted(self._plan.groups[case.group])
+        layout = layout_of(self._plan, case)
+        # Waiting for the others, of which one may wait for who reads counters, is not work.
+        dist.barrier()
+        taken = self._take_part(group, layout, case.iterations) if self._rank in members else [0.0] * 5
+        rows = self._share(taken)
+        slowest = max(row[0] for row in rows)
+        _, low, median, high, _ = rows[members[0]]
+        return Timed(
+            group=case.group, op=case.op, size_bytes=case.size_bytes, launch=self.launch,
+            iterations=case.iterations, runs=self._plan.warmup + case.iterations + 1, seconds=slowest,
+            low=low, median=median, high=high, wrong=int(sum(row[4] for row in rows)),
+        )  # fmt: skip
+
+    def _take_part(self, group: dist.ProcessGroup, layout: Layout, count: int) -> list[float]:
+        """Seconds of a run, lowest, median and highest of single ones, and wrong elements."""
+        queue, place = self._queue, dist.get_rank(group)
+        one = operation(layout, group, queue, place)
+        with queue.on():
+            taken = in_queue([queue], one, self._plan.warmup, count)
+            queue.begin()
+            queue.prepare(layout, place)
+            one()
+            wrong = queue.wrong(layout, place)
+            queue.end()
+        queue.settle()
+        return [taken.seconds, taken.low, taken.median, taken.high, float(wrong.item())]
+
+    def _share(self, row: Sequence[float]) -> list[list[float]]:
+        """The rows of all ranks, by rank; all have the same length. Each rank adds how long it has worked."""
+        mine = torch.tensor([*row, self._queue.seconds], dtype=torch.float64)
+        rows = torch.empty(self._ranks * len(mine), dtype=torch.float64)
+        _all_gather(rows, mine)
+        told = [[float(value) for value in one] for one in rows.view(self._ranks, -1).tolist()]
+        self._busy = [one.pop() for one in told]
+        return told
+
+    @engine_errors()
+    def copies(self) -> Sequence[Copy]:
+        """Disjoint pairs at once, both directions together; the time of a copy is that of its receiver."""
+        size, count = self._plan.copy_bytes, self._plan.copies
+        found: list[Copy] = []
+        for pairs in rounds(self._ranks):
+            peers = dict(way for a, b in pairs for way in ((a, b), (b, a)))
+            dist.barrier()
+            rows = self._share([self._exchange(peers[self._rank]) if self._rank in peers else 0.0])
+            for destination, source in sorted(peers.items()):
+                (seconds,) = rows[destination]
+                direct = self.reaches(source, destination)
+                found.append(Copy(source, destination, size, seconds / count, runs=count + 1, direct=direct))
+        return found
+
+    def _exchange(self, peer: int) -> float:
+        """Seconds in which this rank and another send each other all that is to be timed."""
+        queue, count = self._queue, self._plan.copy_bytes // FLOAT32_BYTES
+        send, receive = queue.floats[:count], queue.floats[count : 2 * count]
+        swap = _exchange(self._everyone, send, peer, receive, peer)
+        # The first makes the pair meet; the others are timed.
+        marks = queue.series(self._plan.copies, swap)
+        queue.settle()
+        return queue.span(marks[0], marks[-1])
+
+    @engine_errors()
+    def micros(self) -> Sequence[Micro]:
+        queue, size = self._queue, self._plan.copy_bytes or self._room.received // 2
+        queue.fill_floats(queue.smallest // FLOAT32_BYTES)
+        dist.barrier()
+        marks = (
+            queue.series(queue.products, queue.multiply),
+            queue.series(queue.copies, lambda: queue.copy_within(size)),
+        )
+        queue.settle()
+        rows = self._share([span for one in marks for span in queue.spans(one)])
+        return [
+            micro(rank, size, seconds[: queue.products], seconds[queue.products :])
+            for rank, seconds in enumerate(rows)
+        ]
+
+    def kernel_seconds(self) -> Sequence[float]:
+        return self._busy
+
+
+class GpuRanks(DistributedEngine):
+    """A process for each GPU, with NCCL between them.
+
+    Raises:
+        EngineError: this torch has no NCCL, or the plan wants registered buffers.
+    """
+
+    backend, launch, device = "nccl", "stream", TorchGpu
+
+    def __init__(self, plan: Plan) -> None:
+        if not dist.is_nccl_available():
+            raise EngineError(
+                "no_engine", f"torch {torch.__version__} was built without CUDA or without NCCL"
+            )
+        super().__init__(plan)
+
+    def versions(self) -> Mapping[str, str]:
+        return {**super().versions(), **nccl_version()}
+
+    def queue(self) -> TorchQueue:
+        self._devices = devices(self._plan.gpus)
+        return TorchGpu(self._devices[self._rank], self._rank, self._plan.dtype)
+
+    def reaches(self, source: int, destination: int) -> bool:
+        return bool(torch.cuda.can_device_access_peer(self._devices[source], self._devices[destination]))
+
+
+class CpuRanks(DistributedEngine):
+    """Processes without GPUs, with gloo between them."""
+
+    backend, launch, device = "gloo", "host", TorchCpu
+
+    def queue(self) -> TorchQueue:
+        needed, free = self._ranks * (self._room.received + self._room.sent), _free_bytes()
+        if needed > free:
+            # The kernel would promise it all the same, and kill a process once the pages are touched.
+            text = f"{self._ranks} ranks need {needed} bytes, {free} are free: {self._room.refusal()}"
+            raise EngineError("out_of_memory", text)
+        return TorchCpu(torch.device("cpu"), self._rank, self._plan.dtype)
+
+    def reaches(self, source: int, destination: int) -> bool:  # noqa: ARG002 - no memory here is a GPU's
+        return False
+
+
+def operation(
+    layout: Layout, group: dist.ProcessGroup, queue: TorchQueue, place: int
+) -> Callable[[], object]:
+    """One rank's part in one run, as a function that starts it."""
+    send, receive = queue.ends(layout, place)
+    root, ranks = place == ROOT, layout.ranks
+    if layout.op == SENDRECV:
+        return _exchange(group, send, (place + 1) % ranks, receive, (place - 1) % ranks)
+    calls: dict[str, Callable[[], object]] = {
+        ALL_REDUCE: lambda: dist.all_reduce(receive, group=group),
+        ALL_GATHER: lambda: _all_gather(receive, send, group=group),
+        REDUCE_SCATTER: lambda: _reduce_scatter(receive, send, group=group),
+        BROADCAST: lambda: dist.broadcast(receive, group=group, group_src=ROOT),
+        REDUCE: lambda: dist.reduce(receive, group=group, group_dst=ROOT),
+        ALLTOALL: lambda: dist.all_to_all_single(receive, send, group=group),
+    }
+    if layout.op == SCATTER:
+        pieces = list(send.chunk(ranks)) if root else None
+        return lambda: dist.scatter(receive, pieces, group=group, group_src=ROOT)
+    if layout.op == GATHER:
+        pieces = list(receive.chunk(ranks)) if root else None
+        return lambda: dist.gather(send, pieces, group=group, group_dst=ROOT)
+    return calls[layout.op]
+
+
+def _exchange(
+    group: dist.ProcessGroup, send: torch.Tensor, to: int, receive: torch.Tensor, source: int
+) -> Callable[[], None]:
+    """A function that sends to one rank of the group and receives from one at the same time."""
+    both = [
+        dist.P2POp(dist.isend, send, group=group, group_peer=to),
+        dist.P2POp(dist.irecv, receive, group=group, group_peer=source),
+    ]
+
+    def start() -> None:
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+
+    return start
+
+
+def _free_bytes() -> int:
+    """Memory of this machine, or of this container, that can be had without ending another process."""
+    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    amounts = dict(line.split(":", 1) for line in lines)
+    free = int(amounts["MemAvailable"].split()[0]) * KIB
+    cgroup = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):
+        limit, used = (int((cgroup / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+        free = min(free, limit - used)
+    return free

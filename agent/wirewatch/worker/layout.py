@@ -1,0 +1,185 @@
+"""What each rank sends and receives in a primitive: how many elements, where they lie, and their values.
+
+Counts and places are those of nccl-tests (src/*.cu, GetCollByteCount and InitData). Where a message is
+divided, each rank's share is rounded down to a multiple of 16 bytes; where nothing is left of it, a share is
+not rounded and has one element at least, so that the smallest messages are sent and not only counted.
+
+Element i of rank r is 1 + (hash(i) + r) % modulus, an integer. No value is 0, so that a rank's part is missed
+in every element of a sum; every sum is exact in its type, and none has the bytes 0xFF of the poison.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wirewatch.core.probe import (
+    ALL_GATHER,
+    ALLTOALL,
+    BROADCAST,
+    DTYPES,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    SENDRECV,
+    Case,
+    Plan,
+)
+
+ROOT = 0
+"""The rank in its group from which or to which all goes, where one has that part."""
+POISON = 0xFF
+"""The byte that fills what is to be received: NaN, or an integer that is no value."""
+ALIGNMENT = 16
+"""Bytes of which a rank's share is a multiple."""
+LARGEST = 254
+"""The largest value: one byte that is not poison."""
+_DIVIDED = frozenset({ALL_GATHER, REDUCE_SCATTER, SCATTER, GATHER, ALLTOALL})
+_SEND_ALL = frozenset({REDUCE_SCATTER, SCATTER, ALLTOALL})
+"""A rank sends a share for each rank."""
+_RECEIVE_ALL = frozenset({ALL_GATHER, GATHER, ALLTOALL})
+_OUT_OF_PLACE = frozenset({ALLTOALL, SENDRECV})
+"""NCCL has them in no other form."""
+_EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "int8": LARGEST, "uint8": LARGEST}
+"""The largest sum that is exact in a type, and in one of 8 bits not poison; others hold whatever is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """So many elements of a buffer, from a place in it."""
+
+    at: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What was received, piece by piece of `each` elements.
+
+    Element i is value `first + i // each * stride + i % each` of rank `rank + i // each`.
+    """
+
+    each: int
+    first: int = 0
+    stride: int = 0
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What was received: element i is the sum over all ranks of their value `first + i`."""
+
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One primitive on so many ranks. `count`: elements of the message, or of a rank's share of it.
+
+    In place both buffers are one, and a rank's own share lies in its place among the others.
+    """
+
+    op: str
+    ranks: int
+    count: int
+    in_place: bool
+
+    def sends(self, place: int) -> bool:
+        """Whether the rank at this place of the group sends."""
+        return self.op not in {BROADCAST, SCATTER} or place == ROOT
+
+    def receives(self, place: int) -> bool:
+        """Whether something arrives at the rank at this place of the group."""
+        return self.op not in {REDUCE, GATHER} or place == ROOT
+
+    def sent(self, place: int) -> Span:
+        """Where in its sending buffer lies what a rank sends."""
+        own = self.in_place and self.op in {ALL_GATHER, GATHER}
+        return Span(place * self.count if own else 0, self.count * self._shares(_SEND_ALL))
+
+    def received(self, place: int) -> Span:
+        """Where in its receiving buffer lies what a rank receives."""
+        own = self.in_place and self.op in {REDUCE_SCATTER, SCATTER}
+        return Span(place * self.count if own else 0, self.count * self._shares(_RECEIVE_ALL))
+
+    def first(self, place: int) -> int:
+        """The index of the first value that a rank sends."""
+        return place * self.count if self.op in {ALL_GATHER, GATHER} else 0
+
+    def poisoned(self, place: int) -> bool:
+        """Whether anything of what a rank receives lies outside of what it sends."""
+        inside = self.in_place and self.sends(place) and self.op not in _RECEIVE_ALL
+        return self.receives(place) and not inside
+
+    def expected(self, place: int) -> Pieces | Sums:
+        """What a rank that receives must have in the end."""
+        each = self.count
+        if self.op in _RECEIVE_ALL:
+            return Pieces(each, place * each) if self.op == ALLTOALL else Pieces(each, stride=each)
+        if self.op == SENDRECV:
+            return Pieces(each, rank=(place - 1) % self.ranks)
+        if self.op in {BROADCAST, SCATTER}:
+            return Pieces(each, first=place * each if self.op == SCATTER else 0, rank=ROOT)
+        return Sums(place * each if self.op == REDUCE_SCATTER else 0)
+
+    def elements(self) -> tuple[int, int]:
+        """Elements of the receiving buffer and, where it is another, of the sending buffer; of any rank."""
+        sent, received = (self.count * self._shares(ops) for ops in (_SEND_ALL, _RECEIVE_ALL))
+        return (max(sent, received), 0) if self.in_place else (received, sent)
+
+    def _shares(self, ops: frozenset[str]) -> int:
+        return self.ranks if self.op in ops else 1
+
+
+def layout_of(plan: Plan, case: Case) -> Layout:
+    """How a case of the plan lies in the buffers."""
+    ranks, element = len(plan.groups[case.group]), DTYPES[plan.dtype]
+    count = case.size_bytes // element
+    if case.op in _DIVIDED:
+        each = count // ranks
+        count = each - each % (ALIGNMENT // element) or each
+    return Layout(case.op, ranks, max(1, count), plan.in_place and case.op not in _OUT_OF_PLACE)
+
+
+def modulus(dtype: str, ranks: int) -> int:
+    """How many different values there are, so that no sum over the ranks leaves what is exact."""
+    return max(1, min(LARGEST, _EXACT.get(dtype, 1 << 24) // ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes of a GPU's buffers, the second 0 where none is needed; `largest`: what needs most, in words."""
+
+    received: int
+    sent: int
+    largest: str
+
+    def refusal(self) -> str:
+        """Why a GPU without so much memory cannot do it."""
+        return f"no room for buffers of {self.received + self.sent} bytes; the largest is for {self.largest}"
+
+
+def room(plan: Plan, micro_bytes: int) -> Room:
+    """What the plan needs on each GPU; `micro_bytes`: what its matrix product takes."""
+    received, sent = max(2 * plan.copy_bytes, micro_bytes if plan.micro else 0), 0
+    largest, most = (
+        f"copies of {plan.copy_bytes} bytes" if plan.copy_bytes else "the matrix product",
+        received,
+    )
+    for case in _all_cases(plan):
+        both = [elements * DTYPES[plan.dtype] for elements in layout_of(plan, case).elements()]
+        received, sent = max(received, both[0]), max(sent, both[1])
+        if sum(both) > most:
+            largest, most = f"{case.op} of {case.size_bytes} bytes", sum(both)
+    return Room(_rounded(received), _rounded(sent), largest)
+
+
+def _all_cases(plan: Plan) -> Iterator[Case]:
+    for group in range(len(plan.groups)):
+        for op in plan.ops:
+            yield from plan.cases_of(group, op)
+    yield from plan.cases
+
+
+def _rounded(size: int) -> int:
+    """To a multiple of every element's size."""
+    return -(-size // ALIGNMENT) * ALIGNMENT

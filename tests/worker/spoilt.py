@@ -1,0 +1,35 @@
+"""`python -m tests.worker.spoilt`: a worker whose collectives by torch.distributed come out wrong.
+
+SPOILT=element: the third element of the last rank that receives. SPOILT=nothing: nothing is sent at all.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from wirewatch.worker import distributed_engine as engine
+from wirewatch.worker.__main__ import main
+from wirewatch.worker.layout import Layout
+
+_operation = engine.operation
+
+
+def spoilt(layout: Layout, group: Any, queue: Any, place: int) -> Callable[[], object]:
+    """In the place of the operation."""
+    one = _operation(layout, group, queue, place)
+    if os.environ["SPOILT"] == "nothing":
+        return lambda: None
+    if place != max(rank for rank in range(layout.ranks) if layout.receives(rank)):
+        return one
+    _, receive = queue.ends(layout, place)
+
+    def wrong() -> None:
+        one()
+        receive[2:3] -= 1
+
+    return wrong
+
+
+if __name__ == "__main__":
+    engine.operation = spoilt
+    main()
