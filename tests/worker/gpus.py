@@ -1,8 +1,8 @@
 """GPUs that are memory of this process: stand-ins for CUDA's driver, cuda.core and NCCL's bindings.
 
-Buffers are real, and nothing may pass their ends. Kernels run in Python, or compiled for processors.
-NCCL's calls do what nccl.h says of them when their group ends, or when the graph is launched that they are in,
-and only if all ranks of a communicator call alike, in place as NCCL defines it or with buffers apart.
+Buffers are real, and nothing may pass their ends. Kernels run in Python or compiled for the processor. NCCL's
+calls do what nccl.h says of them when their group ends, or when the graph is launched that they are in, and
+only if all ranks of a communicator call alike, in place as NCCL defines it or with buffers apart.
 """
 
 import ctypes

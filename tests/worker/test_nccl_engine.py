@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from itertools import chain, repeat
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,23 @@ def only(document: Document) -> Timed:
     return timed
 
 
+class Anything(ModuleType):
+    """A module that has whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (Exception,), {})
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_torch_engine_can_be_imported_and_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch", "torch.cuda", "torch.cuda.nccl"):
+        monkeypatch.setitem(sys.modules, name, Anything(name))
+    vars(sys.modules["torch"])["_C"] = SimpleNamespace(_nccl_all_reduce=None)
+    assert ENGINES["torch"](plan()).leads
+
+
 @pytest.mark.usefixtures("gpus")
 def test_versions_are_written_as_people_write_them() -> None:
     assert ENGINES["nccl"](plan()).versions() == {"nccl": "2.28.9", "cuda_driver": "13.0"}
@@ -113,6 +131,18 @@ def test_in_place_what_never_comes_is_missed_but_for_a_rank_s_own_share(gpus: Gp
     gpus.spoil = lambda *_: None
     own = {ALL_GATHER: 16, GATHER: 4, BROADCAST: 16, SCATTER: 4}.get(op, 0)
     assert only(measured(plan(of(op)))).wrong == everything(op) - own
+
+
+@pytest.mark.parametrize("op", PRIMITIVES)
+def test_what_an_earlier_run_left_is_not_taken_for_what_came(gpus: Gpus, op: str) -> None:
+    """The second case is the same, and nothing of it comes."""
+
+    def spoil(_name: str, _rank: int, at: int, data: bytes) -> tuple[int, bytes] | None:
+        return (at, data) if gpus.asked.count(("group_end",)) <= 2 else None
+
+    gpus.spoil = spoil
+    cases = (of(op), of(op))
+    assert [t.wrong for t in measured(plan(*cases, in_place=False)).collectives] == [0, everything(op)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -19,9 +19,11 @@ from tests.worker.memory import MemoryEngine
 from tests.worker.workerprocess import MEMORY, ROOT, WorkerProcess, document_of
 from wirewatch.core.probe import (
     OPS,
+    Case,
     Document,
     ErrorKind,
     Plan,
+    Timed,
     decode_plan,
     encode_document,
     encode_plan,
@@ -157,6 +159,18 @@ def test_what_a_plan_does_not_ask_for_is_not_done() -> None:
     assert not document.collectives
     assert not document.copies
     assert not document.micros
+
+
+def test_what_the_engine_does_not_have_is_said_and_all_else_is_measured() -> None:
+    reported: list[Timed] = []
+    cases = tuple(Case(0, op, 8, "graph", 2) for op in ("broadcast", "alltoall"))
+    plan = replace(PLAN, cases=cases, copy_bytes=0, micro=False)
+    run = Run(plan, lambda _: None, time.monotonic(), reported.append)
+    run.measure(engine := MemoryEngine(plan, lacks=("alltoall", "all_gather")))
+    document = document_of(encode_document(run.document(engine, None)))
+    assert document.not_offered == ("all_gather", "alltoall")
+    assert [t.op for t in document.collectives if t.group == 1] == ["all_reduce"] * 3 + ["reduce_scatter"] * 3
+    assert [t.op for t in reported] == ["broadcast"]
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def room(plan: Plan, micro_bytes: int) -> Room:
         received, sent = max(received, both[0]), max(sent, both[1])
         if sum(both) > most:
             largest, most = f"{case.op} of {case.size_bytes} bytes", sum(both)
-    return Room(_rounded(received), _rounded(sent), largest)
+    return Room(_rounded(max(received, 1)), _rounded(sent), largest)
 
 
 def _all_cases(plan: Plan) -> Iterator[Case]:
