@@ -4,9 +4,9 @@
 
 Prints tables and a line PASS or FAIL for each limit, writes DIR/<part>.json; exit status 1 when a limit
 fails or a part could not be done. A command of 10 minutes holds `cost` alone, or the four others together,
-or `release`, or `probe faults`, or `preempt`, or `straggler`; these four want several GPUs, and `probe` wants
-nccl-tests. `kills` takes eleven minutes; `--kinds` for pieces of it. `lockstep` takes 40 minutes on several
-GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
+or `release`, or `probe faults`, or `preempt`, or `straggler`, or `primitives`; these five want several GPUs,
+and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--kinds` for pieces of it.
+`lockstep` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
 `sweep` wants nccl-tests and takes seven minutes.
 `prober` needs root, and files of ours and of Python that every user may read.
@@ -27,7 +27,7 @@ from proof.hardware.kit import Report
 
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
-    "straggler", "lockstep", "prober", "kills", "sweep",
+    "straggler", "lockstep", "prober", "kills", "primitives", "sweep",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=5, help="interference: pairs of windows")
     parser.add_argument("--window", type=float, default=20.0, help="interference: seconds of a window")
     parser.add_argument(
-        "--nccl-tests", type=Path, metavar="DIR", help="probe, sweep: folder with all_reduce_perf and others"
+        "--nccl-tests", type=Path, metavar="DIR", help="probe, primitives, sweep: folder with all_reduce_perf"
     )
     parser.add_argument("--trials", type=int, help="preempt, straggler, lockstep, kills, sweep: how many")
     parser.add_argument(

@@ -61,9 +61,9 @@ class Table:
 class NcclTests:
     """The binaries in a folder, for so many GPUs of this machine in one process; `ran`: all tables so far."""
 
-    def __init__(self, folder: Path | None, gpus: int) -> None:
-        """Raises KitError when one is not there."""
-        names = [f"{op}_perf" for op in OPS]
+    def __init__(self, folder: Path | None, gpus: int, ops: Sequence[str] = OPS) -> None:
+        """Raises KitError when one of these primitives is not there."""
+        names = [f"{op}_perf" for op in ops]
         if folder is None:
             raise KitError(f"give --nccl-tests DIR, the folder that holds {', '.join(names)}")
         missing = [name for name in names if not os.access(folder / name, os.X_OK)]
@@ -96,11 +96,11 @@ class NcclTests:
         self.ran.append(asdict(table))
         return table
 
-    def sizes(self, op: str, *sizes: int) -> Table:
-        """Two sizes at most, as often as the probe's plans of the kit run them."""
+    def sizes(self, op: str, *sizes: int, more: Sequence[str] = ()) -> Table:
+        """Two sizes at most, as often as the probe's plans of the kit run them; `more` are options."""
         factor = ["-f", str(max(sizes) // min(sizes))] if len(sizes) > 1 else []
         around = ["-w", str(WARMUP), "-n", str(ITERATIONS)]
-        return self.run(op, "-b", str(min(sizes)), "-e", str(max(sizes)), *factor, *around)
+        return self.run(op, "-b", str(min(sizes)), "-e", str(max(sizes)), *factor, *around, *more)
 
     def small(self, op: str, *, graphs: int = 0) -> Row:
         """The smallest message; with `graphs` as a CUDA graph that is launched so often."""

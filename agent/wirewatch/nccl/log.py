@@ -233,11 +233,13 @@ def logged_size(op: str, size_bytes: int, ranks: int, version: str | Absent) -> 
     """The size that NCCL logs for a collective of nccl-tests' message size, both in bytes.
 
     Since 2.24 it logs for all_gather and reduce_scatter what one rank contributes or gets; before that, and
-    for all other collectives, the whole (src/enqueue.cc). A version that is not known counts as new.
+    for all other collectives, the whole (src/enqueue.cc). A version that is not known counts as new. A share
+    is rounded as nccl-tests does, to a multiple of 16 bytes.
     """
     numbers = version_numbers(version)
     old = numbers is not None and numbers < (2, 24)
-    return size_bytes // ranks if op in {"all_gather", "reduce_scatter"} and not old else size_bytes
+    share = size_bytes // ranks
+    return (share - share % 16 or share) if op in {"all_gather", "reduce_scatter"} and not old else size_bytes
 
 
 def _once(values: Iterable[_T]) -> tuple[_T, ...]:

@@ -143,7 +143,7 @@ class DistributedEngine:
 
     @engine_errors()
     def communicators(self) -> None:
-        dist.init_process_group("gloo", store=self._store, rank=self._rank, world_size=self._ranks)
+        dist.init_process_group("cpu:gloo", store=self._store, rank=self._rank, world_size=self._ranks)
         everyone = list(range(self._ranks))
         wanted = [sorted(group) for group in self._plan.groups]
         made = [(group, dist.new_group(group, backend=self.backend)) for group in wanted]

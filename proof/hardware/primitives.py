@@ -1,0 +1,248 @@
+"""primitives: all nine by every engine beside nccl-tests, in every element type and form, right by value."""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from proof.hardware.comparing import compare, percent
+from proof.hardware.kit import KitError, Report
+from proof.hardware.nccltests import ITERATIONS, WARMUP, NcclTests
+from proof.hardware.probing import Probing, probing
+from wirewatch.busbw.formulas import busbw
+from wirewatch.core.probe import (
+    ALL_REDUCE,
+    ALLTOALL,
+    BROADCAST,
+    DTYPES,
+    GATHER,
+    KIB,
+    MIB,
+    OPS,
+    PRIMITIVES,
+    REDUCE,
+    SCATTER,
+    SENDRECV,
+    Case,
+    Launch,
+    Timed,
+)
+
+ROUNDS = 3
+SIZE, SMALL = 256 * MIB, 16 * MIB
+WITHIN = 0.03
+ORACLE = "nccl-tests"
+OFFERED: Mapping[str, Collection[str]] = {
+    "nccl": PRIMITIVES, "torch": (*OPS, BROADCAST, REDUCE), "distributed": PRIMITIVES,
+}  # fmt: skip
+"""What each engine has in place."""
+COPIED = frozenset({GATHER, SCATTER})
+"""torch.distributed copies the root's own share in the same stream: its time is shown, and has no limit."""
+OUT_OF_PLACE = frozenset({ALLTOALL, SENDRECV})
+NOTHING_ELSE: Mapping[str, Any] = {
+    "ops": (), "latency_sizes": (), "bandwidth": (), "copy_bytes": 0, "micro": False, "warmup": WARMUP,
+}  # fmt: skip
+TOO_LARGE = 1 << 44
+DEADLINE = 90.0
+
+Rates = dict[str, dict[str, list[float]]]
+"""Bus bandwidths in bytes per second by witness and primitive."""
+
+
+@dataclass
+class Asked:
+    """Probes of this machine, and all that they have measured."""
+
+    here: Probing
+    timed: list[tuple[str, Timed]] = field(default_factory=list)
+
+    def ask(self, what: str, engine: str, cases: Sequence[Case], **plan: Any) -> list[Timed]:
+        """What one probe measures of these cases; where it breaks off, each case that is missing has its own.
+
+        That it breaks off is a limit that fails.
+        """
+        found, why = self._probe(what, engine, cases, plan)
+        if why:
+            self.here.report.check(f"{what}: the probe came to its end", ok=False, told=why)
+            for case in cases:
+                if (case.op, case.size_bytes) not in {(one.op, one.size_bytes) for one in found}:
+                    more, alone = self._probe(f"{what}, {case.op} alone", engine, [case], plan)
+                    found += more
+                    self.here.report.progress(f"{what}: {case.op} alone: {alone or 'measured'}")
+        self.timed += [(what, one) for one in found]
+        return found
+
+    def _probe(
+        self, what: str, engine: str, cases: Sequence[Case], plan: Mapping[str, Any]
+    ) -> tuple[list[Timed], str]:
+        """What was measured, and why the probe broke off; empty when it did not."""
+        wanted = {**NOTHING_ELSE, **plan, "cases": tuple(cases)}
+        probed = self.here.run(what, engine=engine, deadline=DEADLINE, **wanted)
+        timed = list(probed.document.collectives) if probed.document else []
+        return timed, "" if probed.outcome == "ok" else f"{probed.outcome}: {probed.why}"
+
+    def whole(self, what: str, found: Iterable[Timed], ops: Collection[str], launch: Launch) -> None:
+        """Judge that all of it was measured, launched so, and right."""
+        found = list(found)
+        missing = set(ops) - {one.op for one in found}
+        wrong = {f"{one.op} of {one.size_bytes} B": one.wrong for one in found if one.wrong}
+        other = {one.op for one in found if one.launch != launch}
+        told = (
+            f"{len(found)} measured; missing {sorted(missing)}, wrong {wrong}, else launched {sorted(other)}"
+        )
+        self.here.report.check(
+            f"{what}: every value right",
+            ok=bool(found) and not missing and not wrong and not other,
+            told=told,
+        )
+
+
+@dataclass
+class Oracle:
+    """nccl-tests: a program for each primitive, of which any may be missing."""
+
+    here: Probing
+    folder: Path | None
+
+    def busbw(self, op: str, *more: str) -> float:
+        """Bus bandwidth, in place where nccl-tests has that; raises KitError when there is none."""
+        program = NcclTests(self.folder, len(self.here.gpus), (op,))
+        row = program.sizes(op, SIZE, more=more).row(SIZE)
+        self.here.report.data["nccl_tests"] += program.ran
+        return (row.out_of_place if op in OUT_OF_PLACE else row.in_place).busbw
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    with probing(report) as here:
+        report.note(gpus=[gpu.uuid for gpu in here.gpus], nccl_tests=[])
+        asked, oracle = Asked(here), Oracle(here, options.nccl_tests)
+        for name, work in (
+            ("the comparison with nccl-tests", partial(parity, asked, oracle)),
+            ("the element types", partial(types, asked)),
+            ("the graphs", partial(graphs, asked)),
+            ("the registered buffers", partial(registered, asked, oracle)),
+            ("the sizes without room", partial(without_room, asked)),
+        ):
+            report.attempt(name, work)
+
+
+def every(
+    ops: Collection[str], size: int = SIZE, launch: Launch = "stream", runs: int = ITERATIONS
+) -> list[Case]:
+    """A case for each primitive, on all GPUs."""
+    return [Case(0, op, size, launch, runs) for op in PRIMITIVES if op in ops]
+
+
+def parity(asked: Asked, oracle: Oracle) -> None:
+    """Rounds in which nccl-tests and the engines take turns, so that a slow drift favours none."""
+    report, found = asked.here.report, defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
+    turns: dict[str, Callable[[int], None]] = {
+        ORACLE: lambda _: _ask_oracle(report, oracle, found[ORACLE]),
+        **{engine: partial(_ask_engine, asked, engine, found[engine]) for engine in OFFERED},
+    }
+    names = list(turns)
+    for number in range(ROUNDS):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            report.progress(f"parity: round {number + 1} of {ROUNDS}, {name}")
+            report.attempt(f"round {number + 1} by {name}", partial(turns[name], number))
+    for engine, ops in OFFERED.items():
+        judge(report, engine, ops, found)
+
+
+def _ask_oracle(report: Report, oracle: Oracle, into: dict[str, list[float]]) -> None:
+    for op in PRIMITIVES:
+        try:
+            into[op].append(oracle.busbw(op))
+        except KitError as error:
+            report.check(f"nccl-tests' {op}", ok=False, told=str(error))
+
+
+def _ask_engine(asked: Asked, engine: str, into: dict[str, list[float]], number: int) -> None:
+    what = f"{engine}, round {number + 1}"
+    found = asked.ask(what, engine, every(PRIMITIVES))
+    asked.whole(what, found, OFFERED[engine], "stream")
+    for one in found:
+        into[one.op].append(busbw(one.op, len(asked.here.gpus), one.size_bytes, one.seconds))
+
+
+def judge(
+    report: Report, engine: str, ops: Collection[str], found: Mapping[str, Mapping[str, list[float]]]
+) -> None:
+    """Medians beside nccl-tests', primitive by primitive."""
+    compared = compare(found[ORACLE], found[engine])
+    limited = {op for op in ops if not (engine == "distributed" and op in COPIED)}
+    rows = [
+        [op, one.theirs / 1e9, one.ours / 1e9, percent(one.off), f"{100 * one.spread:.2f} %", op in limited]
+        for op, one in compared.items()
+    ]
+    header = ["primitive", "nccl-tests, GB/s", "worker, GB/s", "off", "spread", "limited"]
+    report.table(f"bus bandwidth of {SIZE // MIB} MiB by engine {engine}, medians of {ROUNDS}", header, rows)
+    report.note(**{f"parity_{engine}": {op: list(values) for op, values in found[engine].items()}})
+    report.note(parity_oracle={op: list(values) for op, values in found[ORACLE].items()})
+    far = {op: percent(one.off) for op, one in compared.items() if op in limited and abs(one.off) > WITHIN}
+    missing = sorted(set(ops) - set(compared))
+    report.check(
+        f"engine {engine} within {100 * WITHIN:g} % of nccl-tests in all it has",
+        ok=not far and not missing, told=f"farther {far}, not compared {missing}",
+    )  # fmt: skip
+
+
+def types(asked: Asked) -> None:
+    """Every element type in place, three of them out of it; two by the engine with a process a GPU, too."""
+    for dtype in DTYPES:
+        found = asked.ask(f"nccl, {dtype}", "nccl", every(PRIMITIVES, SMALL, runs=5), dtype=dtype)
+        asked.whole(f"nccl, {dtype}", found, PRIMITIVES, "stream")
+    for dtype in ("float32", "bfloat16", "int8"):
+        what = f"nccl, {dtype}, out of place"
+        found = asked.ask(what, "nccl", every(PRIMITIVES, SMALL, runs=5), dtype=dtype, in_place=False)
+        asked.whole(what, found, PRIMITIVES, "stream")
+    for engine, dtype in (("distributed", "bfloat16"), ("distributed", "int8"), ("torch", "float16")):
+        what = f"{engine}, {dtype}"
+        found = asked.ask(what, engine, every(PRIMITIVES, SMALL, runs=5), dtype=dtype)
+        asked.whole(what, found, OFFERED[engine], "stream")
+
+
+def graphs(asked: Asked) -> None:
+    """Small and large messages as CUDA graphs."""
+    sizes = (8, 1000, 64 * KIB, SIZE)
+    cases = [case for size in sizes for case in every(PRIMITIVES, size, "graph", 10)]
+    found = asked.ask("nccl, graphs", "nccl", cases)
+    asked.whole("nccl, graphs", found, PRIMITIVES, "graph")
+    rows = [[one.op, one.size_bytes, 1e6 * one.seconds] for one in found]
+    asked.here.report.table("CUDA graphs by engine nccl", ["primitive", "bytes", "us"], rows)
+    ok = len(found) == len(cases)
+    asked.here.report.check("every size as a graph", ok=ok, told=f"{len(found)} of {len(cases)}")
+
+
+def registered(asked: Asked, oracle: Oracle) -> None:
+    """Buffers of ncclMemAlloc, registered with their communicator; all_reduce beside nccl-tests -R 1."""
+    what = "nccl, registered"
+    found = asked.ask(what, "nccl", every(PRIMITIVES), registered=True)
+    asked.whole(what, found, PRIMITIVES, "stream")
+    theirs = oracle.busbw(ALL_REDUCE, "-R", "1")
+    mine = [busbw(one.op, len(asked.here.gpus), SIZE, one.seconds) for one in found if one.op == ALL_REDUCE]
+    off = mine[0] / theirs - 1 if mine else float("inf")
+    asked.here.report.check(
+        f"all_reduce with registered buffers within {100 * WITHIN:g} % of nccl-tests -R 1",
+        ok=abs(off) <= WITHIN, told=f"{percent(off)} of {theirs / 1e9:.1f} GB/s",
+    )  # fmt: skip
+    for engine in ("torch", "distributed"):
+        probed = asked.here.run(f"{engine}, registered", engine=engine, registered=True, **NOTHING_ELSE)
+        ok = probed.outcome == "no_engine" and "cannot register" in probed.why
+        asked.here.report.check(f"{engine} says that it cannot register buffers", ok=ok, told=probed.why)
+
+
+def without_room(asked: Asked) -> None:
+    """A message that no GPU can hold is named; the worker does not crash."""
+    for engine in OFFERED:
+        cases = tuple(every((ALL_REDUCE,), TOO_LARGE))
+        probed = asked.here.run(f"{engine}, no room", engine=engine, **{**NOTHING_ELSE, "cases": cases})
+        ok = probed.outcome == "out_of_memory" and f"{ALL_REDUCE} of {TOO_LARGE} bytes" in probed.why
+        asked.here.report.check(
+            f"{engine} names the size without room",
+            ok=ok,
+            told=f"{probed.outcome}: {probed.why}",
+        )

@@ -1,0 +1,123 @@
+"""The kit's part `primitives`: what it takes for whole and right, and that one failure loses nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from proof.hardware.kit import Report
+from proof.hardware.primitives import OFFERED, ORACLE, SIZE, Asked, Oracle, every, judge, parity
+from proof.hardware.probing import Probing
+from wirewatch.core.probe import (
+    DOCUMENT_SCHEMA,
+    GATHER,
+    PRIMITIVES,
+    PROBED_SCHEMA,
+    REDUCE,
+    Case,
+    Document,
+    Plan,
+    Probed,
+    Timed,
+)
+
+RIGHT = Timed(0, "", 0, "stream", 20, 26, 1e-3, 1e-3, 1e-3, 1e-3, 0)
+
+
+class Machine:
+    """Two GPUs; a probe breaks off before its first case of a primitive in `breaks`."""
+
+    def __init__(
+        self, report: Report, breaks: Sequence[str] = (), changes: dict[str, Any] | None = None
+    ) -> None:
+        self.report, self.gpus = report, (SimpleNamespace(), SimpleNamespace())
+        self._breaks, self._changes = breaks, changes or {}
+        self.ran: list[str] = []
+
+    def run(
+        self, what: str, *, engine: str, cases: tuple[Case, ...], deadline: float, **_plan: object
+    ) -> Probed:
+        assert deadline > 0
+        self.ran.append(what)
+        offered = [case for case in cases if case.op in OFFERED[engine]]
+        broken = [n for n, case in enumerate(offered) if case.op in self._breaks]
+        done = offered[: broken[0]] if broken else offered
+        timed = [replace(RIGHT, op=one.op, size_bytes=one.size_bytes, **self._changes) for one in done]
+        document = Document(DOCUMENT_SCHEMA, engine, collectives=tuple(timed))
+        plan = Plan(engine, ("a", "b"), ((0, 1),), cases=cases)
+        return Probed(
+            schema=PROBED_SCHEMA, at=0.0, by="command", forced=False, outcome="failed" if broken else "ok",
+            why="NCCL says no" if broken else "", plan=plan, gpus=(), conditions=(), settings={}, seconds=1.0,
+            held_seconds=1.0, document=document,
+        )  # fmt: skip
+
+
+def asked(folder: Path, *breaks: str, **changes: Any) -> tuple[Asked, Machine, Report]:
+    report = Report("primitives", folder)
+    machine = Machine(report, breaks, changes)
+    return Asked(cast("Probing", machine)), machine, report
+
+
+def failed(report: Report) -> list[str]:
+    return [check["name"] for check in report.checks if not check["ok"]]
+
+
+def test_a_case_that_fails_costs_no_other_one(tmp_path: Path) -> None:
+    probes, machine, report = asked(tmp_path, REDUCE)
+    found = probes.ask("all", "nccl", every(PRIMITIVES))
+    assert {one.op for one in found} == set(PRIMITIVES) - {REDUCE}
+    assert machine.ran[0] == "all"
+    assert len(machine.ran) == 1 + len(PRIMITIVES) - 4
+    assert failed(report) == ["all: the probe came to its end"]
+    probes.whole("all", found, PRIMITIVES, "stream")
+    assert failed(report)[1:] == ["all: every value right"]
+
+
+@pytest.mark.parametrize("changes", [{"wrong": 1}, {"launch": "graph"}])
+def test_a_wrong_value_or_another_launch_is_a_limit_that_fails(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    probes, _, report = asked(tmp_path, **changes)
+    probes.whole("all", probes.ask("all", "nccl", every(PRIMITIVES)), PRIMITIVES, "stream")
+    assert failed(report) == ["all: every value right"]
+
+
+def test_nothing_measured_is_not_right(tmp_path: Path) -> None:
+    probes, _, report = asked(tmp_path)
+    probes.whole("none", [], (), "stream")
+    assert failed(report) == ["none: every value right"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "op", "ours", "fails"),
+    [
+        ("nccl", REDUCE, 1.02, False), ("nccl", REDUCE, 1.04, True), ("nccl", GATHER, 0.9, True),
+        ("distributed", GATHER, 0.9, False), ("distributed", REDUCE, 0.9, True),
+    ],
+)  # fmt: skip
+def test_farther_than_the_limit_from_nccl_tests_fails(
+    tmp_path: Path, engine: str, op: str, ours: float, fails: bool  # noqa: FBT001
+) -> None:  # fmt: skip
+    theirs = {name: [1e11] * 3 for name in PRIMITIVES}
+    report = Report("primitives", tmp_path)
+    judge(report, engine, PRIMITIVES, {ORACLE: theirs, engine: {**theirs, op: [ours * 1e11] * 3}})
+    assert bool(failed(report)) is fails
+
+
+def test_a_primitive_that_was_not_compared_fails(tmp_path: Path) -> None:
+    theirs = {name: [1e11] * 3 for name in PRIMITIVES if name != REDUCE}
+    report = Report("primitives", tmp_path)
+    judge(report, "nccl", PRIMITIVES, {ORACLE: theirs, "nccl": theirs})
+    assert len(failed(report)) == 1
+
+
+def test_without_nccl_tests_the_engines_are_still_measured(tmp_path: Path) -> None:
+    probes, machine, report = asked(tmp_path)
+    parity(probes, Oracle(cast("Probing", machine), None))
+    assert len(machine.ran) == 9
+    assert len([name for name in failed(report) if name.startswith("nccl-tests'")]) == 3 * len(PRIMITIVES)
+    assert [check["name"] for check in report.checks if "every value right" in check["name"] and check["ok"]]
+    assert SIZE == 1 << 28
