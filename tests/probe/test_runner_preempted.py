@@ -106,6 +106,9 @@ def test_the_processes_that_the_worker_began_are_its_own_until_the_gpus_have_for
     probed = rig.run("ranks")
     assert (probed.outcome, probed.why) == ("ok", "")
     assert len(seen) == 1
+    assert probed.account is not None
+    assert probed.account.version == "2.28.9"
+    assert [one.transport for comm in probed.account.comms for one in comm.connections] == ["P2P/CUMEM"]
 
 
 def test_who_came_between_the_gate_and_the_start_is_somebody(rig: Rig) -> None:

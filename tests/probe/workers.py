@@ -137,7 +137,14 @@ def parent(ends: Ends) -> None:
 
 
 def ranks(ends: Ends) -> None:
-    """Has a second process, whose id is in a file beside its own, and which ends before it does."""
+    """Has a second process, whose id is in a file beside its own, and which ends before it does.
+
+    Each has its own log of NCCL's.
+    """
+    Path(ends.plan["log"]).write_text("vm:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n", "utf-8")
+    Path(f"{ends.plan['log']}.1").write_text(
+        "vm:2:2 [1] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n", "utf-8"
+    )
     second = os.fork()
     if second == 0:
         time.sleep(FOR_EVER)

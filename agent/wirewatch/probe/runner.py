@@ -400,7 +400,9 @@ class _Run:
 
 
 def _account(plan: Plan) -> Account | None:
-    """What NCCL wrote in its log, None where it wrote none."""
-    with suppress(OSError), Path(plan.log).open("rb") as log:
-        return parse_nccl_log(log.read(LOG_LIMIT).decode("utf-8", "replace"))
-    return None
+    """What NCCL wrote in its log, and in those of the other ranks beside it; None where it wrote none."""
+    log, texts = Path(plan.log), []
+    for file in sorted(log.parent.glob(f"{log.name}*")):
+        with suppress(OSError), file.open("rb") as lines:
+            texts.append(lines.read(LOG_LIMIT).decode("utf-8", "replace"))
+    return parse_nccl_log("\n".join(texts)) if texts else None

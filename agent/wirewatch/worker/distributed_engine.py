@@ -259,6 +259,9 @@ class GpuRanks(DistributedEngine):
                 "no_engine", f"torch {torch.__version__} was built without CUDA or without NCCL"
             )
         super().__init__(plan)
+        if self._rank and plan.log:
+            # Each process begins its file anew, whatever another has written there.
+            os.environ["NCCL_DEBUG_FILE"] = f"{plan.log}.{self._rank}"
 
     def versions(self) -> Mapping[str, str]:
         return {**super().versions(), **nccl_version()}
