@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from tests.core.strategies import JSON
 from tests.probe.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
-from wirewatch.core.probe import Document, Plan, Probed, wrong_in_document
+from wirewatch.core.probe import Case, Document, Launch, Plan, Probed, wrong_in_document
 from wirewatch.probe.restore import PROBED
 
 TWO = on_switch(2)
@@ -137,6 +137,18 @@ def test_a_collective_that_was_not_asked_for(values: dict[str, object]) -> None:
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 def test_a_time_that_makes_an_endless_bandwidth(seconds: float) -> None:
     assert wrong_in_document(first(seconds=seconds), plan()) == "a time that is not above 0"
+
+
+def test_two_cases_that_differ_in_their_launch_may_be_measured_alike_and_no_third() -> None:
+    launches: tuple[Launch, ...] = ("graph", "stream")
+    cases = tuple(Case(0, "broadcast", 8, launch, 5) for launch in launches)
+    timed = replace(document().collectives[0], group=0, op="broadcast", size_bytes=8, launch="host")
+    wanted = replace(plan(), cases=cases)
+    both = replace(document(), collectives=(*document().collectives, timed, timed))
+    assert wrong_in_document(both, wanted) == ""
+    assert (
+        wrong_in_document(replace(both, collectives=(*both.collectives, timed)), wanted) == "the same twice"
+    )
 
 
 def test_the_same_twice_another_engine_and_gpus_that_are_not_there() -> None:
