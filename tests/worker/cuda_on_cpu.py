@@ -98,21 +98,27 @@ def _sum(inputs: Tensors) -> torch.Tensor:
     return total
 
 
-def main() -> None:
-    plan = decode_plan(sys.stdin.readline())
+def standing_in() -> contextlib.ExitStack:
+    """While this is entered, torch's CUDA is the processor, and has NCCL."""
     cuda = {
         "Stream": Stream, "Event": Event, "stream": contextlib.nullcontext,
         "set_device": lambda _device: None,
         "get_device_capability": lambda _device: (9, 0), "can_device_access_peer": lambda a, b: a == b,
     }  # fmt: skip
-    with contextlib.ExitStack() as stack:
-        for name, value in cuda.items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, value))
-        stack.enter_context(mock.patch.object(torch._C, "_nccl_all_reduce", None, create=True))  # noqa: SLF001
-        stack.enter_context(mock.patch.object(kernels, "GEMM_SIDE", 64))
-        stack.enter_context(mock.patch.object(torch_gpu, "driver_version", return_value="13.0"))
-        stack.enter_context(mock.patch.object(torch_gpu.TorchGpu, "smallest", 1 << 15))
-        stack.enter_context(mock.patch.object(torch.cuda.nccl, "version", return_value=(2, 28, 9)))
+    stack = contextlib.ExitStack()
+    for name, value in cuda.items():
+        stack.enter_context(mock.patch.object(torch.cuda, name, value))
+    stack.enter_context(mock.patch.object(torch._C, "_nccl_all_reduce", None, create=True))  # noqa: SLF001
+    stack.enter_context(mock.patch.object(kernels, "GEMM_SIDE", 64))
+    stack.enter_context(mock.patch.object(torch_gpu, "driver_version", return_value="13.0"))
+    stack.enter_context(mock.patch.object(torch_gpu.TorchGpu, "smallest", 1 << 15))
+    stack.enter_context(mock.patch.object(torch.cuda.nccl, "version", return_value=(2, 28, 9)))
+    return stack
+
+
+def main() -> None:
+    plan = decode_plan(sys.stdin.readline())
+    with standing_in() as stack:
         stack.enter_context(
             mock.patch.object(torch_engine, "nccl", Nccl(sys.argv[1:], in_place=plan.in_place))
         )

@@ -146,11 +146,12 @@ class DistributedEngine:
         dist.init_process_group("cpu:gloo", store=self._store, rank=self._rank, world_size=self._ranks)
         everyone = list(range(self._ranks))
         wanted = [sorted(group) for group in self._plan.groups]
-        made = [(group, dist.new_group(group, backend=self.backend)) for group in wanted]
-        whole = [group for members, group in made if members == everyone]
-        self._groups = [group for _, group in made]
-        self._everyone = whole[0] if whole else dist.new_group(everyone, backend=self.backend)
-        for group in (*self._groups, *([] if whole else [self._everyone])):
+        if self._plan.copy_bytes and everyone not in wanted:
+            wanted.append(everyone)
+        made = [dist.new_group(group, backend=self.backend) for group in wanted]
+        self._groups = made[: len(self._plan.groups)]
+        self._everyone = made[wanted.index(everyone)] if everyone in wanted else None
+        for group in made:
             self._connect(group)
 
     def _connect(self, group: dist.ProcessGroup) -> None:
