@@ -125,9 +125,11 @@ interruptions: $(VENV)/.dev
 	tests/system/packages
 	PYTHONPATH=agent:. .venv-torch/bin/python -m proof.interruptions
 
-# docs/simulation.md and its picture: the straggler detector over drawn nodes. Some three minutes of one core.
+# docs/simulation.md and its picture: the straggler detector over drawn nodes; docs/studies/comparison.md: how often a
+# comparison of two studies errs. Some five minutes of one core.
 simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation
+	$(BIN)/python -m proof.simulation.comparison
 
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser

@@ -17,6 +17,7 @@ from wirewatch.study.compare import (
     PartChange,
     compare,
     health,
+    losses,
 )
 from wirewatch.study.curve import Study
 from wirewatch.study.spread import Regime, regime
@@ -38,7 +39,8 @@ def print_comparison(a: Study, b: Study, least_speed: float | None, *, as_json: 
     else:
         lines = list(comparison_lines(made))
         if least_speed is not None:
-            lines.append(f"{HEALTH_NAMES[verdict].upper()}: B must keep {least_speed:.1%} of A's speed")
+            word = HEALTH_NAMES[verdict].upper()
+            lines.append(f"{word}: B must keep {least_speed:.1%} of A's speed{_worst(made, least_speed)}")
         click.echo(shown(lines))
     return EXIT[verdict]
 
@@ -113,6 +115,13 @@ def _remarks(curve: CurveChange) -> Iterator[str]:
 def _stands_out(point: PartChange, around: PartChange) -> bool:
     """Whether a size that changed says more than its regime does."""
     return around.verdict != "changed" or abs(point.speed / around.speed - 1) > (around.least or 0)
+
+
+def _worst(made: Comparison, least_speed: float) -> str:
+    for curve, part in losses(made, least_speed)[:1]:
+        sizes = span(part.first_bytes, part.last_bytes)
+        return f", and keeps {part.speed:.1%} at {sizes} of {title(curve)}, {setting(curve.configuration)}"
+    return ""
 
 
 def _sizes(sizes: Sequence[int]) -> str:

@@ -28,7 +28,7 @@ from wirewatch.study.spread import (
     welch,
 )
 
-ALPHA = 0.003
+ALPHA = 0.005
 """How often a machine that is compared with itself may seem changed; 1 in 100 at most is promised, and noise
 is not quite normal."""
 WHOLE, REGIMES, POINTS = 0.6, 0.3, 0.1
@@ -157,19 +157,27 @@ def compare(a: Study, b: Study) -> Comparison:
     )  # fmt: skip
 
 
+def losses(comparison: Comparison, least_speed: float) -> list[tuple[CurveChange, PartChange]]:
+    """Judged changes that leave B below a share of A's speed, the worst first."""
+    found = [
+        (curve, part)
+        for curve in comparison.curves
+        for part in curve.every()
+        if part.verdict == "changed" and part.speed < least_speed
+    ]
+    return sorted(found, key=lambda one: one[1].speed)
+
+
 def health(comparison: Comparison, least_speed: float | None) -> Health:
     """OK, unless there is a `least_speed`, a share of A's.
 
-    Then DEGRADED where a judged change leaves B below it, or where B alone has wrong values; UNKNOWN where
-    nothing could be judged.
+    Then DEGRADED where there are `losses` or where B alone has wrong values; UNKNOWN where nothing could be
+    judged.
     """
     if least_speed is None:
         return Health.OK
-    for curve in comparison.curves:
-        if set(curve.wrong_b) - set(curve.wrong_a):
-            return Health.DEGRADED
-        if any(part.verdict == "changed" and part.speed < least_speed for part in curve.every()):
-            return Health.DEGRADED
+    if losses(comparison, least_speed) or any(set(x.wrong_b) - set(x.wrong_a) for x in comparison.curves):
+        return Health.DEGRADED
     return Health.OK if comparison.judged else Health.UNKNOWN
 
 
