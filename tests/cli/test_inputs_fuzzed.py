@@ -20,17 +20,16 @@ from hypothesis import strategies as st
 from tests.core.test_parsers_fuzzed import damaged
 from tests.examples import examples
 from tests.processes import ROOT
-from tests.study.topologies import gpu, nic, switch, system
 from tests.study.printed import Job, lines
-from tests.study.test_nccljson import FORMS
 from tests.study.sweeps import CURVES, Node, header
+from tests.study.test_nccljson import FORMS
+from tests.study.topologies import gpu, nic, switch, system
 from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch import config
 from wirewatch.cli.check.daemon import daemon_address
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch.cli.options import Duration, owner
 from wirewatch.cli.parse import settings as nccl_settings
-from wirewatch.cli.probe import Size
 from wirewatch.cli.probe import Primitive, Size, Switches
 from wirewatch.core.ports import Answer
 from wirewatch.core.probe import PRIMITIVES, Plan, decode_plan, encode_plan
@@ -49,13 +48,13 @@ from wirewatch.nccl.settings import allows_hca
 from wirewatch.probe.component import components
 from wirewatch.probe.remote import detail
 from wirewatch.server.webconfig import WebConfigError, parse
-from wirewatch.study.nccllog import read_log
-from wirewatch.study.topologyxml import read_topology
+from wirewatch.study.export import export, read_study
 from wirewatch.study.inputs import mixed_lines
 from wirewatch.study.judge import by_header, judge
+from wirewatch.study.nccllog import read_log
 from wirewatch.study.nccltests import Reader
-from wirewatch.study.export import export, read_study
 from wirewatch.study.records import RecordsError, read_records, study_of
+from wirewatch.study.topologyxml import read_topology
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.ledger import Statement
 
