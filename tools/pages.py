@@ -22,7 +22,7 @@ from wirewatch.kubernetes.outcome import MEANING as RESULTS
 from wirewatch.probe.component import components
 from wirewatch.probe.gate import MEANING
 from wirewatch.server import control, reload
-from wirewatch.study import export, parsed
+from wirewatch.study import compare, export, parsed
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- tables -->"
@@ -150,7 +150,7 @@ def captures() -> str:
 
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
-    modules = (state, probes, control, finding, drift, export, parsed)
+    modules = (state, probes, control, finding, drift, export, parsed, compare)
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}

@@ -7,25 +7,29 @@ README.md and results/report.md (plateaus, floors, knees, algorithms, protocols,
 results/symmetric/report.md (eager and graph).
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from tools.prose import formatted
 from wirewatch.busbw.expected import GB, human
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from wirewatch.core.types import Absent, Why
-from wirewatch.study.curve import AUTO, Curve, Study
+from wirewatch.study.curve import AUTO, Configuration, Curve, Study
+from wirewatch.study.export import read_study
 from wirewatch.study.spread import usable
-from wirewatch.study.summary import Estimate, estimate, rates_of, summarize
+from wirewatch.study.summary import Estimate, estimate, rates_of, setting, summarize
 
 MIB, GIB = 1 << 20, 1 << 30
 CLOSE = 0.03
 """A difference up to this share takes no explanation: published figures are rounded, and machines vary."""
 PUBLISHED: Mapping[str, str] = {
-    "machine": "4 of 8 H100 80GB SXM5 on NVSwitch, 18 links of 26.562 GB/s: 478 GB/s each way",
+    "product": "4 of 8 H100 80GB SXM5 on NVSwitch, 18 links of 26.562 GB/s: 478 GB/s each way",
     "driver": "580.159.03",
     "NCCL": "2.29.2 by its log (its text says 2.18.3, which is the version of nccl-tests)",
     "how": "nccl-tests 2.18.3, one process, float32, out of place, 5 warm-up runs and 50 timed",
-    "NVLink multicast": "on",
+    "nvls": "multicast offered",
 }
 _FLOOR = "theirs is the least of the sizes up to 256 B, ours the median of those up to 4 KiB"
 _GRAPH = "theirs in bfloat16 through PyTorch on a quiet machine, ours float32 through NCCL alone"
@@ -51,17 +55,22 @@ class PublishedFigure:
     launch: str = "eager"
     note: str = ""
 
-    def of(self, study: Study) -> Estimate | Absent:
-        """The same figure of a study."""
-        for curve in study.curves:
-            how = curve.configuration
-            kind = (how.ranks, how.algorithm, how.protocol, how.launch, how.registered, how.settings)
-            if (curve.op, *kind) == (self.op, self.ranks, *self._how(), False, ()):
-                return self.find(curve)
-        return Absent(Why.MISSING, _NVLS if self.algorithm == "NVLS" else "not measured")
+    def of(self, study: Study) -> tuple[Estimate | Absent, str]:
+        """The same figure of a study, and the setting that it is of where that was not the published one."""
+        for place, way in enumerate(self._ways()):
+            wanted = Configuration(self.ranks, *way, self.launch)
+            for curve in study.curves:
+                if (curve.op, curve.configuration) == (self.op, wanted):
+                    return self.find(curve), setting(wanted) if place else ""
+        return Absent(Why.MISSING, _NVLS if self.algorithm == "NVLS" else "not measured"), ""
 
-    def _how(self) -> tuple[str, str, str]:
-        return self.algorithm, self.protocol, self.launch
+    def _ways(self) -> Iterator[tuple[str, str]]:
+        """Algorithm and protocol: as published, else as NCCL chooses on four GPUs of one switch."""
+        yield self.algorithm, self.protocol
+        algorithm = "Ring" if self.algorithm == AUTO else self.algorithm
+        yield algorithm, self.protocol
+        if self.unit == "GB/s" and self.protocol == AUTO:
+            yield algorithm, "Simple"
 
 
 def plateau(curve: Curve) -> Estimate | Absent:
@@ -127,7 +136,7 @@ def page(study: Study) -> str:
         "",
         "| figure | published | found | difference | why |",
         "|---|---|---|---|---|",
-        *map(_row, ((figure, figure.of(study)) for figure in figures())),
+        *(_row(figure, *figure.of(study)) for figure in figures()),
     ]
     return "\n".join(lines) + "\n"
 
@@ -139,8 +148,7 @@ def _environment(study: Study) -> Iterator[str]:
     yield from (f"| {_cell(name)} | | {_cell(value)} |" for name, value in known.items())
 
 
-def _row(pair: tuple[PublishedFigure, Estimate | Absent]) -> str:
-    figure, found = pair
+def _row(figure: PublishedFigure, found: Estimate | Absent, way: str) -> str:
     value = _text(figure.value, figure.unit)
     if isinstance(found, Absent):
         return f"| {figure.name} | {value} | - | - | {_cell(found.detail)} |"
@@ -149,6 +157,7 @@ def _row(pair: tuple[PublishedFigure, Estimate | Absent]) -> str:
         high := _text(found.high, figure.unit)
     ):
         ranged += f" ({low} to {high})"
+    ranged += f", {way}" if way else ""
     difference = found.value / figure.value - 1
     why = figure.note if abs(difference) > CLOSE else "the same within 3 %"
     return f"| {figure.name} | {value} | {ranged} | {difference:+.1%} | {why or 'not explained'} |"
@@ -164,3 +173,15 @@ def _cell(text: str) -> str:
     """A text of others in one cell of a table."""
     plain = "".join(one if one.isprintable() else " " for one in text)
     return plain.replace("\\", "\\\\").replace("|", "\\|")
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 64
+    print(formatted(page(read_study(Path(sys.argv[1])))), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -88,5 +88,5 @@ def test_a_sweep_that_is_complete_needs_no_gpu_to_be_resumed(tmp_path: Path) -> 
     node.sweep(SMALL)
     done = run_wirewatch("sweep", "--resume", "whole")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("6 points of 2 curves in whole: sweep.csv, sweep.json\n")
+    assert done.stdout.endswith("6 points of 2 curves in whole: sweep.csv, sweep.json, report.html\n")
     assert read_records(node.folder).complete

@@ -16,12 +16,16 @@ LATENCY, RATE = 25e-6, 300e9
 @dataclass(frozen=True)
 class Noise:
     """Relative standard deviations: of each time, of what all sizes of one curve's repeat have in common, and
-    of what all curves of a repeat have in common; `small`: of times up to 4 KiB, where they differ."""
+    of what all curves of a repeat have in common.
+
+    `small`: of each time up to 4 KiB, where that differs. `last`: the last curve has so many times more.
+    """
 
     each: float = 0.01
     curve: float = 0.0
     session: float = 0.0
     small: float | None = None
+    last: float = 1.0
 
 
 def study(
@@ -36,12 +40,13 @@ def study(
     sessions = [random.gauss(0, noise.session) for _ in range(repeats)]
     made = []
     for place in range(curves):
-        common = [one + random.gauss(0, noise.curve) for one in sessions]
+        more = noise.last if place == curves - 1 else 1.0
+        common = [one + random.gauss(0, more * noise.curve) for one in sessions]
         points = []
         for size in sizes:
             each = noise.small if noise.small is not None and size <= 4096 else noise.each
             right = (LATENCY + size / RATE) * (1 + shift(place, size))
-            times = tuple(right * math.exp(one + random.gauss(0, each)) for one in common)
+            times = tuple(right * math.exp(one + random.gauss(0, more * each)) for one in common)
             points.append(CurvePoint(size, times))
         configuration = Configuration(4, settings=(("NCCL_MAX_NCHANNELS", f"{place + 1}"),))
         made.append(Curve("all_reduce", configuration, tuple(points)))

@@ -5,6 +5,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.study.drawn import FULL, SHORT, Noise, curve, study
 from wirewatch.core.types import Health
@@ -17,6 +19,7 @@ NOISES = {
     "of a repeat": Noise(each=0.002, curve=0.01),
     "of a repeat of all curves": Noise(each=0.005, session=0.01),
     "small sizes are noisier": Noise(each=0.004, small=0.05),
+    "one curve is noisier": Noise(each=0.0, curve=0.01, last=4.0),
 }
 BOUNDARY = 4 * MIB
 
@@ -51,6 +54,28 @@ def test_a_setting_that_became_slower_is_found_and_no_other() -> None:
             "same"
         ] * 20
     assert found >= 57
+
+
+def test_curves_learn_the_spread_from_each_other() -> None:
+    """By their own levels alone, half of these would be missed."""
+    random, noise = Random(16), Noise(0.007, 0.007)  # noqa: S311
+    found = 0
+    for _ in range(60):
+        a = study(random, noise, sizes=FULL[::3])
+        b = study(random, noise, sizes=FULL[::3], shift=lambda place, _size: 0.03 if place == 2 else 0.0)
+        found += whole(compare(a, b), 2).verdict == "changed"
+    assert found >= 54
+
+
+@given(st.integers(1, 2**31), st.integers(1, 6), st.integers(1, 6), st.integers(1, 4))
+def test_any_repeats_can_be_compared(seed: int, ours: int, theirs: int, curves: int) -> None:
+    random = Random(seed)  # noqa: S311
+    a, b = (study(random, Noise(0.01, 0.3, last=9.0), curves, SHORT, n) for n in (ours, theirs))
+    made = compare(a, b)
+    judged = [part for curve in made.curves for part in curve.every() if part.verdict != "not judged"]
+    assert len(judged) == made.judged
+    assert not judged or min(ours, theirs) > 1
+    assert COMPARISON.validate_json(COMPARISON.dump_json(made)) == made
 
 
 def test_a_regime_that_changed_is_found_where_it_changed() -> None:

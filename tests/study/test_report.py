@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -80,6 +81,22 @@ ODD = {
 def test_it_can_be_made_of_anything(curves: tuple[Curve, ...]) -> None:
     text = page(Study(0.0, "by hand", {}, curves))
     assert text.count("<svg") == 2 * len({curve.op for curve in curves})
+
+
+def test_who_wins_is_a_row_for_each_setting() -> None:
+    shares = (0.99, 1.0, 1.01, 1.0, 1.0)
+    fast, slow = (
+        curve({8: [us * x for x in shares], 8 << 20: [9 * us] * 5}, Configuration(4, name))
+        for us, name in ((20.0, "Ring"), (26.0, "Tree"))
+    )
+    text = page(Study(0.0, "by hand", {}, [fast, slow]))
+    assert '<th scope="row">Ring</th><td class="number">fastest (0.71%)</td>' in text
+    assert '<th scope="row">Tree</th><td class="number">+30.0% (0.71%)</td>' in text
+    text = page(Study(0.0, "by hand", {}, [fast, replace(fast, configuration=Configuration(4, "NVLS"))]))
+    assert text.count("tied (0.71%)") == 1
+    assert text.count("tied, +0.0% (0.71%)") == 1
+    text = page(Study(0.0, "by hand", {}, [curve({8: 20.0}), curve({8: 30.0}, Configuration(4, "Tree"))]))
+    assert "+50.0% (not judged)" in text
 
 
 def test_many_curves_are_shared_out_over_plots_with_few_lines() -> None:

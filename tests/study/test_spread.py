@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.study.spread import RESOLUTION, critical, holm, levels, two_sided, welch
+from wirewatch.study.spread import RESOLUTION, alone, critical, holm, levels, together, two_sided, welch
 
 TABLE = {
     (1, 0.05): 12.706, (2, 0.05): 4.303, (4, 0.001): 8.610, (7, 0.05): 2.365, (8, 0.01): 3.355,
@@ -31,10 +31,37 @@ def test_a_chance_is_one_and_has_no_sign(t: float, freedom: int) -> None:
 
 
 def test_welch_by_hand() -> None:
-    made = welch((1.0, 2.0, 3.0), (4.0, 6.0, 8.0))
-    assert (made.mean, made.error**2, made.freedom) == (4.0, pytest.approx(5 / 3), 2)
+    made = welch(alone((1.0, 2.0, 3.0)), alone((4.0, 6.0, 8.0)))
+    assert (made.mean, made.freedom) == (4.0, 2)
+    assert made.error**2 == pytest.approx(5 / 3)
     assert made.chance == pytest.approx(0.09, abs=0.01)
-    assert welch((1.0, 1.0), (1.0, 1.0)).error == pytest.approx(RESOLUTION)
+    assert welch(alone((1.0, 1.0)), alone((1.0, 1.0))).error == pytest.approx(RESOLUTION)
+
+
+LEVELS = st.lists(st.floats(-9, 9), min_size=5, max_size=5)
+
+
+@given(st.lists(LEVELS, min_size=1, max_size=6))
+def test_a_variance_that_learns_lies_between_its_own_and_the_mean(sets: list[list[float]]) -> None:
+    own, made = [alone(one) for one in sets], together(sets)
+    mean = sum(one.variance for one in own) / len(own)
+    for before, after in zip(own, made, strict=True):
+        low, high = sorted((before.variance, mean))
+        assert low * (1 - 1e-9) <= after.variance <= high * (1 + 1e-9)
+        assert before.freedom <= after.freedom <= before.freedom * len(sets) * (1 + 1e-9)
+        assert after.values == before.values
+
+
+def test_curves_that_are_one_learn_nothing_from_each_other() -> None:
+    levels_ = [1.0, 1.1, 0.9, 1.2, 1.05]
+    alike, apart = [levels_, levels_], [levels_, [1.2, 0.9, 1.1, 1.0, 1.05]]
+    assert together(alike) == [alone(levels_)] * 2
+    assert together(apart)[0].freedom > alone(levels_).freedom
+
+
+def test_curves_with_another_spread_are_left_alone() -> None:
+    wide, narrow = [0.0, 9.0, -9.0, 5.0, -5.0], [0.0, 0.01, -0.01, 0.02, 0.0]
+    assert together([wide, *[narrow] * 5]) == [alone(wide), *[alone(narrow)] * 5]
 
 
 def test_holm_stops_at_the_first_that_fails() -> None:

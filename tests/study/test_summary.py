@@ -154,8 +154,8 @@ def test_what_is_missing_or_wrong_is_said() -> None:
     wrong = replace(ring, points=(*ring.points[:-1], replace(ring.points[-1], wrong=7)))
     unchecked = replace(curve(TABLE, op="broadcast"), points=(CurvePoint(8, (1e-5,), None),))
     told = words(asked, wrong, unchecked, not_offered=("Tree of all_gather",), problems=("GPU 3 was busy",))
-    assert "Not offered: Tree of all_gather" in told
-    assert "Problem: GPU 3 was busy" in told
+    assert "not offered: Tree of all_gather" in told
+    assert "problem: GPU 3 was busy" in told
     assert "Tree Simple: NCCL's log has Ring SIMPLE at 8 B to 64 KiB." in told
-    assert "Wrong values: all_reduce, 4 ranks, float32, in place, Ring: at 1 size from 8 GiB on" in told
-    assert "The values of 1 curve were not checked." in told
+    assert "wrong values: all_reduce, 4 ranks, float32, in place, Ring: at 1 size from 8 GiB on" in told
+    assert "not checked: the values of 1 curve" in told

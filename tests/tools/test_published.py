@@ -52,4 +52,14 @@ def test_a_difference_has_its_reason_or_is_not_explained() -> None:
 def test_each_figure_is_published_once_and_found_in_one_place() -> None:
     names = [figure.name for figure in figures()]
     assert len(names) == len(set(names)) == 24
-    assert all(isinstance(figure.of(Study(0.0, "", {}, ())), Absent) for figure in figures())
+    assert all(isinstance(figure.of(Study(0.0, "", {}, ()))[0], Absent) for figure in figures())
+
+
+def test_what_nccl_would_choose_stands_for_its_choice_and_is_named() -> None:
+    drawn = study(Random(2), Noise(0.001), 1, FULL).curves[0]  # noqa: S311 - noise
+    ring = replace(drawn, configuration=Configuration(4, "Ring", "Simple"))
+    found = rows(page(Study(0.0, "drawn, not measured", {}, [ring])))
+    assert found["all_reduce, plateau"][1].endswith(", Ring Simple")
+    assert found["all_reduce, Ring, 8 GiB"][1].endswith(", Ring Simple")
+    assert found["all_reduce, Simple, 256 MiB"][1].endswith(", Ring Simple")
+    assert found["all_reduce, latency floor"] == ["22.7 us", "-", "-", "not measured"]

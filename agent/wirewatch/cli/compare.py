@@ -1,12 +1,16 @@
 """`wirewatch sweep --compare A B`: what changed between two studies, for a person or a script."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
 
 import click
 
 from wirewatch.busbw.expected import human
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.output import shown, utc
+from wirewatch.cli.parse import read_output
 from wirewatch.cli.tables import table
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch.study.compare import (
@@ -20,14 +24,50 @@ from wirewatch.study.compare import (
     losses,
 )
 from wirewatch.study.curve import Study
+from wirewatch.study.export import read_study as read_sweep
+from wirewatch.study.nccltests import Reader
+from wirewatch.study.points import to_study
+from wirewatch.study.records import RecordsError
 from wirewatch.study.spread import Regime, regime
 from wirewatch.study.summary import count, setting, span, title
 
+HEAD = 256
+"""Bytes in which a sweep.json names its schema."""
 PARTS = (*(one.value for one in Regime), ALL_SIZES)
 NOTE = (
     "speed of B against A, which is busbw where there is one; *: more than the spread; "
-    "in brackets: no spread, not judged"
+    "in brackets: no spread, or too much, and not judged"
 )
+
+
+def read_study(path: Path) -> Study:
+    """The study in a folder of a sweep, in its sweep.json, or in output of nccl-tests.
+
+    Raises:
+        UsageError: there is none that can be read.
+    """
+    try:
+        if path.is_dir() or _is_ours(path):
+            return read_sweep(path)
+    except RecordsError as error:
+        raise click.UsageError(str(error)) from error
+    reader = Reader("")
+    read_output(str(path), reader)
+    if not reader.runs:
+        raise click.UsageError(f"{path}: no table of nccl-tests is in it")
+    study = to_study(reader.runs, str(path), path.stat().st_mtime)
+    unknown = count(reader.not_understood, "line")
+    doubts = [f"{unknown} that look like rows are not understood"] if reader.not_understood else []
+    return replace(study, problems=(*study.problems, *reader.failures, *doubts))
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the file begins as a sweep.json does."""
+    try:
+        with path.open("rb") as file:
+            return b'"wirewatch.sweep/' in file.read(HEAD)
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror or error}") from error
 
 
 def print_comparison(a: Study, b: Study, least_speed: float | None, *, as_json: bool) -> int:
@@ -62,6 +102,8 @@ def comparison_lines(made: Comparison) -> Iterator[str]:
         yield from _remarks(curve)
     for one in made.unmatched:
         yield f"{title(one)}, {setting(one.configuration)}: not compared: {one.why}"
+    for who, problems in (("A", made.problems_a), ("B", made.problems_b)):
+        yield from (f"problem in {who}: {one}" for one in problems)
 
 
 def _result(made: Comparison) -> str:
@@ -97,12 +139,11 @@ def _cell(part: PartChange) -> str:
 
 
 def _remarks(curve: CurveChange) -> Iterator[str]:
-    """What the table does not show of a curve."""
+    """What the table does not show of a curve, such as a size that did not change as those around it did."""
     name = f"{title(curve)}, {setting(curve.configuration)}"
-    parts = {part.part: part for part in curve.parts}
     for point in curve.points:
-        around = parts.get(regime(point.first_bytes).value, point)
-        if point.verdict == "changed" and (around is point or _stands_out(point, around)):
+        around = [one.speed for one in curve.points if _regime(one) is _regime(point)]
+        if point.verdict == "changed" and abs(point.speed / median(around) - 1) > (point.least or 0):
             yield f"{name}: {human(point.first_bytes)}: {point.speed - 1:+.1%} *"
     for who, sizes in (("A", curve.only_a), ("B", curve.only_b)):
         if sizes:
@@ -112,9 +153,8 @@ def _remarks(curve: CurveChange) -> Iterator[str]:
             yield f"{name}: WRONG VALUES in {who}, not compared: {_sizes(sizes)}"
 
 
-def _stands_out(point: PartChange, around: PartChange) -> bool:
-    """Whether a size that changed says more than its regime does."""
-    return around.verdict != "changed" or abs(point.speed / around.speed - 1) > (around.least or 0)
+def _regime(point: PartChange) -> Regime:
+    return regime(point.first_bytes)
 
 
 def _worst(made: Comparison, least_speed: float) -> str:

@@ -41,6 +41,17 @@ def owner(_context: click.Context, _option: click.Parameter, value: str | None) 
     return value
 
 
+def percent(_context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """A callback that checks a percentage.
+
+    Raises:
+        UsageError: it is not above 0, or not finite.
+    """
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise click.UsageError(f"{option.opts[0]} must be above 0, not {value}")
+    return value
+
+
 def daemon_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add the options that say which daemon is asked: --config and --socket."""
     config = click.option("--config", type=click.Path(path_type=Path), help="The daemon's TOML file.")

@@ -144,7 +144,7 @@ def parse(
         raise click.UsageError("--overlay changes a recording: give --replay too")
     node = Node(config_file, replay, tuple(overlays))
     reader = Reader(op or "")
-    found = _read(file, reader)
+    found = read_output(file, reader)
     if isinstance(found, (NcclTopology, NcclGraphs)):
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
@@ -159,7 +159,7 @@ def parse(
     context.exit(EXIT[health])
 
 
-def _read(name: str, reader: "Reader") -> "LogSummary | NcclTopology | NcclGraphs":
+def read_output(name: str, reader: "Reader") -> "LogSummary | NcclTopology | NcclGraphs":
     """Read all of a file.
 
     Raises:

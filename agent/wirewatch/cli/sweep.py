@@ -3,12 +3,12 @@
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
-from wirewatch.cli.options import config_option
+from wirewatch.cli.options import config_option, percent
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.probe import DTYPES, ENGINES, OPS, PRIMITIVES
 from wirewatch.study.curve import AUTO
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 INTERNAL, UNKNOWN, FAILED = 70, 3, 2
 SWITCH = {"on": True, "off": False}
+_COMPARING = frozenset({"compare", "fail_under", "as_json"})
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -31,6 +32,15 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     "--resume", type=_FOLDER, help="Go on with the sweep in this folder, which did not come to its end."
 )
 @click.option("--export", type=_FOLDER, help="Write the results of what the sweep in this folder has so far.")
+@click.option(
+    "--compare", nargs=2, type=click.Path(path_type=Path), metavar="A B",
+    help="Say what is different in B: folders of sweeps, their sweep.json, or output of nccl-tests.",
+)  # fmt: skip
+@click.option(
+    "--fail-under", type=float, callback=percent, metavar="PERCENT",
+    help="With --compare: exit with 1 where B keeps less than this much of A's speed.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="With --compare: print one JSON document.")
 @click.option(
     "--op", "ops", multiple=True, type=click.Choice(PRIMITIVES),
     help=f"Operation; repeatable. Default: {', '.join(OPS)}.",
@@ -64,7 +74,8 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @config_option
 @click.pass_context
 def sweep(
-    context: click.Context, *, out: Path | None, resume: Path | None, export: Path | None, ops: Sequence[str],
+    context: click.Context, *, out: Path | None, resume: Path | None, export: Path | None,
+    compare: tuple[Path, Path] | None, fail_under: float | None, as_json: bool, ops: Sequence[str],
     sizes: Sequence[tuple[int, ...]], algorithm: tuple[str, ...], protocol: tuple[str, ...],
     gpus: tuple[int, ...] | None, registered: tuple[str, ...], launch: tuple[str, ...],
     vary: Sequence[tuple[str, tuple[str, ...]]], dtype: str, out_of_place: bool, iterations: int | None,
@@ -77,8 +88,13 @@ def sweep(
     with --resume. At its end it writes sweep.csv, sweep.json and report.html there.
 
     Exit codes: 0 all is measured; 2 some values were wrong; 3 GPUs are busy, or a job came; 64 wrong usage;
-    70 ended by Ctrl-C or SIGTERM, or nothing more can be written.
+    70 ended by Ctrl-C or SIGTERM, or nothing more can be written. With --compare and --fail-under: 0 B is
+    fast enough; 1 it is not; 3 nothing could be judged.
     """
+    if compare is not None:
+        _compare(context, compare, fail_under, as_json=as_json)
+    if fail_under is not None or as_json:
+        raise click.UsageError("--fail-under and --json go with --compare")
     from wirewatch.cli.sweeping import Wish
     from wirewatch.study.records import RecordsError, read_records
 
@@ -106,6 +122,27 @@ def sweep(
     context.exit(code)
 
 
+def _compare(
+    context: click.Context, paths: tuple[Path, Path], fail_under: float | None, *, as_json: bool
+) -> NoReturn:
+    """Compare and end.
+
+    Raises:
+        UsageError: an option that measures is there too.
+    """
+    from wirewatch.cli.compare import print_comparison, read_study
+
+    others = [name for name in context.params if name not in _COMPARING and _is_given(context, name)]
+    if others:
+        raise click.UsageError(f"--compare measures nothing: without --{_option(others[0])}")
+    a, b = map(read_study, paths)
+    context.exit(print_comparison(a, b, None if fail_under is None else fail_under / 100, as_json=as_json))
+
+
+def _option(parameter: str) -> str:
+    return {"ops": "op", "sizes": "size", "config_file": "config"}.get(parameter, parameter).replace("_", "-")
+
+
 def _one_folder(
     context: click.Context, out: Path | None, resume: Path | None, export: Path | None, replay: str | None
 ) -> Path:
@@ -119,10 +156,10 @@ def _one_folder(
     given = [folder for folder in (out, resume, export) if folder is not None]
     if len(given) != 1:
         raise click.UsageError("give --out DIR for a new sweep, or one of --resume DIR and --export DIR")
-    kept = {"out", "resume", "export", "config_file", "owner"}
+    kept = {"out", "resume", "export", "config_file", "owner", *_COMPARING}
     said = [name for name in context.params if name not in kept and _is_given(context, name)]
     if out is None and said:
-        raise click.UsageError(f"a sweep goes on as it was begun: without --{said[0].replace('_', '-')}")
+        raise click.UsageError(f"a sweep goes on as it was begun: without --{_option(said[0])}")
     return given[0]
 
 
@@ -165,15 +202,22 @@ def _unfinished(end: "SweepEnd", file: "SweepFile", folder: Path) -> int:
 def _finish(records: "Records", folder: Path) -> int:
     """Write the results and print them; returns the exit code."""
     from wirewatch.cli.output import shown
-    from wirewatch.study.export import CSV, JSON, export
+    from wirewatch.study.export import CSV, JSON, REPORT, export
+    from wirewatch.study.report import ReportError, write_report
+    from wirewatch.study.summary import summary_lines
 
     study = export(records, folder)
+    files = [CSV, JSON]
+    try:
+        write_report(study, folder / REPORT, records.header.known)
+        files.append(REPORT)
+    except ReportError as error:
+        click.echo(f"wirewatch: no {REPORT}: {error}", err=True)
     wrong = sum(point.wrong or 0 for curve in study.curves for point in curve.points)
-    lines = [f"not offered: {line}" for line in study.not_offered]
-    lines += [f"problem: {line}" for line in study.problems]
+    lines = list(summary_lines(study))
     lines += [f"WRONG DATA: {wrong} elements were not what they should be"] if wrong else []
     points = sum(len(curve.points) for curve in study.curves)
     some = "" if records.complete else f", not all of it: --resume {folder} goes on"
-    lines.append(f"{points} points of {len(study.curves)} curves in {folder}: {CSV}, {JSON}{some}")
+    lines.append(f"{points} points of {len(study.curves)} curves in {folder}: {', '.join(files)}{some}")
     click.echo(shown(lines))
     return FAILED if wrong else 0

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,16 +15,18 @@ from wirewatch.cli.output import shown
 from wirewatch.cli.tables import probe_tables
 from wirewatch.config import Config, expectations
 from wirewatch.core.ports import Hardware, Order
-from wirewatch.core.probe import Probed
+from wirewatch.core.probe import NOT_KNOWN, Probed
+from wirewatch.core.types import Absent
 from wirewatch.daemon.signals import SIGNALS
 from wirewatch.documents.probes import refused
 from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness
-from wirewatch.probe.setup import ProbeRequest, prepare
+from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
 from wirewatch.probe.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch.probe.workfolder import remove_left_folders
 from wirewatch.study.curve import AUTO, Configuration
 from wirewatch.study.environment import capabilities, differences, environment, scout
-from wirewatch.study.grid import SweepOptions, make_grid
+from wirewatch.study.grid import Capabilities, GridCurve, SweepOptions, make_grid
+from wirewatch.study.known import KnownRates, known_rates
 from wirewatch.study.records import SCHEMA, Records, SweepFile, SweepHeader
 from wirewatch.study.sweep import Batch, SweepEnd, SweepRun, SweepView, batches, start_seconds, usual_seconds
 
@@ -125,7 +127,24 @@ def _header(
     if not grid.curves:
         raise click.UsageError(f"nothing of that exists here: {'; '.join(grid.not_offered)}")
     at = allowed.hardware.clock.now()
-    return SweepHeader(SCHEMA, __version__, at, wish.seed, options, here, grid.curves, grid.not_offered)
+    known = tuple(_known(config, allowed, can, grid.curves))
+    return SweepHeader(
+        SCHEMA, __version__, at, wish.seed, options, here, grid.curves, grid.not_offered, known
+    )
+
+
+def _known(
+    config: Config, allowed: Allowed, can: Capabilities, curves: Sequence[GridCurve]
+) -> Iterator[KnownRates]:
+    """What the wires of the first GPUs should give, for each operation and number of them."""
+    order, sizes = allowed.order, {size for curve in curves for size in curve.sizes}
+    for op, ranks in dict.fromkeys((curve.op, curve.configuration.ranks) for curve in curves):
+        scene = read_scene(
+            allowed.hardware, order.gpus[:ranks], order.settings, expectations(config), config.probe.pins
+        )
+        if not isinstance(scene, Absent) and len(scene.conditions) == 1:
+            multicast = NOT_KNOWN if can.multicast is None else can.multicast
+            yield known_rates(replace(scene.conditions[0], multicast=multicast), op, sizes)
 
 
 class Progress:

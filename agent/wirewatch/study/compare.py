@@ -7,7 +7,7 @@ than one of a hundred cases, whatever the times of one repeat have in common (AD
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
@@ -19,11 +19,13 @@ from wirewatch.study.curve import Configuration, Curve, Study
 from wirewatch.study.spread import (
     Difference,
     Regime,
+    alone,
     deviation,
     holm,
     levels,
     logarithms,
     regime,
+    together,
     usable,
     welch,
 )
@@ -33,6 +35,8 @@ ALPHA = 0.005
 is not quite normal."""
 WHOLE, REGIMES, POINTS = 0.6, 0.3, 0.1
 """A curve's share of ALPHA for all its sizes together, for its three regimes, and for all single sizes."""
+MOST = 2.0
+"""A part in which not even so many times the time would be seen is not judged."""
 ALL_SIZES, SIZE = "all sizes", "size"
 Verdict = Literal["changed", "same", "not judged"]
 Key = tuple[str, Configuration, str, bool]
@@ -52,8 +56,8 @@ class PartChange:
     """One part of a curve: `all sizes`, a regime, or a single size, from the first to the last size in bytes.
 
     `speed`: of B as a share of A's, by the geometric mean of times; also busbw's. `spread`: relative standard
-    deviation of the levels, of A and of B. `least`: the smallest change, as a share, that would have been
-    judged one. Both are null without two repeats in A and in B.
+    deviation of the levels, of A and of B, null without two repeats in both. `least`: the smallest change, as
+    a share, that would have been judged one; null where not even twice the time would have been.
     """
 
     part: str
@@ -114,6 +118,8 @@ class Comparison:
     environment: tuple[EnvironmentChange, ...]
     curves: tuple[CurveChange, ...]
     unmatched: tuple[UnmatchedCurve, ...]
+    problems_a: tuple[str, ...]
+    problems_b: tuple[str, ...]
     judged: int
     changed: int
 
@@ -153,6 +159,7 @@ def compare(a: Study, b: Study) -> Comparison:
     return Comparison(
         schema="wirewatch.compare/1", a=a.source, b=b.source, at_a=a.at, at_b=b.at,
         environment=_environment(a, b), curves=curves, unmatched=tuple(_unmatched(a, b)),
+        problems_a=a.problems, problems_b=b.problems,
         judged=sum(one != "not judged" for one in verdicts), changed=verdicts.count("changed"),
     )  # fmt: skip
 
@@ -231,23 +238,42 @@ def _parts(place: int, a: Curve, b: Curve) -> Iterator[_Part]:
 
 def _judge(parts: Sequence[_Part]) -> Iterator[PartChange]:
     """Each part with its verdict."""
-    found: dict[tuple[int, ...], Difference] = {}
     shares: dict[tuple[int, ...], float] = {}
     for part in parts:
         if min(len(part.a), len(part.b)) >= 2:  # noqa: PLR2004 - one value has no spread
-            found[part.test] = welch(part.a, part.b)
             shares[part.test] = shares.get(part.test, 0) + part.share
-    sure = holm([one.chance for one in found.values()], list(shares.values()), ALPHA)
+    found = dict(_differences(parts, shares.keys()))
+    sure = holm([one.chance for one in found.values()], [shares[test] for test in found], ALPHA)
     changed = {test for test, one in zip(found, sure, strict=True) if one}
     total = math.fsum(shares.values())
     for part in parts:
         test, shown = part.test, _shown(part)
         if test in found:
-            least = math.expm1(found[test].least(ALPHA * shares[test] / total))
-            verdict: Verdict = "changed" if test in changed else "same"
+            seen = found[test].least(ALPHA * shares[test] / total)
+            blind = seen > math.log(MOST)
+            verdict: Verdict = "changed" if test in changed else "not judged" if blind else "same"
+            least = None if blind else math.expm1(seen)
             spread = deviation(part.a), deviation(part.b)
             shown = replace(shown, spread=spread, least=least, verdict=verdict)
         yield shown
+
+
+def _differences(
+    parts: Sequence[_Part], tests: Collection[tuple[int, ...]]
+) -> Iterator[tuple[tuple[int, ...], Difference]]:
+    """Each test once. Curves share what the repeats say of the spread of the same part; sizes do not."""
+    alike: dict[tuple[str, int, int], dict[tuple[int, ...], _Part]] = {}
+    for part in parts:
+        if part.test in tests:
+            alike.setdefault((part.name, len(part.a), len(part.b)), {})[part.test] = part
+    done: set[tuple[int, ...]] = set()
+    for (name, *_), some in alike.items():
+        learn = (lambda sets: [alone(one) for one in sets]) if name == SIZE else together
+        pairs = zip(learn([p.a for p in some.values()]), learn([p.b for p in some.values()]), strict=True)
+        for test, pair in zip(some, pairs, strict=True):
+            if test not in done:
+                done.add(test)
+                yield test, welch(*pair)
 
 
 def _shown(part: _Part) -> PartChange:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wirewatch.study.curve import Configuration, Curve, Study
-from wirewatch.study.spread import Regime, deviation, holm, levels, logarithms, regime, usable, welch
+from wirewatch.study.spread import Regime, alone, deviation, holm, levels, logarithms, regime, usable, welch
 
 ALPHA = 0.01
 """How often a contest among equals may name a winner."""
@@ -70,7 +70,9 @@ def _standings(sets: Sequence[tuple[Configuration, tuple[float, ...]]]) -> tuple
             Standing(name, share, None, tied=True) for (name, _), share in zip(ordered, behind, strict=True)
         )
     slower = holm(
-        [welch(first, values).chance for _, values in ordered[1:]], [1.0] * (len(ordered) - 1), ALPHA
+        [welch(alone(first), alone(values)).chance for _, values in ordered[1:]],
+        [1.0] * (len(ordered) - 1),
+        ALPHA,
     )
     return tuple(
         Standing(name, share, deviation(values), tied=not sure)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from wirewatch.busbw.expected import expect, wire
 from wirewatch.core.probe import Conditions
@@ -15,6 +16,8 @@ class KnownRates:
     `wire`: what one GPU can send each way, None where that is not known. `expected`: sizes in bytes, each
     with the busbw that is expected of NCCL's defaults.
     """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
     op: str
     ranks: int

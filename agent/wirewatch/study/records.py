@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -19,8 +19,9 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from wirewatch.core.probe import PRIMITIVES
-from wirewatch.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
+from wirewatch.study.curve import AUTO, Curve, CurvePoint, Study
 from wirewatch.study.grid import GridCurve, SweepOptions
+from wirewatch.study.known import KnownRates
 
 NAME = "sweep.jsonl"
 SCHEMA: Literal["wirewatch.sweep-records/1"] = "wirewatch.sweep-records/1"
@@ -37,7 +38,10 @@ class RecordsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SweepHeader:
-    """What is measured, on what, since when (Unix seconds). `seed`: of the order in which it is measured."""
+    """What is measured, on what, since when (Unix seconds). `seed`: of the order in which it is measured.
+
+    `known`: what the wires and NCCL's defaults should give.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -49,6 +53,7 @@ class SweepHeader:
     environment: dict[str, str]
     curves: tuple[GridCurve, ...]
     not_offered: tuple[str, ...]
+    known: tuple[KnownRates, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,24 +314,8 @@ def study_of(records: Records, source: str) -> Study:
         )
         for place, curve in enumerate(header.curves) if place in found
     )  # fmt: skip
-    problems = (*_given_up(records), *otherwise(curves))
+    problems = tuple(_given_up(records))
     return Study(header.at, source, header.environment, curves, header.not_offered, problems)
-
-
-def otherwise(curves: Iterable[Curve]) -> Iterator[str]:
-    """Curves that did not run with the algorithm and the protocol that were asked for, in words."""
-    for curve in curves:
-        wanted = curve.configuration
-        asked = " ".join(name for name in (wanted.algorithm, wanted.protocol) if name != AUTO)
-        others = {ran for point in curve.points for ran in point.ran if not _is_asked(wanted, ran)}
-        if others:
-            where = f"{curve.op} with {wanted.ranks} ranks, {wanted.launch}"
-            yield f"{where}: {asked} was asked for, NCCL's log has {', '.join(sorted(others))} too"
-
-
-def _is_asked(wanted: Configuration, ran: str) -> bool:
-    algorithm, _, protocol = ran.partition(" ")
-    return wanted.algorithm in {AUTO, algorithm} and wanted.protocol in {AUTO, protocol}
 
 
 def _points(records: Records, place: int, sizes: Mapping[int, list[Measurement]]) -> Iterator[CurvePoint]:

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,8 +17,9 @@ from markupsafe import Markup
 from wirewatch import __version__
 from wirewatch.busbw.expected import GB, human
 from wirewatch.core.types import Absent
-from wirewatch.study.contest import contests, groups
+from wirewatch.study.contest import Contest, Standing, contests, groups
 from wirewatch.study.curve import AUTO, Curve, CurvePoint, Study
+from wirewatch.study.export import write_whole
 from wirewatch.study.known import KnownRates
 from wirewatch.study.spread import usable
 from wirewatch.study.summary import (
@@ -91,12 +91,9 @@ def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> 
     if find_spec("matplotlib") is None:
         raise ReportError(NOT_INSTALLED)
     text = page(study, known)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text, "utf-8", errors="replace")
-        beside.replace(path)
+        write_whole(path, text)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise ReportError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
@@ -169,16 +166,25 @@ def _or_dash(one: Estimate | Absent, text: str) -> str:
 
 
 def _winners(name: str, curves: Sequence[Curve]) -> Sheet:
-    rows = []
-    for contest in contests(curves):
-        for place, one in enumerate(contest.standings):
-            spread = "one repeat" if one.spread is None else f"{one.spread:.2%}"
-            result = "fastest" if place == 0 else f"+{one.behind:.1%}"
-            tie = "not judged" if one.spread is None else "tied with the fastest" if one.tied else ""
-            where = f"{contest.regime.value}, {span(contest.sizes[0], contest.sizes[-1])}"
-            rows.append((where, setting(one.configuration), result, spread, tie))
-    columns = ("Sizes", "Setting", "Time", "Spread", "")
-    return Sheet(f"{name}-winners", "Which setting wins where", columns, tuple(rows), 2)
+    """A row for each setting, a column for each regime; no rows where there is nothing to compare."""
+    found = list(contests(curves))
+    cells = [{one.configuration: _place(contest, one) for one in contest.standings} for contest in found]
+    rows = tuple(
+        (setting(curve.configuration), *(some.get(curve.configuration, "-") for some in cells))
+        for curve in curves
+        if found
+    )
+    heads = (f"{one.regime.value}, {span(one.sizes[0], one.sizes[-1])}" for one in found)
+    caption = "Which setting wins where: time more than the fastest, with the spread in brackets"
+    return Sheet(f"{name}-winners", caption, ("Setting", *heads), rows, 1)
+
+
+def _place(contest: Contest, one: Standing) -> str:
+    if one.spread is None:
+        return f"+{one.behind:.1%} (not judged)"
+    if one is not contest.standings[0]:
+        return f"{'tied, ' if one.tied else ''}+{one.behind:.1%} ({one.spread:.2%})"
+    return f"{'tied' if contest.standings[1].tied else 'fastest'} ({one.spread:.2%})"
 
 
 def _points(name: str, curves: Sequence[Curve]) -> Sheet:

@@ -3,12 +3,13 @@
 A repeat is a process of its own, so repeats are independent of each other. The sizes within one are not: what
 a process has (its memory, its clocks, its place on the host) is common to all of them. So times are averaged
 over sizes first, which leaves one level a repeat, and only levels are compared: Welch's test on logarithms
-of time, in which a share is a difference. Of many tests Holm's rule keeps the chance that any is wrong.
+of time, in which a share is a difference. A few levels know their spread badly, so like curves learn it from
+each other. Of many tests Holm's rule keeps the chance that any is wrong.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from statistics import fmean
@@ -18,6 +19,8 @@ from wirewatch.study.curve import CurvePoint
 
 LATENCY_BYTES = 64 << 10
 """Up to this size a message's time is nearly that of an empty one."""
+UNLIKE = 0.1
+"""Curves differ in their spread: squared relative deviation of variances that is taken for granted."""
 RESOLUTION = 5e-4
 """Least relative spread that is believed: printed times and clocks resolve no more."""
 
@@ -28,6 +31,15 @@ class Regime(Enum):
     LATENCY = "latency"
     MIDDLE = "middle"
     BANDWIDTH = "bandwidth"
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Levels of one curve, one a repeat, with what is held for their variance and its degrees of freedom."""
+
+    values: tuple[float, ...]
+    variance: float
+    freedom: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +94,58 @@ def deviation(values: Sequence[float]) -> float:
     return max(math.sqrt(squares / (len(values) - 1)), RESOLUTION)
 
 
-def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """The second's mean above the first's; both have two values or more (B. L. Welch, 1947)."""
-    one, other = (deviation(values) ** 2 / len(values) for values in (first, second))
+def welch(first: Levels, second: Levels) -> Difference:
+    """The second's mean above the first's (B. L. Welch, 1947)."""
+    one, other = (some.variance / len(some.values) for some in (first, second))
     error = math.sqrt(one + other)
-    freedom = int((one + other) ** 2 / (one**2 / (len(first) - 1) + other**2 / (len(second) - 1)) + 1e-9)
-    mean = fmean(second) - fmean(first)
+    freedom = int((one + other) ** 2 / (one**2 / first.freedom + other**2 / second.freedom) + 1e-9)
+    mean = fmean(second.values) - fmean(first.values)
     return Difference(mean, error, freedom, two_sided(mean / error, freedom))
+
+
+def alone(values: Sequence[float]) -> Levels:
+    """Two levels or more with their own variance."""
+    return Levels(tuple(values), deviation(values) ** 2, len(values) - 1)
+
+
+def together(sets: Sequence[Sequence[float]]) -> list[Levels]:
+    """Sets of as many levels each, of like curves, with variances that learn from each other.
+
+    Each variance is drawn towards the mean of all, by the weight of credibility theory (H. Buehlmann, 1967):
+    the less, the more they differ. Degrees of freedom follow from the error that remains. What sets have in
+    common in a repeat makes them count as fewer (S. Greenhouse and S. Geisser, 1959). Where all of this tells
+    no more than a set's own levels, those decide.
+    """
+    own = [alone(values) for values in sets]
+    freedom = own[0].freedom
+    if len(own) == 1:
+        return own
+    mean = fmean(one.variance for one in own)
+    noise = 2 / freedom
+    differ = fmean((one.variance / mean - 1) ** 2 for one in own) * len(own) / (len(own) - 1)
+    differ = max((differ - noise) / (1 + noise), UNLIKE)
+    weight = differ / (differ + noise * (1 + differ))
+    # A set is a part of the mean, so their errors go together as far as the mean's own goes.
+    common = 2 / _count(own)
+    left = weight**2 * noise + (1 - weight**2) * common + (1 - weight) ** 2 * differ
+    if left >= noise:
+        return own
+    return [
+        replace(one, variance=weight * one.variance + (1 - weight) * mean, freedom=2 / left) for one in own
+    ]
+
+
+def _count(sets: Sequence[Levels]) -> float:
+    """Degrees of freedom of the mean variance of sets whose repeats may have something in common."""
+    scaled = []
+    for one in sets:
+        mean = fmean(one.values)
+        scaled.append([(value - mean) / math.sqrt(one.variance) for value in one.values])
+    repeats = range(len(scaled[0]))
+    products = [[math.fsum(row[i] * row[j] for row in scaled) for j in repeats] for i in repeats]
+    trace = math.fsum(products[i][i] for i in repeats)
+    squares = math.fsum(one**2 for row in products for one in row)
+    return sets[0].freedom * trace**2 / squares if squares else sets[0].freedom
 
 
 def holm(chances: Sequence[float], weights: Sequence[float], alpha: float) -> list[bool]:

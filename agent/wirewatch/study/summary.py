@@ -100,11 +100,11 @@ def rates_of(curve: Curve, point: CurvePoint) -> tuple[float, ...]:
 
 
 def setting(configuration: Configuration) -> str:
-    """A configuration in words, without its ranks: `Ring LL128, graph, NCCL_MAX_NCHANNELS=8`."""
+    """A configuration in words, without its ranks: `Ring LL128 graph NCCL_MAX_NCHANNELS=8`."""
     names = [one for one in (configuration.algorithm, configuration.protocol) if one != AUTO]
-    return ", ".join(
+    return " ".join(
         (
-            " ".join(names) or AUTO,
+            *(names or [AUTO]),
             *([configuration.launch] if configuration.launch != EAGER else []),
             *(["registered"] if configuration.registered else []),
             *(f"{name}={value or 'as found'}" for name, value in configuration.settings),
@@ -116,8 +116,8 @@ def summary_lines(study: Study) -> tuple[str, ...]:
     """What the study found, in plain words: figures, which setting wins where, what is missing or wrong."""
     return (
         *(line for group in groups(study) for line in _group_lines(group)),
-        *(f"Not offered: {one}" for one in study.not_offered),
-        *(f"Problem: {one}" for one in study.problems),
+        *(f"not offered: {one}" for one in study.not_offered),
+        *(f"problem: {one}" for one in study.problems),
         *_doubts(study.curves),
     )
 
@@ -273,12 +273,12 @@ def _doubts(curves: Sequence[Curve]) -> Iterator[str]:
         wrong = [point.size_bytes for point in curve.points if point.wrong]
         if wrong:
             where = f"{count(len(wrong), 'size')} from {human(wrong[0])} on"
-            yield f"Wrong values: {name}: at {where}, which are left out above."
+            yield f"wrong values: {name}: at {where}, which are left out above."
         for ran, sizes in _otherwise(curve).items():
-            yield f"Ran otherwise: {name}: NCCL's log has {ran} at {span(min(sizes), max(sizes))}."
+            yield f"ran otherwise: {name}: NCCL's log has {ran} at {span(min(sizes), max(sizes))}."
     unchecked = sum(any(point.wrong is None for point in curve.points) for curve in curves)
     if unchecked:
-        yield f"The values of {count(unchecked, 'curve')} were not checked."
+        yield f"not checked: the values of {count(unchecked, 'curve')}"
 
 
 def _otherwise(curve: Curve) -> Mapping[str, Sequence[int]]:
