@@ -368,12 +368,13 @@ def on_request(result: ProbeResult) -> ProbeDocument:
 def network(conditions: Conditions, probed: Probed | None) -> NetworkResult:
     """What is expected of large messages over the network, and what a probe shows of that."""
     expected = expect_network(conditions, ALL_REDUCE, LARGE)
-    known = None if isinstance(expected, Absent) else expected
-    account = probed.account if probed else None
+    busbw, lines = (
+        (None, (expected.detail,)) if isinstance(expected, Absent) else (expected.busbw, expected.derivation)
+    )
     return NetworkResult(
-        expected_busbw=known.busbw if known else None,
-        derivation=list(known.derivation) if known else [str(expected)],
-        gpudirect=gpudirect(account).value, sent_bytes=dict(probed.ports or {}) if probed else {},
+        expected_busbw=busbw, derivation=list(lines),
+        gpudirect=gpudirect(probed.account if probed else None).value,
+        sent_bytes=dict(probed.ports or {}) if probed else {},
     )  # fmt: skip
 
 
@@ -447,7 +448,7 @@ def _no_reference(expected: Expectation | Absent) -> str:
 
 def _derivation(one: Measured, instead: str) -> list[str]:
     if one.wire is measurement.NOT_NVLINK:
-        return [str(one.expected)] if isinstance(one.expected, Absent) else [*one.expected.derivation]
+        return [one.expected.detail] if isinstance(one.expected, Absent) else [*one.expected.derivation]
     if isinstance(one.expected, Absent):
         if one.latency or one.expected is measurement.NOT_GPUS:
             return [str(one.expected)]

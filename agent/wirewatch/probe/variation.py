@@ -63,12 +63,13 @@ class Variation:
         """In what such a probe differs from any that a daemon runs, in words; empty where it does not."""
         plan = self.of(_PLAN)
         others = [op for op in self.ops if op not in OPS]
+        settings = " ".join(f"{name}={value}" for name, value in self.environment)
         found = (
             (bool(others), f"collectives that no daemon measures: {', '.join(others)}"),
             (plan.dtype != _PLAN.dtype, f"{plan.dtype} elements"),
             (not plan.in_place, "out of place"),
             (self.iterations is not None, f"{self.iterations} timed runs of each size"),
-            (bool(self.environment), " ".join(f"{name}={value}" for name, value in self.environment)),
+            (bool(self.environment), f"{'over the network, ' if self.network else ''}{settings}"),
         )
         return tuple(text for differs, text in found if differs)
 
