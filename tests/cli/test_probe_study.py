@@ -75,7 +75,7 @@ def test_what_cannot_be_meant_with_the_configuration_gets_one_line(tmp_path: Pat
 
 
 def test_a_recording_plays_what_was_asked_for_and_says_what_it_does_not_hold(node: str) -> None:
-    asked = ("--op", "all_reduce", "--op", "all_to_all", "--size", "256M", "--size", "1G")
+    asked = ("--op", "all_reduce", "--op", "all_to_all", "--size", "256M", "--size", "1G", "--engine", "nccl")
     code, document = answer("--replay", node, *asked)
     assert (code, document["outcome"]) == (OK, "ok")
     assert [(one["op"], one["size_bytes"]) for one in document["results"]] == [("all_reduce", 256 << 20)]
@@ -103,7 +103,6 @@ def test_people_read_in_one_line_that_nothing_was_recorded(node: str) -> None:
 def test_an_engine_that_was_not_recorded_is_named(node: str) -> None:
     code, document = answer("--replay", node, "--engine", "torch")
     assert (code, document["not_recorded"]) == (UNKNOWN, ["engine torch"])
-    assert answer("--replay", node, "--engine", "nccl", "--in-place", "--dtype", "float32")[0] == OK
 
 
 def test_a_recorded_probe_of_all_gpus_is_none_of_some_of_them(node: str, tmp_path: Path) -> None:
@@ -150,8 +149,6 @@ def test_a_recorded_probe_over_the_nics_is_judged_by_them(tmp_path: Path) -> Non
     (result,) = document["results"]
     assert (code, result["expected_busbw"], document["transport"]) == (OK, 50e9, "net_ib_gdr")
     assert (document["network"]["gpudirect"], document["unproven"]) == ("proven", "")
-    lines = probe(*good).stdout.splitlines()
-    assert "  GPUDirect RDMA is proven by NCCL's log" in lines
     slow = ("--replay", with_probe(tmp_path / "slow", over_nics(IB, 20.0)), "--transport", "net")
     code, document = answer(*slow)
     assert (code, document["network"]["gpudirect"]) == (FAILED, "refuted")
