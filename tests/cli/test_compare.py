@@ -137,3 +137,10 @@ def test_a_size_that_stands_out_of_its_regime_is_named() -> None:
     b = study(random, Noise(0.002), 1, shift=lambda _, size: 0.4 if size == MIB else 0.03)
     named = [line for line in comparison_lines(compare(a, b)) if line.endswith(" *")]
     assert [line.split(": ")[1] for line in named] == ["1 MiB"]
+
+
+def test_repeats_that_differ_too_much_are_no_lack_of_repeats(tmp_path: Path) -> None:
+    (tmp_path / "wild").write_text("".join(printed(us) for us in (5.0, 40.0, 300.0)), "utf-8")
+    done = run_wirewatch("sweep", "--compare", "wild", "wild", "--fail-under", "97")
+    assert done.returncode == 3
+    assert "the repeats differ too much to judge anything" in done.stdout

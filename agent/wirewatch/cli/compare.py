@@ -33,6 +33,8 @@ from wirewatch.study.summary import count, setting, span, title
 
 HEAD = 256
 """Bytes in which a sweep.json names its schema."""
+SPREAD = 2
+"""Repeats that show a spread."""
 PARTS = (*(one.value for one in Regime), ALL_SIZES)
 NOTE = (
     "speed of B against A, which is busbw where there is one; *: more than the spread; "
@@ -111,7 +113,9 @@ def _result(made: Comparison) -> str:
     if not made.curves:
         return "A and B have no curve in common."
     if not made.judged:
-        return f"{curves} in common: no spread, not judged: that takes two repeats or more in A and in B."
+        if all(min(part.repeats) < SPREAD for curve in made.curves for part in curve.parts):
+            return f"{curves} in common: no spread, not judged: that takes two repeats or more in A and in B."
+        return f"{curves} in common: the repeats differ too much to judge anything: more repeats see more."
     changed = sum(any(part.verdict == "changed" for part in curve.every()) for curve in made.curves)
     if not changed:
         return f"{curves} in common: nothing changed by more than the spread."
