@@ -169,6 +169,15 @@ def test_a_piece_without_the_rest_is_counted() -> None:
     assert reader.first[0].text.split()[0] == str(1 << 26)
 
 
+def test_pieces_of_two_rows_are_none() -> None:
+    """The log lost what stood between the beginning of one row and the end of the next."""
+    lines = torn(Job(), "node0")
+    first = next(n for n, line in enumerate(lines) if line.startswith(f"{1 << 24:12}"))
+    reader = read([*lines[: first + 2], *lines[first + 7 :]])
+    assert (reader.rows, reader.runs[0].repaired) == (0, 0)
+    assert reader.not_understood > 0
+
+
 @settings(max_examples=examples(200))
 @given(st.data())
 def test_no_damage_makes_a_row_that_was_not_printed(data: st.DataObject) -> None:

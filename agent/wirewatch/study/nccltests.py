@@ -254,7 +254,8 @@ class Reader:
         ends = ends if glued else [start]
         before = text[: max(ends, default=start)]
         if ends and stream.columns is not None and before.strip():
-            self._piece(stream, before)
+            if not self._whole(stream, before):
+                self._piece(stream, before)
         elif stream.columns is not None and before.strip():
             self._miss(self.lines, text, "torn by a host whose name is not known")
 
@@ -282,12 +283,7 @@ class Reader:
         self._footer(stream, text)
 
     def _plain(self, stream: _Stream, text: str) -> None:
-        row = None if stream.columns is None else stream.columns.row(text)
-        if row is not None:
-            self._drop(stream)
-            self._row(stream, row, text, self.lines)
-            return
-        if self._footer(stream, text):
+        if self._whole(stream, text) or self._footer(stream, text):
             return
         if "algbw" in text and (columns := _columns(text, in_place_first=False)) is not None:
             self._table(stream, columns)
@@ -296,31 +292,23 @@ class Reader:
         if failure is not None:
             self._failed(stream, text)
             return
-        if stream.columns is None or stream.run is None:
-            self._outside(text)
-        elif stream.run.ended:
-            # Rows alone may follow the end of a table, where those of several programs are mixed.
+        # Only whole rows may follow the end of a table, where those of several programs are mixed.
+        if stream.columns is None or stream.run is None or stream.run.ended:
             self._outside(text)
         else:
             self._piece(stream, text)
 
     def _piece(self, stream: _Stream, text: str) -> None:
-        """A row, or a part of one."""
+        """A part of a row, or none."""
         columns, run = stream.columns, stream.run
         if columns is None or run is None:
-            return
-        row = columns.row(text)
-        if row is not None:
-            self._drop(stream)
-            self._row(stream, row, text, self.lines)
             return
         if stream.torn:
             joined = stream.torn + text
             whole = columns.row(joined)
-            if whole is not None and not contradiction(whole, run.listed, run.op):
+            if whole is not None:
                 at, stream.torn = stream.torn_at, ""
-                run.repaired += 1
-                self._row(stream, whole, joined, at)
+                run.repaired += self._row(run, whole, joined, at)
                 return
             if len(joined) <= _PIECES and len(joined.split()) < len(columns.names):
                 stream.torn = joined
@@ -334,16 +322,24 @@ class Reader:
         else:
             self.others += 1
 
-    def _row(self, stream: _Stream, row: Row, text: str, line: int) -> None:
-        run = stream.run
-        if run is None:
-            return
+    def _whole(self, stream: _Stream, text: str) -> bool:
+        """Whether the line is a row of the stream's table, whatever its figures are."""
+        row = None if stream.columns is None else stream.columns.row(text)
+        if row is None or stream.run is None:
+            return False
+        self._drop(stream)
+        self._row(stream.run, row, text, self.lines)
+        return True
+
+    def _row(self, run: Run, row: Row, text: str, line: int) -> bool:
+        """Whether the figures of a row can all be true, so that it is kept."""
         why = contradiction(row, run.listed, run.op)
         if why:
             self._miss(line, text, why)
-            return
+            return False
         self._count(1)
         run.rows.add(row)
+        return True
 
     def _count(self, rows: int) -> None:
         self.rows += rows
