@@ -47,9 +47,9 @@ def test_the_expectation_is_the_one_of_a_probe() -> None:
     header = by_header({})(run)
     given = by_topology(of_name("h200x4-idle").topology, "it", {})(run)
     rates = set()
-    for grounds in (header, given):
-        expected = expect(grounds.conditions, "all_reduce", 1 << 28)  # type: ignore[arg-type]
-        (size, _) = judge(run, lambda _run, one=grounds: one).sizes  # type: ignore[misc]
+    for basis in (header, given):
+        expected = expect(basis.conditions, "all_reduce", 1 << 28)  # type: ignore[arg-type]
+        (size, _) = judge(run, lambda _run, one=basis: one).sizes  # type: ignore[misc]
         assert size.expected == expected
         rates.add(size.expected.busbw)
     assert len(rates) == 1

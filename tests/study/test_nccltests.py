@@ -18,7 +18,7 @@ from tests.study.printed import Form, Job, Written, jobs
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.study.inputs import mixed_lines
 from wirewatch.study.nccltests import Reader
-from wirewatch.study.runs import Row, Run, bus_bandwidth, operation_seconds, shortfall
+from wirewatch.study.runs import BenchmarkRow, BenchmarkRun, bus_bandwidth, operation_seconds, shortfall
 
 LOG = "{host}:77:78 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}"
 
@@ -38,13 +38,13 @@ def read_text(text: str, op: str = "") -> Reader:
     return reader
 
 
-def only(reader: Reader) -> Run:
+def only(reader: Reader) -> BenchmarkRun:
     (run,) = reader.runs
     assert (reader.not_understood, reader.first) == (0, [])
     return run
 
 
-def is_row_of(job: Job, row: Row) -> bool:
+def is_row_of(job: Job, row: BenchmarkRow) -> bool:
     """Whether a row is one of the job's, as exactly as it was printed."""
     return any(
         row.size_bytes == one.size

@@ -10,7 +10,7 @@ from tests.processes import ROOT
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.study.inputs import mixed_lines
 from wirewatch.study.nccltests import Reader
-from wirewatch.study.runs import Run, operation_seconds, shortfall
+from wirewatch.study.runs import BenchmarkRun, operation_seconds, shortfall
 
 SHARED = ROOT.parent / "shared"
 PLACES = (SHARED / "samples", SHARED / "hardware" / "h200x8")
@@ -19,7 +19,7 @@ FIGURE = r"([\d.]+)\s+([\d.]+)\s+([\d.]+)\s+(?:0e\+00|0|N/A)"
 """Microseconds, algbw, busbw, and what was wrong, which nothing is in these."""
 
 
-def read(file: Path) -> Run:
+def read(file: Path) -> BenchmarkRun:
     reader = Reader()
     with file.open("rb") as opened:
         for _ in mixed_lines(opened, reader):

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from wirewatch.config import Config
     from wirewatch.core.ports import Hardware
     from wirewatch.core.types import Health
-    from wirewatch.study.judge import Grounds, GroundsOf
+    from wirewatch.study.judge import Basis, BasisOf
     from wirewatch.study.logsummary import LogSummary
     from wirewatch.study.nccltests import Reader
     from wirewatch.study.parsed import ParsedRun
-    from wirewatch.study.runs import Run
+    from wirewatch.study.runs import BenchmarkRun
     from wirewatch.study.topologyxml import NcclGraphs, NcclTopology
 
 HERE = "here"
@@ -152,10 +152,10 @@ def parse(
     environment = {**had, **environment}
     with ExitStack() as stack:
         if topology == HERE or replay or config_file:
-            grounds = stack.enter_context(_here(node, environment))
+            basis = stack.enter_context(_here(node, environment))
         else:
-            grounds = _grounds(topology, environment)
-        health = _print(Parsed(file, reader, found, ratio), grounds, form or "", explain=explain)
+            basis = _grounds(topology, environment)
+        health = _print(Parsed(file, reader, found, ratio), basis, form or "", explain=explain)
     context.exit(EXIT[health])
 
 
@@ -209,7 +209,7 @@ def _nothing(reader: "Reader") -> str:
     return f"nothing of nccl-tests or of NCCL's log in {reader.lines} lines{first}"
 
 
-def _grounds(topology: str | None, environment: Mapping[str, str]) -> "GroundsOf":
+def _grounds(topology: str | None, environment: Mapping[str, str]) -> "BasisOf":
     from wirewatch.study.judge import by_header, by_topology
 
     if topology is None:
@@ -221,35 +221,35 @@ def _grounds(topology: str | None, environment: Mapping[str, str]) -> "GroundsOf
 
 
 @contextmanager
-def _here(node: Node, environment: Mapping[str, str]) -> Iterator["GroundsOf"]:
+def _here(node: Node, environment: Mapping[str, str]) -> Iterator["BasisOf"]:
     """Conditions of this node's GPUs, as a probe of them would have them."""
     from wirewatch.collectors.topology import read_topology
     from wirewatch.config import expectations
     from wirewatch.core.types import Absent, Why
     from wirewatch.probe.setup import read_scene
-    from wirewatch.study.judge import Grounds, between, chosen
+    from wirewatch.study.judge import Basis, between, chosen
 
     with node.hardware() as (config, hardware):
         topology, listed = read_topology(hardware), hardware.nvml.gpus()
         if isinstance(topology, Absent) or isinstance(listed, Absent):
             why = topology if isinstance(topology, Absent) else Absent(Why.MISSING, "no GPU is listed")
-            yield lambda _run: Grounds(Absent(why.why, f"{node.name} cannot be read: {why.detail}"))
+            yield lambda _run: Basis(Absent(why.why, f"{node.name} cannot be read: {why.detail}"))
             return
         pins = config.probe.pins
 
-        def grounds(run: "Run") -> "Grounds":
+        def basis(run: "BenchmarkRun") -> "Basis":
             part = between(run) if len(run.hosts) > 1 else chosen(topology, run)
             if isinstance(part, Absent):
-                return Grounds(part)
+                return Basis(part)
             names = {gpu.uuid for gpu in part.gpus}
             gpus = [gpu for gpu in listed if gpu.key in names]
             own = {**dict(run.settings), **environment}
             scene = read_scene(hardware, gpus, own, expectations(config), pins)
             if isinstance(scene, Absent):
-                return Grounds(scene)
-            return Grounds(scene.conditions[0], (f"{len(gpus)} GPUs of {node.name}",))
+                return Basis(scene)
+            return Basis(scene.conditions[0], (f"{len(gpus)} GPUs of {node.name}",))
 
-        yield grounds
+        yield basis
 
 
 def _topology_file(source: str, found: "NcclTopology | NcclGraphs", node: Node, *, as_json: bool) -> "Health":
@@ -287,17 +287,17 @@ def _topology_file(source: str, found: "NcclTopology | NcclGraphs", node: Node, 
     return health
 
 
-def _print(parsed_file: Parsed, grounds: "GroundsOf", form: str, *, explain: bool) -> "Health":
+def _print(parsed_file: Parsed, basis: "BasisOf", form: str, *, explain: bool) -> "Health":
     from wirewatch.cli.parsed import text, why
     from wirewatch.documents.health import HEALTH_NAMES
     from wirewatch.study import judge, parsed
 
-    reader, log, series = parsed_file.reader, parsed_file.log, parsed.Series()
+    reader, log, series = parsed_file.reader, parsed_file.log, parsed.ParsedSeries()
     runs: list[ParsedRun] = []
     healths, room = [], parsed.MOST if form == "json" else _ROWS
     for run in reader.runs:
         try:
-            judged = judge.judge(run, grounds, parsed_file.ratio)
+            judged = judge.judge(run, basis, parsed_file.ratio)
         except ValueError as error:
             raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
         healths.append(judged.health)

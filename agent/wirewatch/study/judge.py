@@ -14,8 +14,8 @@ from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, MIB, REDUCE_SCATTER, Co
 from wirewatch.core.topology import GpuPart, Group, Topology, WireKind, groups, islands, nvlink_product
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.study.logsummary import LogSummary
-from wirewatch.study.points import Placed, Point, is_wrong, middle, points
-from wirewatch.study.runs import Run, shortfall
+from wirewatch.study.points import Placed, RepeatedRow, is_wrong, middle, points
+from wirewatch.study.runs import BenchmarkRun, shortfall
 
 RATIO = 0.7
 """The share of what is expected below which a size fails."""
@@ -57,7 +57,7 @@ TARGETS_ARE = (
 class JudgedSize:
     """A row against its expectation: busbw in bytes per second, the median of its repeats."""
 
-    point: Point
+    point: RepeatedRow
     in_place: bool
     busbw: float
     expected: Expectation
@@ -73,7 +73,7 @@ class JudgedTarget:
     """The row that is nearest to a target's size; None where none is near."""
 
     target: Target
-    point: Point | None
+    point: RepeatedRow | None
     in_place: bool
     busbw: float
 
@@ -85,9 +85,9 @@ class JudgedRun:
     `low`: the sizes that are below the ratio. `checked`: whether any of its values were.
     """
 
-    run: Run
+    run: BenchmarkRun
     health: Health
-    points: Sequence[Point]
+    points: Sequence[RepeatedRow]
     sizes: Sequence[JudgedSize]
     low: Sequence[JudgedSize]
     targets: Sequence[JudgedTarget]
@@ -98,22 +98,22 @@ class JudgedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class Basis:
     """What a run is judged by: conditions of its GPUs with remarks about them, or why there are none."""
 
     conditions: Conditions | Absent
     remarks: tuple[str, ...] = ()
 
 
-GroundsOf = Callable[[Run], Grounds]
+BasisOf = Callable[[BenchmarkRun], Basis]
 
 
-def judge(run: Run, grounds_of: GroundsOf, ratio: float = RATIO) -> JudgedRun:
+def judge(run: BenchmarkRun, basis_of: BasisOf, ratio: float = RATIO) -> JudgedRun:
     """Judge every size of a run.
 
     Args:
         run: settled.
-        grounds_of: what it is judged by.
+        basis_of: what it is judged by.
         ratio: the share of what is expected below which a size fails.
 
     Raises:
@@ -122,8 +122,8 @@ def judge(run: Run, grounds_of: GroundsOf, ratio: float = RATIO) -> JudgedRun:
     found = points(run)
     failures = _failures(run, found)
     checked = any(is_wrong(run, placed) is not None for point in found for placed in point.placed.values())
-    grounds = grounds_of(run)
-    sizes, reason = _sizes(run, found, grounds.conditions)
+    basis = basis_of(run)
+    sizes, reason = _sizes(run, found, basis.conditions)
     targets = _targets(run, found) if len(run.hosts) > 1 else ()
     reached = [one for one in targets if one.point is not None]
     low = [one for one in sizes if one.ratio < ratio]
@@ -134,7 +134,7 @@ def judge(run: Run, grounds_of: GroundsOf, ratio: float = RATIO) -> JudgedRun:
         health = Health.DEGRADED
     else:
         health = Health.OK if sizes or reached else Health.UNKNOWN
-    remarks = (*run.remarks, *_remarks(run, checked=checked), *(grounds.remarks if sizes else ()))
+    remarks = (*run.remarks, *_remarks(run, checked=checked), *(basis.remarks if sizes else ()))
     return JudgedRun(
         run,
         health,
@@ -162,49 +162,49 @@ def of_log(log: LogSummary) -> Health:
     return Health.OK if log.hot is not None and log.hot.wires else Health.UNKNOWN
 
 
-def by_header(settings: Mapping[str, str]) -> GroundsOf:
+def by_header(settings: Mapping[str, str]) -> BasisOf:
     """Conditions of the GPUs that a run's own header shows, by product data; `settings` over the run's."""
 
-    def grounds(run: Run) -> Grounds:
+    def basis(run: BenchmarkRun) -> Basis:
         if not run.communicator:
-            return Grounds(Absent(Why.MISSING, "no header names its GPUs: pass --topology"))
+            return Basis(Absent(Why.MISSING, "no header names its GPUs: pass --topology"))
         if len(run.hosts) > 1:
-            return Grounds(between(run))
+            return Basis(between(run))
         if len(run.communicator) != run.ranks:
             what = f"its header names {len(run.communicator)} of {run.ranks} GPUs: pass --topology"
-            return Grounds(Absent(Why.MISSING, what))
+            return Basis(Absent(Why.MISSING, what))
         group = _group(run)
         if isinstance(group, Absent):
-            return Grounds(group)
+            return Basis(group)
         what = f"{group.ranks} {group.gpus[0].name} of its header, taken as joined by {group.kind.value}"
-        return Grounds(Conditions(group, settings={**dict(run.settings), **settings}), (what,))
+        return Basis(Conditions(group, settings={**dict(run.settings), **settings}), (what,))
 
-    return grounds
+    return basis
 
 
-def by_topology(topology: Topology, of: str, settings: Mapping[str, str]) -> GroundsOf:
+def by_topology(topology: Topology, of: str, settings: Mapping[str, str]) -> BasisOf:
     """Conditions of as many GPUs of a topology as a run has ranks: those with its bus ids if it has them."""
 
-    def grounds(run: Run) -> Grounds:
+    def basis(run: BenchmarkRun) -> Basis:
         if len(run.hosts) > 1:
-            return Grounds(between(run))
+            return Basis(between(run))
         part = chosen(topology, run)
         if isinstance(part, Absent):
-            return Grounds(part)
+            return Basis(part)
         found = groups(part, islands(part))
         if not found:
-            return Grounds(Absent(Why.UNSUPPORTED, "one GPU alone has no wire to another"))
+            return Basis(Absent(Why.UNSUPPORTED, "one GPU alone has no wire to another"))
         names = {gpu.name for gpu in part.gpus}
         others = {device.product for device in run.communicator} - names
         remarks = [f"{found[0].ranks} GPUs of {of}"]
         if others:
             remarks.append(f"that has {', '.join(sorted(names))}, the run {', '.join(sorted(others))}")
-        return Grounds(Conditions(found[0], settings={**dict(run.settings), **settings}), tuple(remarks))
+        return Basis(Conditions(found[0], settings={**dict(run.settings), **settings}), tuple(remarks))
 
-    return grounds
+    return basis
 
 
-def chosen(topology: Topology, run: Run) -> Topology | Absent:
+def chosen(topology: Topology, run: BenchmarkRun) -> Topology | Absent:
     """The part of a topology that a run was on: GPUs by bus id, else the first ones."""
     ranks = run.ranks or len(topology.gpus)
     if ranks > len(topology.gpus):
@@ -219,14 +219,14 @@ def chosen(topology: Topology, run: Run) -> Topology | Absent:
     )
 
 
-def between(run: Run) -> Absent:
+def between(run: BenchmarkRun) -> Absent:
     """Why nothing is expected of a run on several nodes."""
     return Absent(
         Why.UNSUPPORTED, f"it ran between {len(run.hosts)} nodes, whose NICs the header does not name"
     )
 
 
-def _group(run: Run) -> Group | Absent:
+def _group(run: BenchmarkRun) -> Group | Absent:
     """The run's GPUs on one host, joined as product data say."""
     devices = sorted(run.communicator, key=lambda device: device.device)
     if len(devices) < _FEW:
@@ -243,7 +243,7 @@ def _group(run: Run) -> Group | Absent:
     return Group(gpus, WireKind.SWITCH, links, whole=True)
 
 
-def _failures(run: Run, found: Sequence[Point]) -> tuple[str, ...]:
+def _failures(run: BenchmarkRun, found: Sequence[RepeatedRow]) -> tuple[str, ...]:
     wrong = [
         f"wrong values at {human(point.size_bytes)}{_where(in_place)}: {count} elements"
         for point in found
@@ -261,7 +261,7 @@ def _where(in_place: bool) -> str:  # noqa: FBT001
 
 
 def _sizes(
-    run: Run, found: Sequence[Point], conditions: Conditions | Absent
+    run: BenchmarkRun, found: Sequence[RepeatedRow], conditions: Conditions | Absent
 ) -> tuple[tuple[JudgedSize, ...], str]:
     """Every row of which something is expected; or why of none."""
     if not run.op:
@@ -288,12 +288,12 @@ def _busbw(placed: Placed) -> float | None:
     return middle(placed.busbw)
 
 
-def _targets(run: Run, found: Sequence[Point]) -> tuple[JudgedTarget, ...]:
+def _targets(run: BenchmarkRun, found: Sequence[RepeatedRow]) -> tuple[JudgedTarget, ...]:
     """For each target of the run's collective the nearest row; out of place where the run has both."""
     return tuple(_nearest(target, found) for target in TARGETS if target.op == run.op)
 
 
-def _nearest(target: Target, found: Sequence[Point]) -> JudgedTarget:
+def _nearest(target: Target, found: Sequence[RepeatedRow]) -> JudgedTarget:
     near = [
         (abs(math.log(point.size_bytes / target.size_bytes)), in_place, number)
         for number, point in enumerate(found)
@@ -308,7 +308,7 @@ def _nearest(target: Target, found: Sequence[Point]) -> JudgedTarget:
     return JudgedTarget(target, point, in_place, _busbw(point.placed[in_place]) or 0.0)
 
 
-def _remarks(run: Run, *, checked: bool) -> tuple[str, ...]:
+def _remarks(run: BenchmarkRun, *, checked: bool) -> tuple[str, ...]:
     found = []
     if not checked and len(run.rows):
         found.append("values were not checked")

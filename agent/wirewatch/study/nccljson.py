@@ -9,7 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wirewatch.study.runs import KNOWN_TESTS, Device, Row, Run, Timing, contradiction, timing
+from wirewatch.study.runs import (
+    KNOWN_TESTS,
+    BenchmarkRow,
+    BenchmarkRun,
+    RankGpu,
+    RowTiming,
+    contradiction,
+    timing,
+)
 
 LARGEST = 128 << 20
 """Characters of a document; of thousands of ranks with all iterations it has some 50 million."""
@@ -92,7 +100,7 @@ def begins(line: str) -> bool:
     return _BEGIN.match(line[:_SHORT]) is not None
 
 
-def read_document(text: str, line: int, *, cut: bool = False) -> Run | None:
+def read_document(text: str, line: int, *, cut: bool = False) -> BenchmarkRun | None:
     """The run that a document is; None for a document of something else.
 
     Args:
@@ -105,7 +113,7 @@ def read_document(text: str, line: int, *, cut: bool = False) -> Run | None:
     if not isinstance(members, dict) or not isinstance(results, list) or "config" not in members:
         return None
     config = _object(members["config"])
-    run = Run(line, table=True, begun=True, ended=not cut)
+    run = BenchmarkRun(line, table=True, begun=True, ended=not cut)
     named = _NAME.search(_text(_first(members.get("args"))).rpartition("/")[2])
     if named is not None and named[1] in KNOWN_TESTS:
         run.op, run.op_from = named[1], "its arguments"
@@ -162,10 +170,10 @@ def _settings(environment: Sequence[Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, value) for name, _, value in pairs if name.startswith("NCCL_")))
 
 
-def _devices(run: Run, config: Mapping[str, Any]) -> None:
+def _devices(run: BenchmarkRun, config: Mapping[str, Any]) -> None:
     """All devices: a process's others follow its first."""
     each = _whole(config.get("nthreads")) * _whole(config.get("ngpus")) or 1
-    found: list[Device] = []
+    found: list[RankGpu] = []
     for listed in _list(config.get("devices")):
         one = _object(listed)
         first, device = _whole(one.get("rank")), _whole(one.get("device"))
@@ -176,7 +184,7 @@ def _devices(run: Run, config: Mapping[str, Any]) -> None:
             break
         bus = _text(one.get("device_hex"))
         found += [
-            Device(first + i, group, pid, host, device + i, "" if i else bus, product) for i in range(each)
+            RankGpu(first + i, group, pid, host, device + i, "" if i else bus, product) for i in range(each)
         ]
     run.devices = tuple(found)
 
@@ -186,7 +194,7 @@ def _whole(value: Any) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
 
 
-def _result(run: Run, result: Any) -> None:
+def _result(run: BenchmarkRun, result: Any) -> None:
     one = _object(result)
     size, count = _text(one.get("size")), _text(one.get("count"))
     placed = [_placed(run, one.get(name)) for name in ("out_of_place", "in_place")]
@@ -195,14 +203,14 @@ def _result(run: Run, result: Any) -> None:
         run.unread += 1
         return
     redop, root = _text(one.get("redop")), _text(one.get("root"))
-    row = Row(int(size), int(count), _text(one.get("type")), redop, root, *placed)
+    row = BenchmarkRow(int(size), int(count), _text(one.get("type")), redop, root, *placed)
     if contradiction(row, run.listed, run.op):
         run.unread += 1
     else:
         run.rows.add(row)
 
 
-def _placed(run: Run, value: Any) -> Timing | None:
+def _placed(run: BenchmarkRun, value: Any) -> RowTiming | None:
     one = _object(value)
     if not one:
         return None
@@ -213,7 +221,7 @@ def _placed(run: Run, value: Any) -> Timing | None:
     return timing(time, _text(one.get("alg_bw")), _text(one.get("bus_bw")), wrong, unit)
 
 
-def _end(run: Run, members: Mapping[str, Any]) -> None:
+def _end(run: BenchmarkRun, members: Mapping[str, Any]) -> None:
     bounds = _object(members.get("out_of_bounds"))
     average = _object(members.get("average_bus_bandwidth", members.get("average_bus_bandwidith")))
     if bounds:

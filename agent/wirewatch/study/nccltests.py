@@ -14,10 +14,10 @@ from typing import NamedTuple
 from wirewatch.study.runs import (
     KNOWN_TESTS,
     MOST_ROWS,
-    Device,
-    Row,
-    Run,
-    Timing,
+    BenchmarkRow,
+    BenchmarkRun,
+    RankGpu,
+    RowTiming,
     contradiction,
     settle,
     timing,
@@ -110,7 +110,7 @@ class Columns:
     unit: float | None
     deltas: bool
 
-    def row(self, text: str) -> Row | None:
+    def row(self, text: str) -> BenchmarkRow | None:
         """The row that a line is, None if it is none."""
         words = text.split()
         if len(words) == len(self.names) - 1 and "redop" in self.names:
@@ -121,7 +121,7 @@ class Columns:
         named = dict(zip(self.names[: self.blocks[0].time], words, strict=False))
         size, count, dtype = named["size"], named.get("count", ""), named.get("type", "")
         redop, root = named.get("redop", ""), named.get("root", "")
-        placed: dict[bool, Timing | None] = {False: None, True: None}
+        placed: dict[bool, RowTiming | None] = {False: None, True: None}
         for block in self.blocks:
             wrong = words[block.wrong] if block.wrong >= 0 else None
             one = timing(words[block.time], words[block.algbw], words[block.busbw], wrong, self.unit)
@@ -134,14 +134,14 @@ class Columns:
         moment = self.names.index("timestamp") if "timestamp" in self.names else -1
         if moment >= 0 and not _DATE.fullmatch(" ".join(words[moment : moment + 2])):
             return None
-        return Row(int(size), int(count), dtype, redop, root, placed[False], placed[True])
+        return BenchmarkRow(int(size), int(count), dtype, redop, root, placed[False], placed[True])
 
 
 @dataclass(slots=True)
 class _Stream:
     """Lines with the same text before them: the run that they are in, and a row that is not whole yet."""
 
-    run: Run | None = None
+    run: BenchmarkRun | None = None
     columns: Columns | None = None
     in_place_first: bool = False
     torn: str = ""
@@ -158,7 +158,7 @@ class Reader:
     """
 
     given: str = ""
-    runs: list[Run] = field(default_factory=list)
+    runs: list[BenchmarkRun] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     lines: int = 0
     rows: int = 0
@@ -208,7 +208,7 @@ class Reader:
         for run in self.runs:
             settle(run, self.given)
 
-    def add(self, run: Run) -> None:
+    def add(self, run: BenchmarkRun) -> None:
         """Take a run that was read otherwise."""
         self._count(len(run.rows))
         self.runs.append(run)
@@ -331,7 +331,7 @@ class Reader:
         self._row(stream.run, row, text, self.lines)
         return True
 
-    def _row(self, run: Run, row: Row, text: str, line: int) -> bool:
+    def _row(self, run: BenchmarkRun, row: BenchmarkRow, text: str, line: int) -> bool:
         """Whether the figures of a row can all be true, so that it is kept."""
         why = contradiction(row, run.listed, run.op)
         if why:
@@ -395,11 +395,11 @@ class Reader:
         if len(found) < SHOWN:
             found.append(text.strip()[:_SHORT])
 
-    def _begun(self, stream: _Stream) -> Run:
+    def _begun(self, stream: _Stream) -> BenchmarkRun:
         """The run whose header this is: a new one if the last has a table already."""
         if stream.run is None or stream.run.table or stream.run.ended:
             self._drop(stream)
-            stream.run = Run(self.lines, begun=True)
+            stream.run = BenchmarkRun(self.lines, begun=True)
             stream.columns = None
             self.runs.append(stream.run)
         stream.run.begun = True
@@ -410,7 +410,7 @@ class Reader:
         run = stream.run
         if run is None or run.ended or (run.table and len(run.rows)):
             # A table that somebody pasted without what stands before it.
-            run = stream.run = Run(self.lines)
+            run = stream.run = BenchmarkRun(self.lines)
             self.runs.append(run)
         stream.columns, stream.in_place_first = columns, False
         run.table, run.cputime, run.deltas = True, columns.unit is None, columns.deltas
@@ -418,12 +418,14 @@ class Reader:
             run.op, run.op_from = next(iter(self._commands)), "the command line"
         self._commands.clear()
 
-    def _device(self, run: Run, match: "re.Match[str]") -> None:
+    def _device(self, run: BenchmarkRun, match: "re.Match[str]") -> None:
         rank, group, pid, host, device, bus, product = match.groups()
         if len(self._hosts) < _STREAMS:
             self._hosts.add(host)
         if len(run.devices) < _STREAMS:
-            found = Device(int(rank), int(group or 0), int(pid or 0), host, int(device), bus, product.strip())
+            found = RankGpu(
+                int(rank), int(group or 0), int(pid or 0), host, int(device), bus, product.strip()
+            )
             # Whoever keeps both outputs of a launcher has each line twice.
             run.devices = run.devices if found in run.devices else (*run.devices, found)
 

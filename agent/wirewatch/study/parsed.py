@@ -15,7 +15,7 @@ from wirewatch.study.curve import Curve
 from wirewatch.study.judge import NEAR, TARGETS_ARE, JudgedRun, JudgedSize, JudgedTarget
 from wirewatch.study.logsummary import LogSummary
 from wirewatch.study.nccltests import NotUnderstood
-from wirewatch.study.points import Placed, Point, dtype, is_wrong, library, middle, to_study
+from wirewatch.study.points import Placed, RepeatedRow, dtype, is_wrong, library, middle, to_study
 from wirewatch.study.summary import in_words, summarize
 
 MOST = 20_000
@@ -274,7 +274,7 @@ def not_understood_lines(first: Iterable[NotUnderstood]) -> list[NotUnderstoodLi
 
 
 @dataclass(slots=True)
-class Series:
+class ParsedSeries:
     """Gathers the series of all runs; rows with the same labels become one."""
 
     _values: dict[tuple[Metric, tuple[str, ...]], "array[float]"] = field(default_factory=dict)
@@ -317,7 +317,7 @@ def _curve(curve: Curve) -> ParsedCurve:
     return ParsedCurve(curve.dtype, curve.in_place, floor, knee, plateau, summary.bound, in_words(summary))
 
 
-def _row(judged: JudgedRun, point: Point, known: dict[tuple[int, bool], JudgedSize]) -> ParsedRow:
+def _row(judged: JudgedRun, point: RepeatedRow, known: dict[tuple[int, bool], JudgedSize]) -> ParsedRow:
     out, inside = known.get((id(point), False)), known.get((id(point), True))
     expected = next((one.expected for one in (out, inside) if one is not None), None)
     return ParsedRow(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from wirewatch.core.types import whole
 from wirewatch.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
-from wirewatch.study.runs import TYPES, Row, Run, bus_bandwidth, operation_seconds
+from wirewatch.study.runs import TYPES, BenchmarkRow, BenchmarkRun, bus_bandwidth, operation_seconds
 
 MOST_POINTS = 20_000
 """Different rows of one run; a sweep by doubling has 31."""
@@ -33,7 +33,7 @@ class Placed:
 
 
 @dataclass(slots=True)
-class Point:
+class RepeatedRow:
     """Rows of a run that differ in their figures alone; `placed` by whether in place."""
 
     size_bytes: int
@@ -45,19 +45,19 @@ class Point:
     placed: dict[bool, Placed] = field(default_factory=dict)
 
 
-def points(run: Run) -> list[Point]:
+def points(run: BenchmarkRun) -> list[RepeatedRow]:
     """The different rows of a run, in their order.
 
     Raises:
         ValueError: there are too many.
     """
-    found: dict[tuple[int, int, str, str, str], Point] = {}
+    found: dict[tuple[int, int, str, str, str], RepeatedRow] = {}
     for row in run.rows:
         point = found.get(row[:5])
         if point is None:
             if len(found) >= MOST_POINTS:
                 raise ValueError(f"more than {MOST_POINTS} different rows in one run: cut it into parts")
-            point = found[row[:5]] = Point(*row[:5])
+            point = found[row[:5]] = RepeatedRow(*row[:5])
         point.repeats += 1
         _take(run, row, point)
     return list(found.values())
@@ -68,7 +68,7 @@ def middle(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def to_study(runs: Iterable[Run], source: str, at: float) -> Study:
+def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
     """The runs as curves; runs of the same configuration are repeats of one.
 
     Args:
@@ -101,7 +101,7 @@ def to_study(runs: Iterable[Run], source: str, at: float) -> Study:
     return Study(at, source, environment, curves, problems=tuple(problems))
 
 
-def configuration(run: Run) -> Configuration:
+def configuration(run: BenchmarkRun) -> Configuration:
     """How a run's collectives ran, as far as the input says it."""
     settings = dict(run.settings)
     algorithm, protocol = settings.pop(_ALGO, ""), settings.pop(_PROTO, "")
@@ -125,7 +125,7 @@ def library(code: str) -> str:
     return f"{number // base}.{number % base // 100}.{number % 100}"
 
 
-def is_wrong(run: Run, placed: Placed) -> int | None:
+def is_wrong(run: BenchmarkRun, placed: Placed) -> int | None:
     """How many elements were wrong; where only the largest difference is known, by the run's footer."""
     if placed.wrong is None:
         return None
@@ -134,7 +134,7 @@ def is_wrong(run: Run, placed: Placed) -> int | None:
     return int(min(placed.wrong, 2**63))
 
 
-def _take(run: Run, row: Row, point: Point) -> None:
+def _take(run: BenchmarkRun, row: BenchmarkRow, point: RepeatedRow) -> None:
     for in_place, one in row.placed():
         placed = point.placed.setdefault(in_place, Placed())
         if one.wrong is not None:
@@ -149,7 +149,7 @@ def _take(run: Run, row: Row, point: Point) -> None:
             placed.busbw.append(busbw)
 
 
-def _joined(known: CurvePoint | None, run: Run, point: Point, placed: Placed) -> CurvePoint:
+def _joined(known: CurvePoint | None, run: BenchmarkRun, point: RepeatedRow, placed: Placed) -> CurvePoint:
     wrong = is_wrong(run, placed)
     if known is None:
         return CurvePoint(point.size_bytes, tuple(placed.seconds), wrong)
@@ -162,11 +162,11 @@ def _single(value: str) -> str:
     return value if value.isalnum() else AUTO
 
 
-def _unknown(run: Run) -> str:
+def _unknown(run: BenchmarkRun) -> str:
     return "operation not known" if not run.op else "number of ranks not known"
 
 
-def _environment(run: Run) -> dict[str, str]:
+def _environment(run: BenchmarkRun) -> dict[str, str]:
     products = sorted({device.product for device in run.communicator})
     found = {
         "gpus": ", ".join(products), "hosts": str(len(run.hosts) or ""), "nccl": library(run.nccl),
@@ -175,7 +175,7 @@ def _environment(run: Run) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def series(runs: Iterable[Run]) -> Iterator[tuple[Run, Point, bool, Placed]]:
+def series(runs: Iterable[BenchmarkRun]) -> Iterator[tuple[BenchmarkRun, RepeatedRow, bool, Placed]]:
     """Every placement of every row of every run."""
     for run in runs:
         for point in points(run):

@@ -59,7 +59,7 @@ class Printed(NamedTuple):
     half: float
 
 
-class Timing(NamedTuple):
+class RowTiming(NamedTuple):
     """One row's figures of one placement: seconds, bytes per second, and what was wrong.
 
     `seconds` nan: the row has the processors' time instead. `wrong` None: values were not checked. The
@@ -75,7 +75,7 @@ class Timing(NamedTuple):
     wrong: float | None
 
 
-class Row(NamedTuple):
+class BenchmarkRow(NamedTuple):
     """One row: nccl-tests' size in bytes, elements of a rank, and the figures of each placement.
 
     `redop` and `root` are as printed, empty where the table does not have them.
@@ -86,10 +86,10 @@ class Row(NamedTuple):
     dtype: str
     redop: str
     root: str
-    out_of_place: Timing | None
-    in_place: Timing | None
+    out_of_place: RowTiming | None
+    in_place: RowTiming | None
 
-    def placed(self) -> Iterator[tuple[bool, Timing]]:
+    def placed(self) -> Iterator[tuple[bool, RowTiming]]:
         """Whether in place, and the figures, of each placement that the row has."""
         if self.out_of_place is not None:
             yield False, self.out_of_place
@@ -97,7 +97,7 @@ class Row(NamedTuple):
             yield True, self.in_place
 
 
-class Device(NamedTuple):
+class RankGpu(NamedTuple):
     """A rank's GPU as the header of a run names it; `group` of communicators that were split."""
 
     rank: int
@@ -110,10 +110,10 @@ class Device(NamedTuple):
 
 
 _NAN = math.nan
-_NONE = Timing(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, None)
+_NONE = RowTiming(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, None)
 
 
-class Rows:
+class BenchmarkRows:
     """The rows of a run in their order, in 130 bytes each."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self._which)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: BenchmarkRow) -> None:
         """Keep one row."""
         names = (row.dtype, row.redop, row.root)
         if names not in self._known:
@@ -140,18 +140,18 @@ class Rows:
             self._figures.extend(figures)
             self._figures.extend((_NAN if wrong is None else wrong, present))
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[BenchmarkRow]:
         width = 8
         for number, which in enumerate(self._which):
             start = number * 2 * width
             out = _timing(self._figures[start : start + width])
             inside = _timing(self._figures[start + width : start + 2 * width])
             size, count = self._sizes[2 * number], self._sizes[2 * number + 1]
-            yield Row(size, count, *self._names[which], out, inside)
+            yield BenchmarkRow(size, count, *self._names[which], out, inside)
 
 
 @dataclass(slots=True)
-class Run:
+class BenchmarkRun:
     """One run of a test of nccl-tests, as far as the input has it.
 
     `line`: where it begins. `op` empty: not known; `op_from` says how it is. `ranks` of one communicator,
@@ -168,12 +168,12 @@ class Run:
     op_from: str = ""
     ranks: int | None = None
     ranks_from: str = ""
-    devices: tuple[Device, ...] = ()
+    devices: tuple[RankGpu, ...] = ()
     version: str = ""
     nccl: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
     settings: Settings = ()
-    rows: Rows = field(default_factory=Rows)
+    rows: BenchmarkRows = field(default_factory=BenchmarkRows)
     table: bool = False
     begun: bool = False
     ended: bool = False
@@ -189,7 +189,7 @@ class Run:
     remarks: list[str] = field(default_factory=list)
 
     @property
-    def communicator(self) -> tuple[Device, ...]:
+    def communicator(self) -> tuple[RankGpu, ...]:
         """The devices of the first communicator."""
         first = self.devices[0].group if self.devices else 0
         return tuple(device for device in self.devices if device.group == first)
@@ -227,7 +227,7 @@ def printed(text: str) -> Printed | None:
     return Printed(float(text), 0.0) if _NO_NUMBER.fullmatch(text) else None
 
 
-def timing(time: str, algbw: str, busbw: str, wrong: str | None, unit: float | None) -> Timing | None:
+def timing(time: str, algbw: str, busbw: str, wrong: str | None, unit: float | None) -> RowTiming | None:
     """The figures of one placement, with bandwidths in GB/s; None where one of them is no number.
 
     `wrong` is None or `N/A` where values were not checked. `time` is in `unit` seconds, None for the
@@ -243,13 +243,13 @@ def timing(time: str, algbw: str, busbw: str, wrong: str | None, unit: float | N
         return None
     count = None if checked is None else math.inf if math.isnan(checked.value) else checked.value
     scale = _NAN if unit is None else unit
-    return Timing(
+    return RowTiming(
         seconds.value * scale, seconds.half * scale, algorithm.value * _GB, algorithm.half * _GB,
         bus.value * _GB, bus.half * _GB, count,
     )  # fmt: skip
 
 
-def contradiction(row: Row, ranks: int | None, op: str) -> str:
+def contradiction(row: BenchmarkRow, ranks: int | None, op: str) -> str:
     """Why the figures of a row cannot all be true, empty if they can."""
     if op in NOT_RECOMPUTED:
         return ""
@@ -265,7 +265,7 @@ def contradiction(row: Row, ranks: int | None, op: str) -> str:
     return ""
 
 
-def differs(op: str, ranks: int, row: Row, one: Timing) -> bool:
+def differs(op: str, ranks: int, row: BenchmarkRow, one: RowTiming) -> bool:
     """Whether the busbw in the file is another than follows from size, time and ranks, rounding apart."""
     if op not in FACTORS or not _usable(one):
         return False
@@ -281,7 +281,7 @@ def differs(op: str, ranks: int, row: Row, one: Timing) -> bool:
     )
 
 
-def operation_seconds(row: Row, one: Timing) -> float | None:
+def operation_seconds(row: BenchmarkRow, one: RowTiming) -> float | None:
     """Seconds of an operation; if the row has the processors' time, from its bandwidth if that is exact."""
     if not math.isnan(one.seconds):
         return one.seconds if math.isfinite(one.seconds) and one.seconds > 0 else None
@@ -293,7 +293,7 @@ _EXACT = 0.001
 """The rounding of a bandwidth, as a share, with which a time may follow from it."""
 
 
-def bus_bandwidth(run: Run, row: Row, one: Timing) -> float | None:
+def bus_bandwidth(run: BenchmarkRun, row: BenchmarkRow, one: RowTiming) -> float | None:
     """Bytes per second, from size, time and ranks where all are known, else as the file has it."""
     if run.op in FACTORS and run.ranks:
         seconds = operation_seconds(row, one)
@@ -302,7 +302,7 @@ def bus_bandwidth(run: Run, row: Row, one: Timing) -> float | None:
     return one.busbw if math.isfinite(one.busbw) else None
 
 
-def settle(run: Run, given: str) -> None:
+def settle(run: BenchmarkRun, given: str) -> None:
     """Find a run's operation and ranks where its header does not have them, and count what differs.
 
     Args:
@@ -335,7 +335,7 @@ def settle(run: Run, given: str) -> None:
             run.differing = _differing(run, run.ranks)
 
 
-def shortfall(run: Run) -> str:
+def shortfall(run: BenchmarkRun) -> str:
     """What of a run is missing, in words; empty for a whole one, and for a table that was pasted alone."""
     if not run.begun and not run.ended:
         return ""
@@ -350,7 +350,7 @@ def shortfall(run: Run) -> str:
     return f"its table stops at {last} of {largest} bytes"
 
 
-def _largest(run: Run) -> int | None:
+def _largest(run: BenchmarkRun) -> int | None:
     """The largest size that a run was asked for, in bytes, before it is rounded."""
     names = ("minBytes", "maxBytes", "step")
     least, most, step = (whole(run.parameters.get(name, "")) or 0 for name in names)
@@ -367,25 +367,25 @@ _ALIGNED = 16
 """Bytes of a rank's part to which sizes are rounded down."""
 
 
-def _differing(run: Run, ranks: int) -> int:
+def _differing(run: BenchmarkRun, ranks: int) -> int:
     """Rows whose busbw is another than follows."""
     return sum(any(differs(run.op, ranks, row, one) for _, one in row.placed()) for row in run.rows)
 
 
-def _timing(figures: "array[float]") -> Timing | None:
+def _timing(figures: "array[float]") -> RowTiming | None:
     seconds, seconds_half, algbw, algbw_half, busbw, busbw_half, wrong, present = figures
     if not present:
         return None
     checked = None if math.isnan(wrong) else wrong
-    return Timing(seconds, seconds_half, algbw, algbw_half, busbw, busbw_half, checked)
+    return RowTiming(seconds, seconds_half, algbw, algbw_half, busbw, busbw_half, checked)
 
 
-def _usable(one: Timing) -> bool:
+def _usable(one: RowTiming) -> bool:
     finite = math.isfinite(one.algbw) and math.isfinite(one.busbw)
     return finite and (math.isnan(one.seconds) or (math.isfinite(one.seconds) and one.seconds > 0))
 
 
-def _sized(row: Row, ranks: int | None) -> bool:
+def _sized(row: BenchmarkRow, ranks: int | None) -> bool:
     """Whether the size is the count's bytes, or those of all ranks."""
     part = row.elements * TYPES[row.dtype][1]
     if not part or row.size_bytes % part:
@@ -393,7 +393,7 @@ def _sized(row: Row, ranks: int | None) -> bool:
     return ranks is None or row.size_bytes // part in {1, ranks}
 
 
-def _agrees(size: int, one: Timing) -> bool:
+def _agrees(size: int, one: RowTiming) -> bool:
     if math.isnan(one.seconds) or not _usable(one):
         return True
     low = (one.seconds - one.seconds_half) * (one.algbw - one.algbw_half)
@@ -401,12 +401,12 @@ def _agrees(size: int, one: Timing) -> bool:
     return low * (1 - _ROUNDING) <= size <= high * (1 + _ROUNDING)
 
 
-def _candidates(run: Run) -> tuple[str, ...]:
+def _candidates(run: BenchmarkRun) -> tuple[str, ...]:
     """The operations that could have printed these rows."""
     return tuple(op for op in FACTORS if len(run.rows) and _could_be(run, op))
 
 
-def _could_be(run: Run, op: str) -> bool:
+def _could_be(run: BenchmarkRun, op: str) -> bool:
     for row in run.rows:
         known = TYPES.get(row.dtype)
         rooted = row.root not in {"", "-1"}
@@ -422,7 +422,7 @@ def _could_be(run: Run, op: str) -> bool:
     return bool(_ranks(run, op))
 
 
-def _ranks(run: Run, op: str, *, header: bool = True) -> tuple[int, ...]:
+def _ranks(run: BenchmarkRun, op: str, *, header: bool = True) -> tuple[int, ...]:
     """The numbers of ranks that explain every row's busbw; `header`: only that which it has, if any."""
     low, high = 0.0, math.inf
     parts = set()
