@@ -265,6 +265,20 @@ def test_a_line_of_a_gigabyte_and_a_file_without_an_end_of_line_take_no_memory()
     assert (reader.lines, reader.not_understood, reader.first[0].why) == (1, 1, "a line that is too long")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NCCL " + "a" * 65_000, "# nThread " + "a " * 30_000, "x" * 65_000 + "#", "a_" * 30_000 + "perf",
+        "1:" * 30_000, "# Rank " + "1 " * 30_000, "8 " * 30_000, "[1,0" * 16_000,
+        "1.1.1:1:1 [0] " * 4_000 + "NCCL",
+    ],
+    ids=lambda line: line[:9],
+)  # fmt: skip
+def test_no_line_takes_more_than_its_length(line: str) -> None:
+    """Each is read in milliseconds; by its square it would be minutes."""
+    assert read([line, *printed.lines(Job()), line] * 3).rows == 6
+
+
 def test_repeats_of_a_table_are_runs_and_too_many_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed.lines(Job())
     assert [len(run.rows) for run in read(lines * 3).runs] == [2, 2, 2]

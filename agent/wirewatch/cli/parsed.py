@@ -17,10 +17,12 @@ _HEADER = (
 
 
 def why(health: Health, runs: Sequence[ParsedRun], reader: Reader, log: LogSummary) -> str:
-    """A verdict in one line, with how many rows it leaves out."""
+    """A verdict in one line, with what it leaves out."""
     missed = reader.not_understood
-    rows = f"{missed} row{'' if missed == 1 else 's'}"
-    return _why(health, runs, reader.failures, log) + (f"; {rows} not understood" if missed else "")
+    parts = [_why(health, runs, reader.failures, log)]
+    parts += ["values were not checked"] if runs and not any(run.checked for run in runs) else []
+    parts += [f"{missed} row{'' if missed == 1 else 's'} not understood"] if missed else []
+    return "; ".join(parts)
 
 
 def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
@@ -35,7 +37,9 @@ def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
     yield from (f"failed: {failure}" for failure in document.failures)
     if document.nccl_log is not None:
         yield ""
-        yield from document.nccl_log.lines()
+        # What a log lacks is worth a word where there is nothing else.
+        brief = document.runs and document.nccl_log.hot is None
+        yield from document.nccl_log.lines()[: 1 if brief else None]
     if document.not_understood:
         yield ""
         yield f"look like rows and are none: {document.not_understood}; the first:"

@@ -48,18 +48,21 @@ _OTHER_PREFIX = re.compile(
     r"(?P<key>\S[^#]{0,120}?)#\s+"
     r"(?:nccl-tests version|Collective test starting|nThread \d|Using devices|size\s+count\s|bytes\s+N\s)"
 )
+_MARK = re.compile(r"\] (?:\S{1,255}:\d{1,9} )?NCCL (?:INFO|WARN|TRACE|ERROR|VERSION|ABORT)\b", re.ASCII)
 _MESSAGE = re.compile(
-    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?(?P<host>[A-Za-z0-9][\w.-]*):(?P<pid>\d+):\d+ \[-?\d+\] "
-    r"(?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE|ERROR|VERSION|ABORT)\b",
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?"
+    r"(?P<host>[A-Za-z0-9][\w.-]{0,254}):\d{1,9}:\d{1,9} \[-?\d{1,9}" + _MARK.pattern,
     re.ASCII,
 )
+_BEFORE_MARK = 320
+"""Characters of a message before its mark at most."""
 _DEVICE = re.compile(
     r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?(?:Pid\s+(\d{1,12})\s+)?on\s+(\S+)\s+device\s+(\d{1,9})"
     r"\s+\[([0-9a-fA-Fx:.]{1,32})\]\s*(.*)",
     re.ASCII,
 )
 _COMMAND = re.compile(r"\b([a-z]+(?:_[a-z]+)?)_perf\b", re.ASCII)
-_WORDS = re.compile(r"([A-Za-z][A-Za-z ]*?):? +(-?\d+)\b", re.ASCII)
+_WORDS = re.compile(r"([A-Za-z][A-Za-z ]{0,40}?):? {1,40}(-?\d{1,18})\b", re.ASCII)
 _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)", re.ASCII)
 _AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S{1,32})\s*(OK|FAILED)?", re.ASCII)
 _REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d{1,18}) ", re.ASCII)
@@ -190,7 +193,7 @@ class Reader:
         if not text:
             return
         stream = self._stream(key)
-        message = _MESSAGE.search(text) if "NCCL" in text else None
+        message = _message(text) if "NCCL" in text else None
         if message is not None:
             self._logged(stream, text, message)
         elif text.lstrip().startswith("#"):
@@ -467,6 +470,12 @@ _COMMENTS: dict[str, Callable[[Reader, _Stream, str], None]] = {
     "Collective test concluded": Reader._concluded,  # noqa: SLF001
     "error: ": Reader._error,  # noqa: SLF001
 }
+
+
+def _message(text: str) -> "re.Match[str] | None":
+    """The first message of NCCL in a line; only what stands near its mark is looked at."""
+    mark = _MARK.search(text)
+    return None if mark is None else _MESSAGE.search(text, max(0, mark.start() - _BEFORE_MARK))
 
 
 def _columns(text: str, *, in_place_first: bool) -> Columns | None:
