@@ -446,7 +446,7 @@ class Reader:
 
     def _parameters(self, stream: _Stream, body: str) -> None:
         run = self._begun(stream)
-        run.parameters = {name.strip(): value for name, value in _WORDS.findall(body)}
+        run.parameters = {name.strip(): value for name, value in _WORDS.findall(body[:_PIECES])}
         step = re.search(r"step: \d+\((factor|bytes)\)", body)
         run.parameters["step by"] = step[1] if step else ""
 
