@@ -96,6 +96,7 @@ def _run(run: ParsedRun, *, explain: bool) -> Iterator[str]:
             if row.derivation:
                 yield f"  {run.op} of {human(row.size_bytes)}:"
                 yield from (f"    {line}" for line in row.derivation)
+                yield f"    confidence: {row.confidence}"
 
 
 def _title(run: ParsedRun) -> str:
