@@ -288,23 +288,31 @@ def _topology_file(source: str, found: "NcclTopology | NcclGraphs", node: Node, 
 
 
 def _print(parsed_file: Parsed, basis: "BasisOf", form: str, *, explain: bool) -> "Health":
-    from wirewatch.cli.parsed import text, why
+    from wirewatch.cli.parsed import Tally, text
+    from wirewatch.core.types import Health
     from wirewatch.documents.health import HEALTH_NAMES
     from wirewatch.study import judge, parsed
 
-    reader, log, series = parsed_file.reader, parsed_file.log, parsed.ParsedSeries()
+    reader, log, series, tally = parsed_file.reader, parsed_file.log, parsed.ParsedSeries(), Tally()
     runs: list[ParsedRun] = []
-    healths, room = [], parsed.MOST if form == "json" else _ROWS
-    for run in reader.runs:
+    healths, room = set(), parsed.MOST if form == "json" else _ROWS
+    # Each is dropped when it is judged.
+    left = reader.runs[::-1]
+    reader.runs.clear()
+    while left:
+        run = left.pop()
         try:
             judged = judge.judge(run, basis, parsed_file.ratio)
         except ValueError as error:
             raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
-        healths.append(judged.health)
+        healths.add(judged.health)
+        tally.add(judged)
         if form == "openmetrics":
             series.add(judged)
-        runs.append(parsed.parsed_run(judged, room))
-        room -= len(runs[-1].rows)
+        bad = judged.health in {Health.DEGRADED, Health.FAILED}
+        if len(runs) < parsed.MOST_RUNS * (1 + bad):
+            runs.append(parsed.parsed_run(judged, room))
+            room -= len(runs[-1].rows)
     health = judge.overall(healths, reader.failures) if runs or reader.failures else judge.of_log(log)
     if form == "openmetrics":
         from wirewatch.server.exposition import as_openmetrics
@@ -313,10 +321,10 @@ def _print(parsed_file: Parsed, basis: "BasisOf", form: str, *, explain: bool) -
         click.echo(as_openmetrics(samples), nl=False)
         return health
     document = parsed.ParseDocument(
-        "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], why(health, runs, reader, log),
+        "wirewatch.parse/1", time.time(), HEALTH_NAMES[health], tally.why(health, reader, log),
         parsed_file.source, parsed_file.ratio, reader.lines, reader.rows, reader.others, reader.messages,
         reader.not_understood, parsed.not_understood_lines(reader.first), reader.failures, runs,
-        nccl_log=log if log.messages else None,
+        tally.runs - len(runs), log if log.messages else None,
     )  # fmt: skip
     if form == "json":
         click.echo(parsed.PARSE.dump_json(document, indent=1).decode())

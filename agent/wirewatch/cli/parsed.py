@@ -1,13 +1,23 @@
 """What `wirewatch parse` read, as text for people: GB/s are 10^9 bytes per second, as in nccl-tests."""
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from wirewatch.busbw.expected import GB, human
 from wirewatch.cli.tables import MICRO, table
 from wirewatch.core.types import Health
+from wirewatch.study.judge import JudgedRun
 from wirewatch.study.logsummary import LogSummary
 from wirewatch.study.nccltests import Reader
-from wirewatch.study.parsed import ParseDocument, ParsedPlacement, ParsedRow, ParsedRun
+from wirewatch.study.parsed import (
+    ParseDocument,
+    ParsedPlacement,
+    ParsedRow,
+    ParsedRun,
+    low_text,
+    target_text,
+)
 
 _RUNS = 50
 """Runs that people are shown."""
@@ -16,13 +26,57 @@ _HEADER = (
 )  # fmt: skip
 
 
-def why(health: Health, runs: Sequence[ParsedRun], reader: Reader, log: LogSummary) -> str:
-    """A verdict in one line, with what it leaves out."""
-    missed = reader.not_understood
-    parts = [_why(health, runs, reader.failures, log)]
-    parts += ["values were not checked"] if runs and not any(run.checked for run in runs) else []
-    parts += [f"{missed} row{'' if missed == 1 else 's'} not understood"] if missed else []
-    return "; ".join(parts)
+@dataclass(slots=True)
+class Tally:
+    """What all runs have in common to say: how many things are wrong and the first of them.
+
+    `lowest`: ratio, size and operation of the row that is nearest to its limit.
+    """
+
+    runs: int = 0
+    wrong: dict[Health, tuple[int, str]] = field(default_factory=dict)
+    lowest: tuple[float, int, str] = (math.inf, 0, "")
+    reason: str = ""
+    checked: bool = False
+
+    def add(self, judged: JudgedRun) -> None:
+        """Take a run."""
+        self.runs += 1
+        self.checked |= judged.checked
+        self.reason = self.reason or judged.reason
+        low = [low_text(judged.run.op, one) for one in judged.low]
+        low += [target_text(one) for one in judged.targets if one.point and one.busbw < one.target.least]
+        for health, found in ((Health.FAILED, list(judged.failures)), (Health.DEGRADED, low)):
+            self._count(health, found)
+        for one in judged.sizes:
+            self.lowest = min(self.lowest, (one.ratio, one.point.size_bytes, judged.run.op))
+
+    def why(self, health: Health, reader: Reader, log: LogSummary) -> str:
+        """A verdict in one line, with what it leaves out."""
+        self._count(Health.FAILED, reader.failures)
+        missed = reader.not_understood
+        parts = [self._why(health, log)]
+        parts += ["values were not checked"] if self.runs and not self.checked else []
+        parts += [f"{missed} row{'' if missed == 1 else 's'} not understood"] if missed else []
+        return "; ".join(parts)
+
+    def _count(self, health: Health, found: Sequence[str]) -> None:
+        if found:
+            count, first = self.wrong.get(health, (0, found[0]))
+            self.wrong[health] = (count + len(found), first)
+
+    def _why(self, health: Health, log: LogSummary) -> str:
+        if health in self.wrong:
+            count, first = self.wrong[health]
+            return first + (f", and {count - 1} more below" if count > 1 else "")
+        if not self.runs:
+            return log.answer
+        if health is not Health.OK:
+            return self.reason or "nothing could be judged"
+        ratio, size, op = self.lowest
+        if not math.isfinite(ratio):
+            return "all targets are reached"
+        return f"the lowest is {ratio * 100:.0f} % of what is expected, {op} of {human(size)}"
 
 
 def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
@@ -31,9 +85,10 @@ def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
     for run in document.runs[:_RUNS]:
         yield ""
         yield from _run(run, explain=explain)
-    if len(document.runs) > _RUNS:
+    more = max(len(document.runs) - _RUNS, 0) + document.runs_left_out
+    if more:
         yield ""
-        yield f"{len(document.runs) - _RUNS} more runs are judged and not shown"
+        yield f"{more} more runs are judged and not shown"
     yield from (f"failed: {failure}" for failure in document.failures)
     if document.nccl_log is not None:
         yield ""
@@ -44,37 +99,6 @@ def text(document: ParseDocument, *, explain: bool) -> Iterator[str]:
         yield ""
         yield f"look like rows and are none: {document.not_understood}; the first:"
         yield from (f"  line {one.line}, {one.why}: {one.text}" for one in document.first)
-
-
-def _why(health: Health, runs: Sequence[ParsedRun], failures: Sequence[str], log: LogSummary) -> str:
-    if not runs and not failures:
-        return log.answer
-    if health is Health.FAILED:
-        return _first([*(failure for run in runs for failure in run.failures), *failures])
-    if health is Health.DEGRADED:
-        missed = [one.text for run in runs for one in run.targets if one.reached is False]
-        return _first([*(low for run in runs for low in run.low), *missed])
-    if health is Health.OK:
-        return _judged(runs)
-    return next((run.reason for run in runs if run.reason), "nothing could be judged")
-
-
-def _first(found: Sequence[str]) -> str:
-    return found[0] + (f", and {len(found) - 1} more below" if len(found) > 1 else "")
-
-
-def _judged(runs: Sequence[ParsedRun]) -> str:
-    rows = [
-        (placed.ratio, row.size_bytes, run.op)
-        for run in runs
-        for row in run.rows
-        for placed in (row.out_of_place, row.in_place)
-        if placed is not None and placed.ratio is not None
-    ]
-    if not rows:
-        return "all targets are reached"
-    ratio, size, op = min(rows)
-    return f"the lowest is {ratio * 100:.0f} % of what is expected, {op} of {human(size)}"
 
 
 def _run(run: ParsedRun, *, explain: bool) -> Iterator[str]:

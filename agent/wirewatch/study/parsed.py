@@ -20,6 +20,8 @@ from wirewatch.study.summary import in_words, summarize
 
 MOST = 20_000
 """Rows that a document has; all are judged."""
+MOST_RUNS = 500
+"""Runs that a document has, and as many more that are degraded or failed."""
 _MANY = 1000
 """Texts of one kind that a run has in a document."""
 BUSBW = Metric(
@@ -182,7 +184,8 @@ class ParseDocument:
     """What an input holds, and the verdict on it. `why`: the verdict in one line.
 
     `not_understood`: how many lines look like rows and are none; `first`: the first of them. `other_lines`
-    are of other programs, `log_lines` of NCCL. `failures` stand outside of all runs. `nccl_log` null without
+    are of other programs, `log_lines` of NCCL. `runs_left_out`: runs that are judged, but not among the first
+    or the first that are not well. `failures` stand outside of all runs. `nccl_log` null without
     a log of NCCL.
     """
 
@@ -200,6 +203,7 @@ class ParseDocument:
     first: list[NotUnderstoodLine]
     failures: list[str]
     runs: list[ParsedRun]
+    runs_left_out: int = 0
     nccl_log: LogSummary | None = None
     topology_file: ParsedTopologyFile | None = None
 
