@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wirewatch.config import Config
     from wirewatch.core.ports import Hardware
     from wirewatch.core.types import Health
-    from wirewatch.study.judge import Basis, BasisOf
+    from wirewatch.study.judge import Basis, BasisOf, JudgedRun
     from wirewatch.study.logsummary import LogSummary
     from wirewatch.study.nccltests import Reader
     from wirewatch.study.parsed import ParsedRun
@@ -287,33 +287,41 @@ def _topology_file(source: str, found: "NcclTopology | NcclGraphs", node: Node, 
     return health
 
 
+def _judged(parsed_file: Parsed, basis: "BasisOf") -> "Iterator[JudgedRun]":
+    """Each run, which is dropped when it was judged.
+
+    Raises:
+        UsageError: a run has too many different rows.
+    """
+    from wirewatch.study.judge import judge
+
+    left = parsed_file.reader.runs[::-1]
+    parsed_file.reader.runs.clear()
+    while left:
+        run = left.pop()
+        try:
+            yield judge(run, basis, parsed_file.ratio)
+        except ValueError as error:
+            raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
+
+
 def _print(parsed_file: Parsed, basis: "BasisOf", form: str, *, explain: bool) -> "Health":
     from wirewatch.cli.parsed import Tally, text
-    from wirewatch.core.types import Health
     from wirewatch.documents.health import HEALTH_NAMES
     from wirewatch.study import judge, parsed
 
     reader, log, series, tally = parsed_file.reader, parsed_file.log, parsed.ParsedSeries(), Tally()
     runs: list[ParsedRun] = []
-    healths, room = set(), parsed.MOST if form == "json" else _ROWS
-    # Each is dropped when it is judged.
-    left = reader.runs[::-1]
-    reader.runs.clear()
-    while left:
-        run = left.pop()
-        try:
-            judged = judge.judge(run, basis, parsed_file.ratio)
-        except ValueError as error:
-            raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
-        healths.add(judged.health)
+    room = parsed.MOST if form == "json" else _ROWS
+    for judged in _judged(parsed_file, basis):
         tally.add(judged)
         if form == "openmetrics":
             series.add(judged)
-        bad = judged.health in {Health.DEGRADED, Health.FAILED}
-        if len(runs) < parsed.MOST_RUNS * (1 + bad):
+        if len(runs) < parsed.MOST_RUNS * (1 + (judged.health in tally.bad)):
             runs.append(parsed.parsed_run(judged, room))
             room -= len(runs[-1].rows)
-    health = judge.overall(healths, reader.failures) if runs or reader.failures else judge.of_log(log)
+    known = runs or reader.failures
+    health = judge.overall(tally.healths, reader.failures) if known else judge.of_log(log)
     if form == "openmetrics":
         from wirewatch.server.exposition import as_openmetrics
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from wirewatch.busbw.expected import GB, human
 from wirewatch.cli.tables import MICRO, table
@@ -38,10 +39,13 @@ class Tally:
     lowest: tuple[float, int, str] = (math.inf, 0, "")
     reason: str = ""
     checked: bool = False
+    healths: set[Health] = field(default_factory=set)
+    bad: ClassVar[frozenset[Health]] = frozenset({Health.DEGRADED, Health.FAILED})
 
     def add(self, judged: JudgedRun) -> None:
         """Take a run."""
         self.runs += 1
+        self.healths.add(judged.health)
         self.checked |= judged.checked
         self.reason = self.reason or judged.reason
         low = [low_text(judged.run.op, one) for one in judged.low]
