@@ -15,15 +15,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from tests.groups import living
 from tests.study.sweeps import WorkerNode, measured, small
-from wirewatch.core.ports import Order
-from wirewatch.core.probe import Probed
 from wirewatch.study.records import NAME, keys, read_records
 
 SEED = 20261123
@@ -140,7 +139,7 @@ def _jobs(folder: Path) -> bool:
         place.mkdir()
         node = Comer(place, dice.randrange(1, 30))
         end = node.sweep(small())
-        took.append(node.dead - node.came)
+        took.append(node.waited())
         node.leave()
         complete = node.sweep().how == "complete"
         if end.how != "gave_way" or not complete or sorted(measured(node.folder)) != sorted(keys(small())):
@@ -155,28 +154,31 @@ def _jobs(folder: Path) -> bool:
 
 
 class Comer(WorkerNode):
-    """Notes when a job came, and when the worker was gone."""
+    """Notes when a job came, and from a thread of its own when the worker was gone."""
 
     def __init__(self, folder: Path, when: int) -> None:
         super().__init__(folder)
         self.came = self.dead = 0.0
         self.job = when
-        run = self.idle.probes.result
-        assert run is not None
-
-        def timed(order: Order) -> Probed:
-            probed = run(order)
-            if not self.dead and self.came:
-                self.dead = time.monotonic()
-                assert not living(int(self.pid_file.read_text("utf-8")))
-            return probed
-
-        self.idle.probes.result = timed
+        self._watch = threading.Thread(target=self._until_dead)
 
     def _moves(self, seconds: float) -> None:
         super()._moves(seconds)
         if self.job == 0 and not self.came:
             self.came = time.monotonic()
+            self._watch.start()
+
+    def _until_dead(self) -> None:
+        stat = Path(f"/proc/{self.pid_file.read_text('utf-8')}/stat")
+        with suppress(FileNotFoundError, ProcessLookupError):
+            while stat.read_text("utf-8").rpartition(")")[2].split()[0] not in "ZX":
+                time.sleep(0.001)
+        self.dead = time.monotonic()
+
+    def waited(self) -> float:
+        """Seconds from the job to the end of the worker."""
+        self._watch.join()
+        return self.dead - self.came
 
 
 if __name__ == "__main__":
