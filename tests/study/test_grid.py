@@ -83,6 +83,12 @@ CASES = [
         replace(H200, architectures=frozenset({"Volta", "Ampere"})),
         "LL128: NCCL trusts it between GPUs of one architecture",
     ),
+    (
+        "gather",
+        Configuration(4),
+        replace(H200, without=frozenset({"gather"})),
+        "gather: engine nccl does not",
+    ),
     ("all_reduce", Configuration(9), H200, "9 GPUs: there are 8"),
     ("all_reduce", Configuration(1), H200, "1 GPU: it has nothing to send to"),
     ("all_reduce", Configuration(2), Capabilities("gloo", 4, MIB), ""),

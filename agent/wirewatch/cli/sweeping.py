@@ -102,7 +102,8 @@ def _run(config: Config, allowed: Allowed, file: SweepFile, wish: Wish | None) -
         return ended[0] if ended else None
 
     with SIGNALS.taken(stop=lambda name: ended.append(f"ended by {name}"), reload=lambda: None):
-        scouted = scout(allowed.hardware, replace(allowed.order, withdrawn=stop))
+        options = wish.options if wish else file.records.header.options
+        scouted = scout(allowed.hardware, replace(allowed.order, withdrawn=stop), options)
         if scouted.outcome != "ok":
             gave_way = scouted.outcome == "preempted"
             return SweepEnd("stopped" if ended else "gave_way" if gave_way else "failed", scouted.why)

@@ -24,9 +24,10 @@ _BY_CHANCE = frozenset({"failed", "timeout", "garbage"})
 _NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 
 
-def scout(hardware: Hardware, order: Order) -> Probed:
-    """A worker that measures nothing: whether one can start, its versions, and what NCCL's log says."""
-    plan = bare_plan(order.plan, len(order.plan.gpus))
+def scout(hardware: Hardware, order: Order, options: SweepOptions) -> Probed:
+    """A worker that measures nothing: whether one starts, its versions, its operations, and NCCL's log."""
+    bare = bare_plan(order.plan, len(order.plan.gpus))
+    plan = replace(bare, ops=options.ops, dtype=options.dtype, in_place=options.in_place)
     asked = replace(order, plan=plan, conditions=(), deadline=SCOUT_SECONDS)
     probed = hardware.probe.run(asked)
     # What fails once may have been chance, such as a connection between ranks that was late.
@@ -53,6 +54,7 @@ def capabilities(
         memory=_memory(hardware, order, facts, options, reserve), nvlink=nvlink, switch=switch,
         architectures=frozenset(known), multicast=_multicast(scouted.account),
         settings=tuple(sorted(order.settings.items())),
+        without=frozenset(scouted.document.not_offered if scouted.document else ()),
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ class Capabilities:
     `gpus`: how many, or processes of the gloo engine. `nvlink`: how many of the first of them all reach each
     other over NVLink, through a switch if `switch`. `architectures` of the GPUs, without those not known.
     `multicast`: whether the driver offers what NVLS needs, None where that is not known. `settings`: NCCL's,
-    as found. `memory`: bytes that one buffer may have.
+    as found. `memory`: bytes that one buffer may have. `without`: operations that the engine does not have.
     """
 
     engine: str
@@ -113,6 +113,7 @@ class Capabilities:
     architectures: frozenset[str] = frozenset()
     multicast: bool | None = None
     settings: tuple[tuple[str, str], ...] = ()
+    without: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +208,18 @@ def not_offered(op: str, wanted: Configuration, here: Capabilities, dtype: str) 
     if wanted.ranks < 2:  # noqa: PLR2004
         return f"{wanted.ranks} GPU: it has nothing to send to"
     return (
-        _by_engine(wanted, here.engine)
+        _by_engine(op, wanted, here)
         or _by_operation(op, wanted)
         or _by_algorithm(op, wanted, here, dtype)
         or _by_protocol(wanted, here)
     )
 
 
-def _by_engine(wanted: Configuration, engine: str) -> str:
-    """What the engine cannot be told."""
+def _by_engine(op: str, wanted: Configuration, here: Capabilities) -> str:
+    """What the engine does not have, or cannot be told."""
+    engine = here.engine
+    if op in here.without:
+        return f"{op}: engine {engine} does not have it in that form"
     if engine == "gloo":
         names = (wanted.algorithm, wanted.protocol, *(name for name, _ in wanted.settings))
         chosen = [name for name in names if name != AUTO]
