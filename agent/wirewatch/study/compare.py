@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from wirewatch.core.types import Health
 from wirewatch.study.curve import Configuration, Curve, Study
 from wirewatch.study.spread import (
-    Difference,
+    LevelDifference,
     Regime,
     alone,
     deviation,
@@ -129,7 +129,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.compare.1": COMPARISON}
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _CurvePart:
     """A part of a curve before it is judged; `a`, `b`: levels. `share`: of the curve's part of ALPHA."""
 
     curve: int
@@ -218,7 +218,7 @@ def _environment(a: Study, b: Study) -> tuple[EnvironmentChange, ...]:
     return tuple(EnvironmentChange(*pair) for pair in pairs if pair[1] != pair[2])
 
 
-def _parts(place: int, a: Curve, b: Curve) -> Iterator[_Part]:
+def _parts(place: int, a: Curve, b: Curve) -> Iterator[_CurvePart]:
     """All sizes together, the regimes, and each size that both have."""
     ours, theirs = ({p.size_bytes: logarithms(p) for p in curve.points if usable(p)} for curve in (a, b))
     sizes = sorted(ours.keys() & theirs.keys())
@@ -233,10 +233,10 @@ def _parts(place: int, a: Curve, b: Curve) -> Iterator[_Part]:
     for name, of, share in named:
         if of:
             first, second = (levels([points[n] for n in of]) for points in (ours, theirs))
-            yield _Part(place, name, tuple(of), first, second, share)
+            yield _CurvePart(place, name, tuple(of), first, second, share)
 
 
-def _judge(parts: Sequence[_Part]) -> Iterator[PartChange]:
+def _judge(parts: Sequence[_CurvePart]) -> Iterator[PartChange]:
     """Each part with its verdict."""
     shares: dict[tuple[int, ...], float] = {}
     for part in parts:
@@ -259,10 +259,10 @@ def _judge(parts: Sequence[_Part]) -> Iterator[PartChange]:
 
 
 def _differences(
-    parts: Sequence[_Part], tests: Collection[tuple[int, ...]]
-) -> Iterator[tuple[tuple[int, ...], Difference]]:
+    parts: Sequence[_CurvePart], tests: Collection[tuple[int, ...]]
+) -> Iterator[tuple[tuple[int, ...], LevelDifference]]:
     """Each test once. Curves share what the repeats say of the spread of the same part; sizes do not."""
-    alike: dict[tuple[str, int, int], dict[tuple[int, ...], _Part]] = {}
+    alike: dict[tuple[str, int, int], dict[tuple[int, ...], _CurvePart]] = {}
     for part in parts:
         if part.test in tests:
             alike.setdefault((part.name, len(part.a), len(part.b)), {})[part.test] = part
@@ -276,7 +276,7 @@ def _differences(
                 yield test, welch(*pair)
 
 
-def _shown(part: _Part) -> PartChange:
+def _shown(part: _CurvePart) -> PartChange:
     """The difference without a verdict."""
     a, b = fmean(part.a), fmean(part.b)
     return PartChange(

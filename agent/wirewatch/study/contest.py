@@ -13,7 +13,7 @@ ALPHA = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Placing:
     """One setting in a contest. `behind`: the share of the winner's time that it takes more.
 
     `spread`: relative standard deviation of its levels, None from one repeat. `tied`: nothing says that it is
@@ -35,7 +35,7 @@ class Contest:
 
     regime: Regime
     sizes: tuple[int, ...]
-    standings: tuple[Standing, ...]
+    placings: tuple[Placing, ...]
 
 
 def groups(study: Study) -> list[list[Curve]]:
@@ -58,16 +58,16 @@ def contests(group: Sequence[Curve]) -> Iterator[Contest]:
         common = sorted(set.intersection(*(set(found) for _, found in racing))) if racing else []
         if len(racing) > 1 and common:
             sets = [(curve.configuration, levels([found[n] for n in common])) for curve, found in racing]
-            yield Contest(one, tuple(common), _standings(sets))
+            yield Contest(one, tuple(common), _placings(sets))
 
 
-def _standings(sets: Sequence[tuple[Configuration, tuple[float, ...]]]) -> tuple[Standing, ...]:
+def _placings(sets: Sequence[tuple[Configuration, tuple[float, ...]]]) -> tuple[Placing, ...]:
     ordered = sorted(sets, key=lambda one: fmean(one[1]))
     first = ordered[0][1]
     behind = [math.expm1(fmean(values) - fmean(first)) for _, values in ordered]
     if min(len(values) for _, values in ordered) == 1:
         return tuple(
-            Standing(name, share, None, tied=True) for (name, _), share in zip(ordered, behind, strict=True)
+            Placing(name, share, None, tied=True) for (name, _), share in zip(ordered, behind, strict=True)
         )
     slower = holm(
         [welch(alone(first), alone(values)).chance for _, values in ordered[1:]],
@@ -75,6 +75,6 @@ def _standings(sets: Sequence[tuple[Configuration, tuple[float, ...]]]) -> tuple
         ALPHA,
     )
     return tuple(
-        Standing(name, share, deviation(values), tied=not sure)
+        Placing(name, share, deviation(values), tied=not sure)
         for (name, values), share, sure in zip(ordered, behind, (False, *slower), strict=True)
     )

@@ -216,7 +216,7 @@ def not_offered(op: str, wanted: Configuration, here: Capabilities, dtype: str) 
 
 
 def _by_engine(op: str, wanted: Configuration, here: Capabilities) -> str:
-    """What the engine does not have, or cannot be told."""
+    """What the engine does not have, or cannot take."""
     engine = here.engine
     if op in here.without:
         return f"{op}: engine {engine} does not have it in that form"

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from wirewatch import __version__
 from wirewatch.busbw.expected import GB, human
 from wirewatch.core.types import Absent
-from wirewatch.study.contest import Contest, Standing, contests, groups
+from wirewatch.study.contest import Contest, Placing, contests, groups
 from wirewatch.study.curve import AUTO, Curve, CurvePoint, Study
 from wirewatch.study.export import write_whole
 from wirewatch.study.known import KnownRates
@@ -60,7 +60,7 @@ class Sheet:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class PlotPanel:
     """Two plots of the same curves, and in words what they show."""
 
     id: str
@@ -76,7 +76,7 @@ class Chapter:
 
     id: str
     title: str
-    panels: tuple[Panel, ...]
+    panels: tuple[PlotPanel, ...]
     figures: Sheet
     winners: Sheet
     points: Sheet
@@ -127,7 +127,7 @@ def _chosen(curve: Curve) -> bool:
 
 def _panels(
     name: str, summaries: Sequence[tuple[Curve, CurveSummary]], known: KnownRates | None
-) -> Iterator[Panel]:
+) -> Iterator[PlotPanel]:
     """As few plots as hold all curves, each about as full as the others."""
     from wirewatch.study.plots import LINES, draw
 
@@ -139,7 +139,7 @@ def _panels(
         words = tuple(f"{setting(curve.configuration)}: {in_words(found)}." for curve, found in some)
         caption = f"Plot {place + 1} of {plots}" if plots > 1 else "Busbw and time against message size"
         # Drawn by ourselves, with every text of others escaped.
-        yield Panel(ident, caption, words, Markup(drawn.busbw), Markup(drawn.time))  # noqa: S704
+        yield PlotPanel(ident, caption, words, Markup(drawn.busbw), Markup(drawn.time))  # noqa: S704
 
 
 def _figures(name: str, summaries: Sequence[tuple[Curve, CurveSummary]]) -> Sheet:
@@ -168,7 +168,7 @@ def _or_dash(one: Estimate | Absent, text: str) -> str:
 def _winners(name: str, curves: Sequence[Curve]) -> Sheet:
     """A row for each setting, a column for each regime; no rows where there is nothing to compare."""
     found = list(contests(curves))
-    cells = [{one.configuration: _place(contest, one) for one in contest.standings} for contest in found]
+    cells = [{one.configuration: _place(contest, one) for one in contest.placings} for contest in found]
     rows = tuple(
         (setting(curve.configuration), *(some.get(curve.configuration, "-") for some in cells))
         for curve in curves
@@ -179,12 +179,12 @@ def _winners(name: str, curves: Sequence[Curve]) -> Sheet:
     return Sheet(f"{name}-winners", caption, ("Setting", *heads), rows, 1)
 
 
-def _place(contest: Contest, one: Standing) -> str:
+def _place(contest: Contest, one: Placing) -> str:
     if one.spread is None:
         return f"+{one.behind:.1%} (not judged)"
-    if one is not contest.standings[0]:
+    if one is not contest.placings[0]:
         return f"{'tied, ' if one.tied else ''}+{one.behind:.1%} ({one.spread:.2%})"
-    return f"{'tied' if contest.standings[1].tied else 'fastest'} ({one.spread:.2%})"
+    return f"{'tied' if contest.placings[1].tied else 'fastest'} ({one.spread:.2%})"
 
 
 def _points(name: str, curves: Sequence[Curve]) -> Sheet:

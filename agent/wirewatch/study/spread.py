@@ -43,7 +43,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class LevelDifference:
     """By how much the mean of one set of levels lies above that of another, with its standard error.
 
     `freedom`: Welch's degrees of freedom, rounded down. `chance`: how often two sets of the same would differ
@@ -94,13 +94,13 @@ def deviation(values: Sequence[float]) -> float:
     return max(math.sqrt(squares / (len(values) - 1)), RESOLUTION)
 
 
-def welch(first: Levels, second: Levels) -> Difference:
+def welch(first: Levels, second: Levels) -> LevelDifference:
     """The second's mean above the first's (B. L. Welch, 1947)."""
     one, other = (some.variance / len(some.values) for some in (first, second))
     error = math.sqrt(one + other)
     freedom = int((one + other) ** 2 / (one**2 / first.freedom + other**2 / second.freedom) + 1e-9)
     mean = fmean(second.values) - fmean(first.values)
-    return Difference(mean, error, freedom, two_sided(mean / error, freedom))
+    return LevelDifference(mean, error, freedom, two_sided(mean / error, freedom))
 
 
 def alone(values: Sequence[float]) -> Levels:

@@ -13,7 +13,7 @@ from typing import Protocol
 from wirewatch.busbw.expected import GB, human
 from wirewatch.busbw.formulas import FACTORS, busbw, factor
 from wirewatch.core.types import Absent, Why
-from wirewatch.study.contest import Contest, Standing, contests, groups
+from wirewatch.study.contest import Contest, Placing, contests, groups
 from wirewatch.study.curve import AUTO, Configuration, Curve, CurvePoint, Study
 from wirewatch.study.spread import usable
 
@@ -237,7 +237,7 @@ def _group_lines(group: Sequence[Curve]) -> Iterator[str]:
 
 def _contest_words(contest: Contest) -> str:
     sizes = span(contest.sizes[0], contest.sizes[-1])
-    first, *others = contest.standings
+    first, *others = contest.placings
     name = setting(first.configuration)
     if first.spread is None:
         second = others[0]
@@ -259,7 +259,7 @@ def _contest_words(contest: Contest) -> str:
     return f"{sizes}: {won}; {lost}{more}{_own_choice(behind)}"
 
 
-def _own_choice(behind: Sequence[Standing]) -> str:
+def _own_choice(behind: Sequence[Placing]) -> str:
     """How far NCCL's own choice is behind, where that is not the next or the last."""
     for one in behind[1:-1]:
         if one.configuration == Configuration(one.configuration.ranks):

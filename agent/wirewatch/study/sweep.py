@@ -30,7 +30,7 @@ _NAMES = {name.lower().replace("_", ""): name for name in (*ALGORITHMS, *PROTOCO
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class EngineSpeed:
     """What an engine usually takes: seconds to start, seconds of a launch, bytes a second of an operation."""
 
     start: float
@@ -38,8 +38,8 @@ class Pace:
     rate: float
 
 
-PACES: Mapping[str, Pace] = {"gloo": Pace(3.0, 1e-3, 0.2e9)}
-USUAL = Pace(5.0, 20e-6, 100e9)
+SPEEDS: Mapping[str, EngineSpeed] = {"gloo": EngineSpeed(3.0, 1e-3, 0.2e9)}
+USUAL = EngineSpeed(5.0, 20e-6, 100e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ def batches(header: SweepHeader, left: Iterable[Key]) -> tuple[Batch, ...]:
 
 def usual_seconds(header: SweepHeader, keys: Iterable[Key]) -> float:
     """What these usually take, by their launches and bytes, without the start of workers."""
-    pace = _pace(header.options.engine)
-    return sum(_usual(_case(header, key), pace) for key in keys)
+    speed = _speed(header.options.engine)
+    return sum(_usual(_case(header, key), speed) for key in keys)
 
 
 def start_seconds(engine: str) -> float:
     """What the start of a worker usually takes."""
-    return _pace(engine).start
+    return _speed(engine).start
 
 
 class SweepRun:
@@ -252,7 +252,7 @@ class SweepRun:
         return self._view.stop() or self._file.trouble or self._late or None
 
     def _allowed(self, case: Case) -> float:
-        return CASE_SECONDS + SLOWER * _usual(case, _pace(self._header.options.engine))
+        return CASE_SECONDS + SLOWER * _usual(case, _speed(self._header.options.engine))
 
     def _now(self) -> float:
         return self._hardware.clock.mono()
@@ -274,12 +274,12 @@ def _plan_of(plan: Plan, batch: Batch, cases: Sequence[Case], header: SweepHeade
     )  # fmt: skip
 
 
-def _pace(engine: str) -> Pace:
-    return PACES.get(engine, USUAL)
+def _speed(engine: str) -> EngineSpeed:
+    return SPEEDS.get(engine, USUAL)
 
 
-def _usual(case: Case, pace: Pace) -> float:
-    return (WARMUP + case.iterations + 1) * (pace.launch + case.size_bytes / pace.rate)
+def _usual(case: Case, speed: EngineSpeed) -> float:
+    return (WARMUP + case.iterations + 1) * (speed.launch + case.size_bytes / speed.rate)
 
 
 def _name(logged: str) -> str:

@@ -196,9 +196,9 @@ class DistributedEngine:
         mine = torch.tensor([*row, self._queue.seconds], dtype=torch.float64)
         rows = torch.empty(self._ranks * len(mine), dtype=torch.float64)
         _all_gather(rows, mine)
-        told = [[float(value) for value in one] for one in rows.view(self._ranks, -1).tolist()]
-        self._busy = [one.pop() for one in told]
-        return told
+        taken = [[float(value) for value in one] for one in rows.view(self._ranks, -1).tolist()]
+        self._busy = [one.pop() for one in taken]
+        return taken
 
     @engine_errors()
     def copies(self) -> Sequence[Copy]:
