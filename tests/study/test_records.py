@@ -222,3 +222,18 @@ def test_a_document_of_another_operation_is_one_line(tmp_path: Path) -> None:
     file.write_text(file.read_text("utf-8").replace("all_reduce", "all_to_all"), "utf-8")
     with pytest.raises(RecordsError, match="no operation is called 'all_to_all'"):
         read_study(file)
+
+
+def test_what_nccl_has_out_of_place_alone_is_labelled_so(tmp_path: Path) -> None:
+    curves = tuple(replace(CURVES[0], op=op) for op in ("all_reduce", "alltoall", "sendrecv"))
+    node = Node(tmp_path / "sweep")
+    node.sweep(header(curves, options=replace(header().options, ops=("all_reduce", "alltoall", "sendrecv"))))
+    records = read_records(node.folder)
+    assert {curve.op: curve.in_place for curve in study_of(records, "here").curves} == {
+        "all_reduce": True, "alltoall": False, "sendrecv": False,
+    }  # fmt: skip
+    rows = [line.split(",") for line in table(records).splitlines()]
+    place = rows[0].index("in_place")
+    assert {(row[0], row[place]) for row in rows[1:]} == {
+        ("all_reduce", "1"), ("alltoall", "0"), ("sendrecv", "0"),
+    }  # fmt: skip

@@ -22,6 +22,10 @@ OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
 """What a probe measures by itself."""
 PRIMITIVES = (*OPS, BROADCAST, REDUCE, SCATTER, GATHER, ALLTOALL, SENDRECV)
 """All that can be measured, by nccl-tests' names; 0 is the root of those that have one."""
+DIVIDED = frozenset({ALL_GATHER, REDUCE_SCATTER, SCATTER, GATHER, ALLTOALL})
+"""A message of these has a share for each rank."""
+OUT_OF_PLACE = frozenset({ALLTOALL, SENDRECV})
+"""NCCL has these in no other form, whatever is asked for."""
 DTYPES: Mapping[str, int] = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from wirewatch.collectors.inventory import SYSTEM
 from wirewatch.collectors.topology import read_topology
 from wirewatch.core.account import Account
 from wirewatch.core.ports import Hardware, Order, Question
-from wirewatch.core.probe import ALLTOALL, KIB, SENDRECV, Plan, Probed
+from wirewatch.core.probe import KIB, OUT_OF_PLACE, Plan, Probed
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent
 from wirewatch.nccl.settings import NVLS_ENABLE
@@ -122,7 +122,7 @@ def _nvls(order: Order, scouted: Probed) -> str:
 def _memory(hardware: Hardware, order: Order, facts: GateFacts, options: SweepOptions, reserve: int) -> int:
     """Bytes that one buffer may have; engine `nccl` needs a single one for what it does in place."""
     engine = order.plan.engine
-    twice = engine != "nccl" or not options.in_place or bool({ALLTOALL, SENDRECV} & set(options.ops))
+    twice = engine != "nccl" or not options.in_place or bool(OUT_OF_PLACE & set(options.ops))
     if engine == "gloo":
         free = _available(hardware) // (2 * len(order.plan.gpus))
     else:

@@ -114,10 +114,10 @@ def table(records: Records) -> str:
     options = records.header.options
     for key in sorted(records.measured):
         one, curve = records.measured[key], records.header.curves[key[0]]
-        wanted = curve.configuration
+        wanted, in_place = curve.configuration, options.runs_in_place(curve.op)
         rows.writerow((
             curve.op, wanted.ranks, wanted.algorithm, wanted.protocol, wanted.launch, int(wanted.registered),
-            " ".join("=".join(pair) for pair in wanted.settings), options.dtype, int(options.in_place),
+            " ".join("=".join(pair) for pair in wanted.settings), options.dtype, int(in_place),
             one.size_bytes, one.repeat, one.seconds,
             busbw(curve.op, wanted.ranks, one.size_bytes, one.seconds), one.low, one.median, one.high,
             one.iterations, one.wrong,

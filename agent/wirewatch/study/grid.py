@@ -13,21 +13,19 @@ from itertools import product
 from typing import ClassVar
 
 from wirewatch.busbw.expected import human
-from wirewatch.busbw.formulas import NVLS, RING, TREE
+from wirewatch.busbw.formulas import NVLS, PAIRWISE, RING, TREE
 from wirewatch.core.probe import (
     ALL_GATHER,
     ALL_REDUCE,
-    ALLTOALL,
     BROADCAST,
+    DIVIDED,
     DTYPES,
-    GATHER,
     KIB,
     MIB,
     OPS,
+    OUT_OF_PLACE,
     REDUCE,
     REDUCE_SCATTER,
-    SCATTER,
-    SENDRECV,
     Case,
     Launch,
 )
@@ -44,8 +42,6 @@ SMALLEST = 8
 """Bytes of the smallest message."""
 PIECE = 16
 """Bytes to a multiple of which nccl-tests rounds each rank's piece down."""
-_PIECES = frozenset({ALL_GATHER, REDUCE_SCATTER, ALLTOALL, GATHER, SCATTER})
-_SENDS = frozenset({ALLTOALL, SENDRECV, GATHER, SCATTER})
 _REDUCES = frozenset({ALL_REDUCE, REDUCE_SCATTER})
 _HAVE: Mapping[str, frozenset[str]] = {
     RING: frozenset({*OPS, BROADCAST, REDUCE}),
@@ -93,6 +89,10 @@ class SweepOptions:
     in_place: bool = True
     iterations: int | None = None
     repeats: int = 5
+
+    def runs_in_place(self, op: str) -> bool:
+        """Whether an operation runs in place."""
+        return self.in_place and op not in OUT_OF_PLACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
 
 def aligned(op: str, size_bytes: int, ranks: int, element_bytes: int) -> int:
     """The message size that nccl-tests runs for one that was asked for, in bytes; 0 where it is too small."""
-    if op not in _PIECES:
+    if op not in DIVIDED:
         return size_bytes // element_bytes * element_bytes
     return size_bytes // ranks // PIECE * PIECE * ranks
 
@@ -233,7 +233,7 @@ def _by_engine(op: str, wanted: Configuration, here: Capabilities) -> str:
 
 
 def _by_operation(op: str, wanted: Configuration) -> str:
-    if op in _SENDS:
+    if op in PAIRWISE:
         if wanted.algorithm != AUTO:
             return f"{op} with {wanted.algorithm}: sends and receives, of which it is made, have none"
         if wanted.protocol != AUTO:

@@ -310,7 +310,7 @@ def study_of(records: Records, source: str) -> Study:
     curves = tuple(
         Curve(
             curve.op, curve.configuration, tuple(_points(records, place, found[place])), options.dtype,
-            options.in_place,
+            options.runs_in_place(curve.op),
         )
         for place, curve in enumerate(header.curves) if place in found
     )  # fmt: skip

@@ -15,8 +15,10 @@ from wirewatch.core.probe import (
     ALL_GATHER,
     ALLTOALL,
     BROADCAST,
+    DIVIDED,
     DTYPES,
     GATHER,
+    OUT_OF_PLACE,
     REDUCE,
     REDUCE_SCATTER,
     SCATTER,
@@ -33,12 +35,9 @@ ALIGNMENT = 16
 """Bytes of which a rank's share is a multiple."""
 LARGEST = 254
 """The largest value: one byte that is not poison."""
-_DIVIDED = frozenset({ALL_GATHER, REDUCE_SCATTER, SCATTER, GATHER, ALLTOALL})
 _SEND_ALL = frozenset({REDUCE_SCATTER, SCATTER, ALLTOALL})
 """A rank sends a share for each rank."""
 _RECEIVE_ALL = frozenset({ALL_GATHER, GATHER, ALLTOALL})
-_OUT_OF_PLACE = frozenset({ALLTOALL, SENDRECV})
-"""NCCL has them in no other form."""
 _EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "int8": LARGEST, "uint8": LARGEST}
 """The largest sum that is exact in a type, and in one of 8 bits not poison; others hold whatever is added."""
 
@@ -134,10 +133,10 @@ def layout_of(plan: Plan, case: Case) -> Layout:
     """How a case of the plan lies in the buffers."""
     ranks, element = len(plan.groups[case.group]), DTYPES[plan.dtype]
     count = case.size_bytes // element
-    if case.op in _DIVIDED:
+    if case.op in DIVIDED:
         each = count // ranks
         count = each - each % (ALIGNMENT // element) or each
-    return Layout(case.op, ranks, max(1, count), plan.in_place and case.op not in _OUT_OF_PLACE)
+    return Layout(case.op, ranks, max(1, count), plan.in_place and case.op not in OUT_OF_PLACE)
 
 
 def modulus(dtype: str, ranks: int) -> int:
