@@ -139,6 +139,8 @@ def _known(
 ) -> Iterator[KnownRates]:
     """What the wires of the first GPUs should give, for each operation and number of them."""
     order, sizes = allowed.order, {size for curve in curves for size in curve.sizes}
+    if not order.gpus:
+        return
     for op, ranks in dict.fromkeys((curve.op, curve.configuration.ranks) for curve in curves):
         scene = read_scene(
             allowed.hardware, order.gpus[:ranks], order.settings, expectations(config), config.probe.pins
