@@ -159,3 +159,9 @@ def test_runs_of_one_configuration_are_repeats_of_a_curve() -> None:
     assert point.seconds == pytest.approx((118.38e-6,) * 3)
     assert study.environment["gpus"] == "NVIDIA H200"
     assert study.environment["nccl"] == "2.28.9"
+
+
+def test_a_header_that_is_cut_in_the_name_of_a_gpu_says_so() -> None:
+    rows = [line for line in printed.lines(Job()) if "#  Rank " in line]
+    (run,) = read([*rows[:-1], rows[-1].rpartition("]")[0] + "] "]).runs
+    assert "how GPUs without a name are joined is not in its header" in str(by_header(RING)(run))

@@ -11,6 +11,7 @@ from typing import Any
 
 from wirewatch.study.runs import (
     KNOWN_TESTS,
+    NAMELESS,
     BenchmarkRow,
     BenchmarkRun,
     RankGpu,
@@ -179,7 +180,7 @@ def _devices(run: BenchmarkRun, config: Mapping[str, Any]) -> None:
         first, device = _whole(one.get("rank")), _whole(one.get("device"))
         group, pid = _whole(one.get("group")), _whole(one.get("pid"))
         host = _text(one.get("hostname"))
-        product = _text(one.get("device_info"))
+        product = _text(one.get("device_info")) or NAMELESS
         if len(found) + each > _WIDEST:
             break
         bus = _text(one.get("device_hex"))

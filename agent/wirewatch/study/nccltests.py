@@ -14,6 +14,7 @@ from typing import NamedTuple
 from wirewatch.study.runs import (
     KNOWN_TESTS,
     MOST_ROWS,
+    NAMELESS,
     BenchmarkRow,
     BenchmarkRun,
     RankGpu,
@@ -427,7 +428,7 @@ class Reader:
             self._hosts.add(host)
         if len(run.devices) < _STREAMS:
             found = RankGpu(
-                int(rank), int(group or 0), int(pid or 0), host, int(device), bus, product.strip()
+                int(rank), int(group or 0), int(pid or 0), host, int(device), bus, product.strip() or NAMELESS
             )
             # Whoever keeps both outputs of a launcher has each line twice.
             run.devices = run.devices if found in run.devices else (*run.devices, found)

@@ -37,6 +37,8 @@ TYPES: Mapping[str, tuple[str, int]] = {
 }  # fmt: skip
 """Element types of nccl-tests by their names there: ours, and bytes."""
 REDUCTIONS = frozenset({"", "none", "sum", "prod", "max", "min", "avg", "mulsum"})
+NAMELESS = "GPUs without a name"
+"""Of devices whose line in the header is cut."""
 MOST_ROWS = 1_000_000
 """Rows that are kept of one input; no study of people has more."""
 _WHOLES = frozenset({ALL_GATHER, REDUCE_SCATTER, ALLTOALL, GATHER, SCATTER})
