@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 Scheme = Literal["light", "dark"]
 PHONE, DESK = (320, 640), (1280, 900)
 KNOWN = KnownRates("all_reduce", 4, 478e9, tuple((16 << 20 << n, 300e9) for n in range(9)))
-FEW, MANY = 8, 200
+FEW, MANY = 8, 60
 
 
 @pytest.fixture(scope="module")
