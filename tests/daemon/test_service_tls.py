@@ -19,6 +19,7 @@ from tests.cli.checks import check
 from tests.cli.test_wrong_input import CONFIG, refused
 from tests.daemon.client import Answer, Client, ask, basic, bearer
 from tests.daemon.process import FAST, SOON, Daemon
+from tests.hw.children import until
 from tests.server.authority import Authority
 from wirewatch.server.reload import INTERVAL
 
@@ -276,8 +277,11 @@ def test_whoever_listens_for_others_without_a_web_configuration_is_told(tmp_path
     """And only he: one line, where the port is reached from elsewhere."""
     arguments = ("--replay", "h200x1-idle", "--listen")
     with Daemon((*arguments, "0.0.0.0:0"), tmp_path) as daemon:
+        until(lambda: "no web configuration" in daemon.log)
+        daemon.ready()
         assert daemon.log.count("no web configuration") == 1
     with Daemon((*arguments, "127.0.0.1:0"), tmp_path) as daemon:
+        daemon.ready()
         assert "no web configuration" not in daemon.log
     (tmp_path / "web.yml").write_text(f"bearer_tokens: {{a: 'sha256:{'0' * 64}'}}", "utf-8")
     with Daemon((*arguments, "0.0.0.0:0", "--web-config", str(tmp_path / "web.yml")), tmp_path) as daemon:

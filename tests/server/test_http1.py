@@ -64,6 +64,8 @@ def answered(*pieces: bytes, bounds: Bounds = QUIET, pause: float = 0.0) -> byte
         (GET + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400),
         (GET + b"Content-Length: -3\r\n\r\nabcd", 400),
         (GET + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+        (b"CONNECT localhost:9410 HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
+        (b"CONNECT / HTTP/1.0\r\n\r\n", 501),
         (b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET http://[::1/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET http://[nonsense]/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
@@ -164,3 +166,17 @@ def test_cut_and_merged_pieces_are_the_same_requests(asked: Any, cuts: list[int]
 def test_any_bytes_get_an_answer_of_http_or_none(pieces: list[bytes]) -> None:
     answer = answered(*pieces, bounds=Bounds(head=0.5, idle=0.5, patience=0.5))
     assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize(
+    "second", [b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\r\n\r\n", GET + b"Content-Length: x\r\n\r\n"]
+)
+def test_what_is_refused_after_head_has_its_body(second: bytes) -> None:
+    answer = answered(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n" + second)
+    assert answer.count(b"HTTP/1.1 ") == 2
+    assert answer.endswith(b'"}')
+
+
+def test_a_client_that_offers_another_protocol_gets_this_one() -> None:
+    offer = GET + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+    assert answered(offer).startswith(b"HTTP/1.1 200 ")

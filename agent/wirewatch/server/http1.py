@@ -101,6 +101,7 @@ class Conversation:
 
     async def _exchange(self) -> bool:
         """One request and its answer; False when no other can follow."""
+        self._with_body = True
         async with asyncio.timeout(self._connections.bounds.head):
             request = await _event(self._http, self._link.reader)
         if not isinstance(request, h11.Request):
@@ -287,8 +288,11 @@ def _check(request: h11.Request) -> None:
     """Refuse what h11 lets pass.
 
     Raises:
-        RequestRefused: another version, a head that is too long, or a body whose length is said twice.
+        RequestRefused: another version, a head that is too long, a body whose length is said twice, or
+            CONNECT, after which h11 takes the connection for a tunnel.
     """
+    if request.method == b"CONNECT":
+        raise RequestRefused(HTTPStatus.NOT_IMPLEMENTED)
     if request.http_version not in VERSIONS:
         raise RequestRefused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
     size = sum(len(name) + len(value) + 4 for name, value in request.headers)

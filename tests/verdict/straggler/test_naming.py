@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.verdict.straggler.nodes import POLICY, gpu, history, probe, told
@@ -227,6 +227,7 @@ def worst(found: NamedStragglers) -> float:
 
 
 @given(FAULTS, st.sampled_from(PARTS), st.floats(0.2, 1.0))
+@example({"compute 1": 0.625, "memory 1": 0.21875}, "destination 1", 0.25)
 def test_one_more_fault_never_hides_how_bad_it_is(faults: dict[str, float], part: str, left: float) -> None:
     """Whatever is named as the cause: what comes of it is not less than before."""
     more = faults | {part: min(left, faults.get(part, 1.0))}

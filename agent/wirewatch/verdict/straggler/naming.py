@@ -337,7 +337,7 @@ def _causes(
             continue
         for one in ends:
             del gpus[one.unit.uuid]
-        wires.append(replace(wire, follows=tuple(one.unit for one in ends)))
+        wires.append(replace(wire, follows=tuple(unit for one in ends for unit in (one.unit, *one.follows))))
     return list(gpus.values()), wires
 
 
