@@ -154,6 +154,8 @@ def standard_error() -> Iterator[int]:
     before, root.handlers = root.handlers, []
     reading, writing = os.pipe()
     try:
+        # A command that another test ran here may have left it on, without effect by now.
+        logging.captureWarnings(capture=False)
         with open(writing, "w", buffering=1) as sys.stderr:  # noqa: PTH123
             logs.log_to_stderr(verbose=False)
             sys.unraisablehook = SIGNALS.unraisable
