@@ -12,8 +12,7 @@ import pytest
 from tests.page.pages import Strict
 from tests.study.drawn import SHORT, Noise, curve, study
 from wirewatch.study import report
-from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
-from wirewatch.study.known import KnownRates
+from wirewatch.study.curve import Configuration, Curve, CurvePoint, KnownRates, Study
 from wirewatch.study.report import ReportError, page, write_report
 
 HOSTILE = "<script>alert(1)</script> $x_{ %s \x00\x1b[2J é 中 \ud800"

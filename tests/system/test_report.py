@@ -13,8 +13,7 @@ import pytest
 from tests.page.pages import Strict
 from tests.study.drawn import Noise, study
 from tests.system.browser import Visit, chromium
-from wirewatch.study.curve import Study
-from wirewatch.study.known import KnownRates
+from wirewatch.study.curve import KnownRates, Study
 from wirewatch.study.report import write_report
 
 if TYPE_CHECKING:

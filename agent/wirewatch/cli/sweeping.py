@@ -23,10 +23,9 @@ from wirewatch.probe.gate import GateFacts, Reason, Refusal, Stillness
 from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
 from wirewatch.probe.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch.probe.workfolder import remove_left_folders
-from wirewatch.study.curve import AUTO, Configuration
+from wirewatch.study.curve import AUTO, Configuration, KnownRates, known_rates
 from wirewatch.study.environment import capabilities, differences, environment, scout
 from wirewatch.study.grid import Capabilities, GridCurve, SweepOptions, make_grid
-from wirewatch.study.known import KnownRates, known_rates
 from wirewatch.study.records import SCHEMA, Records, SweepFile, SweepHeader
 from wirewatch.study.sweep import Batch, SweepEnd, SweepRun, SweepView, batches, start_seconds, usual_seconds
 

@@ -20,8 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from wirewatch.busbw.expected import GB
 from wirewatch.core.types import Absent
-from wirewatch.study.curve import Curve, CurvePoint
-from wirewatch.study.known import KnownRates
+from wirewatch.study.curve import Curve, CurvePoint, KnownRates
 from wirewatch.study.spread import usable
 from wirewatch.study.summary import FLOOR_BYTES, CurveSummary, rates_of, setting
 

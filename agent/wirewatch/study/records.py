@@ -19,9 +19,8 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from wirewatch.core.probe import PRIMITIVES
-from wirewatch.study.curve import AUTO, Curve, CurvePoint, Study
+from wirewatch.study.curve import AUTO, Curve, CurvePoint, KnownRates, Study
 from wirewatch.study.grid import GridCurve, SweepOptions
-from wirewatch.study.known import KnownRates
 
 NAME = "sweep.jsonl"
 SCHEMA: Literal["wirewatch.sweep-records/1"] = "wirewatch.sweep-records/1"

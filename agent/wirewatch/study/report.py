@@ -18,9 +18,8 @@ from wirewatch import __version__
 from wirewatch.busbw.expected import GB, human
 from wirewatch.core.types import Absent
 from wirewatch.study.contest import Contest, Placing, contests, groups
-from wirewatch.study.curve import AUTO, Curve, CurvePoint, Study
+from wirewatch.study.curve import AUTO, Curve, CurvePoint, KnownRates, Study
 from wirewatch.study.export import write_whole
-from wirewatch.study.known import KnownRates
 from wirewatch.study.spread import usable
 from wirewatch.study.summary import (
     CurveSummary,

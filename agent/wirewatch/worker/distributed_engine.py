@@ -8,6 +8,7 @@ part of the latency, as it is in a job without CUDA graphs.
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -76,7 +77,7 @@ def engine_errors() -> Iterator[None]:
         raise EngineError(kind, f"{'gloo' if gloo else 'torch'} says {text[:_LONGEST]}") from error
 
 
-class DistributedEngine:
+class DistributedEngine(ABC):
     """One rank. Its constructor forks: afterwards there is one process for each GPU or name of the plan."""
 
     backend: str
@@ -104,13 +105,13 @@ class DistributedEngine:
         alone = any(len(group) == 1 for group in self._plan.groups)
         return (self._plan.in_place or op not in _IN_PLACE_ONLY) and not (alone and op == SENDRECV)
 
+    @abstractmethod
     def queue(self) -> TorchQueue:
         """This rank's device, not yet opened."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reaches(self, source: int, destination: int) -> bool:
         """Whether one rank's device may reach the other's memory."""
-        raise NotImplementedError
 
     @engine_errors()
     def contexts(self) -> None:
