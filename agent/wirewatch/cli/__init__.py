@@ -11,6 +11,7 @@ from wirewatch.core.types import Unusable
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
 COMMANDS = {
+    "advise": "wirewatch.cli.advise:advise",
     "check": "wirewatch.cli.check.command:check",
     "findings": "wirewatch.cli.findings:findings",
     "parse": "wirewatch.cli.parse:parse",

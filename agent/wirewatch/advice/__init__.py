@@ -1,0 +1,1 @@
+"""Advice: what a collective costs, where to place a job's groups, what to set, and how to measure more."""

@@ -1,0 +1,15 @@
+"""`wirewatch advise`: what a collective costs, where to place a job, what to set, how to measure."""
+
+import click
+
+from wirewatch.cli import LazyGroup
+
+COMMANDS: dict[str, str] = {}
+
+
+@click.group(cls=LazyGroup, table=COMMANDS)
+def advise() -> None:
+    """Advise on collectives, placement and settings.
+
+    Nothing is changed, and nothing is run on the GPUs. Each figure says what it stands on.
+    """

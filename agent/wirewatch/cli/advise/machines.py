@@ -1,0 +1,124 @@
+"""The machine that an advice is about, by options: this node, a recording, a document, or a description."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from wirewatch.advice.machine import Machine
+from wirewatch.cli.compare import read_study
+from wirewatch.cli.hardware import live, replayed
+from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.topologies import of_name
+from wirewatch.collectors import discover
+from wirewatch.collectors.topology import read_topology
+from wirewatch.config import expectations, load
+from wirewatch.core.pci import Place
+from wirewatch.core.probe import Conditions
+from wirewatch.core.topology import (
+    GpuPart,
+    Group,
+    WireKind,
+    groups,
+    islands,
+    nvlink_product,
+)
+from wirewatch.core.types import Absent, Unusable, Why
+from wirewatch.probe.setup import read_scene
+from wirewatch.study.curve import Study
+
+_DESCRIBED = re.compile(r"(\d{1,2})x([A-Za-z0-9 -]+)", re.ASCII)
+_LEAST_GPUS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenMachine:
+    """What the options say."""
+
+    topology: str | None
+    described: str | None
+    measured: tuple[Path, ...]
+    replay: str | None
+    overlays: tuple[str, ...]
+    config_file: Path | None
+
+    def read(self) -> Machine:
+        """The machine.
+
+        Raises:
+            UsageError: options that do not go together, or a file that cannot be read.
+            Unusable: the machine cannot be read.
+        """
+        if sum(one is not None for one in (self.topology, self.described, self.replay)) > 1:
+            raise click.UsageError("give one of --topology, --machine and --replay")
+        if self.overlays and not self.replay:
+            raise click.UsageError("--overlay changes a recording: give --replay too")
+        studies = tuple(read_study(path) for path in self.measured)
+        if self.described is not None:
+            return _described(self.described, studies)
+        if self.topology is not None:
+            return _of_document(self.topology, studies)
+        return self._live(studies)
+
+    def _live(self, studies: Sequence[Study]) -> Machine:
+        config, _ = load(self.config_file, discover())
+        hardware, nvml = replayed(self.replay, self.overlays, at_fault=True) if self.replay else live(config)
+        try:
+            name = f"recording {Path(self.replay).name}" if self.replay else "this node"
+            topology = read_topology(hardware)
+            gpus = hardware.nvml.gpus()
+            if isinstance(topology, Absent) or isinstance(gpus, Absent) or not gpus:
+                raise Unusable(f"{name}: {_why(topology, gpus)}; describe one with --machine, such as 8xH100")
+            environment = hardware.probe.settings()
+            scene = read_scene(
+                hardware, gpus, environment, expectations(config), config.probe.pins, network=True
+            )
+            conditions = () if isinstance(scene, Absent) else scene.conditions
+            return Machine(name, topology, conditions, tuple(studies))
+        finally:
+            nvml.stop()
+
+
+def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Add --topology, --machine, --measured, --replay, --overlay and --config, for `ChosenMachine`."""
+    topology = click.option(
+        "--topology", help="A document of `topology show --json`, or a recording, instead of this node."
+    )
+    described = click.option(
+        "--machine", "described", metavar="NxGPU", help="A described node instead, such as 8xH100."
+    )
+    measured = click.option(
+        "--measured", multiple=True, type=click.Path(path_type=Path),
+        help="What was measured there: the folder of a sweep, or output of nccl-tests; repeatable.",
+    )  # fmt: skip
+    return topology(described(measured(replay_options(config_option(command)))))
+
+
+def _why(topology: object, gpus: object) -> str:
+    first = next((one for one in (topology, gpus) if isinstance(one, Absent)), None)
+    return str(first) if first else "it has no GPU"
+
+
+def _of_document(name: str, studies: Sequence[Study]) -> Machine:
+    named = of_name(name)
+    found = groups(named.topology, islands(named.topology))
+    return Machine(named.of, named.topology, tuple(Conditions(group) for group in found), tuple(studies))
+
+
+def _described(text: str, studies: Sequence[Study]) -> Machine:
+    """A node by its GPUs, joined as product data say."""
+    found = _DESCRIBED.fullmatch(text.strip())
+    product = nvlink_product(found[2]) if found else None
+    if found is None or product is None or int(found[1]) < _LEAST_GPUS:
+        raise click.UsageError(f"--machine {text!r}: give a number of GPUs and a product, such as 8xH100")
+    count, name = int(found[1]), found[2]
+    place = Place("", "", (), None)
+    gpus = tuple(GpuPart(f"gpu-{n}", n, name, place) for n in range(count))
+    kind = WireKind.SWITCH if 0 not in product.counts else WireKind.PAIR if count == _LEAST_GPUS else None
+    if kind is None:
+        raise click.UsageError(f"--machine {text!r}: {name} may be joined in several ways: pass --topology")
+    group = Group(gpus, kind, (max(product.counts),) * count, whole=True)
+    topology = Absent(Why.MISSING, "it was described, not read")
+    return Machine(f"{count} {name}, as described", topology, (Conditions(group),), tuple(studies))
