@@ -1,27 +1,42 @@
-"""How long a collective takes on a machine: what was measured there, else what its wires should give."""
+"""How long a collective takes on a machine: measured there, else fitted to that, else by references.
 
-import math
-from collections.abc import Iterator
+All stand on one model of NCCL's structure (advice.model). What was measured bends it to the machine, at other
+sizes and with other numbers of GPUs too (advice.fit); references bend it where nothing was measured.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import pairwise
-from statistics import median
 
+from wirewatch.advice.evidence import OneReference, OneStudy, first_gpus, model_of, of_references, of_studies
+from wirewatch.advice.fit import Correction, MeasuredCurve, along, fitted
 from wirewatch.advice.machine import Machine
+from wirewatch.advice.model import CollectiveModel
 from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import factor
-from wirewatch.busbw.references import Confidence
-from wirewatch.core.topology import Group
+from wirewatch.busbw.references import LEAST_BYTES, Confidence
+from wirewatch.core.probe import Conditions
 from wirewatch.core.types import Absent, Why
-from wirewatch.study.curve import AUTO, Configuration, Curve, Study
+from wirewatch.study.grid import EAGER, GRAPH
+
+SMALLEST, LARGEST = 8, 8 << 30
+"""Bytes of the messages by which floor and plateau are said."""
+LAUNCHES = (EAGER, GRAPH)
+_STEP = 4.0
+"""Between sizes no more than this factor apart a curve is still that of what was measured."""
 
 
 class Basis(Enum):
     """What a figure stands on."""
 
     MEASURED = "measured here"
+    FITTED = "fitted to what was measured here"
     REFERENCE = "reference"
     DERIVED = "derived"
+
+
+_WITHIN = {Basis.FITTED: 0.15, Basis.REFERENCE: 0.10, Basis.DERIVED: 0.30}
+"""By what share estimates may be off; docs/advice/times.md has how far they were where that could be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +49,29 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The seconds of one operation, what they stand on, and what makes them doubtful."""
+    """The seconds of one operation, what they stand on, and what makes them doubtful.
+
+    `within`: the share by which they may be off either way, of measured ones the spread of repeats. `taken`:
+    what NCCL runs, such as `Ring LL`.
+    """
 
     seconds: float
     basis: Basis
     confidence: Confidence
     source: str
     remarks: tuple[str, ...] = ()
+    within: float = 0.0
+    taken: str = ""
+
+    @property
+    def low(self) -> float:
+        """The least that it may take, in seconds."""
+        return self.seconds * max(0.0, 1 - self.within)
+
+    @property
+    def high(self) -> float:
+        """The most that it may take, in seconds."""
+        return self.seconds * (1 + self.within)
 
 
 class CollectiveTimes:
@@ -49,57 +80,143 @@ class CollectiveTimes:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    def estimate(self, op: str, span: Span, size_bytes: float, launch: str = "eager") -> Estimate | Absent:
+    def estimate(
+        self, op: str, span: Span, size_bytes: float, launch: str = EAGER, *, one_process: bool = False
+    ) -> Estimate | Absent:
         """The time of one operation of so many bytes (nccl-tests' S), launched `eager` or as a `graph`.
+
+        `one_process`: a single process launches on all GPUs, as nccl-tests and sweeps do; else each GPU has
+        a process, as in jobs. Below what that launch takes, no eager operation takes less. What was measured
+        here is taken as it was launched.
 
         Returns:
             Absent where nothing was measured and nothing is known, with the reason.
         """
-        if span.ranks < 2 or span.domains != 1:  # noqa: PLR2004
-            what = f"{span.ranks} ranks in {span.domains} domains"
+        if launch not in LAUNCHES or span.ranks < 2 or span.domains != 1 or not size_bytes > 0:  # noqa: PLR2004
+            what = f"{launch} {op} of {size_bytes:g} B, {span.ranks} ranks in {span.domains} domains"
             return Absent(Why.UNSUPPORTED, f"nothing is known of {what}")
-        measured = self._measured(op, span, size_bytes, launch)
-        return measured or self._expected(op, span, size_bytes)
+        whole = self._machine.group(span.ranks)
+        if whole is None:
+            return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {span.ranks} GPUs")
+        conditions = first_gpus(whole, span.ranks)
+        model = model_of(conditions, op)
+        if isinstance(model, Absent):
+            return model
+        asked = _Asked(model, conditions, size_bytes, graph=launch == GRAPH, one_process=one_process)
+        return asked.by_studies(of_studies(self._machine.measured, model, conditions))
 
-    def _measured(self, op: str, span: Span, size_bytes: float, launch: str) -> Estimate | None:
-        wanted = Configuration(span.ranks, launch=launch)
-        for study, curve in self._curves(op):
-            if replace(curve.configuration, settings=()) == wanted and curve.points:
-                seconds = between(curve, size_bytes)
-                if seconds is not None:
-                    return Estimate(seconds, Basis.MEASURED, Confidence.MEASURED, study.source)
-        return None
+    def floor(self, op: str, span: Span, launch: str = EAGER) -> Estimate | Absent:
+        """The time of the smallest message."""
+        return self.estimate(op, span, SMALLEST, launch)
 
-    def _curves(self, op: str) -> Iterator[tuple[Study, Curve]]:
-        return (
-            (study, curve)
-            for study in self._machine.measured
-            for curve in study.curves
-            if curve.op == op and curve.configuration.algorithm == AUTO
+    def plateau(self, op: str, span: Span) -> float | Absent:
+        """The busbw in bytes per second of 8 GiB."""
+        found = self.estimate(op, span, LARGEST)
+        return found if isinstance(found, Absent) else factor(op, span.ranks) * LARGEST / found.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One question, as the model has it."""
+
+    model: CollectiveModel
+    conditions: Conditions
+    size_bytes: float
+    graph: bool
+    one_process: bool
+
+    def by_studies(self, studies: Sequence[OneStudy]) -> Estimate | Absent:
+        """By what was measured on the machine, else by references."""
+        for one in studies:
+            own = one.curve.model.ranks == self.model.ranks
+            if own and self._answers(one.curve, any_process=True):
+                return self._measured(one)
+        references = of_references(self.model, self.conditions, one_process=self.one_process)
+        if not studies:
+            return self._by_references(references)
+        prior = fitted([one.curve for one in references], one_process=self.one_process)
+        curves = [one.curve for one in studies]
+        correction = fitted(curves, one_process=self.one_process, prior=prior)
+        ranks = sorted({one.model.ranks for one in curves})
+        remarks = [f"fitted to {' and '.join(map(str, ranks))} GPUs", *studies[0].doubts]
+        if self._waits(correction) and not _launched(curves, one_process=self.one_process):
+            remarks.append("how long a launch takes was not measured so: that is a reference's")
+        return self._estimate(
+            self._seconds(correction), Basis.FITTED, Confidence.DERIVED, curves[0].source, remarks
         )
 
-    def _expected(self, op: str, span: Span, size_bytes: float) -> Estimate | Absent:
-        conditions = self._machine.group(span.ranks)
-        if conditions is None:
-            return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {span.ranks} GPUs")
-        part = _first(conditions.group, span.ranks)
-        found = expect(replace(conditions, group=part), op, round(size_bytes))
+    def _measured(self, one: OneStudy) -> Estimate:
+        seconds = along(one.curve, self.size_bytes)
+        remarks = list(one.doubts)
+        bound = self._bound(one_process=one.curve.one_process)
+        if not self.graph and one.curve.one_process and not self.one_process and bound:
+            remarks.append(
+                f"one process launched on all {self.model.ranks} GPUs: a job with a process for each differs"
+            )
+        found = self._estimate(seconds, Basis.MEASURED, Confidence.MEASURED, one.curve.source, remarks)
+        return replace(found, within=one.spread)
+
+    def _by_references(self, references: Sequence[OneReference]) -> Estimate | Absent:
+        pinned = self._pinned()
+        if pinned is not None:
+            return pinned
+        for one in references:
+            if one.own and self._answers(one.curve):
+                seconds = along(one.curve, self.size_bytes)
+                return self._estimate(seconds, Basis.REFERENCE, one.confidence, one.curve.source, [])
+        correction = fitted([one.curve for one in references], one_process=self.one_process)
+        seconds = self._seconds(correction)
+        if not references:
+            remarks = [f"no reference for {self.model.op} of {self.model.architecture or 'these GPUs'}"]
+            source = "NCCL's structure, and what it reaches of other wires"
+            return self._estimate(seconds, Basis.DERIVED, Confidence.LOW, source, remarks)
+        nearest = min(references, key=lambda one: not one.own)
+        of = nearest.curve.model
+        remarks = [f"by NCCL's structure, from {of.ranks} GPUs with {of.wire / 1e9:.1f} GB/s each way"]
+        trust = Confidence.LOW if nearest.confidence is Confidence.LOW else Confidence.DERIVED
+        return self._estimate(seconds, Basis.DERIVED, trust, nearest.curve.source, remarks)
+
+    def _pinned(self) -> Estimate | None:
+        """What the operator says of large messages."""
+        pins, size = self.conditions.pins, round(self.size_bytes)
+        if size < LEAST_BYTES or not {self.model.op, f"{self.model.op}@{size}"} & set(pins):
+            return None
+        found = expect(self.conditions, self.model.op, size)
         if isinstance(found, Absent):
-            return found
-        seconds = factor(op, span.ranks) * size_bytes / found.busbw
-        return Estimate(seconds, Basis.REFERENCE, found.confidence, found.source)
+            return None
+        seconds = factor(self.model.op, self.model.ranks) * size / found.busbw
+        return self._estimate(seconds, Basis.REFERENCE, found.confidence, found.source, [])
+
+    def _answers(self, curve: MeasuredCurve, *, any_process: bool = False) -> bool:
+        """Whether a curve of so many ranks has this size, launched so or where the launch does not matter."""
+        if not curve.spans(self.size_bytes, _STEP):
+            return False
+        if curve.graph is self.graph and (any_process or curve.one_process is self.one_process):
+            return True
+        free = curve.graph or not self._bound(one_process=curve.one_process)
+        return free and (self.graph or not self._bound(one_process=self.one_process))
+
+    def _bound(self, *, one_process: bool) -> bool:
+        """Whether the launch takes longer than the GPUs, by the model alone."""
+        host = self.model.host_seconds(self.size_bytes, one_process=one_process)
+        return host > self.model.gpu_seconds(self.size_bytes)
+
+    def _waits(self, correction: Correction) -> bool:
+        return not self.graph and self._seconds(correction) > correction.gpu_seconds(
+            self.model, self.size_bytes
+        )
+
+    def _seconds(self, correction: Correction) -> float:
+        return correction.seconds(self.model, self.size_bytes, graph=self.graph, one_process=self.one_process)
+
+    def _estimate(
+        self, seconds: float, basis: Basis, confidence: Confidence, source: str, remarks: Sequence[str]
+    ) -> Estimate:
+        taken = str(self.model.taken(self.size_bytes))
+        within = 2 * _WITHIN[Basis.DERIVED] if confidence is Confidence.LOW else _WITHIN.get(basis, 0.0)
+        return Estimate(seconds, basis, confidence, source, tuple(remarks), within, taken)
 
 
-def between(curve: Curve, size_bytes: float) -> float | None:
-    """The time of a size from those around it, on a line in logarithms; None outside of the curve."""
-    points = [(one.size_bytes, median(one.seconds)) for one in curve.points]
-    for (low, fast), (high, slow) in pairwise(points):
-        if low <= size_bytes <= high:
-            share = math.log(size_bytes / low) / math.log(high / low)
-            return math.exp(math.log(fast) * (1 - share) + math.log(slow) * share)
-    return None
-
-
-def _first(group: Group, ranks: int) -> Group:
-    whole = group.whole and ranks == group.ranks
-    return replace(group, gpus=group.gpus[:ranks], links=group.links[:ranks], whole=whole)
+def _launched(curves: Sequence[MeasuredCurve], *, one_process: bool) -> bool:
+    """Whether some of them show how long a launch takes."""
+    return any(not one.graph and one.one_process is one_process for one in curves)

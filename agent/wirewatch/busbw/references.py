@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
+from wirewatch.busbw.curves import H100_SCALING, HOPPER, table_of
 from wirewatch.busbw.formulas import DIRECT, NVLS, RING, Line, factor, fit
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, ALLTOALL, BROADCAST, MIB, REDUCE_SCATTER
@@ -108,14 +109,10 @@ def architecture(product: str) -> str | Absent:
     return Absent(Why.MISSING, f"the architecture of {product or 'a product without name'} is not known")
 
 
-_HOPPER = 18 * 26.562e9
 _AMPERE = 12 * 25e9
 _B200 = 18 * 50e9
 _B300 = 18 * 53.125e9
-_H200 = "nccl-tests 2.19.6, NCCL 2.28.9, 8 H200, NVLS off, recorded for this project"
 _H200_2 = "2xH200, nccl-tests in place, docs/hardware/2026-11-21-h200-probe.md"
-_H100_4 = "nccl-tests 2.18.3, NCCL 2.29.2, 4 of 8 H100, waynehacking8/nccl-collectives-bench"
-_H100_SCALING = "scaling runs of 2, 4, 6 H100, NCCL 2.29.2, waynehacking8/nccl-collectives-bench"
 _H100_NVLS = "8 H100, NVIDIA/dgxc-benchmarking, nccl/README.md; awslabs' p5 measured 1 to 5 % less"
 _A100 = (
     "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 has 230, "
@@ -156,36 +153,37 @@ def _published(
     return Reference(kind, RING, ALL_REDUCE, arch, ranks, fits, wire, points, Confidence.PUBLISHED, source)
 
 
-def _switch(
-    op: str, arch: str, ranks: int, fits: tuple[int, int], wire: float, source: str, *gbs: float
-) -> Reference:
-    """A complete table of Ring over NVSwitch: 64 MiB, 256 MiB, 1 GiB."""
+def _switch(op: str, ranks: int, fits: tuple[int, int], algorithm: str = RING) -> Reference:
+    """A whole table over NVSwitch, at 64 MiB, 256 MiB and 1 GiB."""
+    table = table_of(op, ranks)
+    points = table.rates(64 * MIB, 256 * MIB, GIB)
     return Reference(
-        WireKind.SWITCH, RING, op, arch, ranks, fits, wire, _table(*gbs), Confidence.MEASURED, source
-    )
+        WireKind.SWITCH, algorithm, op, "Hopper", ranks, fits, table.wire, points, Confidence.MEASURED,
+        table.source,
+    )  # fmt: skip
 
 
 def _two(op: str, *busbw: float) -> Reference:
     """Two H200, at the sizes of the default plan: beyond them time bends too far for one line."""
     points = tuple((size * MIB, value * 1e9) for size, value in zip((64, 256, 512), busbw, strict=True))
     return Reference(
-        WireKind.SWITCH, RING, op, "Hopper", 2, (2, 2), _HOPPER, points, Confidence.MEASURED, _H200_2
+        WireKind.SWITCH, RING, op, "Hopper", 2, (2, 2), HOPPER, points, Confidence.MEASURED, _H200_2
     )
 
 
 REFERENCES: tuple[Reference, ...] = (
-    _switch(ALL_REDUCE, "Hopper", 8, (6, 8), _HOPPER, _H200, 322.74, 347.08, 359.00),
-    _switch(ALL_GATHER, "Hopper", 8, (6, 8), _HOPPER, _H200, 286.51, 325.86, 344.62),
-    _switch(REDUCE_SCATTER, "Hopper", 8, (6, 8), _HOPPER, _H200, 293.01, 328.82, 346.25),
-    _switch(BROADCAST, "Hopper", 8, (6, 8), _HOPPER, _H200, 303.10, 345.78, 359.13),
+    _switch(ALL_REDUCE, 8, (6, 8)),
+    _switch(ALL_GATHER, 8, (6, 8)),
+    _switch(REDUCE_SCATTER, 8, (6, 8)),
+    _switch(BROADCAST, 8, (6, 8)),
+    _switch(ALLTOALL, 8, (6, 8), DIRECT),
+    _switch(ALL_REDUCE, 4, (3, 5)),
+    _switch(ALL_GATHER, 4, (3, 5)),
+    _switch(REDUCE_SCATTER, 4, (3, 5)),
     Reference(
-        WireKind.SWITCH, DIRECT, ALLTOALL, "Hopper", 8, (6, 8), _HOPPER, _table(266.24, 312.21, 330.19),
-        Confidence.MEASURED, _H200,
+        WireKind.SWITCH, RING, ALL_REDUCE, "Ampere", 8, (3, 16), _AMPERE, _table(200.91, 222.40, 230.29),
+        Confidence.MEASURED, _A100,
     ),
-    _switch(ALL_REDUCE, "Hopper", 4, (3, 5), _HOPPER, _H100_4, 305.61, 339.44, 355.35),
-    _switch(ALL_GATHER, "Hopper", 4, (3, 5), _HOPPER, _H100_4, 258.16, 305.51, 325.27),
-    _switch(REDUCE_SCATTER, "Hopper", 4, (3, 5), _HOPPER, _H100_4, 266.04, 303.62, 330.17),
-    _switch(ALL_REDUCE, "Ampere", 8, (3, 16), _AMPERE, _A100, 200.91, 222.40, 230.29),
     _published(
         WireKind.SWITCH, "Ampere", 2, (2, 2), _AMPERE, _A100_FEW.format(2),
         (128, 156.51), (256, 185.74), (512, 192.43),
@@ -209,12 +207,12 @@ REFERENCES: tuple[Reference, ...] = (
     _two(ALL_GATHER, 222.49, 256.96, 275.84),
     _two(REDUCE_SCATTER, 212.66, 242.46, 261.33),
     Reference(
-        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (8, 8), _HOPPER,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (8, 8), HOPPER,
         _table(361.67, 422.25, 466.33), Confidence.PUBLISHED, _H100_NVLS,
     ),
     Reference(
-        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 6, (6, 7), _HOPPER,
-        ((256 * MIB, 403.22e9), (GIB, 424.24e9), (8 * GIB, 442.96e9)), Confidence.PUBLISHED, _H100_SCALING,
+        WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 6, (6, 7), HOPPER,
+        ((256 * MIB, 403.22e9), (GIB, 424.24e9), (8 * GIB, 442.96e9)), Confidence.PUBLISHED, H100_SCALING,
     ),
     Reference(
         WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (6, 8), 8 * 26.562e9,

@@ -1,0 +1,156 @@
+"""A model beside what was measured: the ratio of both at each size, for other sizes and ranks. Pure.
+
+Times on the GPUs and launches of the host are corrected apart, since they grow by different rules: a launch
+by one process with the number of GPUs, a step with that of ranks.
+"""
+
+import bisect
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from wirewatch.advice.model import CollectiveModel
+from wirewatch.busbw.formulas import NVLS, Point
+from wirewatch.core.probe import KIB
+
+SMALL = 64 * KIB
+"""Up to here a message shows latency: the host's of its launch, or that of the steps."""
+_AHEAD = 1.15
+"""So much longer than its launch must an operation take, for its time to be that of the GPUs."""
+_SAME = 1.01
+"""Sizes nearer than this are one size: shares of ranks are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """Sizes with seconds of one collective, the smallest first, as it ran.
+
+    `graph`: in CUDA graphs. `one_process`: a single process launched on all GPUs.
+    """
+
+    model: CollectiveModel
+    sizes: tuple[Point, ...]
+    graph: bool
+    one_process: bool
+    source: str = ""
+
+    def spans(self, size_bytes: float, step: float) -> bool:
+        """Whether a size was measured, or two around it that are no more than this factor apart."""
+        held = [size for size, _ in self.sizes]
+        place = bisect.bisect_left(held, size_bytes / _SAME)
+        if place < len(held) and held[place] <= size_bytes * _SAME:
+            return True
+        return 0 < place < len(held) and held[place] <= step * held[place - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What to multiply a model by: `gpu` at sizes in bytes, by a line in logarithms between them; `host`.
+
+    Beyond its sizes the nearest ratio holds. `nvls`: of what runs by NVLS, which is another model.
+    """
+
+    gpu: tuple[tuple[float, float], ...] = ()
+    host: float = 1.0
+    nvls: tuple[tuple[float, float], ...] = field(default=())
+
+    def seconds(self, model: CollectiveModel, size_bytes: float, *, graph: bool, one_process: bool) -> float:
+        """The time of one operation."""
+        gpu = self.gpu_seconds(model, size_bytes)
+        if graph:
+            return gpu
+        return max(gpu, self.host * model.host_seconds(size_bytes, one_process=one_process))
+
+    def gpu_seconds(self, model: CollectiveModel, size_bytes: float) -> float:
+        """The time on the GPUs."""
+        ratios = self.nvls if model.taken(size_bytes).algorithm == NVLS else self.gpu
+        return model.gpu_seconds(size_bytes) * _between(ratios, size_bytes)
+
+
+def fitted(
+    curves: Sequence[MeasuredCurve], *, one_process: bool, prior: Correction | None = None
+) -> Correction:
+    """What the curves say of their models, the first ones before later ones at the same sizes.
+
+    Args:
+        curves: of one collective; of any numbers of ranks.
+        one_process: of launches like these.
+        prior: what holds of small messages and of launches where the curves show nothing of them.
+    """
+    before = prior or Correction()
+    gpu: dict[float, float] = {}
+    nvls: dict[float, float] = {}
+    for one in sorted(curves, key=lambda curve: not curve.graph):
+        held = (min(gpu), max(gpu)) if gpu else (math.inf, -math.inf)
+        for size, seconds in _on_gpus(one):
+            into = nvls if one.model.taken(size).algorithm == NVLS else gpu
+            if into is nvls or not held[0] <= size <= held[1]:
+                into.setdefault(size, seconds / one.model.gpu_seconds(size))
+    if gpu and min(gpu) > SMALL:
+        gpu[SMALL] = _between(before.gpu, SMALL)
+    found = Correction(
+        tuple(sorted(gpu.items())) or before.gpu, 1.0, tuple(sorted(nvls.items())) or before.nvls
+    )
+    launched = [one for one in curves if not one.graph and one.one_process is one_process]
+    host = next((level for one in launched if (level := _host(one, found)) is not None), before.host)
+    return replace(found, host=host)
+
+
+def _on_gpus(curve: MeasuredCurve) -> Iterable[Point]:
+    """Those times that are the GPUs', not the host's."""
+    if curve.graph:
+        return curve.sizes
+    level = _level(curve) or 1.0
+    return [
+        (size, seconds)
+        for size, seconds in curve.sizes
+        if seconds > _AHEAD * level * curve.model.host_seconds(size, one_process=curve.one_process)
+    ]
+
+
+def _level(curve: MeasuredCurve) -> float | None:
+    """The small messages' times over the model's launches; None where no small one was measured."""
+    small = [
+        seconds / curve.model.host_seconds(size, one_process=curve.one_process)
+        for size, seconds in curve.sizes
+        if size <= SMALL
+    ]
+    return median(small) if small else None
+
+
+def _host(curve: MeasuredCurve, correction: Correction) -> float | None:
+    """How long a launch took, over the model's; None where no small message shows it.
+
+    Where small messages took what the GPUs need, a launch took no longer, and perhaps less.
+    """
+    level = _level(curve)
+    if level is None:
+        return None
+    size = curve.sizes[0][0]
+    launch = level * curve.model.host_seconds(size, one_process=curve.one_process)
+    bound = launch > _AHEAD * correction.gpu_seconds(curve.model, size)
+    return level if bound else min(level, 1.0)
+
+
+def along(curve: MeasuredCurve, size_bytes: float) -> float:
+    """The time of a size by the curve itself: exact where it was measured, else bent as the model is."""
+    ratios = [(size, seconds / _whole(curve, size)) for size, seconds in curve.sizes]
+    return _whole(curve, size_bytes) * _between(ratios, size_bytes)
+
+
+def _whole(curve: MeasuredCurve, size_bytes: float) -> float:
+    return Correction().seconds(curve.model, size_bytes, graph=curve.graph, one_process=curve.one_process)
+
+
+def _between(ratios: Sequence[tuple[float, float]], size_bytes: float) -> float:
+    if not ratios:
+        return 1.0
+    place = bisect.bisect_left([size for size, _ in ratios], size_bytes)
+    if place == 0:
+        return ratios[0][1]
+    if place == len(ratios):
+        return ratios[-1][1]
+    (low, first), (high, last) = ratios[place - 1], ratios[place]
+    share = math.log(size_bytes / low) / math.log(high / low)
+    return math.exp(math.log(first) * (1 - share) + math.log(last) * share)

@@ -1,0 +1,183 @@
+"""How long a collective takes inside one node, by its structure: steps, protocols, launches. Pure.
+
+NCCL's tuner (src/graph/tuning.cc and its cost of each algorithm and protocol, 2.28 to 2.30) decides what
+runs: its own latencies and bandwidths reproduce what its logs name, of 8 H200 for instance Ring throughout,
+LL up to 2 MiB, LL128 from 4 to 32 MiB, Simple from 64 MiB. How long that takes follows from few figures:
+
+    time on the GPUs = base + steps x hop + (steps + tail) x size / ranks / rate
+
+`base` and `hop` by protocol; `rate` is a share of the wire. A ring of so many steps has one pass more, in
+which a GPU takes in the last piece and sends nothing; of it the share `tail` counts, less for larger
+messages. That is why two GPUs reach less of the wire than eight. Launched one by one, an operation takes no
+less time than its launch takes the host.
+
+The figures are those with which busbw.curves is reproduced; docs/advice/times.md says how well.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wirewatch.busbw.formulas import DIRECT, NVLS, PAIRWISE, RING
+from wirewatch.core.probe import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    KIB,
+    MIB,
+    REDUCE,
+    REDUCE_SCATTER,
+    SENDRECV,
+)
+from wirewatch.core.topology import WireKind
+
+LL, LL128, SIMPLE = "LL", "LL128", "Simple"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds of a protocol: once, and of each step."""
+
+    base: float
+    hop: float
+
+
+_TUNED: Mapping[str, Latency] = {
+    LL: Latency(6.6e-6, 0.6e-6), LL128: Latency(14.0e-6, 1.9e-6), SIMPLE: Latency(8.4e-6, 3.4e-6),
+}  # fmt: skip
+"""By which NCCL chooses, Ring over NVLink; they are not what it then takes."""
+_TUNED_PCIE: Mapping[str, float] = {LL: 1.0e-6, LL128: 2.5e-6, SIMPLE: 5.7e-6}
+"""A step of Ring over PCIe, by which NCCL chooses."""
+_TUNED_SHARE = 360 / 478.1
+"""Share of the wire that NCCL's search gives a ring: 24 channels of 15 GB/s on Hopper."""
+_TUNED_LL: Mapping[str, float] = {"Volta": 39e9, "Ampere": 87.7e9, "Hopper": 141e9, "Blackwell": 282e9}
+"""The most that NCCL credits LL with on one node, busbw in bytes per second."""
+_TUNED_NVLS = Latency(25e-6, 0.0)
+_TOOK: Mapping[str, Latency] = {
+    LL: Latency(4.9e-6, 1.1e-6), LL128: Latency(13.9e-6, 1.7e-6), SIMPLE: Latency(22.2e-6, 0.94e-6),
+}  # fmt: skip
+"""What they took over NVLink, on 2 and 8 H200 and 4 H100."""
+_LL_RATE = 1.15
+"""What LL reached of `_TUNED_LL`: 162 GB/s on 4 H100 at 1 and 2 MiB."""
+_LL_CHANNEL = 24e9
+"""Bytes per second of one channel of LL; NCCL takes another for each 32 KiB."""
+_CHANNEL, _CHANNELS = 32 * KIB, 24
+SHARES: Mapping[WireKind, float] = {WireKind.PCIE: 0.85}
+"""Share of the wire that Simple reaches, where it is not `SHARE`: 4 RTX 4090 on one host bridge."""
+SHARE = 0.767
+_LL128_SHARE = 120 / 128
+_PAIRWISE_SHARE = 0.7
+"""8 H200, alltoall from 64 MiB to 4 GiB."""
+_PAIRWISE = Latency(38e-6, 0.0)
+_TAIL, _TAIL_BENDS, _TAIL_AT, _TAIL_MOST = 0.36, 0.14, 256 * MIB, 3.0
+_NVLS_TOOK, _NVLS_SHARE = 55e-6, 0.56
+"""Each GPU sends its message once, and the switch adds up: 251 GB/s on 4 H100, 266 on 6."""
+_HOST: Mapping[str, float] = {ALL_REDUCE: 5.75e-6, ALL_GATHER: 4.2e-6, REDUCE_SCATTER: 5.35e-6}
+"""Of one launch by nccl-tests, on the host of 4 H100; that of 8 H200 took 6."""
+_HOST_OTHER, _HOST_PAIRWISE = 4.8e-6, 8.5e-6
+_HOST_DOUBLING, _HOST_FROM, _HOST_DOUBLINGS = 0.17e-6, 4 * KIB, 7
+"""A launch with more channels takes longer: for each doubling of the message from 4 KiB to 512 KiB."""
+HOST_JOB = 23.1e-6
+"""Of one operation of torch.distributed: busbw.curves, 4 H100 with a process for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What NCCL runs: its algorithm and protocol by the names in its log."""
+
+    algorithm: str
+    protocol: str
+
+    def __str__(self) -> str:
+        return self.algorithm if self.algorithm == DIRECT else f"{self.algorithm} {self.protocol}"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveModel:
+    """One collective of so many GPUs of one node.
+
+    `wire`: bytes per second of one GPU each way. `nvls`: the tuner may take NVLS here. Sizes are nccl-tests'.
+    """
+
+    op: str
+    ranks: int
+    kind: WireKind
+    architecture: str
+    wire: float
+    nvls: bool = False
+
+    def taken(self, size_bytes: float) -> Taken:
+        """What NCCL's tuner chooses for a size."""
+        if self.op in PAIRWISE:
+            return Taken(DIRECT, SIMPLE)
+        costs = {Taken(RING, protocol): self._cost(protocol, size_bytes) for protocol in self._protocols()}
+        if self.nvls:
+            share = size_bytes * self.steps / self.ranks / (_TUNED_SHARE * self.wire)
+            costs[Taken(NVLS, SIMPLE)] = _TUNED_NVLS.base + share
+        return min(costs, key=lambda one: costs[one])
+
+    def gpu_seconds(self, size_bytes: float) -> float:
+        """From the first step to the last, as operations of one CUDA graph take."""
+        taken = self.taken(size_bytes)
+        if taken.algorithm == DIRECT:
+            return _PAIRWISE.base + self._sent(size_bytes) / (_PAIRWISE_SHARE * self.wire)
+        if taken.algorithm == NVLS:
+            return _NVLS_TOOK + size_bytes / (_NVLS_SHARE * self.wire)
+        took = _TOOK[taken.protocol]
+        start = took.base + self.steps * (took.hop + self._farther(taken.protocol))
+        if taken.protocol == LL:
+            return start + self._ll(size_bytes)
+        rate = SHARES.get(self.kind, SHARE) * self.wire
+        rate *= _LL128_SHARE if taken.protocol == LL128 else 1.0
+        return start + self._passes(size_bytes) * size_bytes / self.ranks / rate
+
+    def host_seconds(self, size_bytes: float, *, one_process: bool) -> float:
+        """Of the launches of one operation, where no graph spares them."""
+        if not one_process:
+            return HOST_JOB
+        each = _HOST_PAIRWISE if self.op in PAIRWISE - {SENDRECV} else _HOST.get(self.op, _HOST_OTHER)
+        doublings = math.log2(max(size_bytes, _HOST_FROM) / _HOST_FROM)
+        return self.ranks * (each + _HOST_DOUBLING * min(doublings, _HOST_DOUBLINGS))
+
+    @property
+    def steps(self) -> int:
+        """Of a ring; of the chain of broadcast and reduce NCCL counts the ranks."""
+        if self.op == ALL_REDUCE:
+            return 2 * (self.ranks - 1)
+        return self.ranks if self.op in {BROADCAST, REDUCE} else self.ranks - 1
+
+    def _protocols(self) -> tuple[str, ...]:
+        """NCCL trusts LL128 over NVLink alone."""
+        return (LL, SIMPLE) if self.kind is WireKind.PCIE else (LL, LL128, SIMPLE)
+
+    def _cost(self, protocol: str, size_bytes: float) -> float:
+        """NCCL's own estimate."""
+        most = _TUNED_SHARE * self.wire
+        rate = {LL: min(most / 2, self._tuned_ll), LL128: 0.92 * most, SIMPLE: most}[protocol]
+        tuned = _TUNED[protocol]
+        hop = _TUNED_PCIE[protocol] if self.kind is WireKind.PCIE else tuned.hop
+        return tuned.base + self.steps * hop + size_bytes * self.steps / self.ranks / rate
+
+    def _farther(self, protocol: str) -> float:
+        """By how much a step over PCIe takes longer, as NCCL has it."""
+        return _TUNED_PCIE[protocol] - _TUNED[protocol].hop if self.kind is WireKind.PCIE else 0.0
+
+    @property
+    def _tuned_ll(self) -> float:
+        return _TUNED_LL.get(self.architecture, _TUNED_LL["Ampere"])
+
+    def _ll(self, size_bytes: float) -> float:
+        """LL sends eight bytes for four: its rate is that of all channels, or of the few that NCCL takes."""
+        channels = min(max(size_bytes / _CHANNEL, 1.0), _CHANNELS)
+        rate = min(_LL_RATE * self._tuned_ll, SHARES.get(self.kind, SHARE) * self.wire / 2)
+        piece = size_bytes / self.ranks
+        one = min(_LL_CHANNEL, rate)
+        return max(self.steps * piece / channels / one, self._passes(_TAIL_AT) * piece / rate)
+
+    def _passes(self, size_bytes: float) -> float:
+        tail = _TAIL * (max(size_bytes, 1.0) / _TAIL_AT) ** -_TAIL_BENDS
+        return self.steps + min(tail, _TAIL_MOST)
+
+    def _sent(self, size_bytes: float) -> float:
+        """Bytes over the busiest GPU's wire."""
+        return size_bytes if self.op == SENDRECV else size_bytes * (self.ranks - 1) / self.ranks

@@ -1,0 +1,144 @@
+"""Time against size of collectives on healthy machines, from 8 B up: tables with their sources, as data.
+
+Each row stands by that of its printed figures that has more digits: the time of a small message, the busbw
+of one of 64 MiB and more. `busbw.references` takes its points from here where a table is whole. Which
+protocol NCCL took at which size is not in these tables: advice.model has the rule.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wirewatch.busbw.formulas import Point, factor
+from wirewatch.core.probe import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALLTOALL,
+    BROADCAST,
+    MIB,
+    REDUCE_SCATTER,
+    SENDRECV,
+)
+from wirewatch.core.topology import WireKind
+
+LARGE = 64 * MIB
+"""From here on a table's busbw has more digits than its time."""
+HOPPER = 18 * 26.562e9
+"""Bytes per second each way of an H100 or H200 with all its links."""
+H200 = "nccl-tests 2.19.6, NCCL 2.28.9, 8 H200, NVLS off, recorded for this project"
+H100_4 = "nccl-tests 2.18.3, NCCL 2.29.2, 4 of 8 H100, waynehacking8/nccl-collectives-bench"
+H100_SCALING = "scaling runs of 2, 4, 6 H100, NCCL 2.29.2, waynehacking8/nccl-collectives-bench"
+_H100_JOB = (
+    "torch.distributed in bfloat16, a process for each of 4 H100 on a quiet machine, "
+    "waynehacking8/nccl-collectives-bench: README.md (to 64 KiB), results/quiet/tp_latency.json"
+)
+_H200_PROBE = "wirewatch's probe of 2 H200, NVLS off, NCCL 2.28.9, recording h200x2-idle"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceCurve:
+    """One table: `sizes` in bytes (nccl-tests' S) with seconds of an operation, out of place where it can be.
+
+    `launch`: `eager`, one by one from the host, or `graph`, many as one CUDA graph. `one_process`: a single
+    process launched on all GPUs, as nccl-tests without MPI does; else each GPU had a process. `wire`: bytes
+    per second of one GPU each way. `printed`: busbw in bytes per second where the source prints that.
+    """
+
+    op: str
+    ranks: int
+    sizes: tuple[Point, ...]
+    source: str
+    launch: str = "eager"
+    one_process: bool = True
+    kind: WireKind = WireKind.SWITCH
+    architecture: str = "Hopper"
+    wire: float = HOPPER
+    printed: tuple[tuple[int, float], ...] = ()
+
+    def rates(self, *sizes: int) -> tuple[tuple[int, float], ...]:
+        """Sizes in bytes of the table with their busbw as printed.
+
+        Raises:
+            KeyError: the table prints no busbw of that size.
+        """
+        held = dict(self.printed)
+        return tuple((size, held[size]) for size in sizes)
+
+
+def _table(
+    op: str, ranks: int, source: str, us: Sequence[float], gbs: Sequence[float], *, first: int, step: int = 2,
+    without: frozenset[int] = frozenset(),
+) -> ReferenceCurve:  # fmt: skip
+    """A whole table from its smallest size on: microseconds, from 64 MiB on GB/s."""
+    small = [(first * step**place, value * 1e-6) for place, value in enumerate(us)]
+    printed = tuple((LARGE * step**place, value * 1e9) for place, value in enumerate(gbs))
+    large = [(size, factor(op, ranks) * size / busbw) for size, busbw in printed]
+    points = tuple(point for point in (*small, *large) if point[0] not in without)
+    return ReferenceCurve(op, ranks, points, source, printed=printed)
+
+
+def _eight(op: str, us: Sequence[float], gbs: Sequence[float]) -> ReferenceCurve:
+    """Eight H200: from 64 KiB on, each size four times the one before."""
+    return _table(op, 8, H200, us, gbs, first=64 << 10, step=4)
+
+
+def _few(op: str, *us: float) -> ReferenceCurve:
+    """Two H200 in CUDA graphs of fifty."""
+    points = tuple((size, value * 1e-6) for size, value in zip((8, 1024, 8192, 65536), us, strict=True))
+    return ReferenceCurve(op, 2, points, _H200_PROBE, launch="graph")
+
+
+def _jobs(launch: str, floor: float, *us: float) -> ReferenceCurve:
+    """Four H100, a process for each: one figure from 1 to 64 KiB, and each doubling from there."""
+    flat = tuple((1024 << place, floor * 1e-6) for place in range(7))
+    larger = tuple((131072 << place, value * 1e-6) for place, value in enumerate(us))
+    return ReferenceCurve(ALL_REDUCE, 4, (*flat, *larger), _H100_JOB, launch, one_process=False)
+
+
+CURVES: tuple[ReferenceCurve, ...] = (
+    _table(
+        ALL_REDUCE, 4, H100_4,
+        (
+            23.30, 23.44, 23.23, 23.34, 23.17, 23.30, 23.27, 23.28, 23.23, 23.17, 23.75, 24.34, 25.05, 25.49,
+            26.32, 27.19, 27.88, 26.76, 30.32, 43.43, 63.07, 101.86, 175.81,
+        ),
+        (305.61, 325.91, 339.44, 347.80, 355.35, 360.85, 363.07, 366.18), first=8,
+    ),
+    # Without 8 MiB: 57.08 us there, 45.88 in place in the same run and 47.30 in the source's second one.
+    _table(
+        ALL_GATHER, 4, H100_4,
+        (
+            16.98, 16.94, 16.80, 16.82, 16.85, 16.84, 16.85, 17.22, 17.78, 18.90, 19.87, 21.18, 22.53, 21.32,
+            22.47, 22.58, 38.79, 57.08, 67.42, 109.73,
+        ),
+        (258.16, 287.39, 305.51, 317.53, 325.27, 334.16, 339.82, 343.92),
+        first=64, without=frozenset({8 * MIB}),
+    ),
+    _table(
+        REDUCE_SCATTER, 4, H100_4,
+        (
+            21.70, 21.38, 21.53, 21.50, 21.62, 21.43, 21.52, 21.91, 22.37, 22.15, 23.07, 24.08, 25.04, 26.12,
+            25.98, 25.87, 35.95, 42.89, 62.52, 105.75,
+        ),
+        (266.04, 289.74, 303.62, 316.60, 330.17, 339.70, 341.21, 350.34), first=64,
+    ),
+    _eight(ALL_REDUCE, (49.55, 50.50, 54.69, 59.46, 118.38), (322.74, 347.08, 359.00, 365.20)),
+    _eight(ALL_GATHER, (41.28, 44.26, 49.64, 51.62, 66.24), (286.51, 325.86, 344.62, 355.08)),
+    _eight(REDUCE_SCATTER, (45.27, 50.49, 52.64, 49.26, 69.73), (293.01, 328.82, 346.25, 356.71)),
+    _eight(BROADCAST, (45.42, 42.43, 47.40, 56.03, 80.16), (303.10, 345.78, 359.13, 362.72)),
+    _eight(ALLTOALL, (69.57, 73.90, 73.50, 85.97, 90.96), (266.24, 312.21, 330.19, 342.28)),
+    _eight(SENDRECV, (46.33, 43.92, 65.08, 64.67, 221.05), (81.52, 303.67, 360.43, 364.65)),
+    _few(ALL_REDUCE, 7.08, 6.97, 7.60, 8.05),
+    _few(ALL_GATHER, 6.19, 6.23, 6.73, 7.19),
+    _few(REDUCE_SCATTER, 6.08, 6.10, 6.65, 6.99),
+    _jobs("eager", 23.1),
+    _jobs("graph", 13.7, 13.78, 14.17, 16.97, 21.36, 30.56, 43.28),
+)  # fmt: skip
+
+
+def table_of(op: str, ranks: int) -> ReferenceCurve:
+    """nccl-tests' table of a collective of so many GPUs.
+
+    Raises:
+        StopIteration: there is none.
+    """
+    return next(c for c in CURVES if (c.op, c.ranks, c.launch, c.one_process) == (op, ranks, "eager", True))
