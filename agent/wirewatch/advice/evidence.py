@@ -9,7 +9,7 @@ from wirewatch.advice.fit import MeasuredCurve
 from wirewatch.advice.model import CollectiveModel
 from wirewatch.busbw.curves import CURVES
 from wirewatch.busbw.expected import choose, wire
-from wirewatch.busbw.formulas import FACTORS, NVLS, RING, factor
+from wirewatch.busbw.formulas import NVLS, RING, factor
 from wirewatch.busbw.references import (
     SAME_WIRE,
     Confidence,
@@ -58,11 +58,9 @@ def model_of(conditions: Conditions, op: str) -> CollectiveModel | Absent:
     """The model of a collective of all GPUs of a group.
 
     Returns:
-        Absent for what nccl-tests do not have, and where the wires are not known.
+        Absent where the wires are not known.
     """
     ranks = conditions.group.ranks
-    if op not in FACTORS:
-        return Absent(Why.UNSUPPORTED, f"{op} is no collective of nccl-tests")
     rail = wire(conditions)
     if isinstance(rail, Absent):
         return rail

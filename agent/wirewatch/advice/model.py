@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wirewatch.busbw.curves import CURVES, H100_4
 from wirewatch.busbw.formulas import DIRECT, NVLS, PAIRWISE, RING
 from wirewatch.core.probe import (
     ALL_GATHER,
@@ -68,7 +69,9 @@ SHARE = 0.767
 _LL128_SHARE = 120 / 128
 _PAIRWISE_SHARE = 0.7
 """8 H200, alltoall from 64 MiB to 4 GiB."""
-_PAIRWISE = Latency(38e-6, 0.0)
+_PAIRWISE = 38e-6
+_PAIRWISE_LL = 16 * KIB
+"""Bytes up to which NCCL sends between two ranks by LL (src/enqueue.cc)."""
 _TAIL, _TAIL_BENDS, _TAIL_AT, _TAIL_MOST = 0.36, 0.14, 256 * MIB, 3.0
 _NVLS_TOOK, _NVLS_SHARE = 55e-6, 0.56
 """Each GPU sends its message once, and the switch adds up: 251 GB/s on 4 H100, 266 on 6."""
@@ -77,8 +80,9 @@ _HOST: Mapping[str, float] = {ALL_REDUCE: 5.75e-6, ALL_GATHER: 4.2e-6, REDUCE_SC
 _HOST_OTHER, _HOST_PAIRWISE = 4.8e-6, 8.5e-6
 _HOST_DOUBLING, _HOST_FROM, _HOST_DOUBLINGS = 0.17e-6, 4 * KIB, 7
 """A launch with more channels takes longer: for each doubling of the message from 4 KiB to 512 KiB."""
-HOST_JOB = 23.1e-6
-"""Of one operation of torch.distributed: busbw.curves, 4 H100 with a process for each."""
+_HOST_JOB = next(c for c in CURVES if c.launch == "eager" and not c.one_process)
+HOST_JOB, HOST_JOB_SOURCE = _HOST_JOB.sizes[0][1], _HOST_JOB.source
+"""Seconds of one operation of torch.distributed in a job that gives each GPU a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ class CollectiveModel:
         """From the first step to the last, as operations of one CUDA graph take."""
         taken = self.taken(size_bytes)
         if taken.algorithm == DIRECT:
-            return _PAIRWISE.base + self._sent(size_bytes) / (_PAIRWISE_SHARE * self.wire)
+            return self._pairwise(size_bytes)
         if taken.algorithm == NVLS:
             return _NVLS_TOOK + size_bytes / (_NVLS_SHARE * self.wire)
         took = _TOOK[taken.protocol]
@@ -138,6 +142,10 @@ class CollectiveModel:
         each = _HOST_PAIRWISE if self.op in PAIRWISE - {SENDRECV} else _HOST.get(self.op, _HOST_OTHER)
         doublings = math.log2(max(size_bytes, _HOST_FROM) / _HOST_FROM)
         return self.ranks * (each + _HOST_DOUBLING * min(doublings, _HOST_DOUBLINGS))
+
+    def host_source(self, *, one_process: bool) -> str:
+        """Where the time of a launch is from."""
+        return H100_4 if one_process else HOST_JOB_SOURCE
 
     @property
     def steps(self) -> int:
@@ -169,14 +177,24 @@ class CollectiveModel:
     def _ll(self, size_bytes: float) -> float:
         """LL sends eight bytes for four: its rate is that of all channels, or of the few that NCCL takes."""
         channels = min(max(size_bytes / _CHANNEL, 1.0), _CHANNELS)
-        rate = min(_LL_RATE * self._tuned_ll, SHARES.get(self.kind, SHARE) * self.wire / 2)
-        piece = size_bytes / self.ranks
+        rate, piece = self._ll_rate, size_bytes / self.ranks
         one = min(_LL_CHANNEL, rate)
         return max(self.steps * piece / channels / one, self._passes(_TAIL_AT) * piece / rate)
 
     def _passes(self, size_bytes: float) -> float:
-        tail = _TAIL * (max(size_bytes, 1.0) / _TAIL_AT) ** -_TAIL_BENDS
+        tail = _TAIL * math.pow(max(size_bytes, 1.0) / _TAIL_AT, -_TAIL_BENDS)
         return self.steps + min(tail, _TAIL_MOST)
+
+    def _pairwise(self, size_bytes: float) -> float:
+        """Sends and receives at once; short ones by LL, which is taken to be as quick as in a ring."""
+        sent = self._sent(size_bytes)
+        if sent <= _PAIRWISE_LL * (1 if self.op == SENDRECV else self.ranks - 1):
+            return _TOOK[LL].base + 2 * (_TOOK[LL].hop + self._farther(LL)) + sent / self._ll_rate
+        return _PAIRWISE + sent / (_PAIRWISE_SHARE * self.wire)
+
+    @property
+    def _ll_rate(self) -> float:
+        return min(_LL_RATE * self._tuned_ll, SHARES.get(self.kind, SHARE) * self.wire / 2)
 
     def _sent(self, size_bytes: float) -> float:
         """Bytes over the busiest GPU's wire."""

@@ -4,25 +4,29 @@ All stand on one model of NCCL's structure (advice.model). What was measured ben
 sizes and with other numbers of GPUs too (advice.fit); references bend it where nothing was measured.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from wirewatch.advice.domains import HOP_SOURCE, across_seconds, crossing
 from wirewatch.advice.evidence import OneReference, OneStudy, first_gpus, model_of, of_references, of_studies
 from wirewatch.advice.fit import Correction, MeasuredCurve, along, fitted
 from wirewatch.advice.machine import Machine
-from wirewatch.advice.model import CollectiveModel
+from wirewatch.advice.model import HOST_JOB, CollectiveModel
 from wirewatch.busbw.expected import expect
-from wirewatch.busbw.formulas import factor
+from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
+from wirewatch.busbw.network import NetworkShare, network_share
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
-from wirewatch.core.probe import Conditions
+from wirewatch.core.probe import SENDRECV, Conditions
 from wirewatch.core.types import Absent, Why
 from wirewatch.study.grid import EAGER, GRAPH
 
 SMALLEST, LARGEST = 8, 8 << 30
 """Bytes of the messages by which floor and plateau are said."""
+UNPROVEN = "unproven on hardware: no machine with RDMA ports was to be had"
 LAUNCHES = (EAGER, GRAPH)
-_STEP = 4.0
+_STEP = 8.0
 """Between sizes no more than this factor apart a curve is still that of what was measured."""
 
 
@@ -92,9 +96,11 @@ class CollectiveTimes:
         Returns:
             Absent where nothing was measured and nothing is known, with the reason.
         """
-        if launch not in LAUNCHES or span.ranks < 2 or span.domains != 1 or not size_bytes > 0:  # noqa: PLR2004
-            what = f"{launch} {op} of {size_bytes:g} B, {span.ranks} ranks in {span.domains} domains"
-            return Absent(Why.UNSUPPORTED, f"nothing is known of {what}")
+        wrong = _wrong(op, span, size_bytes, launch)
+        if wrong:
+            return Absent(Why.UNSUPPORTED, wrong)
+        if span.domains > 1:
+            return self._between_domains(op, span, size_bytes, launch)
         whole = self._machine.group(span.ranks)
         if whole is None:
             return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {span.ranks} GPUs")
@@ -105,6 +111,23 @@ class CollectiveTimes:
         asked = _Asked(model, conditions, size_bytes, graph=launch == GRAPH, one_process=one_process)
         return asked.by_studies(of_studies(self._machine.measured, model, conditions))
 
+    def _between_domains(self, op: str, span: Span, size_bytes: float, launch: str) -> Estimate | Absent:
+        each = span.ranks // span.domains
+        whole = self._machine.group(each)
+        if whole is None:
+            return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {each} GPUs")
+        share = network_share(first_gpus(whole, each))
+        if isinstance(share, Absent):
+            return Absent(share.why, f"the network of {self._machine.of}: {share.detail}")
+        found = crossing(op, each, span.domains)
+        across = across_seconds(op, found, size_bytes, share.rate)
+        inside: Estimate | Absent | None = None
+        if each > 1 and op != SENDRECV:
+            inside = self.estimate(op, Span(each), max(found.inside * size_bytes, 1.0), launch)
+        if isinstance(inside, Absent):
+            return inside
+        return _joined(inside, across, found.share * size_bytes / share.rate, share, launch)
+
     def floor(self, op: str, span: Span, launch: str = EAGER) -> Estimate | Absent:
         """The time of the smallest message."""
         return self.estimate(op, span, SMALLEST, launch)
@@ -113,6 +136,34 @@ class CollectiveTimes:
         """The busbw in bytes per second of 8 GiB."""
         found = self.estimate(op, span, LARGEST)
         return found if isinstance(found, Absent) else factor(op, span.ranks) * LARGEST / found.seconds
+
+
+def _wrong(op: str, span: Span, size_bytes: float, launch: str) -> str:
+    """Why there is no such operation, in words; empty where there is."""
+    if op not in FACTORS:
+        return f"{op} is no collective of nccl-tests"
+    if launch not in LAUNCHES or span.ranks < 2 or not 0 < size_bytes < math.inf:  # noqa: PLR2004
+        return f"nothing is known of {launch} {op} of {size_bytes:g} B by {span.ranks} ranks"
+    if span.domains < 1 or span.ranks % span.domains:
+        return f"{span.ranks} ranks are not equally many in each of {span.domains} domains"
+    return ""
+
+
+def _joined(
+    inside: Estimate | None, across: float, wire: float, share: NetworkShare, launch: str
+) -> Estimate:
+    """Both at once: the slower decides, and the hops between domains come to it."""
+    within = 0.0 if inside is None else inside.seconds
+    launched = HOST_JOB if launch == EAGER else 0.0
+    seconds = max(max(within, wire) + across - wire, launched)
+    assumed = (
+        f"assumes that NVLink inside each domain and {share.rate / 1e9:.1f} GB/s of each GPU between them "
+        "work at once, that every domain is wired like this machine, and that switches between slow nothing"
+    )
+    remarks = (UNPROVEN, assumed, *(() if inside is None else inside.remarks))
+    source = "; ".join((*(() if inside is None else (inside.source,)), share.lines[-1], HOP_SOURCE))
+    most = max((within + across) / seconds - 1, 2 * _WITHIN[Basis.DERIVED])
+    return Estimate(seconds, Basis.DERIVED, Confidence.LOW, source, remarks, most, "hierarchical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +188,9 @@ class _Asked:
         prior = fitted([one.curve for one in references], one_process=self.one_process)
         curves = [one.curve for one in studies]
         correction = fitted(curves, one_process=self.one_process, prior=prior)
-        ranks = sorted({one.model.ranks for one in curves})
-        remarks = [f"fitted to {' and '.join(map(str, ranks))} GPUs", *studies[0].doubts]
+        remarks = [_fitted_to(curves), *studies[0].doubts]
         if self._waits(correction) and not _launched(curves, one_process=self.one_process):
-            remarks.append("how long a launch takes was not measured so: that is a reference's")
+            remarks.append(self._launch_remark())
         return self._estimate(
             self._seconds(correction), Basis.FITTED, Confidence.DERIVED, curves[0].source, remarks
         )
@@ -161,20 +211,30 @@ class _Asked:
         if pinned is not None:
             return pinned
         for one in references:
-            if one.own and self._answers(one.curve):
+            if one.own and self._alike(one.curve) and self._answers(one.curve):
                 seconds = along(one.curve, self.size_bytes)
                 return self._estimate(seconds, Basis.REFERENCE, one.confidence, one.curve.source, [])
         correction = fitted([one.curve for one in references], one_process=self.one_process)
+        return self._derived(correction, references)
+
+    def _derived(self, correction: Correction, references: Sequence[OneReference]) -> Estimate:
         seconds = self._seconds(correction)
+        launches = [self._launch_remark()] if self._waits(correction) else []
         if not references:
-            remarks = [f"no reference for {self.model.op} of {self.model.architecture or 'these GPUs'}"]
+            none = f"no reference for {self.model.op} of {self.model.architecture or 'these GPUs'}"
             source = "NCCL's structure, and what it reaches of other wires"
-            return self._estimate(seconds, Basis.DERIVED, Confidence.LOW, source, remarks)
-        nearest = min(references, key=lambda one: not one.own)
+            return self._estimate(seconds, Basis.DERIVED, Confidence.LOW, source, [none, *launches])
+        nearest = min(references, key=lambda one: (not self._alike(one.curve), not one.own))
         of = nearest.curve.model
-        remarks = [f"by NCCL's structure, from {of.ranks} GPUs with {of.wire / 1e9:.1f} GB/s each way"]
-        trust = Confidence.LOW if nearest.confidence is Confidence.LOW else Confidence.DERIVED
-        return self._estimate(seconds, Basis.DERIVED, trust, nearest.curve.source, remarks)
+        how = f"by NCCL's structure, from {of.ranks} GPUs with {of.wire / 1e9:.1f} GB/s each way"
+        doubted = nearest.confidence is Confidence.LOW or self.model.op in PAIRWISE
+        trust = Confidence.LOW if doubted else Confidence.DERIVED
+        return self._estimate(seconds, Basis.DERIVED, trust, nearest.curve.source, [how, *launches])
+
+    def _launch_remark(self) -> str:
+        host = self.model.host_seconds(self.size_bytes, one_process=self.one_process)
+        source = self.model.host_source(one_process=self.one_process)
+        return f"no faster than its launch, {host * 1e6:.1f} us: {source}"
 
     def _pinned(self) -> Estimate | None:
         """What the operator says of large messages."""
@@ -196,6 +256,10 @@ class _Asked:
         free = curve.graph or not self._bound(one_process=curve.one_process)
         return free and (self.graph or not self._bound(one_process=self.one_process))
 
+    def _alike(self, curve: MeasuredCurve) -> bool:
+        """Whether a curve ran by the algorithm that NCCL takes here."""
+        return curve.model.taken(self.size_bytes).algorithm == self.model.taken(self.size_bytes).algorithm
+
     def _bound(self, *, one_process: bool) -> bool:
         """Whether the launch takes longer than the GPUs, by the model alone."""
         host = self.model.host_seconds(self.size_bytes, one_process=one_process)
@@ -215,6 +279,13 @@ class _Asked:
         taken = str(self.model.taken(self.size_bytes))
         within = 2 * _WITHIN[Basis.DERIVED] if confidence is Confidence.LOW else _WITHIN.get(basis, 0.0)
         return Estimate(seconds, basis, confidence, source, tuple(remarks), within, taken)
+
+
+def _fitted_to(curves: Sequence[MeasuredCurve]) -> str:
+    ranks = sorted({one.model.ranks for one in curves})
+    sizes = len({(one.model.ranks, size) for one in curves for size, _ in one.sizes})
+    several = "sizes" if sizes > 1 else "size"
+    return f"fitted to {sizes} {several} of {' and '.join(map(str, ranks))} GPUs"
 
 
 def _launched(curves: Sequence[MeasuredCurve], *, one_process: bool) -> bool:

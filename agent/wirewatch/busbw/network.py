@@ -6,6 +6,7 @@ known: how much of it a healthy node reaches is unproven.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from wirewatch.busbw.expected import GB, Expectation, human, pcie_rate
 from wirewatch.busbw.formulas import FACTORS
@@ -25,6 +26,14 @@ _SHOWN = 12
 _NOT_KNOWN = len(Path)
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkShare:
+    """Bytes per second each way of one GPU over the network, and how they follow, for people."""
+
+    rate: float
+    lines: tuple[str, ...]
+
+
 def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Absent:
     """The expected busbw of one collective of so many bytes over the node's RDMA ports.
 
@@ -34,7 +43,23 @@ def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectat
     ranks = conditions.group.ranks
     if op not in FACTORS or op in {GATHER, SCATTER} or ranks < 2:  # noqa: PLR2004
         return Absent(Why.UNSUPPORTED, f"no reference for {op} of {ranks} GPUs over the network")
-    ports = conditions.network
+    found = network_share(conditions)
+    if isinstance(found, Absent):
+        return found
+    confidence, lines = Confidence.DERIVED, list(found.lines)
+    if size_bytes < LARGE:
+        confidence = Confidence.LOW
+        lines.append(f"{human(size_bytes)}: no latency term is known -> {found.rate / GB:.1f} GB/s at most")
+    return Expectation(found.rate, found.rate, "", confidence, SOURCE, tuple(lines))
+
+
+def network_share(conditions: Conditions) -> NetworkShare | Absent:
+    """What each GPU of the group can send over the node's RDMA ports while all of them do.
+
+    Returns:
+        Absent without a port that NCCL would use.
+    """
+    ranks, ports = conditions.group.ranks, conditions.network
     if isinstance(ports, Absent):
         return Absent(ports.why, f"no reference: the RDMA ports cannot be listed: {ports.detail}")
     sockets = _sockets(conditions)
@@ -60,11 +85,7 @@ def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectat
     if own is not None and own[0] < share:
         share = own[0]
         lines.append(f"a GPU reaches them by {own[1]} = {share / GB:.1f} GB/s")
-    confidence = Confidence.DERIVED
-    if size_bytes < LARGE:
-        confidence = Confidence.LOW
-        lines.append(f"{human(size_bytes)}: no latency term is known -> {share / GB:.1f} GB/s at most")
-    return Expectation(share, share, "", confidence, SOURCE, tuple(lines))
+    return NetworkShare(share, tuple(lines))
 
 
 def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str, ...]]:

@@ -157,8 +157,12 @@ class ReplayProbe:
             return probed
         return probed.plan.engine if wanted in {"auto", probed.plan.engine} else _other(wanted)
 
+    def recorded(self) -> Probed | Absent:
+        """The recorded probe itself."""
+        return _decode(self._player.answer(RUN).value)
+
     def settings(self) -> Mapping[str, str]:
-        probed = _decode(self._player.answer(RUN).value)
+        probed = self.recorded()
         return {} if isinstance(probed, Absent) else probed.settings
 
     @contextmanager

@@ -1,7 +1,8 @@
 """The machine that an advice is about, by options: this node, a recording, a document, or a description."""
 
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.topologies import of_name
 from wirewatch.collectors import discover
 from wirewatch.collectors.topology import read_topology
-from wirewatch.config import expectations, load
+from wirewatch.config import Config, expectations, load
 from wirewatch.core.pci import Place
+from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import (
     GpuPart,
@@ -26,8 +28,13 @@ from wirewatch.core.topology import (
     nvlink_product,
 )
 from wirewatch.core.types import Absent, Unusable, Why
+from wirewatch.hw.replay import ReplayProbe
 from wirewatch.probe.setup import read_scene
+from wirewatch.probe.statefolder import StateError, StateFolder, state_directory
 from wirewatch.study.curve import Study
+from wirewatch.study.probed import history_study, probes_study
+
+log = logging.getLogger(__name__)
 
 _DESCRIBED = re.compile(r"(\d{1,2})x([A-Za-z0-9 -]+)", re.ASCII)
 _LEAST_GPUS = 2
@@ -76,7 +83,8 @@ class ChosenMachine:
                 hardware, gpus, environment, expectations(config), config.probe.pins, network=True
             )
             conditions = () if isinstance(scene, Absent) else scene.conditions
-            return Machine(name, topology, conditions, tuple(studies))
+            own = _own_probes(hardware, config, {gpu.uuid for gpu in gpus})
+            return Machine(name, topology, conditions, (*studies, *own))
         finally:
             nvml.stop()
 
@@ -94,6 +102,24 @@ def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
         help="What was measured there: the folder of a sweep, or output of nccl-tests; repeatable.",
     )  # fmt: skip
     return topology(described(measured(replay_options(config_option(command)))))
+
+
+def _own_probes(hardware: Hardware, config: Config, uuids: Collection[str]) -> tuple[Study, ...]:
+    """What the node's own probes measured: of its state folder, which is only read, or of the recording."""
+    if isinstance(hardware.probe, ReplayProbe):
+        probed = hardware.probe.recorded()
+        found = probed if isinstance(probed, Absent) else probes_study([probed], "the recorded probes")
+    else:
+        try:
+            folder = StateFolder(state_directory(config.state.directory))
+        except StateError as error:
+            log.warning("the probes of this node are not read: %s", error)
+            return ()
+        found = history_study(folder.history, hardware.clock, uuids)
+    if isinstance(found, Absent):
+        log.info("no probe of this node: %s", found)
+        return ()
+    return (found,)
 
 
 def _why(topology: object, gpus: object) -> str:
