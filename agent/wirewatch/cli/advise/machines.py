@@ -1,13 +1,13 @@
 """The machine that an advice is about, by options: this node, a recording, a document, or a description."""
 
 import logging
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from wirewatch.advice.described import DescriptionError, described
 from wirewatch.advice.machine import Machine
 from wirewatch.cli.compare import read_study
 from wirewatch.cli.hardware import live, replayed
@@ -16,18 +16,10 @@ from wirewatch.cli.topologies import of_name
 from wirewatch.collectors import discover
 from wirewatch.collectors.topology import read_topology
 from wirewatch.config import Config, expectations, load
-from wirewatch.core.pci import Place
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Conditions
-from wirewatch.core.topology import (
-    GpuPart,
-    Group,
-    WireKind,
-    groups,
-    islands,
-    nvlink_product,
-)
-from wirewatch.core.types import Absent, Unusable, Why
+from wirewatch.core.topology import groups, islands
+from wirewatch.core.types import Absent, Unusable
 from wirewatch.hw.replay import ReplayProbe
 from wirewatch.probe.setup import read_scene
 from wirewatch.probe.statefolder import StateError, StateFolder, state_directory
@@ -36,8 +28,8 @@ from wirewatch.study.probed import history_study, probes_study
 
 log = logging.getLogger(__name__)
 
-_DESCRIBED = re.compile(r"(\d{1,2})x([A-Za-z0-9 -]+)", re.ASCII)
-_LEAST_GPUS = 2
+_SHOWN = 60
+"""Characters of a description that a message repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ class ChosenMachine:
             raise click.UsageError("--overlay changes a recording: give --replay too")
         studies = tuple(read_study(path) for path in self.measured)
         if self.described is not None:
-            return _described(self.described, studies)
+            return _of_description(self.described, studies)
         if self.topology is not None:
             return _of_document(self.topology, studies)
         return self._live(studies)
@@ -94,14 +86,15 @@ def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
     topology = click.option(
         "--topology", help="A document of `topology show --json`, or a recording, instead of this node."
     )
-    described = click.option(
-        "--machine", "described", metavar="NxGPU", help="A described node instead, such as 8xH100."
-    )
+    description = click.option(
+        "--machine", "described", metavar="NxGPU[+NxNIC]",
+        help="A described node instead, such as 8xH100, 8xH100+8xNDR, 4xL40S+2x100G or 72xGB200.",
+    )  # fmt: skip
     measured = click.option(
         "--measured", multiple=True, type=click.Path(path_type=Path),
         help="What was measured there: the folder of a sweep, or output of nccl-tests; repeatable.",
     )  # fmt: skip
-    return topology(described(measured(replay_options(config_option(command)))))
+    return topology(description(measured(replay_options(config_option(command)))))
 
 
 def _own_probes(hardware: Hardware, config: Config, uuids: Collection[str]) -> tuple[Study, ...]:
@@ -133,18 +126,8 @@ def _of_document(name: str, studies: Sequence[Study]) -> Machine:
     return Machine(named.of, named.topology, tuple(Conditions(group) for group in found), tuple(studies))
 
 
-def _described(text: str, studies: Sequence[Study]) -> Machine:
-    """A node by its GPUs, joined as product data say."""
-    found = _DESCRIBED.fullmatch(text.strip())
-    product = nvlink_product(found[2]) if found else None
-    if found is None or product is None or int(found[1]) < _LEAST_GPUS:
-        raise click.UsageError(f"--machine {text!r}: give a number of GPUs and a product, such as 8xH100")
-    count, name = int(found[1]), found[2]
-    place = Place("", "", (), None)
-    gpus = tuple(GpuPart(f"gpu-{n}", n, name, place) for n in range(count))
-    kind = WireKind.SWITCH if 0 not in product.counts else WireKind.PAIR if count == _LEAST_GPUS else None
-    if kind is None:
-        raise click.UsageError(f"--machine {text!r}: {name} may be joined in several ways: pass --topology")
-    group = Group(gpus, kind, (max(product.counts),) * count, whole=True)
-    topology = Absent(Why.MISSING, "it was described, not read")
-    return Machine(f"{count} {name}, as described", topology, (Conditions(group),), tuple(studies))
+def _of_description(text: str, studies: Sequence[Study]) -> Machine:
+    try:
+        return described(text, studies)
+    except DescriptionError as error:
+        raise click.UsageError(f"--machine {text[:_SHOWN]!r}: {error}") from error
