@@ -26,6 +26,8 @@ from tests.study.test_nccljson import FORMS
 from tests.study.topologies import gpu, nic, switch, system
 from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch import config
+from wirewatch.advice.described import DescriptionError, described
+from wirewatch.cli.advise.amounts import Bytes, Count
 from wirewatch.cli.check.daemon import daemon_address
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch.cli.options import Duration, owner
@@ -176,12 +178,15 @@ def of_option(kind: click.ParamType[Any]) -> Callable[[str], object]:
 PARSERS = {
     "address": Parser(config.address, ("127.0.0.1:9410", "[::1]:80"), (config.ConfigError,)),
     "apiserver": Parser(lambda text: endpoint(text, "", "n1", {}), ("10.0.0.1:443",), (EndpointError,)),
+    "amount of bytes": Parser(of_option(Bytes()), ("100MB", "1.5G", "16KiB", "8 B"), (click.BadParameter,)),
+    "amount": Parser(of_option(Count()), ("70B", "1.5e9"), (click.BadParameter,)),
     "baseline": Parser(from_file(read_baseline), (baseline(),)),
     "check": Parser(from_file(lambda file: daemon_address(None, file)), (TOML,), (Unusable,)),
     "condition": Parser(on_bytes(lambda body: condition_in(body, "n1", 1e9)), (NODE,), (UnexpectedReply,)),
     "config": Parser(
         from_file(lambda file: config.load(file, components())), (TOML,), (config.ConfigError,)
     ),
+    "described machine": Parser(described, ("8xH100+8xNDR", "4 x l40s"), (DescriptionError,)),
     "duration": Parser(
         lambda text: Duration().convert(text, None, None), ("1.5h", "3s"), (click.BadParameter,)
     ),

@@ -63,7 +63,7 @@ class ModelShape:
         rest = self.parameters - self.vocabulary * self.hidden
         if not self.experts:
             return rest
-        missed = self.experts * (1 - self.active / self.experts) ** tokens
+        missed: float = self.experts * (1 - self.active / self.experts) ** tokens
         return rest - self.layers * missed * self.expert
 
     def worked(self) -> float:
@@ -127,9 +127,11 @@ def plain_shape(
 ) -> ModelShape:
     """A model of which a few numbers are known.
 
-    Heads are 128 wide, each with keys and values of its own unless `kv_heads` says otherwise. The
-    feed-forward network has what attention leaves.
+    Without layers or a hidden size its parameters alone are known. Heads are 128 wide, each with keys and
+    values of its own unless `kv_heads` says otherwise. The feed-forward network has what attention leaves.
     """
+    if not layers or not hidden:
+        return ModelShape("as given", 0, 0, 1, 1, 0, 0, parameters, "the options")
     heads = max(1, hidden // HEAD)
     kept = kv_heads or heads
     attention = 2 * hidden * HEAD * (heads + kept)

@@ -4,7 +4,9 @@ import click
 
 from wirewatch.cli import LazyGroup
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "cost": "wirewatch.cli.advise.cost:cost_command",
+}
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)

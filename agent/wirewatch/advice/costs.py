@@ -1,0 +1,363 @@
+"""What `wirewatch advise cost` answers, as a document: the cliff, collectives, serving and training."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from wirewatch.advice.algorithms import Operation, Traffic, traffic
+from wirewatch.advice.cliff import GENERATIONS, NETWORK, NVLINK, PCIE, CliffStep, cliff
+from wirewatch.advice.machine import Machine
+from wirewatch.advice.shapes import TRAINING_BYTES
+from wirewatch.advice.times import CollectiveTimes, Span
+from wirewatch.advice.tokens import (
+    LAUNCHES,
+    PassCost,
+    Served,
+    decode,
+    degrees,
+    prefill,
+    stops_gaining,
+    tokens_of,
+)
+from wirewatch.advice.training import (
+    BucketAdvice,
+    SchemeCost,
+    Trained,
+    bucket,
+    schemes,
+)
+from wirewatch.busbw.expected import wire
+from wirewatch.busbw.formulas import factor
+from wirewatch.core.probe import ALL_REDUCE
+from wirewatch.core.types import Absent
+
+MOST_TP = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CostQuestion:
+    """What is asked: collectives of `ops` and `sizes` (bytes) over `nodes` machines of the kind.
+
+    `primitives`: those of which the plain algorithm is enough.
+    `served`, `prompt` in tokens, `tp`, and `rate`, tokens per second of each sequence; `trained`: tokens of a
+    step on each GPU. None where it was not asked for.
+    """
+
+    ops: Sequence[str]
+    sizes: Sequence[int]
+    primitives: Sequence[str] = ()
+    nodes: int = 1
+    served: Served | None = None
+    dtype: str = ""
+    tp: int | None = None
+    prompt: int | None = None
+    rate: float | None = None
+    trained: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCollective:
+    """A collective's time in seconds, and its busbw in bytes per second; None, with `why`, if not known.
+
+    `least`: what its bytes take on the wires with nothing else. `basis`, `confidence`, `source`: what the
+    time stands on.
+    """
+
+    op: str
+    size_bytes: float
+    ranks: int
+    domains: int
+    launch: str
+    seconds: float | None
+    busbw: float | None
+    least: float | None
+    basis: str
+    confidence: str
+    source: str
+    remarks: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmRow:
+    """Bytes and steps of one algorithm; `least`: seconds on the wires, None where they are not known."""
+
+    op: str
+    size_bytes: int
+    ranks: int
+    nodes: int
+    traffic: Traffic
+    least: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCost:
+    """Of one pass, launched one by one or as a CUDA graph; seconds, None where not known.
+
+    `step` hides nothing of the communication, `hidden_step` all that there is work for. `share`: of the
+    communication in `step`; `budget_share`: in the time that `--tokens-per-second` leaves.
+    """
+
+    launch: str
+    collective: TimedCollective | None
+    communication: float | None
+    step: float | None
+    hidden_step: float | None
+    share: float | None
+    budget_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PassRow:
+    """One TP degree; `work`: seconds of reading and multiplying. `held`: bytes on each GPU."""
+
+    tp: int
+    domains: int
+    tokens: int
+    message_bytes: float
+    all_reduces: int
+    work: float | None
+    held: float
+    fits: bool | None
+    launches: tuple[LaunchCost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServingCost:
+    """Decode and prefill of a model by TP degree.
+
+    `stops`, `best`: the degree after which decode gains less than a tenth by doubling, and the fastest; None,
+    with `why`, where a time is not known. `size_tokens`: tokens whose hidden states the asked sizes hold.
+    """
+
+    model: str
+    parameters: float
+    layers: int
+    hidden: int
+    shape_source: str
+    dtype: str
+    batch: int
+    context: int
+    prompt: int | None
+    tokens_per_second: float | None
+    tp: int
+    decode: tuple[PassRow, ...]
+    prefill: tuple[PassRow, ...]
+    judged_by: str
+    stops: int | None
+    best: int | None
+    why: str
+    size_tokens: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """A training step; `gradients` and Adam's `state` in bytes, `tokens` on each GPU.
+
+    `bucket` is None, with `why`, where the times are not known.
+    """
+
+    model: str
+    parameters: float
+    dtype: str
+    ranks: int
+    nodes: int
+    tokens: int
+    gradients: float
+    state: float
+    schemes: tuple[SchemeCost, ...]
+    bucket: BucketAdvice | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRow:
+    """A generation of NVLink; rates of a GPU in bytes per second, one way and as vendors print them."""
+
+    generation: str
+    product: str
+    links: int
+    each_way: float
+    printed: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostDocument:
+    """All of it. `gpus` of one of `nodes` machines; `at` in Unix seconds."""
+
+    schema: Literal["wirewatch.advise-cost/1"]
+    at: float
+    machine: str
+    gpus: int
+    nodes: int
+    cliff: tuple[CliffStep, ...]
+    nvlink_to_pcie: float | None
+    nvlink_to_network: float | None
+    generations: tuple[LinkRow, ...]
+    times: tuple[TimedCollective, ...]
+    algorithms: tuple[AlgorithmRow, ...]
+    serving: ServingCost | None
+    training: TrainingCost | None
+
+
+COST = TypeAdapter(CostDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-cost.1": COST}
+
+
+def cost(machine: Machine, times: CollectiveTimes, asked: CostQuestion, at: float) -> CostDocument:
+    """The answer; what is not known of the machine is None with a reason, and the rest is there."""
+    steps = cliff(machine)
+    rates = {step.name: step.rate for step in steps}
+    links = rates.get(NVLINK)
+    return CostDocument(
+        schema="wirewatch.advise-cost/1", at=at, machine=machine.of, gpus=_gpus(machine), nodes=asked.nodes,
+        cliff=steps,
+        nvlink_to_pcie=links / rates[PCIE] if links and PCIE in rates else None,
+        nvlink_to_network=links / rates[NETWORK] if links and NETWORK in rates else None,
+        generations=tuple(
+            LinkRow(one.generation, one.product, one.links, one.each_way, 2 * one.each_way)
+            for one in GENERATIONS
+        ),
+        times=tuple(_times(machine, times, asked)), algorithms=tuple(_algorithms(machine, asked)),
+        serving=None if asked.served is None else _serving(machine, times, asked, asked.served),
+        training=_training(machine, times, asked),
+    )  # fmt: skip
+
+
+def timed(
+    machine: Machine, times: CollectiveTimes, op: str, span: Span, size: float, launch: str
+) -> TimedCollective:
+    """One collective's time with what it stands on."""
+    found = times.estimate(op, span, size, launch)
+    least = _least(machine, op, span, size)
+    if isinstance(found, Absent):
+        return TimedCollective(
+            op, size, span.ranks, span.domains, launch, None, None, least, "", "", "", (), found.detail
+        )
+    busbw = factor(op, span.ranks) * size / found.seconds
+    return TimedCollective(
+        op, size, span.ranks, span.domains, launch, found.seconds, busbw, least, found.basis.value,
+        found.confidence.value, found.source, found.remarks, "",
+    )  # fmt: skip
+
+
+def _gpus(machine: Machine) -> int:
+    return max((one.group.ranks for one in machine.conditions), default=1)
+
+
+def _wires(machine: Machine, ranks: int) -> tuple[float | None, float | None]:
+    """Bytes per second each way of a GPU's wire within the machine, and of its share of the network."""
+    conditions = machine.group(ranks)
+    rail = None if conditions is None else wire(conditions)
+    network = next((step.rate for step in cliff(machine) if step.name == NETWORK), None)
+    return (None if rail is None or isinstance(rail, Absent) else rail.rate), network
+
+
+def _least(machine: Machine, op: str, span: Span, size: float) -> float | None:
+    if span.ranks < 2 or span.ranks % span.domains:  # noqa: PLR2004
+        return None
+    return _fastest(machine, Operation(op, size, span.ranks, span.domains))
+
+
+def _fastest(machine: Machine, one: Operation) -> float | None:
+    """Seconds on the wires by the best that NCCL has without a switch that adds up."""
+    rail, network = _wires(machine, one.each)
+    if rail is None or (one.nodes > 1 and network is None):
+        return None
+    plain = [made for made in traffic(one) if made.nccl and "NVLS" not in made.algorithm]
+    return min((made.seconds(rail, network) for made in plain), default=None)
+
+
+def _times(machine: Machine, times: CollectiveTimes, asked: CostQuestion) -> Iterator[TimedCollective]:
+    span = Span(_gpus(machine) * asked.nodes, asked.nodes)
+    if span.ranks > 1:
+        for op in asked.ops:
+            for size in asked.sizes:
+                for launch in LAUNCHES:
+                    yield timed(machine, times, op, span, size, launch)
+
+
+def _algorithms(machine: Machine, asked: CostQuestion) -> Iterator[AlgorithmRow]:
+    """Of the largest size alone: bytes grow with it, and steps do not."""
+    ranks, nodes = _gpus(machine) * asked.nodes, asked.nodes
+    if ranks < 2 or not asked.sizes:  # noqa: PLR2004
+        return
+    rail, network = _wires(machine, ranks // nodes)
+    size = max(asked.sizes)
+    for op in (*asked.ops, *asked.primitives):
+        every = traffic(Operation(op, size, ranks, nodes))
+        for made in every if op in asked.ops else every[:1]:
+            known = rail is not None and (nodes == 1 or network is not None)
+            least = made.seconds(rail, network) if rail is not None and known else None
+            yield AlgorithmRow(op, size, ranks, nodes, made, least)
+
+
+def _serving(
+    machine: Machine, times: CollectiveTimes, asked: CostQuestion, served: Served
+) -> ServingCost | None:
+    shape, gpus = served.shape, _gpus(machine)
+    if not shape.layers:
+        return None
+    wanted = asked.tp or gpus
+    every = sorted({*degrees(machine, shape, MOST_TP), wanted})
+    decoded = {tp: decode(machine, times, served, tp) for tp in every}
+    filled = {tp: prefill(machine, times, served, tp, asked.prompt) for tp in every} if asked.prompt else {}
+    launch = _judged_by(decoded)
+    ends = stops_gaining(decoded, launch)
+    known = None if isinstance(ends, Absent) else ends
+    return ServingCost(
+        shape.name, shape.parameters, shape.layers, shape.hidden, shape.source, asked.dtype, served.batch,
+        served.context, asked.prompt, asked.rate, wanted,
+        tuple(_row(machine, times, one, asked.rate) for one in decoded.values()),
+        tuple(_row(machine, times, one, None) for one in filled.values()),
+        launch, known[0] if known else None, known[1] if known else None,
+        ends.detail if isinstance(ends, Absent) else "",
+        {size: tokens_of(shape, served.width, size) for size in asked.sizes},
+    )  # fmt: skip
+
+
+def _judged_by(costs: Mapping[int, PassCost]) -> str:
+    """A CUDA graph, as decode is commonly launched, where its times are known; else one by one."""
+    known = all(not isinstance(one.communication("graph"), Absent) for one in costs.values())
+    return "graph" if known else "eager"
+
+
+def _row(machine: Machine, times: CollectiveTimes, one: PassCost, rate: float | None) -> PassRow:
+    launches = tuple(_launched(machine, times, one, launch, rate) for launch in LAUNCHES)
+    return PassRow(
+        one.tp, one.domains, one.tokens, one.message, one.reductions, _known(one.work), one.held, one.fits,
+        launches,
+    )  # fmt: skip
+
+
+def _launched(
+    machine: Machine, times: CollectiveTimes, one: PassCost, launch: str, rate: float | None
+) -> LaunchCost:
+    sent, step = _known(one.communication(launch)), _known(one.step(launch, 0.0))
+    span = Span(one.tp, one.domains)
+    single = None if one.tp == 1 else timed(machine, times, ALL_REDUCE, span, one.message, launch)
+    return LaunchCost(
+        launch, single, sent, step, _known(one.step(launch, 1.0)),
+        None if sent is None or not step else sent / step,
+        None if sent is None or rate is None else sent * rate,
+    )  # fmt: skip
+
+
+def _known(value: float | Absent) -> float | None:
+    return None if isinstance(value, Absent) else value
+
+
+def _training(machine: Machine, times: CollectiveTimes, asked: CostQuestion) -> TrainingCost | None:
+    ranks = _gpus(machine) * asked.nodes
+    if asked.trained is None or asked.served is None or ranks < 2:  # noqa: PLR2004
+        return None
+    shape, width = asked.served.shape, asked.served.width
+    one = Trained(shape, width, ranks, asked.nodes, asked.trained)
+    best = bucket(times, Span(ranks, asked.nodes), one.gradients)
+    return TrainingCost(
+        shape.name, shape.parameters, asked.dtype, ranks, asked.nodes, asked.trained, one.gradients,
+        shape.parameters * TRAINING_BYTES, schemes(one),
+        None if isinstance(best, Absent) else best, best.detail if isinstance(best, Absent) else "",
+    )  # fmt: skip

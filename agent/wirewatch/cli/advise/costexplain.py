@@ -1,0 +1,140 @@
+"""How each figure of `wirewatch advise cost` follows: source, confidence, and when it does not hold."""
+
+from collections.abc import Iterator
+
+from wirewatch.advice.costs import CostDocument, PassRow, ServingCost, TimedCollective, TrainingCost
+from wirewatch.advice.products import SOURCE
+from wirewatch.advice.shapes import REDUCTIONS
+from wirewatch.advice.tokens import ARITHMETIC_SHARE, FREE, MEMORY_SHARE, WORTHWHILE
+
+GB = 1e9
+
+
+def explanations(made: CostDocument) -> Iterator[str]:
+    """All figures of the document, those that the first sentence stands on first."""
+    if made.serving is not None:
+        yield from _serving(made.serving)
+    if made.training is not None:
+        yield from _training(made.training)
+    yield from _cliff(made)
+    for row in made.algorithms:
+        one = row.traffic
+        yield from _figure(
+            f"{row.op} by {one.algorithm}, {row.ranks} GPUs in {row.nodes} nodes",
+            f"{one.steps} steps; a GPU sends {one.sends:,.0f} B, {one.crosses:,.0f} B of it out of its node; "
+            f"the busiest moves {one.most:,.0f} B; {one.remark or 'every GPU alike'}",
+            one.source, "arithmetic", "the payload alone: LL adds as much again, LL128 a fifteenth",
+        )  # fmt: skip
+    for timed in made.times:
+        yield from _timed(timed)
+
+
+def _figure(what: str, derivation: str, source: str, confidence: str, when_not: str) -> Iterator[str]:
+    yield ""
+    yield f"{what}:"
+    yield f"  {derivation}"
+    yield f"  source: {source}; confidence: {confidence}"
+    yield f"  not when: {when_not}"
+
+
+def _timed(one: TimedCollective) -> Iterator[str]:
+    what = f"{one.op} of {one.size_bytes:,.0f} B, {one.ranks} ranks, {one.launch}"
+    if one.seconds is None or one.busbw is None:
+        yield from _figure(what, f"not known: {one.why}", "none", "none", "it is measured: --measured")
+        return
+    remarks = "; ".join(one.remarks)
+    yield from _figure(
+        what,
+        f"{one.seconds * 1e6:.2f} us = busbw {one.busbw / GB:.2f} GB/s{f'; {remarks}' if remarks else ''}",
+        one.source, f"{one.confidence}, {one.basis}",
+        "another process uses these GPUs, or NCCL's settings or version differ",
+    )  # fmt: skip
+
+
+def _serving(one: ServingCost) -> Iterator[str]:
+    yield from _figure(
+        f"{one.model}, {one.parameters:,.0f} parameters",
+        f"{one.layers} layers of hidden size {one.hidden:,}", one.shape_source, "published",
+        "the weights are quantised in part: --dtype is one width for all",
+    )  # fmt: skip
+    row = next(row for row in one.decode if row.tp == one.tp)
+    yield from _figure(
+        f"{row.all_reduces} all-reduces a token",
+        f"{REDUCTIONS} a layer x {one.layers} layers, each of {one.batch} x {one.hidden:,} values = "
+        f"{row.message_bytes:,.0f} B",
+        "Megatron-LM, arXiv:1909.08053, section 3", "arithmetic",
+        "the engine fuses them (custom all-reduce, symmetric memory), or shards the residual stream",
+    )  # fmt: skip
+    yield from _work(row)
+    for launched in row.launches:
+        if launched.collective is not None:
+            yield from _timed(launched.collective)
+    yield from _figure(
+        "overlap", "nothing hidden: reading and all-reduces add up; all hidden: the longer of both remains",
+        "arithmetic", "bounds",
+        "decode hides nothing by itself: the next matrix product waits for each all-reduce",
+    )  # fmt: skip
+    yield from _figure(
+        "where decode stops gaining",
+        f"the last doubling of TP that shortens a token by {WORTHWHILE:.0%} or more, nothing hidden, "
+        f"{'in a CUDA graph' if one.judged_by == 'graph' else 'launched one by one'}",
+        "the table above", "as its times", "throughput counts and not latency: replicas serve more in all",
+    )  # fmt: skip
+    for size, tokens in one.size_tokens.items():
+        yield from _figure(
+            f"{size:,} B in one all-reduce", f"the hidden states of {tokens:,} tokens, not of one",
+            one.shape_source, "arithmetic", "activations of another width are sent",
+        )  # fmt: skip
+
+
+def _work(row: PassRow) -> Iterator[str]:
+    if row.work is not None:
+        yield from _figure(
+            f"reading, {row.work * 1e3:.2f} ms",
+            f"{row.held / GB:.1f} GB of weights and keys on each GPU (of experts, those that the tokens "
+            f"take) at {MEMORY_SHARE:.0%} of the memory's rate, or multiplying at {ARITHMETIC_SHARE:.0%} of "
+            "its BF16 operations where that takes longer",
+            f"{SOURCE}; copies within 8 H200 reached {MEMORY_SHARE:.0%}", "derived",
+            "the engine's kernels reach less (small batches, quantised weights), or read the embedding too",
+        )  # fmt: skip
+    yield from _figure(
+        "fits", f"weights, keys and values in {FREE:.0%} of the memory", SOURCE, "derived",
+        "activations, graphs or other processes take more",
+    )  # fmt: skip
+
+
+def _training(one: TrainingCost) -> Iterator[str]:
+    for scheme in one.schemes:
+        parts = ", ".join(f"{n} x {op} of {size:,.0f} B" for op, size, n in scheme.parts)
+        yield from _figure(
+            scheme.scheme, f"{parts}: a GPU of {one.ranks} sends {scheme.sends:,.0f} B",
+            "factors of nccl-tests", "arithmetic", scheme.when_not,
+        )  # fmt: skip
+    yield from _figure(
+        f"Adam's memory, {one.state / GB:,.0f} GB",
+        "16 B a parameter: in mixed precision weights and gradients 2 each, master weights and two moments 4 "
+        "each; in 32 bits 4 x 4",
+        "ZeRO, arXiv:1910.02054, section 3.1", "published", "another optimiser, or its state in 8 bits",
+    )  # fmt: skip
+    if one.bucket is not None:
+        best = one.bucket.estimate
+        yield from _figure(
+            "DDP's bucket", "the smallest power of two whose all-reduce reaches 90 % of the best busbw",
+            best.source, best.confidence.value,
+            "little work is left to hide the buckets behind: smaller ones start sooner",
+        )  # fmt: skip
+
+
+def _cliff(made: CostDocument) -> Iterator[str]:
+    for step in made.cliff:
+        yield from _figure(
+            f"{step.name}, {step.rate / GB:.1f} GB/s", step.what, step.source, step.confidence.value,
+            "a link is down or trained low: `wirewatch check`" if step.known
+            else "the machine has other ports: --machine NxGPU+NxNIC",
+        )  # fmt: skip
+    if made.cliff:
+        links = ", ".join(f"{one.product} {one.links} = {one.printed / GB:.0f}" for one in made.generations)
+        yield from _figure(
+            "links of a GPU by generation of NVLink", f"{links} GB/s both ways; half of it each way",
+            "NVIDIA's data sheets", "published", "boards with fewer links: A800 and H800 have 8",
+        )  # fmt: skip

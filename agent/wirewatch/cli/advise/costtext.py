@@ -1,0 +1,358 @@
+"""The text of `wirewatch advise cost`: a sentence first, then tables that answer in a screen."""
+
+from collections.abc import Iterator, Sequence
+
+from wirewatch.advice.cliff import CliffStep, bars
+from wirewatch.advice.costs import (
+    CostDocument,
+    LaunchCost,
+    PassRow,
+    ServingCost,
+    TimedCollective,
+    TrainingCost,
+)
+from wirewatch.advice.tokens import FREE
+from wirewatch.advice.training import ENOUGH, TORCH_BUCKET
+from wirewatch.busbw.expected import human
+from wirewatch.busbw.formulas import NVLS, factor
+from wirewatch.cli.advise.costexplain import explanations
+from wirewatch.cli.tables import table
+from wirewatch.core.probe import ALL_REDUCE
+
+GB = 1e9
+BAR = 40
+EAGER, GRAPH = "eager", "graph"
+_WORDS = {EAGER: "launched one by one", GRAPH: "in a CUDA graph"}
+
+
+def cost_lines(made: CostDocument, *, collectives: bool, explain: bool) -> Iterator[str]:
+    """All lines; `collectives`: with times and algorithms by size."""
+    if made.serving is not None:
+        yield from _serving(made, made.serving)
+    if made.training is not None:
+        yield from _spaced(made.serving is not None)
+        yield from _training(made.training)
+    modelled = made.serving is not None or made.training is not None
+    yield from _spaced(modelled) if modelled else _first(made)
+    yield from _cliff(made)
+    if collectives:
+        yield from _times(made)
+        yield from _algorithms(made)
+    yield from _sources(made, collectives=collectives)
+    if explain:
+        yield from explanations(made)
+
+
+def _first(made: CostDocument) -> Iterator[str]:
+    """The answer without a model: the smallest and the largest message that was asked for."""
+    known = [one for one in made.times if one.seconds is not None and one.launch == EAGER]
+    if not known:
+        yield f"{made.machine}: no time of a collective is known of it."
+        return
+    least, most = (pick(known, key=lambda one: one.size_bytes) for pick in (min, max))
+    ranks = f"{most.ranks} GPUs" + (f" in {most.domains} nodes" if most.domains > 1 else "")
+    rate = f"{(most.busbw or 0) / GB:.0f} GB/s busbw"
+    large = f"{_size(most.size_bytes)} take {(most.seconds or 0) * 1e3:.3g} ms ({rate})"
+    small = f", {_size(least.size_bytes)} {(least.seconds or 0) * 1e6:.3g} us" if least is not most else ""
+    yield f"{most.op} over {ranks} of {made.machine}: {large}{small} ({most.basis})."
+    yield ""
+
+
+def _spaced(wanted: bool) -> Iterator[str]:  # noqa: FBT001
+    if wanted:
+        yield ""
+
+
+def _serving(made: CostDocument, one: ServingCost) -> Iterator[str]:
+    yield from _sentences(made, one)
+    yield ""
+    yield from table(
+        (
+            "TP", "GB each", "reading ms", "all-reduces", "us each", "communication ms", "token ms",
+            "all hidden", "share",
+        ),
+        [_row(row) for row in one.decode],
+    )  # fmt: skip
+    yield "  eager / CUDA graph; share: of the communication in the token's time, nothing of it hidden"
+    if one.prefill:
+        yield ""
+        yield f"prefill of {one.prompt:,} tokens, {one.batch} at once:"
+        yield from table(
+            ("TP", "message", "all-reduces", "us each", "communication ms", "pass ms", "all hidden", "share"),
+            [_filled(row) for row in one.prefill],
+        )
+
+
+def _sentences(made: CostDocument, one: ServingCost) -> Iterator[str]:
+    row = next(row for row in one.decode if row.tp == one.tp)
+    nodes = f"{made.nodes} x " if made.nodes > 1 else ""
+    batch = f"batch {one.batch}, {one.context:,} tokens of context"
+    yield f"{one.model} in {one.dtype}, {batch}, TP {one.tp} on {nodes}{made.machine}:"
+    if row.fits is False:
+        yield f"It does not fit: {row.held / GB:.0f} GB on each GPU, more than {FREE:.0%} of its memory."
+    launch = next(found for found in row.launches if found.launch == one.judged_by)
+    yield from _token(one, row, launch)
+    if one.stops is None:
+        yield f"Where decode stops gaining is not known: {one.why}."
+    elif one.best is not None:
+        gains = (
+            f"Decode gains up to TP {one.stops}: beyond it doubling saves less than a tenth of a token's time"
+        )
+        best = f"; TP {one.best} is the fastest" if one.best != one.stops else ""
+        last = max(found.tp for found in one.decode if found.fits is not False)
+        yield (
+            f"{gains}{best}." if one.stops < last else f"Decode still gains at TP {one.stops}, the most here."
+        )
+
+
+def _token(one: ServingCost, row: PassRow, launch: LaunchCost) -> Iterator[str]:
+    calls = f"{row.all_reduces} all-reduces of {_size(row.message_bytes)}"
+    if row.tp == 1:
+        if launch.step is not None:
+            yield f"{launch.step * 1e3:.2f} ms a token, all of it reading weights and keys: no all-reduce."
+        return
+    single = launch.collective
+    if launch.communication is None or single is None or single.seconds is None:
+        why = single.why if single is not None else "not known"
+        yield f"A token takes {calls}; their time is not known here: {why}."
+        return
+    sent = f"{launch.communication * 1e3:.2f} ms in {calls}, {single.seconds * 1e6:.1f} us each"
+    how = _WORDS[launch.launch]
+    if launch.step is None or row.work is None or launch.share is None:
+        yield f"{sent} {how}; reading the weights is not known here."
+    else:
+        work = f"{row.work * 1e3:.2f} ms reading weights and keys"
+        rate = f"{1 / launch.step:.0f} tokens/s"
+        yield f"{launch.step * 1e3:.2f} ms a token ({rate}) {how}: {work}, {sent} ({launch.share:.0%})."
+    yield from _other(row, launch)
+    if launch.budget_share is not None and one.tokens_per_second is not None:
+        yield from _budget(one, row)
+    if single.least is not None and single.seconds > 10 * single.least:
+        wire = f"on the wire their bytes would take {single.least * 1e6:.2g} us each"
+        yield f"It is latency, not bandwidth: {wire}. Fewer or cheaper all-reduces help, faster links do not."
+
+
+def _other(row: PassRow, launch: LaunchCost) -> Iterator[str]:
+    """The other launch beside it."""
+    for found in row.launches:
+        if found.launch != launch.launch and found.communication is not None and found.collective is not None:
+            each = f"{(found.collective.seconds or 0) * 1e6:.1f} us each"
+            step = "" if found.step is None else f", {found.step * 1e3:.2f} ms a token"
+            yield f"{_WORDS[found.launch].capitalize()}: {found.communication * 1e3:.2f} ms, {each}{step}."
+
+
+def _budget(one: ServingCost, row: PassRow) -> Iterator[str]:
+    budget = 1e3 / (one.tokens_per_second or 1.0)
+    shares = " and ".join(
+        f"{found.budget_share:.0%} {_WORDS[found.launch]}"
+        for found in row.launches
+        if found.budget_share is not None
+    )
+    yield f"At {one.tokens_per_second:g} tokens/s a token has {budget:.1f} ms; all-reduces take {shares}."
+
+
+def _row(row: PassRow) -> tuple[str, ...]:
+    """A TP degree of decode."""
+    fits = "" if row.fits is not False else " (too much)"
+    return (
+        str(row.tp), f"{row.held / GB:.1f}{fits}", _ms(row.work),
+        "-" if row.tp == 1 else str(row.all_reduces), *_cells(row),
+    )  # fmt: skip
+
+
+def _filled(row: PassRow) -> tuple[str, ...]:
+    return (
+        str(row.tp), _size(row.message_bytes), "-" if row.tp == 1 else str(row.all_reduces), *_cells(row)
+    )  # fmt: skip
+
+
+def _cells(row: PassRow) -> tuple[str, ...]:
+    """Eager and graph, where both are known and differ."""
+    shares = [None if one.share is None else one.share * 100 for one in row.launches]
+    each = [one.collective.seconds if one.collective else None for one in row.launches]
+    return (
+        _pair([None if s is None else s * 1e6 for s in each], 1),
+        _pair([_milli(one.communication) for one in row.launches], 2) if row.tp > 1 else "-",
+        _pair([_milli(one.step) for one in row.launches], 2),
+        _pair([_milli(one.hidden_step) for one in row.launches], 2),
+        _pair(shares, 0, " %") if row.tp > 1 else "-",
+    )  # fmt: skip
+
+
+def _milli(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _pair(values: Sequence[float | None], digits: int, unit: str = "") -> str:
+    texts = ["-" if one is None else f"{one:.{digits}f}{unit}" for one in values]
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+def _training(one: TrainingCost) -> Iterator[str]:
+    ddp = one.schemes[0]
+    where = f"{one.ranks} GPUs" + (f" in {one.nodes} nodes" if one.nodes > 1 else "")
+    yield (
+        f"Training {one.model} ({one.parameters / 1e9:.4g} B parameters) on {where}: a GPU sends "
+        f"{_bytes(ddp.sends)} a step by DDP, {_bytes(one.schemes[2].sends)} by FSDP; weights, gradients and "
+        f"Adam's state are {_bytes(one.state)} in all."
+    )
+    yield ""
+    crosses = ("leaves the node",) if one.nodes > 1 else ()
+    yield from table(
+        ("scheme", "a GPU sends", *crosses, "keeps", "by"),
+        [
+            (
+                found.scheme, _bytes(found.sends),
+                *([_bytes(found.crosses or 0.0)] if crosses else []),
+                "-" if found.memory is None else _bytes(found.memory), found.calls,
+            )
+            for found in one.schemes
+        ],
+    )  # fmt: skip
+    split = "the model split over all of them, " if len(one.schemes) > 3 else ""  # noqa: PLR2004
+    yield f"  {split}{one.tokens:,} tokens a step on each GPU; activations are not in what it keeps"
+    yield from _bucket(one)
+
+
+def _bucket(one: TrainingCost) -> Iterator[str]:
+    best = one.bucket
+    if best is None:
+        yield f"  DDP's bucket size: not known: {one.why}"
+        return
+    enough = f"{ENOUGH:.0%} of the plateau ({best.plateau / GB:.0f} GB/s)"
+    torch = f"torch's {human(TORCH_BUCKET)} gives {best.torch_busbw / best.plateau:.0%}"
+    yield f"  DDP's buckets reach {enough} from {human(best.size)} on; {torch}"
+    nothing = f"{best.seconds * 1e3:.1f} ms with nothing hidden"
+    rest = f"{best.exposed * 1e3:.2f} ms with all but the last"
+    yield f"  {best.buckets:,} such buckets a step: {nothing}, {rest}"
+
+
+def _cliff(made: CostDocument) -> Iterator[str]:
+    if not made.cliff:
+        yield "Of this machine's wires nothing is known."
+        return
+    parts = []
+    if made.nvlink_to_pcie is not None:
+        parts.append(f"PCIe {_times_less(made.nvlink_to_pcie)}")
+    if made.nvlink_to_network is not None:
+        parts.append(f"the network {_times_less(made.nvlink_to_network)}")
+    beside = f"; beside NVLink, {' and '.join(parts)}" if parts else ""
+    yield f"The bandwidth cliff, one GPU, one way{beside}:"
+    drawn = bars(made.cliff, BAR)
+    yield from table(
+        ("", "GB/s", "both ways", "", "what"),
+        [_step(step, bar) for step, bar in zip(made.cliff, drawn, strict=True)],
+    )
+    if any(step.printed for step in made.cliff):
+        yield "  both ways: what vendors print; a collective sends and receives at once, and counts one way"
+
+
+def _step(step: CliffStep, bar: str) -> tuple[str, ...]:
+    printed = "-" if step.printed is None else f"{step.printed / GB:.0f}"
+    return step.name, f"{step.rate / GB:.1f}", printed, bar.ljust(BAR), step.what
+
+
+def _times_less(ratio: float) -> str:
+    return f"{ratio:.1f}x less" if ratio >= 1 else f"{1 / ratio:.1f}x more"
+
+
+def _times(made: CostDocument) -> Iterator[str]:
+    if not made.times:
+        return
+    ranks, nodes = made.times[0].ranks, made.times[0].domains
+    yield ""
+    yield f"Time of a collective over {ranks} GPUs{f' in {nodes} nodes' if nodes > 1 else ''}:"
+    found = {(one.op, one.size_bytes, one.launch): one for one in made.times}
+    rows = [_timed(one, found[one.op, one.size_bytes, GRAPH]) for one in made.times if one.launch == EAGER]
+    yield from table(("", "size", "eager us", "graph us", "busbw GB/s", "wire us", "stands on"), rows)
+    yield "  wire: what the bytes take with nothing else; busbw of the eager launch"
+    yield from _unknown(made.times)
+
+
+def _timed(eager: TimedCollective, graph: TimedCollective) -> tuple[str, ...]:
+    known = eager if eager.seconds is not None else graph
+    basis = f"{known.basis} ({known.confidence})" if known.basis else "not known"
+    return (
+        eager.op, _size(eager.size_bytes), _us(eager.seconds), _us(graph.seconds),
+        "-" if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), basis,
+    )  # fmt: skip
+
+
+def _us(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1e6:.1f}" if seconds >= 1e-6 else f"{seconds * 1e6:.2g}"  # noqa: PLR2004
+
+
+def _unknown(found: Sequence[TimedCollective]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for one in found:
+        if one.why and one.launch == EAGER:
+            reasons.setdefault(one.why, []).append(f"{one.op} {_size(one.size_bytes)}")
+    for why, which in reasons.items():
+        yield f"  not known of {', '.join(which)}: {why}"
+
+
+def _algorithms(made: CostDocument) -> Iterator[str]:
+    if not made.algorithms:
+        return
+    first = made.algorithms[0]
+    yield ""
+    over = f"{first.ranks} GPUs in {first.nodes} node{'s' if first.nodes > 1 else ''}"
+    yield f"What algorithms move, {_size(first.size_bytes)} over {over}, a GPU:"
+    rows = [
+        (
+            row.op, row.traffic.algorithm + ("" if row.traffic.nccl else " *"), str(row.traffic.steps),
+            _bytes(row.traffic.sends), _bytes(row.traffic.receives), _bytes(row.traffic.crosses),
+            _bytes(row.traffic.links), _us(row.least),
+        )
+        for row in made.algorithms
+    ]  # fmt: skip
+    header = ("", "algorithm", "steps", "sends", "receives", "leaves the node", "all links", "wire us")
+    yield from table(header, rows)
+    if any(not row.traffic.nccl for row in made.algorithms):
+        yield "  *: NCCL does not run it here"
+    yield from _on_the_links(made)
+
+
+def _on_the_links(made: CostDocument) -> Iterator[str]:
+    """What busbw hides of NVLS."""
+    nvls = any(row.traffic.algorithm == NVLS and row.op == ALL_REDUCE for row in made.algorithms)
+    best = max((one.busbw or 0.0 for one in made.times if one.op == ALL_REDUCE), default=0.0)
+    if nvls and best:
+        ranks = made.times[0].ranks
+        links = best / factor(ALL_REDUCE, ranks)
+        yield f"  by NVLS a busbw of {best / GB:.1f} GB/s is {links / GB:.1f} on the links: N, not 2(n-1)/n N"
+
+
+def _sources(made: CostDocument, *, collectives: bool) -> Iterator[str]:
+    """What the times stand on, each source once."""
+    used = list(made.times) if collectives else []
+    if made.serving is not None:
+        rows = (*made.serving.decode, *made.serving.prefill)
+        used += [one.collective for row in rows for one in row.launches if one.collective is not None]
+    known = dict.fromkeys(
+        f"{one.basis}, {one.confidence}: {one.source}" for one in used if one.seconds is not None
+    )
+    yield from (f"  times: {line}" for line in known)
+
+
+def _size(size: float) -> str:
+    """In powers of 1024 where that is whole, else of 1000."""
+    whole = round(size)
+    if whole % 1000 == 0 and whole % 1024:
+        return _bytes(whole)
+    text = human(whole)
+    return text if not text.endswith(" B") or whole < 10_000 else _bytes(whole)  # noqa: PLR2004
+
+
+def _bytes(count: float) -> str:
+    """Bytes in powers of 1000."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if count >= unit:
+            return f"{count / unit:.4g} {name}"
+    return f"{count:.4g} B"

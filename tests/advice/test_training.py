@@ -1,0 +1,64 @@
+"""Training steps: the sources' worked examples, memory, and the bucket that is large enough."""
+
+import pytest
+
+from tests.advice.test_tokens import measured, shape
+from wirewatch.advice.described import described
+from wirewatch.advice.shapes import TRAINING_BYTES, plain_shape
+from wirewatch.advice.times import CollectiveTimes, Span
+from wirewatch.advice.training import TORCH_BUCKET, Trained, bucket, schemes
+from wirewatch.core.types import Absent
+
+KIB, MIB = 1 << 10, 1 << 20
+SEVENTY = plain_shape(0, 0, 70e9, None, 0, 0)
+
+
+def test_140_gb_of_gradients_are_245_gb_by_ddp_and_367_by_fsdp() -> None:
+    one = Trained(SEVENTY, 2, 8, 1, 8192)
+    sends = {found.scheme.partition(" ")[0]: found.sends for found in schemes(one)}
+    assert one.gradients == 140e9
+    assert sends == {"DDP": 245e9, "ZeRO-2": 245e9, "ZeRO-3": 367.5e9}
+
+
+def test_adam_keeps_sixteen_bytes_a_parameter_in_mixed_precision_and_in_32_bits() -> None:
+    assert 70e9 * TRAINING_BYTES == 1.12e12
+    assert 7e9 * 4 * 4 == 7e9 * TRAINING_BYTES == 112e9
+    for width in (2, 4):
+        ddp, zero2, zero3 = schemes(Trained(SEVENTY, width, 8, 1, 1))
+        assert ddp.memory == 1.12e12
+        assert zero3.memory == 140e9
+        assert zero2.memory == pytest.approx(70e9 * (width + (16 - width) / 8))
+
+
+def test_layers_send_activations_and_experts_tokens() -> None:
+    mixed = shape("mixtral-8x7b")
+    found = {one.scheme: one for one in schemes(Trained(mixed, 2, 8, 1, 4096))}
+    hidden = 4096 * 4096 * 2
+    assert found["PP"].sends == 2 * hidden
+    assert found["TP"].sends == 4 * 32 * hidden * 1.75
+    assert found["EP"].sends == 4 * 32 * 2 * hidden * 7 / 8
+    assert "EP" not in {one.scheme for one in schemes(Trained(shape("llama-3-8b"), 2, 8, 1, 4096))}
+
+
+def test_between_nodes_the_gradients_cross_once_by_levels() -> None:
+    ddp = schemes(Trained(plain_shape(0, 0, 0.5e9, None, 0, 0), 2, 16, 2, 1))[0]
+    assert ddp.crosses == 125e6  # Of 1 GB, on 2 nodes of 8
+    alone = schemes(Trained(plain_shape(0, 0, 0.5e9, None, 0, 0), 2, 2, 2, 1))[0]
+    assert alone.crosses == alone.sends == 1e9
+
+
+def test_a_bucket_is_large_enough_at_nine_tenths_of_the_plateau() -> None:
+    """A floor of 50 us and an algbw of 300 GB/s: nine tenths from 135 MB on, so 256 MiB."""
+    machine = measured("8xH100", {8: {"eager": 50e-6}})
+    best = bucket(CollectiveTimes(machine), Span(8), 1024 * MIB)
+    assert not isinstance(best, Absent)
+    rate = {size: size / (50e-6 + max(0, size - MIB) / 300e9) for size in (TORCH_BUCKET, 1024 * MIB)}
+    assert best.plateau == pytest.approx(1.75 * rate[1024 * MIB], rel=1e-6)
+    assert best.size in {128 * MIB, 256 * MIB}
+    assert best.torch_busbw < 0.9 * best.plateau
+    assert best.buckets == 1024 * MIB / best.size
+    assert best.seconds == pytest.approx(best.buckets * best.exposed)
+
+
+def test_without_times_there_is_no_bucket() -> None:
+    assert isinstance(bucket(CollectiveTimes(described("72xGB200")), Span(73), 1e9), Absent)

@@ -1,0 +1,109 @@
+"""`wirewatch advise cost` as a process: the sentence first, one document, and one line for what is wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.schemas import complaints
+from tests.cli.test_compare import printed
+from tests.cli.test_wrong_input import USAGE, refused
+from tests.processes import run_wirewatch
+
+COST = ("advise", "cost")
+H100 = (*COST, "--machine", "8xH100+8xNDR")
+SERVED = ("--model", "llama-3-70b", "--tp", "4", "--tokens-per-second", "30")
+
+
+@pytest.fixture
+def floors(tmp_path: Path) -> str:
+    """What nccl-tests would print of 4 GPUs whose 8 B and 1 MiB take 23.1 us."""
+    (tmp_path / "floors").write_text(printed(23.1), "utf-8")
+    return str(tmp_path / "floors")
+
+
+def test_by_itself_it_shows_the_cliff_times_and_algorithms() -> None:
+    done = run_wirewatch(*H100)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(
+        "all_reduce over 8 GPUs of 8 NVIDIA H100 80GB HBM3 with 8 ports NDR, as described: "
+    )
+    assert "beside NVLink, PCIe 7.1x less and the network 9.0x less" in done.stdout
+    assert "18 links x 25 GB/s over NVSwitch; the driver shows 478.1" in done.stdout
+    assert all(
+        f" {name} " in done.stdout for name in ("Ring", "Tree", "NVLS", "halving-doubling *", "alltoall")
+    )
+    assert max(map(len, lines)) <= 160
+
+
+def test_a_model_is_answered_in_a_screen(floors: str) -> None:
+    done = run_wirewatch(*COST, "--machine", "4xH100", "--measured", floors, *SERVED)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) <= 40
+    first = "\n".join(done.stdout.splitlines()[:6])
+    assert "3.70 ms in 160 all-reduces of 16 KiB, 23.1 us each" in first
+    assert "At 30 tokens/s a token has 33.3 ms; all-reduces take 11% launched one by one" in first
+    assert "It is latency, not bandwidth" in first
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (), SERVED, (*SERVED, "--prompt", "2048", "--train", "--nodes", "2", "--size", "100MB"),
+        ("--parameters", "70B", "--train"), ("--model", "qwen3-235b-a22b", "--train", "--op", "alltoall"),
+        ("--layers", "80", "--hidden", "8192", "--parameters", "70e9", "--tp", "16", "--nodes", "2"),
+    ],
+)  # fmt: skip
+def test_the_document_has_its_schema(more: tuple[str, ...]) -> None:
+    done = run_wirewatch(*H100, *more, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert complaints("wirewatch.advise-cost.1", done.stdout) == []
+    assert run_wirewatch(*H100, *more, "--explain").returncode == 0
+
+
+def test_two_nodes_of_eight_let_125_mb_a_gpu_cross() -> None:
+    done = run_wirewatch(*H100, "--nodes", "2", "--size", "1GB", "--op", "all_reduce", "--json")
+    rows = {row["traffic"]["algorithm"]: row["traffic"] for row in json.loads(done.stdout)["algorithms"]}
+    assert rows["hierarchical"]["crosses"] == rows["SHARP"]["crosses"] == 125e6
+
+
+def test_140_gb_of_gradients() -> None:
+    done = run_wirewatch(*H100, "--parameters", "70B", "--train")
+    assert "a GPU sends 245 GB a step by DDP, 367.5 GB by FSDP" in done.stdout
+    assert "Adam's state are 1.12 TB in all" in done.stdout
+
+
+def test_a_recording_is_a_machine_with_its_ports() -> None:
+    done = run_wirewatch(*COST, "--replay", "demo-dgx-h200", "--json")
+    steps = {step["name"]: step for step in json.loads(done.stdout)["cliff"]}
+    assert (steps["network"]["known"], steps["network"]["rate"]) == (True, 50e9)
+
+
+def test_a_picture_is_written_whole(tmp_path: Path) -> None:
+    done = run_wirewatch(*H100, "--plot", str(tmp_path / "cliff.svg"))
+    assert done.returncode == 0
+    assert "<svg" in (tmp_path / "cliff.svg").read_text("utf-8")
+    assert "cannot be written" in refused(USAGE, *H100, "--plot", str(tmp_path / "no" / "cliff.svg"))
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--tp", "4"), "--tp is about a model"),
+        (("--tokens-per-second", "30"), "--tokens-per-second is about a model"),
+        (("--train",), "--train is about a model"),
+        (("--model", "llama-3-70b", "--tp", "16"), "TP 16 takes 16 GPUs, and 1 x 8 are 8: see --nodes"),
+        (("--model", "llama-3-70b", "--tp", "9", "--nodes", "2"), "cannot be shared out"),
+        (("--model", "llama-3-70b", "--layers", "3"), "--model has its own"),
+        (("--layers", "80"), "give --model, or --layers"),
+        (("--parameters", "70B"), "give --model, or --layers"),
+        (("--parameters", "70B", "--layers", "80", "--hidden", "8192", "--experts", "8"), "go together"),
+        (("--size", "0"), "is not a size"),
+        (("--parameters", "many"), "is not a count"),
+        (("--model", "gpt-9"), "--model"),
+        (("--tokens-per-second", "nan", "--model", "llama-3-70b"), "--tokens-per-second"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_line(more: tuple[str, ...], why: str) -> None:
+    assert why in refused(USAGE, *H100, *more)
