@@ -24,11 +24,12 @@ from wirewatch.advice.tokens import (
     stops_gaining,
     tokens_of,
 )
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
 
 KIB, MIB = 1 << 10, 1 << 20
 BF16 = 2
+UNKNOWN = Absent(Why.MISSING, "not measured")
 FLOORS = {"eager": 23.1e-6, "graph": 13.7e-6}
 """Source 004's all-reduces of 16 KiB on 4 H100, of its quiet machine."""
 
@@ -162,6 +163,3 @@ def test_overlap_never_costs_and_never_hides_more_than_there_is(
     sent, step = seconds(one.communication("eager")), seconds(one.step("eager", share))
     assert max(work, sent) * (1 - 1e-9) <= step <= (work + sent) * (1 + 1e-9)
     assert seconds(one.step("eager", 0.0)) == pytest.approx(work + sent)
-
-
-UNKNOWN = stops_gaining({}, "eager")
