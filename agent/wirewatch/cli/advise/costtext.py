@@ -95,14 +95,23 @@ def _sentences(made: CostDocument, one: ServingCost) -> Iterator[str]:
     if one.stops is None:
         yield f"Where decode stops gaining is not known: {one.why}."
     elif one.best is not None:
-        gains = (
-            f"Decode gains up to TP {one.stops}: beyond it doubling saves less than a tenth of a token's time"
-        )
-        best = f"; TP {one.best} is the fastest" if one.best != one.stops else ""
-        last = max(found.tp for found in one.decode if found.fits is not False)
-        yield (
-            f"{gains}{best}." if one.stops < last else f"Decode still gains at TP {one.stops}, the most here."
-        )
+        yield _gains(one, one.stops, one.best)
+
+
+def _gains(one: ServingCost, stops: int, best: int) -> str:
+    """Where decode stops gaining, and what the last doubling before that saves."""
+    steps = {
+        row.tp: found.step
+        for row in one.decode
+        for found in row.launches
+        if found.launch == one.judged_by and found.step is not None and row.fits is not False
+    }
+    half = steps.get(stops // 2)
+    saves = "" if half is None else f", where doubling saves {1 - steps[stops] / half:.0%} of a token's time"
+    if stops == max(steps):
+        return f"Decode still gains at TP {stops}, the most here{saves}."
+    fastest = "" if best == stops else f"; TP {best} is the fastest"
+    return f"Decode gains up to TP {stops}{saves}, and less than a tenth beyond{fastest}."
 
 
 def _token(one: ServingCost, row: PassRow, launch: LaunchCost) -> Iterator[str]:
@@ -275,11 +284,16 @@ def _times(made: CostDocument) -> Iterator[str]:
 
 def _timed(eager: TimedCollective, graph: TimedCollective) -> tuple[str, ...]:
     known = eager if eager.seconds is not None else graph
-    basis = f"{known.basis} ({known.confidence})" if known.basis else "not known"
+    basis = _basis(known, " ({})") if known.basis else "not known"
     return (
         eager.op, _size(eager.size_bytes), _us(eager.seconds), _us(graph.seconds),
         "-" if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), basis,
     )  # fmt: skip
+
+
+def _basis(one: TimedCollective, beside: str) -> str:
+    """What a time stands on, with the confidence where that is another word."""
+    return one.basis if one.basis.startswith(one.confidence) else one.basis + beside.format(one.confidence)
 
 
 def _us(seconds: float | None) -> str:
@@ -335,9 +349,7 @@ def _sources(made: CostDocument, *, collectives: bool) -> Iterator[str]:
     if made.serving is not None:
         rows = (*made.serving.decode, *made.serving.prefill)
         used += [one.collective for row in rows for one in row.launches if one.collective is not None]
-    known = dict.fromkeys(
-        f"{one.basis}, {one.confidence}: {one.source}" for one in used if one.seconds is not None
-    )
+    known = dict.fromkeys(f"{_basis(one, ', {}')}: {one.source}" for one in used if one.seconds is not None)
     yield from (f"  times: {line}" for line in known)
 
 
