@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+from wirewatch.advice.locality import Locality
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 from wirewatch.study.curve import Study
+
+DESCRIBED = Absent(Why.MISSING, "it was described, not read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +17,14 @@ class Machine:
 
     `of` names it for people. `topology` is Absent for one that was only described. `conditions`: first the
     whole node, with its RDMA ports where they are known, then each NVLink island of several. `measured`: what
-    was measured on it, the most trusted first.
+    was measured on it, the most trusted first. `locality`: RDMA ports and processors near its GPUs.
     """
 
     of: str
     topology: Topology | Absent
     conditions: tuple[Conditions, ...]
     measured: tuple[Study, ...] = ()
+    locality: Locality | Absent = DESCRIBED
 
     def group(self, ranks: int) -> Conditions | None:
         """The best wires that so many of its GPUs have together: an NVLink island, else the whole node.

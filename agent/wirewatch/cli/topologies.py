@@ -125,7 +125,7 @@ def of_name(name: str) -> NamedTopology:
         UsageError: `name` is neither.
     """
     path = Path(name)
-    if path.is_dir() or (BUNDLED / name).is_dir():
+    if is_recording(name):
         return of_recording(name)
     try:
         with path.open("rb") as file:
@@ -138,6 +138,11 @@ def of_name(name: str) -> NamedTopology:
     if document.topology is None:
         raise click.UsageError(f"{name}: it was written before the topology was read for the first time")
     return NamedTopology(document.topology, path.name, document.at)
+
+
+def is_recording(name: str) -> bool:
+    """Whether this names a folder, or a bundled recording."""
+    return Path(name).is_dir() or (BUNDLED / name).is_dir()
 
 
 def topology_text(named: NamedTopology) -> str:

@@ -170,7 +170,13 @@ def rdma_strays(sysfs: Sysfs, claimed: Mapping[str, str]) -> dict[str, Whereabou
 
 def is_virtual(sysfs: Sysfs, address: str) -> bool:
     """Whether the device at a PCI address is a virtual function."""
-    return not isinstance(sysfs.link(f"{DEVICES}/{address}/physfn"), Absent)
+    return bool(physical_function(sysfs, address))
+
+
+def physical_function(sysfs: Sysfs, address: str) -> str:
+    """The PCI address of the function that a virtual one belongs to; empty for one that is physical."""
+    resolved = sysfs.link(f"{DEVICES}/{address}/physfn")
+    return "" if isinstance(resolved, Absent) else resolved.rpartition("/")[2]
 
 
 def driver_of(sysfs: Sysfs, address: str) -> str | Absent:

@@ -9,8 +9,8 @@ from wirewatch.core.account import Account, Connection
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie, Plan, Probed, RdmaPort
 from wirewatch.core.rdma import port_rate, port_state
-from wirewatch.core.topology import Group, NicPart, Topology
-from wirewatch.core.tree import RDMA, is_virtual, read_pci_link
+from wirewatch.core.topology import GpuPart, NicPart, Topology
+from wirewatch.core.tree import RDMA, physical_function, read_pci_link
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.log import TransportWire, wire
 from wirewatch.nccl.settings import GDR_LEVEL, P2P_OFF, SHM_OFF
@@ -89,17 +89,23 @@ def with_ports(
     hardware: Hardware, topology: Topology, conditions: Sequence[Conditions]
 ) -> tuple[Conditions, ...]:
     """The conditions of groups of GPUs, with the node's RDMA ports."""
-    return tuple(replace(one, network=_ports(hardware.sysfs, topology, one.group)) for one in conditions)
+    return tuple(
+        replace(one, network=rdma_ports(hardware.sysfs, topology, one.group.gpus)) for one in conditions
+    )
 
 
-def _ports(sysfs: Sysfs, topology: Topology, group: Group) -> tuple[RdmaPort, ...]:
-    """All but those of virtual functions, whose wire is their card's."""
+def rdma_ports(sysfs: Sysfs, topology: Topology, gpus: Sequence[GpuPart]) -> tuple[RdmaPort, ...]:
+    """All ports with their paths from these GPUs.
+
+    A virtual function has none where its card is listed too, whose wire it is; in a pod it may be alone.
+    """
     paths = {(path.uuid, path.device): path.path for path in topology.paths}
+    listed = {nic.place.address for nic in topology.nics if nic.place.address}
     found = []
     for nic in topology.nics:
-        if nic.place.address and is_virtual(sysfs, nic.place.address):
+        if nic.place.address and physical_function(sysfs, nic.place.address) in listed:
             continue
-        ways = tuple(paths.get((gpu.uuid, nic.device), "") for gpu in group.gpus)
+        ways = tuple(paths.get((gpu.uuid, nic.device), "") for gpu in gpus)
         pcie = _pcie(sysfs, nic)
         found += [_port(sysfs, nic, port, layer, pcie, ways) for port, layer in nic.ports]
     return tuple(found)

@@ -34,7 +34,8 @@ class XmlPlace:
     """Where a device hangs: the bridges above it, each a PCIe switch, and the CPU by its number in the file.
 
     `address` is empty for a NIC without a PCI device. `numa` is None where the file has -1.
-    `generation` and `lanes` of PCIe are None where the file has none that is known.
+    `generation` and `lanes` of PCIe are None where the file has none that is known. `affinity`: mask of the
+    CPU's processors as the file has it, in words of 32 bits with commas between them, the highest first.
     """
 
     address: str
@@ -43,6 +44,7 @@ class XmlPlace:
     numa: int | None
     generation: int | None
     lanes: int | None
+    affinity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +311,7 @@ class _Builder:
             None if numa is None or numa < 0 else numa,
             None if isinstance(known, Absent) else known,
             lanes or None,
+            cpu.attributes.get("affinity", "") if cpu else "",
         )
 
     def _nic(self, place: XmlPlace, net: Mapping[str, str]) -> XmlNic:

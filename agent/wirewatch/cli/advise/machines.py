@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from wirewatch.advice.described import DescriptionError, described
+from wirewatch.advice.locality import locality_of, read_locality
 from wirewatch.advice.machine import Machine
+from wirewatch.advice.xmlmachine import machine_of
 from wirewatch.cli.compare import read_study
 from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import config_option, replay_options
-from wirewatch.cli.topologies import of_name
+from wirewatch.cli.topologies import is_recording, of_name
 from wirewatch.collectors import discover
 from wirewatch.collectors.topology import read_topology
 from wirewatch.config import Config, expectations, load
@@ -25,11 +27,15 @@ from wirewatch.probe.setup import read_scene
 from wirewatch.probe.statefolder import StateError, StateFolder, state_directory
 from wirewatch.study.curve import Study
 from wirewatch.study.probed import history_study, probes_study
+from wirewatch.study.topologyxml import NcclGraphs
+from wirewatch.study.topologyxml import read_topology as read_nccl_topology
 
 log = logging.getLogger(__name__)
 
 _SHOWN = 60
 """Characters of a description that a message repeats."""
+HEAD = 256
+"""Bytes in which a file shows that it is XML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +63,15 @@ class ChosenMachine:
         studies = tuple(read_study(path) for path in self.measured)
         if self.described is not None:
             return _of_description(self.described, studies)
-        if self.topology is not None:
-            return _of_document(self.topology, studies)
-        return self._live(studies)
+        if self.topology is not None and not is_recording(self.topology):
+            return of_xml(self.topology, studies) or _of_document(self.topology, studies)
+        return self._read(self.replay or self.topology, studies)
 
-    def _live(self, studies: Sequence[Study]) -> Machine:
+    def _read(self, recording: str | None, studies: Sequence[Study]) -> Machine:
         config, _ = load(self.config_file, discover())
-        hardware, nvml = replayed(self.replay, self.overlays, at_fault=True) if self.replay else live(config)
+        hardware, nvml = replayed(recording, self.overlays, at_fault=True) if recording else live(config)
         try:
-            name = f"recording {Path(self.replay).name}" if self.replay else "this node"
+            name = f"recording {Path(recording).name}" if recording else "this node"
             topology = read_topology(hardware)
             gpus = hardware.nvml.gpus()
             if isinstance(topology, Absent) or isinstance(gpus, Absent) or not gpus:
@@ -76,7 +82,8 @@ class ChosenMachine:
             )
             conditions = () if isinstance(scene, Absent) else scene.conditions
             own = _own_probes(hardware, config, {gpu.uuid for gpu in gpus})
-            return Machine(name, topology, conditions, (*studies, *own))
+            near = read_locality(hardware.sysfs, topology)
+            return Machine(name, topology, conditions, (*studies, *own), near)
         finally:
             nvml.stop()
 
@@ -84,7 +91,9 @@ class ChosenMachine:
 def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add --topology, --machine, --measured, --replay, --overlay and --config, for `ChosenMachine`."""
     topology = click.option(
-        "--topology", help="A document of `topology show --json`, or a recording, instead of this node."
+        "--topology",
+        help="A document of `topology show --json`, a topology file of NCCL, or a recording, "
+        "instead of this node.",
     )
     description = click.option(
         "--machine", "described", metavar="NxGPU[+NxNIC]",
@@ -120,10 +129,31 @@ def _why(topology: object, gpus: object) -> str:
     return str(first) if first else "it has no GPU"
 
 
+def of_xml(name: str, studies: Sequence[Study]) -> Machine | None:
+    """The machine in a topology file of NCCL; None for a file that is no XML.
+
+    Raises:
+        UsageError: it cannot be read, or is XML of another kind.
+    """
+    path = Path(name)
+    try:
+        with path.open("rb") as file:
+            if not file.peek(HEAD).lstrip().startswith(b"<"):
+                return None
+            found = read_nccl_topology(file)
+    except OSError as error:
+        raise click.UsageError(f"{name}: neither a recording nor a document: {error.strerror}") from error
+    if isinstance(found, (Absent, NcclGraphs)):
+        why = found.detail if isinstance(found, Absent) else "rings and trees, not a topology"
+        raise click.UsageError(f"{name}: {why}")
+    return machine_of(found, path.name, studies)
+
+
 def _of_document(name: str, studies: Sequence[Study]) -> Machine:
     named = of_name(name)
     found = groups(named.topology, islands(named.topology))
-    return Machine(named.of, named.topology, tuple(Conditions(group) for group in found), tuple(studies))
+    conditions = tuple(Conditions(group) for group in found)
+    return Machine(named.of, named.topology, conditions, tuple(studies), locality_of(named.topology))
 
 
 def _of_description(text: str, studies: Sequence[Study]) -> Machine:

@@ -1,0 +1,290 @@
+"""Which RDMA ports each GPU of a node should use, why, and what keeps the other ports out."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wirewatch.advice.assignment import spread
+from wirewatch.advice.locality import Locality
+from wirewatch.advice.nicplan import NicPlan, plan, port_order, rate_of, reach, slot_rate, steps
+from wirewatch.busbw.expected import GB
+from wirewatch.core.probe import RdmaPort
+from wirewatch.core.rdma import ACTIVE, gigabits
+from wirewatch.core.topology import GpuPart
+from wirewatch.core.types import Absent, Why
+
+MOST = 64
+"""GPUs, or RDMA ports, above which a source is not one node."""
+SAME = "not known: no difference between the paths is visible"
+_LESS = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class PortOfGpu:
+    """A port that a GPU uses, the path to it (empty: not known), and how many GPUs use it."""
+
+    port: RdmaPort
+    path: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class NicsOfGpu:
+    """The ports of a GPU, the first for whatever takes one alone.
+
+    `share`: bytes per second each way that they leave it while all GPUs send; None where not known.
+    `healthy`: the same with all ports up. `loss`: what a port that is down costs it, in words.
+    """
+
+    gpu: GpuPart
+    ports: tuple[PortOfGpu, ...]
+    share: float | None
+    healthy: float | None
+    loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNicMap:
+    """All of a node. `layer`: of the ports that are used. `visible`: whether the paths differ at all.
+
+    `left_out`: ports, or devices whose ports are not read, with the reason. `active_left`: whether NCCL could
+    take one of those. `remarks` are in words.
+    """
+
+    gpus: tuple[NicsOfGpu, ...]
+    layer: str
+    visible: bool
+    left_out: tuple[tuple[str, str], ...]
+    active_left: bool
+    remarks: tuple[str, ...]
+
+    def ports(self) -> tuple[RdmaPort, ...]:
+        """All that are used, in natural order."""
+        return tuple(sorted({one.port for seat in self.gpus for one in seat.ports}, key=port_order))
+
+
+def map_nics(near: Locality, gpu_rate: float | None = None) -> GpuNicMap | Absent:
+    """The best mapping.
+
+    Args:
+        near: the surroundings of the GPUs.
+        gpu_rate: bytes per second of a GPU's own PCIe link; None where it is not known.
+
+    Returns:
+        Absent for more parts than one node has.
+    """
+    if max(len(near.gpus), len(near.ports)) > MOST:
+        return Absent(
+            Why.UNSUPPORTED, f"{len(near.gpus)} GPUs and {len(near.ports)} RDMA ports: more than a node has"
+        )
+    why = {port: _unusable(port, near) for port in near.ports}
+    usable = [port for port in near.ports if not why[port]]
+    best = _best(near, usable)
+    if best is None:
+        seats = tuple(NicsOfGpu(gpu, (), None, None) for gpu in near.gpus)
+        out, remarks = _left_out(why, near), tuple(_remarks(near, ()))
+        return GpuNicMap(seats, "", visible=False, left_out=out, active_left=False, remarks=remarks)
+    seats, spare = _seats(near, best, gpu_rate)
+    used = {one.port for seat in seats for one in seat.ports}
+    why |= {port: spare.get(port) or _unused(port, best) for port in usable if port not in used}
+    ways = {(reach(way), steps(way)) for card in best.cards for way in card.paths}
+    return GpuNicMap(
+        gpus=_with_losses(near, seats, usable, gpu_rate),
+        layer=next(iter(used)).layer,
+        visible=len(ways) > 1,
+        left_out=_left_out(why, near),
+        active_left=bool(near.others) or any(port not in used for port in usable),
+        remarks=tuple(_remarks(near, sorted(used, key=port_order))),
+    )
+
+
+def name_of(port: RdmaPort) -> str:
+    """For people, such as `mlx5_0:1`."""
+    return f"{port.device}:{port.port}" if port.port else port.device
+
+
+def _unusable(port: RdmaPort, near: Locality) -> str:
+    """Why no GPU can use a port; empty where one can."""
+    if not near.stated:
+        return ""
+    if port.state not in ACTIVE:
+        return port.state or "its state is not known"
+    if not port.layer:
+        return "its link layer is not known"
+    return "" if rate_of(port) > 0 else "its rate is not known"
+
+
+def _best(near: Locality, usable: Sequence[RdmaPort]) -> NicPlan | None:
+    """The best plan of one link layer: a job cannot send from one into the other."""
+    layers = dict.fromkeys(port.layer for port in sorted(usable, key=port_order))
+    plans = [
+        plan(
+            len(near.gpus),
+            [port for port in usable if port.layer == layer],
+            [port for port in near.ports if port.layer == layer],
+        )
+        for layer in layers
+    ]
+    return min((one for one in plans if one is not None), key=lambda one: one.cost, default=None)
+
+
+def _seats(
+    near: Locality, best: NicPlan, gpu_rate: float | None
+) -> tuple[tuple[NicsOfGpu, ...], Mapping[RdmaPort, str]]:
+    """The ports of each GPU, and those that are as good and left over, with the reason."""
+    first: list[list[RdmaPort]] = []
+    seen: Counter[int] = Counter()
+    for card in best.place:
+        own = best.cards[card].ports
+        first.append([own[seen[card] % len(own)]])
+        seen[card] += 1
+    spare = _deal(best, first)
+    counts = Counter(port for ports in first for port in ports)
+    rates = _rates(best, counts)
+    seats = []
+    for number, (gpu, ports) in enumerate(zip(near.gpus, first, strict=True)):
+        shares = [rates.get(port) for port in ports]
+        share = None if None in shares else sum(rate for rate in shares if rate is not None)
+        if share is not None and gpu_rate is not None:
+            share = min(share, gpu_rate)
+        chosen = tuple(PortOfGpu(port, port.paths[number], counts[port]) for port in ports)
+        seats.append(NicsOfGpu(gpu, chosen, share, share))
+    return tuple(seats), spare
+
+
+def _deal(best: NicPlan, first: list[list[RdmaPort]]) -> Mapping[RdmaPort, str]:
+    """Give each GPU the same number of further ports, as near and as fast as its first.
+
+    Returns:
+        Those that are left over, with the reason.
+    """
+    taken = {port for ports in first for port in ports}
+    more = [
+        (port, rate, card.paths)
+        for card in best.cards
+        if card.serves
+        for port, rate in zip(card.ports, card.rates, strict=True)
+        if port not in taken
+    ]
+    fits = [[_fits(best, gpu, rate, paths) for gpu in range(len(first))] for _, rate, paths in more]
+    open_to = [row for row in range(len(more)) if any(fits[row])]
+    if not open_to:
+        return {}
+    never = (len(first) + len(more) + 1) ** 3
+    pairs = [
+        [
+            never * (not fits[row][gpu]) + len(first) * steps(more[row][2][gpu]) + gpu
+            for gpu in range(len(first))
+        ]
+        for row in open_to
+    ]
+    unit = len(first) * 8
+    given = spread(pairs, lambda _, number: number * unit)
+    for row, gpu in zip(open_to, given, strict=True):
+        first[gpu].append(more[row][0])
+    each = min(map(len, first))
+    left = {
+        port: "as good, and not enough for one more of each GPU" for ports in first for port in ports[each:]
+    }
+    for ports in first:
+        del ports[each:]
+    return left
+
+
+def _fits(best: NicPlan, gpu: int, rate: float, paths: Sequence[str]) -> bool:
+    """Whether a port is as near to a GPU and as fast as its card's."""
+    own = best.cards[best.place[gpu]]
+    return reach(paths[gpu]) == reach(own.paths[gpu]) and rate >= own.rates[0]
+
+
+def _rates(best: NicPlan, counts: Mapping[RdmaPort, int]) -> dict[RdmaPort, float | None]:
+    """What a port gives each of its GPUs, in bytes per second; None where its rate is not known."""
+    found: dict[RdmaPort, float | None] = {}
+    for card in best.cards:
+        used = [port for port in card.ports if port in counts]
+        wire = sum(map(rate_of, used))
+        part = 1.0 if card.slot is None or not wire else min(1.0, card.slot / wire)
+        found |= {port: rate_of(port) * part / counts[port] or None for port in used}
+    return found
+
+
+def _with_losses(
+    near: Locality, seats: Sequence[NicsOfGpu], usable: Sequence[RdmaPort], gpu_rate: float | None
+) -> tuple[NicsOfGpu, ...]:
+    """The same, beside what each GPU would have with all ports of the layer up."""
+    layer = seats[0].ports[0].port.layer if seats else ""
+    rate = max((rate_of(port) for port in usable if port.layer == layer), default=0.0)
+    down = [port for port in near.ports if near.stated and port.layer == layer and port.state not in ACTIVE]
+    if not down:
+        return tuple(seats)
+    mended = [replace(port, state="active", rate=rate) for port in down]
+    up = [port for port in usable if port.layer == layer] + mended
+    whole = plan(len(near.gpus), up, up)
+    if whole is None:
+        return tuple(seats)
+    healthy, _ = _seats(near, whole, gpu_rate)
+    names = {name_of(port): port.state or "in a state that is not known" for port in down}
+    return tuple(_with_loss(seat, other, names) for seat, other in zip(seats, healthy, strict=True))
+
+
+def _with_loss(seat: NicsOfGpu, healthy: NicsOfGpu, down: Mapping[str, str]) -> NicsOfGpu:
+    now, then = seat.ports[0], healthy.ports[0]
+    slower = seat.share is not None and healthy.share is not None and seat.share < _LESS * healthy.share
+    if reach(now.path) <= reach(then.path) and not slower:
+        return seat
+    names = [name_of(one.port) for one in healthy.ports if name_of(one.port) in down]
+    cause = (
+        ", ".join(f"{name} is {down[name]}" for name in names) or "it shares with a GPU whose port is down"
+    )
+    farther = f"{now.path} instead of {then.path}" if reach(now.path) > reach(then.path) else ""
+    less = f"{_gbs(seat.share)} instead of {_gbs(healthy.share)} GB/s" if slower else ""
+    text = f"{cause}: {', '.join(filter(None, (farther, less)))}"
+    return replace(seat, healthy=healthy.share, loss=text)
+
+
+def _gbs(share: float | None) -> str:
+    return "?" if share is None else f"{share / GB:.1f}"
+
+
+def _unused(port: RdmaPort, best: NicPlan) -> str:
+    """Why a usable port is used by no GPU."""
+    layer = best.cards[0].ports[0].layer
+    if port.layer != layer:
+        return f"link layer {port.layer or 'not known'}, those of the GPUs are {layer}: storage or management"
+    card = next(one for one in best.cards if port in one.ports)
+    if not card.serves:
+        return "others are nearer to every GPU: storage or management"
+    fastest = max(rate_of(one) for card in best.cards for one in card.ports)
+    if 0 < rate_of(port) < fastest:
+        return f"{gigabits(rate_of(port))}, others have {gigabits(fastest)}: storage or management"
+    return "the GPUs near it have others as good"
+
+
+def _left_out(why: Mapping[RdmaPort, str], near: Locality) -> tuple[tuple[str, str], ...]:
+    ports = sorted((port for port, text in why.items() if text), key=port_order)
+    return (*((name_of(port), why[port]) for port in ports), *near.others)
+
+
+def _remarks(near: Locality, used: Sequence[RdmaPort]) -> Iterator[str]:
+    """What is odd of the source, and of the slots of the cards that are used."""
+    if not near.stated and near.ports:
+        yield "the source has no states of ports: all are taken as up, check with ibstat on the node"
+    if near.by_numa:
+        yield "a hypervisor hides PCI bridges: NUMA nodes alone bound those paths"
+    cards: dict[str, list[RdmaPort]] = {}
+    for port in used:
+        cards.setdefault(port.card or port.device, []).append(port)
+    for ports in cards.values():
+        slot, wire = slot_rate(ports[0]), sum(map(rate_of, ports))
+        pcie, trained = ports[0].pcie, near.trained.get(ports[0].device)
+        names = ", ".join(map(name_of, ports))
+        if slot is not None and not isinstance(pcie, Absent) and slot < wire:
+            yield (
+                f"{names}: PCIe {pcie.generation} x{pcie.lanes} lets {slot / GB:.1f} of the ports' "
+                f"{wire / GB:.1f} GB/s through"
+            )
+        if trained is not None and not isinstance(pcie, Absent) and trained != pcie:
+            yield (
+                f"{names}: its PCIe link runs at generation {trained.generation} x{trained.lanes}, card and "
+                f"slot can do {pcie.generation} x{pcie.lanes}"
+            )

@@ -1,0 +1,121 @@
+"""What is near each GPU of a node: RDMA ports with their PCI paths, and processors."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from wirewatch.core.pci import Path
+from wirewatch.core.ports import Sysfs
+from wirewatch.core.probe import Pcie, RdmaPort
+from wirewatch.core.topology import GpuPart, NicPart, Topology
+from wirewatch.core.tree import DEVICES, read_pci_link
+from wirewatch.core.types import Absent, Why
+from wirewatch.probe.network import rdma_ports
+
+_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
+_MOST_CPUS = 8192
+VIRTUAL = "a virtual function: the wire is its card's"
+_NOT_STATED = Absent(Why.UNSUPPORTED, "a document of a topology does not state it")
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """The surroundings of a node's GPUs.
+
+    `gpus`: by index; each port's `paths` are in this order. `stated`: whether the source has states of ports;
+    a document has not. `others`: devices whose ports are none for a GPU, with the reason. `cpus`: those of a
+    GPU's NUMA node, by UUID, as `local_cpulist` has them. `trained`: what a card's PCIe link runs at, by
+    device. `by_numa`: a hypervisor hides the PCI bridges, and NUMA nodes alone show what is near.
+    """
+
+    gpus: tuple[GpuPart, ...]
+    ports: tuple[RdmaPort, ...]
+    stated: bool
+    others: tuple[tuple[str, str], ...] = ()
+    cpus: Mapping[str, str] = field(default_factory=dict)
+    trained: Mapping[str, Pcie] = field(default_factory=dict)
+    by_numa: bool = False
+
+
+def read_locality(sysfs: Sysfs, topology: Topology) -> Locality:
+    """That of a node, live or recorded."""
+    gpus = in_order(topology.gpus)
+    ports = rdma_ports(sysfs, topology, gpus)
+    shown = {port.device for port in ports}
+    cpus = {gpu.uuid: sysfs.read(f"{DEVICES}/{gpu.place.address}/local_cpulist") for gpu in gpus}
+    trained = {nic.device: _trained(sysfs, nic) for nic in topology.nics if nic.device in shown}
+    near = Locality(
+        gpus, ports, stated=True,
+        others=tuple((nic.device, VIRTUAL) for nic in topology.nics if nic.ports and nic.device not in shown),
+        cpus={key: text for key, text in cpus.items() if not isinstance(text, Absent) and cpu_numbers(text)},
+        trained={device: link for device, link in trained.items() if link is not None},
+    )  # fmt: skip
+    return _with_numa(near, topology)
+
+
+def locality_of(topology: Topology) -> Locality:
+    """That of a document, which has neither states of ports nor processors."""
+    gpus = in_order(topology.gpus)
+    paths = {(path.uuid, path.device): path.path for path in topology.paths}
+    ports = tuple(
+        RdmaPort(
+            device=nic.device, port=port, card=nic.place.address.rpartition(".")[0], state="", layer=layer,
+            rate=_NOT_STATED, pcie=_NOT_STATED,
+            paths=tuple(paths.get((gpu.uuid, nic.device), "") for gpu in gpus),
+        )
+        for nic in topology.nics
+        for port, layer in nic.ports
+    )  # fmt: skip
+    return _with_numa(Locality(gpus, ports, stated=False), topology)
+
+
+def in_order(gpus: Iterable[GpuPart]) -> tuple[GpuPart, ...]:
+    """By index."""
+    return tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
+
+
+def cpu_numbers(text: str) -> tuple[int, ...]:
+    """The processors of a list such as `0-55,112-167`; none for what is no such list."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not first <= last < _MOST_CPUS:
+            return ()
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def cpu_list(numbers: Iterable[int]) -> str:
+    """Processors as the kernel lists them."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _trained(sysfs: Sysfs, nic: NicPart) -> Pcie | None:
+    link = read_pci_link(sysfs, nic.place.address)
+    if not nic.place.address or isinstance(link.generation, Absent) or isinstance(link.width, Absent):
+        return None
+    return Pcie(link.generation, link.width)
+
+
+def _with_numa(near: Locality, topology: Topology) -> Locality:
+    """Where the PCI path is hidden, the NUMA nodes of both ends still bound it."""
+    nodes = {nic.device: nic.place.numa for nic in topology.nics}
+    ports = tuple(replace(port, paths=_bounded(port, near.gpus, nodes[port.device])) for port in near.ports)
+    return replace(near, ports=ports, by_numa=ports != near.ports)
+
+
+def _bounded(port: RdmaPort, gpus: Sequence[GpuPart], node: int | None) -> tuple[str, ...]:
+    return tuple(path or _by_numa(gpu.place.numa, node) for path, gpu in zip(port.paths, gpus, strict=True))
+
+
+def _by_numa(one: int | None, other: int | None) -> str:
+    if one is None or other is None:
+        return ""
+    return (Path.NODE if one == other else Path.SYS).name
