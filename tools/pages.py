@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tools.prose import formatted
-from wirewatch.advice import costs
+from wirewatch.advice import benchscript, costs, gpunicdocument
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
@@ -151,7 +151,10 @@ def captures() -> str:
 
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
-    modules = (state, probes, control, finding, drift, export, parsed, compare, costs)
+    modules = (
+        state, probes, control, finding, drift, export, parsed, compare,
+        benchscript, costs, gpunicdocument,
+    )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}

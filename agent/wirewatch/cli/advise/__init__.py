@@ -6,6 +6,7 @@ from wirewatch.cli import LazyGroup
 
 COMMANDS: dict[str, str] = {
     "cost": "wirewatch.cli.advise.cost:cost_command",
+    "bench-script": "wirewatch.cli.advise.bench_script:bench_script",
     "gpu-nic": "wirewatch.cli.advise.gpu_nic:gpu_nic",
 }
 
