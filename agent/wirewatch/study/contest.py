@@ -47,8 +47,11 @@ def groups(study: Study) -> list[list[Curve]]:
     return list(found.values())
 
 
-def contests(group: Sequence[Curve]) -> Iterator[Contest]:
-    """One for each regime in which two curves of a group have sizes in common."""
+def contests(group: Sequence[Curve], alpha: float = ALPHA) -> Iterator[Contest]:
+    """One for each regime in which two curves of a group have sizes in common.
+
+    `alpha`: how often a contest among equals may name a winner; less where many are held at once.
+    """
     for one in Regime:
         times = [
             {p.size_bytes: logarithms(p) for p in curve.points if usable(p) and regime(p.size_bytes) is one}
@@ -58,10 +61,10 @@ def contests(group: Sequence[Curve]) -> Iterator[Contest]:
         common = sorted(set.intersection(*(set(found) for _, found in racing))) if racing else []
         if len(racing) > 1 and common:
             sets = [(curve.configuration, levels([found[n] for n in common])) for curve, found in racing]
-            yield Contest(one, tuple(common), _placings(sets))
+            yield Contest(one, tuple(common), _placings(sets, alpha))
 
 
-def _placings(sets: Sequence[tuple[Configuration, tuple[float, ...]]]) -> tuple[Placing, ...]:
+def _placings(sets: Sequence[tuple[Configuration, tuple[float, ...]]], alpha: float) -> tuple[Placing, ...]:
     ordered = sorted(sets, key=lambda one: fmean(one[1]))
     first = ordered[0][1]
     behind = [math.expm1(fmean(values) - fmean(first)) for _, values in ordered]
@@ -72,7 +75,7 @@ def _placings(sets: Sequence[tuple[Configuration, tuple[float, ...]]]) -> tuple[
     slower = holm(
         [welch(alone(first), alone(values)).chance for _, values in ordered[1:]],
         [1.0] * (len(ordered) - 1),
-        ALPHA,
+        alpha,
     )
     return tuple(
         Placing(name, share, deviation(values), tied=not sure)

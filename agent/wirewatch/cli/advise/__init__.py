@@ -8,6 +8,7 @@ COMMANDS: dict[str, str] = {
     "cost": "wirewatch.cli.advise.cost:cost_command",
     "bench-script": "wirewatch.cli.advise.bench_script:bench_script",
     "gpu-nic": "wirewatch.cli.advise.gpu_nic:gpu_nic",
+    "nccl-env": "wirewatch.cli.advise.nccl_env:nccl_env",
 }
 
 

@@ -1,6 +1,13 @@
 """GPUDirect RDMA: which NIC is near which GPU, and whether they may talk without the CPU's memory."""
 
-from wirewatch.collectors.gpudirect.judge import RULES, judge
+from wirewatch.collectors.gpudirect.judge import (
+    RULES,
+    CheckState,
+    GpudirectCheck,
+    checks,
+    judge,
+    known_acs,
+)
 from wirewatch.collectors.gpudirect.metrics import METRICS, samples
 from wirewatch.collectors.gpudirect.model import (
     GpudirectMemory,
@@ -10,6 +17,20 @@ from wirewatch.collectors.gpudirect.model import (
 )
 from wirewatch.collectors.gpudirect.read import read
 from wirewatch.core.collector import Collector
+from wirewatch.core.ports import Hardware
+from wirewatch.core.types import Absent
+
+__all__ = ["COLLECTOR", "CheckState", "GpudirectCheck", "read_checks"]
+
+
+def read_checks(hardware: Hardware) -> tuple[GpudirectCheck, ...] | Absent:
+    """The answer to each question now, of all NICs; Absent when GPUs or RDMA devices cannot be listed."""
+    memory = GpudirectMemory()
+    reading = read(hardware, memory, GpudirectOptions())
+    if isinstance(reading, Absent):
+        return reading
+    return tuple(checks(reading, known_acs(memory, reading)))
+
 
 COLLECTOR: Collector[GpudirectReading, GpudirectMemory, GpudirectOptions, GpudirectPolicy] = Collector(
     name="gpudirect",
