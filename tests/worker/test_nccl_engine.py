@@ -296,6 +296,16 @@ def test_a_gpu_that_cuda_does_not_show_is_named() -> None:
         measured(plan(gpus=("GPU-0", "GPU-9")))
 
 
+def test_without_nvrtc_it_says_what_is_missing(gpus: Gpus) -> None:
+    def missing(_memory: Memory, _dtype: str) -> Any:
+        raise RuntimeError('Failure finding "libnvrtc.so.13"\nmore')
+
+    gpus.kernels = missing
+    with pytest.raises(EngineError, match=r'is NVRTC installed\? Failure finding "libnvrtc.so.13"$') as told:
+        measured(plan(of(ALL_REDUCE)))
+    assert told.value.kind == "driver"
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_kernels_make_and_count_the_same_values_when_they_are_compiled(gpus: Gpus, dtype: str) -> None:

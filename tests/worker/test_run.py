@@ -236,7 +236,7 @@ def test_an_engine_that_fails_ends_the_worker_with_a_document() -> None:
     with WorkerProcess(replace(PLAN, log="communicators"), MEMORY) as worker:
         document = worker.document()
         assert document.error is not None
-        assert (document.error.kind, document.error.text) == ("driver", "communicators fails")
+        assert (document.error.kind, document.error.text) == ("driver", "communicators: communicators fails")
         assert document.versions == {"memory": "1.0"}
         assert worker.process.returncode == 0
 
@@ -274,6 +274,22 @@ def test_whatever_a_library_raises_is_an_error_of_its_kind_in_one_line(text: str
     with pytest.raises(EngineError) as error:
         vars(worker_main)["_measured"](Run(PLAN, lambda _: None, 0.0), Raising(PLAN))
     assert (error.value.kind, str(error.value)) == (kind, f"RuntimeError: {text.splitlines()[0]}")
+
+
+@pytest.mark.parametrize(
+    ("fails", "begins"),
+    [
+        ("contexts", ""), ("communicators", "communicators: "), ("copies", "copies: "),
+        ("micros", "micros: "),
+        ("all_gather.0.4194304.stream", "all_gather of 4194304 bytes, stream: "),
+        ("broadcast.1.8.graph", "broadcast of 8 bytes, graph: "),
+    ],
+)  # fmt: skip
+def test_an_error_begins_with_the_step_in_which_it_came(fails: str, begins: str) -> None:
+    run = Run(replace(PLAN, cases=(Case(1, "broadcast", 8, "graph", 2),)), lambda _: None, 0.0)
+    with pytest.raises(EngineError) as error:
+        vars(worker_main)["_measured"](run, MemoryEngine(PLAN, fails, "nccl"))
+    assert (error.value.kind, str(error.value)) == ("nccl", f"{begins}{fails} fails")
 
 
 @pytest.mark.parametrize("engine", ["torch", "gloo"])

@@ -76,17 +76,21 @@ def _measured(run: Run, engine: Engine) -> None:
     """Measure; whatever a library raises is why the probe could not be done.
 
     Raises:
-        EngineError: it could not.
+        EngineError: it could not; its text begins with the step in which it failed.
     """
     try:
         run.measure(engine)
-    except EngineError:
-        raise
     except Exception as error:
-        traceback.print_exc()
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        kind: ErrorKind = "out_of_memory" if _OUT_OF_MEMORY.search(said) else "internal"
-        raise EngineError(kind, said) from error
+        kind, said = _reason(error)
+        raise EngineError(kind, f"{run.step}: {said}" if run.step else said) from error
+
+
+def _reason(error: Exception) -> tuple[ErrorKind, str]:
+    if isinstance(error, EngineError):
+        return error.kind, str(error)
+    traceback.print_exception(error)
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    return "out_of_memory" if _OUT_OF_MEMORY.search(said) else "internal", said
 
 
 def _probe(plan: Plan, began: float, marks_fd: int) -> tuple[Document, bool]:

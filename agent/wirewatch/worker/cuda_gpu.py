@@ -205,9 +205,18 @@ def devices(uuids: Sequence[str]) -> list[Any]:
 
 
 def compile_kernels(device: Any, dtype: str = "float32") -> Any:
-    """Our kernels for the architecture of a device and the plan's elements; needs no context."""
+    """Our kernels for the architecture of a device and the plan's elements; needs no context.
+
+    Raises:
+        EngineError: there is no NVRTC.
+    """
     options = ProgramOptions(arch=f"sm_{device.arch}")
-    return Program(kernels.source(dtype), "c++", options).compile("cubin")
+    try:
+        return Program(kernels.source(dtype), "c++", options).compile("cubin")
+    except RuntimeError as error:
+        said = str(error).partition("\n")[0]
+        text = f"the kernels could not be compiled; is NVRTC installed? {said}"
+        raise EngineError("driver", text) from error
 
 
 def reach(one: CudaGpu, other: CudaGpu) -> bool:

@@ -83,12 +83,9 @@ class NcclEngine:
         dtype = self._plan.dtype
         self._gpus = [CudaGpu(device, rank, dtype) for rank, device in enumerate(devices(self._plan.gpus))]
         code: list[Any] = []
-        compiling = threading.Thread(target=lambda: code.append(compile_kernels(self._gpus[0].device, dtype)))
-        compiling.start()
-        at_once([partial(self._open, gpu) for gpu in self._gpus])
-        compiling.join()
-        if not code:
-            raise EngineError("driver", "the kernels could not be compiled; is NVRTC installed?")
+        compiling = partial(compile_kernels, self._gpus[0].device, dtype)
+        opening = [partial(self._open, gpu) for gpu in self._gpus]
+        at_once([*opening, lambda: code.append(compiling())])
         for gpu in self._gpus:
             gpu.load(code[0])
 

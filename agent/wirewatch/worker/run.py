@@ -71,7 +71,8 @@ class Engine(Protocol):
 class Run:
     """What was measured so far; `began`: monotonic seconds at which the process began.
 
-    `report` gets what the plan wants to be reported at once.
+    `report` gets what the plan wants to be reported at once. `step`: what is being done once the devices are
+    ready, for an error that does not say it.
     """
 
     plan: Plan
@@ -83,6 +84,7 @@ class Run:
     copies: list[Copy] = field(default_factory=list)
     micros: list[Micro] = field(default_factory=list)
     not_offered: tuple[str, ...] = ()
+    step: str = ""
 
     def measure(self, engine: Engine) -> None:
         """Everything that the plan asks for.
@@ -93,6 +95,7 @@ class Run:
         self._reached("imported")
         engine.contexts()
         self._reached("contexts")
+        self.step = "communicators"
         engine.communicators()
         self._reached("communicators")
         wanted = dict.fromkeys((*self.plan.ops, *(case.op for case in self.plan.cases)))
@@ -103,21 +106,27 @@ class Run:
                     continue
                 self.mark(f"{op}.{group}")
                 for case in self.plan.cases_of(group, op):
-                    self.collectives.append(engine.collective(case))
+                    self._measure(engine, case)
         if self.plan.cases:
             self.mark("cases")
         for case in self.plan.cases:
             if case.op not in self.not_offered:
-                self.collectives.append(engine.collective(case))
+                self._measure(engine, case)
                 self.report(self.collectives[-1])
         if self.plan.copy_bytes:
+            self.step = "copies"
             self.mark("copies")
             self.copies += engine.copies()
         if self.plan.micro:
+            self.step = "micros"
             self.mark("micros")
             self.micros += engine.micros()
         self.mark("end")
         self._reached("done")
+
+    def _measure(self, engine: Engine, case: Case) -> None:
+        self.step = f"{case.op} of {case.size_bytes} bytes, {case.launch}"
+        self.collectives.append(engine.collective(case))
 
     def _versions(self, engine: Engine | None) -> dict[str, str]:
         try:
