@@ -1,6 +1,10 @@
-"""primitives: all nine by every engine beside nccl-tests, in every element type and form, right by value."""
+"""primitives: all nine by every engine beside nccl-tests, in every element type and form, right by value.
+
+Some four minutes of two GPUs, and six at most: what hangs or fails is asked for once and not again.
+"""
 
 import argparse
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +32,7 @@ from wirewatch.core.probe import (
     SENDRECV,
     Case,
     Launch,
+    Probed,
     Timed,
 )
 
@@ -46,7 +51,10 @@ NOTHING_ELSE: Mapping[str, Any] = {
     "ops": (), "latency_sizes": (), "bandwidth": (), "copy_bytes": 0, "micro": False, "warmup": WARMUP,
 }  # fmt: skip
 TOO_LARGE = 1 << 44
-DEADLINE = 90.0
+SECONDS = 360.0
+"""Of all of it."""
+DEADLINE = 60.0
+"""Seconds of one probe: the first import of torch on a machine takes up to half of them."""
 
 Rates = dict[str, dict[str, list[float]]]
 """Bus bandwidths in bytes per second by witness and primitive."""
@@ -54,35 +62,54 @@ Rates = dict[str, dict[str, list[float]]]
 
 @dataclass
 class Asked:
-    """Probes of this machine, and all that they have measured."""
+    """Probes of this machine, and all that they have measured; `end`: when all is over, monotonic seconds.
+
+    `broken`: engines and primitives at which a probe broke off; they are not asked for again.
+    """
 
     here: Probing
+    end: float = float("inf")
     timed: list[tuple[str, Timed]] = field(default_factory=list)
+    broken: set[tuple[str, str]] = field(default_factory=set)
 
     def ask(self, what: str, engine: str, cases: Sequence[Case], **plan: Any) -> list[Timed]:
-        """What one probe measures of these cases; where it breaks off, each case that is missing has its own.
+        """What probes measure of these cases; where one breaks off, another goes on behind that case.
 
         That it breaks off is a limit that fails.
+
+        Raises:
+            KitError: the time of the part is over.
         """
-        found, why = self._probe(what, engine, cases, plan)
-        if why:
-            self.here.report.check(f"{what}: the probe came to its end", ok=False, told=why)
-            for case in cases:
-                if (case.op, case.size_bytes) not in {(one.op, one.size_bytes) for one in found}:
-                    more, alone = self._probe(f"{what}, {case.op} alone", engine, [case], plan)
-                    found += more
-                    self.here.report.progress(f"{what}: {case.op} alone: {alone or 'measured'}")
-        self.timed += [(what, one) for one in found]
+        found: list[Timed] = []
+        left = [case for case in cases if (engine, case.op) not in self.broken]
+        while left:
+            more, probed = self.probe(what, engine, left, **plan)
+            found += more
+            self.timed += [(what, one) for one in more]
+            if probed.outcome == "ok":
+                break
+            at_fault, *left = left[len(more) :] or left[-1:]
+            told = f"{at_fault.op} of {at_fault.size_bytes} B: {probed.outcome}: {probed.why}"
+            self.here.report.check(f"{what}: the probe came to its end", ok=False, told=told)
+            # What does not start, or hangs before anything is measured, takes long and says nothing new.
+            hopeless = probed.outcome in {"no_engine", "stuck"} or (probed.outcome == "timeout" and not more)
+            self.broken |= {(engine, op) for op in (OFFERED[engine] if hopeless else (at_fault.op,))}
+            left = [case for case in left if (engine, case.op) not in self.broken]
         return found
 
-    def _probe(
-        self, what: str, engine: str, cases: Sequence[Case], plan: Mapping[str, Any]
-    ) -> tuple[list[Timed], str]:
-        """What was measured, and why the probe broke off; empty when it did not."""
+    def probe(self, what: str, engine: str, cases: Sequence[Case], **plan: Any) -> tuple[list[Timed], Probed]:
+        """One probe, and what it has measured by its end, however it ended.
+
+        Raises:
+            KitError: the time of the part is over.
+        """
+        seconds = self.end - time.monotonic()
+        if seconds <= 0:
+            raise KitError(f"{what}: the {SECONDS:g} s of the part are over")
+        heard: list[Timed] = []
         wanted = {**NOTHING_ELSE, **plan, "cases": tuple(cases)}
-        probed = self.here.run(what, engine=engine, deadline=DEADLINE, **wanted)
-        timed = list(probed.document.collectives) if probed.document else []
-        return timed, "" if probed.outcome == "ok" else f"{probed.outcome}: {probed.why}"
+        deadline = min(DEADLINE, max(1.0, seconds))
+        return heard, self.here.run(what, engine=engine, deadline=deadline, heard=heard.append, **wanted)
 
     def whole(self, what: str, found: Iterable[Timed], ops: Collection[str], launch: Launch) -> None:
         """Judge that all of it was measured, launched so, and right."""
@@ -118,7 +145,7 @@ class Oracle:
 def run(report: Report, options: argparse.Namespace) -> None:
     with probing(report) as here:
         report.note(gpus=[gpu.uuid for gpu in here.gpus], nccl_tests=[])
-        asked, oracle = Asked(here), Oracle(here, options.nccl_tests)
+        asked, oracle = Asked(here, time.monotonic() + SECONDS), Oracle(here, options.nccl_tests)
         for name, work in (
             ("the comparison with nccl-tests", partial(parity, asked, oracle)),
             ("the element types", partial(types, asked)),
@@ -162,7 +189,7 @@ def _ask_oracle(report: Report, oracle: Oracle, into: dict[str, list[float]]) ->
 
 def _ask_engine(asked: Asked, engine: str, into: dict[str, list[float]], number: int) -> None:
     what = f"{engine}, round {number + 1}"
-    found = asked.ask(what, engine, every(PRIMITIVES))
+    found = asked.ask(what, engine, every(OFFERED[engine]))
     asked.whole(what, found, OFFERED[engine], "stream")
     for one in found:
         into[one.op].append(busbw(one.op, len(asked.here.gpus), one.size_bytes, one.seconds))
@@ -201,7 +228,7 @@ def types(asked: Asked) -> None:
         asked.whole(what, found, PRIMITIVES, "stream")
     for engine, dtype in (("distributed", "bfloat16"), ("distributed", "int8"), ("torch", "float16")):
         what = f"{engine}, {dtype}"
-        found = asked.ask(what, engine, every(PRIMITIVES, SMALL, runs=5), dtype=dtype)
+        found = asked.ask(what, engine, every(OFFERED[engine], SMALL, runs=5), dtype=dtype)
         asked.whole(what, found, OFFERED[engine], "stream")
 
 
@@ -230,7 +257,7 @@ def registered(asked: Asked, oracle: Oracle) -> None:
         ok=abs(off) <= WITHIN, told=f"{percent(off)} of {theirs / 1e9:.1f} GB/s",
     )  # fmt: skip
     for engine in ("torch", "distributed"):
-        probed = asked.here.run(f"{engine}, registered", engine=engine, registered=True, **NOTHING_ELSE)
+        _, probed = asked.probe(f"{engine}, registered", engine, (), registered=True)
         ok = probed.outcome == "no_engine" and "cannot register" in probed.why
         asked.here.report.check(f"{engine} says that it cannot register buffers", ok=ok, told=probed.why)
 
@@ -238,8 +265,7 @@ def registered(asked: Asked, oracle: Oracle) -> None:
 def without_room(asked: Asked) -> None:
     """A message that no GPU can hold is named; the worker does not crash."""
     for engine in OFFERED:
-        cases = tuple(every((ALL_REDUCE,), TOO_LARGE))
-        probed = asked.here.run(f"{engine}, no room", engine=engine, **{**NOTHING_ELSE, "cases": cases})
+        _, probed = asked.probe(f"{engine}, no room", engine, every((ALL_REDUCE,), TOO_LARGE))
         ok = probed.outcome == "out_of_memory" and f"{ALL_REDUCE} of {TOO_LARGE} bytes" in probed.why
         asked.here.report.check(
             f"{engine} names the size without room",

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from proof.hardware.kit import KitError, Report, tail
 from wirewatch.cli.hardware import live
 from wirewatch.core.nvml import gpu_processes
 from wirewatch.core.ports import Gpu, Hardware, Order
-from wirewatch.core.probe import MIB, Plan, Probed
+from wirewatch.core.probe import MIB, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect
 from wirewatch.documents.probes import PROBE
 from wirewatch.documents.probes import probe as document_of
@@ -74,11 +74,11 @@ class Probing:
 
     def run(
         self, what: str, *, changes: Mapping[str, str] | None = None, worker: Sequence[str] | None = None,
-        **order: Any,
+        heard: Callable[[Timed], None] = lambda _: None, **order: Any,
     ) -> Probed:  # fmt: skip
-        """One probe; `what` is its name among those that are kept."""
+        """One probe, kept under the name `what`; `heard` gets each of its cases as soon as it is measured."""
         prober = self.prober(changes, worker)
-        probed = prober.run(self.order(prober, **order))
+        probed = prober.run(replace(self.order(prober, **order), heard=heard))
         self.keep(what, probed)
         return probed
 

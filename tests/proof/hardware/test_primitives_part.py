@@ -1,6 +1,7 @@
 """The kit's part `primitives`: what it takes for whole and right, and that one failure loses nothing else."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,17 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from proof.hardware.kit import Report
+from proof.hardware.kit import KitError, Report
 from proof.hardware.primitives import OFFERED, ORACLE, SIZE, Asked, Oracle, every, judge, parity
 from proof.hardware.probing import Probing
 from wirewatch.core.probe import (
-    DOCUMENT_SCHEMA,
     GATHER,
     PRIMITIVES,
     PROBED_SCHEMA,
     REDUCE,
     Case,
-    Document,
+    Outcome,
     Plan,
     Probed,
     Timed,
@@ -28,34 +28,38 @@ RIGHT = Timed(0, "", 0, "stream", 20, 26, 1e-3, 1e-3, 1e-3, 1e-3, 0)
 
 
 class Machine:
-    """Two GPUs; a probe breaks off before its first case of a primitive in `breaks`."""
+    """Two GPUs; a probe ends as `breaks` says before its first case of one of these primitives."""
 
     def __init__(
-        self, report: Report, breaks: Sequence[str] = (), changes: dict[str, Any] | None = None
+        self, report: Report, breaks: dict[str, Outcome] | None = None, changes: dict[str, Any] | None = None
     ) -> None:
         self.report, self.gpus = report, (SimpleNamespace(), SimpleNamespace())
-        self._breaks, self._changes = breaks, changes or {}
-        self.ran: list[str] = []
+        self._breaks, self._changes = breaks or {}, changes or {}
+        self.ran: list[tuple[str, tuple[str, ...]]] = []
 
     def run(
-        self, what: str, *, engine: str, cases: tuple[Case, ...], deadline: float, **_plan: object
-    ) -> Probed:
+        self, what: str, *, engine: str, cases: tuple[Case, ...], deadline: float,
+        heard: Callable[[Timed], None], **_plan: object,
+    ) -> Probed:  # fmt: skip
         assert deadline > 0
-        self.ran.append(what)
-        offered = [case for case in cases if case.op in OFFERED[engine]]
-        broken = [n for n, case in enumerate(offered) if case.op in self._breaks]
-        done = offered[: broken[0]] if broken else offered
-        timed = [replace(RIGHT, op=one.op, size_bytes=one.size_bytes, **self._changes) for one in done]
-        document = Document(DOCUMENT_SCHEMA, engine, collectives=tuple(timed))
+        self.ran.append((what, tuple(case.op for case in cases)))
+        outcome: Outcome = "ok"
+        for one in cases:
+            if one.op in self._breaks:
+                outcome = self._breaks[one.op]
+                break
+            heard(replace(RIGHT, op=one.op, size_bytes=one.size_bytes, **self._changes))
         plan = Plan(engine, ("a", "b"), ((0, 1),), cases=cases)
         return Probed(
-            schema=PROBED_SCHEMA, at=0.0, by="command", forced=False, outcome="failed" if broken else "ok",
-            why="NCCL says no" if broken else "", plan=plan, gpus=(), conditions=(), settings={}, seconds=1.0,
-            held_seconds=1.0, document=document,
+            schema=PROBED_SCHEMA, at=0.0, by="command", forced=False, outcome=outcome,
+            why="" if outcome == "ok" else "NCCL says no", plan=plan, gpus=(), conditions=(), settings={},
+            seconds=1.0, held_seconds=1.0,
         )  # fmt: skip
 
 
-def asked(folder: Path, *breaks: str, **changes: Any) -> tuple[Asked, Machine, Report]:
+def asked(
+    folder: Path, breaks: dict[str, Outcome] | None = None, **changes: Any
+) -> tuple[Asked, Machine, Report]:
     report = Report("primitives", folder)
     machine = Machine(report, breaks, changes)
     return Asked(cast("Probing", machine)), machine, report
@@ -65,15 +69,39 @@ def failed(report: Report) -> list[str]:
     return [check["name"] for check in report.checks if not check["ok"]]
 
 
-def test_a_case_that_fails_costs_no_other_one(tmp_path: Path) -> None:
-    probes, machine, report = asked(tmp_path, REDUCE)
+@pytest.mark.parametrize("outcome", ["failed", "timeout", "garbage"])
+def test_a_case_that_fails_costs_no_other_one_and_is_not_asked_for_again(
+    tmp_path: Path, outcome: Outcome
+) -> None:
+    probes, machine, report = asked(tmp_path, {REDUCE: outcome, GATHER: outcome})
     found = probes.ask("all", "nccl", every(PRIMITIVES))
-    assert {one.op for one in found} == set(PRIMITIVES) - {REDUCE}
-    assert machine.ran[0] == "all"
-    assert len(machine.ran) == 1 + len(PRIMITIVES) - 4
-    assert failed(report) == ["all: the probe came to its end"]
+    assert {one.op for one in found} == set(PRIMITIVES) - {REDUCE, GATHER}
+    behind = [PRIMITIVES[PRIMITIVES.index(op) + 1 :] for op in (REDUCE, GATHER)]
+    assert [ops for _, ops in machine.ran] == [PRIMITIVES, *behind]
+    assert failed(report) == ["all: the probe came to its end"] * 2
+    assert {one.op for one in probes.ask("again", "nccl", every(PRIMITIVES))} == {one.op for one in found}
+    assert len(machine.ran) == 4
     probes.whole("all", found, PRIMITIVES, "stream")
-    assert failed(report)[1:] == ["all: every value right"]
+    assert failed(report)[2:] == ["all: every value right"]
+
+
+@pytest.mark.parametrize("outcome", ["no_engine", "timeout"])
+def test_an_engine_that_does_not_start_or_hangs_at_once_is_left_alone(
+    tmp_path: Path, outcome: Outcome
+) -> None:
+    probes, machine, report = asked(tmp_path, {PRIMITIVES[0]: outcome})
+    assert probes.ask("one", "torch", every(OFFERED["torch"])) == []
+    assert probes.ask("two", "torch", every(OFFERED["torch"])) == []
+    assert len(machine.ran) == len(failed(report)) == 1
+    assert probes.ask("three", "nccl", every((REDUCE,)))
+
+
+def test_when_its_time_is_over_no_probe_is_begun(tmp_path: Path) -> None:
+    probes, machine, _ = asked(tmp_path)
+    probes.end = time.monotonic()
+    with pytest.raises(KitError, match="are over"):
+        probes.ask("late", "nccl", every(PRIMITIVES))
+    assert machine.ran == []
 
 
 @pytest.mark.parametrize("changes", [{"wrong": 1}, {"launch": "graph"}])
