@@ -34,8 +34,8 @@ SECONDS = 420.0
 """Of all of it."""
 REPEATS = 3
 LEAST = 128 * MIB
-"""Bytes from which on nccl-tests must show the same. It goes through its whole buffer of 8 GiB, run by run, where
-we send the same bytes again: what fits into a GPU's cache of 60 MB is another measurement there."""
+"""Bytes from which on nccl-tests must show the same. It goes through its whole buffer of 8 GiB run by run,
+where we send the same bytes again: what fits into a GPU's cache, 60 MB, is another measurement there."""
 WITHIN = 0.02
 LAUNCHES = ("--launch", "eager,graph")
 CHOSEN = ("--size", "8:8G", *LAUNCHES)
