@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tools.prose import formatted
-from wirewatch.advice import benchscript, costs, gpunicdocument
+from wirewatch.advice import benchscript, costs, environmentcheck, gpunicdocument, ncclenv
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
@@ -153,7 +153,7 @@ def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
         state, probes, control, finding, drift, export, parsed, compare,
-        benchscript, costs, gpunicdocument,
+        benchscript, costs, environmentcheck, gpunicdocument, ncclenv,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)

@@ -28,6 +28,8 @@ from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch import config
 from wirewatch.advice.described import DescriptionError, described
 from wirewatch.cli.advise.amounts import Bytes, Count
+from wirewatch.cli.advise.nccl_env import known_version
+from wirewatch.cli.advise.ncclplaces import of_named_file
 from wirewatch.cli.check.daemon import daemon_address
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch.cli.options import Duration, owner
@@ -45,8 +47,10 @@ from wirewatch.hw.overlay import OverlayError, load_overlay
 from wirewatch.hw.recording import BUNDLED, RecordingError, load_recording
 from wirewatch.kubernetes.apiserver import EndpointError, UnexpectedReply, condition_in, endpoint, message_of
 from wirewatch.kubernetes.outcome import retry_after
+from wirewatch.nccl.lists import ALGO, ListError, allowed
 from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.nccl.settings import allows_hca
+from wirewatch.nccl.variables import meant, reader, variable
 from wirewatch.probe.component import components
 from wirewatch.probe.remote import detail
 from wirewatch.server.webconfig import WebConfigError, parse
@@ -198,6 +202,20 @@ PARSERS = {
     "nccl summary": Parser(lambda text: read_log(text.split("\n")).lines(), (NCCL,)),
     "nccl topology": Parser(on_bytes(lambda body: read_topology(io.BytesIO(body))), (SYSTEM,)),
     "nccl-tests": Parser(on_bytes(judged), ("\n".join(lines(Job())), FORMS["sorted"])),
+    "nccl environment": Parser(
+        from_file(of_named_file),
+        ("NCCL_A=1\n# x\nNCCL_B = 1\n", "export NCCL_A='1' NCCL_B=2 # x\nunset NCCL_A\n", "NCCL_A=1\0B=2\0"),
+        (click.UsageError,),
+    ),
+    "nccl list": Parser(
+        lambda text: allowed(ALGO, text), ("ring,tree;allgather:^nvls", "^Tree"), (ListError,)
+    ),
+    "nccl name": Parser(
+        lambda text: (meant(text), reader(text), variable(text)), ("NCCL_BUFSIZE", "nccl-debug")
+    ),
+    "nccl version": Parser(
+        lambda text: known_version(None, None, text), ("2.28.9", "v2.21"), (click.UsageError,)  # type: ignore[arg-type]
+    ),
     "nccl setting": Parser(
         lambda text: nccl_settings(None, None, [text]), ("NCCL_ALGO=Ring",), (click.UsageError,)  # type: ignore[arg-type]
     ),

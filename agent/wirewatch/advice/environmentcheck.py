@@ -33,6 +33,7 @@ from wirewatch.nccl.lists import (
 from wirewatch.nccl.settings import NVLS_ENABLE, TOPOLOGY, number, slowing_settings
 from wirewatch.nccl.values import misread
 from wirewatch.nccl.variables import NEWEST, PREFIX, Variable, meant, reader, variable, version_text
+from wirewatch.study.spread import Regime
 
 FIGURES = "measured on 4 H200 at 256 MiB, where 340 GB/s are healthy"
 _PARAM, _TUNING = "src/misc/param.cc", "src/graph/tuning.cc"
@@ -211,7 +212,8 @@ def _slowing(one: Setting, around: Surroundings) -> Iterator[SettingFinding]:
         )
         yield found(one, Trouble.SLOWS, text, worst.source)
         return
-    if mine and all(two.verdict in {"same", "faster"} for two in mine):
+    large = any(two.regime is Regime.BANDWIDTH for two in mine)
+    if large and all(two.verdict in {"same", "faster"} for two in mine):
         return
     if one.name == TOPOLOGY:
         yield from _topology(one, around)

@@ -36,15 +36,15 @@ def port_findings(one: Setting, around: Surroundings) -> Iterator[SettingFinding
 
 def missing_gid_index(around: Surroundings) -> Iterator[SettingFinding]:
     """An old NCCL on RoCE that is not told which GID to take."""
-    node = around.node
-    if not node.roce or node.nccl is None or node.nccl >= OWN_GID or around.value(GID_INDEX):
+    node, roce = around.node, _roce_in_use(around)
+    if not roce or node.nccl is None or node.nccl >= OWN_GID or around.value(GID_INDEX):
         return
-    known = [node.gids.get((port.device, port.port), {}) for port in node.roce]
+    known = [node.gids.get((port.device, port.port), {}) for port in roce]
     index = common_index([gids for gids in known if not isinstance(gids, Absent)])
     if index:
         text = (
-            f"NCCL {version_text(node.nccl)} takes GID 0 ({gids_text(node, 0, node.roce)}); "
-            f"set {index} ({gids_text(node, index, node.roce)})"
+            f"NCCL {version_text(node.nccl)} takes GID 0 ({gids_text(node, 0, roce)}); "
+            f"set {index} ({gids_text(node, index, roce)})"
         )
         yield SettingFinding(GID_INDEX, "", "not set", Trouble.SLOWS, text, f"{_GIDS}; {_SOURCE}")
 
