@@ -115,14 +115,14 @@ def _hcas(node: NcclNode) -> Candidate:
         "(450 one way), 400 and 100 are Gb/s of a port (50 and 12.5 GB/s)"
     )
     if not others or not chosen:
-        reason = f"NCCL's own choice takes {port_names(node.active)}: all are near GPUs and equally fast"
+        reason = f"NCCL's own choice takes {port_names(node.active)}: all are near GPUs and fast alike"
         return Candidate(
             "NCCL_IB_HCA", reason, "a port is added for storage or management", _SYSFS, Confidence.DERIVED,
             disagree=disagree,
         )  # fmt: skip
     reason = (
-        f"NCCL opens every active port; {port_names(others)} are farther from every GPU or slower than the "
-        "others, as storage and management ports are"
+        f"NCCL opens every active port; {port_names(others)} are farther from every GPU, slower or of "
+        "another link layer than the others, as storage and management ports are"
     )
     return Candidate(
         "NCCL_IB_HCA", reason, f"those ports are meant for the job; {_OTHER_NODES}", _SYSFS,
@@ -188,6 +188,8 @@ def _gdr_level(node: NcclNode) -> Candidate:
     impossible = no_gpudirect(node)
     if impossible:
         reason = f"no level makes GPUDirect RDMA work here: {impossible}"
+    elif isinstance(node.gpudirect, Absent):
+        reason = "PXB by default: GPUDirect RDMA wherever GPU and NIC are below one PCI switch or several"
     elif paths_hidden(node):
         reason = "the PCI tree is hidden, as in a virtual machine: NCCL believes its topology file"
     elif far := far_gpus(node):
@@ -255,7 +257,7 @@ def _of_fabric(node: NcclNode) -> Iterator[Candidate]:
 
 
 def _topology_file(node: NcclNode) -> Candidate:
-    hidden = paths_hidden(node)
+    hidden = paths_hidden(node) and not isinstance(node.gpudirect, Absent)
     here = "is there, and NCCL reads it by itself" if node.topology_file else "is not there"
     reason = "NCCL reads the PCI tree itself; what a file says, it believes"
     if hidden:

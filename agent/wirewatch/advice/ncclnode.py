@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from wirewatch.advice.gpunic import map_nics
 from wirewatch.advice.machine import Machine
 from wirewatch.busbw.network import count_ports
 from wirewatch.collectors.gpudirect import GpudirectCheck, read_checks
@@ -26,7 +27,8 @@ class NcclNode:
 
     `conditions`: of all its GPUs, None where no machine is known. `ports`: all RDMA ports, Absent where they
     are not known. `gids`: of the ports that speak RoCE, by device and port. `gpudirect`: what GPUDirect RDMA
-    needs. `topology_file`: whether NCCL's own topology file is there.
+    needs. `topology_file`: whether NCCL's own topology file is there. `layer`: link layer of the ports that
+    the GPUs should use, empty where that is not known.
     """
 
     of: str = "no machine"
@@ -36,6 +38,7 @@ class NcclNode:
     gpudirect: tuple[GpudirectCheck, ...] | Absent = NOT_READ
     topology_file: bool = False
     nccl: Version | None = None
+    layer: str = ""
 
     @property
     def active(self) -> tuple[RdmaPort, ...]:
@@ -54,10 +57,11 @@ class NcclNode:
         return self.conditions.group.kind if self.conditions else None
 
     def for_gpus(self) -> tuple[RdmaPort, ...]:
-        """The ports that are the nearest, and of those the fastest, of some GPU."""
-        if self.conditions is None or not self.active:
+        """The ports of one link layer that are the nearest, and of those the fastest, of some GPU."""
+        if self.conditions is None or isinstance(self.ports, Absent):
             return ()
-        return count_ports(replace(self.conditions, settings={}))[0]
+        ports = tuple(one for one in self.ports if self.layer in {"", one.layer})
+        return count_ports(replace(self.conditions, network=ports, settings={}))[0]
 
 
 def read_node(hardware: Hardware, machine: Machine, nccl: Version | None) -> NcclNode:
@@ -76,6 +80,7 @@ def read_node(hardware: Hardware, machine: Machine, nccl: Version | None) -> Ncc
         gpudirect=read_checks(hardware),
         topology_file=_exists(hardware.sysfs, VIRTUAL_TOPOLOGY),
         nccl=nccl,
+        layer=_layer(machine),
     )
 
 
@@ -86,8 +91,13 @@ def described_node(machine: Machine, nccl: Version | None) -> NcclNode:
     ports = conditions.network if conditions else ()
     return NcclNode(
         of=machine.of, conditions=conditions, ports=ports or unknown,
-        gpudirect=Absent(Why.MISSING, f"{machine.of}: nothing was read"), nccl=nccl,
+        gpudirect=Absent(Why.MISSING, f"{machine.of}: nothing was read"), nccl=nccl, layer=_layer(machine),
     )  # fmt: skip
+
+
+def _layer(machine: Machine) -> str:
+    found = machine.locality if isinstance(machine.locality, Absent) else map_nics(machine.locality)
+    return "" if isinstance(found, Absent) else found.layer
 
 
 def _exists(sysfs: Sysfs, path: str) -> bool:

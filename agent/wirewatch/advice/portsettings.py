@@ -91,8 +91,8 @@ def _hca(one: Setting, around: Surroundings) -> Iterator[SettingFinding]:
     extra = [port for port in taken if best and port not in best]
     if extra:
         text = (
-            f"it takes {port_names(extra)} too, farther from every GPU or slower than the others, as storage "
-            f"and management ports are{better}"
+            f"it takes {port_names(extra)} too, farther from every GPU, slower or of another link layer "
+            f"than the others, as storage and management ports are{better}"
         )
         yield found(one, Trouble.SLOWS, text, _PORTS)
     left = [port for port in best if port not in taken]

@@ -24,6 +24,7 @@ from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.compare import read_study
 from wirewatch.cli.output import printable, shown
 from wirewatch.cli.parse import Node
+from wirewatch.cli.topologies import is_recording
 from wirewatch.core.types import Unusable
 from wirewatch.nccl.variables import Version, version
 from wirewatch.study.curve import Study
@@ -139,8 +140,9 @@ def _see(chosen: ChosenMachine, nccl: Version | None) -> Seen:
     machine = chosen.read()
     said = (version(study.environment.get("nccl", "")) for study in machine.measured)
     nccl = nccl or next((one for one in said if one), None)
-    if chosen.topology is not None or chosen.described is not None:
+    recording = chosen.topology if chosen.topology and is_recording(chosen.topology) else chosen.replay
+    if chosen.described is not None or (chosen.topology is not None and recording is None):
         return Seen(described_node(machine, nccl), machine.measured, None)
-    with Node(chosen.config_file, chosen.replay, chosen.overlays).hardware() as (_, hardware):
-        places = of_recording(hardware, machine.of) if chosen.replay else None
+    with Node(chosen.config_file, recording, chosen.overlays).hardware() as (_, hardware):
+        places = of_recording(hardware, machine.of) if recording else None
         return Seen(read_node(hardware, machine, nccl), machine.measured, places)
