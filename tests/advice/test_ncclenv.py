@@ -137,6 +137,7 @@ def test_a_sweep_of_this_node_overrules_at_the_sizes_of_the_purpose() -> None:
     assert (found.value, found.confidence) == ("allreduce:Tree", Confidence.MEASURED)
     assert found.reason.startswith("measured here 24.9% faster")
     assert found.source == "a sweep of this node: a sweep"
+    assert found.when_not.startswith("messages of 64 MiB to 256 MiB: all_reduce is 28.5% slower; ")
     assert [one.verdict for one in found.measured] == ["faster", "faster", "slower"]
     assert advice(node(), study, purpose=Purpose.TRAINING)["NCCL_ALGO"].value is None
 

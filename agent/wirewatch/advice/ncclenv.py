@@ -20,6 +20,7 @@ from wirewatch.nccl.lists import STRICT
 from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch.nccl.variables import version_text
 from wirewatch.study.curve import Study
+from wirewatch.study.summary import span
 
 SWEPT = "a sweep of this node"
 
@@ -92,6 +93,16 @@ def _of_node(node: NcclNode) -> Iterator[VariableAdvice]:
         )
 
 
+def _losses(best: Winner, measured: Sequence[MeasuredSetting]) -> str:
+    """Where else the winner is slower, which a job with such messages pays for."""
+    values = best.value.split(";")
+    slower = [one for one in measured if one.verdict == "slower" and one.value in values]
+    return "".join(
+        f"messages of {span(one.first_bytes, one.last_bytes)}: {one.op} is {1 - one.speed:.1%} slower; "
+        for one in slower
+    )
+
+
 def _unnamed(name: str) -> VariableAdvice:
     return VariableAdvice(
         name, None, "it was measured here, and nothing else is known of it", Confidence.LOW,
@@ -115,8 +126,8 @@ def _with_measurements(
         reason=f"measured here {gain:.1%} faster than NCCL's own choice at the sizes of {purpose.value}, "
         "more than the spread, and at no heeded size slower",
         confidence=Confidence.MEASURED,
-        when_not="another node, NCCL or driver, or other sizes: measure again. Each setting was measured "
-        f"alone, so set no two of them.{lists}{around}",
+        when_not=f"{_losses(best, mine)}another node, NCCL or driver, or other sizes: measure again. Each "
+        f"setting was measured alone, so set no two of them.{lists}{around}",
         source=f"{SWEPT}: {deciding[0].source}",
         measured=mine,
     )
