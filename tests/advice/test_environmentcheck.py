@@ -203,6 +203,30 @@ def test_a_traffic_class_does_nothing_on_infiniband_nor_cross_nic_on_one_nic() -
     assert told("NCCL_CROSS_NIC", "2", node(*IB)) == []
 
 
+def test_what_slows_other_nodes_does_nothing_where_nvlink_joins_all() -> None:
+    for name, value in (("NCCL_SHM_DISABLE", "1"), ("NCCL_P2P_LEVEL", "NVL"), ("NCCL_P2P_LEVEL", "1")):
+        idle = "does nothing", "NVLink joins all GPUs here with each other, so it changes nothing"
+        assert idle in told(name, value, node())
+        for where in (node(kind=WireKind.PCIE), UNKNOWN):
+            assert "slows" in {trouble for trouble, _ in told(name, value, where)}
+    assert only("NCCL_P2P_LEVEL", "LOC", node())[0] == "slows"
+    assert only("NCCL_NVLS_ENABLE", "0", node())[0] == "slows"
+    assert only("NCCL_NVLS_ENABLE", "0", node(kind=WireKind.PCIE))[0] == "does nothing"
+    assert only("NCCL_NET", "Socket", node())[0] == "does nothing"
+    assert only("NCCL_NET", "socket", node(*IB))[0] == "slows"
+
+
+def test_a_list_that_no_interface_matches_fails_init() -> None:
+    here = replace(node(), interfaces=("lo", "ens3", "ens30"))
+    assert only("NCCL_SOCKET_IFNAME", "eth", here) == (
+        "fails", "init fails: no interface here is meant (lo, ens3, ens30)",
+    )  # fmt: skip
+    assert only("NCCL_SOCKET_IFNAME", "=ens", here)[0] == "fails"
+    for value in ("ens", "=ens30", "^lo", "^docker", "eth0,ens3"):
+        assert told("NCCL_SOCKET_IFNAME", value, here) == []
+    assert told("NCCL_SOCKET_IFNAME", "eth", node()) == []
+
+
 def test_names_that_do_not_exist() -> None:
     assert only("NCCL_BUFSIZE", "1") == ("does not exist", "NCCL reads no such name: is NCCL_BUFFSIZE meant?")
     assert only("nccl_debug", "1")[0] == "does not exist"

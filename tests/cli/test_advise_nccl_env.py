@@ -131,7 +131,11 @@ def test_what_this_advises_passes_its_own_check() -> None:
 
 def test_a_running_process_is_checked_with_the_files_that_it_reads() -> None:
     Path(".nccl.conf").write_text("NCCL_PROTO=LL\nNCCL_NTHREADS=64\n", "utf-8")
-    script = "print(flush=True); input()"
+    Path("libnccl.so.2").write_bytes(b"\0" * 5000 + b"NCCL version 2.21.5+cuda12.4\0")
+    script = (
+        "import mmap; file = open('libnccl.so.2', 'rb')\n"
+        "text = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ); print(flush=True); input()"
+    )
     environment = {"HOME": str(Path.cwd()), "NCCL_NTHREADS": "512", "NCCL_MAX_CTAS": "4"}
     with Popen([sys.executable, "-c", script], env=environment, stdin=PIPE, stdout=PIPE) as job:
         assert job.stdin is not None
@@ -140,6 +144,9 @@ def test_a_running_process_is_checked_with_the_files_that_it_reads() -> None:
         done = run_wirewatch("advise", "nccl-env", "--check", "--pid", str(job.pid), *DESCRIBED)
         job.stdin.close()
     assert done.returncode == 1
+    first = done.stdout.partition("\n")[0]
+    assert first.startswith(f"NCCL's settings of process {job.pid}, as it began, for 8 ")
+    assert first.endswith(", NCCL 2.21.5")
     assert f"SLOWS: NCCL_MAX_CTAS=4 (/proc/{job.pid}/environ)" in done.stdout
     assert f"SLOWS: NCCL_PROTO=LL ({Path.cwd()}/.nccl.conf)" in done.stdout
     assert "NCCL_NTHREADS=512 stands before it, and counts" in done.stdout

@@ -31,7 +31,7 @@ from wirewatch.nccl.lists import (
     left_without,
 )
 from wirewatch.nccl.settings import NVLS_ENABLE, TOPOLOGY, number, slowing_settings
-from wirewatch.nccl.values import misread
+from wirewatch.nccl.values import P2P_LEVEL, misread
 from wirewatch.nccl.variables import NEWEST, PREFIX, Variable, meant, reader, variable, version_text
 from wirewatch.study.spread import Regime
 
@@ -44,6 +44,10 @@ _ALIASES: Mapping[str, tuple[str, str]] = {
     "NCCL_CHECK_POINTERS": ("NCCL_CHECK_MODE", "2.29.7"),
 }  # fmt: skip
 """Names that still work, what replaces them, and since when."""
+
+
+_WITHOUT_NVLINK = frozenset({"NCCL_SHM_DISABLE", "NCCL_NVB_DISABLE"})
+"""Settings that concern GPUs without NVLink between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +222,27 @@ def _slowing(one: Setting, around: Surroundings) -> Iterator[SettingFinding]:
     if one.name == TOPOLOGY:
         yield from _topology(one, around)
         return
+    idle = _idle(one, around)
+    if idle:
+        yield found(one, Trouble.NOTHING, idle, GUIDE)
+        return
     for _, _, effect in slowing_settings({one.name: one.value}):
         figures = f" ({FIGURES})" if "measured" in effect else ""
         yield found(one, Trouble.SLOWS, f"{effect}{figures}", GUIDE)
+
+
+def _idle(one: Setting, around: Surroundings) -> str:
+    """Why a setting that slows other nodes has nothing to do on this one; empty where it has."""
+    if not slowing_settings({one.name: one.value}):
+        return ""
+    if around.node.all_nvlink and (one.name in _WITHOUT_NVLINK or _reaches_nvlink(one)):
+        return "NVLink joins all GPUs here with each other, so it changes nothing"
+    no_switch = around.node.kind not in {None, WireKind.SWITCH, WireKind.UNKNOWN}
+    return "no NVSwitch joins the GPUs here" if no_switch and one.name == NVLS_ENABLE else ""
+
+
+def _reaches_nvlink(one: Setting) -> bool:
+    return one.name == P2P_LEVEL and one.value != "LOC" and not one.value.startswith("0")
 
 
 def _is(measured: MeasuredSetting, one: Setting) -> bool:

@@ -1,6 +1,6 @@
 """What of a node NCCL's settings are judged by: RDMA ports, their GIDs, GPUDirect, wires, NCCL's version."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from wirewatch.advice.gpunic import map_nics
@@ -12,6 +12,7 @@ from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.probe import Conditions, RdmaPort
 from wirewatch.core.rdma import ACTIVE
 from wirewatch.core.topology import WireKind
+from wirewatch.core.tree import NET
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.variables import Version
 
@@ -21,6 +22,9 @@ VIRTUAL_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"
 NOT_READ = Absent(Why.MISSING, "no machine was read")
 
 
+_NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
+
+
 @dataclass(frozen=True, slots=True)
 class NcclNode:
     """A node as NCCL's settings see it.
@@ -28,7 +32,7 @@ class NcclNode:
     `conditions`: of all its GPUs, None where no machine is known. `ports`: all RDMA ports, Absent where they
     are not known. `gids`: of the ports that speak RoCE, by device and port. `gpudirect`: what GPUDirect RDMA
     needs. `topology_file`: whether NCCL's own topology file is there. `layer`: link layer of the ports that
-    the GPUs should use, empty where that is not known.
+    the GPUs should use, empty where that is not known. `interfaces`: of the network namespace of the job.
     """
 
     of: str = "no machine"
@@ -39,6 +43,7 @@ class NcclNode:
     topology_file: bool = False
     nccl: Version | None = None
     layer: str = ""
+    interfaces: Sequence[str] | Absent = NOT_READ
 
     @property
     def active(self) -> tuple[RdmaPort, ...]:
@@ -50,6 +55,11 @@ class NcclNode:
     def roce(self) -> tuple[RdmaPort, ...]:
         """Those of them that speak RoCE."""
         return tuple(one for one in self.active if one.layer == ROCE)
+
+    @property
+    def all_nvlink(self) -> bool:
+        """Whether NVLink joins all GPUs with each other."""
+        return self.kind in _NVLINK
 
     @property
     def kind(self) -> WireKind | None:
@@ -66,7 +76,9 @@ class NcclNode:
 
 def read_node(hardware: Hardware, machine: Machine, nccl: Version | None) -> NcclNode:
     """A machine that is here or recorded."""
-    ports = machine.conditions[0].network if machine.conditions else NOT_READ
+    near = machine.locality
+    known = near if isinstance(near, Absent) else near.ports
+    ports = machine.conditions[0].network if machine.conditions else known
     listed = () if isinstance(ports, Absent) else ports
     return NcclNode(
         of=machine.of,
@@ -81,6 +93,7 @@ def read_node(hardware: Hardware, machine: Machine, nccl: Version | None) -> Ncc
         topology_file=_exists(hardware.sysfs, VIRTUAL_TOPOLOGY),
         nccl=nccl,
         layer=_layer(machine),
+        interfaces=hardware.sysfs.entries(NET),
     )
 
 

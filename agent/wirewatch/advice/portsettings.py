@@ -17,7 +17,9 @@ GID_INDEX, CROSS_NIC, TRAFFIC_CLASS = "NCCL_IB_GID_INDEX", "NCCL_CROSS_NIC", "NC
 _PORTS = "sysfs: RDMA ports"
 _GIDS = "sysfs: ports/N/gids and gid_attrs/types"
 _SOURCE = "src/transport/net_ib"
-_PLUGIN_ENDS = ("ib", "")
+_OWN = ("ib", "")
+"""Values of NCCL_NET that leave NCCL its own transport."""
+_SHOWN = 12
 _BY_PORTS = frozenset({IB_HCA, GID_INDEX})
 """Settings whose worth depends on the ports."""
 
@@ -54,7 +56,7 @@ def _unread(one: Setting, around: Surroundings) -> SettingFinding | None:
     net = around.value(NET)
     if one.name != IB_OFF and around.on(IB_OFF):
         return found(one, Trouble.NOTHING, f"{IB_OFF} switches InfiniBand and RoCE off", GUIDE)
-    if net.lower() not in _PLUGIN_ENDS:
+    if net.lower() not in _OWN:
         text = f"{NET}={net}: settings {IB}* are of NCCL's own InfiniBand transport, and that is not used"
         return found(one, Trouble.NOTHING, text, GUIDE)
     ports = around.node.ports
@@ -196,7 +198,22 @@ def _gdr(one: Setting, around: Surroundings) -> Iterator[SettingFinding]:
             yield found(one, Trouble.SLOWS, text, GUIDE)
 
 
+def _net(one: Setting, around: Surroundings) -> Iterator[SettingFinding]:
+    known = not isinstance(around.node.ports, Absent)
+    if one.value.lower() == "socket" and known and not around.node.active:
+        yield found(one, Trouble.NOTHING, "no InfiniBand or RoCE port is active here: sockets anyway", _PORTS)
+
+
+def _interfaces(one: Setting, around: Surroundings) -> Iterator[SettingFinding]:
+    """A list that no interface matches; it is of the form of NCCL_IB_HCA."""
+    here = around.node.interfaces
+    if isinstance(here, Absent) or any(allows_hca(one.value, name, -1) for name in here):
+        return
+    text = f"init fails: no interface here is meant ({', '.join(here[:_SHOWN]) or 'there is none'})"
+    yield found(one, Trouble.FAILS, text, "src/misc/socket.cc; /sys/class/net")
+
+
 _RULES: Mapping[str, Callable[[Setting, Surroundings], Iterator[SettingFinding]]] = {
     IB_OFF: _ib_off, IB_HCA: _hca, GID_INDEX: _gid_index, CROSS_NIC: _cross_nic,
-    TRAFFIC_CLASS: _traffic_class, GDR_LEVEL: _gdr,
+    TRAFFIC_CLASS: _traffic_class, GDR_LEVEL: _gdr, NET: _net, "NCCL_SOCKET_IFNAME": _interfaces,
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -10,7 +10,7 @@ import click
 from wirewatch.advice.environmentcheck import NCCL_CHECK, Places, check
 from wirewatch.advice.measuredsettings import Purpose, measured_settings
 from wirewatch.advice.ncclenv import NCCL_ENV, advise
-from wirewatch.advice.ncclnode import NcclNode, described_node, read_node
+from wirewatch.advice.ncclnode import NOT_READ, NcclNode, described_node, read_node
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.advise.ncclplaces import (
     library_version,
@@ -121,6 +121,9 @@ def _check(
         if chosen.replay or chosen.topology or chosen.described:
             raise
         seen = Seen(NcclNode(nccl=nccl), tuple(map(read_study, chosen.measured)), None)
+    if pid is not None:
+        # Its network namespace may be another one.
+        seen = replace(seen, node=replace(seen.node, interfaces=NOT_READ))
     document, worst = check(
         places or seen.places or of_this_process(), seen.node, measured_settings(seen.studies), time.time()
     )
