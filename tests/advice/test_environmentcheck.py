@@ -102,6 +102,14 @@ def test_what_slows_has_its_figure() -> None:
     assert old == ("deprecated", "still read; NCCL_MAX_CTAS replaces it since 2.17")
 
 
+def test_simple_alone_slows_small_messages_and_ll_alone_large_ones() -> None:
+    """A public guide advises Simple for inference."""
+    assert only("NCCL_PROTO", "Simple")[1].startswith("small messages go without LL")
+    assert only("NCCL_PROTO", "^LL")[1].startswith("small messages go without LL")
+    assert only("NCCL_PROTO", "LL")[1].startswith("not the Simple protocol; LL alone measured 150 GB/s")
+    assert told("NCCL_PROTO", "^LL128") == told("NCCL_PROTO", "LL,Simple") == []
+
+
 def test_ring_leaves_nvls_nothing_to_do() -> None:
     assert only("NCCL_NVLS_ENABLE", "1", NCCL_ALGO="Ring") == (
         "does nothing", "unused: NCCL_ALGO=Ring leaves it no collective",

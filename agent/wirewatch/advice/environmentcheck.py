@@ -23,11 +23,14 @@ from wirewatch.nccl.lists import (
     ALGO,
     CHOICES,
     FUNCTIONS,
+    LL,
     NVLS,
+    PROTO,
     STRICT,
     ListError,
     allowed,
     ignored,
+    lacks,
     left_without,
 )
 from wirewatch.nccl.settings import NVLS_ENABLE, TOPOLOGY, number, slowing_settings
@@ -226,6 +229,12 @@ def _slowing(one: Setting, around: Surroundings) -> Iterator[SettingFinding]:
     if idle:
         yield found(one, Trouble.NOTHING, idle, GUIDE)
         return
+    if one.name == PROTO and lacks(PROTO, one.value, LL):
+        text = (
+            "small messages go without LL, which NCCL takes for them (up to 2 MiB on 8 H200); right "
+            "only where the network asks for it, as EFA's first plugins did"
+        )
+        yield found(one, Trouble.SLOWS, text, _TUNING)
     for _, _, effect in slowing_settings({one.name: one.value}):
         figures = f" ({FIGURES})" if "measured" in effect else ""
         yield found(one, Trouble.SLOWS, f"{effect}{figures}", GUIDE)

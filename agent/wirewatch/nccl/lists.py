@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from wirewatch.nccl.variables import Version
 
 ALGO, PROTO = "NCCL_ALGO", "NCCL_PROTO"
-RING, NVLS, SIMPLE = "Ring", "NVLS", "Simple"
+RING, NVLS, LL, SIMPLE = "Ring", "NVLS", "LL", "Simple"
 ALGORITHMS = ("Tree", RING, "CollNetDirect", "CollNetChain", NVLS, "NVLSTree", "PAT")
-PROTOCOLS = ("LL", "LL128", SIMPLE)
+PROTOCOLS = (LL, "LL128", SIMPLE)
 CHOICES: Mapping[str, Sequence[str]] = {ALGO: ALGORITHMS, PROTO: PROTOCOLS}
 ALL_REDUCE, BROADCAST = "AllReduce", "Broadcast"
 FUNCTIONS = (BROADCAST, "Reduce", "AllGather", "ReduceScatter", ALL_REDUCE)
