@@ -72,7 +72,9 @@ _PAIRWISE_SHARE = 0.7
 _PAIRWISE = 38e-6
 _PAIRWISE_LL = 16 * KIB
 """Bytes up to which NCCL sends between two ranks by LL (src/enqueue.cc)."""
+_TAILS: Mapping[str, float] = {ALL_GATHER: 0.28, REDUCE_SCATTER: 0.42}
 _TAIL, _TAIL_BENDS, _TAIL_AT, _TAIL_MOST = 0.36, 0.14, 256 * MIB, 3.0
+"""Of a message of 256 MiB: a piece that is added up takes longer than one that is only stored."""
 _NVLS_TOOK, _NVLS_SHARE = 55e-6, 0.56
 """Each GPU sends its message once, and the switch adds up: 251 GB/s on 4 H100, 266 on 6."""
 _HOST: Mapping[str, float] = {ALL_REDUCE: 5.75e-6, ALL_GATHER: 4.2e-6, REDUCE_SCATTER: 5.35e-6}
@@ -182,7 +184,7 @@ class CollectiveModel:
         return max(self.steps * piece / channels / one, self._passes(_TAIL_AT) * piece / rate)
 
     def _passes(self, size_bytes: float) -> float:
-        tail = _TAIL * math.pow(max(size_bytes, 1.0) / _TAIL_AT, -_TAIL_BENDS)
+        tail = _TAILS.get(self.op, _TAIL) * math.pow(max(size_bytes, 1.0) / _TAIL_AT, -_TAIL_BENDS)
         return self.steps + min(tail, _TAIL_MOST)
 
     def _pairwise(self, size_bytes: float) -> float:

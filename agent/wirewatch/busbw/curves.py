@@ -81,6 +81,13 @@ def _eight(op: str, us: Sequence[float], gbs: Sequence[float]) -> ReferenceCurve
     return _table(op, 8, H200, us, gbs, first=64 << 10, step=4)
 
 
+def _scaled(ranks: int, source: str, *gbs: float) -> ReferenceCurve:
+    """H100 from 256 MiB on, each doubling, in GB/s."""
+    printed = tuple((256 * MIB << place, value * 1e9) for place, value in enumerate(gbs))
+    points = tuple((size, factor(ALL_REDUCE, ranks) * size / busbw) for size, busbw in printed)
+    return ReferenceCurve(ALL_REDUCE, ranks, points, source, printed=printed)
+
+
 def _few(op: str, *us: float) -> ReferenceCurve:
     """Two H200 in CUDA graphs of fifty."""
     points = tuple((size, value * 1e-6) for size, value in zip((8, 1024, 8192, 65536), us, strict=True))
@@ -127,6 +134,9 @@ CURVES: tuple[ReferenceCurve, ...] = (
     _eight(BROADCAST, (45.42, 42.43, 47.40, 56.03, 80.16), (303.10, 345.78, 359.13, 362.72)),
     _eight(ALLTOALL, (69.57, 73.90, 73.50, 85.97, 90.96), (266.24, 312.21, 330.19, 342.28)),
     _eight(SENDRECV, (46.33, 43.92, 65.08, 64.67, 221.05), (81.52, 303.67, 360.43, 364.65)),
+    _scaled(2, H100_SCALING, 300.56, 314.81, 326.71, 336.31, 345.20, 346.86),
+    _scaled(6, f"{H100_SCALING}: Ring, which it takes without NVLS, in place",
+            343.11, 352.03, 359.20, 361.05, 365.74, 366.96),
     _few(ALL_REDUCE, 7.08, 6.97, 7.60, 8.05),
     _few(ALL_GATHER, 6.19, 6.23, 6.73, 7.19),
     _few(REDUCE_SCATTER, 6.08, 6.10, 6.65, 6.99),
