@@ -8,7 +8,7 @@ or `release`, or `probe faults`, or `preempt`, or `straggler`, or `primitives`; 
 and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--kinds` for pieces of it.
 `lockstep` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
-`sweep` wants nccl-tests and takes seven minutes.
+`sweep` wants nccl-tests and takes seven minutes. `advice` wants four GPUs and takes six; with fewer it fails.
 `prober` needs root, and files of ours and of Python that every user may read.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover`, `release` and `prober` try the kit
@@ -27,7 +27,7 @@ from proof.hardware.kit import Report
 
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
-    "straggler", "lockstep", "prober", "kills", "primitives", "sweep",
+    "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
 )  # fmt: skip
 
 
@@ -41,7 +41,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--nccl-tests", type=Path, metavar="DIR", help="probe, primitives, sweep: folder with all_reduce_perf"
     )
-    parser.add_argument("--trials", type=int, help="preempt, straggler, lockstep, kills, sweep: how many")
+    parser.add_argument(
+        "--trials", type=int, help="preempt, straggler, lockstep, kills, sweep, advice: number"
+    )
     parser.add_argument(
         "--each", type=float, default=120.0, help="lockstep: seconds of each healthy job, 0: none"
     )

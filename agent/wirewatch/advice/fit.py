@@ -7,7 +7,7 @@ by one process with the number of GPUs, a step with that of ranks.
 import bisect
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 from wirewatch.advice.model import CollectiveModel
@@ -18,6 +18,10 @@ SMALL = 64 * KIB
 """Up to here a message shows latency: the host's of its launch, or that of the steps."""
 _AHEAD = 1.15
 """So much longer than its launch must an operation take, for its time to be that of the GPUs."""
+_LEAST = 0.2
+"""Of the model's time, whatever a few small messages showed."""
+NEAR = 8.0
+"""Sizes no more than this factor apart show all that is between them."""
 _SAME = 1.01
 """Sizes nearer than this are one size: shares of ranks are rounded."""
 
@@ -35,25 +39,28 @@ class MeasuredCurve:
     one_process: bool
     source: str = ""
 
-    def spans(self, size_bytes: float, step: float) -> bool:
-        """Whether a size was measured, or two around it that are no more than this factor apart."""
+    def spans(self, size_bytes: float) -> bool:
+        """Whether a size was measured, or two around it that are near each other."""
         held = [size for size, _ in self.sizes]
         place = bisect.bisect_left(held, size_bytes / _SAME)
         if place < len(held) and held[place] <= size_bytes * _SAME:
             return True
-        return 0 < place < len(held) and held[place] <= step * held[place - 1]
+        return 0 < place < len(held) and held[place] <= NEAR * held[place - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What to multiply a model by: `gpu` at sizes in bytes, by a line in logarithms between them; `host`.
+    """What bends a model: `start` seconds more on the GPUs, then a factor at each size in bytes, `gpu`.
 
-    Beyond its sizes the nearest ratio holds. `nvls`: of what runs by NVLS, which is another model.
+    Beyond these sizes the nearest factor holds. `nvls`: of what runs by NVLS, which is another model. `host`:
+    factor of a launch's time. What small messages take more than the model says is added, not multiplied:
+    gaps between kernels do not grow with the ranks.
     """
 
     gpu: tuple[tuple[float, float], ...] = ()
     host: float = 1.0
-    nvls: tuple[tuple[float, float], ...] = field(default=())
+    nvls: tuple[tuple[float, float], ...] = ()
+    start: float = 0.0
 
     def seconds(self, model: CollectiveModel, size_bytes: float, *, graph: bool, one_process: bool) -> float:
         """The time of one operation."""
@@ -65,7 +72,12 @@ class Correction:
     def gpu_seconds(self, model: CollectiveModel, size_bytes: float) -> float:
         """The time on the GPUs."""
         ratios = self.nvls if model.taken(size_bytes).algorithm == NVLS else self.gpu
-        return model.gpu_seconds(size_bytes) * _between(ratios, size_bytes)
+        return self.bare(model, size_bytes) * _between(model, ratios, size_bytes)
+
+    def bare(self, model: CollectiveModel, size_bytes: float) -> float:
+        """The time on the GPUs before a factor."""
+        plain = model.gpu_seconds(size_bytes)
+        return max(plain + self.start, _LEAST * plain)
 
 
 def fitted(
@@ -79,18 +91,21 @@ def fitted(
         prior: what holds of small messages and of launches where the curves show nothing of them.
     """
     before = prior or Correction()
+    ordered = sorted(curves, key=lambda curve: not curve.graph)
+    started = next((start for one in ordered if (start := _more(one)) is not None), before.start)
+    found = replace(before, start=started)
     gpu: dict[float, float] = {}
     nvls: dict[float, float] = {}
-    for one in sorted(curves, key=lambda curve: not curve.graph):
+    for one in ordered:
         held = (min(gpu), max(gpu)) if gpu else (math.inf, -math.inf)
         for size, seconds in _on_gpus(one):
             into = nvls if one.model.taken(size).algorithm == NVLS else gpu
             if into is nvls or not held[0] <= size <= held[1]:
-                into.setdefault(size, seconds / one.model.gpu_seconds(size))
+                into.setdefault(size, seconds / found.bare(one.model, size))
     if gpu and min(gpu) > SMALL:
-        gpu[SMALL] = _between(before.gpu, SMALL)
-    found = Correction(
-        tuple(sorted(gpu.items())) or before.gpu, 1.0, tuple(sorted(nvls.items())) or before.nvls
+        gpu[SMALL] = _between(curves[0].model, before.gpu, SMALL)
+    found = replace(
+        found, gpu=tuple(sorted(gpu.items())) or before.gpu, nvls=tuple(sorted(nvls.items())) or before.nvls
     )
     launched = [one for one in curves if not one.graph and one.one_process is one_process]
     host = next((level for one in launched if (level := _host(one, found)) is not None), before.host)
@@ -107,6 +122,12 @@ def _on_gpus(curve: MeasuredCurve) -> Iterable[Point]:
         for size, seconds in curve.sizes
         if seconds > _AHEAD * level * curve.model.host_seconds(size, one_process=curve.one_process)
     ]
+
+
+def _more(curve: MeasuredCurve) -> float | None:
+    """What small messages took more than the model says; None where none shows the time on the GPUs."""
+    small = [seconds - curve.model.gpu_seconds(size) for size, seconds in _on_gpus(curve) if size <= SMALL]
+    return median(small) if small else None
 
 
 def _level(curve: MeasuredCurve) -> float | None:
@@ -136,14 +157,18 @@ def _host(curve: MeasuredCurve, correction: Correction) -> float | None:
 def along(curve: MeasuredCurve, size_bytes: float) -> float:
     """The time of a size by the curve itself: exact where it was measured, else bent as the model is."""
     ratios = [(size, seconds / _whole(curve, size)) for size, seconds in curve.sizes]
-    return _whole(curve, size_bytes) * _between(ratios, size_bytes)
+    return _whole(curve, size_bytes) * _between(curve.model, ratios, size_bytes)
 
 
 def _whole(curve: MeasuredCurve, size_bytes: float) -> float:
     return Correction().seconds(curve.model, size_bytes, graph=curve.graph, one_process=curve.one_process)
 
 
-def _between(ratios: Sequence[tuple[float, float]], size_bytes: float) -> float:
+def _between(model: CollectiveModel, ratios: Sequence[tuple[float, float]], size_bytes: float) -> float:
+    """The ratio at a size by those around it; beyond them the nearest holds.
+
+    Between sizes that are far apart it goes from latency's to bandwidth's as the model's time does.
+    """
     if not ratios:
         return 1.0
     place = bisect.bisect_left([size for size, _ in ratios], size_bytes)
@@ -153,4 +178,7 @@ def _between(ratios: Sequence[tuple[float, float]], size_bytes: float) -> float:
         return ratios[-1][1]
     (low, first), (high, last) = ratios[place - 1], ratios[place]
     share = math.log(size_bytes / low) / math.log(high / low)
+    least, most = model.latency_share(high), model.latency_share(low)
+    if high > NEAR * low and most > least:
+        share = min(max((most - model.latency_share(size_bytes)) / (most - least), 0.0), 1.0)
     return math.exp(math.log(first) * (1 - share) + math.log(last) * share)

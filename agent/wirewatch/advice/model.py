@@ -124,18 +124,34 @@ class CollectiveModel:
 
     def gpu_seconds(self, size_bytes: float) -> float:
         """From the first step to the last, as operations of one CUDA graph take."""
+        return self._start(size_bytes) + self._moving(size_bytes)
+
+    def latency_share(self, size_bytes: float) -> float:
+        """The part of that time which does not grow with the message."""
+        return self._start(size_bytes) / self.gpu_seconds(size_bytes)
+
+    def _start(self, size_bytes: float) -> float:
         taken = self.taken(size_bytes)
         if taken.algorithm == DIRECT:
-            return self._pairwise(size_bytes)
+            ring = _TOOK[LL].base + 2 * (_TOOK[LL].hop + self._farther(LL))
+            return ring if self._short(size_bytes) else _PAIRWISE
         if taken.algorithm == NVLS:
-            return _NVLS_TOOK + size_bytes / (_NVLS_SHARE * self.wire)
+            return _NVLS_TOOK
         took = _TOOK[taken.protocol]
-        start = took.base + self.steps * (took.hop + self._farther(taken.protocol))
+        return took.base + self.steps * (took.hop + self._farther(taken.protocol))
+
+    def _moving(self, size_bytes: float) -> float:
+        taken = self.taken(size_bytes)
+        if taken.algorithm == DIRECT:
+            short = self._short(size_bytes)
+            return self._sent(size_bytes) / (self._ll_rate if short else _PAIRWISE_SHARE * self.wire)
+        if taken.algorithm == NVLS:
+            return size_bytes / (_NVLS_SHARE * self.wire)
         if taken.protocol == LL:
-            return start + self._ll(size_bytes)
+            return self._ll(size_bytes)
         rate = SHARES.get(self.kind, SHARE) * self.wire
         rate *= _LL128_SHARE if taken.protocol == LL128 else 1.0
-        return start + self._passes(size_bytes) * size_bytes / self.ranks / rate
+        return self._passes(size_bytes) * size_bytes / self.ranks / rate
 
     def host_seconds(self, size_bytes: float, *, one_process: bool) -> float:
         """Of the launches of one operation, where no graph spares them."""
@@ -187,12 +203,9 @@ class CollectiveModel:
         tail = _TAILS.get(self.op, _TAIL) * math.pow(max(size_bytes, 1.0) / _TAIL_AT, -_TAIL_BENDS)
         return self.steps + min(tail, _TAIL_MOST)
 
-    def _pairwise(self, size_bytes: float) -> float:
-        """Sends and receives at once; short ones by LL, which is taken to be as quick as in a ring."""
-        sent = self._sent(size_bytes)
-        if sent <= _PAIRWISE_LL * (1 if self.op == SENDRECV else self.ranks - 1):
-            return _TOOK[LL].base + 2 * (_TOOK[LL].hop + self._farther(LL)) + sent / self._ll_rate
-        return _PAIRWISE + sent / (_PAIRWISE_SHARE * self.wire)
+    def _short(self, size_bytes: float) -> bool:
+        """Whether sends and receives go by LL, which is taken to be as quick as in a ring."""
+        return self._sent(size_bytes) <= _PAIRWISE_LL * (1 if self.op == SENDRECV else self.ranks - 1)
 
     @property
     def _ll_rate(self) -> float:

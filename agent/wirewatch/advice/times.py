@@ -26,8 +26,6 @@ SMALLEST, LARGEST = 8, 8 << 30
 """Bytes of the messages by which floor and plateau are said."""
 UNPROVEN = "unproven on hardware: no machine with RDMA ports was to be had"
 LAUNCHES = (EAGER, GRAPH)
-_STEP = 8.0
-"""Between sizes no more than this factor apart a curve is still that of what was measured."""
 
 
 class Basis(Enum):
@@ -249,7 +247,7 @@ class _Asked:
 
     def _answers(self, curve: MeasuredCurve, *, any_process: bool = False) -> bool:
         """Whether a curve of so many ranks has this size, launched so or where the launch does not matter."""
-        if not curve.spans(self.size_bytes, _STEP):
+        if not curve.spans(self.size_bytes):
             return False
         if curve.graph is self.graph and (any_process or curve.one_process is self.one_process):
             return True
