@@ -1,11 +1,11 @@
 """What is known of a collective's times: curves of studies of the machine itself, and of references."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from wirewatch.advice.fit import MeasuredCurve
+from wirewatch.advice.machine import Machine
 from wirewatch.advice.model import CollectiveModel
 from wirewatch.busbw.curves import CURVES
 from wirewatch.busbw.expected import choose, wire
@@ -70,17 +70,21 @@ def model_of(conditions: Conditions, op: str) -> CollectiveModel | Absent:
     return CollectiveModel(op, ranks, conditions.group.kind, names[0] if names else "", rail.rate, nvls)
 
 
-def of_studies(studies: Sequence[Study], model: CollectiveModel, conditions: Conditions) -> list[OneStudy]:
+def of_studies(machine: Machine, model: CollectiveModel, conditions: Conditions) -> list[OneStudy]:
     """Curves of the collective on one machine, the nearest in ranks first, then the most trusted.
 
-    Algorithms and protocols that NCCL did not choose are left out, and buffers that were registered.
+    Algorithms and protocols that NCCL did not choose are left out, and buffers that were registered; so are
+    other numbers of ranks that other wires join.
     """
     found: list[tuple[tuple[float, bool], OneStudy]] = []
-    for study in studies:
+    for study in machine.measured:
         engine = study.environment.get("engine", "")
         if engine in _NOT_OF_GPUS or study.environment.get("hosts", "1") not in {"", "1"}:
             continue
         for curve in study.curves:
+            there = machine.group(curve.configuration.ranks)
+            if there is not None and there.group.kind is not model.kind:
+                continue
             one = _measured(study, curve, model, conditions, one_process=engine not in _A_PROCESS_EACH)
             if one is not None:
                 apart = abs(math.log(curve.configuration.ranks / model.ranks))

@@ -107,7 +107,7 @@ class CollectiveTimes:
         if isinstance(model, Absent):
             return model
         asked = _Asked(model, conditions, size_bytes, graph=launch == GRAPH, one_process=one_process)
-        return asked.by_studies(of_studies(self._machine.measured, model, conditions))
+        return asked.by_studies(of_studies(self._machine, model, conditions))
 
     def _between_domains(self, op: str, span: Span, size_bytes: float, launch: str) -> Estimate | Absent:
         each = span.ranks // span.domains
@@ -205,9 +205,9 @@ class _Asked:
         return replace(found, within=one.spread)
 
     def _by_references(self, references: Sequence[OneReference]) -> Estimate | Absent:
-        pinned = self._pinned()
-        if pinned is not None:
-            return pinned
+        by_operator = self._pinned()
+        if by_operator is not None:
+            return by_operator
         for one in references:
             if one.own and self._alike(one.curve) and self._answers(one.curve):
                 seconds = along(one.curve, self.size_bytes)

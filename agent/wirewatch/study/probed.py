@@ -66,6 +66,8 @@ def probes_study(probes: Sequence[Probed], source: str) -> Study | Absent:
         )
         for (op, ranks, launch), sizes in measured.items()
     ]  # fmt: skip
+    if not curves:
+        return Absent(Why.MISSING, f"no probe of GPUs: {last.engine}")
     environment = {"engine": last.engine, "gpus": " ".join(last.gpus)}
     last_of = "the last one" if len(alike) == 1 else f"the last {len(alike)}"
     return Study(usable[-1].at, f"{source}, {last_of}", environment, curves)

@@ -81,7 +81,7 @@ class ChosenMachine:
                 hardware, gpus, environment, expectations(config), config.probe.pins, network=True
             )
             conditions = () if isinstance(scene, Absent) else scene.conditions
-            own = _own_probes(hardware, config, {gpu.uuid for gpu in gpus})
+            own = own_probes(hardware, config, {gpu.uuid for gpu in gpus})
             near = read_locality(hardware.sysfs, topology)
             return Machine(name, topology, conditions, (*studies, *own), near)
         finally:
@@ -106,7 +106,7 @@ def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
     return topology(description(measured(replay_options(config_option(command)))))
 
 
-def _own_probes(hardware: Hardware, config: Config, uuids: Collection[str]) -> tuple[Study, ...]:
+def own_probes(hardware: Hardware, config: Config, uuids: Collection[str]) -> tuple[Study, ...]:
     """What the node's own probes measured: of its state folder, which is only read, or of the recording."""
     if isinstance(hardware.probe, ReplayProbe):
         probed = hardware.probe.recorded()
