@@ -117,6 +117,24 @@ def test_a_setting_that_the_study_varied_is_said_and_comes_last() -> None:
     assert alone.remarks == ("measured with NCCL_MAX_NCHANNELS=1",)
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_time_that_is_none_is_not_used(seconds: float) -> None:
+    point = CurvePoint(64 * MIB, (seconds,))
+    for points in ((point,), (CurvePoint(32 * MIB, (2e-4,)), point)):
+        found = tables(described("8xH100", study(replace(CURVE, points=points))), "all_reduce", 4, 64 * MIB)
+        assert found.basis is (Basis.REFERENCE if len(points) == 1 else Basis.FITTED)
+
+
+def test_gpus_of_two_architectures_have_no_reference_of_either() -> None:
+    machine = described("4xH100")
+    (whole,) = machine.conditions
+    other = replace(whole.group.gpus[3], name="NVIDIA B200")
+    group = replace(whole.group, gpus=(*whole.group.gpus[:3], other))
+    mixed = replace(machine, conditions=(replace(whole, group=group),))
+    found = tables(mixed, "all_reduce", 4, 64 * MIB)
+    assert (found.basis, found.confidence) == (Basis.DERIVED, Confidence.LOW)
+
+
 def test_launches_of_one_process_grow_with_the_gpus_and_those_of_a_job_do_not() -> None:
     measured = study(replace(CURVE, configuration=Configuration(2), points=(CurvePoint(8, (1.2e-5,)),)))
     times = CollectiveTimes(without_nvls("8xH200", measured))

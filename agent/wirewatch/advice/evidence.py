@@ -64,10 +64,11 @@ def model_of(conditions: Conditions, op: str) -> CollectiveModel | Absent:
     rail = wire(conditions)
     if isinstance(rail, Absent):
         return rail
-    known = {architecture(gpu.name) for gpu in conditions.group.gpus}
-    names = sorted(one for one in known if isinstance(one, str))
+    found = {architecture(gpu.name) for gpu in conditions.group.gpus}
+    arch = next(iter(found)) if len(found) == 1 else ""
+    known = "" if isinstance(arch, Absent) else arch
     nvls = choose(conditions, op)[0] == NVLS
-    return CollectiveModel(op, ranks, conditions.group.kind, names[0] if names else "", rail.rate, nvls)
+    return CollectiveModel(op, ranks, conditions.group.kind, known, rail.rate, nvls)
 
 
 def of_studies(machine: Machine, model: CollectiveModel, conditions: Conditions) -> list[OneStudy]:
@@ -123,7 +124,12 @@ def _measured(
 ) -> OneStudy | None:
     how = curve.configuration
     chosen = (how.algorithm, how.protocol) == (AUTO, AUTO) and not how.registered
-    sizes = [(one.size_bytes, one.seconds) for one in curve.points if one.seconds and one.size_bytes > 0]
+    sizes = sorted(
+        {
+            one.size_bytes: one.seconds for one in curve.points
+            if one.seconds and one.size_bytes > 0 and all(0 < at < math.inf for at in one.seconds)
+        }.items()
+    )  # fmt: skip
     if curve.op != model.op or not chosen or how.ranks < 2 or not sizes:  # noqa: PLR2004
         return None
     other = [pair for pair in how.settings if conditions.settings.get(pair[0]) != pair[1]]

@@ -47,6 +47,11 @@ class MeasuredCurve:
             return True
         return 0 < place < len(held) and held[place] <= NEAR * held[place - 1]
 
+    def apart(self, size_bytes: float) -> float:
+        """How far a size is from those of the curve, in logarithms; 0 between its smallest and largest."""
+        low, high = self.sizes[0][0], self.sizes[-1][0]
+        return max(math.log(low / size_bytes), math.log(size_bytes / high), 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Correction:

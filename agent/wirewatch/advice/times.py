@@ -222,7 +222,10 @@ class _Asked:
             none = f"no reference for {self.model.op} of {self.model.architecture or 'these GPUs'}"
             source = "NCCL's structure, and what it reaches of other wires"
             return self._estimate(seconds, Basis.DERIVED, Confidence.LOW, source, [none, *launches])
-        nearest = min(references, key=lambda one: (not self._alike(one.curve), not one.own))
+        size = self.size_bytes
+        nearest = min(
+            references, key=lambda one: (not self._alike(one.curve), not one.own, one.curve.apart(size))
+        )
         of = nearest.curve.model
         how = f"by NCCL's structure, from {of.ranks} GPUs with {of.wire / 1e9:.1f} GB/s each way"
         doubted = nearest.confidence is Confidence.LOW or self.model.op in PAIRWISE
