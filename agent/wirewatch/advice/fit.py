@@ -97,13 +97,16 @@ def fitted(
     """
     before = prior or Correction()
     ordered = sorted(curves, key=lambda curve: not curve.graph)
-    started = next((start for one in ordered if (start := _more(one)) is not None), before.start)
-    found = replace(before, start=started)
+    shows = next((one for one in ordered if _more(one) is not None), None)
+    started = None if shows is None else _more(shows)
+    found = replace(before, start=before.start if started is None else started)
     gpu: dict[float, float] = {}
     nvls: dict[float, float] = {}
     for one in ordered:
         held = (min(gpu), max(gpu)) if gpu else (math.inf, -math.inf)
         for size, seconds in _on_gpus(one):
+            if size <= SMALL and one is not shows:
+                continue
             into = nvls if one.model.taken(size).algorithm == NVLS else gpu
             if into is nvls or not held[0] <= size <= held[1]:
                 into.setdefault(size, seconds / found.bare(one.model, size))
