@@ -387,6 +387,18 @@ def test_of_a_gigabyte_over_two_nodes_of_eight_an_eighth_crosses_for_each_gpu() 
     assert narrow == pytest.approx(20e-3, rel=0.01)
 
 
+def test_what_was_measured_over_two_hosts_is_of_two_domains_and_of_nothing_else() -> None:
+    sixteen = replace(CURVE, configuration=Configuration(16))
+    times = CollectiveTimes(replace(with_ports(8, 8), measured=(study(sixteen, hosts="2"),)))
+    found = known(times.estimate("all_reduce", Span(16, 2), 64 * MIB))
+    assert found.basis is Basis.MEASURED
+    assert found.seconds == pytest.approx(4e-4)
+    assert known(times.estimate("all_reduce", Span(16, 2), MIB)).basis is Basis.DERIVED
+    assert known(times.estimate("all_reduce", Span(16, 2), 64 * MIB, "graph")).basis is Basis.DERIVED
+    assert known(times.estimate("all_reduce", Span(16, 4), 64 * MIB)).basis is Basis.DERIVED
+    assert known(times.estimate("all_reduce", Span(8), 64 * MIB)).basis is Basis.REFERENCE
+
+
 def test_without_a_network_nothing_is_known_between_domains() -> None:
     found = CollectiveTimes(described("8xH100")).estimate("all_reduce", Span(16, 2), MIB)
     assert isinstance(found, Absent)

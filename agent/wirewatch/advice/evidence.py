@@ -93,6 +93,20 @@ def of_studies(machine: Machine, model: CollectiveModel, conditions: Conditions)
     return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
 
+def of_hosts(machine: Machine, op: str, ranks: int, hosts: int) -> list[OneStudy]:
+    """What was measured of a collective of so many ranks over so many hosts like this one."""
+    conditions = next(iter(machine.conditions), None)
+    model = None if conditions is None else model_of(conditions, op)
+    if conditions is None or model is None or isinstance(model, Absent):
+        return []
+    found = [
+        _measured(study, curve, model, conditions, one_process=False)
+        for study in machine.measured if study.environment.get("hosts") == str(hosts)
+        for curve in study.curves if curve.configuration.ranks == ranks
+    ]  # fmt: skip
+    return sorted((one for one in found if one is not None), key=lambda one: bool(one.doubts))
+
+
 def of_references(model: CollectiveModel, conditions: Conditions, *, one_process: bool) -> list[OneReference]:
     """Published curves of the collective, the most alike first; of other numbers of ranks too."""
     alike = [c for c in CURVES if c.op == model.op and c.kind is model.kind]

@@ -10,7 +10,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from wirewatch.advice.domains import HOP_SOURCE, across_seconds, crossing
-from wirewatch.advice.evidence import OneReference, OneStudy, first_gpus, model_of, of_references, of_studies
+from wirewatch.advice.evidence import (
+    OneReference,
+    OneStudy,
+    first_gpus,
+    model_of,
+    of_hosts,
+    of_references,
+    of_studies,
+)
 from wirewatch.advice.fit import Correction, MeasuredCurve, along, fitted
 from wirewatch.advice.machine import Machine
 from wirewatch.advice.model import HOST_JOB, CollectiveModel
@@ -110,6 +118,12 @@ class CollectiveTimes:
         return asked.by_studies(of_studies(self._machine, model, conditions))
 
     def _between_domains(self, op: str, span: Span, size_bytes: float, launch: str) -> Estimate | Absent:
+        for one in of_hosts(self._machine, op, span.ranks, span.domains):
+            if one.curve.graph is (launch == GRAPH) and one.curve.spans(size_bytes):
+                seconds = along(one.curve, size_bytes)
+                return Estimate(
+                    seconds, Basis.MEASURED, Confidence.MEASURED, one.curve.source, one.doubts, one.spread
+                )
         each = span.ranks // span.domains
         whole = self._machine.group(each)
         if whole is None:
