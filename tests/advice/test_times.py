@@ -146,6 +146,19 @@ def test_launches_of_one_process_grow_with_the_gpus_and_those_of_a_job_do_not() 
     assert any("launch" in remark for remark in job.remarks)
 
 
+def test_what_our_own_workers_python_takes_does_not_grow_with_the_gpus() -> None:
+    small = replace(CURVE, configuration=Configuration(2), points=(CurvePoint(8, (1.9e-5,)),))
+    found = {
+        engine: known(
+            CollectiveTimes(described("4xH200", study(small, engine=engine))).estimate(
+                "all_reduce", Span(4), 8, one_process=True
+            )
+        ).seconds
+        for engine in ("nccl", "")
+    }
+    assert found == {"nccl": pytest.approx(3.3e-5), "": pytest.approx(3.8e-5)}
+
+
 def test_a_pin_of_the_operator_is_what_large_messages_reach() -> None:
     machine = described("4xH100")
     pinned = tuple(replace(one, pins={"all_reduce@67108864": 1e11}) for one in machine.conditions)

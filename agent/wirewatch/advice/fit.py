@@ -30,7 +30,8 @@ _SAME = 1.01
 class MeasuredCurve:
     """Sizes with seconds of one collective, the smallest first, as it ran.
 
-    `graph`: in CUDA graphs. `one_process`: a single process launched on all GPUs.
+    `graph`: in CUDA graphs. `one_process`: a single process launched on all GPUs. `once`: seconds of each
+    launched operation that are the measuring program's own, whatever the number of GPUs.
     """
 
     model: CollectiveModel
@@ -38,6 +39,11 @@ class MeasuredCurve:
     graph: bool
     one_process: bool
     source: str = ""
+    once: float = 0.0
+
+    def host_seconds(self, size_bytes: float) -> float:
+        """Of the launches, by the model."""
+        return self.model.host_seconds(size_bytes, one_process=self.one_process)
 
     def spans(self, size_bytes: float) -> bool:
         """Whether a size was measured, or two around it that are near each other."""
@@ -58,21 +64,23 @@ class Correction:
     """What bends a model: `start` seconds more on the GPUs, then a factor at each size in bytes, `gpu`.
 
     Beyond these sizes the nearest factor holds. `nvls`: of what runs by NVLS, which is another model. `host`:
-    factor of a launch's time. What small messages take more than the model says is added, not multiplied:
-    gaps between kernels do not grow with the ranks.
+    factor of a launch's time, `once`: seconds beside it where one process launches. What small messages take
+    more than the model says is added, not multiplied: gaps between kernels do not grow with the ranks.
     """
 
     gpu: tuple[tuple[float, float], ...] = ()
     host: float = 1.0
     nvls: tuple[tuple[float, float], ...] = ()
     start: float = 0.0
+    once: float = 0.0
 
     def seconds(self, model: CollectiveModel, size_bytes: float, *, graph: bool, one_process: bool) -> float:
         """The time of one operation."""
         gpu = self.gpu_seconds(model, size_bytes)
         if graph:
             return gpu
-        return max(gpu, self.host * model.host_seconds(size_bytes, one_process=one_process))
+        once = self.once if one_process else 0.0
+        return max(gpu, once + self.host * model.host_seconds(size_bytes, one_process=one_process))
 
     def gpu_seconds(self, model: CollectiveModel, size_bytes: float) -> float:
         """The time on the GPUs."""
@@ -116,8 +124,11 @@ def fitted(
         found, gpu=tuple(sorted(gpu.items())) or before.gpu, nvls=tuple(sorted(nvls.items())) or before.nvls
     )
     launched = [one for one in curves if not one.graph and one.one_process is one_process]
-    host = next((level for one in launched if (level := _host(one, found)) is not None), before.host)
-    return replace(found, host=host)
+    for one in launched:
+        level = _host(one, found)
+        if level is not None:
+            return replace(found, host=level, once=one.once)
+    return found
 
 
 def _on_gpus(curve: MeasuredCurve) -> Iterable[Point]:
@@ -128,7 +139,7 @@ def _on_gpus(curve: MeasuredCurve) -> Iterable[Point]:
     return [
         (size, seconds)
         for size, seconds in curve.sizes
-        if seconds > _AHEAD * level * curve.model.host_seconds(size, one_process=curve.one_process)
+        if seconds > _AHEAD * (curve.once + level * curve.host_seconds(size))
     ]
 
 
@@ -141,7 +152,7 @@ def _more(curve: MeasuredCurve) -> float | None:
 def _level(curve: MeasuredCurve) -> float | None:
     """The small messages' times over the model's launches; None where no small one was measured."""
     small = [
-        seconds / curve.model.host_seconds(size, one_process=curve.one_process)
+        max(seconds - curve.once, _LEAST * seconds) / curve.host_seconds(size)
         for size, seconds in curve.sizes
         if size <= SMALL
     ]
@@ -157,7 +168,7 @@ def _host(curve: MeasuredCurve, correction: Correction) -> float | None:
     if level is None:
         return None
     size = curve.sizes[0][0]
-    launch = level * curve.model.host_seconds(size, one_process=curve.one_process)
+    launch = curve.once + level * curve.host_seconds(size)
     bound = launch > _AHEAD * correction.gpu_seconds(curve.model, size)
     return level if bound else min(level, 1.0)
 
@@ -169,7 +180,9 @@ def along(curve: MeasuredCurve, size_bytes: float) -> float:
 
 
 def _whole(curve: MeasuredCurve, size_bytes: float) -> float:
-    return Correction().seconds(curve.model, size_bytes, graph=curve.graph, one_process=curve.one_process)
+    return Correction(once=curve.once).seconds(
+        curve.model, size_bytes, graph=curve.graph, one_process=curve.one_process
+    )
 
 
 def _between(model: CollectiveModel, ratios: Sequence[tuple[float, float]], size_bytes: float) -> float:
