@@ -19,7 +19,7 @@ from wirewatch.core.types import Absent, Why
 from wirewatch.study.curve import AUTO, Configuration, Curve, Study
 from wirewatch.study.export import read_study
 from wirewatch.study.spread import usable
-from wirewatch.study.summary import Estimate, estimate, rates_of, setting, summarize
+from wirewatch.study.summary import RepeatedFigure, estimate, rates_of, setting, summarize
 
 MIB, GIB = 1 << 20, 1 << 30
 CLOSE = 0.03
@@ -34,7 +34,7 @@ PUBLISHED: Mapping[str, str] = {
 _FLOOR = "theirs is the least of the sizes up to 256 B, ours the median of those up to 4 KiB"
 _GRAPH = "theirs in bfloat16 through PyTorch on a quiet machine, ours float32 through NCCL alone"
 _NVLS = "not repeated: NVLink multicast is off on our machines"
-Find = Callable[[Curve], Estimate | Absent]
+Find = Callable[[Curve], RepeatedFigure | Absent]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PublishedFigure:
     launch: str = "eager"
     note: str = ""
 
-    def of(self, study: Study) -> tuple[Estimate | Absent, str]:
+    def of(self, study: Study) -> tuple[RepeatedFigure | Absent, str]:
         """The same figure of a study, and the setting that it is of where that was not the published one."""
         for place, way in enumerate(self._ways()):
             wanted = Configuration(self.ranks, *way, self.launch)
@@ -73,22 +73,22 @@ class PublishedFigure:
             yield algorithm, "Simple"
 
 
-def plateau(curve: Curve) -> Estimate | Absent:
+def plateau(curve: Curve) -> RepeatedFigure | Absent:
     return summarize(curve).plateau
 
 
-def floor(curve: Curve) -> Estimate | Absent:
+def floor(curve: Curve) -> RepeatedFigure | Absent:
     return summarize(curve).floor
 
 
-def knee(curve: Curve) -> Estimate | Absent:
+def knee(curve: Curve) -> RepeatedFigure | Absent:
     return summarize(curve).knee
 
 
 def at(size: int) -> Find:
     """Busbw at one size."""
 
-    def find(curve: Curve) -> Estimate | Absent:
+    def find(curve: Curve) -> RepeatedFigure | Absent:
         points = [point for point in curve.points if point.size_bytes == size and usable(point)]
         missing = Absent(Why.MISSING, f"{human(size)} was not measured")
         return estimate(rates_of(curve, points[0])) if points else missing
@@ -148,7 +148,7 @@ def _environment(study: Study) -> Iterator[str]:
     yield from (f"| {_cell(name)} | | {_cell(value)} |" for name, value in known.items())
 
 
-def _row(figure: PublishedFigure, found: Estimate | Absent, way: str) -> str:
+def _row(figure: PublishedFigure, found: RepeatedFigure | Absent, way: str) -> str:
     value = _text(figure.value, figure.unit)
     if isinstance(found, Absent):
         return f"| {figure.name} | {value} | - | - | {_cell(found.detail)} |"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.study.drawn import FULL, Noise, curve, study
 from wirewatch.core.types import Absent
 from wirewatch.study.curve import Configuration, CurvePoint, Study
-from wirewatch.study.summary import CurveSummary, Estimate, in_words, summarize, summary_lines
+from wirewatch.study.summary import CurveSummary, RepeatedFigure, in_words, summarize, summary_lines
 
 SAMPLE = Path(__file__).parents[3] / "shared/samples/nccltests.2.18.3.h100x4.allreduce.txt"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -23,8 +23,8 @@ TABLE = {
 """The shape of four H100 on one switch: microseconds of an all_reduce."""
 
 
-def known(one: Estimate | Absent) -> Estimate:
-    assert isinstance(one, Estimate)
+def known(one: RepeatedFigure | Absent) -> RepeatedFigure:
+    assert isinstance(one, RepeatedFigure)
     return one
 
 

@@ -23,7 +23,7 @@ from wirewatch.study.export import write_whole
 from wirewatch.study.spread import usable
 from wirewatch.study.summary import (
     CurveSummary,
-    Estimate,
+    RepeatedFigure,
     count,
     gigabytes,
     in_words,
@@ -160,7 +160,7 @@ def _figures(name: str, summaries: Sequence[tuple[Curve, CurveSummary]]) -> Shee
     )
 
 
-def _or_dash(one: Estimate | Absent, text: str) -> str:
+def _or_dash(one: RepeatedFigure | Absent, text: str) -> str:
     return "-" if isinstance(one, Absent) else text
 
 

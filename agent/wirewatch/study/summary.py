@@ -41,7 +41,7 @@ class HasTitle(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RepeatedFigure:
     """A median over repeats, with the lowest and the highest of them; one repeat has no spread."""
 
     value: float
@@ -63,9 +63,9 @@ class CurveSummary:
     bounds; empty where they are what they are.
     """
 
-    floor: Estimate | Absent
-    plateau: Estimate | Absent
-    knee: Estimate | Absent
+    floor: RepeatedFigure | Absent
+    plateau: RepeatedFigure | Absent
+    knee: RepeatedFigure | Absent
     plateau_bytes: int = 0
     bound: str = ""
 
@@ -86,9 +86,9 @@ def summarize(curve: Curve) -> CurveSummary:
     return CurveSummary(floor, estimate(rates[best]), _knee(rates, best), best, _bound(rates, best))
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> RepeatedFigure:
     """Of one value a repeat."""
-    return Estimate(median(values), min(values), max(values), len(values))
+    return RepeatedFigure(median(values), min(values), max(values), len(values))
 
 
 def rates_of(curve: Curve, point: CurvePoint) -> tuple[float, ...]:
@@ -138,17 +138,17 @@ def span(first: int, last: int) -> str:
     return human(first) if first == last else f"{human(first)} to {human(last)}"
 
 
-def microseconds(one: Estimate | Absent) -> str:
+def microseconds(one: RepeatedFigure | Absent) -> str:
     """Seconds for people: `23.3 us (23.1 to 23.5)`."""
     return _ranged(one, lambda value: f"{value * 1e6:.1f}", " us")
 
 
-def gigabytes(one: Estimate | Absent) -> str:
+def gigabytes(one: RepeatedFigure | Absent) -> str:
     """Bytes per second for people: `366.2 GB/s (365.9 to 366.3)`."""
     return _ranged(one, lambda value: f"{value / GB:.1f}", " GB/s")
 
 
-def size_text(one: Estimate | Absent) -> str:
+def size_text(one: RepeatedFigure | Absent) -> str:
     """Bytes for people: `8 MiB (8 MiB to 16 MiB)`."""
     return _ranged(one, lambda value: human(round(value)), "")
 
@@ -172,14 +172,14 @@ def in_words(summary: CurveSummary) -> str:
     return "; ".join(part for part in (", ".join(known), *absent, summary.bound, *no_spread) if part)
 
 
-def _floor(points: Sequence[CurvePoint]) -> Estimate | Absent:
+def _floor(points: Sequence[CurvePoint]) -> RepeatedFigure | Absent:
     small = [point.seconds for point in points if point.size_bytes <= FLOOR_BYTES]
     if not small:
         return Absent(Why.MISSING, f"no size up to {human(FLOOR_BYTES)} was measured")
     return estimate([median(times) for times in zip(*small, strict=False)])
 
 
-def _knee(rates: Mapping[int, Sequence[float]], best: int) -> Estimate | Absent:
+def _knee(rates: Mapping[int, Sequence[float]], best: int) -> RepeatedFigure | Absent:
     """In each repeat the first size with half of the plateau."""
     found = []
     for repeat, plateau in enumerate(rates[best]):
@@ -187,7 +187,7 @@ def _knee(rates: Mapping[int, Sequence[float]], best: int) -> Estimate | Absent:
         found.append(min(size for size, rate in known.items() if rate >= HALF * plateau))
     if len(rates) == 1 or median_low(found) == min(rates):
         return Absent(Why.MISSING, f"the smallest size, {human(min(rates))}, has half of the plateau already")
-    return Estimate(median_low(found), min(found), max(found), len(found))
+    return RepeatedFigure(median_low(found), min(found), max(found), len(found))
 
 
 def _bound(rates: Mapping[int, Sequence[float]], best: int) -> str:
@@ -204,7 +204,7 @@ def _bound(rates: Mapping[int, Sequence[float]], best: int) -> str:
     return f"busbw still grows by {growth:.0%} with each doubling at {human(best)}, the largest size"
 
 
-def _ranged(one: Estimate | Absent, text: Callable[[float], str], unit: str) -> str:
+def _ranged(one: RepeatedFigure | Absent, text: Callable[[float], str], unit: str) -> str:
     if isinstance(one, Absent):
         return f"not known: {one.detail}"
     low, high = text(one.low), text(one.high)
