@@ -5,7 +5,8 @@ A rule with a part that is known only while it runs is found as a pattern such a
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import wirewatch
@@ -31,15 +32,15 @@ def patterns(modules: Mapping[str, str]) -> set[str]:
     Raises:
         UnknownRuleError: see there.
     """
-    trees = {name: ast.parse(text) for name, text in modules.items()}
     making = [name for name, text in modules.items() if any(f"{maker}(" in text for maker in MAKERS)]
-    return {rule for name in making for rule in _Module(name, trees).rules()}
+    parsed = cache(lambda name: ast.parse(modules[name]))
+    return {rule for name in making for rule in _Module(name, modules, parsed).rules()}
 
 
 class _Module:
-    def __init__(self, name: str, trees: Mapping[str, ast.Module]) -> None:
-        self._name, self._tree, self._trees = name, trees[name], trees
-        self._nodes = list(ast.walk(self._tree))
+    def __init__(self, name: str, modules: Mapping[str, str], parsed: Callable[[str], ast.Module]) -> None:
+        self._name, self._modules, self._parsed = name, modules, parsed
+        self._nodes = list(ast.walk(parsed(name)))
 
     def rules(self) -> Iterator[str]:
         for call in self._nodes:
@@ -91,12 +92,15 @@ class _Module:
                     cells = row.elts if isinstance(row, ast.Tuple) else [row]
                     yield str(ast.literal_eval(cells[place]))
 
-    def _nearest(self) -> tuple[ast.Module, ...]:
-        """This module, then all others: the same name may stand for another rule there."""
-        return self._tree, *(tree for tree in self._trees.values() if tree is not self._tree)
+    def _nearest(self, word: str) -> Iterator[ast.Module]:
+        """This module, then all others that have the word: it may stand for another rule there."""
+        yield self._parsed(self._name)
+        for name, text in self._modules.items():
+            if name != self._name and word in text:
+                yield self._parsed(name)
 
     def _returned(self, function: str) -> Iterator[str]:
-        for tree in self._nearest():
+        for tree in self._nearest(function):
             for found in tree.body:
                 if isinstance(found, ast.FunctionDef) and found.name == function:
                     for inner in ast.walk(found):
@@ -105,7 +109,7 @@ class _Module:
                     return
 
     def _constant(self, name: str) -> str | None:
-        for tree in self._nearest():
+        for tree in self._nearest(name):
             for found in tree.body:
                 match found:
                     case ast.Assign(targets=[ast.Name(id=target)], value=ast.Constant(value=str(text))):
