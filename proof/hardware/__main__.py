@@ -8,7 +8,8 @@ or `release`, or `probe faults`, or `preempt`, or `straggler`, or `primitives`; 
 and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--kinds` for pieces of it.
 `lockstep` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
-`sweep` wants nccl-tests and takes seven minutes. `advice` wants four GPUs and takes six; with fewer it fails.
+`primitives` takes six minutes at most, `sweep` seven; it wants nccl-tests and several GPUs too.
+`advice` wants four GPUs and takes six minutes; with fewer it fails.
 `prober` needs root, and files of ours and of Python that every user may read.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover`, `release` and `prober` try the kit
