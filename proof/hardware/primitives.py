@@ -53,8 +53,8 @@ NOTHING_ELSE: Mapping[str, Any] = {
 TOO_LARGE = 1 << 44
 SECONDS = 360.0
 """Of all of it."""
-DEADLINE = 60.0
-"""Seconds of one probe: the first import of torch on a machine takes up to half of them."""
+FIRST, DEADLINE = 150.0, 40.0
+"""Seconds of the first probe of an engine, with its libraries read from a cold disk, and of any other."""
 
 Rates = dict[str, dict[str, list[float]]]
 """Bus bandwidths in bytes per second by witness and primitive."""
@@ -64,23 +64,26 @@ Rates = dict[str, dict[str, list[float]]]
 class Asked:
     """Probes of this machine, and all that they have measured; `end`: when all is over, monotonic seconds.
 
-    `broken`: engines and primitives at which a probe broke off; they are not asked for again.
+    `broken`: engines and primitives that are not asked for again. `begun`: engines that were asked.
     """
 
     here: Probing
     end: float = float("inf")
     timed: list[tuple[str, Timed]] = field(default_factory=list)
     broken: set[tuple[str, str]] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
 
     def ask(self, what: str, engine: str, cases: Sequence[Case], **plan: Any) -> list[Timed]:
         """What probes measure of these cases; where one breaks off, another goes on behind that case.
 
-        That it breaks off is a limit that fails.
+        That it breaks off is a limit that fails. What hangs is not asked for again, nor is an engine that
+        does not start, hangs at once, or fails at its first two cases: that takes long and says nothing new.
 
         Raises:
             KitError: the time of the part is over.
         """
         found: list[Timed] = []
+        failed = 0
         left = [case for case in cases if (engine, case.op) not in self.broken]
         while left:
             more, probed = self.probe(what, engine, left, **plan)
@@ -91,9 +94,12 @@ class Asked:
             at_fault, *left = left[len(more) :] or left[-1:]
             told = f"{at_fault.op} of {at_fault.size_bytes} B: {probed.outcome}: {probed.why}"
             self.here.report.check(f"{what}: the probe came to its end", ok=False, told=told)
-            # What does not start, or hangs before anything is measured, takes long and says nothing new.
-            hopeless = probed.outcome in {"no_engine", "stuck"} or (probed.outcome == "timeout" and not more)
-            self.broken |= {(engine, op) for op in (OFFERED[engine] if hopeless else (at_fault.op,))}
+            failed += 1
+            hangs = probed.outcome == "timeout"
+            if probed.outcome in {"no_engine", "stuck"} or (not more and hangs) or (not found and failed > 1):
+                self.broken |= {(engine, op) for op in OFFERED[engine]}
+            elif hangs:
+                self.broken.add((engine, at_fault.op))
             left = [case for case in left if (engine, case.op) not in self.broken]
         return found
 
@@ -108,7 +114,8 @@ class Asked:
             raise KitError(f"{what}: the {SECONDS:g} s of the part are over")
         heard: list[Timed] = []
         wanted = {**NOTHING_ELSE, **plan, "cases": tuple(cases)}
-        deadline = min(DEADLINE, max(1.0, seconds))
+        deadline = min(DEADLINE if engine in self.begun else FIRST, max(1.0, seconds))
+        self.begun.add(engine)
         return heard, self.here.run(what, engine=engine, deadline=deadline, heard=heard.append, **wanted)
 
     def whole(self, what: str, found: Iterable[Timed], ops: Collection[str], launch: Launch) -> None:

@@ -10,9 +10,21 @@ from typing import Any, cast
 import pytest
 
 from proof.hardware.kit import KitError, Report
-from proof.hardware.primitives import OFFERED, ORACLE, SIZE, Asked, Oracle, every, judge, parity
+from proof.hardware.primitives import (
+    DEADLINE,
+    FIRST,
+    OFFERED,
+    ORACLE,
+    SIZE,
+    Asked,
+    Oracle,
+    every,
+    judge,
+    parity,
+)
 from proof.hardware.probing import Probing
 from wirewatch.core.probe import (
+    ALLTOALL,
     GATHER,
     PRIMITIVES,
     PROBED_SCHEMA,
@@ -36,12 +48,13 @@ class Machine:
         self.report, self.gpus = report, (SimpleNamespace(), SimpleNamespace())
         self._breaks, self._changes = breaks or {}, changes or {}
         self.ran: list[tuple[str, tuple[str, ...]]] = []
+        self.deadlines: list[float] = []
 
     def run(
         self, what: str, *, engine: str, cases: tuple[Case, ...], deadline: float,
         heard: Callable[[Timed], None], **_plan: object,
     ) -> Probed:  # fmt: skip
-        assert deadline > 0
+        self.deadlines.append(deadline)
         self.ran.append((what, tuple(case.op for case in cases)))
         outcome: Outcome = "ok"
         for one in cases:
@@ -69,20 +82,27 @@ def failed(report: Report) -> list[str]:
     return [check["name"] for check in report.checks if not check["ok"]]
 
 
-@pytest.mark.parametrize("outcome", ["failed", "timeout", "garbage"])
-def test_a_case_that_fails_costs_no_other_one_and_is_not_asked_for_again(
-    tmp_path: Path, outcome: Outcome
+@pytest.mark.parametrize(("outcome", "again"), [("failed", 3), ("garbage", 3), ("timeout", 1)])
+def test_a_case_that_fails_costs_no_other_one_and_what_hangs_is_not_asked_for_again(
+    tmp_path: Path, outcome: Outcome, again: int
 ) -> None:
-    probes, machine, report = asked(tmp_path, {REDUCE: outcome, GATHER: outcome})
+    probes, machine, report = asked(tmp_path, {REDUCE: outcome, ALLTOALL: outcome})
     found = probes.ask("all", "nccl", every(PRIMITIVES))
-    assert {one.op for one in found} == set(PRIMITIVES) - {REDUCE, GATHER}
-    behind = [PRIMITIVES[PRIMITIVES.index(op) + 1 :] for op in (REDUCE, GATHER)]
+    assert {one.op for one in found} == set(PRIMITIVES) - {REDUCE, ALLTOALL}
+    behind = [PRIMITIVES[PRIMITIVES.index(op) + 1 :] for op in (REDUCE, ALLTOALL)]
     assert [ops for _, ops in machine.ran] == [PRIMITIVES, *behind]
     assert failed(report) == ["all: the probe came to its end"] * 2
     assert {one.op for one in probes.ask("again", "nccl", every(PRIMITIVES))} == {one.op for one in found}
-    assert len(machine.ran) == 4
+    assert len(machine.ran) == 3 + again
     probes.whole("all", found, PRIMITIVES, "stream")
-    assert failed(report)[2:] == ["all: every value right"]
+    assert failed(report)[-1] == "all: every value right"
+
+
+def test_an_engine_that_fails_at_its_first_two_cases_is_left_alone(tmp_path: Path) -> None:
+    probes, machine, _ = asked(tmp_path, dict.fromkeys(PRIMITIVES, "failed"))
+    assert probes.ask("one", "nccl", every(PRIMITIVES)) == []
+    assert probes.ask("two", "nccl", every(PRIMITIVES)) == []
+    assert len(machine.ran) == 2
 
 
 @pytest.mark.parametrize("outcome", ["no_engine", "timeout"])
@@ -94,6 +114,16 @@ def test_an_engine_that_does_not_start_or_hangs_at_once_is_left_alone(
     assert probes.ask("two", "torch", every(OFFERED["torch"])) == []
     assert len(machine.ran) == len(failed(report)) == 1
     assert probes.ask("three", "nccl", every((REDUCE,)))
+
+
+def test_the_first_probe_of_an_engine_has_longer_and_none_more_than_what_is_left(tmp_path: Path) -> None:
+    probes, machine, _ = asked(tmp_path)
+    for engine in ("nccl", "torch", "nccl"):
+        probes.ask(engine, engine, every(PRIMITIVES[:1]))
+    assert machine.deadlines == [FIRST, FIRST, DEADLINE]
+    probes.end = time.monotonic() + DEADLINE / 2
+    probes.ask("late", "torch", every(PRIMITIVES[:1]))
+    assert DEADLINE / 4 < machine.deadlines[-1] <= DEADLINE / 2
 
 
 def test_when_its_time_is_over_no_probe_is_begun(tmp_path: Path) -> None:
