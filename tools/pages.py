@@ -10,7 +10,15 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tools.prose import formatted
-from wirewatch.advice import benchscript, costs, environmentcheck, gpunicdocument, ncclenv
+from wirewatch.advice import (
+    benchscript,
+    clusterfile,
+    costs,
+    environmentcheck,
+    gpunicdocument,
+    ncclenv,
+    placementdocument,
+)
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
@@ -153,9 +161,11 @@ def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
         state, probes, control, finding, drift, export, parsed, compare,
-        benchscript, costs, environmentcheck, gpunicdocument, ncclenv,
+        benchscript, costs, environmentcheck, gpunicdocument, ncclenv, placementdocument,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
+    # What others write, where ours is what this program prints: a key with a default may be left out.
+    made |= {name: adapter.json_schema(mode="validation") for name, adapter in clusterfile.DOCUMENTS.items()}
     return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}

@@ -9,6 +9,7 @@ COMMANDS: dict[str, str] = {
     "bench-script": "wirewatch.cli.advise.bench_script:bench_script",
     "gpu-nic": "wirewatch.cli.advise.gpu_nic:gpu_nic",
     "nccl-env": "wirewatch.cli.advise.nccl_env:nccl_env",
+    "placement": "wirewatch.cli.advise.placement:placement",
 }
 
 

@@ -1,0 +1,117 @@
+"""Slurm's short form of many host names, such as gpu[001-016,020]: read and written. Pure.
+
+As scontrol has it (22.05): a number in brackets keeps its width, the last brackets end a name, and names that
+go on after their number stand alone. Source: `scontrol show hostnames` and `scontrol show hostlist`, which
+tests/advice/test_hostlist.py compares with where they are installed.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+MOST_HOSTS = 65536
+"""Names that one list may have; Slurm's own limit (MAX_RANGE)."""
+HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
+_DIGITS = 12
+_NUMBER = re.compile(r"(\d{1,18})", re.ASCII)
+_ITEM = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
+_PART = re.compile(r"\[([^\[\]]*)\]|[^\[\]]+")
+_RANGE = re.compile(rf"(\d{{1,{_DIGITS}}})(?:-(\d{{1,{_DIGITS}}}))?", re.ASCII)
+_NUMBERED = re.compile(rf"(.*?)(\d{{1,{_DIGITS}}})", re.ASCII)
+
+
+class HostlistError(Exception):
+    """A text that is no list of hosts; one line for people."""
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """A key to sort names by, in which gpu10 comes after gpu9, and numbers before words."""
+    pieces = _NUMBER.split(name)
+    # A number by its value, then by its text: n1 and n01 are two hosts.
+    return tuple((int(one), one) if place % 2 else (-1, one) for place, one in enumerate(pieces))
+
+
+def expanded(text: str) -> tuple[str, ...]:
+    """The names of a list, in its order.
+
+    Raises:
+        HostlistError: it is not a list of hosts, or of more than `MOST_HOSTS`.
+    """
+    items = _ITEM.findall(text.strip())
+    if not items or ",".join(items) != text.strip():
+        raise HostlistError(f"{_shown(text)} is no list of hosts such as gpu[001-016]")
+    names: list[str] = []
+    for item in items:
+        names += _of_item(item, MOST_HOSTS - len(names))
+    return tuple(names)
+
+
+def compact(names: Iterable[str]) -> str:
+    """The list of these names: natural order, each once, numbers of one width in ranges."""
+    ordered = sorted(set(names), key=natural)
+    ranges: dict[str, list[tuple[int, int, int]]] = {}
+    for name in ordered:
+        found = _NUMBERED.fullmatch(name)
+        prefix, digits = (found[1], found[2]) if found else (name, "")
+        runs = ranges.setdefault(prefix if digits else f"{prefix}\0", [])
+        if not digits:
+            continue
+        number, width = int(digits), len(digits)
+        if runs and runs[-1][1] + 1 == number and _widths_agree(runs[-1], number, width):
+            runs[-1] = (runs[-1][0], number, runs[-1][2])
+        else:
+            runs.append((number, number, width))
+    return ",".join(_written(prefix, runs) for prefix, runs in ranges.items())
+
+
+def _widths_agree(run: tuple[int, int, int], number: int, width: int) -> bool:
+    """Whether Slurm writes this number in the run as it is: padded to its width, or longer by itself."""
+    return len(str(number).zfill(run[2])) == width
+
+
+def _written(prefix: str, runs: list[tuple[int, int, int]]) -> str:
+    if not runs:
+        return prefix.removesuffix("\0")
+    texts = [_range(*run) for run in runs]
+    alone = len(texts) == 1 and runs[0][0] == runs[0][1]
+    return f"{prefix}{texts[0]}" if alone else f"{prefix}[{','.join(texts)}]"
+
+
+def _range(first: int, last: int, width: int) -> str:
+    text = str(first).zfill(width)
+    return text if first == last else f"{text}-{str(last).zfill(width)}"
+
+
+def _of_item(item: str, most: int) -> Iterator[str]:
+    if "[" in item and not item.endswith("]"):
+        raise HostlistError(f"{_shown(item)}: brackets end a name; give names that go on one by one")
+    choices = [_of_part(part[0], part[1], most) for part in _PART.finditer(item)]
+    count = 1
+    for choice in choices:
+        count *= len(choice)
+    if count > most:
+        raise HostlistError(f"{_shown(item)}: more than {MOST_HOSTS} hosts")
+    for pieces in product(*choices):
+        name = "".join(pieces)
+        if not HOST.fullmatch(name):
+            raise HostlistError(f"{_shown(name)} is no host name")
+        yield name
+
+
+def _of_part(text: str, inside: str | None, most: int) -> list[str]:
+    if inside is None:
+        return [text]
+    numbers: list[str] = []
+    for piece in inside.split(","):
+        found = _RANGE.fullmatch(piece)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if found is None or last < first:
+            raise HostlistError(f"{_shown(text)}: {_shown(piece)} is no range such as 001-016")
+        if last - first >= most:
+            raise HostlistError(f"{_shown(text)}: more than {MOST_HOSTS} hosts")
+        numbers += [str(number).zfill(len(found[1])) for number in range(first, last + 1)]
+    return numbers
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= 60 else f"{text[:59]}…")  # noqa: PLR2004

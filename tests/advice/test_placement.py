@@ -1,0 +1,293 @@
+"""Placement: what none may ever do, the best there is on small clusters, and cases checked by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.advice.clusters import node, placed, racks, refused, where
+from tests.examples import examples
+from wirewatch.advice.cluster import Cluster, ClusterNode
+from wirewatch.advice.hierarchy import bundles, most
+from wirewatch.advice.placement import Infeasible, Job, PlacedJob, place
+from wirewatch.advice.space import Level, Space, space_of
+from wirewatch.core.types import Health
+
+SIZES = st.sampled_from([(8,), (4, 4), (2, 2), (6, 4), (8, 5, 3), (4,), (1, 1, 1, 1), (3,)])
+JOBS = st.builds(Job, tp=st.integers(1, 9), pp=st.integers(1, 4), replicas=st.integers(1, 5))
+
+
+@st.composite
+def clusters(draw: st.DrawFn, most_nodes: int = 6) -> list[ClusterNode]:
+    """Nodes of any health with islands, busy GPUs, racks and leafs that need not nest, and NVL72 parts."""
+    nodes = []
+    for number in range(draw(st.integers(0, most_nodes))):
+        fabric = draw(st.sampled_from(["", "", "", "f1", "f2"]))
+        sizes = (4,) if fabric else draw(SIZES)
+        one = node(
+            f"n{number}", *sizes, fabric=fabric,
+            busy=sorted(draw(st.sets(st.integers(0, sum(sizes) - 1), max_size=3))),
+            rack=draw(st.sampled_from(["", "r1", "r2", "r10"])), leaf=draw(st.sampled_from(["", "l1", "l2"])),
+            product=draw(st.sampled_from(["H100", "H100", "A100"])),
+            health=draw(st.sampled_from([None, Health.OK, Health.DEGRADED, Health.FAILED, Health.UNKNOWN])),
+            drained=draw(st.sampled_from([False, False, False, True])),
+        )  # fmt: skip
+        nodes.append(one)
+    return nodes
+
+
+def usable(nodes: Sequence[ClusterNode]) -> Space:
+    return space_of(Cluster("c", tuple(nodes)).usable(degraded=False))
+
+
+def check(nodes: Sequence[ClusterNode], jobs: Sequence[Job], found: Sequence[PlacedJob]) -> None:
+    """Every GPU once, free and of a node that may be used; all counts; levels as they are said."""
+    by_name = {one.name: one for one in nodes}
+    used = []
+    for job, one in zip(jobs, found, strict=True):
+        assert one.job is job
+        assert len(one.replicas) == job.replicas
+        for replica in one.replicas:
+            assert len(replica.stages) == job.pp
+            for stage in replica.stages:
+                assert len(stage.gpus) == job.tp == sum(stage.shares)
+                used += [(gpu.node.name, gpu.index) for gpu in stage.gpus]
+                domains = {_domain(gpu.node, gpu.index) for gpu in stage.gpus}
+                assert (stage.level is Level.DOMAIN) == (len(domains) == 1)
+    assert len(used) == len(set(used))
+    for name, index in used:
+        of = by_name[name]
+        assert index in range(of.wiring.gpus)
+        assert index not in of.busy
+        assert not of.drained
+        assert of.health in {None, Health.OK}
+
+
+def _domain(of: ClusterNode, index: int) -> object:
+    return of.fabric or (of.name, next(one for one in of.wiring.islands if index in one))
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(clusters(), st.lists(JOBS, min_size=1, max_size=3), st.sampled_from(Level))
+def test_never_over_capacity_and_never_where_it_may_not_be(
+    nodes: list[ClusterNode], jobs: list[Job], level: Level
+) -> None:
+    space = usable(nodes)
+    reach = level if level in space.levels else Level.CLUSTER
+    found, inside = place(space, jobs, reach), place(space, jobs)
+    if isinstance(found, Infeasible):
+        assert found.reason
+        assert isinstance(inside, Infeasible)
+        return
+    check(nodes, jobs, found)
+    stretched = [s.level for one in found for r in one.replicas for s in r.stages if s.level]
+    assert all(one <= reach or one in {Level.LEAF, Level.RACK} for one in stretched)
+    assert isinstance(inside, Infeasible) == bool(stretched), "a TP group is stretched though all fit"
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(clusters(), JOBS, SIZES, st.sampled_from(["", "r1", "r3"]), st.sampled_from(["H100", "A100"]))
+def test_another_healthy_node_never_hurts(
+    nodes: list[ClusterNode], job: Job, sizes: tuple[int, ...], rack: str, made: str
+) -> None:
+    before = place(usable(nodes), [job])
+    after = place(usable([*nodes, node("n99", *sizes, rack=rack, product=made)]), [job])
+    if isinstance(before, Infeasible):
+        return
+    assert not isinstance(after, Infeasible)
+    assert after[0].objective() <= before[0].objective()
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(clusters(), st.lists(JOBS, min_size=1, max_size=2), st.randoms(use_true_random=False))
+def test_order_changes_nothing_and_new_numbers_change_only_names(
+    nodes: list[ClusterNode], jobs: list[Job], random: object
+) -> None:
+    first = place(usable(nodes), jobs)
+    shuffled = list(nodes)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert place(usable(shuffled), jobs) == first
+    names = [f"host-{number:02}" for number in range(len(nodes))]
+    random.shuffle(names)  # type: ignore[attr-defined]
+    renamed = place(usable([replace(one, name=new) for one, new in zip(nodes, names, strict=True)]), jobs)
+    assert isinstance(renamed, Infeasible) == isinstance(first, Infeasible)
+    if not isinstance(first, Infeasible) and not isinstance(renamed, Infeasible) and len(jobs) == 1:
+        assert renamed[0].objective() == first[0].objective()
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=5),
+    st.integers(1, 4), st.integers(1, 3),
+)  # fmt: skip
+def test_no_arrangement_has_fewer_replicas_apart(
+    leaves: list[tuple[int, int, int]], size: int, count: int
+) -> None:
+    """Against every arrangement, on up to five leaves in racks in halls."""
+    capacity = [pieces for pieces, _, _ in leaves]
+    racks_ = {(hall, rack): number for number, (hall, rack) in enumerate({(h, r) for _, r, h in leaves})}
+    paths = [(n, racks_[hall, rack], hall, 0) for n, (_, rack, hall) in enumerate(leaves)]
+    found = bundles(capacity, paths, size, count)
+    used = [sum(n for one in found for leaf, n in one.parts if leaf == place) for place in range(len(leaves))]
+    assert all(n <= free for n, free in zip(used, capacity, strict=True))
+    assert all(sum(n for _, n in one.parts) == size for one in found)
+    assert len(found) == min(count, sum(capacity) // size)
+    best = _brute(tuple(capacity), paths, size, len(found))
+    for level in range(4):
+        inside = sum(one.level <= level for one in found)
+        assert inside == best[level] == min(len(found), most(capacity, paths, size)[level])
+
+
+def _brute(capacity: tuple[int, ...], paths: Sequence[tuple[int, ...]], size: int, count: int) -> list[int]:
+    """The most bundles inside single units of each level, over all arrangements of so many."""
+    shapes = [one for one in product(*(range(min(n, size) + 1) for n in capacity)) if sum(one) == size]
+    widths = [
+        next(
+            level for level in range(4) if len({paths[n][level] for n, taken in enumerate(one) if taken}) == 1
+        )
+        for one in shapes
+    ]
+    best = [0, 0, 0, 0]
+
+    def descend(first: int, left: tuple[int, ...], chosen: list[int]) -> None:
+        if len(chosen) == count:
+            for level in range(4):
+                best[level] = max(best[level], sum(width <= level for width in chosen))
+            return
+        for number in range(first, len(shapes)):
+            rest = tuple(a - b for a, b in zip(left, shapes[number], strict=True))
+            if min(rest) >= 0:
+                descend(number, rest, [*chosen, widths[number]])
+
+    descend(0, capacity, [])
+    return best
+
+
+def test_islands_of_four_refuse_eight() -> None:
+    box = [node("a", 4, 4)]
+    why = refused(box, Job(8))
+    assert (why.proven, why.reason) == (
+        True, "TP 8 takes 8 free GPUs in one NVLink domain, and the largest has 4 (a GPUs 0-3)",
+    )  # fmt: skip
+    (four,) = placed(box, Job(4, 1, 2))
+    assert list(where(four)) == [("a", (0, 1, 2, 3)), ("a", (4, 5, 6, 7))]
+
+
+def test_six_and_four_take_both_whole() -> None:
+    """Four first would take the six's room, whatever the order in which they are named."""
+    nodes = [node("a", 6), node("b", 4)]
+    for jobs in ([Job(4), Job(6)], [Job(6), Job(4)]):
+        found = placed(nodes, *jobs)
+        assert {(one.job.tp, *where(one)) for one in found} == {
+            (4, ("b", (0, 1, 2, 3))), (6, ("a", (0, 1, 2, 3, 4, 5))),
+        }  # fmt: skip
+
+
+def test_largest_first_is_not_enough_for_every_mix() -> None:
+    """Six in the seven leaves one over, and then three fours have no room: ten has to take 6 and 4."""
+    nodes = [node("a", 10), node("b", 8)]
+    found = placed(nodes, Job(6), Job(4, 1, 3))
+    assert dict(where(found[0])).keys() == {"a"}
+    assert sorted(name for name, _ in where(found[1])) == ["a", "b", "b"]
+
+
+def test_unequal_islands_hold_what_they_hold() -> None:
+    box = [node("a", 8, 5, 3)]
+    assert len(placed(box, Job(4, 1, 3))[0].replicas) == 3
+    assert "there is room for 3" in refused(box, Job(4, 1, 4)).reason
+    assert [index for _, index in where(placed(box, Job(3, 1, 4))[0])][-1] == (13, 14, 15)
+
+
+def test_sixteen_fit_an_nvl72_and_no_hgx() -> None:
+    hgx = [node(f"h{n}") for n in range(4)]
+    assert "the largest has 8" in refused(hgx, Job(16)).reason
+    rack = [node(f"gb{n:02}", 4, fabric="nvl72", product="GB200", rack="r1") for n in range(18)]
+    (found,) = placed(rack, Job(16, 1, 4))
+    assert found.objective() == (0,) * 9
+    first = sorted({gpu.node.name for gpu in found.replicas[0].stages[0].gpus})
+    assert first == ["gb00", "gb01", "gb02", "gb03"]
+    assert "takes 80 GPUs, and 72 are free" in refused(rack, Job(16, 1, 5)).reason
+
+
+def test_two_domains_of_one_node_are_wider_than_one_island() -> None:
+    box = [node("a", 4, 4), node("b", 4, 4)]
+    (found,) = placed(box, Job(8, 1, 2), reach=Level.NODE)
+    assert [one.stages[0].level for one in found.replicas] == [Level.NODE, Level.NODE]
+    assert "even stretched" in refused(box, Job(12), reach=Level.NODE).reason
+
+
+def test_stretching_takes_the_narrowest_unit_there_is() -> None:
+    nodes = racks(1, 2, 2)
+    (found,) = placed(nodes, Job(16, 1, 2), reach=Level.CLUSTER)
+    assert [one.stages[0].level for one in found.replicas] == [Level.RACK, Level.RACK]
+    assert "gpu001" not in {gpu.node.name for one in found.replicas for gpu in one.stages[0].gpus}
+    assert isinstance(place(space_of(racks(1, 1)), [Job(16)], Level.RACK), Infeasible)
+
+
+def test_stages_stay_in_a_rack_and_ranks_of_a_replica_together() -> None:
+    (found,) = placed(racks(3, 2, 2), Job(8, 2, 3))
+    assert [one.level for one in found.replicas] == [Level.RACK] * 3
+    (found,) = placed(racks(3, 3), Job(8, 2, 3))
+    assert sorted(one.level for one in found.replicas) == [Level.RACK, Level.RACK, Level.CLUSTER]
+    (found,) = placed(racks(3, 3), Job(4, 2, 3))
+    assert [one.level for one in found.replicas] == [Level.DOMAIN] * 3
+
+
+def test_drained_failed_unknown_and_degraded_nodes_are_left_out() -> None:
+    nodes = [
+        node("a", drained=True), node("b", health=Health.FAILED), node("c", health=Health.UNKNOWN),
+        node("d", health=Health.DEGRADED), node("e", health=Health.OK),
+    ]  # fmt: skip
+    cluster = Cluster("c", tuple(nodes))
+    assert [one.name for one in cluster.usable(degraded=False)] == ["e"]
+    assert [one.name for one in cluster.usable(degraded=True)] == ["d", "e"]
+    assert cluster.left_out(degraded=False) == {"drained": 1, "FAILED": 1, "UNKNOWN": 1, "DEGRADED": 1}
+
+
+def test_a_partial_node_is_filled_before_a_whole_one_is_cut() -> None:
+    nodes = [node("a"), node("b", busy=[0, 1, 2]), node("c", busy=[5])]
+    (found,) = placed(nodes, Job(4))
+    assert list(where(found)) == [("b", (4, 5, 6, 7))], "of b's five free GPUs the four that are neighbours"
+
+
+def test_one_product_is_preferred_to_a_mix() -> None:
+    nodes = [node("a1", product="A100"), node("h1"), node("a2", product="A100")]
+    (found,) = placed(nodes, Job(8, 1, 2))
+    assert (found.mixed, [name for name, _ in where(found)]) == (False, ["a1", "a2"])
+    assert placed(nodes, Job(8, 1, 3))[0].mixed
+
+
+def test_a_gpu_that_is_too_small_or_not_known_holds_no_model() -> None:
+    nodes = [node("a", memory=40e9), node("b", memory=80e9), node("c", product="")]
+    (found,) = placed(nodes, Job(8, memory=70e9))
+    assert [name for name, _ in where(found)] == ["b"]
+    assert "are counted" in refused(nodes, Job(8, 1, 2, memory=70e9)).reason
+
+
+def test_racks_and_leafs_that_cross_count_as_one() -> None:
+    nodes = [
+        node("a", rack="r1", leaf="l1"), node("b", rack="r2", leaf="l1"),
+        node("c", rack="r1", leaf="l2"), node("d", rack="r3", leaf="l3"),
+    ]  # fmt: skip
+    assert space_of(nodes).joined == (
+        "racks r1, r2 count as one rack: something inside lies in several of them",
+    )
+    inside = [replace(one, leaf="l1") for one in nodes]
+    assert space_of(inside).levels == (Level.DOMAIN, Level.NODE, Level.RACK, Level.LEAF, Level.CLUSTER)
+    assert space_of(inside).joined == ()
+
+
+def test_nodes_without_a_rack_are_in_racks_of_their_own() -> None:
+    nodes = [node("a", rack="r1"), node("b"), node("c"), node("d", rack="r1")]
+    (found,) = placed(nodes, Job(8, 2))
+    assert [name for name, _ in where(found)] == ["a", "d"]
+
+
+@pytest.mark.parametrize("pair", list(combinations(range(3), 2)))
+def test_a_rack_that_holds_all_replicas_is_taken(pair: tuple[int, int]) -> None:
+    sizes = [5 if place in pair else 3 for place in range(3)]
+    (found,) = placed(racks(*sizes), Job(8, 1, 3))
+    assert len({gpu.node.rack for one in found.replicas for s in one.stages for gpu in s.gpus}) == 1
