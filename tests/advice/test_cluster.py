@@ -59,7 +59,7 @@ def test_a_file_is_nodes_with_what_is_so_of_them_now(tmp_path: Path) -> None:
         80e9,
     )
     assert not isinstance(one.wiring.machine, Absent)
-    assert (two.health, two.busy, two.drained) == (Health.DEGRADED, {0, 3}, False)
+    assert (two.health, two.busy, two.drained) == (Health.DEGRADED, frozenset({0, 3}), False)
     assert (one.drained, three.drained, three.health) == (True, True, None)
     assert pcie.wiring.islands == ((0, 1), (2, 3), (4,), (5,), (6,), (7,))
     assert [one.unfit(degraded=False) for one in (one, two, three, pcie)] == [

@@ -72,7 +72,7 @@ class Workload:
         stage = layers + table * (PAIR if pp == 1 else 1)
         weights = stage * (TRAINING_BYTES if self.training else self.width) / tp
         share = math.ceil(shape.layers / pp) / shape.layers / min(tp, shape.kv_heads or tp)
-        kept = self.kv_tokens * shape.cached(self.width) * share
+        kept = self.kv_tokens * shape.cached(self.width) * share if self.kv_tokens else 0.0
         return (weights + kept) / (1 - self.headroom)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from wirewatch.advice.cluster import Cluster
 from wirewatch.advice.layouts import LayoutCost, Workload, layout_cost
@@ -52,14 +53,14 @@ class Proposals:
             ("stages in place of a wider TP",
              [(tp, job.pp * job.tp // tp, job.replicas) for tp in wholes]),
             ("more GPUs a replica, for memory", list(_larger(job))),
-            ("as many replicas as there is room for", list(_fewer(job, space, wholes))),
         )  # fmt: skip
-        seen = set()
+        seen = []
         for why, several in kinds:
-            found = next(self._placed(space, several, why), None)
-            if found is not None and (key := _numbers(found.placed.job)) not in seen:
-                seen.add(key)
-                yield found
+            seen += list(islice(self._placed(space, several, why), 1))
+        # A smaller TP with fewer replicas is near only where nothing nearer is.
+        fewer = list(_fewer(job, space, [] if seen else wholes))
+        seen += list(islice(self._placed(space, fewer, "as many replicas as there is room for"), 1))
+        yield from seen
         yield from self._wider(job, space, reach)
         if not self.degraded:
             others = space_of(self.cluster.usable(degraded=True))

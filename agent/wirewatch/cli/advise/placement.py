@@ -26,6 +26,7 @@ from wirewatch.advice.placementremarks import cluster_remarks, placed_remarks
 from wirewatch.advice.proposals import Layout, Proposals
 from wirewatch.advice.shapes import SHAPES, WIDTHS, ModelShape
 from wirewatch.advice.space import Level, Space
+from wirewatch.cli.advise.amounts import Count
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.advise.placementtext import placement_lines
 from wirewatch.cli.compare import read_study
@@ -42,9 +43,6 @@ MICRO_BATCH = 4096
 ACROSS = {
     "node": Level.NODE, "leaf": Level.LEAF, "rack": Level.RACK, "any": Level.CLUSTER,
 }  # fmt: skip
-_PARAMETERS = re.compile(r"(\d{1,15}(?:\.\d{1,9})?(?:e\d{1,2})?)([KMBT]?)", re.ASCII | re.IGNORECASE)
-_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_MOST_PARAMETERS = 1e15
 NOTE = "which GPUs are in use, and how the node is, was not looked at here: `wirewatch check` says it"
 _FORMS = ("nodelist", "hostfile", "rankfile", "devices")
 _SIZES = re.compile(r"(tp|pp|replicas|dp)=(\d{1,6})", re.ASCII)
@@ -117,7 +115,7 @@ _of_the_model = _options(
         "--model", type=click.Choice([one.name for one in SHAPES]), help="Memory and costs are this model's."
     ),
     click.option(
-        "--parameters", metavar="N",
+        "--parameters", type=Count(), metavar="N",
         help="Its parameters, such as 70e9 or 70B, for memory where it is none of those.",
     ),
     click.option(
@@ -177,7 +175,7 @@ def placement(
     context: click.Context, /,
     tp: int | None, pp: int, replicas: int | None, dp: int | None, groups: tuple[Several, ...],
     nodes: Path | None, slurm_topology: Path | None, degraded: bool, tp_across: str | None,  # noqa: FBT001
-    model: str | None, parameters: str | None, dtype: str, training: bool, tokens: int | None,  # noqa: FBT001
+    model: str | None, parameters: float | None, dtype: str, training: bool, tokens: int | None,  # noqa: FBT001
     kv_tokens: int, headroom: float, graph: bool, form: str | None, every: bool, as_json: bool,  # noqa: FBT001
     **machine: object,
 ) -> None:  # fmt: skip
@@ -253,18 +251,14 @@ def _reach(across: str | None, space: Space) -> Level:
     )
 
 
-def _shape(model: str | None, parameters: str | None) -> ModelShape | None:
+def _shape(model: str | None, parameters: float | None) -> ModelShape | None:
     if model is not None and parameters is not None:
         raise click.UsageError("give --model or --parameters, not both")
     if parameters is None:
         return next((one for one in SHAPES if one.name == model), None)
-    found = _PARAMETERS.fullmatch(parameters)
-    count = float(found[1]) * _SCALES[found[2].upper()] if found else 0.0
-    if not 1 <= count <= _MOST_PARAMETERS:
-        raise click.UsageError(f"--parameters {parameters[:40]!r}: give a number such as 70e9 or 70B")
     example = next(one for one in SHAPES if one.name == EXAMPLE)
-    name = f"a model of {count / 1e9:g}B parameters"
-    return replace(example, name=name, parameters=count, heads=0, kv_heads=0, vocabulary=0)
+    name = f"a model of {parameters / 1e9:g}B parameters"
+    return replace(example, name=name, parameters=parameters, heads=0, kv_heads=0, vocabulary=0)
 
 
 def _printed(form: str, ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible) -> int:
