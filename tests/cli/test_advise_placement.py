@@ -96,6 +96,9 @@ def test_memory_refuses_and_names_the_larger_layout(nodes: str, capsys: pytest.C
     assert (code, [(one["tp"], one["pp"]) for one in made["nearest"]]) == (2, [(8, 2)])
     code, made = document(capsys, "--nodes", nodes, "--tp", "6", "--model", "llama-3-70b")
     assert "does not divide the 64 attention heads" in made["reason"]
+    assert ("a TP that divides the attention heads", 4) in [
+        (one["why"], one["tp"]) for one in made["nearest"]
+    ]
 
 
 def test_degraded_nodes_are_used_when_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -62,12 +62,24 @@ def assign(domains: Sequence[Kind], sizes: Sequence[int], counts: Sequence[int])
 
 
 def _may_fit(domains: Sequence[Kind], sizes: Sequence[int], counts: Sequence[int]) -> bool:
-    """Whether no simple bound forbids it: groups of each size and larger ones, and GPUs in all."""
+    """Whether no simple bound forbids it: groups of each size and larger ones, and GPUs."""
     for place, size in enumerate(sizes):
         room = sum(one.free // size for one in domains if any(one.allowed[: place + 1]))
         if room < sum(counts[: place + 1]):
             return False
-    return sum(one.free for one in domains) >= sum(s * n for s, n in zip(sizes, counts, strict=True))
+    usable = {one: _fullest(one, sizes) for one in set(domains)}
+    return sum(usable[one] for one in domains) >= sum(s * n for s, n in zip(sizes, counts, strict=True))
+
+
+def _fullest(domain: Kind, sizes: Sequence[int]) -> int:
+    """The most GPUs of it that groups can take."""
+    reached = [True, *(False for _ in range(domain.free))]
+    for free in range(1, domain.free + 1):
+        reached[free] = any(
+            ok and size <= free and reached[free - size]
+            for size, ok in zip(sizes, domain.allowed, strict=True)
+        )
+    return max(free for free, ok in enumerate(reached) if ok)
 
 
 def _greedy(domains: Sequence[Kind], sizes: Sequence[int], counts: Sequence[int]) -> list[Numbers] | None:

@@ -52,6 +52,7 @@ class Proposals:
              [(tp, job.pp, job.replicas * job.tp // tp) for tp in wholes]),
             ("stages in place of a wider TP",
              [(tp, job.pp * job.tp // tp, job.replicas) for tp in wholes]),
+            ("a TP that divides the attention heads", list(self._divisors(job))),
             ("more GPUs a replica, for memory", list(_larger(job))),
         )  # fmt: skip
         seen = []
@@ -90,6 +91,14 @@ class Proposals:
         need = f"{job.memory / 1e9:.1f} GB a GPU with {self.workload.headroom:.0%} kept free"
         has = f"the largest free one has {largest / 1e9:.0f} GB" if largest else "the memory of none is known"
         return f"TP {job.tp} x PP {job.pp} of {self.workload.shape.name} takes {need}, and {has}"
+
+    def _divisors(self, job: Job) -> Iterator[Several]:
+        """The same with a TP that the model can be cut by, the nearest first, where this one is none."""
+        heads = self.workload.shape.heads
+        if self.workload.objection(job.tp, 1):
+            whole = [tp for tp in range(1, heads + 1) if heads % tp == 0]
+            for tp in sorted(whole, key=lambda one: (abs(one - job.tp), one)):
+                yield tp, job.pp, job.replicas
 
     def _any_reach(self, space: Space, numbers: Several) -> Iterator[Layout]:
         """The layout, as far stretched as it has to be, with what speaks against it."""
