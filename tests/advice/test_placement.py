@@ -166,6 +166,29 @@ def _brute(capacity: tuple[int, ...], paths: Sequence[tuple[int, ...]], size: in
     return best
 
 
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(st.sampled_from([(8,), (4, 4), (6, 4), (8, 5, 3)]), min_size=1, max_size=4),
+    JOBS, st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_other_indices_of_gpus_change_only_indices(
+    shapes: list[tuple[int, ...]], job: Job, random: object
+) -> None:
+    nodes = [node(f"n{number}", *sizes) for number, sizes in enumerate(shapes)]
+    again = []
+    for one in nodes:
+        order = list(range(one.wiring.gpus))
+        random.shuffle(order)  # type: ignore[attr-defined]
+        islands = tuple(sorted(tuple(sorted(order[gpu] for gpu in part)) for part in one.wiring.islands))
+        again.append(replace(one, wiring=replace(one.wiring, islands=islands)))
+    first, second = place(space_of(nodes), [job]), place(space_of(again), [job])
+    if isinstance(first, Infeasible) or isinstance(second, Infeasible):
+        assert isinstance(first, Infeasible) == isinstance(second, Infeasible)
+        return
+    check(again, [job], second)
+    assert first[0].objective() == second[0].objective()
+
+
 def test_islands_of_four_refuse_eight() -> None:
     box = [node("a", 4, 4)]
     why = refused(box, Job(8))
@@ -253,8 +276,9 @@ def test_a_partial_node_is_filled_before_a_whole_one_is_cut() -> None:
     assert list(where(found)) == [("b", (4, 5, 6, 7))], "of b's five free GPUs the four that are neighbours"
 
 
-def test_one_product_is_preferred_to_a_mix() -> None:
+def test_one_product_is_preferred_to_a_mix_and_the_faster_one() -> None:
     nodes = [node("a1", product="A100"), node("h1"), node("a2", product="A100")]
+    assert [name for name, _ in where(placed(nodes, Job(8))[0])] == ["h1"]
     (found,) = placed(nodes, Job(8, 1, 2))
     assert (found.mixed, [name for name, _ in where(found)]) == (False, ["a1", "a2"])
     assert placed(nodes, Job(8, 1, 3))[0].mixed

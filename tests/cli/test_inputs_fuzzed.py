@@ -26,10 +26,14 @@ from tests.study.test_nccljson import FORMS
 from tests.study.topologies import gpu, nic, switch, system
 from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch import config
+from wirewatch.advice.cluster import Cluster
+from wirewatch.advice.clusterfile import ClusterError, read_cluster, with_slurm_topology
 from wirewatch.advice.described import DescriptionError, described
+from wirewatch.advice.hostlist import HostlistError, expanded
 from wirewatch.cli.advise.amounts import Bytes, Count
 from wirewatch.cli.advise.nccl_env import known_version
 from wirewatch.cli.advise.ncclplaces import of_named_file
+from wirewatch.cli.advise.placement import GroupSizes
 from wirewatch.cli.check.daemon import daemon_address
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch.cli.options import Duration, owner
@@ -144,6 +148,24 @@ http_server_config:
   headers: {X-Frame-Options: deny}
 auth_excluded_paths: [/livez]
 """
+CLUSTER = """
+[[nodes]]
+names = "gpu[001-016]"
+gpus = 8
+product = "H100"
+memory_gb = 80.0
+islands = [4, 4]
+ports = "8xNDR"
+rack = "r1"
+busy = [1]
+[[states]]
+names = "gpu001"
+health = "degraded"
+"""
+CLUSTER_JSON = (
+    '{"nodes": [{"names": "a", "gpus": 4, "product": "GB200", "nvlink_domain": "d", "drained": true}]}'
+)
+SWITCHES = "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=tux[0-3]\nBlockName=b1 BlockIndex=0 Nodes=n[1-18]\n"
 NODE = json.dumps(
     {
         "kind": "Node", "metadata": {"name": "n1"},
@@ -185,6 +207,7 @@ PARSERS = {
     "amount of bytes": Parser(of_option(Bytes()), ("100MB", "1.5G", "16KiB", "8 B"), (click.BadParameter,)),
     "amount": Parser(of_option(Count()), ("70B", "1.5e9"), (click.BadParameter,)),
     "baseline": Parser(from_file(read_baseline), (baseline(),)),
+    "cluster": Parser(from_file(read_cluster), (CLUSTER, CLUSTER_JSON), (ClusterError,)),
     "check": Parser(from_file(lambda file: daemon_address(None, file)), (TOML,), (Unusable,)),
     "condition": Parser(on_bytes(lambda body: condition_in(body, "n1", 1e9)), (NODE,), (UnexpectedReply,)),
     "config": Parser(
@@ -233,8 +256,13 @@ PARSERS = {
     "switches": Parser(
         lambda text: Switches().convert(text, None, None), ("on,off", "off"), (click.BadParameter,)
     ),
+    "groups": Parser(of_option(GroupSizes()), ("tp=4,pp=2,replicas=3", "tp=8"), (click.BadParameter,)),
+    "hostlist": Parser(expanded, ("gpu[001-016,020],a.b", "r[1-2]n[01-02]"), (HostlistError,)),
     "hcas": Parser(lambda text: allows_hca(text, "mlx5_0", 1), ("^=mlx5_0:1,mlx5_1", "mlx5")),
     "size": Parser(lambda text: Size().convert(text, None, None), ("256M", "1G"), (click.BadParameter,)),
+    "slurm topology": Parser(
+        from_file(lambda file: with_slurm_topology(Cluster("c", ()), file)), (SWITCHES,), (ClusterError,)
+    ),
     "sizes": Parser(of_option(Sizes()), ("8:64K", "8:1G:4", "4,8M"), (click.BadParameter,)),
     "sweep": Parser(from_file(read_study), (swept("sweep.json"),), (RecordsError,)),
     "sweep records": Parser(

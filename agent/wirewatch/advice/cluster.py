@@ -100,17 +100,18 @@ def wiring(
     known = gpu_product(product) if product else None
     size = memory if memory is not None else known.memory if known else _unknown_memory(product)
     machine = _machine(product, gpus, ports)
+    name = known.name if known else product
     if given is not None:
         found = _whole(given, gpus)
-        return Wiring(product, gpus, found, size, _with_islands(machine, found, product, ports))
+        return Wiring(name, gpus, found, size, _with_islands(machine, found, product, ports))
     kind = None if isinstance(machine, Absent) else machine.conditions[0].group.kind
     if kind in _JOINED:
-        return Wiring(product, gpus, (tuple(range(gpus)),), size, machine)
+        return Wiring(name, gpus, (tuple(range(gpus)),), size, machine)
     alone = tuple((gpu,) for gpu in range(gpus))
     if gpus == 1 or (known is not None and known.domain == 1):
-        return Wiring(product, gpus, alone, size, machine)
+        return Wiring(name, gpus, alone, size, machine)
     why = "it has no `islands`, and its product does not say which of its GPUs NVLink joins"
-    return Wiring(product, gpus, alone, size, machine, why)
+    return Wiring(name, gpus, alone, size, machine, why)
 
 
 def of_machine(machine: Machine, name: str) -> Cluster:
@@ -131,7 +132,7 @@ def of_machine(machine: Machine, name: str) -> Cluster:
     known = gpu_product(product)
     memory = known.memory if known else _unknown_memory(product)
     count = 1 + max((index for one in found for index in one), default=-1)
-    wires = Wiring(product, count, found, memory, machine, why)
+    wires = Wiring(known.name if known else product, count, found, memory, machine, why)
     node = ClusterNode(name, wires, health=Health.OK)
     return Cluster(machine.of, (node,))
 

@@ -3,8 +3,8 @@
 A TP group lies whole in one NVLink domain whenever all can; a domain with f free GPUs has room for f // tp of
 them, so that is decided exactly. Replicas then lie in as narrow units as they can (`hierarchy`, exact too for
 one job). Several jobs are placed the largest TP first, each whole; where that fails, `mixedsizes` decides
-which domain gets what. Nodes of one product are preferred to nodes of several. Ties go by natural order of
-names, so the order in which nodes are listed changes nothing.
+which domain gets what. Nodes of one product are preferred to nodes of several, of products the fastest. Ties
+go by natural order of names, so the order in which nodes are listed changes nothing.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from wirewatch.advice.cluster import ClusterNode
 from wirewatch.advice.hierarchy import Bundle, Nesting, bundles
 from wirewatch.advice.hostlist import natural
 from wirewatch.advice.mixedsizes import Kind, assign
+from wirewatch.advice.products import gpu_product
 from wirewatch.advice.space import WORDS, Domain, Level, Space
 
 
@@ -173,12 +174,13 @@ class _Solver:
         return placed
 
     def _best(self, job: Job, limit: Sequence[int] | None) -> _Plan | None:
-        """The plan on one product if there is one, the best of them, else on all."""
+        """The best plan on one product if there is any, of equal ones on the fastest, else one on all."""
         fitting = _eligible(self.space, job)
         by_product: dict[str, list[int]] = {}
         for one in fitting:
             by_product.setdefault(self.space.domains[one].product, []).append(one)
-        plans = [self._plan(job, by_product[name], limit) for name in sorted(by_product, key=natural)]
+        fastest_first = sorted(by_product, key=lambda name: (-_arithmetic(name), natural(name)))
+        plans = [self._plan(job, by_product[name], limit) for name in fastest_first]
         known = [plan for plan in plans if plan is not None]
         if not known and len(by_product) > 1:
             return self._plan(job, fitting, limit)
@@ -290,6 +292,12 @@ def _assigned(space: Space, jobs: Sequence[Job]) -> tuple[list[PlacedJob] | None
         return None, found.proven
     limits = list(zip(*found.groups, strict=True))
     return _Solver.of(space, Level.DOMAIN).run(jobs, limits), True
+
+
+def _arithmetic(name: str) -> float:
+    """Operations per second of a product, 0 where they are not known."""
+    known = gpu_product(name)
+    return known.arithmetic if known else 0.0
 
 
 def _eligible(space: Space, job: Job) -> list[int]:

@@ -19,7 +19,7 @@ from wirewatch.study.summary import count
 
 MOST_ROWS = 32
 """Stages that get a line each; more are shown by nodes that are used alike."""
-MOST_SOURCES = 6
+MOST_SOURCES, WIDTH = 6, 150
 MILLI = 1e3
 WHERE: dict[LevelName, str] = {
     "domain": "inside one NVLink domain", "node": "inside one node", "leaf": "inside one leaf",
@@ -116,7 +116,7 @@ def _others(made: PlacementDocument) -> Iterator[str]:
     yield ""
     costs = [*(job.cost for job in chosen if job.cost), *(one.cost for one in entries)]
     example = ", for example (--model, --tokens)" if made.example else ""
-    yield f"Communication a {costs[0].unit} of {made.model}{example}, in ms, without overlap:"
+    yield f"Communication of one replica a {costs[0].unit} of {made.model}{example}, in ms, without overlap:"
     rows = [
         (_title(job.tp, job.pp, job.replicas), *_cost(job.cost), "this one") for job in chosen if job.cost
     ]
@@ -128,9 +128,13 @@ def _others(made: PlacementDocument) -> Iterator[str]:
         yield f"  {first.messages} all-reduces of {size} a {first.unit} in the first"
     yield from (f"  not known: {one}" for one in dict.fromkeys(cost.why for cost in costs if cost.why))
     sources = dict.fromkeys(line for cost in costs for line in (*cost.sources, *cost.remarks))
-    yield from (f"  {one}" for one in list(sources)[:MOST_SOURCES])
+    yield from (f"  {_short(one)}" for one in list(sources)[:MOST_SOURCES])
     if len(sources) > MOST_SOURCES:
         yield f"  and {len(sources) - MOST_SOURCES} more sources and remarks: --json"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
 
 
 def _why(one: LayoutEntry) -> str:
