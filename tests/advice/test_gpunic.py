@@ -39,8 +39,8 @@ def test_on_a_dgx_h100_gpu_n_is_not_near_mlx5_n() -> None:
 def test_a_port_that_is_down_costs_its_gpu_and_the_one_that_shares() -> None:
     found = mapped(dgx_h100(mlx5_0={"state": "down"}))
     assert devices(found)[:2] == [["mlx5_3"], ["mlx5_3"]]  # not a storage port, though one is as near
-    assert found.gpus[0].loss == "mlx5_0:1 is down: NODE instead of PXB, 25.0 instead of 50.0 GB/s"
-    assert found.gpus[1].loss == "it shares with a GPU whose port is down: 25.0 instead of 50.0 GB/s"
+    assert found.gpus[0].loss == "mlx5_0:1: down; NODE instead of PXB, 25.0 instead of 50.0 GB/s"
+    assert found.gpus[1].loss == "it shares with a GPU whose port is down; 25.0 instead of 50.0 GB/s"
     assert not any(seat.loss for seat in found.gpus[2:])
     assert ("mlx5_0:1", "down") in found.left_out
 
@@ -153,12 +153,12 @@ RATES = st.sampled_from((NDR, HDR, RDMA_100G))
 def nodes(draw: st.DrawFn, most: int = 4) -> Locality:
     """Up to `most` GPUs and ports, some of a card, with any paths and rates; most ports are up."""
     count = draw(st.integers(1, most))
-    ports = []
+    ports: list[RdmaPort] = []
     for number in range(draw(st.integers(1, most))):
         paths = draw(st.lists(PATHS, min_size=count, max_size=count))
         state = draw(st.sampled_from(("active", "active", "active", "down")))
         layer = draw(st.sampled_from(("InfiniBand", "InfiniBand", "InfiniBand", "Ethernet")))
-        if ports and draw(st.booleans()):
+        if draw(st.booleans()) and ports:
             same = ports[-1]
             ports.append(replace(same, device=f"mlx5_{number}", rate=draw(RATES), state=state))
         else:

@@ -215,30 +215,41 @@ def _with_losses(
     layer = seats[0].ports[0].port.layer if seats else ""
     rate = max((rate_of(port) for port in usable if port.layer == layer), default=0.0)
     down = [port for port in near.ports if near.stated and port.layer == layer and port.state not in ACTIVE]
-    if not down:
+    if not down and not near.slots:
         return tuple(seats)
     mended = [replace(port, state="active", rate=rate) for port in down]
-    up = [port for port in usable if port.layer == layer] + mended
+    up = [
+        replace(port, pcie=near.slots.get(port.device, port.pcie))
+        for port in (*(one for one in usable if one.layer == layer), *mended)
+    ]
     whole = plan(len(near.gpus), up, up)
     if whole is None:
         return tuple(seats)
     healthy, _ = _seats(near, whole, gpu_rate)
-    names = {name_of(port): port.state or "in a state that is not known" for port in down}
-    return tuple(_with_loss(seat, other, names) for seat, other in zip(seats, healthy, strict=True))
+    why = {
+        name_of(port): f"its PCIe link runs low ({_link(port)})"
+        for port in usable
+        if port.device in near.slots
+    }
+    why |= {name_of(port): port.state or "in a state that is not known" for port in down}
+    return tuple(_with_loss(seat, other, why) for seat, other in zip(seats, healthy, strict=True))
 
 
-def _with_loss(seat: NicsOfGpu, healthy: NicsOfGpu, down: Mapping[str, str]) -> NicsOfGpu:
+def _link(port: RdmaPort) -> str:
+    return "" if isinstance(port.pcie, Absent) else f"PCIe {port.pcie.generation} x{port.pcie.lanes}"
+
+
+def _with_loss(seat: NicsOfGpu, healthy: NicsOfGpu, wrong: Mapping[str, str]) -> NicsOfGpu:
+    """The same with what is lost; `wrong`: what is the matter with ports, by name."""
     now, then = seat.ports[0], healthy.ports[0]
     slower = seat.share is not None and healthy.share is not None and seat.share < _LESS * healthy.share
     if reach(now.path) <= reach(then.path) and not slower:
         return seat
-    names = [name_of(one.port) for one in healthy.ports if name_of(one.port) in down]
-    cause = (
-        ", ".join(f"{name} is {down[name]}" for name in names) or "it shares with a GPU whose port is down"
-    )
+    names = [name_of(one.port) for one in healthy.ports if name_of(one.port) in wrong]
+    cause = ", ".join(f"{name}: {wrong[name]}" for name in names) or "it shares with a GPU whose port is down"
     farther = f"{now.path} instead of {then.path}" if reach(now.path) > reach(then.path) else ""
     less = f"{_gbs(seat.share)} instead of {_gbs(healthy.share)} GB/s" if slower else ""
-    text = f"{cause}: {', '.join(filter(None, (farther, less)))}"
+    text = f"{cause}; {', '.join(filter(None, (farther, less)))}"
     return replace(seat, healthy=healthy.share, loss=text)
 
 
@@ -276,15 +287,12 @@ def _remarks(near: Locality, used: Sequence[RdmaPort]) -> Iterator[str]:
         cards.setdefault(port.card or port.device, []).append(port)
     for ports in cards.values():
         slot, wire = slot_rate(ports[0]), sum(map(rate_of, ports))
-        pcie, trained = ports[0].pcie, near.trained.get(ports[0].device)
+        pcie, full = ports[0].pcie, near.slots.get(ports[0].device)
         names = ", ".join(map(name_of, ports))
         if slot is not None and not isinstance(pcie, Absent) and slot < wire:
             yield (
                 f"{names}: PCIe {pcie.generation} x{pcie.lanes} lets {slot / GB:.1f} of the ports' "
                 f"{wire / GB:.1f} GB/s through"
             )
-        if trained is not None and not isinstance(pcie, Absent) and trained != pcie:
-            yield (
-                f"{names}: its PCIe link runs at generation {trained.generation} x{trained.lanes}, card and "
-                f"slot can do {pcie.generation} x{pcie.lanes}"
-            )
+        if full is not None and not isinstance(pcie, Absent):
+            yield f"{names}: {_link(ports[0])}; card and slot can do PCIe {full.generation} x{full.lanes}"

@@ -24,8 +24,9 @@ class Locality:
 
     `gpus`: by index; each port's `paths` are in this order. `stated`: whether the source has states of ports;
     a document has not. `others`: devices whose ports are none for a GPU, with the reason. `cpus`: those of a
-    GPU's NUMA node, by UUID, as `local_cpulist` has them. `trained`: what a card's PCIe link runs at, by
-    device. `by_numa`: a hypervisor hides the PCI bridges, and NUMA nodes alone show what is near.
+    GPU's NUMA node, by UUID, as `local_cpulist` has them. `slots`: what the PCIe link of a card can do that
+    runs at less, by device. `by_numa`: a hypervisor hides the PCI bridges, and NUMA nodes alone show what is
+    near.
     """
 
     gpus: tuple[GpuPart, ...]
@@ -33,7 +34,7 @@ class Locality:
     stated: bool
     others: tuple[tuple[str, str], ...] = ()
     cpus: Mapping[str, str] = field(default_factory=dict)
-    trained: Mapping[str, Pcie] = field(default_factory=dict)
+    slots: Mapping[str, Pcie] = field(default_factory=dict)
     by_numa: bool = False
 
 
@@ -43,12 +44,15 @@ def read_locality(sysfs: Sysfs, topology: Topology) -> Locality:
     ports = rdma_ports(sysfs, topology, gpus)
     shown = {port.device for port in ports}
     cpus = {gpu.uuid: sysfs.read(f"{DEVICES}/{gpu.place.address}/local_cpulist") for gpu in gpus}
-    trained = {nic.device: _trained(sysfs, nic) for nic in topology.nics if nic.device in shown}
+    trained = {nic.device: _trained(sysfs, nic) for nic in topology.nics}
+    slots = {one.device: one.pcie for one in ports if _is_less(trained[one.device], one.pcie)}
     near = Locality(
-        gpus, ports, stated=True,
+        gpus,
+        tuple(replace(one, pcie=trained[one.device]) if one.device in slots else one for one in ports),
+        stated=True,
         others=tuple((nic.device, VIRTUAL) for nic in topology.nics if nic.ports and nic.device not in shown),
         cpus={key: text for key, text in cpus.items() if not isinstance(text, Absent) and cpu_numbers(text)},
-        trained={device: link for device, link in trained.items() if link is not None},
+        slots={device: slot for device, slot in slots.items() if not isinstance(slot, Absent)},
     )  # fmt: skip
     return _with_numa(near, topology)
 
@@ -97,11 +101,19 @@ def cpu_list(numbers: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def _trained(sysfs: Sysfs, nic: NicPart) -> Pcie | None:
+def _trained(sysfs: Sysfs, nic: NicPart) -> Pcie | Absent:
+    if not nic.place.address:
+        return Absent(Why.MISSING, "its PCI address is not known")
     link = read_pci_link(sysfs, nic.place.address)
-    if not nic.place.address or isinstance(link.generation, Absent) or isinstance(link.width, Absent):
-        return None
-    return Pcie(link.generation, link.width)
+    if isinstance(link.generation, Absent):
+        return link.generation
+    return link.width if isinstance(link.width, Absent) else Pcie(link.generation, link.width)
+
+
+def _is_less(trained: Pcie | Absent, slot: Pcie | Absent) -> bool:
+    if isinstance(trained, Absent) or isinstance(slot, Absent):
+        return False
+    return trained.generation < slot.generation or trained.lanes < slot.lanes
 
 
 def _with_numa(near: Locality, topology: Topology) -> Locality:
