@@ -287,12 +287,11 @@ def _remarks(near: Locality, used: Sequence[RdmaPort]) -> Iterator[str]:
         cards.setdefault(port.card or port.device, []).append(port)
     for ports in cards.values():
         slot, wire = slot_rate(ports[0]), sum(map(rate_of, ports))
-        pcie, full = ports[0].pcie, near.slots.get(ports[0].device)
+        full = near.slots.get(ports[0].device)
         names = ", ".join(map(name_of, ports))
-        if slot is not None and not isinstance(pcie, Absent) and slot < wire:
-            yield (
-                f"{names}: PCIe {pcie.generation} x{pcie.lanes} lets {slot / GB:.1f} of the ports' "
-                f"{wire / GB:.1f} GB/s through"
-            )
-        if full is not None and not isinstance(pcie, Absent):
-            yield f"{names}: {_link(ports[0])}; card and slot can do PCIe {full.generation} x{full.lanes}"
+        can = f"; card and slot can do PCIe {full.generation} x{full.lanes}" if full else ""
+        if slot is not None and slot < wire:
+            through = f"{slot / GB:.1f} of the ports' {wire / GB:.1f} GB/s through"
+            yield f"{names}: {_link(ports[0])} lets {through}{can}"
+        elif can:
+            yield f"{names}: {_link(ports[0])}{can}"
