@@ -20,7 +20,14 @@ from tests.processes import run_wirewatch
 from tests.study.topologies import gpu, nic, switch, system
 from wirewatch.advice.gpunic import map_nics
 from wirewatch.advice.locality import VIRTUAL, Locality, cpu_list, cpu_numbers, read_locality
-from wirewatch.advice.nicsettings import JobSetting, cpu_bindings, job_settings, slurm_binding, wrapper
+from wirewatch.advice.nicsettings import (
+    JobSetting,
+    cpu_bindings,
+    job_settings,
+    slurm_binding,
+    unsettable,
+    wrapper,
+)
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.types import Absent
@@ -31,7 +38,7 @@ EVIL = "mlx5_0;touch evil"
 
 def told(*words: str) -> Mapping[str, Any]:
     done = run_wirewatch("advise", "gpu-nic", "--json", *words)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert complaints("wirewatch.advise-gpu-nic.1", done.stdout) == []
     document: Mapping[str, Any] = json.loads(done.stdout)
     return document
@@ -152,12 +159,13 @@ def test_a_card_of_which_one_port_is_used_is_named_with_its_port() -> None:
 
 def test_where_nccl_finds_the_same_by_itself_nothing_is_recommended() -> None:
     near = node([port(n, ["PIX" if n == gpu else "SYS" for gpu in range(2)]) for n in range(2)])
-    assert not any(one.recommended for one in variables(near) if one.rank is None)
+    needed = {one.name for one in variables(near) if one.rank is None and one.recommended}
+    assert needed == {"CUDA_DEVICE_ORDER"}
 
 
 def test_where_no_difference_is_visible_no_rank_is_sent_to_a_port() -> None:
     near = node([port(n, [""] * 2) for n in range(2)])
-    assert not any(one.recommended for one in variables(near))
+    assert not any(one.recommended for one in variables(near) if one.rank is not None)
 
 
 def test_gpus_that_share_are_counted_together() -> None:
@@ -172,7 +180,9 @@ def test_a_name_that_cannot_stand_in_a_list_makes_no_setting() -> None:
 
 def test_efa_has_no_use_for_names_of_hcas() -> None:
     near = node([port(0, ["PIX"], layer="Unknown", device="rdmap16s27")])
-    assert "NCCL_IB_HCA" not in {one.name for one in variables(near)}
+    found = map_nics(near)
+    assert not isinstance(found, Absent)
+    assert (job_settings(found), "EFA" in unsettable(found)) == ((), True)
 
 
 def test_slurm_binds_each_task_near_its_gpu() -> None:

@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
 _ENTRIES = 32
 """Entries of NCCL_IB_HCA that NCCL reads."""
-_NCCL_LAYERS = frozenset({"InfiniBand", "Ethernet", ""})
+_LAYERS = frozenset({"InfiniBand", "Ethernet", ""})
 WRAPPER = "gpu-nic.sh"
 """What the script is called in its own text."""
 
@@ -33,6 +33,13 @@ class JobSetting:
     recommended: bool
     why: str
     when_not: str
+
+
+_ORDER = JobSetting(
+    "CUDA_DEVICE_ORDER", "PCI_BUS_ID", None, recommended=True,
+    why="numbers the GPUs as this table does; CUDA's own default begins with the fastest",
+    when_not="a rank that takes its GPU by UUID or PCI address",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +68,23 @@ class SlurmBinding:
 
 
 def job_settings(found: GpuNicMap) -> tuple[JobSetting, ...]:
-    """The variables; none where no GPU has a port, or names of devices are not known."""
+    """The variables; none where no GPU has a port, or `unsettable` says why."""
     ports = found.ports()
-    if not ports or not all(_named(port) for port in ports):
+    if not ports or unsettable(found):
         return ()
-    return (*_nccl(found, ports), *_ucx(found), *_nvshmem(found))
+    return (_ORDER, *_nccl(found, ports), *_ucx(found), *_nvshmem(found))
 
 
-def unnamed(found: GpuNicMap) -> bool:
-    """Whether ports are used whose names cannot stand in a variable."""
-    return not all(_named(port) for port in found.ports())
+def unsettable(found: GpuNicMap) -> str:
+    """Why the ports cannot be named in variables; empty where they can."""
+    if found.layer not in _LAYERS:
+        return (
+            f"link layer {found.layer}: NCCL reaches such ports (EFA) by a plugin, which finds the nearest "
+            "by itself and reads no NCCL_IB_HCA: no settings are shown"
+        )
+    if not all(_named(port) for port in found.ports()):
+        return "names of devices are not known, or no names for a variable: no settings are shown"
+    return ""
 
 
 def cpu_bindings(found: GpuNicMap, near: Locality) -> tuple[CpuBinding, ...]:
@@ -104,7 +118,7 @@ def wrapper(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence
 
 def _nccl(found: GpuNicMap, ports: Sequence[RdmaPort]) -> Iterator[JobSetting]:
     names = [_entry(port, found) for port in ports]
-    if found.layer not in _NCCL_LAYERS or len(names) > _ENTRIES:
+    if len(names) > _ENTRIES:
         return
     why = (
         "leaves out the ports that are none of the GPUs', by exact names; without = a name is a beginning, "

@@ -1,3 +1,5 @@
+[[ ${#nodes[@]} -gt 0 ]] || { echo "the launcher names no nodes" >&2; exit 1; }
+
 # FIRST LAST FACTOR in bytes, as -b, -e and -f of nccl-tests.
 sizes=(
 {% for first, last, factor in ranges %}
@@ -49,6 +51,9 @@ for node in "${nodes[@]}"; do
   running+=("$!")
 done
 all_of "${running[@]}"
+{% if launcher == "mpijob" %}
+cat -- "$results"/alone.*.txt
+{% endif %}
 {% endif %}
 {% if pairs %}
 
@@ -61,6 +66,9 @@ for begin in 0 1; do
   done
   all_of "${running[@]}"
 done
+{% if launcher == "mpijob" %}
+cat -- "$results"/pair.*.txt
+{% endif %}
 {% endif %}
 
 measure all "${nodes[@]}" || status=$?

@@ -21,6 +21,7 @@ from wirewatch.core.probe import OPS, PRIMITIVES
 
 TESTS = "/opt/nccl-tests/build"
 OF_SLURM = ("partition", "account", "mpi")
+RESULTS, POD_RESULTS = "nccl-tests", "/tmp/nccl-tests"  # noqa: S108  # nosec B108 - in the pod's own /tmp
 IMAGE = "nccl-tests:latest"
 """To be replaced by the site's own."""
 
@@ -49,7 +50,9 @@ IMAGE = "nccl-tests:latest"
 )
 @click.option("--warmup", type=click.IntRange(0, 100_000), default=5, show_default=True, help="Runs before.")
 @click.option("--nccl-tests", "tests", default=TESTS, show_default=True, help="The folder of their programs.")
-@click.option("--results", default="nccl-tests", show_default=True, help="The folder of the tables.")
+@click.option(
+    "--results", default="", help=f"The folder of the tables. Default: {RESULTS}; in a pod {POD_RESULTS}."
+)
 @click.option("--name", default="nccl-tests", show_default=True, help="Name of the job.")
 @click.option("--time", "limit", type=Duration(), default=7200.0, help="Its limit, such as 2h (the default).")
 @click.option("--image", default="", help="Container image; on Slurm by its plugin pyxis.")
@@ -75,11 +78,12 @@ def bench_script(
         foreign = [one for one in OF_SLURM if context.get_parameter_source(one) is given]
         if foreign:
             raise click.UsageError(f"--{foreign[0]} is Slurm's: leave it out with --launcher mpijob")
-        image = image or IMAGE
+        image, results = image or IMAGE, results or POD_RESULTS
     chosen = sizes or (SOURCE_SIZES, SWEEP)
     wanted = BenchScript(
         launcher, nodes, gpus_per_node, tuple(dict.fromkeys(ops or OPS)),
-        tuple(dict.fromkeys(one for some in chosen for one in to_ranges(some))), tests, results, name, image,
+        tuple(dict.fromkeys(one for some in chosen for one in to_ranges(some))), tests,
+        results or RESULTS, name, image,
         partition, account, mpi, max(60, round(limit)), iterations, warmup, alone, pairs,
     )  # fmt: skip
     try:

@@ -10,7 +10,7 @@ from wirewatch.advice.gpunic import SAME, map_nics
 from wirewatch.advice.gpunicdocument import GPU_NIC, AdvisedGpu, GpuNicDocument, document
 from wirewatch.advice.locality import Locality
 from wirewatch.advice.machine import Machine
-from wirewatch.advice.nicsettings import cpu_bindings, job_settings, slurm_binding, unnamed, wrapper
+from wirewatch.advice.nicsettings import cpu_bindings, job_settings, slurm_binding, unsettable, wrapper
 from wirewatch.busbw.expected import GB, pcie_rate
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.output import printable, shown
@@ -63,10 +63,8 @@ def gpu_nic(
         click.echo(wrapper(found, settings, bindings), nl=False)
         return
     slurm = slurm_binding(bindings, len(found.gpus))
-    remarks = [*_cpu_remarks(near)]
-    if unnamed(found):
-        remarks.append("names of devices are not known, or no names for a variable: no settings are shown")
-    made = document(time.time(), machine.of, found, settings, bindings, slurm, tuple(remarks))
+    remarks = tuple(filter(None, (*_cpu_remarks(near), unsettable(found))))
+    made = document(time.time(), machine.of, found, settings, bindings, slurm, remarks)
     click.echo(GPU_NIC.dump_json(made, indent=1).decode() if as_json else shown(_lines(made)))
 
 
