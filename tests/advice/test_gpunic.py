@@ -14,7 +14,7 @@ from tests.examples import examples
 from wirewatch.advice.gpunic import MOST, GpuNicMap, map_nics
 from wirewatch.advice.locality import VIRTUAL, Locality
 from wirewatch.advice.nicplan import Cost, cost, make_cards, plan
-from wirewatch.core.probe import RdmaPort
+from wirewatch.core.probe import Pcie, RdmaPort
 from wirewatch.core.types import Absent
 
 
@@ -40,7 +40,7 @@ def test_a_port_that_is_down_costs_its_gpu_and_the_one_that_shares() -> None:
     found = mapped(dgx_h100(mlx5_0={"state": "down"}))
     assert devices(found)[:2] == [["mlx5_3"], ["mlx5_3"]]  # not a storage port, though one is as near
     assert found.gpus[0].loss == "mlx5_0:1: down; NODE instead of PXB, 25.0 instead of 50.0 GB/s"
-    assert found.gpus[1].loss == "it shares with a GPU whose port is down; 25.0 instead of 50.0 GB/s"
+    assert found.gpus[1].loss == "it shares with a GPU whose own port is lost; 25.0 instead of 50.0 GB/s"
     assert not any(seat.loss for seat in found.gpus[2:])
     assert ("mlx5_0:1", "down") in found.left_out
 
@@ -111,6 +111,24 @@ def test_a_gpu_keeps_a_port_of_its_own_at_half_the_rate() -> None:
     assert [seat.share for seat in mapped(node(ports)).gpus] == [HDR, NDR]
 
 
+def test_a_port_that_is_slow_for_its_place_is_not_the_nearest() -> None:
+    own = [port(n, ["PIX" if n == gpu else "NODE" for gpu in range(4)]) for n in range(4)]
+    slow = [replace(own[0], rate=25e9 / 8), *own[1:]]
+    found = mapped(node(slow))
+    assert devices(found)[0] == ["mlx5_1"]
+    assert found.left_out == (("mlx5_0:1", "3.1 GB/s, where others have 50.0"),)
+    narrow = node([replace(own[0], pcie=Pcie(5, 1)), *own[1:]], slots={"mlx5_0": Pcie(5, 16)})
+    found = mapped(narrow)
+    assert found.left_out == (("mlx5_0:1", "3.9 GB/s over PCIe 5 x1, where others have 50.0"),)
+    assert found.gpus[0].loss.startswith("mlx5_0:1: its PCIe link runs low (PCIe 5 x1); NODE instead of PIX")
+
+
+def test_one_fast_port_makes_the_others_no_slow_ones() -> None:
+    own = [port(n, ["PIX" if n == gpu else "NODE" for gpu in range(4)], rate=RDMA_100G) for n in range(4)]
+    found = mapped(node([*own, port(9, ["NODE"] * 4, rate=2 * NDR)]))
+    assert devices(found) == [[f"mlx5_{n}"] for n in range(4)]
+
+
 @pytest.mark.parametrize("path", ["", "NODE"])
 def test_where_all_paths_are_alike_nothing_is_claimed(path: str) -> None:
     found = mapped(node([port(n, [path] * 4) for n in range(4)]))
@@ -141,7 +159,8 @@ def test_a_gpu_s_own_slot_limits_its_share() -> None:
     assert mapped(node([port(0, ["PIX"])]), 31.5e9).gpus[0].share == 31.5e9
 
 
-def test_more_than_a_node_is_refused() -> None:
+def test_less_and_more_than_a_node_is_refused() -> None:
+    assert isinstance(map_nics(node([port(0, [])])), Absent)
     assert isinstance(map_nics(node([port(n, ["PIX"]) for n in range(MOST + 1)])), Absent)
 
 

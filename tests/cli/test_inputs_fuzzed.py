@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.advice.nearby import gpus
 from tests.core.test_parsers_fuzzed import damaged
 from tests.examples import examples
 from tests.processes import ROOT
@@ -30,7 +31,10 @@ from wirewatch.advice.cluster import Cluster
 from wirewatch.advice.clusterfile import ClusterError, read_cluster, with_slurm_topology
 from wirewatch.advice.described import DescriptionError, described
 from wirewatch.advice.hostlist import HostlistError, expanded
+from wirewatch.advice.gpunic import map_nics
+from wirewatch.advice.nicsettings import cpu_bindings, job_settings, wrapper
 from wirewatch.cli.advise.amounts import Bytes, Count
+from wirewatch.cli.advise.machines import ChosenMachine
 from wirewatch.cli.advise.nccl_env import known_version
 from wirewatch.cli.advise.ncclplaces import of_named_file
 from wirewatch.cli.advise.placement import GroupSizes
@@ -41,10 +45,13 @@ from wirewatch.cli.parse import settings as nccl_settings
 from wirewatch.cli.probe import Primitive, Size, Switches
 from wirewatch.core.ports import Answer
 from wirewatch.core.probe import PRIMITIVES, Plan, decode_plan, encode_plan
+from wirewatch.core.topology import NicPart, NicPath, Topology
 from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.daemon.baselines import read_baseline, save_baseline
 from wirewatch.daemon.notify import Notifier
 from wirewatch.daemon.persistence import read_ledger
+from wirewatch.documents.state import TOPOLOGY as TOPOLOGIES
+from wirewatch.documents.state import TopologyDocument
 from wirewatch.hw.nvml.protocol import Hello, Reply, decode_hello, decode_reply, encode_hello, encode_reply
 from wirewatch.hw.overlay import BUNDLED as OVERLAYS
 from wirewatch.hw.overlay import OverlayError, load_overlay
@@ -182,6 +189,15 @@ NCCL = (
     "node:7:9 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}\n"
 )
 SYSTEM = system([switch("0000:10:00.0", gpu("0000:1b:00.0"), nic("0000:18:00.0", "mlx5_0"))]).decode()
+TOPOLOGY = TOPOLOGIES.dump_json(
+    TopologyDocument(
+        "wirewatch.topology/1", 1e9,
+        Topology(
+            gpus(1), (NicPart("0x1", "mlx5_0", "MT4129", "28", gpus(1)[0].place, (("1", "InfiniBand"),)),),
+            (), (NicPath("GPU-0", "mlx5_0", "PIX"),), 1, (),
+        ),
+    )
+).decode()  # fmt: skip
 MANIFEST = (BUNDLED / "h200x1-idle" / "manifest.json").read_text("utf-8")
 HTTP_DATES = ("120", "Sun, 22 Nov 2026 22:00:00 GMT", "Sunday, 22-Nov-26 22:00:00 GMT", "1e3")
 REPLY = encode_reply(Reply((Answer(5, 3.0), Answer(Absent(Why.LOST, "gone", 15))), 0.1)).decode()
@@ -199,6 +215,16 @@ def swept(name: str) -> str:
 
 def of_option(kind: click.ParamType[Any]) -> Callable[[str], object]:
     return lambda text: kind.convert(text, None, None)
+
+
+def mapped(file: Path) -> object:
+    """The RDMA ports of the GPUs in a topology file, and a script for its ranks."""
+    machine = ChosenMachine(str(file), None, (), None, (), None).read()
+    assert not isinstance(machine.locality, Absent)
+    found = map_nics(machine.locality)
+    if isinstance(found, Absent):
+        return found
+    return wrapper(found, job_settings(found), cpu_bindings(found, machine.locality))
 
 
 PARSERS = {
@@ -223,6 +249,7 @@ PARSERS = {
     "message": Parser(on_bytes(message_of), ('{"message": "forbidden"}',)),
     "nccl log": Parser(parse_nccl_log, (NCCL,)),
     "nccl summary": Parser(lambda text: read_log(text.split("\n")).lines(), (NCCL,)),
+    "mapped topology": Parser(from_file(mapped), (SYSTEM, TOPOLOGY), (click.UsageError,)),
     "nccl topology": Parser(on_bytes(lambda body: read_topology(io.BytesIO(body))), (SYSTEM,)),
     "nccl-tests": Parser(on_bytes(judged), ("\n".join(lines(Job())), FORMS["sorted"])),
     "nccl environment": Parser(

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from wirewatch.advice.assignment import spread
 from wirewatch.advice.locality import Locality
@@ -16,6 +17,8 @@ from wirewatch.core.types import Absent, Why
 MOST = 64
 """GPUs, or RDMA ports, above which a source is not one node."""
 SAME = "not known: no difference between the paths is visible"
+SLOW = 0.25
+"""Share of what most ports leave a GPU below which a port is for something else, or its slot is at fault."""
 _LESS = 0.999
 
 
@@ -71,13 +74,16 @@ def map_nics(near: Locality, gpu_rate: float | None = None) -> GpuNicMap | Absen
         gpu_rate: bytes per second of a GPU's own PCIe link; None where it is not known.
 
     Returns:
-        Absent for more parts than one node has.
+        Absent without a GPU, and for more parts than one node has.
     """
+    if not near.gpus:
+        return Absent(Why.MISSING, "it has no GPU")
     if max(len(near.gpus), len(near.ports)) > MOST:
         return Absent(
             Why.UNSUPPORTED, f"{len(near.gpus)} GPUs and {len(near.ports)} RDMA ports: more than a node has"
         )
     why = {port: _unusable(port, near) for port in near.ports}
+    why |= _slow([port for port in near.ports if not why[port]])
     usable = [port for port in near.ports if not why[port]]
     best = _best(near, usable)
     if best is None:
@@ -114,14 +120,34 @@ def _unusable(port: RdmaPort, near: Locality) -> str:
     return "" if rate_of(port) > 0 else "its rate is not known"
 
 
+def _slow(usable: Sequence[RdmaPort]) -> dict[RdmaPort, str]:
+    """Ports that leave a GPU less than a quarter of what most of their layer do: sharing one is better."""
+    found = {}
+    for layer in {port.layer for port in usable}:
+        ports = [port for port in usable if port.layer == layer and not isinstance(port.rate, Absent)]
+        usual = median(map(_alone, ports)) if ports else 0.0
+        for port in ports:
+            if _alone(port) < SLOW * usual:
+                slot = "" if rate_of(port) < SLOW * usual else f" over {_link(port)}"
+                found[port] = f"{_alone(port) / GB:.1f} GB/s{slot}, where others have {usual / GB:.1f}"
+    return found
+
+
+def _alone(port: RdmaPort) -> float:
+    """Bytes per second of a port that is used alone."""
+    slot = slot_rate(port)
+    return rate_of(port) if slot is None else min(rate_of(port), slot)
+
+
 def _best(near: Locality, usable: Sequence[RdmaPort]) -> NicPlan | None:
     """The best plan of one link layer: a job cannot send from one into the other."""
     layers = dict.fromkeys(port.layer for port in sorted(usable, key=port_order))
+    down = [port for port in near.ports if near.stated and port.state not in ACTIVE]
     plans = [
         plan(
             len(near.gpus),
             [port for port in usable if port.layer == layer],
-            [port for port in near.ports if port.layer == layer],
+            [port for port in (*usable, *down) if port.layer == layer],
         )
         for layer in layers
     ]
@@ -218,21 +244,26 @@ def _with_losses(
     if not down and not near.slots:
         return tuple(seats)
     mended = [replace(port, state="active", rate=rate) for port in down]
-    up = [
-        replace(port, pcie=near.slots.get(port.device, port.pcie))
-        for port in (*(one for one in usable if one.layer == layer), *mended)
+    healthy_slots = [
+        replace(port, pcie=near.slots.get(port.device, port.pcie)) for port in (*_up(near, layer), *mended)
     ]
+    slow = _slow(healthy_slots)
+    up = [port for port in healthy_slots if port not in slow]
     whole = plan(len(near.gpus), up, up)
     if whole is None:
         return tuple(seats)
     healthy, _ = _seats(near, whole, gpu_rate)
     why = {
         name_of(port): f"its PCIe link runs low ({_link(port)})"
-        for port in usable
+        for port in near.ports
         if port.device in near.slots
     }
     why |= {name_of(port): port.state or "in a state that is not known" for port in down}
     return tuple(_with_loss(seat, other, why) for seat, other in zip(seats, healthy, strict=True))
+
+
+def _up(near: Locality, layer: str) -> list[RdmaPort]:
+    return [port for port in near.ports if port.layer == layer and not _unusable(port, near)]
 
 
 def _link(port: RdmaPort) -> str:
@@ -246,7 +277,9 @@ def _with_loss(seat: NicsOfGpu, healthy: NicsOfGpu, wrong: Mapping[str, str]) ->
     if reach(now.path) <= reach(then.path) and not slower:
         return seat
     names = [name_of(one.port) for one in healthy.ports if name_of(one.port) in wrong]
-    cause = ", ".join(f"{name}: {wrong[name]}" for name in names) or "it shares with a GPU whose port is down"
+    cause = (
+        ", ".join(f"{name}: {wrong[name]}" for name in names) or "it shares with a GPU whose own port is lost"
+    )
     farther = f"{now.path} instead of {then.path}" if reach(now.path) > reach(then.path) else ""
     less = f"{_gbs(seat.share)} instead of {_gbs(healthy.share)} GB/s" if slower else ""
     text = f"{cause}; {', '.join(filter(None, (farther, less)))}"

@@ -11,6 +11,7 @@ from wirewatch.advice.gpunicdocument import GPU_NIC, AdvisedGpu, GpuNicDocument,
 from wirewatch.advice.locality import Locality
 from wirewatch.advice.machine import Machine
 from wirewatch.advice.nicsettings import cpu_bindings, job_settings, slurm_binding, unsettable, wrapper
+from wirewatch.advice.shell import quoted
 from wirewatch.busbw.expected import GB, pcie_rate
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.output import printable, shown
@@ -151,7 +152,7 @@ def _settings(made: GpuNicDocument) -> Iterator[str]:
     for one in made.settings:
         where = "" if one.rank is None else f"rank {one.rank}: "
         word = "" if one.recommended else "(not needed) "
-        yield f"  {where}{word}{one.name}={one.value}"
+        yield f"  {where}{word}{one.name}={quoted(one.value)}"
         reason = f"    {one.why}. Not for: {one.when_not}."
         last = [other for other in made.settings if other.why == one.why][-1]
         if one is last and reason not in shown_reasons:
