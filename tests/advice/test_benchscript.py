@@ -212,7 +212,8 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        (), ("--nodes", "0"), ("--nodes", "2", "--sizes", "x"), ("--nodes", "2", "--partition", "a\nb"),
+        (), ("--nodes", "0"), ("--nodes", "2", "--time", "9" * 300),
+        ("--nodes", "2", "--sizes", "x"), ("--nodes", "2", "--partition", "a\nb"),
         ("--nodes", "2", "--launcher", "mpijob", "--partition", "p"), ("--nodes", "2", "--out", "/no/such/a"),
         ("--nodes", "2", "--launcher", "mpijob", "--name", "A B"),
     ],

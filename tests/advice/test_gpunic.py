@@ -49,6 +49,15 @@ def test_a_storage_port_that_is_down_costs_no_gpu_anything() -> None:
     assert not any(seat.loss for seat in mapped(dgx_h100(mlx5_1={"state": "down"})).gpus)
 
 
+def test_another_network_in_place_of_one_that_is_down_is_a_loss() -> None:
+    near = [port(n, ["PIX" if n == gpu else "NODE" for gpu in range(2)], state="down") for n in range(2)]
+    found = mapped(node([*near, port(7, ["NODE", "NODE"], layer="Ethernet")]))
+    assert (found.layer, devices(found)) == ("Ethernet", [["mlx5_7"], ["mlx5_7"]])
+    assert found.gpus[0].loss == (
+        "mlx5_0:1: down; Ethernet instead of InfiniBand, NODE instead of PIX, 25.0 instead of 50.0 GB/s"
+    )
+
+
 def test_gpus_that_share_a_nic_share_its_rate() -> None:
     ports = [port(n, ["PIX" if gpu // 2 == n else "NODE" for gpu in range(8)]) for n in range(4)]
     found = mapped(node(ports))

@@ -95,7 +95,7 @@ def map_nics(near: Locality, gpu_rate: float | None = None) -> GpuNicMap | Absen
     why |= {port: spare.get(port) or _unused(port, best) for port in usable if port not in used}
     ways = {(reach(way), steps(way)) for card in best.cards for way in card.paths}
     return GpuNicMap(
-        gpus=_with_losses(near, seats, usable, gpu_rate),
+        gpus=_with_losses(near, seats, gpu_rate),
         layer=next(iter(used)).layer,
         visible=len(ways) > 1,
         left_out=_left_out(why, near),
@@ -234,36 +234,35 @@ def _rates(best: NicPlan, counts: Mapping[RdmaPort, int]) -> dict[RdmaPort, floa
     return found
 
 
-def _with_losses(
-    near: Locality, seats: Sequence[NicsOfGpu], usable: Sequence[RdmaPort], gpu_rate: float | None
-) -> tuple[NicsOfGpu, ...]:
-    """The same, beside what each GPU would have with all ports of the layer up."""
-    layer = seats[0].ports[0].port.layer if seats else ""
-    rate = max((rate_of(port) for port in usable if port.layer == layer), default=0.0)
-    down = [port for port in near.ports if near.stated and port.layer == layer and port.state not in ACTIVE]
-    if not down and not near.slots:
-        return tuple(seats)
-    mended = [replace(port, state="active", rate=rate) for port in down]
-    healthy_slots = [
-        replace(port, pcie=near.slots.get(port.device, port.pcie)) for port in (*_up(near, layer), *mended)
-    ]
-    slow = _slow(healthy_slots)
-    up = [port for port in healthy_slots if port not in slow]
-    whole = plan(len(near.gpus), up, up)
-    if whole is None:
-        return tuple(seats)
-    healthy, _ = _seats(near, whole, gpu_rate)
-    why = {
+def _with_losses(near: Locality, seats: Sequence[NicsOfGpu], gpu_rate: float | None) -> tuple[NicsOfGpu, ...]:
+    """The same, beside what each GPU would have with all ports up and all slots as they should be."""
+    wrong = {
         name_of(port): f"its PCIe link runs low ({_link(port)})"
         for port in near.ports
         if port.device in near.slots
     }
-    why |= {name_of(port): port.state or "in a state that is not known" for port in down}
-    return tuple(_with_loss(seat, other, why) for seat, other in zip(seats, healthy, strict=True))
+    if near.stated:
+        down = (port for port in near.ports if port.state not in ACTIVE)
+        wrong |= {name_of(port): port.state or "in a state that is not known" for port in down}
+    if not wrong:
+        return tuple(seats)
+    mended = replace(near, ports=tuple(_mended(port, near) for port in near.ports), slots={})
+    usable = [port for port in mended.ports if not _unusable(port, mended)]
+    slow = _slow(usable)
+    best = _best(mended, [port for port in usable if port not in slow])
+    if best is None:
+        return tuple(seats)
+    healthy, _ = _seats(mended, best, gpu_rate)
+    return tuple(_with_loss(seat, other, wrong) for seat, other in zip(seats, healthy, strict=True))
 
 
-def _up(near: Locality, layer: str) -> list[RdmaPort]:
-    return [port for port in near.ports if port.layer == layer and not _unusable(port, near)]
+def _mended(port: RdmaPort, near: Locality) -> RdmaPort:
+    """The port as it should be; one that is down has the best rate of its layer, else its own."""
+    slot = near.slots.get(port.device, port.pcie)
+    if not near.stated or port.state in ACTIVE:
+        return replace(port, pcie=slot)
+    up = [rate_of(one) for one in near.ports if one.layer == port.layer and one.state in ACTIVE]
+    return replace(port, pcie=slot, state="active", rate=max(up, default=rate_of(port)))
 
 
 def _link(port: RdmaPort) -> str:
@@ -274,7 +273,8 @@ def _with_loss(seat: NicsOfGpu, healthy: NicsOfGpu, wrong: Mapping[str, str]) ->
     """The same with what is lost; `wrong`: what is the matter with ports, by name."""
     now, then = seat.ports[0], healthy.ports[0]
     slower = seat.share is not None and healthy.share is not None and seat.share < _LESS * healthy.share
-    if reach(now.path) <= reach(then.path) and not slower:
+    other = now.port.layer != then.port.layer
+    if reach(now.path) <= reach(then.path) and not slower and not other:
         return seat
     names = [name_of(one.port) for one in healthy.ports if name_of(one.port) in wrong]
     cause = (
@@ -282,7 +282,8 @@ def _with_loss(seat: NicsOfGpu, healthy: NicsOfGpu, wrong: Mapping[str, str]) ->
     )
     farther = f"{now.path} instead of {then.path}" if reach(now.path) > reach(then.path) else ""
     less = f"{_gbs(seat.share)} instead of {_gbs(healthy.share)} GB/s" if slower else ""
-    text = f"{cause}; {', '.join(filter(None, (farther, less)))}"
+    network = f"{now.port.layer} instead of {then.port.layer}" if other else ""
+    text = f"{cause}; {', '.join(filter(None, (network, farther, less)))}"
     return replace(seat, healthy=healthy.share, loss=text)
 
 

@@ -16,7 +16,7 @@ options=(-g 1 -n {{ iterations }} -w {{ warmup }} -c 1)
 # NCCL's log goes into files, one a process: in the table it would tear rows. Plain INFO has no lines of the network.
 export NCCL_DEBUG=${NCCL_DEBUG:-INFO}
 export NCCL_DEBUG_SUBSYS=${NCCL_DEBUG_SUBSYS:-INIT,ENV,NET,GRAPH,TUNING}
-export NCCL_DEBUG_FILE=$logs/nccl.%h.%p.log
+export NCCL_DEBUG_FILE=${logs//%/%%}/nccl.%h.%p.log
 
 status=0
 

@@ -21,6 +21,7 @@ from wirewatch.core.probe import OPS, PRIMITIVES
 
 TESTS = "/opt/nccl-tests/build"
 OF_SLURM = ("partition", "account", "mpi")
+LONGEST = 365 * 86400
 RESULTS, POD_RESULTS = "nccl-tests", "/tmp/nccl-tests"  # noqa: S108  # nosec B108 - in the pod's own /tmp
 IMAGE = "nccl-tests:latest"
 """To be replaced by the site's own."""
@@ -79,6 +80,8 @@ def bench_script(
         if foreign:
             raise click.UsageError(f"--{foreign[0]} is Slurm's: leave it out with --launcher mpijob")
         image, results = image or IMAGE, results or POD_RESULTS
+    if limit > LONGEST:
+        raise click.UsageError(f"--time: at most {LONGEST // 86400} days")
     chosen = sizes or (SOURCE_SIZES, SWEEP)
     wanted = BenchScript(
         launcher, nodes, gpus_per_node, tuple(dict.fromkeys(ops or OPS)),
