@@ -29,8 +29,9 @@ from wirewatch.advice.nicsettings import (
     wrapper,
 )
 from wirewatch.core.pci import Place
-from wirewatch.core.topology import GpuPart, NicPart, Topology
+from wirewatch.core.topology import GpuPart, NicPart, NicPath, Topology
 from wirewatch.core.types import Absent
+from wirewatch.documents.state import TOPOLOGY, TopologyDocument
 
 SAMPLE = Path("/work/shared/samples/nccl_topo.ndv5.xml")
 EVIL = "mlx5_0;touch evil"
@@ -88,6 +89,27 @@ def test_a_virtual_machine_without_ports_is_no_fault(name: str) -> None:
     document = told("--topology", name)
     assert (document["left_out"], document["settings"]) == ([], [])
     assert not any(one["loss"] for one in document["gpus"])
+
+
+@pytest.mark.parametrize(
+    ("bridges", "line"),
+    [
+        ("", "Mapping not known: no difference between the paths is visible. The ports are spread evenly"),
+        ("0000:00:01.0", "Every path is PIX: no difference is visible. The ports are spread evenly"),
+    ],
+)
+def test_a_flat_machine_is_told_so_and_nothing_is_wrong(tmp_path: Path, bridges: str, line: str) -> None:
+    place = Place("0000:00:05.0", "pci0000:00", tuple(filter(None, [bridges])), None)
+    gpus = tuple(GpuPart(f"GPU-{n}", n, "NVIDIA H200", place) for n in range(2))
+    cards = tuple(
+        NicPart("", f"mlx5_{n}", "", "", replace(place, address=f"0000:0{n}:00.0"), (("1", "InfiniBand"),))
+        for n in range(2)
+    )
+    paths = tuple(NicPath(f"GPU-{n}", f"mlx5_{m}", "PIX" if bridges else "") for n in (0, 1) for m in (0, 1))
+    flat = TopologyDocument("wirewatch.topology/1", 1.8e9, Topology(gpus, cards, (), paths, 1, ()))
+    (tmp_path / "flat.json").write_bytes(TOPOLOGY.dump_json(flat))
+    done = run_wirewatch("advise", "gpu-nic", "--topology", str(tmp_path / "flat.json"))
+    assert (done.returncode, done.stdout.splitlines()[1].startswith(line)) == (0, True)
 
 
 def test_a_document_has_paths_and_no_states(tmp_path: Path) -> None:

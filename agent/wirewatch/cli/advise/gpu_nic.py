@@ -96,8 +96,8 @@ def _lines(made: GpuNicDocument) -> Iterator[str]:
             if made.left_out
             else ("No RDMA port is here: nothing is to be mapped, and nothing is wrong with that.")
         )
-    elif not made.visible:
-        yield f"Mapping: {SAME}. It is spread evenly by number; nothing says that another were worse."
+    elif not made.visible and len(used) > 1:
+        yield f"{_alike(made)} The ports are spread evenly by number, which is as good as any way."
     yield ""
     yield from table(
         ("rank", "GPU", "NUMA", "ports", "path", "rate", "share GB/s", "processors"), [*_rows(made)]
@@ -105,6 +105,12 @@ def _lines(made: GpuNicDocument) -> Iterator[str]:
     yield from _notes(made)
     yield from _settings(made)
     yield from _processors(made)
+
+
+def _alike(made: GpuNicDocument) -> str:
+    paths = {port.path for gpu in made.gpus for port in gpu.ports}
+    known = next(iter(paths)) if len(paths) == 1 else ""
+    return f"Every path is {known}: no difference is visible." if known else f"Mapping {SAME}."
 
 
 def _rows(made: GpuNicDocument) -> Iterator[tuple[str, ...]]:
