@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from wirewatch.advice.described import PORTS
 from wirewatch.advice.machine import Machine
 from wirewatch.advice.products import SOURCE as PRODUCT_DATA
-from wirewatch.advice.products import gpu_product
+from wirewatch.advice.products import product_of
 from wirewatch.busbw.expected import GB, pcie_rate, wire
 from wirewatch.busbw.network import expect_network
 from wirewatch.busbw.references import Confidence, architecture
-from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie
+from wirewatch.core.probe import ALL_REDUCE, Pcie
 from wirewatch.core.topology import WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent
 
@@ -72,11 +72,8 @@ class CliffStep:
 
 def cliff(machine: Machine) -> tuple[CliffStep, ...]:
     """The steps that are known, from HBM down; what is not known of the machine's network is typical."""
-    conditions = machine.conditions[-1] if machine.conditions else None
-    if conditions is None:
-        return ()
     found: list[CliffStep] = []
-    for step in (*_memory(conditions), *_nvlink(machine), *_pcie(conditions), *_network(machine)):
+    for step in (*_memory(machine), *_nvlink(machine), *_pcie(machine), *_network(machine)):
         found.append(replace(step, below=found[-1].rate / step.rate if found else None))
     return tuple(found)
 
@@ -90,8 +87,8 @@ def ratio(steps: Sequence[CliffStep], above: str, below: str) -> float | None:
 HBM, NVLINK, PCIE, NETWORK = "HBM", "NVLink", "PCIe", "network"
 
 
-def _memory(conditions: Conditions) -> Iterator[CliffStep]:
-    product = gpu_product(conditions.group.gpus[0].name)
+def _memory(machine: Machine) -> Iterator[CliffStep]:
+    product = product_of(machine)
     if product is not None:
         what = f"memory of {product.name}, reads and writes together"
         yield CliffStep(
@@ -124,10 +121,10 @@ def _nvlink(machine: Machine) -> Iterator[CliffStep]:
         )  # fmt: skip
 
 
-def _pcie(conditions: Conditions) -> Iterator[CliffStep]:
-    product = gpu_product(conditions.group.gpus[0].name)
-    read = conditions.pcie
-    if isinstance(read, Absent) and product is None:
+def _pcie(machine: Machine) -> Iterator[CliffStep]:
+    product = product_of(machine)
+    read = next((one.pcie for one in machine.conditions), None)
+    if not isinstance(read, Pcie) and product is None:
         return
     bus = read if isinstance(read, Pcie) else Pcie(product.pcie if product else 0, LANES)
     rate = pcie_rate(bus.generation, bus.lanes)
@@ -139,6 +136,8 @@ def _pcie(conditions: Conditions) -> Iterator[CliffStep]:
 
 
 def _network(machine: Machine) -> Iterator[CliffStep]:
+    if not machine.conditions:
+        return
     whole = machine.conditions[0]
     found = expect_network(whole, ALL_REDUCE, LARGE)
     if not isinstance(found, Absent):

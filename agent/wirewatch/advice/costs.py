@@ -136,6 +136,7 @@ class ServingCost:
     parameters: float
     layers: int
     hidden: int
+    heads: int
     shape_source: str
     dtype: str
     batch: int
@@ -297,19 +298,20 @@ def _algorithms(machine: Machine, asked: CostQuestion) -> Iterator[AlgorithmRow]
 def _serving(
     machine: Machine, times: CollectiveTimes, asked: CostQuestion, served: Served
 ) -> ServingCost | None:
-    shape, gpus = served.shape, _gpus(machine)
+    shape = served.shape
     if not shape.layers:
         return None
-    wanted = asked.tp or gpus
-    every = sorted({*degrees(machine, shape, MOST_TP), wanted})
+    plain = degrees(machine, shape, MOST_TP)
+    wanted = asked.tp or max(plain)
+    every = sorted({*plain, wanted})
     decoded = {tp: decode(machine, times, served, tp) for tp in every}
     filled = {tp: prefill(machine, times, served, tp, asked.prompt) for tp in every} if asked.prompt else {}
     launch = _judged_by(decoded)
     ends = stops_gaining(decoded, launch)
     known = None if isinstance(ends, Absent) else ends
     return ServingCost(
-        shape.name, shape.parameters, shape.layers, shape.hidden, shape.source, asked.dtype, served.batch,
-        served.context, asked.prompt, asked.rate, wanted,
+        shape.name, shape.parameters, shape.layers, shape.hidden, shape.heads, shape.source, asked.dtype,
+        served.batch, served.context, asked.prompt, asked.rate, wanted,
         tuple(_row(machine, times, one, asked.rate) for one in decoded.values()),
         tuple(_row(machine, times, one, None) for one in filled.values()),
         launch, known[0] if known else None, known[1] if known else None,

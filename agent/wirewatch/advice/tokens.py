@@ -6,11 +6,11 @@ with all of it hidden the longer of both remains. Decode as it is commonly serve
 all-reduce is waited for by the next matrix product.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wirewatch.advice.machine import Machine
-from wirewatch.advice.products import GpuProduct, gpu_product
+from wirewatch.advice.products import GpuProduct, gpu_names, product_of
 from wirewatch.advice.shapes import REDUCTIONS, ModelShape
 from wirewatch.advice.times import CollectiveTimes, Estimate, Span
 from wirewatch.core.probe import ALL_REDUCE
@@ -139,9 +139,9 @@ def _pass(
         launch: times.estimate(ALL_REDUCE, span, message, launch) for launch in (LAUNCHES if tp > 1 else ())
     }
     held = held_bytes(served, tp)
-    product = _product(machine)
+    product = product_of(machine)
     work = (
-        Absent(Why.MISSING, f"no data of the memory of {_name(machine)}")
+        Absent(Why.MISSING, f"no data of the memory of {_names(machine)}")
         if product is None
         else _work(product, served, tp, tokens, context)
     )
@@ -169,14 +169,5 @@ def _span(machine: Machine, tp: int) -> Span:
     return Span(tp, -(-tp // whole))
 
 
-def _product(machine: Machine) -> GpuProduct | None:
-    found = {gpu_product(name) for name in _names(machine)}
-    return found.pop() if len(found) == 1 else None
-
-
-def _name(machine: Machine) -> str:
-    return ", ".join(sorted(set(_names(machine)))) or machine.of
-
-
-def _names(machine: Machine) -> Iterator[str]:
-    return (gpu.name for one in machine.conditions[:1] for gpu in one.group.gpus)
+def _names(machine: Machine) -> str:
+    return ", ".join(sorted(set(gpu_names(machine)))) or machine.of

@@ -72,7 +72,7 @@ def _serving(one: ServingCost) -> Iterator[str]:
     yield from _figure(
         "overlap", "nothing hidden: reading and all-reduces add up; all hidden: the longer of both remains",
         "arithmetic", "bounds",
-        "decode hides nothing by itself: the next matrix product waits for each all-reduce",
+        "other kernels' launches are counted nowhere: one by one, a token takes longer than this",
     )  # fmt: skip
     yield from _figure(
         "where decode stops gaining",

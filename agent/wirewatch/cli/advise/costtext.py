@@ -47,7 +47,10 @@ def _first(made: CostDocument) -> Iterator[str]:
     """The answer without a model: the smallest and the largest message that was asked for."""
     known = [one for one in made.times if one.seconds is not None and one.launch == EAGER]
     if not known:
-        yield f"{made.machine}: no time of a collective is known of it."
+        alone = made.gpus * made.nodes == 1
+        why = "one GPU has no collective" if alone else "no time of a collective is known"
+        yield f"{made.machine}: {why}."
+        yield ""
         return
     least, most = (pick(known, key=lambda one: one.size_bytes) for pick in (min, max))
     ranks = f"{most.ranks} GPUs" + (f" in {most.domains} nodes" if most.domains > 1 else "")
@@ -88,13 +91,15 @@ def _sentences(made: CostDocument, one: ServingCost) -> Iterator[str]:
     nodes = f"{made.nodes} x " if made.nodes > 1 else ""
     batch = f"batch {one.batch}, {one.context:,} tokens of context"
     yield f"{one.model} in {one.dtype}, {batch}, TP {one.tp} on {nodes}{made.machine}:"
+    if one.heads % one.tp:
+        yield f"TP {one.tp} does not divide the model's {one.heads} heads: engines refuse that."
     if row.fits is False:
         yield f"It does not fit: {row.held / GB:.0f} GB on each GPU, more than {FREE:.0%} of its memory."
     launch = next(found for found in row.launches if found.launch == one.judged_by)
     yield from _token(one, row, launch)
     if one.stops is None:
         yield f"Where decode stops gaining is not known: {one.why}."
-    elif one.best is not None:
+    elif one.best is not None and len(one.decode) > 1:
         yield _gains(one, one.stops, one.best)
 
 
@@ -131,7 +136,8 @@ def _token(one: ServingCost, row: PassRow, launch: LaunchCost) -> Iterator[str]:
         yield f"{sent} {how}; reading the weights is not known here."
     else:
         work = f"{row.work * 1e3:.2f} ms reading weights and keys"
-        rate = f"{1 / launch.step:.0f} tokens/s"
+        each = f"{1 / launch.step:.0f} tokens/s"
+        rate = each if one.batch == 1 else f"{each} a sequence, {one.batch / launch.step:,.0f} in all"
         yield f"{launch.step * 1e3:.2f} ms a token ({rate}) {how}: {work}, {sent} ({launch.share:.0%})."
     yield from _other(row, launch)
     if launch.budget_share is not None and one.tokens_per_second is not None:
