@@ -27,7 +27,7 @@ def test_by_itself_it_shows_the_cliff_times_and_algorithms() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith(
-        "all_reduce over 8 GPUs of 8 NVIDIA H100 80GB HBM3 with 8 ports NDR, as described: "
+        "all_reduce over 8 GPUs, 8 NVIDIA H100 80GB HBM3 with 8 ports NDR, as described: "
     )
     assert "beside NVLink, PCIe 7.1x less and the network 9.0x less" in done.stdout
     assert "18 links x 25 GB/s over NVSwitch; the driver shows 478.1" in done.stdout
@@ -62,6 +62,11 @@ def test_the_document_has_its_schema(more: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert complaints("wirewatch.advise-cost.1", done.stdout) == []
     assert run_wirewatch(*H100, *more, "--explain").returncode == 0
+
+
+def test_100_mb_are_the_hidden_states_of_6104_tokens() -> None:
+    done = run_wirewatch(*H100, "--model", "llama-3-70b", "--size", "100MB")
+    assert "100 MB is the hidden state of 6,104 tokens" in done.stdout
 
 
 def test_two_nodes_of_eight_let_125_mb_a_gpu_cross() -> None:

@@ -10,23 +10,35 @@ from wirewatch.advice.tokens import ARITHMETIC_SHARE, FREE, MEMORY_SHARE, WORTHW
 GB = 1e9
 
 
-def explanations(made: CostDocument) -> Iterator[str]:
-    """All figures of the document, those that the first sentence stands on first."""
+def explanations(made: CostDocument, *, collectives: bool) -> Iterator[str]:
+    """Figures that the first sentence stands on first; `collectives`: those by size and algorithm too."""
     if made.serving is not None:
         yield from _serving(made.serving)
     if made.training is not None:
         yield from _training(made.training)
     yield from _cliff(made)
+    if collectives:
+        yield from _algorithms(made)
+        for timed in made.times:
+            yield from _timed(timed)
+
+
+def basis(one: TimedCollective, beside: str) -> str:
+    """What a time stands on, with the confidence where that is another word."""
+    return one.basis if one.basis.startswith(one.confidence) else one.basis + beside.format(one.confidence)
+
+
+def _algorithms(made: CostDocument) -> Iterator[str]:
     for row in made.algorithms:
         one = row.traffic
+        nodes = f" in {row.nodes} nodes" if row.nodes > 1 else ""
+        leaves = f", {one.crosses:,.0f} B of it out of its node" if row.nodes > 1 else ""
         yield from _figure(
-            f"{row.op} by {one.algorithm}, {row.ranks} GPUs in {row.nodes} nodes",
-            f"{one.steps} steps; a GPU sends {one.sends:,.0f} B, {one.crosses:,.0f} B of it out of its node; "
-            f"the busiest moves {one.most:,.0f} B; {one.remark or 'every GPU alike'}",
+            f"{row.op} by {one.algorithm}, {row.ranks} GPUs{nodes}",
+            f"{one.steps} step{'s' if one.steps > 1 else ''}; a GPU sends {one.sends:,.0f} B{leaves}; "
+            f"the busiest moves {one.most:,.0f} B{'; ' if one.remark else ''}{one.remark}",
             one.source, "arithmetic", "the payload alone: LL adds as much again, LL128 a fifteenth",
         )  # fmt: skip
-    for timed in made.times:
-        yield from _timed(timed)
 
 
 def _figure(what: str, derivation: str, source: str, confidence: str, when_not: str) -> Iterator[str]:
@@ -46,7 +58,7 @@ def _timed(one: TimedCollective) -> Iterator[str]:
     yield from _figure(
         what,
         f"{one.seconds * 1e6:.2f} us = busbw {one.busbw / GB:.2f} GB/s{f'; {remarks}' if remarks else ''}",
-        one.source, f"{one.confidence}, {one.basis}",
+        one.source, basis(one, ", {}"),
         "another process uses these GPUs, or NCCL's settings or version differ",
     )  # fmt: skip
 
@@ -80,11 +92,6 @@ def _serving(one: ServingCost) -> Iterator[str]:
         f"{'in a CUDA graph' if one.judged_by == 'graph' else 'launched one by one'}",
         "the table above", "as its times", "throughput counts and not latency: replicas serve more in all",
     )  # fmt: skip
-    for size, tokens in one.size_tokens.items():
-        yield from _figure(
-            f"{size:,} B in one all-reduce", f"the hidden states of {tokens:,} tokens, not of one",
-            one.shape_source, "arithmetic", "activations of another width are sent",
-        )  # fmt: skip
 
 
 def _work(row: PassRow) -> Iterator[str]:

@@ -15,7 +15,7 @@ from wirewatch.advice.tokens import FREE
 from wirewatch.advice.training import ENOUGH, TORCH_BUCKET
 from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS, factor
-from wirewatch.cli.advise.costexplain import explanations
+from wirewatch.cli.advise.costexplain import basis, explanations
 from wirewatch.cli.tables import table
 from wirewatch.core.probe import ALL_REDUCE
 
@@ -40,7 +40,7 @@ def cost_lines(made: CostDocument, *, collectives: bool, explain: bool) -> Itera
         yield from _algorithms(made)
     yield from _sources(made, collectives=collectives)
     if explain:
-        yield from explanations(made)
+        yield from explanations(made, collectives=collectives)
 
 
 def _first(made: CostDocument) -> Iterator[str]:
@@ -53,11 +53,11 @@ def _first(made: CostDocument) -> Iterator[str]:
         yield ""
         return
     least, most = (pick(known, key=lambda one: one.size_bytes) for pick in (min, max))
-    ranks = f"{most.ranks} GPUs" + (f" in {most.domains} nodes" if most.domains > 1 else "")
+    of = made.machine if most.domains == 1 else f"{most.domains} x {made.machine}"
     rate = f"{(most.busbw or 0) / GB:.0f} GB/s busbw"
-    large = f"{_size(most.size_bytes)} take {(most.seconds or 0) * 1e3:.3g} ms ({rate})"
+    large = f"{_size(most.size_bytes)} takes {(most.seconds or 0) * 1e3:.3g} ms ({rate})"
     small = f", {_size(least.size_bytes)} {(least.seconds or 0) * 1e6:.3g} us" if least is not most else ""
-    yield f"{most.op} over {ranks} of {made.machine}: {large}{small} ({most.basis})."
+    yield f"{most.op} over {most.ranks} GPUs, {of}: {large}{small}, {most.basis}."
     yield ""
 
 
@@ -285,21 +285,19 @@ def _times(made: CostDocument) -> Iterator[str]:
     rows = [_timed(one, found[one.op, one.size_bytes, GRAPH]) for one in made.times if one.launch == EAGER]
     yield from table(("", "size", "eager us", "graph us", "busbw GB/s", "wire us", "stands on"), rows)
     yield "  wire: what the bytes take with nothing else; busbw of the eager launch"
+    if made.serving is not None:
+        for size, tokens in made.serving.size_tokens.items():
+            yield f"  {_size(size)} is the hidden state of {tokens:,} token{'s' if tokens > 1 else ''}"
     yield from _unknown(made.times)
 
 
 def _timed(eager: TimedCollective, graph: TimedCollective) -> tuple[str, ...]:
     known = eager if eager.seconds is not None else graph
-    basis = _basis(known, " ({})") if known.basis else "not known"
+    stands = basis(known, " ({})") if known.basis else "not known"
     return (
         eager.op, _size(eager.size_bytes), _us(eager.seconds), _us(graph.seconds),
-        "-" if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), basis,
+        "-" if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), stands,
     )  # fmt: skip
-
-
-def _basis(one: TimedCollective, beside: str) -> str:
-    """What a time stands on, with the confidence where that is another word."""
-    return one.basis if one.basis.startswith(one.confidence) else one.basis + beside.format(one.confidence)
 
 
 def _us(seconds: float | None) -> str:
@@ -355,7 +353,7 @@ def _sources(made: CostDocument, *, collectives: bool) -> Iterator[str]:
     if made.serving is not None:
         rows = (*made.serving.decode, *made.serving.prefill)
         used += [one.collective for row in rows for one in row.launches if one.collective is not None]
-    known = dict.fromkeys(f"{_basis(one, ', {}')}: {one.source}" for one in used if one.seconds is not None)
+    known = dict.fromkeys(f"{basis(one, ', {}')}: {one.source}" for one in used if one.seconds is not None)
     yield from (f"  times: {line}" for line in known)
 
 
