@@ -62,7 +62,7 @@ class TimedCollective:
     """A collective's time in seconds, and its busbw in bytes per second; None, with `why`, if not known.
 
     `least`: what its bytes take on the wires with nothing else. `basis`, `confidence`, `source`: what the
-    time stands on.
+    time stands on. `within`: the share by which it may be off either way.
     """
 
     op: str
@@ -77,6 +77,7 @@ class TimedCollective:
     confidence: str
     source: str
     remarks: tuple[str, ...]
+    within: float | None
     why: str
 
 
@@ -235,12 +236,12 @@ def timed(
     least = _least(machine, op, span, size)
     if isinstance(found, Absent):
         return TimedCollective(
-            op, size, span.ranks, span.domains, launch, None, None, least, "", "", "", (), found.detail
+            op, size, span.ranks, span.domains, launch, None, None, least, "", "", "", (), None, found.detail
         )
     busbw = factor(op, span.ranks) * size / found.seconds
     return TimedCollective(
         op, size, span.ranks, span.domains, launch, found.seconds, busbw, least, found.basis.value,
-        found.confidence.value, found.source, found.remarks, "",
+        found.confidence.value, found.source, found.remarks, found.within, "",
     )  # fmt: skip
 
 

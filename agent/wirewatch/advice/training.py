@@ -12,7 +12,7 @@ from wirewatch.advice.shapes import REDUCTIONS, TRAINING_BYTES, ModelShape
 from wirewatch.advice.times import CollectiveTimes, Estimate, Span
 from wirewatch.busbw.formulas import RING, factor
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, ALLTOALL, MIB, REDUCE_SCATTER
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent
 
 TORCH_BUCKET = 25 * MIB
 """`bucket_cap_mb` of torch's DistributedDataParallel, in MiB (torch/nn/parallel/distributed.py)."""
@@ -158,13 +158,16 @@ def _crossing_pairs(size: float, one: Trained) -> float:
 class BucketAdvice:
     """The smallest bucket, in bytes, that reaches `ENOUGH` of the plateau, and how torch's default fares.
 
-    `plateau`, `torch_busbw` in bytes per second. `buckets`: how many a step has. `seconds`: of all of them
-    one after another; `exposed`: of the last, which nothing is left to hide.
+    `floor`: seconds of the smallest all-reduce. `plateau`, `torch_busbw` in bytes per second. `buckets`: how
+    many a step has. `seconds`: of all of them one after another, `torch_seconds` the same of torch's;
+    `exposed`: of the last, which nothing is left to hide.
     """
 
     size: int
+    floor: float
     plateau: float
     torch_busbw: float
+    torch_seconds: float
     buckets: int
     seconds: float
     exposed: float
@@ -172,33 +175,29 @@ class BucketAdvice:
 
 
 def bucket(times: CollectiveTimes, span: Span, gradients: float) -> BucketAdvice | Absent:
-    """Of an all-reduce in powers of two from 64 KiB to 1 GiB; the plateau is the best of them.
+    """Of an all-reduce in powers of two from 64 KiB to 1 GiB; the largest where none is large enough.
 
     Returns:
-        Absent where fewer than three sizes are known.
+        Absent where floor or plateau, or a size between them, is not known.
     """
-    known: dict[int, Estimate] = {}
-    size = SMALLEST
-    while size <= LARGEST:
-        found = times.estimate(ALL_REDUCE, span, size)
-        if isinstance(found, Estimate):
-            known[size] = found
-        size *= 2
+    floor, plateau = times.floor(ALL_REDUCE, span), times.plateau(ALL_REDUCE, span)
     torch = times.estimate(ALL_REDUCE, span, TORCH_BUCKET)
-    if len(known) < 3 or isinstance(torch, Absent):  # noqa: PLR2004
-        return Absent(Why.MISSING, "too few sizes of an all-reduce are known here")
-    share = factor(ALL_REDUCE, span.ranks)
-    rates = {size: share * size / one.seconds for size, one in known.items()}
-    plateau = max(rates.values())
-    enough = min(size for size, rate in rates.items() if rate >= ENOUGH * plateau)
-    buckets = max(1, -int(-gradients // enough))
-    each = known[enough]
+    if isinstance(floor, Absent) or isinstance(plateau, Absent) or isinstance(torch, Absent):
+        return next(found for found in (floor, plateau, torch) if isinstance(found, Absent))
+    share, size = factor(ALL_REDUCE, span.ranks), SMALLEST
+    each = times.estimate(ALL_REDUCE, span, size)
+    while isinstance(each, Estimate) and share * size / each.seconds < ENOUGH * plateau and size < LARGEST:
+        size *= 2
+        each = times.estimate(ALL_REDUCE, span, size)
+    if isinstance(each, Absent):
+        return each
+    buckets = _buckets(gradients, size)
     return BucketAdvice(
-        enough,
-        plateau,
-        share * TORCH_BUCKET / torch.seconds,
-        buckets,
-        buckets * each.seconds,
-        each.seconds,
+        size, floor.seconds, plateau, share * TORCH_BUCKET / torch.seconds,
+        _buckets(gradients, TORCH_BUCKET) * torch.seconds, buckets, buckets * each.seconds, each.seconds,
         each,
-    )
+    )  # fmt: skip
+
+
+def _buckets(gradients: float, size: int) -> int:
+    return max(1, -int(-gradients // size))

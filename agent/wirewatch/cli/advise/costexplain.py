@@ -54,7 +54,7 @@ def _timed(one: TimedCollective) -> Iterator[str]:
     if one.seconds is None or one.busbw is None:
         yield from _figure(what, f"not known: {one.why}", "none", "none", "it is measured: --measured")
         return
-    remarks = "; ".join(one.remarks)
+    remarks = "; ".join((*([f"within {one.within:.0%}"] if one.within else ()), *one.remarks))
     yield from _figure(
         what,
         f"{one.seconds * 1e6:.2f} us = busbw {one.busbw / GB:.2f} GB/s{f'; {remarks}' if remarks else ''}",
@@ -126,7 +126,8 @@ def _training(one: TrainingCost) -> Iterator[str]:
     if one.bucket is not None:
         best = one.bucket.estimate
         yield from _figure(
-            "DDP's bucket", "the smallest power of two whose all-reduce reaches 90 % of the best busbw",
+            "DDP's bucket",
+            "the smallest power of two whose all-reduce reaches 90 % of the plateau, the busbw of 8 GiB",
             best.source, best.confidence.value,
             "little work is left to hide the buckets behind: smaller ones start sooner",
         )  # fmt: skip

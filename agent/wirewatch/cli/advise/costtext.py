@@ -239,11 +239,13 @@ def _bucket(one: TrainingCost) -> Iterator[str]:
         yield f"  DDP's bucket size: not known: {one.why}"
         return
     enough = f"{ENOUGH:.0%} of the plateau ({best.plateau / GB:.0f} GB/s)"
-    torch = f"torch's {human(TORCH_BUCKET)} gives {best.torch_busbw / best.plateau:.0%}"
-    yield f"  DDP's buckets reach {enough} from {human(best.size)} on; {torch}"
-    nothing = f"{best.seconds * 1e3:.1f} ms with nothing hidden"
-    rest = f"{best.exposed * 1e3:.2f} ms with all but the last"
-    yield f"  {best.buckets:,} such buckets a step: {nothing}, {rest}"
+    torch = f"torch's {human(TORCH_BUCKET)} {best.torch_busbw / best.plateau:.0%}"
+    floor = f"the floor is {best.floor * 1e6:.1f} us"
+    yield f"  DDP's buckets reach {enough} from {human(best.size)} on, {torch}; {floor}"
+    nothing = (
+        f"{best.seconds * 1e3:.0f} ms a step with nothing hidden ({best.torch_seconds * 1e3:.0f} by torch's)"
+    )
+    yield f"  {best.buckets:,} of them: {nothing}, {best.exposed * 1e3:.2f} with all but the last"
 
 
 def _cliff(made: CostDocument) -> Iterator[str]:
@@ -293,11 +295,15 @@ def _times(made: CostDocument) -> Iterator[str]:
 
 def _timed(eager: TimedCollective, graph: TimedCollective) -> tuple[str, ...]:
     known = eager if eager.seconds is not None else graph
-    stands = basis(known, " ({})") if known.basis else "not known"
+    stands = f"{basis(known, ' ({})')}{_within(known)}" if known.basis else "not known"
     return (
         eager.op, _size(eager.size_bytes), _us(eager.seconds), _us(graph.seconds),
         "-" if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), stands,
     )  # fmt: skip
+
+
+def _within(one: TimedCollective) -> str:
+    return f", within {one.within:.0%}" if one.within else ""
 
 
 def _us(seconds: float | None) -> str:
@@ -353,7 +359,9 @@ def _sources(made: CostDocument, *, collectives: bool) -> Iterator[str]:
     if made.serving is not None:
         rows = (*made.serving.decode, *made.serving.prefill)
         used += [one.collective for row in rows for one in row.launches if one.collective is not None]
-    known = dict.fromkeys(f"{basis(one, ', {}')}: {one.source}" for one in used if one.seconds is not None)
+    known = dict.fromkeys(
+        f"{basis(one, ', {}')}{_within(one)}: {one.source}" for one in used if one.seconds is not None
+    )
     yield from (f"  times: {line}" for line in known)
 
 
