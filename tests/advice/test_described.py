@@ -49,6 +49,7 @@ def test_a_product_is_joined_as_it_is_sold(text: str, kind: WireKind, links: int
         ("8xA100+4xHDR", 12.5),
         ("4xH100+2x400G", 25.0),
         ("8xA100+8xNDR", 31.5),  # PCIe 4
+        ("8xA100+4xNDR", 15.75),
         ("8xV100+8xHDR", 15.75),  # PCIe 3
         ("8xB200+8xXDR", 63.0),  # PCIe 5
         ("8xB300+8xXDR", 100.0),
