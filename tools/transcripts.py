@@ -1,0 +1,33 @@
+"""What commands print in docs/advice/cost.md is what they print: `make generated` runs them again.
+
+A block that begins with `$ wirewatch advise ...` is a command with its output. They are of described
+machines, so that they print the same everywhere.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from wirewatch.cli.advise import advise
+
+PAGE = Path(__file__).parents[1] / "docs" / "advice" / "cost.md"
+_BLOCK = re.compile(r"(?<=```\n)\$ wirewatch advise (.*)\n(?:.*\n)*?(?=```)")
+
+
+def page(text: str) -> str:
+    """The page with the output that its commands have today."""
+    return _BLOCK.sub(lambda found: f"$ wirewatch advise {found[1]}\n{_output(found[1])}", text)
+
+
+def _output(words: str) -> str:
+    """Standard output of a command.
+
+    Raises:
+        RuntimeError: it does not end with 0.
+    """
+    done = CliRunner().invoke(advise, shlex.split(words))
+    if done.exit_code != 0:
+        raise RuntimeError(f"wirewatch advise {words}: {done.output}") from done.exception
+    return done.stdout
