@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from wirewatch.advice.algorithms import Operation, Traffic, final_chunk, traffic
+from wirewatch.advice.domains import crossing
 from wirewatch.busbw.formulas import factor, wire_bytes
-from wirewatch.core.probe import PRIMITIVES
+from wirewatch.core.probe import OPS, PRIMITIVES
 from wirewatch.core.types import Absent
 
 GB = 1e9
@@ -196,3 +197,10 @@ def test_no_algorithm_sends_less_than_it_must(drawn: tuple[str, int, int, int]) 
 def test_ranks_that_cannot_be_shared_out_are_refused(ranks: int, nodes: int) -> None:
     with pytest.raises(ValueError, match="ranks over"):
         Operation("all_reduce", GB, ranks, nodes)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(("each", "nodes"), [(8, 2), (8, 16), (4, 3)])
+def test_what_crosses_by_levels_is_what_times_reckon_with(op: str, each: int, nodes: int) -> None:
+    by_levels = found(op, "hierarchical", GB, each * nodes, nodes)
+    assert crossing(op, each, nodes).share * GB == pytest.approx(by_levels.crosses)

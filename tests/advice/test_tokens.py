@@ -131,6 +131,7 @@ def test_what_is_not_known_is_said_and_not_guessed() -> None:
     assert stops_gaining(unknown, "eager") is UNKNOWN
     assert unknown[2].communication("eager") is UNKNOWN
     assert unknown[2].step("eager", 0.0) is UNKNOWN
+    assert stops_gaining({2: costs[2], 4: unknown[4]}, "eager") == (2, 2)
     none = {tp: replace(one, fits=False) for tp, one in costs.items()}
     assert isinstance(stops_gaining(none, "eager"), Absent)
 

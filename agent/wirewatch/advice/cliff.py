@@ -129,7 +129,8 @@ def _pcie(machine: Machine) -> Iterator[CliffStep]:
     bus = read if isinstance(read, Pcie) else Pcie(product.pcie if product else 0, LANES)
     rate = pcie_rate(bus.generation, bus.lanes)
     if not isinstance(rate, Absent):
-        what = f"PCIe {bus.generation} x{bus.lanes}, shared with NICs and disks"
+        whose = "" if isinstance(read, Pcie) else " by its product"
+        what = f"PCIe {bus.generation} x{bus.lanes}{whose}, shared with NICs and disks"
         source = "PCI Express base specification, after line coding"
         known = isinstance(read, Pcie)
         yield CliffStep(PCIE, what, rate, 2 * rate, known, Confidence.DERIVED, source)

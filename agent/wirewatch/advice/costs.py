@@ -323,8 +323,8 @@ def _serving(
 
 def _judged_by(costs: Mapping[int, PassCost]) -> str:
     """A CUDA graph, as decode is commonly launched, where its times are known; else one by one."""
-    known = all(not isinstance(one.communication("graph"), Absent) for one in costs.values())
-    return "graph" if known else "eager"
+    both = ([isinstance(one.communication(launch), Absent) for launch in LAUNCHES] for one in costs.values())
+    return "graph" if all(eager or not graph for eager, graph in both) else "eager"
 
 
 def _row(machine: Machine, times: CollectiveTimes, one: PassCost, rate: float | None) -> PassRow:

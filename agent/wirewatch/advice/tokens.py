@@ -95,18 +95,20 @@ def degrees(machine: Machine, shape: ModelShape, most: int) -> tuple[int, ...]:
 def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int] | Absent:
     """The degree after which doubling gains less than `WORTHWHILE`, and the degree with the shortest step.
 
-    Of those that fit, with no overlap.
+    Of those that fit, up to the first whose time is not known, with no overlap.
 
     Returns:
-        Absent where nothing fits, or where a step is not known.
+        Absent where nothing fits, or where the time of the first that does is not known.
     """
     steps: dict[int, float] = {}
     for tp, cost in sorted(costs.items()):
-        seconds = cost.step(launch, 0.0)
         if cost.fits is False:
             continue
+        seconds = cost.step(launch, 0.0)
         if isinstance(seconds, Absent):
-            return seconds
+            if not steps:
+                return seconds
+            break
         steps[tp] = seconds
     if not steps:
         return Absent(Why.UNSUPPORTED, "the model fits at none of these degrees")

@@ -114,7 +114,8 @@ def _gains(one: ServingCost, stops: int, best: int) -> str:
     half = steps.get(stops // 2)
     saves = "" if half is None else f", where doubling saves {1 - steps[stops] / half:.0%} of a token's time"
     if stops == max(steps):
-        return f"Decode still gains at TP {stops}, the most here{saves}."
+        last = "the most here" if stops == one.decode[-1].tp else "the most that is known here"
+        return f"Decode still gains at TP {stops}, {last}{saves}."
     fastest = "" if best == stops else f"; TP {best} is the fastest"
     return f"Decode gains up to TP {stops}{saves}, and less than a tenth beyond{fastest}."
 
@@ -129,6 +130,8 @@ def _token(one: ServingCost, row: PassRow, launch: LaunchCost) -> Iterator[str]:
     if launch.communication is None or single is None or single.seconds is None:
         why = single.why if single is not None else "not known"
         yield f"A token takes {calls}; their time is not known here: {why}."
+        if row.domains > 1:
+            yield "Between machines it follows from their RDMA ports: describe them, such as 8xH100+8xNDR."
         return
     sent = f"{launch.communication * 1e3:.2f} ms in {calls}, {single.seconds * 1e6:.1f} us each"
     how = _WORDS[launch.launch]
