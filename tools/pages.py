@@ -13,7 +13,7 @@ from tools.prose import formatted
 from wirewatch.advice import (
     benchscript,
     clusterfile,
-    costs,
+    costdocument,
     environmentcheck,
     gpunicdocument,
     ncclenv,
@@ -161,7 +161,7 @@ def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
         state, probes, control, finding, drift, export, parsed, compare,
-        benchscript, costs, environmentcheck, gpunicdocument, ncclenv, placementdocument,
+        benchscript, costdocument, environmentcheck, gpunicdocument, ncclenv, placementdocument,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)

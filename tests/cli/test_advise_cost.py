@@ -68,6 +68,9 @@ def test_the_document_has_its_schema(more: tuple[str, ...]) -> None:
     done = run_wirewatch(*H100, *more, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert complaints("wirewatch.advise-cost.1", done.stdout) == []
+    figures = json.loads(done.stdout)["figures"]
+    assert figures
+    assert all(one["source"] and one["confidence"] and one["when_not"] for one in figures)
 
 
 def test_each_figure_has_a_source_a_confidence_and_a_when_not() -> None:
@@ -120,6 +123,8 @@ def test_a_picture_is_written_whole(tmp_path: Path) -> None:
         (("--model", "llama-3-70b", "--tp", "16"), "TP 16 takes 16 GPUs, and 1 x 8 are 8: see --nodes"),
         (("--model", "llama-3-70b", "--tp", "9", "--nodes", "2"), "cannot be shared out"),
         (("--model", "llama-3-70b", "--layers", "3"), "--model has its own"),
+        (("--model", "llama-3-70b", "--experts", "8"), "--model has its own"),
+        (("--kv-heads", "8"), "give --model, or --layers"),
         (("--layers", "80"), "give --model, or --layers"),
         (("--parameters", "70B"), "give --model, or --layers"),
         (("--parameters", "70B", "--layers", "80", "--hidden", "8192", "--experts", "8"), "go together"),

@@ -1,13 +1,21 @@
-"""What `wirewatch advise cost` answers, as a document: the cliff, collectives, serving and training."""
+"""From a question and a machine to the document of `wirewatch advise cost`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
-from pydantic import TypeAdapter
-
-from wirewatch.advice.algorithms import Operation, Traffic, traffic
-from wirewatch.advice.cliff import GENERATIONS, NETWORK, NVLINK, PCIE, CliffStep, cliff
+from wirewatch.advice.algorithms import Operation, traffic
+from wirewatch.advice.cliff import GENERATIONS, NETWORK, NVLINK, PCIE, cliff
+from wirewatch.advice.costdocument import (
+    AlgorithmRow,
+    CostDocument,
+    LaunchCost,
+    LinkRow,
+    PassRow,
+    ServingCost,
+    TimedCollective,
+    TrainingCost,
+)
+from wirewatch.advice.costfigures import figures
 from wirewatch.advice.machine import Machine
 from wirewatch.advice.shapes import TRAINING_BYTES
 from wirewatch.advice.times import CollectiveTimes, Span
@@ -22,8 +30,6 @@ from wirewatch.advice.tokens import (
     tokens_of,
 )
 from wirewatch.advice.training import (
-    BucketAdvice,
-    SchemeCost,
     Trained,
     bucket,
     schemes,
@@ -40,7 +46,8 @@ MOST_TP = 64
 class CostQuestion:
     """What is asked: collectives of `ops` and `sizes` (bytes) over `nodes` machines of the kind.
 
-    `primitives`: those of which the plain algorithm is enough.
+    `primitives`: those of which the plain algorithm is enough. `by_size`: whether times and algorithms are
+    asked for, and not only come beside a model.
     `served`, `prompt` in tokens, `tp`, and `rate`, tokens per second of each sequence; `trained`: tokens of a
     step on each GPU. None where it was not asked for.
     """
@@ -55,157 +62,7 @@ class CostQuestion:
     prompt: int | None = None
     rate: float | None = None
     trained: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TimedCollective:
-    """A collective's time in seconds, and its busbw in bytes per second; None, with `why`, if not known.
-
-    `least`: what its bytes take on the wires with nothing else. `basis`, `confidence`, `source`: what the
-    time stands on. `within`: the share by which it may be off either way.
-    """
-
-    op: str
-    size_bytes: float
-    ranks: int
-    domains: int
-    launch: str
-    seconds: float | None
-    busbw: float | None
-    least: float | None
-    basis: str
-    confidence: str
-    source: str
-    remarks: tuple[str, ...]
-    within: float | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class AlgorithmRow:
-    """Bytes and steps of one algorithm; `least`: seconds on the wires, None where they are not known."""
-
-    op: str
-    size_bytes: int
-    ranks: int
-    nodes: int
-    traffic: Traffic
-    least: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchCost:
-    """Of one pass, launched one by one or as a CUDA graph; seconds, None where not known.
-
-    `step` hides nothing of the communication, `hidden_step` all that there is work for. `share`: of the
-    communication in `step`; `budget_share`: in the time that `--tokens-per-second` leaves.
-    """
-
-    launch: str
-    collective: TimedCollective | None
-    communication: float | None
-    step: float | None
-    hidden_step: float | None
-    share: float | None
-    budget_share: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PassRow:
-    """One TP degree; `work`: seconds of reading and multiplying. `held`: bytes on each GPU."""
-
-    tp: int
-    domains: int
-    tokens: int
-    message_bytes: float
-    all_reduces: int
-    work: float | None
-    held: float
-    fits: bool | None
-    launches: tuple[LaunchCost, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ServingCost:
-    """Decode and prefill of a model by TP degree.
-
-    `stops`, `best`: the degree after which decode gains less than a tenth by doubling, and the fastest; None,
-    with `why`, where a time is not known. `size_tokens`: tokens whose hidden states the asked sizes hold.
-    """
-
-    model: str
-    parameters: float
-    layers: int
-    hidden: int
-    heads: int
-    shape_source: str
-    dtype: str
-    batch: int
-    context: int
-    prompt: int | None
-    tokens_per_second: float | None
-    tp: int
-    decode: tuple[PassRow, ...]
-    prefill: tuple[PassRow, ...]
-    judged_by: str
-    stops: int | None
-    best: int | None
-    why: str
-    size_tokens: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingCost:
-    """A training step; `gradients` and Adam's `state` in bytes, `tokens` on each GPU.
-
-    `bucket` is None, with `why`, where the times are not known.
-    """
-
-    model: str
-    parameters: float
-    dtype: str
-    ranks: int
-    nodes: int
-    tokens: int
-    gradients: float
-    state: float
-    schemes: tuple[SchemeCost, ...]
-    bucket: BucketAdvice | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class LinkRow:
-    """A generation of NVLink; rates of a GPU in bytes per second, one way and as vendors print them."""
-
-    generation: str
-    product: str
-    links: int
-    each_way: float
-    printed: float
-
-
-@dataclass(frozen=True, slots=True)
-class CostDocument:
-    """All of it. `gpus` of one of `nodes` machines; `at` in Unix seconds."""
-
-    schema: Literal["wirewatch.advise-cost/1"]
-    at: float
-    machine: str
-    gpus: int
-    nodes: int
-    cliff: tuple[CliffStep, ...]
-    nvlink_to_pcie: float | None
-    nvlink_to_network: float | None
-    generations: tuple[LinkRow, ...]
-    times: tuple[TimedCollective, ...]
-    algorithms: tuple[AlgorithmRow, ...]
-    serving: ServingCost | None
-    training: TrainingCost | None
-
-
-COST = TypeAdapter(CostDocument)
-DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-cost.1": COST}
+    by_size: bool = True
 
 
 def cost(machine: Machine, times: CollectiveTimes, asked: CostQuestion, at: float) -> CostDocument:
@@ -213,7 +70,7 @@ def cost(machine: Machine, times: CollectiveTimes, asked: CostQuestion, at: floa
     steps = cliff(machine)
     rates = {step.name: step.rate for step in steps}
     links = rates.get(NVLINK)
-    return CostDocument(
+    made = CostDocument(
         schema="wirewatch.advise-cost/1", at=at, machine=machine.of, gpus=_gpus(machine), nodes=asked.nodes,
         cliff=steps,
         nvlink_to_pcie=links / rates[PCIE] if links and PCIE in rates else None,
@@ -226,6 +83,7 @@ def cost(machine: Machine, times: CollectiveTimes, asked: CostQuestion, at: floa
         serving=None if asked.served is None else _serving(machine, times, asked, asked.served),
         training=_training(machine, times, asked),
     )  # fmt: skip
+    return replace(made, figures=tuple(figures(made, collectives=asked.by_size)))
 
 
 def timed(

@@ -1,7 +1,7 @@
 """`wirewatch advise cost`: what collectives cost here, and what they make of a token or a training step."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from wirewatch.advice.costs import COST, CostDocument, CostQuestion, cost
+from wirewatch.advice.costdocument import COST, CostDocument
+from wirewatch.advice.costs import CostQuestion, cost
 from wirewatch.advice.machine import Machine
 from wirewatch.advice.shapes import SHAPES, WIDTHS, ModelShape, plain_shape
 from wirewatch.advice.times import CollectiveTimes
@@ -41,11 +42,12 @@ class _Model:
 
     def shape(self, *, trained: bool) -> ModelShape | None:
         given = (self.layers, self.hidden, self.parameters)
+        any_other = any((*given, self.kv_heads, self.experts, self.active))
         if self.name is not None:
-            if any(one is not None for one in given):
-                raise click.UsageError("--model has its own --layers, --hidden and --parameters")
+            if any_other:
+                raise click.UsageError("--model has its own layers, hidden size, parameters and experts")
             return next(one for one in SHAPES if one.name == self.name)
-        if self.parameters is None and not any(given):
+        if not any_other:
             return None
         if self.parameters is None or (not all(given) and not (trained and not any(given[:2]))):
             raise click.UsageError(f"{MODEL}; for --train without layers, --parameters alone")
@@ -69,6 +71,12 @@ def _model_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--kv-heads", type=click.IntRange(1, 1024), help="Its heads of keys and values."),
         click.option("--experts", type=click.IntRange(0, 4096), default=0, help="Experts of each layer."),
         click.option("--active", type=click.IntRange(0, 4096), default=0, help="Experts that a token takes."),
+    )
+    return _with(command, options)
+
+
+def _work_options(command: Callable[..., None]) -> Callable[..., None]:
+    options = (
         click.option(
             "--dtype", type=click.Choice(list(WIDTHS)), default="bfloat16", show_default=True,
             help="Of weights, activations, keys and values.",
@@ -93,6 +101,10 @@ def _model_options(command: Callable[..., None]) -> Callable[..., None]:
             help="With --train: tokens of a step on each GPU.",
         ),
     )  # fmt: skip
+    return _with(command, options)
+
+
+def _with(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -> Callable[..., None]:
     for option in reversed(options):
         command = option(command)
     return command
@@ -107,6 +119,7 @@ def _model_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Message size; repeatable. K, M, G are powers of 1024, KB, MB, GB of 1000.",
 )  # fmt: skip
 @_model_options
+@_work_options
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the bandwidth cliff: an SVG file.")
 @click.option(
     "--explain", is_flag=True, help="How each figure follows, its source, and when it does not hold."
@@ -130,9 +143,8 @@ def cost_command(**given: Any) -> None:
     made = cost(machine, CollectiveTimes(machine), asked, time.time())
     if plot is not None:
         _draw(made, plot)
-    click.echo(
-        COST.dump_json(made, indent=1).decode() if as_json else shown(_lines(made, given, explain=explain))
-    )
+    lines = cost_lines(made, collectives=asked.by_size, explain=explain)
+    click.echo(COST.dump_json(made, indent=1).decode() if as_json else shown(lines))
 
 
 _OF_MODEL = ("model", "layers", "hidden", "parameters", "kv_heads", "experts", "active")
@@ -165,14 +177,8 @@ def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Machi
         ops or (ALL_REDUCE,), tuple(sorted(set(given["sizes"] or SIZES))),
         () if ops else tuple(op for op in PRIMITIVES if op != ALL_REDUCE), nodes, served, given["dtype"],
         tp, given["prompt"], given["rate"], given["tokens"] if given["train"] else None,
+        by_size=shape is None or bool(given["sizes"] or ops),
     )  # fmt: skip
-
-
-def _lines(made: CostDocument, given: Mapping[str, Any], *, explain: bool) -> Iterator[str]:
-    """With a model the collectives by size are shown where they were asked for."""
-    modelled = made.serving is not None or made.training is not None
-    sizes = bool(given["sizes"] or given["ops"]) or not modelled
-    return cost_lines(made, collectives=sizes, explain=explain)
 
 
 def _draw(made: CostDocument, path: Path) -> None:

@@ -3,19 +3,20 @@
 from collections.abc import Iterator, Sequence
 
 from wirewatch.advice.cliff import CliffStep, bars
-from wirewatch.advice.costs import (
+from wirewatch.advice.costdocument import (
     CostDocument,
+    Figure,
     LaunchCost,
     PassRow,
     ServingCost,
     TimedCollective,
     TrainingCost,
 )
+from wirewatch.advice.costfigures import basis
 from wirewatch.advice.tokens import FREE
 from wirewatch.advice.training import ENOUGH, TORCH_BUCKET
 from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS, factor
-from wirewatch.cli.advise.costexplain import basis, explanations
 from wirewatch.cli.tables import table
 from wirewatch.core.probe import ALL_REDUCE
 
@@ -40,7 +41,16 @@ def cost_lines(made: CostDocument, *, collectives: bool, explain: bool) -> Itera
         yield from _algorithms(made)
     yield from _sources(made, collectives=collectives)
     if explain:
-        yield from explanations(made, collectives=collectives)
+        for one in made.figures:
+            yield from _figure(one)
+
+
+def _figure(one: Figure) -> Iterator[str]:
+    yield ""
+    yield f"{one.figure}:"
+    yield f"  {one.derivation}"
+    yield f"  source: {one.source}; confidence: {one.confidence}"
+    yield f"  not when: {one.when_not}"
 
 
 def _first(made: CostDocument) -> Iterator[str]:

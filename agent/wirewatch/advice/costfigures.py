@@ -1,8 +1,15 @@
-"""How each figure of `wirewatch advise cost` follows: source, confidence, and when it does not hold."""
+"""How each figure of an answer on cost follows: its source, its confidence, and when it does not hold."""
 
 from collections.abc import Iterator
 
-from wirewatch.advice.costs import CostDocument, PassRow, ServingCost, TimedCollective, TrainingCost
+from wirewatch.advice.costdocument import (
+    CostDocument,
+    Figure,
+    PassRow,
+    ServingCost,
+    TimedCollective,
+    TrainingCost,
+)
 from wirewatch.advice.products import SOURCE
 from wirewatch.advice.shapes import REDUCTIONS
 from wirewatch.advice.tokens import ARITHMETIC_SHARE, FREE, MEMORY_SHARE, WORTHWHILE
@@ -10,7 +17,7 @@ from wirewatch.advice.tokens import ARITHMETIC_SHARE, FREE, MEMORY_SHARE, WORTHW
 GB = 1e9
 
 
-def explanations(made: CostDocument, *, collectives: bool) -> Iterator[str]:
+def figures(made: CostDocument, *, collectives: bool) -> Iterator[Figure]:
     """Figures that the first sentence stands on first; `collectives`: those by size and algorithm too."""
     if made.serving is not None:
         yield from _serving(made.serving)
@@ -28,12 +35,12 @@ def basis(one: TimedCollective, beside: str) -> str:
     return one.basis if one.basis.startswith(one.confidence) else one.basis + beside.format(one.confidence)
 
 
-def _algorithms(made: CostDocument) -> Iterator[str]:
+def _algorithms(made: CostDocument) -> Iterator[Figure]:
     for row in made.algorithms:
         one = row.traffic
         nodes = f" in {row.nodes} nodes" if row.nodes > 1 else ""
         leaves = f", {one.crosses:,.0f} B of it out of its node" if row.nodes > 1 else ""
-        yield from _figure(
+        yield Figure(
             f"{row.op} by {one.algorithm}, {row.ranks} GPUs{nodes}",
             f"{one.steps} step{'s' if one.steps > 1 else ''}; a GPU sends {one.sends:,.0f} B{leaves}; "
             f"the busiest moves {one.most:,.0f} B{'; ' if one.remark else ''}{one.remark}",
@@ -41,21 +48,13 @@ def _algorithms(made: CostDocument) -> Iterator[str]:
         )  # fmt: skip
 
 
-def _figure(what: str, derivation: str, source: str, confidence: str, when_not: str) -> Iterator[str]:
-    yield ""
-    yield f"{what}:"
-    yield f"  {derivation}"
-    yield f"  source: {source}; confidence: {confidence}"
-    yield f"  not when: {when_not}"
-
-
-def _timed(one: TimedCollective) -> Iterator[str]:
+def _timed(one: TimedCollective) -> Iterator[Figure]:
     what = f"{one.op} of {one.size_bytes:,.0f} B, {one.ranks} ranks, {one.launch}"
     if one.seconds is None or one.busbw is None:
-        yield from _figure(what, f"not known: {one.why}", "none", "none", "it is measured: --measured")
+        yield Figure(what, f"not known: {one.why}", "none", "none", "it is measured: --measured")
         return
     remarks = "; ".join((*([f"within {one.within:.0%}"] if one.within else ()), *one.remarks))
-    yield from _figure(
+    yield Figure(
         what,
         f"{one.seconds * 1e6:.2f} us = busbw {one.busbw / GB:.2f} GB/s{f'; {remarks}' if remarks else ''}",
         one.source, basis(one, ", {}"),
@@ -63,14 +62,14 @@ def _timed(one: TimedCollective) -> Iterator[str]:
     )  # fmt: skip
 
 
-def _serving(one: ServingCost) -> Iterator[str]:
-    yield from _figure(
+def _serving(one: ServingCost) -> Iterator[Figure]:
+    yield Figure(
         f"{one.model}, {one.parameters:,.0f} parameters",
         f"{one.layers} layers of hidden size {one.hidden:,}", one.shape_source, "published",
         "the weights are quantised in part: --dtype is one width for all",
     )  # fmt: skip
     row = next(row for row in one.decode if row.tp == one.tp)
-    yield from _figure(
+    yield Figure(
         f"{row.all_reduces} all-reduces a token",
         f"{REDUCTIONS} a layer x {one.layers} layers, each of {one.batch} x {one.hidden:,} values = "
         f"{row.message_bytes:,.0f} B",
@@ -81,12 +80,12 @@ def _serving(one: ServingCost) -> Iterator[str]:
     for launched in row.launches:
         if launched.collective is not None:
             yield from _timed(launched.collective)
-    yield from _figure(
+    yield Figure(
         "overlap", "nothing hidden: reading and all-reduces add up; all hidden: the longer of both remains",
         "arithmetic", "bounds",
         "other kernels' launches are counted nowhere: one by one, a token takes longer than this",
     )  # fmt: skip
-    yield from _figure(
+    yield Figure(
         "where decode stops gaining",
         f"the last doubling of TP that shortens a token by {WORTHWHILE:.0%} or more, nothing hidden, "
         f"{'in a CUDA graph' if one.judged_by == 'graph' else 'launched one by one'}",
@@ -94,9 +93,9 @@ def _serving(one: ServingCost) -> Iterator[str]:
     )  # fmt: skip
 
 
-def _work(row: PassRow) -> Iterator[str]:
+def _work(row: PassRow) -> Iterator[Figure]:
     if row.work is not None:
-        yield from _figure(
+        yield Figure(
             f"reading, {row.work * 1e3:.2f} ms",
             f"{row.held / GB:.1f} GB of weights and keys on each GPU (of experts, those that the tokens "
             f"take) at {MEMORY_SHARE:.0%} of the memory's rate, or multiplying at {ARITHMETIC_SHARE:.0%} of "
@@ -104,20 +103,20 @@ def _work(row: PassRow) -> Iterator[str]:
             f"{SOURCE}; copies within 8 H200 reached {MEMORY_SHARE:.0%}", "derived",
             "the engine's kernels reach less (small batches, quantised weights), or read the embedding too",
         )  # fmt: skip
-    yield from _figure(
+    yield Figure(
         "fits", f"weights, keys and values in {FREE:.0%} of the memory", SOURCE, "derived",
         "activations, graphs or other processes take more",
     )  # fmt: skip
 
 
-def _training(one: TrainingCost) -> Iterator[str]:
+def _training(one: TrainingCost) -> Iterator[Figure]:
     for scheme in one.schemes:
         parts = ", ".join(f"{n} x {op} of {size:,.0f} B" for op, size, n in scheme.parts)
-        yield from _figure(
+        yield Figure(
             scheme.scheme, f"{parts}: a GPU of {one.ranks} sends {scheme.sends:,.0f} B",
             "factors of nccl-tests", "arithmetic", scheme.when_not,
         )  # fmt: skip
-    yield from _figure(
+    yield Figure(
         f"Adam's memory, {one.state / GB:,.0f} GB",
         "16 B a parameter: in mixed precision weights and gradients 2 each, master weights and two moments 4 "
         "each; in 32 bits 4 x 4",
@@ -125,7 +124,7 @@ def _training(one: TrainingCost) -> Iterator[str]:
     )  # fmt: skip
     if one.bucket is not None:
         best = one.bucket.estimate
-        yield from _figure(
+        yield Figure(
             "DDP's bucket",
             "the smallest power of two whose all-reduce reaches 90 % of the plateau, the busbw of 8 GiB",
             best.source, best.confidence.value,
@@ -133,16 +132,16 @@ def _training(one: TrainingCost) -> Iterator[str]:
         )  # fmt: skip
 
 
-def _cliff(made: CostDocument) -> Iterator[str]:
+def _cliff(made: CostDocument) -> Iterator[Figure]:
     for step in made.cliff:
-        yield from _figure(
+        yield Figure(
             f"{step.name}, {step.rate / GB:.1f} GB/s", step.what, step.source, step.confidence.value,
             "a link is down or trained low: `wirewatch check`" if step.known
             else "the machine has other ports: --machine NxGPU+NxNIC",
         )  # fmt: skip
     if made.cliff:
         links = ", ".join(f"{one.product} {one.links} = {one.printed / GB:.0f}" for one in made.generations)
-        yield from _figure(
+        yield Figure(
             "links of a GPU by generation of NVLink", f"{links} GB/s both ways; half of it each way",
             "NVIDIA's data sheets", "published", "boards with fewer links: A800 and H800 have 8",
         )  # fmt: skip
