@@ -26,7 +26,7 @@ _TREE_LL, _RING_LL, _SIMPLE = 5.0e-6, 2.7e-6, 14.0e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class DomainCrossing:
     """What leaves one GPU for other domains: `share` of the message, after so many hops one after another.
 
     `inside`: the share of the message that is a collective of one domain meanwhile.
@@ -37,7 +37,7 @@ class Crossing:
     inside: float
 
 
-def crossing(op: str, each: int, domains: int) -> Crossing:
+def crossing(op: str, each: int, domains: int) -> DomainCrossing:
     """Of `each` ranks in every one of so many domains.
 
     Raises:
@@ -46,7 +46,7 @@ def crossing(op: str, each: int, domains: int) -> Crossing:
     return _CROSSINGS[op](each, domains)
 
 
-def across_seconds(op: str, found: Crossing, size_bytes: float, rate: float) -> float:
+def across_seconds(op: str, found: DomainCrossing, size_bytes: float, rate: float) -> float:
     """Seconds between domains at `rate` bytes per second of each GPU, by the faster of LL and Simple."""
     sent = found.share * size_bytes / rate
     short = _TREE_LL if op == ALL_REDUCE else _RING_LL
@@ -63,14 +63,14 @@ def _others(domains: int) -> float:
     return (domains - 1) / domains
 
 
-_CROSSINGS: Mapping[str, Callable[[int, int], Crossing]] = {
-    ALL_REDUCE: lambda each, d: Crossing(2 * _others(d) / each, 2 * _deep(d), 1.0),
-    ALL_GATHER: lambda each, d: Crossing(_others(d) / each, d - 1, 1.0),
-    REDUCE_SCATTER: lambda each, d: Crossing(_others(d) / each, d - 1, 1.0),
-    BROADCAST: lambda each, d: Crossing(1 / each, d - 1, 1.0),
-    REDUCE: lambda each, d: Crossing(1 / each, d - 1, 1.0),
-    ALLTOALL: lambda _each, d: Crossing(_others(d), 1, 1 / d),
-    GATHER: lambda _each, d: Crossing(_others(d), 1, 1 / d),
-    SCATTER: lambda _each, d: Crossing(_others(d), 1, 1 / d),
-    SENDRECV: lambda _each, _d: Crossing(1.0, 1, 1.0),
+_CROSSINGS: Mapping[str, Callable[[int, int], DomainCrossing]] = {
+    ALL_REDUCE: lambda each, d: DomainCrossing(2 * _others(d) / each, 2 * _deep(d), 1.0),
+    ALL_GATHER: lambda each, d: DomainCrossing(_others(d) / each, d - 1, 1.0),
+    REDUCE_SCATTER: lambda each, d: DomainCrossing(_others(d) / each, d - 1, 1.0),
+    BROADCAST: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
+    REDUCE: lambda each, d: DomainCrossing(1 / each, d - 1, 1.0),
+    ALLTOALL: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    GATHER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    SCATTER: lambda _each, d: DomainCrossing(_others(d), 1, 1 / d),
+    SENDRECV: lambda _each, _d: DomainCrossing(1.0, 1, 1.0),
 }

@@ -88,7 +88,7 @@ HOST_JOB, HOST_JOB_SOURCE = _HOST_JOB.sizes[0][1], _HOST_JOB.source
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class NcclChoice:
     """What NCCL runs: its algorithm and protocol by the names in its log."""
 
     algorithm: str
@@ -112,14 +112,16 @@ class CollectiveModel:
     wire: float
     nvls: bool = False
 
-    def taken(self, size_bytes: float) -> Taken:
+    def taken(self, size_bytes: float) -> NcclChoice:
         """What NCCL's tuner chooses for a size."""
         if self.op in PAIRWISE:
-            return Taken(DIRECT, SIMPLE)
-        costs = {Taken(RING, protocol): self._cost(protocol, size_bytes) for protocol in self._protocols()}
+            return NcclChoice(DIRECT, SIMPLE)
+        costs = {
+            NcclChoice(RING, protocol): self._cost(protocol, size_bytes) for protocol in self._protocols()
+        }
         if self.nvls:
             share = size_bytes * self.steps / self.ranks / (_TUNED_SHARE * self.wire)
-            costs[Taken(NVLS, SIMPLE)] = _TUNED_NVLS.base + share
+            costs[NcclChoice(NVLS, SIMPLE)] = _TUNED_NVLS.base + share
         return min(costs, key=lambda one: costs[one])
 
     def gpu_seconds(self, size_bytes: float) -> float:
