@@ -264,6 +264,34 @@ def test_what_was_measured_is_given_back_exactly(op: str, data: st.DataObject) -
         assert found.seconds == pytest.approx(point.seconds[0])
 
 
+ANY_CURVE = st.builds(
+    Curve, st.sampled_from([*PRIMITIVES, "hypercube", ""]),
+    st.builds(
+        Configuration, st.integers(-1, 99), st.sampled_from(["auto", "Ring"]), st.just("auto"),
+        st.sampled_from([*LAUNCHES, "host"]), st.booleans(), st.sampled_from([(), (("NCCL_PROTO", "LL"),)]),
+    ),
+    st.lists(
+        st.builds(CurvePoint, st.integers(-8, 1 << 60), st.lists(st.floats(), max_size=2).map(tuple)),
+        max_size=4,
+    ).map(tuple),
+)  # fmt: skip
+
+
+@given(
+    st.lists(ANY_CURVE, max_size=3), st.sampled_from(["", "gloo", "nccl"]),
+    st.sampled_from(["", "1", "2", "x"]),
+    st.sampled_from(PRIMITIVES), st.sampled_from([Span(2), Span(8), Span(16, 2)]), st.floats(1, 1e15),
+)  # fmt: skip
+def test_whatever_a_study_holds_a_time_is_finite_and_above_nothing(
+    curves: list[Curve], engine: str, hosts: str, op: str, span: Span, size: float
+) -> None:
+    machine = replace(with_ports(8, 8), measured=(study(*curves, engine=engine, hosts=hosts),))
+    for launch in LAUNCHES:
+        found = known(CollectiveTimes(machine).estimate(op, span, size, launch))
+        assert 0 < found.seconds < float("inf")
+        assert found.within >= 0
+
+
 # What the source documents have wrong: shared/sources/ERRATA.md
 
 

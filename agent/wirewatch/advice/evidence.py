@@ -25,6 +25,8 @@ from wirewatch.study.grid import GRAPH
 
 _NOT_OF_GPUS = frozenset({"gloo"})
 """Engines whose times are those of processors."""
+_SHORTEST, _LONGEST = 1e-9, 1e6
+"""Seconds; whatever a file says beyond them is no time of a collective."""
 _A_PROCESS_EACH = frozenset({"distributed"})
 _OURS = frozenset({"nccl", "torch"})
 _OURS_ONCE = 5e-6
@@ -145,7 +147,7 @@ def _measured(
     sizes = sorted(
         {
             one.size_bytes: one.seconds for one in curve.points
-            if one.seconds and one.size_bytes > 0 and all(0 < at < math.inf for at in one.seconds)
+            if one.seconds and one.size_bytes > 0 and all(_SHORTEST <= at <= _LONGEST for at in one.seconds)
         }.items()
     )  # fmt: skip
     if curve.op != model.op or not chosen or how.ranks < 2 or not sizes:  # noqa: PLR2004
