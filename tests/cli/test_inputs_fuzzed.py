@@ -30,8 +30,8 @@ from wirewatch import config
 from wirewatch.advice.cluster import Cluster
 from wirewatch.advice.clusterfile import ClusterError, read_cluster, with_slurm_topology
 from wirewatch.advice.described import DescriptionError, described
-from wirewatch.advice.hostlist import HostlistError, expanded
 from wirewatch.advice.gpunic import map_nics
+from wirewatch.advice.hostlist import HostlistError, expanded
 from wirewatch.advice.nicsettings import cpu_bindings, job_settings, wrapper
 from wirewatch.cli.advise.amounts import Bytes, Count
 from wirewatch.cli.advise.machines import ChosenMachine
