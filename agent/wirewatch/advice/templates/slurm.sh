@@ -33,11 +33,12 @@ container=(--container-image={{ image | sh }} --container-mounts="$results:$resu
 container=()
 {% endif %}
 
-# launch PROGRAM...: over the nodes in the array `on`.
+# launch PROGRAM...: over the nodes in the array `on`. No process is bound to a core: NCCL's threads need several, and go
+# near their GPU by themselves.
 launch() {
   local IFS=,
   srun {% if mpi %}--mpi={{ mpi | sh }} {% endif %}--nodes="${#on[@]}" --ntasks="$((${#on[@]} * gpus))" --ntasks-per-node="$gpus" \
-    --nodelist="${on[*]}" "${container[@]}" "$@" </dev/null
+    --nodelist="${on[*]}" --cpu-bind=none "${container[@]}" "$@" </dev/null
 }
 
 {% include "measure.sh" %}
