@@ -89,6 +89,20 @@ def test_100_mb_are_the_hidden_states_of_6104_tokens() -> None:
     assert "100 MB is the hidden state of 6,104 tokens" in done.stdout
 
 
+@pytest.mark.parametrize(("machine", "runs"), [("8xH100", True), ("8xA100", False), ("8xL40S", False)])
+def test_nvls_takes_a_switch_that_adds_up(machine: str, runs: bool) -> None:  # noqa: FBT001
+    done = run_wirewatch(*COST, "--machine", machine, "--op", "all_reduce", "--json")
+    rows = {row["traffic"]["algorithm"]: row["traffic"] for row in json.loads(done.stdout)["algorithms"]}
+    assert rows["NVLS"]["nccl"] is runs
+    assert ("on the links" in run_wirewatch(*COST, "--machine", machine).stdout) is runs
+
+
+def test_ranks_are_compared_side_by_side() -> None:
+    done = run_wirewatch(*H100, "--nodes", "2", "--gpus", "2,4,16", "--size", "64M", "--op", "all_reduce")
+    titles = [line for line in done.stdout.splitlines() if line.startswith("Time of a collective over ")]
+    assert [line[26:] for line in titles] == ["2 GPUs:", "4 GPUs:", "16 GPUs in 2 nodes:"]
+
+
 def test_two_nodes_of_eight_let_125_mb_a_gpu_cross() -> None:
     done = run_wirewatch(*H100, "--nodes", "2", "--size", "1GB", "--op", "all_reduce", "--json")
     rows = {row["traffic"]["algorithm"]: row["traffic"] for row in json.loads(done.stdout)["algorithms"]}
@@ -120,7 +134,7 @@ def test_a_picture_is_written_whole(tmp_path: Path) -> None:
         (("--tp", "4"), "--tp is about a model"),
         (("--tokens-per-second", "30"), "--tokens-per-second is about a model"),
         (("--train",), "--train is about a model"),
-        (("--model", "llama-3-70b", "--tp", "16"), "TP 16 takes 16 GPUs, and 1 x 8 are 8: see --nodes"),
+        (("--model", "llama-3-70b", "--tp", "16"), "16 GPUs are more than 1 x 8 = 8: see --nodes"),
         (("--model", "llama-3-70b", "--tp", "9", "--nodes", "2"), "cannot be shared out"),
         (("--model", "llama-3-70b", "--layers", "3"), "--model has its own"),
         (("--model", "llama-3-70b", "--experts", "8"), "--model has its own"),
@@ -128,6 +142,8 @@ def test_a_picture_is_written_whole(tmp_path: Path) -> None:
         (("--layers", "80"), "give --model, or --layers"),
         (("--parameters", "70B"), "give --model, or --layers"),
         (("--parameters", "70B", "--layers", "80", "--hidden", "8192", "--experts", "8"), "go together"),
+        (("--gpus", "2,16"), "16 GPUs are more than 1 x 8 = 8"),
+        (("--gpus", "1"), "are not numbers of GPUs"),
         (("--size", "0"), "is not a size"),
         (("--parameters", "many"), "is not a count"),
         (("--model", "gpt-9"), "--model"),

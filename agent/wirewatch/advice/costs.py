@@ -35,8 +35,10 @@ from wirewatch.advice.training import (
     schemes,
 )
 from wirewatch.busbw.expected import wire
-from wirewatch.busbw.formulas import factor
+from wirewatch.busbw.formulas import NVLS, factor
+from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.core.probe import ALL_REDUCE
+from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent
 
 MOST_TP = 64
@@ -46,7 +48,8 @@ MOST_TP = 64
 class CostQuestion:
     """What is asked: collectives of `ops` and `sizes` (bytes) over `nodes` machines of the kind.
 
-    `primitives`: those of which the plain algorithm is enough. `by_size`: whether times and algorithms are
+    `spans`: where their ranks are, all GPUs together if empty. `primitives`: those of which the plain
+    algorithm is enough. `by_size`: whether times and algorithms are
     asked for, and not only come beside a model.
     `served`, `prompt` in tokens, `tp`, and `rate`, tokens per second of each sequence; `trained`: tokens of a
     step on each GPU. None where it was not asked for.
@@ -55,6 +58,7 @@ class CostQuestion:
     ops: Sequence[str]
     sizes: Sequence[int]
     primitives: Sequence[str] = ()
+    spans: tuple[Span, ...] = ()
     nodes: int = 1
     served: Served | None = None
     dtype: str = ""
@@ -130,9 +134,14 @@ def _fastest(machine: Machine, one: Operation) -> float | None:
     return min((made.seconds(rail, network) for made in plain), default=None)
 
 
+def _spans(machine: Machine, asked: CostQuestion) -> tuple[Span, ...]:
+    """Those that were asked for, else all GPUs together; none of a single GPU."""
+    whole = Span(_gpus(machine) * asked.nodes, asked.nodes)
+    return asked.spans or ((whole,) if whole.ranks > 1 else ())
+
+
 def _times(machine: Machine, times: CollectiveTimes, asked: CostQuestion) -> Iterator[TimedCollective]:
-    span = Span(_gpus(machine) * asked.nodes, asked.nodes)
-    if span.ranks > 1:
+    for span in _spans(machine, asked):
         for op in asked.ops:
             for size in asked.sizes:
                 for launch in LAUNCHES:
@@ -141,17 +150,25 @@ def _times(machine: Machine, times: CollectiveTimes, asked: CostQuestion) -> Ite
 
 def _algorithms(machine: Machine, asked: CostQuestion) -> Iterator[AlgorithmRow]:
     """Of the largest size alone: bytes grow with it, and steps do not."""
-    ranks, nodes = _gpus(machine) * asked.nodes, asked.nodes
-    if ranks < 2 or not asked.sizes:  # noqa: PLR2004
-        return
-    rail, network = _wires(machine, ranks // nodes)
-    size = max(asked.sizes)
-    for op in (*asked.ops, *asked.primitives):
-        every = traffic(Operation(op, size, ranks, nodes))
-        for made in every if op in asked.ops else every[:1]:
-            known = rail is not None and (nodes == 1 or network is not None)
-            least = made.seconds(rail, network) if rail is not None and known else None
-            yield AlgorithmRow(op, size, ranks, nodes, made, least)
+    for span in _spans(machine, asked):
+        rail, network = _wires(machine, span.ranks // span.domains)
+        known = rail is not None and (span.domains == 1 or network is not None)
+        for op in (*asked.ops, *asked.primitives):
+            one = Operation(op, max(asked.sizes), span.ranks, span.domains)
+            every = traffic(one)
+            for made in every if op in asked.ops else every[:1]:
+                least = made.seconds(rail, network) if rail is not None and known else None
+                runs = made.nccl and (NVLS not in made.algorithm or _adds_up(machine, one.each))
+                shown = replace(made, nccl=runs)
+                yield AlgorithmRow(op, max(asked.sizes), span.ranks, span.domains, shown, least)
+
+
+def _adds_up(machine: Machine, ranks: int) -> bool:
+    """Whether so many GPUs share a switch that adds up: NVSwitch of Hopper and later."""
+    conditions = machine.group(ranks)
+    if conditions is None or conditions.group.kind is not WireKind.SWITCH:
+        return False
+    return all(architecture(gpu.name) in NVLS_FROM for gpu in conditions.group.gpus)
 
 
 def _serving(

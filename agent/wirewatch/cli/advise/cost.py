@@ -13,11 +13,12 @@ from wirewatch.advice.costdocument import COST, CostDocument
 from wirewatch.advice.costs import CostQuestion, cost
 from wirewatch.advice.machine import Machine
 from wirewatch.advice.shapes import SHAPES, WIDTHS, ModelShape, plain_shape
-from wirewatch.advice.times import CollectiveTimes
+from wirewatch.advice.times import CollectiveTimes, Span
 from wirewatch.advice.tokens import Served
 from wirewatch.cli.advise.amounts import Bytes, Count
 from wirewatch.cli.advise.costtext import cost_lines
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
+from wirewatch.cli.grids import Numbers
 from wirewatch.cli.output import shown
 from wirewatch.cli.probe import Primitive
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
@@ -113,6 +114,7 @@ def _with(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -
 @click.command("cost")
 @machine_options
 @click.option("--nodes", type=click.IntRange(1, MOST_NODES), default=1, help="Machines of this kind.")
+@click.option("--gpus", type=Numbers(), help="How many take part, such as 2,4. Default: all.")
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="A collective; repeatable.")
 @click.option(
     "--size", "sizes", multiple=True, type=Bytes(),
@@ -164,21 +166,32 @@ def _check(shape: ModelShape | None, given: Mapping[str, Any]) -> None:
 def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Machine) -> CostQuestion:
     nodes, tp = given["nodes"], given["tp"]
     gpus = max((one.group.ranks for one in machine.conditions), default=1)
-    if tp is not None and tp > gpus * nodes:
-        raise click.UsageError(
-            f"TP {tp} takes {tp} GPUs, and {nodes} x {gpus} are {nodes * gpus}: see --nodes"
-        )
-    if tp is not None and tp > gpus and tp % -(-tp // gpus):
-        raise click.UsageError(f"TP {tp} cannot be shared out over {-(-tp // gpus)} machines of {gpus} GPUs")
+    spans = tuple(_span(ranks, gpus, nodes) for ranks in given["gpus"] or ())
+    if tp is not None:
+        _span(tp, gpus, nodes)
     width, batch, context = WIDTHS[given["dtype"]], given["batch"], given["context"]
     served = None if shape is None else Served(shape, width, batch, context)
     ops = tuple(dict.fromkeys(given["ops"]))
     return CostQuestion(
         ops or (ALL_REDUCE,), tuple(sorted(set(given["sizes"] or SIZES))),
-        () if ops else tuple(op for op in PRIMITIVES if op != ALL_REDUCE), nodes, served, given["dtype"],
-        tp, given["prompt"], given["rate"], given["tokens"] if given["train"] else None,
-        by_size=shape is None or bool(given["sizes"] or ops),
+        () if ops else tuple(op for op in PRIMITIVES if op != ALL_REDUCE), spans, nodes, served,
+        given["dtype"], tp, given["prompt"], given["rate"], given["tokens"] if given["train"] else None,
+        by_size=shape is None or bool(given["sizes"] or ops or spans),
     )  # fmt: skip
+
+
+def _span(ranks: int, gpus: int, nodes: int) -> Span:
+    """Over as few of the machines as have so many GPUs.
+
+    Raises:
+        UsageError: they have fewer, or cannot share them out.
+    """
+    domains = -(-ranks // gpus)
+    if domains > nodes:
+        raise click.UsageError(f"{ranks} GPUs are more than {nodes} x {gpus} = {nodes * gpus}: see --nodes")
+    if ranks % domains:
+        raise click.UsageError(f"{ranks} GPUs cannot be shared out over {domains} machines of {gpus}")
+    return Span(ranks, domains)
 
 
 def _draw(made: CostDocument, path: Path) -> None:

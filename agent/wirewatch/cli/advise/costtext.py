@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from wirewatch.advice.cliff import CliffStep, bars
 from wirewatch.advice.costdocument import (
+    AlgorithmRow,
     CostDocument,
     Figure,
     LaunchCost,
@@ -293,17 +294,25 @@ def _times_less(ratio: float) -> str:
 def _times(made: CostDocument) -> Iterator[str]:
     if not made.times:
         return
-    ranks, nodes = made.times[0].ranks, made.times[0].domains
-    yield ""
-    yield f"Time of a collective over {ranks} GPUs{f' in {nodes} nodes' if nodes > 1 else ''}:"
-    found = {(one.op, one.size_bytes, one.launch): one for one in made.times}
-    rows = [_timed(one, found[one.op, one.size_bytes, GRAPH]) for one in made.times if one.launch == EAGER]
-    yield from table(("", "size", "eager us", "graph us", "busbw GB/s", "wire us", "stands on"), rows)
+    graphs = {(one.ranks, one.op, one.size_bytes): one for one in made.times if one.launch == GRAPH}
+    for ranks, domains in dict.fromkeys((one.ranks, one.domains) for one in made.times):
+        yield ""
+        yield f"Time of a collective over {_over(ranks, domains)}:"
+        rows = [
+            _timed(one, graphs[one.ranks, one.op, one.size_bytes])
+            for one in made.times
+            if (one.ranks, one.launch) == (ranks, EAGER)
+        ]
+        yield from table(("", "size", "eager us", "graph us", "busbw GB/s", "wire us", "stands on"), rows)
     yield "  wire: what the bytes take with nothing else; busbw of the eager launch"
     if made.serving is not None:
         for size, tokens in made.serving.size_tokens.items():
             yield f"  {_size(size)} is the hidden state of {tokens:,} token{'s' if tokens > 1 else ''}"
     yield from _unknown(made.times)
+
+
+def _over(ranks: int, domains: int) -> str:
+    return f"{ranks} GPUs" + (f" in {domains} nodes" if domains > 1 else "")
 
 
 def _timed(eager: TimedCollective, graph: TimedCollective) -> tuple[str, ...]:
@@ -335,35 +344,40 @@ def _unknown(found: Sequence[TimedCollective]) -> Iterator[str]:
 
 
 def _algorithms(made: CostDocument) -> Iterator[str]:
-    if not made.algorithms:
-        return
-    first = made.algorithms[0]
-    yield ""
-    over = f"{first.ranks} GPUs in {first.nodes} node{'s' if first.nodes > 1 else ''}"
-    yield f"What algorithms move, {_size(first.size_bytes)} over {over}, a GPU:"
-    rows = [
-        (
-            row.op, row.traffic.algorithm + ("" if row.traffic.nccl else " *"), str(row.traffic.steps),
-            _bytes(row.traffic.sends), _bytes(row.traffic.receives), _bytes(row.traffic.crosses),
-            _bytes(row.traffic.links), _us(row.least),
-        )
-        for row in made.algorithms
-    ]  # fmt: skip
     header = ("", "algorithm", "steps", "sends", "receives", "leaves the node", "all links", "wire us")
-    yield from table(header, rows)
+    for ranks, nodes in dict.fromkeys((row.ranks, row.nodes) for row in made.algorithms):
+        rows = [row for row in made.algorithms if row.ranks == ranks]
+        yield ""
+        yield f"What algorithms move, {_size(rows[0].size_bytes)} over {_over(ranks, nodes)}, a GPU:"
+        yield from table(header, [_moved(row) for row in rows])
     if any(not row.traffic.nccl for row in made.algorithms):
         yield "  *: NCCL does not run it here"
     yield from _on_the_links(made)
 
 
+def _moved(row: AlgorithmRow) -> tuple[str, ...]:
+    one = row.traffic
+    return (
+        row.op, one.algorithm + ("" if one.nccl else " *"), str(one.steps), _bytes(one.sends),
+        _bytes(one.receives), _bytes(one.crosses), _bytes(one.links), _us(row.least),
+    )  # fmt: skip
+
+
 def _on_the_links(made: CostDocument) -> Iterator[str]:
     """What busbw hides of NVLS."""
-    nvls = any(row.traffic.algorithm == NVLS and row.op == ALL_REDUCE for row in made.algorithms)
-    best = max((one.busbw or 0.0 for one in made.times if one.op == ALL_REDUCE), default=0.0)
-    if nvls and best:
-        ranks = made.times[0].ranks
-        links = best / factor(ALL_REDUCE, ranks)
-        yield f"  by NVLS a busbw of {best / GB:.1f} GB/s is {links / GB:.1f} on the links: N, not 2(n-1)/n N"
+    nvls = {
+        row.ranks
+        for row in made.algorithms
+        if (row.traffic.algorithm, row.op, row.traffic.nccl) == (NVLS, ALL_REDUCE, True)
+    }
+    best = max(
+        ((one.busbw or 0.0, one.ranks) for one in made.times if one.op == ALL_REDUCE and one.ranks in nvls),
+        default=(0.0, 0),
+    )
+    if best[0]:
+        links = best[0] / factor(ALL_REDUCE, best[1])
+        busbw = f"a busbw of {best[0] / GB:.1f} GB/s is {links / GB:.1f}"
+        yield f"  by NVLS {busbw} on the links: N is sent, not 2(n-1)/n N"
 
 
 def _sources(made: CostDocument, *, collectives: bool) -> Iterator[str]:
