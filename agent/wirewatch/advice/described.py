@@ -20,6 +20,8 @@ THREE_BRIDGES = 12
 MESHED, CUBE = 4, 8
 """The most V100 with a link between every two, and the most without a switch (DGX-1's cube mesh)."""
 _FORM = re.compile(r"(\d{1,3}) ?x ?([^+]+?) ?(?:\+ ?(\d{1,3}) ?x ?([A-Za-z0-9]+))?", re.ASCII | re.IGNORECASE)
+_DRIVER = "mlx5"
+"""The kernel's driver of every NIC with such a port by NVIDIA, after which it names them."""
 FORM = "give a number of GPUs and a product, and RDMA ports if it has any, such as 8xH100+8xNDR"
 
 
@@ -120,7 +122,7 @@ def _ports(count: int, name: str, gpus: int, product: GpuProduct) -> tuple[RdmaP
         raise DescriptionError(f"a node has 1 to {MOST_PORTS} ports, not {count}")
     pcie = Pcie(min(kind.generation, product.pcie), LANES)
     return tuple(
-        RdmaPort(f"nic{n}", "1", f"nic{n}", "active", kind.layer, kind.rate, pcie, ("",) * gpus)
+        RdmaPort(f"{_DRIVER}_{n}", "1", f"card {n}", "active", kind.layer, kind.rate, pcie, ("",) * gpus)
         for n in range(count)
     )
 
