@@ -55,12 +55,12 @@ _TUNED_LL: Mapping[str, float] = {"Volta": 39e9, "Ampere": 87.7e9, "Hopper": 141
 """The most that NCCL credits LL with on one node, busbw in bytes per second."""
 _TUNED_NVLS = Latency(25e-6, 0.0)
 _TOOK: Mapping[str, Latency] = {
-    LL: Latency(4.9e-6, 1.1e-6), LL128: Latency(13.9e-6, 1.7e-6), SIMPLE: Latency(22.2e-6, 0.94e-6),
+    LL: Latency(5.0e-6, 1.05e-6), LL128: Latency(13.9e-6, 1.7e-6), SIMPLE: Latency(22.2e-6, 0.94e-6),
 }  # fmt: skip
 """What they took over NVLink, on 2 and 8 H200 and 4 H100."""
 _LL_RATE = 1.15
 """What LL reached of `_TUNED_LL`: 162 GB/s on 4 H100 at 1 and 2 MiB."""
-_LL_CHANNEL = 24e9
+_LL_CHANNEL = 30e9
 """Bytes per second of one channel of LL; NCCL takes another for each 32 KiB."""
 _CHANNEL, _CHANNELS = 32 * KIB, 24
 SHARES: Mapping[WireKind, float] = {WireKind.PCIE: 0.85}
