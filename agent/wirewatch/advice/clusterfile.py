@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -16,6 +16,7 @@ from wirewatch.advice.cluster import Cluster, ClusterNode, Indices, Wiring, wiri
 from wirewatch.advice.described import PORTS
 from wirewatch.advice.hostlist import HostlistError, expanded, natural
 from wirewatch.core.types import Health
+from wirewatch.documents.health import Health as HealthName
 
 LIMIT = 64 << 20
 """Bytes of a file."""
@@ -24,7 +25,6 @@ MOST_GPUS = 128
 GB = 1e9
 _PORTS = re.compile(rf"(\d{{1,3}})x({'|'.join(PORTS)})", re.ASCII | re.IGNORECASE)
 _FIELD = re.compile(r"(\w+)=(\S+)", re.ASCII)
-HealthName = Literal["ok", "degraded", "failed", "unknown"]
 Label = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$|^$")]
 Index = Annotated[int, Field(ge=0, lt=MOST_GPUS)]
 
