@@ -135,9 +135,10 @@ KERNEL: Mapping[str, Row] = {
 }  # fmt: skip
 
 
-def slow(signal: str, gpu: str) -> Row:
-    """Two of the last three probes."""
-    return Row((page("Straggler", gpu=gpu, rule=f"straggler.{signal}"),), "probe", 1, 1, Ending.ACK)
+def slow(signal: str, gpu: str, *, twice_over: bool = False) -> Row:
+    """Three probes in a row; two where the part has lost what it takes to be FAILED twice over."""
+    again = 1 if twice_over else 2
+    return Row((page("Straggler", gpu=gpu, rule=f"straggler.{signal}"),), "probe", 1, again, Ending.ACK)
 
 
 def rather_slow(signal: str, gpu: str) -> Row:
@@ -161,7 +162,7 @@ PROBE: Mapping[str, Row] = {
     "straggler-memory": rather_slow("memory", "6"),
     "straggler-source": slow("source", "5"),
     "straggler-destination": rather_slow("destination", "2"),
-    "straggler-pair": slow("pair", "6"),
+    "straggler-pair": slow("pair", "6", twice_over=True),
 }
 HARMLESS: Mapping[str, Row] = {
     name: Row((), at_start=name in {"gpu-mig", "peermem-unloaded"})
