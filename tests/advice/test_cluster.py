@@ -1,10 +1,14 @@
 """The file of nodes: what is read of it, and one clear line for whatever is wrong."""
 
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.processes import ROOT
 from wirewatch.advice.cluster import of_machine
 from wirewatch.advice.clusterfile import ClusterError, read_cluster, with_slurm_topology
 from wirewatch.advice.described import described
@@ -152,3 +156,65 @@ def test_a_node_is_a_cluster() -> None:
     recorded = ChosenMachine(None, None, (), "demo-dgx-h200", (), None).read()
     (one,) = of_machine(recorded, "n").nodes
     assert (one.wiring.islands, one.wiring.memory) == ((tuple(range(8)),), 141e9)
+
+
+SINFO = """\
+gpu001|gpu:h100:8|gpu:h100:0|idle|
+gpu001|gpu:h100:8|gpu:h100:0|idle|
+gpu002|gpu:h100:8(S:0-1)|gpu:h100:3(IDX:0,2-3)|mixed|
+gpu003|gpu:4|gpu:0|drained|
+cpu1|(null)|(null)|idle|
+"""
+KUBERNETES = {
+    "items": [
+        {
+            "metadata": {"name": "g1", "labels": {"nvidia.com/gpu.product": "NVIDIA-GB200",
+                                                  "nvidia.com/gpu.clique": "a.1"}},
+            "spec": {}, "status": {"capacity": {"nvidia.com/gpu": "4"},
+                                   "conditions": [{"type": "InterconnectHealthy", "status": "False"}]},
+        },
+        {
+            "metadata": {"name": "g2", "labels": {}}, "spec": {"unschedulable": True},
+            "status": {"capacity": {"nvidia.com/gpu": "8"}, "conditions": []},
+        },
+        {"metadata": {"name": "c1"}, "spec": {}, "status": {"capacity": {"cpu": "4"}, "conditions": []}},
+    ]
+}  # fmt: skip
+
+
+def recipe(program: str) -> str:
+    """The text that a block of the page gives to awk or jq."""
+    page = (ROOT / "docs" / "advice" / "placement.md").read_text("utf-8")
+    (text,) = re.findall(rf"{re.escape(program)} '\n([^']*)' > nodes", page)
+    return str(text)
+
+
+def test_the_pages_recipe_makes_a_file_of_what_sinfo_prints(tmp_path: Path) -> None:
+    lines = "".join(sorted(set(SINFO.splitlines(keepends=True))))
+    done = subprocess.run(
+        ["awk", "-F|", recipe("awk -F'|'")], input=lines, capture_output=True, text=True, check=True
+    )
+    one, two, three = read_cluster(written(tmp_path, done.stdout)).nodes
+    assert (one.name, one.wiring.gpus, one.wiring.product, one.busy) == (
+        "gpu001",
+        8,
+        "NVIDIA H100 80GB HBM3",
+        frozenset(),
+    )
+    assert (two.busy, two.drained) == (frozenset({0, 2, 3}), False)
+    assert (three.wiring.gpus, three.wiring.product, three.drained) == (4, "", True)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_pages_recipe_makes_a_file_of_what_kubectl_prints(tmp_path: Path) -> None:
+    text = json.dumps(KUBERNETES)
+    done = subprocess.run(["jq", recipe("jq")], input=text, capture_output=True, text=True, check=True)
+    one, two = read_cluster(written(tmp_path, done.stdout)).nodes
+    assert (one.fabric, one.health, one.wiring.product) == ("a.1", Health.FAILED, "NVIDIA GB200")
+    assert (two.health, two.drained) == (Health.UNKNOWN, True)
+
+
+def test_the_pages_file_is_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "advice" / "placement.md").read_text("utf-8")
+    (text,) = re.findall(r"```\n(\[\[nodes\]\]\n.*?)```", page, re.DOTALL)
+    assert len(read_cluster(written(tmp_path, text)).nodes) == 9

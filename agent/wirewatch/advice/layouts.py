@@ -8,6 +8,7 @@ of the gradients over the replicas. No overlap with arithmetic is counted.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from wirewatch.advice.cluster import over_pcie, sharing, spread
 from wirewatch.advice.machine import Machine
@@ -22,6 +23,7 @@ GRADIENT_BYTES = 2
 SPINE_SECONDS = 3e-6
 """What a message between racks takes longer than inside one: source 002 of the issue has 5 us against 2."""
 PAIR = 2
+Unit = Literal["token", "pass", "step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,11 @@ class Workload:
     example: bool = False
 
     @property
-    def unit(self) -> str:
-        """What a cost is of."""
-        return "step" if self.training else "token"
+    def unit(self) -> Unit:
+        """What a cost is of: a decoded token, a forward pass of several, or a training step."""
+        if self.training:
+            return "step"
+        return "token" if self.tokens == 1 else "pass"
 
     def objection(self, tp: int, pp: int) -> str:
         """Why the model cannot be cut so, empty where it can."""

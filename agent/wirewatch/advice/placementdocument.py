@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from wirewatch.advice.cluster import Cluster
 from wirewatch.advice.launchfiles import nodelist
-from wirewatch.advice.layouts import LayoutCost, Workload
+from wirewatch.advice.layouts import LayoutCost, Unit, Workload
 from wirewatch.advice.placement import Infeasible, PlacedJob, TensorGroup
 from wirewatch.advice.proposals import Layout
 from wirewatch.advice.space import Level, Space
@@ -52,7 +52,7 @@ class CostEntry:
     `messages`: all-reduces of tensor parallelism, each of `message_bytes`.
     """
 
-    unit: Literal["token", "step"]
+    unit: Unit
     seconds: float | None
     tensor_seconds: float | None
     pipeline_seconds: float | None
@@ -116,6 +116,7 @@ class PlacementDocument:
 
     `reason`: why not, empty where there is a placement. `proven`: there is none, else none was found.
     `example`: the model was not named, costs are of this one for example, and memory is not looked at.
+    `tokens`: that pass at once.
     `rejected`: layouts of as many GPUs beside the placed one; `nearest`: what can be placed instead.
     """
 
@@ -127,6 +128,7 @@ class PlacementDocument:
     cluster: ClusterSummary
     model: str
     example: bool
+    tokens: int
     jobs: tuple[JobPlacement, ...]
     nodelist: str
     rejected: tuple[LayoutEntry, ...]
@@ -171,24 +173,15 @@ def cost_entry(cost: LayoutCost, workload: Workload) -> CostEntry:
     parts = (cost.total, cost.tensor, cost.pipeline, cost.data)
     why = next((str(one) for one in parts if isinstance(one, Absent)), "")
     total, tensor, pipeline, data = (None if isinstance(one, Absent) else one for one in parts)
-    unit: Literal["token", "step"] = "step" if workload.training else "token"
     return CostEntry(
-        unit,
-        total,
-        tensor,
-        pipeline,
-        data,
-        cost.messages,
-        cost.message_bytes,
-        why,
-        cost.sources,
+        workload.unit, total, tensor, pipeline, data, cost.messages, cost.message_bytes, why, cost.sources,
         cost.remarks,
-    )
+    )  # fmt: skip
 
 
 def document(
     at: float, found: Sequence[PlacedJob] | Infeasible, jobs: tuple[JobPlacement, ...],
-    cluster: ClusterSummary, model: str, *, example: bool, rejected: Sequence[LayoutEntry] = (),
+    cluster: ClusterSummary, workload: Workload, *, rejected: Sequence[LayoutEntry] = (),
     nearest: Sequence[LayoutEntry] = (), remarks: Sequence[str] = (),
 ) -> PlacementDocument:  # fmt: skip
     """The document of an answer."""
@@ -196,7 +189,8 @@ def document(
     nodes = "" if isinstance(found, Infeasible) else nodelist(found)
     return PlacementDocument(
         "wirewatch.advise-placement/1", at, found is not refused, refused.reason, refused.proven, cluster,
-        model, example, jobs, nodes, tuple(rejected), tuple(nearest), tuple(remarks),
+        workload.shape.name, workload.example, workload.tokens, jobs, nodes,
+        tuple(rejected), tuple(nearest), tuple(remarks),
     )  # fmt: skip
 
 

@@ -295,7 +295,7 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
     refused = isinstance(found, Infeasible)
     made = document(
         time.time(), found, placed, summary(proposals.cluster, space, degraded=proposals.degraded),
-        workload.shape.name, example=workload.example, rejected=() if refused else entries,
+        workload, rejected=() if refused else entries,
         nearest=entries if refused else (), remarks=remarks,
     )  # fmt: skip
     if as_json:

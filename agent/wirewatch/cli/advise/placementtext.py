@@ -14,6 +14,7 @@ from wirewatch.advice.placementdocument import (
     PlacementDocument,
 )
 from wirewatch.advice.space import numbers
+from wirewatch.busbw.expected import human
 from wirewatch.cli.tables import table
 from wirewatch.study.summary import count
 
@@ -116,7 +117,8 @@ def _others(made: PlacementDocument) -> Iterator[str]:
     yield ""
     costs = [*(job.cost for job in chosen if job.cost), *(one.cost for one in entries)]
     example = ", for example (--model, --tokens)" if made.example else ""
-    yield f"Communication of one replica a {costs[0].unit} of {made.model}{example}, in ms, without overlap:"
+    of = f"a {costs[0].unit}" if made.tokens == 1 else f"a {costs[0].unit} of {made.tokens} tokens"
+    yield f"Communication of one replica, {of} of {made.model}{example}, in ms, without overlap:"
     rows = [
         (_title(job.tp, job.pp, job.replicas), *_cost(job.cost), "this one") for job in chosen if job.cost
     ]
@@ -124,8 +126,7 @@ def _others(made: PlacementDocument) -> Iterator[str]:
     yield from table(("layout", "TP", "PP", "DP", "all", ""), rows)
     first = costs[0]
     if first.messages:
-        size = f"{first.message_bytes / 1024:g} KiB"
-        yield f"  {first.messages} all-reduces of {size} a {first.unit} in the first"
+        yield f"  {first.messages} all-reduces of {human(round(first.message_bytes))} in the first"
     yield from (f"  not known: {one}" for one in dict.fromkeys(cost.why for cost in costs if cost.why))
     sources = dict.fromkeys(line for cost in costs for line in (*cost.sources, *cost.remarks))
     yield from (f"  {_short(one)}" for one in list(sources)[:MOST_SOURCES])
