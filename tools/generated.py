@@ -19,10 +19,10 @@ Files = Mapping[Path, str]
 
 
 def docs() -> Files:
-    """docs/METRICS.md, docs/captures.md, docs/products.md, docs/schemas, outputs in docs/advice/cost.md."""
+    """docs/METRICS.md, docs/captures.md, docs/products.md, docs/schemas, outputs in docs/advice."""
     schemas = {pages.DOCS / "schemas" / name: text for name, text in pages.schemas().items()}
     made = {pages.DOCS / "METRICS.md": pages.page(), pages.DOCS / "captures.md": pages.captures()}
-    made[transcripts.PAGE] = transcripts.page(transcripts.PAGE.read_text("utf-8"))
+    made |= {path: transcripts.page(path.read_text("utf-8")) for path in transcripts.PAGES}
     return {**made, products.PAGE: products.page(), **schemas}
 
 

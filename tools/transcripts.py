@@ -1,18 +1,22 @@
-"""What commands print in docs/advice/cost.md is what they print: `make generated` runs them again.
+"""What commands print in pages of docs/advice is what they print: `make generated` runs them again.
 
-A block that begins with `$ wirewatch advise ...` is a command with its output. They are of described
-machines, so that they print the same everywhere.
+A block that begins with `$ wirewatch advise ...` is a command with its output, run at the root of the tree.
+They are of described machines, so that they print the same everywhere.
 """
 
 import re
 import shlex
+from contextlib import chdir
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from wirewatch.cli.advise import advise
 
-PAGE = Path(__file__).parents[1] / "docs" / "advice" / "cost.md"
+ROOT = Path(__file__).parents[1]
+PAGES = tuple(ROOT / "docs" / "advice" / name for name in ("cost.md", "placement.md"))
+REFUSED = 2
+"""How a placement ends that there is not."""
 _BLOCK = re.compile(r"(?<=```\n)\$ wirewatch advise (.*)\n(?:.*\n)*?(?=```)")
 
 
@@ -25,9 +29,10 @@ def _output(words: str) -> str:
     """Standard output of a command.
 
     Raises:
-        RuntimeError: it does not end with 0.
+        RuntimeError: it does not end with an answer.
     """
-    done = CliRunner().invoke(advise, shlex.split(words))
-    if done.exit_code != 0:
+    with chdir(ROOT):
+        done = CliRunner().invoke(advise, shlex.split(words))
+    if done.exit_code not in {0, REFUSED}:
         raise RuntimeError(f"wirewatch advise {words}: {done.output}") from done.exception
     return done.stdout
