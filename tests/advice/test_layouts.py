@@ -29,7 +29,7 @@ def seconds(
     [(1, 1, 141.1), (2, 1, 70.6), (8, 1, 17.6), (1, 2, 70.6), (4, 4, 9.1), (1, 3, 48.3)],
 )
 def test_seventy_billion_parameters_in_bf16_are_140_gb(tp: int, pp: int, gb: float) -> None:
-    """Of several stages the first has the embedding the last the output matrix; of 80 layers in three the largest has 27."""
+    """The first stage has the embedding, the last the output matrix; of 80 layers in three one has 27."""
     assert Workload(LLAMA, headroom=0).memory(tp, pp) / 1e9 == pytest.approx(gb, abs=0.1)
 
 

@@ -5,7 +5,8 @@ units of the next (islands in nodes, nodes in leafs). However bundles are arrang
 at most c // size of them; filling level by level from the narrowest reaches that bound at every level at
 once, because a bundle inside a unit takes `size` pieces from each unit around it and so one from each bound.
 So for each level no arrangement has more bundles inside single units of it (ADR 0045). Into which of several
-equal units they go: the smallest that holds all that is left, else the largest first; ties by order.
+equal units they go: the smallest that holds all that is left, else the largest first; ties by what is lost,
+then by order.
 """
 
 from bisect import bisect_left
@@ -33,7 +34,12 @@ def most(capacity: Sequence[int], paths: Sequence[Nesting], size: int) -> tuple[
 
 
 def bundles(
-    capacity: Sequence[int], paths: Sequence[Nesting], size: int, count: int, widest: int | None = None
+    capacity: Sequence[int],
+    paths: Sequence[Nesting],
+    size: int,
+    count: int,
+    widest: int | None = None,
+    spare: Sequence[int] = (),
 ) -> tuple[Bundle, ...]:
     """So many bundles, or as many as there can be if they are fewer.
 
@@ -43,10 +49,12 @@ def bundles(
         size: pieces of a bundle.
         count: how many bundles.
         widest: level that no bundle goes beyond; the last by default.
+        spare: what each leaf has beside its pieces, which is lost with them; of equal units that with the
+            least is taken.
     """
     if not paths:
         return ()
-    tree = _Tree(capacity, paths)
+    tree = _Tree(capacity, paths, spare)
     found: list[Bundle] = []
     for level in range(1 + (len(paths[0]) - 1 if widest is None else widest)):
         for unit, number in tree.shares(level, size, count - len(found)):
@@ -59,14 +67,16 @@ def bundles(
 class _Tree:
     """What is left in each unit, while bundles are taken out of it."""
 
-    def __init__(self, capacity: Sequence[int], paths: Sequence[Nesting]) -> None:
+    def __init__(self, capacity: Sequence[int], paths: Sequence[Nesting], spare: Sequence[int] = ()) -> None:
         self._paths = paths
         self._top = len(paths[0]) - 1
         self._children: list[dict[int, dict[int, None]]] = [{} for _ in paths[0]]
         self.left: list[dict[int, int]] = [{} for _ in paths[0]]
-        for pieces, path in zip(capacity, paths, strict=True):
+        self._spare: list[dict[int, int]] = [{} for _ in paths[0]]
+        for pieces, lost, path in zip(capacity, spare or [0] * len(paths), paths, strict=True):
             for level, unit in enumerate(path):
                 self.left[level][unit] = self.left[level].get(unit, 0) + pieces
+                self._spare[level][unit] = self._spare[level].get(unit, 0) + lost
             for level in range(1, len(path)):
                 self._children[level].setdefault(path[level], {})[path[level - 1]] = None
 
@@ -99,9 +109,10 @@ class _Tree:
         if level == floor:
             yield unit, count
             return
-        below = amounts[level - 1]
+        below, spare = amounts[level - 1], self._spare[level - 1]
         children = sorted(
-            (child for child in self._children[level][unit] if below.get(child)), key=below.__getitem__
+            (child for child in self._children[level][unit] if below.get(child)),
+            key=lambda child: (below[child], spare[child]),
         )
         sizes = [below[child] for child in children]
         while count:

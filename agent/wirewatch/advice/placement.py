@@ -193,6 +193,7 @@ class _Solver:
             room = [self.rooms[one].free // job.tp for one in fitting]
             if limit is not None:
                 room = [min(most, limit[one]) for most, one in zip(room, fitting, strict=True)]
+            spare = [self.rooms[one].free - most * job.tp for most, one in zip(room, fitting, strict=True)]
             inside, over = tuple(fitting), []
         else:
             free = [self.rooms[one].free for one in fitting]
@@ -212,9 +213,10 @@ class _Solver:
             ]
             room, inside = [*counts, *(1 for _ in over)], tuple(fitting)
             paths = [(n, *path[1:]) for n, path in enumerate([*paths, *outer])]
+            spare = [0] * len(paths)
         if sum(room) < job.groups:
             return None
-        replicas = bundles(room, paths, job.pp, job.replicas)
+        replicas = bundles(room, paths, job.pp, job.replicas, spare=spare)
         stretched = tuple(
             (levels[one.level], tuple((fitting[leaf], n) for leaf, n in one.parts)) for one in over
         )
