@@ -48,11 +48,11 @@ class Proposals:
         """Layouts that can be placed where this job cannot: the nearest of each kind."""
         wholes = [tp for tp in range(job.tp - 1, 0, -1) if job.tp % tp == 0]
         kinds: tuple[tuple[str, list[Several]], ...] = (
+            ("a TP that divides the attention heads", list(self._divisors(job))),
             ("replicas in place of a wider TP",
              [(tp, job.pp, job.replicas * job.tp // tp) for tp in wholes]),
             ("stages in place of a wider TP",
              [(tp, job.pp * job.tp // tp, job.replicas) for tp in wholes]),
-            ("a TP that divides the attention heads", list(self._divisors(job))),
             ("more GPUs a replica, for memory", list(_larger(job))),
         )  # fmt: skip
         seen = []

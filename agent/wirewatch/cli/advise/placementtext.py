@@ -63,7 +63,7 @@ def _cluster(made: PlacementDocument) -> Iterator[str]:
     left = ", ".join(f"{n} {why}" for why, n in of.left_out.items())
     yield (
         f"{of.of}: {count(of.nodes, 'node')}, {of.usable_nodes} usable{f' (not {left})' if left else ''}, "
-        f"{of.free_gpus} free GPUs in {count(of.domains, 'NVLink domain')}"
+        f"{count(of.free_gpus, 'free GPU')} in {count(of.domains, 'NVLink domain')}"
     )
 
 
