@@ -1,4 +1,4 @@
-"""How far times are off that advice.times fits to few sizes, on machines whose whole tables are known.
+"""How far times are off that advice.times.fit fits to few sizes, on machines whose whole tables are known.
 
     PYTHONPATH=agent:. python3 -m proof.times
 
@@ -10,8 +10,8 @@ structure's own figures were chosen on the same recordings, for all of them at o
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wirewatch.advice.machine import Machine
-from wirewatch.advice.times import CollectiveTimes, Estimate, Span
+from wirewatch.advice.machine import AdvisedMachine
+from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch.busbw.curves import CURVES, ReferenceCurve, table_of
 from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import factor
@@ -91,12 +91,12 @@ def trials() -> Iterator[Trial]:
     yield Trial("2 H100 at 256 MiB", _study(scaling[2], (256 * MIB,)), scaling[6])
 
 
-def machine(ranks: int, study: Study) -> Machine:
+def machine(ranks: int, study: Study) -> AdvisedMachine:
     """So many H200 on a switch, without NVLS, and what was measured on them."""
     gpus = tuple(GpuPart(f"gpu-{n}", n, "NVIDIA H200", Place("", "", (), None)) for n in range(ranks))
     group = Group(gpus, WireKind.SWITCH, (18,) * ranks, whole=True)
     conditions = Conditions(group, settings={"NCCL_NVLS_ENABLE": "0"})
-    return Machine(f"{ranks} H200", Absent(Why.MISSING, "drawn"), (conditions,), (study,))
+    return AdvisedMachine(f"{ranks} H200", Absent(Why.MISSING, "drawn"), (conditions,), (study,))
 
 
 def two(op: str) -> Study:
@@ -124,7 +124,7 @@ def _point(size: int, seconds: float) -> CurvePoint:
 
 
 def _seconds(times: CollectiveTimes, truth: ReferenceCurve, size: int) -> float:
-    found = times.estimate(truth.op, Span(truth.ranks), size, truth.launch, one_process=truth.one_process)
+    found = times.estimate(truth.op, Ranks(truth.ranks), size, truth.launch, one_process=truth.one_process)
     assert isinstance(found, Estimate)
     return found.seconds
 

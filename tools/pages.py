@@ -10,15 +10,12 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from tools.prose import formatted
-from wirewatch.advice import (
-    benchscript,
-    clusterfile,
-    costdocument,
-    environmentcheck,
-    gpunicdocument,
-    ncclenv,
-    placementdocument,
-)
+from wirewatch.advice import benchscript
+from wirewatch.advice.cost import document as cost_document
+from wirewatch.advice.gpunic import document as gpunic_document
+from wirewatch.advice.placement import clusterfile
+from wirewatch.advice.placement import document as placement_document
+from wirewatch.advice.settings import advice, check
 from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNED
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
@@ -161,7 +158,7 @@ def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
         state, probes, control, finding, drift, export, parsed, compare,
-        benchscript, costdocument, environmentcheck, gpunicdocument, ncclenv, placementdocument,
+        benchscript, cost_document, check, gpunic_document, advice, placement_document,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)

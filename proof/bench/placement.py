@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wirewatch.advice.clusterfile import read_cluster
-from wirewatch.advice.layouts import Workload, layout_cost
-from wirewatch.advice.placement import Infeasible, Job, place
-from wirewatch.advice.proposals import Proposals
+from wirewatch.advice.placement.clusterfile import read_cluster
+from wirewatch.advice.placement.layouts import Workload, layout_cost
+from wirewatch.advice.placement.proposals import Proposals
+from wirewatch.advice.placement.solver import Infeasible, PlacementJob, place
+from wirewatch.advice.placement.space import Level
 from wirewatch.advice.shapes import SHAPES
-from wirewatch.advice.space import Level
 
 NODES, RUNS = 2000, 7
 BUSY = ("", "", "", "", "busy = [0, 1]", "busy = [4, 5, 6, 7]", "drained = true")
@@ -32,18 +32,26 @@ def text(nodes: int) -> str:
     )
 
 
-def cases(nodes: int) -> tuple[tuple[str, tuple[Job, ...], Level], ...]:
+def cases(nodes: int) -> tuple[tuple[str, tuple[PlacementJob, ...], Level], ...]:
     """What is asked, with the share of the GPUs that it takes."""
     return (
-        ("TP 8, half of the nodes", (Job(8, 1, nodes // 2),), Level.DOMAIN),
-        ("TP 4 x PP 4, half of the GPUs", (Job(4, 4, nodes // 4),), Level.DOMAIN),
-        ("TP 8 x PP 16, most of it", (Job(8, 16, nodes // 32),), Level.DOMAIN),
-        ("TP 1, 5 of 8 GPUs", (Job(1, 1, nodes * 5),), Level.DOMAIN),
-        ("TP 2 x PP 7, half of the GPUs", (Job(2, 7, nodes * 2 // 7),), Level.DOMAIN),
-        ("TP 6 and TP 4 side by side", (Job(6, 1, nodes // 3), Job(4, 1, nodes // 2)), Level.DOMAIN),
-        ("TP 5, 4 and 3 side by side", tuple(Job(n, 1, nodes // 3) for n in (5, 4, 3)), Level.DOMAIN),
-        ("TP 16, refused", (Job(16, 1, nodes // 4),), Level.DOMAIN),
-        ("TP 16 across racks", (Job(16, 1, nodes // 4),), Level.CLUSTER),
+        ("TP 8, half of the nodes", (PlacementJob(8, 1, nodes // 2),), Level.DOMAIN),
+        ("TP 4 x PP 4, half of the GPUs", (PlacementJob(4, 4, nodes // 4),), Level.DOMAIN),
+        ("TP 8 x PP 16, most of it", (PlacementJob(8, 16, nodes // 32),), Level.DOMAIN),
+        ("TP 1, 5 of 8 GPUs", (PlacementJob(1, 1, nodes * 5),), Level.DOMAIN),
+        ("TP 2 x PP 7, half of the GPUs", (PlacementJob(2, 7, nodes * 2 // 7),), Level.DOMAIN),
+        (
+            "TP 6 and TP 4 side by side",
+            (PlacementJob(6, 1, nodes // 3), PlacementJob(4, 1, nodes // 2)),
+            Level.DOMAIN,
+        ),
+        (
+            "TP 5, 4 and 3 side by side",
+            tuple(PlacementJob(n, 1, nodes // 3) for n in (5, 4, 3)),
+            Level.DOMAIN,
+        ),
+        ("TP 16, refused", (PlacementJob(16, 1, nodes // 4),), Level.DOMAIN),
+        ("TP 16 across racks", (PlacementJob(16, 1, nodes // 4),), Level.CLUSTER),
     )
 
 
@@ -64,7 +72,7 @@ def main(nodes: int) -> None:
         print(f"| {name:<32} | {word:<6} | {spread(solver)} | {spread(whole)} |", flush=True)
 
 
-def measure(proposals: Proposals, jobs: Sequence[Job], reach: Level) -> tuple[float, float]:
+def measure(proposals: Proposals, jobs: Sequence[PlacementJob], reach: Level) -> tuple[float, float]:
     """Seconds of CPU: of the solver, and of all of an answer."""
     began = time.process_time()
     space = proposals.space()

@@ -23,8 +23,8 @@ from proof.hardware.jobs.tokens import REDUCTIONS, SHAPES
 from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import Probing, probing
 from proof.hardware.sweep import Sweeping
-from wirewatch.advice.machine import Machine
-from wirewatch.advice.times import LAUNCHES, CollectiveTimes, Span
+from wirewatch.advice.machine import AdvisedMachine
+from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes, Ranks
 from wirewatch.core.probe import ALL_REDUCE, MIB, OPS
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.probe.setup import read_scene
@@ -77,7 +77,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         report.attempt("the toy transformer", lambda: _decoders(report, machine, len(here.gpus)))
 
 
-def machine_of(here: Probing) -> Machine:
+def machine_of(here: Probing) -> AdvisedMachine:
     """This machine with nothing measured.
 
     Raises:
@@ -86,10 +86,10 @@ def machine_of(here: Probing) -> Machine:
     scene = read_scene(here.hardware, here.gpus, here.prober().settings(), Expect(), {})
     if isinstance(scene, Absent):
         raise KitError(f"the topology cannot be read: {scene}")
-    return Machine("this node", Absent(Why.MISSING, "not asked for"), scene.conditions)
+    return AdvisedMachine("this node", Absent(Why.MISSING, "not asked for"), scene.conditions)
 
 
-def collectives(report: Report, machine: Machine, two: Study, whole: Study) -> None:
+def collectives(report: Report, machine: AdvisedMachine, two: Study, whole: Study) -> None:
     """Every size of every collective, by three sizes of two GPUs."""
     times = CollectiveTimes(replace(machine, measured=(three_sizes(two),)))
     for op in OPS:
@@ -127,7 +127,11 @@ def three_sizes(two: Study) -> Study:
 
 
 def per_token(
-    machine: Machine, curve: Study, timed: Sequence[Mapping[str, float | str]], launch: str, degree: int
+    machine: AdvisedMachine,
+    curve: Study,
+    timed: Sequence[Mapping[str, float | str]],
+    launch: str,
+    degree: int,
 ) -> list[tuple[Compared, float, float]]:
     """What the all-reduces of one token take, with the two figures it could be: in the pass, and alone."""
     times = CollectiveTimes(replace(machine, measured=(curve,)))
@@ -140,7 +144,7 @@ def per_token(
     for hidden, tokens in SHAPES:
         size = 2 * hidden * tokens
         inside, alone = held["step", size] - held["compute", size], held["sequence", size]
-        one = times.estimate(ALL_REDUCE, Span(degree), size, launch)
+        one = times.estimate(ALL_REDUCE, Ranks(degree), size, launch)
         if isinstance(one, Absent):
             raise KitError(f"nothing is predicted of {size} B: {one}")
         measured = inside if launch == "graph" else alone
@@ -185,7 +189,7 @@ def _predicted(times: CollectiveTimes, whole: Study, op: str, launch: str) -> It
         if (curve.op, curve.configuration.launch) != (op, launch):
             continue
         for point in curve.points:
-            span = Span(curve.configuration.ranks)
+            span = Ranks(curve.configuration.ranks)
             found = times.estimate(op, span, point.size_bytes, launch, one_process=True)
             if isinstance(found, Absent) or not point.seconds:
                 raise KitError(f"{op}, {launch}, {point.size_bytes} B: {found}, measured {point.seconds}")
@@ -195,7 +199,7 @@ def _predicted(times: CollectiveTimes, whole: Study, op: str, launch: str) -> It
                 )
 
 
-def _decoders(report: Report, machine: Machine, gpus: int) -> None:
+def _decoders(report: Report, machine: AdvisedMachine, gpus: int) -> None:
     timed = {degree: _decoded(report, degree) for degree in DEGREES if degree <= gpus}
     report.note(decoders=timed)
     curve = job_curve(timed[DEGREES[0]])

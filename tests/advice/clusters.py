@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.advice.cluster import ClusterNode, wiring
-from wirewatch.advice.placement import Infeasible, PlacedJob, place
-from wirewatch.advice.space import Level, space_of
+from wirewatch.advice.placement.cluster import ClusterNode, wiring
+from wirewatch.advice.placement.solver import Infeasible, PlacedJob, place
+from wirewatch.advice.placement.space import Level, space_of
 from wirewatch.core.types import Health
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.busbw.ports import port
-from wirewatch.advice.locality import Locality
+from wirewatch.advice.gpunic.locality import Locality
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.topology import GpuPart

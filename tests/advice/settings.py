@@ -6,7 +6,7 @@ from ipaddress import IPv6Address
 from random import Random
 
 from tests.support import EPOCH
-from wirewatch.advice.ncclnode import NcclNode
+from wirewatch.advice.settings.node import NcclNode
 from wirewatch.core.gids import V1, V2, Gid, Gids
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import Conditions, RdmaPort

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from wirewatch.advice.algorithms import Operation, Traffic, final_chunk, traffic
-from wirewatch.advice.domains import crossing
+from wirewatch.advice.cost.algorithms import Operation, Traffic, final_chunk, traffic
+from wirewatch.advice.times.domains import crossing
 from wirewatch.busbw.formulas import factor, wire_bytes
 from wirewatch.core.probe import OPS, PRIMITIVES
 from wirewatch.core.types import Absent

@@ -4,9 +4,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from wirewatch.advice.cliff import GENERATIONS, HBM, NETWORK, NVLINK, PCIE, bars, cliff, ratio
+from wirewatch.advice.cost.cliff import GENERATIONS, HBM, NETWORK, NVLINK, PCIE, bars, cliff, ratio
+from wirewatch.advice.cost.plots import draw_cliff
 from wirewatch.advice.described import PORTS, described
-from wirewatch.advice.plots import draw_cliff
 from wirewatch.busbw.expected import pcie_rate
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.processes import ROOT
-from wirewatch.advice.cluster import of_machine
-from wirewatch.advice.clusterfile import ClusterError, read_cluster, with_slurm_topology
 from wirewatch.advice.described import described
-from wirewatch.advice.space import Level, space_of
+from wirewatch.advice.placement.cluster import of_machine
+from wirewatch.advice.placement.clusterfile import ClusterError, read_cluster, with_slurm_topology
+from wirewatch.advice.placement.space import Level, space_of
 from wirewatch.cli.advise.machines import ChosenMachine
 from wirewatch.core.types import Absent, Health
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from tests.advice.settings import HUNDRED, LOCAL, MIB, gids, node, port, swept
 from tests.support import EPOCH
-from wirewatch.advice.environmentcheck import NotRead, Places, check
-from wirewatch.advice.measuredsettings import MeasuredSetting, measured_settings
-from wirewatch.advice.ncclnode import NcclNode
-from wirewatch.advice.settingfinding import SettingFinding
-from wirewatch.advice.settingsources import of_conf, of_environ
+from wirewatch.advice.settings.check import NotRead, Places, check
+from wirewatch.advice.settings.finding import SettingFinding
+from wirewatch.advice.settings.measured import MeasuredSetting, measured_settings
+from wirewatch.advice.settings.node import NcclNode
+from wirewatch.advice.settings.sources import of_conf, of_environ
 from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
 from wirewatch.core.gids import V1, V2
 from wirewatch.core.topology import WireKind

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.advice.nearby import DGX_H100, dgx_h100, node
 from tests.busbw.ports import GEN4, HDR, NDR, RDMA_100G, port
 from tests.examples import examples
-from wirewatch.advice.gpunic import MOST, GpuNicMap, map_nics
-from wirewatch.advice.locality import VIRTUAL, Locality
-from wirewatch.advice.nicplan import Cost, cost, make_cards, plan
+from wirewatch.advice.gpunic.locality import VIRTUAL, Locality
+from wirewatch.advice.gpunic.mapping import MOST, GpuNicMap, map_nics
+from wirewatch.advice.gpunic.plan import Cost, cost, make_cards, plan
 from wirewatch.core.probe import Pcie, RdmaPort
 from wirewatch.core.types import Absent
 

@@ -18,9 +18,9 @@ from tests.collectors.drawn import PCI, Files
 from tests.examples import examples
 from tests.processes import run_wirewatch
 from tests.study.topologies import gpu, nic, switch, system
-from wirewatch.advice.gpunic import map_nics
-from wirewatch.advice.locality import VIRTUAL, Locality, cpu_list, cpu_numbers, read_locality
-from wirewatch.advice.nicsettings import (
+from wirewatch.advice.gpunic.locality import VIRTUAL, Locality, cpu_list, cpu_numbers, read_locality
+from wirewatch.advice.gpunic.mapping import map_nics
+from wirewatch.advice.gpunic.settings import (
     JobSetting,
     cpu_bindings,
     job_settings,

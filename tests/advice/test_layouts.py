@@ -3,11 +3,11 @@
 import pytest
 
 from tests.advice.clusters import node, placed, racks
-from wirewatch.advice.cluster import ClusterNode
-from wirewatch.advice.layouts import SPINE_SECONDS, Workload, layout_cost
-from wirewatch.advice.placement import Job
+from wirewatch.advice.placement.cluster import ClusterNode
+from wirewatch.advice.placement.layouts import SPINE_SECONDS, Workload, layout_cost
+from wirewatch.advice.placement.solver import PlacementJob
+from wirewatch.advice.placement.space import Level, space_of
 from wirewatch.advice.shapes import SHAPES
-from wirewatch.advice.space import Level, space_of
 from wirewatch.core.types import Absent
 
 LLAMA = next(one for one in SHAPES if one.name == "llama-3-70b")
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def seconds(
-    nodes: list[ClusterNode], job: Job, workload: Workload, reach: Level = Level.DOMAIN
+    nodes: list[ClusterNode], job: PlacementJob, workload: Workload, reach: Level = Level.DOMAIN
 ) -> tuple[float, float]:
     """Tensor-parallel and pipeline seconds."""
     cost = layout_cost(space_of(nodes), placed(nodes, job, reach=reach)[0], workload)
@@ -56,9 +56,9 @@ def test_a_model_is_cut_by_whole_heads_and_layers() -> None:
 def test_a_step_has_twice_the_all_reduces_of_a_token_and_gradients() -> None:
     nodes = racks(2)
     work = Workload(LLAMA, training=True, tokens=4096)
-    cost = layout_cost(space_of(nodes), placed(nodes, Job(8, 1, 2))[0], work)
+    cost = layout_cost(space_of(nodes), placed(nodes, PlacementJob(8, 1, 2))[0], work)
     assert (cost.messages, cost.message_bytes) == (320, 64 * MIB)
-    decode = layout_cost(space_of(nodes), placed(nodes, Job(8, 1, 2))[0], Workload(LLAMA))
+    decode = layout_cost(space_of(nodes), placed(nodes, PlacementJob(8, 1, 2))[0], Workload(LLAMA))
     assert (decode.messages, decode.message_bytes, decode.data) == (160, 16 * 1024, 0.0)
 
 
@@ -66,8 +66,8 @@ def test_eight_gpus_over_two_islands_are_slower_than_four() -> None:
     """Source 000, section 6: the eight-GPU job slower than four, at what prefill sends."""
     work = Workload(LLAMA, tokens=4096)
     box = [node("a", 4, 4)]
-    eight, _ = seconds(box, Job(8), work, Level.NODE)
-    four, _ = seconds(box, Job(4, 1, 2), work)
+    eight, _ = seconds(box, PlacementJob(8), work, Level.NODE)
+    four, _ = seconds(box, PlacementJob(4, 1, 2), work)
     assert eight > 5 * four
 
 
@@ -75,8 +75,8 @@ def test_two_nodes_are_slower_than_a_replica_on_each() -> None:
     """Source 000, its exercise: TP 8 over two nodes with four free GPUs each, or TP 4 on each."""
     work = Workload(LLAMA, tokens=4096)
     nodes = [node(name, busy=(4, 5, 6, 7)) for name in ("dgx1", "dgx2")]
-    wide, _ = seconds(nodes, Job(8), work, Level.CLUSTER)
-    four, _ = seconds(nodes, Job(4, 1, 2), work)
+    wide, _ = seconds(nodes, PlacementJob(8), work, Level.CLUSTER)
+    four, _ = seconds(nodes, PlacementJob(4, 1, 2), work)
     assert wide > four
 
 
@@ -84,8 +84,8 @@ def test_another_rack_is_not_ten_times_slower() -> None:
     """Source 002 has 5.2 and 5.5 ms for 256 MB, and calls it 10x: its 3 us of latency give neither."""
     work = Workload(LLAMA, tokens=16384)
     assert LLAMA.message(16384, 2) == 256 * MIB
-    near, _ = seconds(racks(2), Job(16), work, Level.CLUSTER)
-    far, _ = seconds(racks(1, 1), Job(16), work, Level.CLUSTER)
+    near, _ = seconds(racks(2), PlacementJob(16), work, Level.CLUSTER)
+    far, _ = seconds(racks(1, 1), PlacementJob(16), work, Level.CLUSTER)
     assert far - near == pytest.approx(160 * 2 * SPINE_SECONDS)
     assert far / near < 1.01
 
@@ -93,13 +93,13 @@ def test_another_rack_is_not_ten_times_slower() -> None:
 def test_a_pipeline_over_racks_takes_microseconds_more() -> None:
     """Source 002's `(racks - 1) * 3 us`, but of each message that crosses, not of a bubble."""
     work = Workload(LLAMA)
-    _, near = seconds(racks(4), Job(8, 4), work)
-    _, far = seconds(racks(2, 2), Job(8, 4), work)
+    _, near = seconds(racks(4), PlacementJob(8, 4), work)
+    _, far = seconds(racks(2, 2), PlacementJob(8, 4), work)
     assert far - near == pytest.approx(SPINE_SECONDS)
 
 
 def test_what_is_not_known_is_said() -> None:
     nodes = [node("a", product="X1"), node("b", product="X1")]
-    cost = layout_cost(space_of(nodes), placed(nodes, Job(8, 2))[0], Workload(LLAMA))
+    cost = layout_cost(space_of(nodes), placed(nodes, PlacementJob(8, 2))[0], Workload(LLAMA))
     assert isinstance(cost.total, Absent)
     assert "no data of a product" in str(cost.total)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.advice.settings import KIB, MIB, swept
-from wirewatch.advice.measuredsettings import Purpose, measured_settings, winner
+from wirewatch.advice.settings.measured import Purpose, measured_settings, winner
 from wirewatch.study.curve import Configuration
 from wirewatch.study.spread import Regime
 

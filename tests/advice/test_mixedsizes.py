@@ -8,19 +8,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from wirewatch.advice import mixedsizes
-from wirewatch.advice.mixedsizes import Assignment, Kind, assign
+from wirewatch.advice.placement import mixedsizes
+from wirewatch.advice.placement.mixedsizes import Assignment, DomainSize, assign
 
 FREE = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 7)), max_size=5)
 SIZES = st.sets(st.integers(1, 8), min_size=1, max_size=3)
 
 
-def domains(free: Sequence[tuple[int, int]], sizes: int) -> list[Kind]:
+def domains(free: Sequence[tuple[int, int]], sizes: int) -> list[DomainSize]:
     """Domains of which three in eight may not take the first size."""
-    return [Kind(gpus, tuple(place > 0 or bits > 2 for place in range(sizes))) for gpus, bits in free]
+    return [DomainSize(gpus, tuple(place > 0 or bits > 2 for place in range(sizes))) for gpus, bits in free]
 
 
-def possible(of: Sequence[Kind], sizes: Sequence[int], counts: Sequence[int]) -> bool:
+def possible(of: Sequence[DomainSize], sizes: Sequence[int], counts: Sequence[int]) -> bool:
     """Whether any arrangement has all groups, by trying each."""
     items = [place for place, n in enumerate(counts) for _ in range(n)]
 
@@ -58,7 +58,7 @@ def test_it_is_as_good_as_trying_all(
 
 
 def test_powers_of_two_are_exact_however_many() -> None:
-    of = [Kind(free, (True, True, True)) for free in (8, 7, 6, 5, 4, 3, 2, 1) * 250]
+    of = [DomainSize(free, (True, True, True)) for free in (8, 7, 6, 5, 4, 3, 2, 1) * 250]
     room = [sum(one.free // size for one in of) for size in (8, 4, 2)]
     assert room == [250, 1500, 4000]
     assert assign(of, (8, 4, 2), (250, 1000, 1000)).groups is not None
@@ -67,7 +67,7 @@ def test_powers_of_two_are_exact_however_many() -> None:
 
 
 def test_a_search_that_is_not_ended_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = [Kind(free, (True, True)) for free in (11, 13) * 4]
+    of = [DomainSize(free, (True, True)) for free in (11, 13) * 4]
     assert assign(of, (5, 3), (5, 23)) == Assignment(None)
     monkeypatch.setattr(mixedsizes, "MOST_STEPS", 10)
     assert assign(of, (5, 3), (5, 23)) == Assignment(None, proven=False)
@@ -75,5 +75,5 @@ def test_a_search_that_is_not_ended_proves_nothing(monkeypatch: pytest.MonkeyPat
 
 def test_gpus_that_no_group_can_take_are_not_counted() -> None:
     """Of 11 GPUs sixes and fours take 10, so that a bound proves what a search of 60 domains would not."""
-    of = [Kind(free, (True, True)) for free in (11, 13) * 30]
+    of = [DomainSize(free, (True, True)) for free in (11, 13) * 30]
     assert assign(of, (6, 4), (72, 72)) == Assignment(None)

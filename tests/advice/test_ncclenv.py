@@ -6,9 +6,9 @@ import pytest
 
 from tests.advice.settings import HUNDRED, LOCAL, MAPPED, MIB, gids, node, port, swept
 from tests.support import EPOCH
-from wirewatch.advice.measuredsettings import Purpose
-from wirewatch.advice.ncclenv import VariableAdvice, advise
-from wirewatch.advice.ncclnode import NcclNode
+from wirewatch.advice.settings.advice import VariableAdvice, advise
+from wirewatch.advice.settings.measured import Purpose
+from wirewatch.advice.settings.node import NcclNode
 from wirewatch.busbw.references import Confidence
 from wirewatch.collectors.gpudirect import CheckState, GpudirectCheck
 from wirewatch.core.gids import V1, V2

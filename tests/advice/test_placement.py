@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tests.advice.clusters import node, placed, racks, refused, where
 from tests.examples import examples
-from wirewatch.advice.cluster import Cluster, ClusterNode
-from wirewatch.advice.hierarchy import bundles, most
-from wirewatch.advice.placement import Infeasible, Job, PlacedJob, place
-from wirewatch.advice.space import Level, Space, space_of
+from wirewatch.advice.placement.cluster import Cluster, ClusterNode
+from wirewatch.advice.placement.hierarchy import bundles, most
+from wirewatch.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
+from wirewatch.advice.placement.space import Level, Space, space_of
 from wirewatch.core.types import Health
 
 SIZES = st.sampled_from([(8,), (4, 4), (2, 2), (6, 4), (8, 5, 3), (4,), (1, 1, 1, 1), (3,)])
-JOBS = st.builds(Job, tp=st.integers(1, 9), pp=st.integers(1, 4), replicas=st.integers(1, 5))
+JOBS = st.builds(PlacementJob, tp=st.integers(1, 9), pp=st.integers(1, 4), replicas=st.integers(1, 5))
 
 
 @st.composite
@@ -43,7 +43,7 @@ def usable(nodes: Sequence[ClusterNode]) -> Space:
     return space_of(Cluster("c", tuple(nodes)).usable(degraded=False))
 
 
-def check(nodes: Sequence[ClusterNode], jobs: Sequence[Job], found: Sequence[PlacedJob]) -> None:
+def check(nodes: Sequence[ClusterNode], jobs: Sequence[PlacementJob], found: Sequence[PlacedJob]) -> None:
     """Every GPU once, free and of a node that may be used; all counts; levels as they are said."""
     by_name = {one.name: one for one in nodes}
     used = []
@@ -73,7 +73,7 @@ def _domain(of: ClusterNode, index: int) -> object:
 @settings(max_examples=examples(400), deadline=None)
 @given(clusters(), st.lists(JOBS, min_size=1, max_size=3), st.sampled_from(Level))
 def test_never_over_capacity_and_never_where_it_may_not_be(
-    nodes: list[ClusterNode], jobs: list[Job], level: Level
+    nodes: list[ClusterNode], jobs: list[PlacementJob], level: Level
 ) -> None:
     space = usable(nodes)
     reach = level if level in space.levels else Level.CLUSTER
@@ -91,7 +91,7 @@ def test_never_over_capacity_and_never_where_it_may_not_be(
 @settings(max_examples=examples(300), deadline=None)
 @given(clusters(), JOBS, SIZES, st.sampled_from(["", "r1", "r3"]), st.sampled_from(["H100", "A100"]))
 def test_another_healthy_node_never_hurts(
-    nodes: list[ClusterNode], job: Job, sizes: tuple[int, ...], rack: str, made: str
+    nodes: list[ClusterNode], job: PlacementJob, sizes: tuple[int, ...], rack: str, made: str
 ) -> None:
     before = place(usable(nodes), [job])
     after = place(usable([*nodes, node("n99", *sizes, rack=rack, product=made)]), [job])
@@ -104,7 +104,7 @@ def test_another_healthy_node_never_hurts(
 @settings(max_examples=examples(300), deadline=None)
 @given(clusters(), st.lists(JOBS, min_size=1, max_size=2), st.randoms(use_true_random=False))
 def test_order_changes_nothing_and_new_numbers_change_only_names(
-    nodes: list[ClusterNode], jobs: list[Job], random: object
+    nodes: list[ClusterNode], jobs: list[PlacementJob], random: object
 ) -> None:
     first = place(usable(nodes), jobs)
     shuffled = list(nodes)
@@ -172,7 +172,7 @@ def _brute(capacity: tuple[int, ...], paths: Sequence[tuple[int, ...]], size: in
     JOBS, st.randoms(use_true_random=False),
 )  # fmt: skip
 def test_other_indices_of_gpus_change_only_indices(
-    shapes: list[tuple[int, ...]], job: Job, random: object
+    shapes: list[tuple[int, ...]], job: PlacementJob, random: object
 ) -> None:
     nodes = [node(f"n{number}", *sizes) for number, sizes in enumerate(shapes)]
     again = []
@@ -191,18 +191,18 @@ def test_other_indices_of_gpus_change_only_indices(
 
 def test_islands_of_four_refuse_eight() -> None:
     box = [node("a", 4, 4)]
-    why = refused(box, Job(8))
+    why = refused(box, PlacementJob(8))
     assert (why.proven, why.reason) == (
         True, "TP 8 takes 8 free GPUs in one NVLink domain, and the largest has 4 (a GPUs 0-3)",
     )  # fmt: skip
-    (four,) = placed(box, Job(4, 1, 2))
+    (four,) = placed(box, PlacementJob(4, 1, 2))
     assert list(where(four)) == [("a", (0, 1, 2, 3)), ("a", (4, 5, 6, 7))]
 
 
 def test_six_and_four_take_both_whole() -> None:
     """Four first would take the six's room, whatever the order in which they are named."""
     nodes = [node("a", 6), node("b", 4)]
-    for jobs in ([Job(4), Job(6)], [Job(6), Job(4)]):
+    for jobs in ([PlacementJob(4), PlacementJob(6)], [PlacementJob(6), PlacementJob(4)]):
         found = placed(nodes, *jobs)
         assert {(one.job.tp, *where(one)) for one in found} == {
             (4, ("b", (0, 1, 2, 3))), (6, ("a", (0, 1, 2, 3, 4, 5))),
@@ -211,57 +211,57 @@ def test_six_and_four_take_both_whole() -> None:
 
 def test_a_small_group_takes_the_domain_that_it_fills() -> None:
     """So that TP 6 has its room when it comes, as another job, tomorrow."""
-    assert list(where(placed([node("a", 6), node("b", 4)], Job(4))[0])) == [("b", (0, 1, 2, 3))]
+    assert list(where(placed([node("a", 6), node("b", 4)], PlacementJob(4))[0])) == [("b", (0, 1, 2, 3))]
 
 
 def test_largest_first_is_not_enough_for_every_mix() -> None:
     """Six alone would go where it fills best, the eight; but then three fours have no room left."""
     nodes = [node("a", 8), node("b", 10)]
-    assert [name for name, _ in where(placed(nodes, Job(6))[0])] == ["a"]
-    found = placed(nodes, Job(6), Job(4, 1, 3))
+    assert [name for name, _ in where(placed(nodes, PlacementJob(6))[0])] == ["a"]
+    found = placed(nodes, PlacementJob(6), PlacementJob(4, 1, 3))
     assert [name for name, _ in where(found[0])] == ["b"]
     assert sorted(name for name, _ in where(found[1])) == ["a", "a", "b"]
 
 
 def test_unequal_islands_hold_what_they_hold() -> None:
     box = [node("a", 8, 5, 3)]
-    assert len(placed(box, Job(4, 1, 3))[0].replicas) == 3
-    assert "there is room for 3" in refused(box, Job(4, 1, 4)).reason
-    assert [index for _, index in where(placed(box, Job(3, 1, 4))[0])][-1] == (13, 14, 15)
+    assert len(placed(box, PlacementJob(4, 1, 3))[0].replicas) == 3
+    assert "there is room for 3" in refused(box, PlacementJob(4, 1, 4)).reason
+    assert [index for _, index in where(placed(box, PlacementJob(3, 1, 4))[0])][-1] == (13, 14, 15)
 
 
 def test_sixteen_fit_an_nvl72_and_no_hgx() -> None:
     hgx = [node(f"h{n}") for n in range(4)]
-    assert "the largest has 8" in refused(hgx, Job(16)).reason
+    assert "the largest has 8" in refused(hgx, PlacementJob(16)).reason
     rack = [node(f"gb{n:02}", 4, fabric="nvl72", product="GB200", rack="r1") for n in range(18)]
-    (found,) = placed(rack, Job(16, 1, 4))
+    (found,) = placed(rack, PlacementJob(16, 1, 4))
     assert found.objective() == (0,) * 9
     first = sorted({gpu.node.name for gpu in found.replicas[0].stages[0].gpus})
     assert first == ["gb00", "gb01", "gb02", "gb03"]
-    assert "takes 80 GPUs, and 72 are free" in refused(rack, Job(16, 1, 5)).reason
+    assert "takes 80 GPUs, and 72 are free" in refused(rack, PlacementJob(16, 1, 5)).reason
 
 
 def test_two_domains_of_one_node_are_wider_than_one_island() -> None:
     box = [node("a", 4, 4), node("b", 4, 4)]
-    (found,) = placed(box, Job(8, 1, 2), reach=Level.NODE)
+    (found,) = placed(box, PlacementJob(8, 1, 2), reach=Level.NODE)
     assert [one.stages[0].level for one in found.replicas] == [Level.NODE, Level.NODE]
-    assert "even stretched" in refused(box, Job(12), reach=Level.NODE).reason
+    assert "even stretched" in refused(box, PlacementJob(12), reach=Level.NODE).reason
 
 
 def test_stretching_takes_the_narrowest_unit_there_is() -> None:
     nodes = racks(1, 2, 2)
-    (found,) = placed(nodes, Job(16, 1, 2), reach=Level.CLUSTER)
+    (found,) = placed(nodes, PlacementJob(16, 1, 2), reach=Level.CLUSTER)
     assert [one.stages[0].level for one in found.replicas] == [Level.RACK, Level.RACK]
     assert "gpu001" not in {gpu.node.name for one in found.replicas for gpu in one.stages[0].gpus}
-    assert isinstance(place(space_of(racks(1, 1)), [Job(16)], Level.RACK), Infeasible)
+    assert isinstance(place(space_of(racks(1, 1)), [PlacementJob(16)], Level.RACK), Infeasible)
 
 
 def test_stages_stay_in_a_rack_and_ranks_of_a_replica_together() -> None:
-    (found,) = placed(racks(3, 2, 2), Job(8, 2, 3))
+    (found,) = placed(racks(3, 2, 2), PlacementJob(8, 2, 3))
     assert [one.level for one in found.replicas] == [Level.RACK] * 3
-    (found,) = placed(racks(3, 3), Job(8, 2, 3))
+    (found,) = placed(racks(3, 3), PlacementJob(8, 2, 3))
     assert sorted(one.level for one in found.replicas) == [Level.RACK, Level.RACK, Level.CLUSTER]
-    (found,) = placed(racks(3, 3), Job(4, 2, 3))
+    (found,) = placed(racks(3, 3), PlacementJob(4, 2, 3))
     assert [one.level for one in found.replicas] == [Level.DOMAIN] * 3
 
 
@@ -278,23 +278,23 @@ def test_drained_failed_unknown_and_degraded_nodes_are_left_out() -> None:
 
 def test_a_partial_node_is_filled_before_a_whole_one_is_cut() -> None:
     nodes = [node("a"), node("b", busy=[0, 1, 2]), node("c", busy=[5])]
-    (found,) = placed(nodes, Job(4))
+    (found,) = placed(nodes, PlacementJob(4))
     assert list(where(found)) == [("b", (4, 5, 6, 7))], "of b's five free GPUs the four that are neighbours"
 
 
 def test_one_product_is_preferred_to_a_mix_and_the_faster_one() -> None:
     nodes = [node("a1", product="A100"), node("h1"), node("a2", product="A100")]
-    assert [name for name, _ in where(placed(nodes, Job(8))[0])] == ["h1"]
-    (found,) = placed(nodes, Job(8, 1, 2))
+    assert [name for name, _ in where(placed(nodes, PlacementJob(8))[0])] == ["h1"]
+    (found,) = placed(nodes, PlacementJob(8, 1, 2))
     assert (found.mixed, [name for name, _ in where(found)]) == (False, ["a1", "a2"])
-    assert placed(nodes, Job(8, 1, 3))[0].mixed
+    assert placed(nodes, PlacementJob(8, 1, 3))[0].mixed
 
 
 def test_a_gpu_that_is_too_small_or_not_known_holds_no_model() -> None:
     nodes = [node("a", memory=40e9), node("b", memory=80e9), node("c", product="")]
-    (found,) = placed(nodes, Job(8, memory=70e9))
+    (found,) = placed(nodes, PlacementJob(8, memory=70e9))
     assert [name for name, _ in where(found)] == ["b"]
-    assert "are counted" in refused(nodes, Job(8, 1, 2, memory=70e9)).reason
+    assert "are counted" in refused(nodes, PlacementJob(8, 1, 2, memory=70e9)).reason
 
 
 def test_racks_and_leafs_that_cross_count_as_one() -> None:
@@ -312,12 +312,12 @@ def test_racks_and_leafs_that_cross_count_as_one() -> None:
 
 def test_nodes_without_a_rack_are_in_racks_of_their_own() -> None:
     nodes = [node("a", rack="r1"), node("b"), node("c"), node("d", rack="r1")]
-    (found,) = placed(nodes, Job(8, 2))
+    (found,) = placed(nodes, PlacementJob(8, 2))
     assert [name for name, _ in where(found)] == ["a", "d"]
 
 
 @pytest.mark.parametrize("pair", list(combinations(range(3), 2)))
 def test_a_rack_that_holds_all_replicas_is_taken(pair: tuple[int, int]) -> None:
     sizes = [5 if place in pair else 3 for place in range(3)]
-    (found,) = placed(racks(*sizes), Job(8, 1, 3))
+    (found,) = placed(racks(*sizes), PlacementJob(8, 1, 3))
     assert len({gpu.node.rack for one in found.replicas for s in one.stages for gpu in s.gpus}) == 1

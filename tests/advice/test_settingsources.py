@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.advice.settingsources import SettingsSource, effective, of_conf, of_environ, of_file, of_shell
+from wirewatch.advice.settings.sources import (
+    SettingsSource,
+    effective,
+    of_conf,
+    of_environ,
+    of_file,
+    of_shell,
+)
 from wirewatch.core.types import Absent
 
 

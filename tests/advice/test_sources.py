@@ -2,7 +2,7 @@
 
 import pytest
 
-from wirewatch.advice.algorithms import Operation, traffic
+from wirewatch.advice.cost.algorithms import Operation, traffic
 from wirewatch.advice.described import described
 from wirewatch.busbw.expected import expect, wire
 from wirewatch.busbw.formulas import busbw, factor

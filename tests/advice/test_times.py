@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import EPOCH
-from wirewatch.advice.machine import Machine
-from wirewatch.advice.model import CollectiveModel
-from wirewatch.advice.times import LAUNCHES, Basis, CollectiveTimes, Estimate, Span
+from wirewatch.advice.machine import AdvisedMachine
+from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes, Estimate, EstimateBasis, Ranks
+from wirewatch.advice.times.model import CollectiveModel
 from wirewatch.busbw.curves import HOPPER, table_of
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, busbw
 from wirewatch.busbw.references import Confidence
@@ -27,12 +27,12 @@ CURVE = Curve(
 OFF = {"NCCL_NVLS_ENABLE": "0"}
 
 
-def described(text: str, *measured: Study) -> Machine:
+def described(text: str, *measured: Study) -> AdvisedMachine:
     machine = ChosenMachine(None, text, (), None, (), None).read()
     return replace(machine, measured=measured)
 
 
-def without_nvls(text: str, *measured: Study) -> Machine:
+def without_nvls(text: str, *measured: Study) -> AdvisedMachine:
     machine = described(text, *measured)
     return replace(machine, conditions=tuple(replace(one, settings=OFF) for one in machine.conditions))
 
@@ -46,13 +46,13 @@ def known(found: Estimate | Absent) -> Estimate:
     return found
 
 
-def seconds(machine: Machine, op: str, ranks: int, size: float, launch: str = "eager") -> float:
-    return known(CollectiveTimes(machine).estimate(op, Span(ranks), size, launch)).seconds
+def seconds(machine: AdvisedMachine, op: str, ranks: int, size: float, launch: str = "eager") -> float:
+    return known(CollectiveTimes(machine).estimate(op, Ranks(ranks), size, launch)).seconds
 
 
-def tables(machine: Machine, op: str, ranks: int, size: float) -> Estimate:
+def tables(machine: AdvisedMachine, op: str, ranks: int, size: float) -> Estimate:
     """As nccl-tests would measure it."""
-    return known(CollectiveTimes(machine).estimate(op, Span(ranks), size, one_process=True))
+    return known(CollectiveTimes(machine).estimate(op, Ranks(ranks), size, one_process=True))
 
 
 # What an estimate stands on
@@ -60,24 +60,26 @@ def tables(machine: Machine, op: str, ranks: int, size: float) -> Estimate:
 
 def test_what_was_measured_comes_first() -> None:
     times = CollectiveTimes(described("8xH100", study(CURVE)))
-    found = known(times.estimate("all_reduce", Span(4), 64 * MIB))
-    assert (found.basis, found.source) == (Basis.MEASURED, "a sweep")
+    found = known(times.estimate("all_reduce", Ranks(4), 64 * MIB))
+    assert (found.basis, found.source) == (EstimateBasis.MEASURED, "a sweep")
     assert found.seconds == pytest.approx(4e-4)
     assert found.within == pytest.approx(0.0375)
     assert found.low < found.seconds < found.high
 
 
 def test_references_say_what_was_not_measured() -> None:
-    found = known(CollectiveTimes(described("4xH100", study(CURVE))).estimate("all_gather", Span(4), 1 << 28))
-    assert (found.basis, found.confidence) == (Basis.REFERENCE, Confidence.PUBLISHED)
+    found = known(
+        CollectiveTimes(described("4xH100", study(CURVE))).estimate("all_gather", Ranks(4), 1 << 28)
+    )
+    assert (found.basis, found.confidence) == (EstimateBasis.REFERENCE, Confidence.PUBLISHED)
     assert found.seconds == pytest.approx(0.75 * (1 << 28) / 305.51e9)
 
 
 def test_other_sizes_and_ranks_are_fitted_to_what_was_measured() -> None:
     times = CollectiveTimes(described("8xH100", study(CURVE)))
-    for span, size in ((Span(4), MIB), (Span(8), 64 * MIB), (Span(2), 8)):
+    for span, size in ((Ranks(4), MIB), (Ranks(8), 64 * MIB), (Ranks(2), 8)):
         found = known(times.estimate("all_reduce", span, size))
-        assert (found.basis, found.confidence) == (Basis.FITTED, Confidence.DERIVED)
+        assert (found.basis, found.confidence) == (EstimateBasis.FITTED, Confidence.DERIVED)
         assert "fitted to 2 sizes of 4 GPUs" in found.remarks
 
 
@@ -95,13 +97,13 @@ def test_a_machine_that_is_slower_is_slower_with_other_ranks_too() -> None:
 def test_what_nccl_would_not_choose_by_itself_is_no_measurement(changes: dict[str, str]) -> None:
     forced = replace(CURVE, configuration=replace(CURVE.configuration, **changes))  # type: ignore[arg-type]
     found = tables(described("8xH100", study(forced)), "all_reduce", 4, 64 * MIB)
-    assert found.basis is Basis.REFERENCE
+    assert found.basis is EstimateBasis.REFERENCE
 
 
 @pytest.mark.parametrize("environment", [{"engine": "gloo"}, {"hosts": "2"}])
 def test_processors_and_several_hosts_say_nothing_of_one_nodes_gpus(environment: dict[str, str]) -> None:
     found = tables(described("8xH100", study(CURVE, **environment)), "all_reduce", 4, 64 * MIB)
-    assert found.basis is Basis.REFERENCE
+    assert found.basis is EstimateBasis.REFERENCE
 
 
 def test_a_setting_that_the_study_varied_is_said_and_comes_last() -> None:
@@ -110,10 +112,12 @@ def test_a_setting_that_the_study_varied_is_said_and_comes_last() -> None:
         CURVE, configuration=Configuration(4, settings=few), points=(CurvePoint(64 * MIB, (4e-3,)),)
     )
     both = known(
-        CollectiveTimes(described("8xH100", study(slow, CURVE))).estimate("all_reduce", Span(4), 64 * MIB)
+        CollectiveTimes(described("8xH100", study(slow, CURVE))).estimate("all_reduce", Ranks(4), 64 * MIB)
     )
     assert both.seconds == pytest.approx(4e-4)
-    alone = known(CollectiveTimes(described("8xH100", study(slow))).estimate("all_reduce", Span(4), 64 * MIB))
+    alone = known(
+        CollectiveTimes(described("8xH100", study(slow))).estimate("all_reduce", Ranks(4), 64 * MIB)
+    )
     assert alone.remarks == ("measured with NCCL_MAX_NCHANNELS=1",)
 
 
@@ -122,7 +126,7 @@ def test_a_time_that_is_none_is_not_used(seconds: float) -> None:
     point = CurvePoint(64 * MIB, (seconds,))
     for points in ((point,), (CurvePoint(32 * MIB, (2e-4,)), point)):
         found = tables(described("8xH100", study(replace(CURVE, points=points))), "all_reduce", 4, 64 * MIB)
-        assert found.basis is (Basis.REFERENCE if len(points) == 1 else Basis.FITTED)
+        assert found.basis is (EstimateBasis.REFERENCE if len(points) == 1 else EstimateBasis.FITTED)
 
 
 def test_gpus_of_two_architectures_have_no_reference_of_either() -> None:
@@ -132,16 +136,16 @@ def test_gpus_of_two_architectures_have_no_reference_of_either() -> None:
     group = replace(whole.group, gpus=(*whole.group.gpus[:3], other))
     mixed = replace(machine, conditions=(replace(whole, group=group),))
     found = tables(mixed, "all_reduce", 4, 64 * MIB)
-    assert (found.basis, found.confidence) == (Basis.DERIVED, Confidence.LOW)
+    assert (found.basis, found.confidence) == (EstimateBasis.DERIVED, Confidence.LOW)
 
 
 def test_launches_of_one_process_grow_with_the_gpus_and_those_of_a_job_do_not() -> None:
     measured = study(replace(CURVE, configuration=Configuration(2), points=(CurvePoint(8, (1.2e-5,)),)))
     times = CollectiveTimes(without_nvls("8xH200", measured))
-    four = known(times.estimate("all_reduce", Span(4), 8, one_process=True))
-    eight = known(times.estimate("all_reduce", Span(8), 8, one_process=True))
+    four = known(times.estimate("all_reduce", Ranks(4), 8, one_process=True))
+    eight = known(times.estimate("all_reduce", Ranks(8), 8, one_process=True))
     assert [four.seconds, eight.seconds] == pytest.approx([2.4e-5, 4.8e-5])
-    job = known(times.estimate("all_reduce", Span(4), 8))
+    job = known(times.estimate("all_reduce", Ranks(4), 8))
     assert job.seconds == pytest.approx(23.1e-6)
     assert any("launch" in remark for remark in job.remarks)
 
@@ -151,7 +155,7 @@ def test_what_our_own_workers_python_takes_does_not_grow_with_the_gpus() -> None
     found = {
         engine: known(
             CollectiveTimes(described("4xH200", study(small, engine=engine))).estimate(
-                "all_reduce", Span(4), 8, one_process=True
+                "all_reduce", Ranks(4), 8, one_process=True
             )
         ).seconds
         for engine in ("nccl", "")
@@ -177,24 +181,24 @@ def test_nvls_is_of_its_own_reference_and_ring_of_its_own() -> None:
 @pytest.mark.parametrize("op", PRIMITIVES)
 @pytest.mark.parametrize("machine", ["8xH100", "8xB200", "8xA100-SXM4-80GB"])
 def test_all_nine_have_a_time_and_what_has_no_reference_says_so(machine: str, op: str) -> None:
-    found = known(CollectiveTimes(described(machine)).estimate(op, Span(8), 64 * MIB))
+    found = known(CollectiveTimes(described(machine)).estimate(op, Ranks(8), 64 * MIB))
     assert found.seconds > 0
-    assert found.basis in {Basis.REFERENCE, Basis.DERIVED}
+    assert found.basis in {EstimateBasis.REFERENCE, EstimateBasis.DERIVED}
     assert found.source
-    assert found.basis is Basis.REFERENCE or found.remarks
+    assert found.basis is EstimateBasis.REFERENCE or found.remarks
 
 
 @pytest.mark.parametrize(
     ("op", "span", "size", "launch"),
     [
-        ("all_reduce", Span(16), MIB, "eager"), ("all_reduce", Span(1), MIB, "eager"),
-        ("all_reduce", Span(8), 0, "eager"), ("all_reduce", Span(8), -1.0, "graph"),
-        ("all_reduce", Span(8), float("inf"), "graph"), ("all_reduce", Span(8), float("nan"), "graph"),
-        ("all_reduce", Span(8), MIB, "stream"), ("all_sum", Span(8), MIB, "eager"),
-        ("all_reduce", Span(8, 3), MIB, "eager"), ("all_reduce", Span(8, 0), MIB, "eager"),
+        ("all_reduce", Ranks(16), MIB, "eager"), ("all_reduce", Ranks(1), MIB, "eager"),
+        ("all_reduce", Ranks(8), 0, "eager"), ("all_reduce", Ranks(8), -1.0, "graph"),
+        ("all_reduce", Ranks(8), float("inf"), "graph"), ("all_reduce", Ranks(8), float("nan"), "graph"),
+        ("all_reduce", Ranks(8), MIB, "stream"), ("all_sum", Ranks(8), MIB, "eager"),
+        ("all_reduce", Ranks(8, 3), MIB, "eager"), ("all_reduce", Ranks(8, 0), MIB, "eager"),
     ],
 )  # fmt: skip
-def test_what_does_not_exist_has_no_time(op: str, span: Span, size: float, launch: str) -> None:
+def test_what_does_not_exist_has_no_time(op: str, span: Ranks, size: float, launch: str) -> None:
     found = CollectiveTimes(described("8xH100")).estimate(op, span, size, launch)
     assert isinstance(found, Absent)
     assert found.detail
@@ -202,17 +206,17 @@ def test_what_does_not_exist_has_no_time(op: str, span: Span, size: float, launc
 
 def test_floor_and_plateau_are_those_of_the_table() -> None:
     times = CollectiveTimes(described("4xH100"))
-    assert known(times.floor("all_reduce", Span(4))).seconds == pytest.approx(23.1e-6)
-    assert times.plateau("all_reduce", Span(4)) == pytest.approx(366.18e9)
-    assert isinstance(times.plateau("all_reduce", Span(9)), Absent)
+    assert known(times.floor("all_reduce", Ranks(4))).seconds == pytest.approx(23.1e-6)
+    assert times.plateau("all_reduce", Ranks(4)) == pytest.approx(366.18e9)
+    assert isinstance(times.plateau("all_reduce", Ranks(9)), Absent)
 
 
 def test_a_recording_is_a_machine_with_the_probes_that_it_holds() -> None:
     machine = ChosenMachine(None, None, (), "h200x2-idle", (), None).read()
     assert machine.of == "recording h200x2-idle"
     assert not isinstance(machine.topology, Absent)
-    found = known(CollectiveTimes(machine).estimate("all_reduce", Span(2), 8, "graph"))
-    assert (found.basis, found.source) == (Basis.MEASURED, "the recorded probes, the last one")
+    found = known(CollectiveTimes(machine).estimate("all_reduce", Ranks(2), 8, "graph"))
+    assert (found.basis, found.source) == (EstimateBasis.MEASURED, "the recorded probes, the last one")
     assert found.seconds == pytest.approx(7.08e-6, rel=1e-3)
 
 
@@ -249,7 +253,7 @@ def test_a_larger_message_never_takes_less_by_more_than_a_change_of_protocol(
 def test_a_graph_never_takes_longer_than_launches_one_by_one(doublings: int, op: str, measured: bool) -> None:  # noqa: FBT001
     machine = described("4xH100", *((study(CURVE),) if measured else ()))
     times = CollectiveTimes(machine)
-    eager, graph = (known(times.estimate(op, Span(3), 1 << doublings, one)) for one in LAUNCHES)
+    eager, graph = (known(times.estimate(op, Ranks(3), 1 << doublings, one)) for one in LAUNCHES)
     assert graph.seconds <= eager.seconds * (1 + 1e-9)
 
 
@@ -259,8 +263,8 @@ def test_what_was_measured_is_given_back_exactly(op: str, data: st.DataObject) -
     points = tuple(CurvePoint(s, (data.draw(st.floats(1e-6, 1e-1)),)) for s in sorted(sizes))
     times = CollectiveTimes(described("4xH100", study(Curve(op, Configuration(4), points))))
     for point in points:
-        found = known(times.estimate(op, Span(4), point.size_bytes))
-        assert found.basis is Basis.MEASURED
+        found = known(times.estimate(op, Ranks(4), point.size_bytes))
+        assert found.basis is EstimateBasis.MEASURED
         assert found.seconds == pytest.approx(point.seconds[0])
 
 
@@ -280,10 +284,10 @@ ANY_CURVE = st.builds(
 @given(
     st.lists(ANY_CURVE, max_size=3), st.sampled_from(["", "gloo", "nccl"]),
     st.sampled_from(["", "1", "2", "x"]),
-    st.sampled_from(PRIMITIVES), st.sampled_from([Span(2), Span(8), Span(16, 2)]), st.floats(1, 1e15),
+    st.sampled_from(PRIMITIVES), st.sampled_from([Ranks(2), Ranks(8), Ranks(16, 2)]), st.floats(1, 1e15),
 )  # fmt: skip
 def test_whatever_a_study_holds_a_time_is_finite_and_above_nothing(
-    curves: list[Curve], engine: str, hosts: str, op: str, span: Span, size: float
+    curves: list[Curve], engine: str, hosts: str, op: str, span: Ranks, size: float
 ) -> None:
     machine = replace(with_ports(8, 8), measured=(study(*curves, engine=engine, hosts=hosts),))
     for launch in LAUNCHES:
@@ -317,13 +321,13 @@ def test_100_mb_over_tp_4_take_half_a_millisecond_not_a_tenth() -> None:
 
 def test_100_mb_over_pcie_take_longer_than_the_wire_alone() -> None:
     machine = on_pcie(4)
-    found = known(CollectiveTimes(machine).estimate("all_reduce", Span(4), 100 * MB))
+    found = known(CollectiveTimes(machine).estimate("all_reduce", Ranks(4), 100 * MB))
     assert found.seconds > 1.5 * 100 * MB / 63.015e9 == pytest.approx(2.38e-3, rel=0.01)
     assert found.confidence is Confidence.LOW
 
 
 def test_100_mb_over_one_port_for_each_of_eight_take_three_and_a_half_milliseconds() -> None:
-    found = known(CollectiveTimes(with_ports(8, 8)).estimate("all_reduce", Span(8, 8), 100 * MB))
+    found = known(CollectiveTimes(with_ports(8, 8)).estimate("all_reduce", Ranks(8, 8), 100 * MB))
     assert found.seconds == pytest.approx(3.5e-3, rel=0.03)
 
 
@@ -338,7 +342,7 @@ def test_a_message_above_1_mb_is_not_yet_bound_by_bandwidth() -> None:
 
     def share(text: str, ranks: int, size: int) -> float:
         machine = without_nvls(text)
-        most = CollectiveTimes(machine).plateau("all_reduce", Span(ranks))
+        most = CollectiveTimes(machine).plateau("all_reduce", Ranks(ranks))
         assert isinstance(most, float)
         return busbw("all_reduce", ranks, size, tables(machine, "all_reduce", ranks, size).seconds) / most
 
@@ -351,9 +355,9 @@ def test_a_gigabyte_takes_two_milliseconds_on_nvlink_5_and_not_six_tenths() -> N
     """003: 0.6 ms; a copy takes 1.11 ms on 900 GB/s, a ring of 8 at least 1.94 ms."""
     wire = 900e9
     assert [1e9 / wire, 1.75e9 / wire] == pytest.approx([1.11e-3, 1.94e-3], rel=0.01)
-    ring = known(CollectiveTimes(without_nvls("8xB200")).estimate("all_reduce", Span(8), 1e9))
+    ring = known(CollectiveTimes(without_nvls("8xB200")).estimate("all_reduce", Ranks(8), 1e9))
     assert ring.seconds > 1.94e-3
-    copied = known(CollectiveTimes(described("8xB200")).estimate("sendrecv", Span(8), 1e9))
+    copied = known(CollectiveTimes(described("8xB200")).estimate("sendrecv", Ranks(8), 1e9))
     assert copied.seconds > 1.11e-3
     ethernet = 1e9 / 12.5e9
     assert ethernet / (1e9 / wire) == pytest.approx(72)
@@ -377,10 +381,10 @@ def test_floors_of_nccl_tests_on_four_h100(op: str, floor: float) -> None:
 def test_another_rack_is_a_few_microseconds_and_not_ten_times() -> None:
     """002: of the same bandwidth and 3 us more it makes 5.5 ms of 5.2."""
     times = CollectiveTimes(with_ports(8, 8))
-    near, far = (known(times.estimate("all_reduce", Span(8 * n, n), 256 * MIB)) for n in (2, 4))
+    near, far = (known(times.estimate("all_reduce", Ranks(8 * n, n), 256 * MIB)) for n in (2, 4))
     bytes_alone = (2 * 3 / 4) / (2 * 1 / 2)
     assert far.seconds / near.seconds < bytes_alone * 1.1
-    short = [known(times.estimate("all_reduce", Span(8 * n, n), 16384, "graph")) for n in (1, 2, 4)]
+    short = [known(times.estimate("all_reduce", Ranks(8 * n, n), 16384, "graph")) for n in (1, 2, 4)]
     assert short[1].seconds - short[0].seconds == pytest.approx(10e-6, abs=1e-6)
     assert short[2].seconds - short[1].seconds == pytest.approx(10e-6, abs=1e-6)
 
@@ -388,7 +392,7 @@ def test_another_rack_is_a_few_microseconds_and_not_ten_times() -> None:
 # Between domains
 
 
-def with_ports(gpus: int, ports: int) -> Machine:
+def with_ports(gpus: int, ports: int) -> AdvisedMachine:
     """A node with so many ports NDR, each beside a GPU of its own."""
     machine = without_nvls(f"{gpus}xH100")
     network = tuple(
@@ -402,7 +406,7 @@ def with_ports(gpus: int, ports: int) -> Machine:
     return replace(machine, conditions=conditions)
 
 
-def on_pcie(gpus: int) -> Machine:
+def on_pcie(gpus: int) -> AdvisedMachine:
     machine = described(f"{gpus}xH100")
     (whole,) = machine.conditions
     group = replace(whole.group, kind=WireKind.PCIE, crossing=Path.PHB)
@@ -412,8 +416,8 @@ def on_pcie(gpus: int) -> Machine:
 @pytest.mark.parametrize("op", PRIMITIVES)
 @pytest.mark.parametrize("launch", LAUNCHES)
 def test_between_domains_everything_is_low_and_unproven(op: str, launch: str) -> None:
-    found = known(CollectiveTimes(with_ports(8, 8)).estimate(op, Span(16, 2), 64 * MIB, launch))
-    assert (found.basis, found.confidence) == (Basis.DERIVED, Confidence.LOW)
+    found = known(CollectiveTimes(with_ports(8, 8)).estimate(op, Ranks(16, 2), 64 * MIB, launch))
+    assert (found.basis, found.confidence) == (EstimateBasis.DERIVED, Confidence.LOW)
     assert any("unproven" in remark for remark in found.remarks)
     assert "50.0 GB/s" in found.source
     assert found.low < found.seconds < found.high
@@ -421,26 +425,26 @@ def test_between_domains_everything_is_low_and_unproven(op: str, launch: str) ->
 
 def test_of_a_gigabyte_over_two_nodes_of_eight_an_eighth_crosses_for_each_gpu() -> None:
     """125 MB at 50 GB/s take 2.5 ms, less than NVLink needs meanwhile; with one port for all, 20 ms."""
-    wide = known(CollectiveTimes(with_ports(8, 8)).estimate("all_reduce", Span(16, 2), 1e9)).seconds
-    inside = known(CollectiveTimes(with_ports(8, 8)).estimate("all_reduce", Span(8), 1e9)).seconds
+    wide = known(CollectiveTimes(with_ports(8, 8)).estimate("all_reduce", Ranks(16, 2), 1e9)).seconds
+    inside = known(CollectiveTimes(with_ports(8, 8)).estimate("all_reduce", Ranks(8), 1e9)).seconds
     assert inside <= wide <= inside + 30e-6
-    narrow = known(CollectiveTimes(with_ports(8, 1)).estimate("all_reduce", Span(16, 2), 1e9)).seconds
+    narrow = known(CollectiveTimes(with_ports(8, 1)).estimate("all_reduce", Ranks(16, 2), 1e9)).seconds
     assert narrow == pytest.approx(20e-3, rel=0.01)
 
 
 def test_what_was_measured_over_two_hosts_is_of_two_domains_and_of_nothing_else() -> None:
     sixteen = replace(CURVE, configuration=Configuration(16))
     times = CollectiveTimes(replace(with_ports(8, 8), measured=(study(sixteen, hosts="2"),)))
-    found = known(times.estimate("all_reduce", Span(16, 2), 64 * MIB))
-    assert found.basis is Basis.MEASURED
+    found = known(times.estimate("all_reduce", Ranks(16, 2), 64 * MIB))
+    assert found.basis is EstimateBasis.MEASURED
     assert found.seconds == pytest.approx(4e-4)
-    assert known(times.estimate("all_reduce", Span(16, 2), MIB)).basis is Basis.DERIVED
-    assert known(times.estimate("all_reduce", Span(16, 2), 64 * MIB, "graph")).basis is Basis.DERIVED
-    assert known(times.estimate("all_reduce", Span(16, 4), 64 * MIB)).basis is Basis.DERIVED
-    assert known(times.estimate("all_reduce", Span(8), 64 * MIB)).basis is Basis.REFERENCE
+    assert known(times.estimate("all_reduce", Ranks(16, 2), MIB)).basis is EstimateBasis.DERIVED
+    assert known(times.estimate("all_reduce", Ranks(16, 2), 64 * MIB, "graph")).basis is EstimateBasis.DERIVED
+    assert known(times.estimate("all_reduce", Ranks(16, 4), 64 * MIB)).basis is EstimateBasis.DERIVED
+    assert known(times.estimate("all_reduce", Ranks(8), 64 * MIB)).basis is EstimateBasis.REFERENCE
 
 
 def test_without_a_network_nothing_is_known_between_domains() -> None:
-    found = CollectiveTimes(described("8xH100")).estimate("all_reduce", Span(16, 2), MIB)
+    found = CollectiveTimes(described("8xH100")).estimate("all_reduce", Ranks(16, 2), MIB)
     assert isinstance(found, Absent)
     assert "network" in found.detail

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.support import EPOCH
-from wirewatch.advice.described import described
-from wirewatch.advice.machine import Machine
-from wirewatch.advice.shapes import SHAPES, ModelShape, plain_shape
-from wirewatch.advice.times import CollectiveTimes
-from wirewatch.advice.tokens import (
+from wirewatch.advice.cost.tokens import (
     FREE,
     PassCost,
     Served,
@@ -24,6 +20,10 @@ from wirewatch.advice.tokens import (
     stops_gaining,
     tokens_of,
 )
+from wirewatch.advice.described import described
+from wirewatch.advice.machine import AdvisedMachine
+from wirewatch.advice.shapes import SHAPES, ModelShape, plain_shape
+from wirewatch.advice.times.estimate import CollectiveTimes
 from wirewatch.core.types import Absent, Why
 from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
 
@@ -54,12 +54,12 @@ def flat(ranks: int, floors: Mapping[str, float]) -> list[Curve]:
     ]  # fmt: skip
 
 
-def measured(text: str, floors: Mapping[int, Mapping[str, float]]) -> Machine:
+def measured(text: str, floors: Mapping[int, Mapping[str, float]]) -> AdvisedMachine:
     curves = [curve for ranks, each in floors.items() for curve in flat(ranks, each)]
     return replace(described(text), measured=(Study(EPOCH, "floors", {}, curves),))
 
 
-def cost(machine: Machine, served: Served, tp: int) -> PassCost:
+def cost(machine: AdvisedMachine, served: Served, tp: int) -> PassCost:
     return decode(machine, CollectiveTimes(machine), served, tp)
 
 

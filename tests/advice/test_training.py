@@ -3,10 +3,10 @@
 import pytest
 
 from tests.advice.test_tokens import measured, shape
+from wirewatch.advice.cost.training import Trained, bucket, schemes
 from wirewatch.advice.described import described
 from wirewatch.advice.shapes import TRAINING_BYTES, plain_shape
-from wirewatch.advice.times import CollectiveTimes, Span
-from wirewatch.advice.training import Trained, bucket, schemes
+from wirewatch.advice.times.estimate import CollectiveTimes, Ranks
 from wirewatch.core.types import Absent
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -50,7 +50,7 @@ def test_between_nodes_the_gradients_cross_once_by_levels() -> None:
 def test_a_bucket_is_large_enough_at_nine_tenths_of_the_plateau() -> None:
     """A floor of 50 us, and 300 GB/s beyond it."""
     machine = measured("8xH100", {8: {"eager": 50e-6}})
-    best = bucket(CollectiveTimes(machine), Span(8), 1024 * MIB)
+    best = bucket(CollectiveTimes(machine), Ranks(8), 1024 * MIB)
     assert not isinstance(best, Absent)
     assert best.floor == pytest.approx(50e-6, rel=0.01)
     assert 0.9 * best.plateau <= 1.75 * best.size / best.exposed <= best.plateau
@@ -59,10 +59,10 @@ def test_a_bucket_is_large_enough_at_nine_tenths_of_the_plateau() -> None:
     assert best.buckets == 1024 * MIB / best.size
     assert best.seconds == pytest.approx(best.buckets * best.exposed)
     assert best.torch_seconds > best.seconds
-    small = bucket(CollectiveTimes(machine), Span(8), 1000)
+    small = bucket(CollectiveTimes(machine), Ranks(8), 1000)
     assert not isinstance(small, Absent)
     assert small.buckets == 1
 
 
 def test_without_times_there_is_no_bucket() -> None:
-    assert isinstance(bucket(CollectiveTimes(described("72xGB200")), Span(73), 1e9), Absent)
+    assert isinstance(bucket(CollectiveTimes(described("72xGB200")), Ranks(73), 1e9), Absent)

@@ -18,9 +18,9 @@ from tests.cli.schemas import complaints
 from tests.cli.test_wrong_input import USAGE, refused
 from tests.examples import examples
 from tests.processes import run_wirewatch
-from wirewatch.advice.environmentcheck import check
-from wirewatch.advice.ncclenv import NcclEnvDocument, VariableAdvice
-from wirewatch.advice.ncclnode import NcclNode
+from wirewatch.advice.settings.advice import NcclEnvDocument, VariableAdvice
+from wirewatch.advice.settings.check import check
+from wirewatch.advice.settings.node import NcclNode
 from wirewatch.busbw.references import Confidence
 from wirewatch.cli.advise.ncclplaces import of_named_file
 from wirewatch.cli.advise.nccltexts import FORMATS

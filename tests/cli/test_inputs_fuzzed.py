@@ -27,12 +27,12 @@ from tests.study.test_nccljson import FORMS
 from tests.study.topologies import gpu, nic, switch, system
 from tests.verdict.drift.test_diff_recordings import recorded
 from wirewatch import config
-from wirewatch.advice.cluster import Cluster
-from wirewatch.advice.clusterfile import ClusterError, read_cluster, with_slurm_topology
 from wirewatch.advice.described import DescriptionError, described
-from wirewatch.advice.gpunic import map_nics
-from wirewatch.advice.hostlist import HostlistError, expanded
-from wirewatch.advice.nicsettings import cpu_bindings, job_settings, wrapper
+from wirewatch.advice.gpunic.mapping import map_nics
+from wirewatch.advice.gpunic.settings import cpu_bindings, job_settings, wrapper
+from wirewatch.advice.placement.cluster import Cluster
+from wirewatch.advice.placement.clusterfile import ClusterError, read_cluster, with_slurm_topology
+from wirewatch.advice.placement.hostlist import HostlistError, expanded
 from wirewatch.cli.advise.amounts import Bytes, Count
 from wirewatch.cli.advise.machines import ChosenMachine
 from wirewatch.cli.advise.nccl_env import known_version

@@ -8,8 +8,8 @@ import pytest
 
 from tests.probe.drawn import SMALL, TWO_H200, drawn, gloo, on_switch, two_islands
 from tests.support import EPOCH, StillClock
-from wirewatch.advice.machine import Machine
-from wirewatch.advice.times import Basis, CollectiveTimes, Estimate, Span
+from wirewatch.advice.machine import AdvisedMachine
+from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, EstimateBasis, Ranks
 from wirewatch.cli.advise.machines import own_probes
 from wirewatch.cli.hardware import replayed
 from wirewatch.config import Config, StateSection
@@ -118,11 +118,11 @@ def test_other_sizes_and_ranks_of_the_node_follow_from_its_probes(tmp_path: Path
     eight = on_switch(8)
     found = {}
     for name, studies in (("probed", (slow,)), ("not", ())):
-        machine = Machine("this node", Absent(Why.MISSING, "drawn"), eight, studies)
-        one = CollectiveTimes(machine).estimate("all_reduce", Span(8), 128 * MIB)
+        machine = AdvisedMachine("this node", Absent(Why.MISSING, "drawn"), eight, studies)
+        one = CollectiveTimes(machine).estimate("all_reduce", Ranks(8), 128 * MIB)
         assert isinstance(one, Estimate)
         found[name] = one
-    assert found["probed"].basis is Basis.FITTED
+    assert found["probed"].basis is EstimateBasis.FITTED
     assert found["probed"].seconds == pytest.approx(2 * found["not"].seconds, rel=0.1)
 
 
@@ -131,11 +131,11 @@ def test_what_an_island_measured_says_nothing_of_gpus_that_pcie_joins() -> None:
     study = probes_study([drawn(conditions)], "here")
     assert isinstance(study, Study)
     islands = replace(study, curves=[c for c in study.curves if c.configuration.ranks == 4])
-    machine = Machine("this node", Absent(Why.MISSING, "drawn"), conditions, (islands,))
-    across = CollectiveTimes(machine).estimate("all_reduce", Span(5), 256 * MIB)
+    machine = AdvisedMachine("this node", Absent(Why.MISSING, "drawn"), conditions, (islands,))
+    across = CollectiveTimes(machine).estimate("all_reduce", Ranks(5), 256 * MIB)
     assert isinstance(across, Estimate)
-    assert across.basis is Basis.DERIVED
-    inside = CollectiveTimes(machine).estimate("all_reduce", Span(3), 256 * MIB)
+    assert across.basis is EstimateBasis.DERIVED
+    inside = CollectiveTimes(machine).estimate("all_reduce", Ranks(3), 256 * MIB)
     assert isinstance(inside, Estimate)
-    assert inside.basis is Basis.FITTED
+    assert inside.basis is EstimateBasis.FITTED
     assert across.seconds > 3 * inside.seconds

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.advice.machine import Machine
+from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.products import PRODUCTS, GpuProduct, gpu_product
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import Conditions, Pcie, RdmaPort
@@ -61,7 +61,7 @@ PORTS: Mapping[str, PortKind] = {
 ConnectX-4 and 5 have 3, ConnectX-6 4, ConnectX-7 5, ConnectX-8 6 (NVIDIA's data sheets)."""
 
 
-def described(text: str, studies: Sequence[Study] = ()) -> Machine:
+def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     """The node, with `studies` as what was measured on it.
 
     Raises:
@@ -82,7 +82,9 @@ def described(text: str, studies: Sequence[Study] = ()) -> Machine:
     conditions = Conditions(group, pcie=Pcie(product.pcie, LANES), network=ports)
     nics = f" with {found[3]} ports {found[4].upper()}" if ports else ""
     topology = Absent(Why.MISSING, "it was described, not read")
-    return Machine(f"{count} {product.name}{nics}, as described", topology, (conditions,), tuple(studies))
+    return AdvisedMachine(
+        f"{count} {product.name}{nics}, as described", topology, (conditions,), tuple(studies)
+    )
 
 
 def _group(count: int, product: GpuProduct) -> Group:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from wirewatch.advice.locality import Locality
+from wirewatch.advice.gpunic.locality import Locality
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Why
@@ -12,7 +12,7 @@ DESCRIBED = Absent(Why.MISSING, "it was described, not read")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class AdvisedMachine:
     """A node, live, recorded or described.
 
     `of` names it for people. `topology` is Absent for one that was only described. `conditions`: first the

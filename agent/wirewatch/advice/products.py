@@ -7,7 +7,7 @@ per cent less memory than they name. `nvlink_product` of core.topology has the l
 import re
 from dataclasses import dataclass
 
-from wirewatch.advice.machine import Machine
+from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.core.types import Absent
 
 GIGA, TERA = 1e9, 1e12
@@ -92,14 +92,14 @@ def gpu_product(name: str) -> GpuProduct | None:
     return next((one for one in PRODUCTS if re.fullmatch(one.pattern + _DECORATION, plain)), None)
 
 
-def gpu_names(machine: Machine) -> tuple[str, ...]:
+def gpu_names(machine: AdvisedMachine) -> tuple[str, ...]:
     """Names of the machine's GPUs as NVML gives them; of one that was described, those that it would give."""
     if machine.conditions:
         return tuple(gpu.name for gpu in machine.conditions[0].group.gpus)
     return () if isinstance(machine.topology, Absent) else tuple(gpu.name for gpu in machine.topology.gpus)
 
 
-def product_of(machine: Machine) -> GpuProduct | None:
+def product_of(machine: AdvisedMachine) -> GpuProduct | None:
     """The product of all its GPUs; None where they differ, or it is not listed."""
     found = {gpu_product(name) for name in gpu_names(machine)}
     return found.pop() if len(found) == 1 else None

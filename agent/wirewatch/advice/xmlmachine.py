@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from wirewatch.advice.locality import Locality, cpu_list, in_order
-from wirewatch.advice.machine import Machine
+from wirewatch.advice.gpunic.locality import Locality, cpu_list, in_order
+from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import Conditions, Pcie, RdmaPort
 from wirewatch.core.topology import GpuPart, NicPart, NvlinkWires, Topology, groups, islands
@@ -24,7 +24,7 @@ _MASK = re.compile(r"[0-9a-fA-F]{1,8}(,[0-9a-fA-F]{1,8}){0,255}", re.ASCII)
 _MOST_LINKS = 64
 
 
-def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -> Machine:
+def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -> AdvisedMachine:
     """The machine; GPUs go by their PCI addresses, and so do NICs whose names the file does not have."""
     numbers = _numbers(found.gpus)
     gpus = in_order(
@@ -56,7 +56,7 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
     known = {key: text for key, text in cpus.items() if text}
     near = Locality(gpus, ports, stated=False, others=others, cpus=known)
     conditions = tuple(Conditions(group) for group in groups(topology, islands(topology)))
-    return Machine(f"NCCL's topology in {name}", topology, conditions, tuple(measured), near)
+    return AdvisedMachine(f"NCCL's topology in {name}", topology, conditions, tuple(measured), near)
 
 
 def _numbers(gpus: Sequence[XmlGpu]) -> Sequence[int]:

@@ -2,7 +2,7 @@
 
 Each row stands by that of its printed figures that has more digits: the time of a small message, the busbw
 of one of 64 MiB and more. `busbw.references` takes its points from here where a table is whole. Which
-protocol NCCL took at which size is not in these tables: advice.model has the rule.
+protocol NCCL took at which size is not in these tables: advice.times.model has the rule.
 """
 
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ from proof.hardware.advice import (
 from proof.hardware.jobs.tokens import REDUCTIONS, SHAPES
 from proof.hardware.kit import KitError, Report
 from proof.times import machine, two
-from wirewatch.advice.times import LAUNCHES, CollectiveTimes, Estimate, Span
+from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes, Estimate, Ranks
 from wirewatch.cli.sweep import sweep
 from wirewatch.core.probe import MIB, OPS
 from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
@@ -40,7 +40,7 @@ def measured(ranks: int, sizes: tuple[int, ...], given: Study, slower: float = 1
     curves = []
     for op in OPS:
         for launch in LAUNCHES:
-            found = [times.estimate(op, Span(ranks), size, launch, one_process=True) for size in sizes]
+            found = [times.estimate(op, Ranks(ranks), size, launch, one_process=True) for size in sizes]
             seconds = [slower * one.seconds for one in found if isinstance(one, Estimate)]
             points = tuple(CurvePoint(size, (at,)) for size, at in zip(sizes, seconds, strict=True))
             curves.append(Curve(op, Configuration(ranks, launch=launch), points))

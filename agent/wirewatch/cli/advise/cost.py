@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from wirewatch.advice.costdocument import COST, CostDocument
-from wirewatch.advice.costs import CostQuestion, cost
-from wirewatch.advice.machine import Machine
+from wirewatch.advice.cost.answer import CostQuestion, cost
+from wirewatch.advice.cost.document import COST, CostDocument
+from wirewatch.advice.cost.tokens import Served
+from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.shapes import SHAPES, WIDTHS, ModelShape, plain_shape
-from wirewatch.advice.times import CollectiveTimes, Span
-from wirewatch.advice.tokens import Served
+from wirewatch.advice.times.estimate import CollectiveTimes, Ranks
 from wirewatch.cli.advise.amounts import Bytes, Count
 from wirewatch.cli.advise.costtext import cost_lines
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
@@ -163,7 +163,7 @@ def _check(shape: ModelShape | None, given: Mapping[str, Any]) -> None:
         raise click.UsageError("--train is about a model: give --model or --parameters")
 
 
-def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Machine) -> CostQuestion:
+def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: AdvisedMachine) -> CostQuestion:
     nodes, tp = given["nodes"], given["tp"]
     gpus = max((one.group.ranks for one in machine.conditions), default=1)
     spans = tuple(_span(ranks, gpus, nodes) for ranks in given["gpus"] or ())
@@ -180,7 +180,7 @@ def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Machi
     )  # fmt: skip
 
 
-def _span(ranks: int, gpus: int, nodes: int) -> Span:
+def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
     """Over as few of the machines as have so many GPUs.
 
     Raises:
@@ -191,13 +191,13 @@ def _span(ranks: int, gpus: int, nodes: int) -> Span:
         raise click.UsageError(f"{ranks} GPUs are more than {nodes} x {gpus} = {nodes * gpus}: see --nodes")
     if ranks % domains:
         raise click.UsageError(f"{ranks} GPUs cannot be shared out over {domains} machines of {gpus}")
-    return Span(ranks, domains)
+    return Ranks(ranks, domains)
 
 
 def _draw(made: CostDocument, path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise click.UsageError("--plot takes matplotlib: pip install 'wirewatch[report]'")
-    from wirewatch.advice.plots import draw_cliff
+    from wirewatch.advice.cost.plots import draw_cliff
 
     try:
         write_whole(path, draw_cliff(made.cliff, made.machine))

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from wirewatch.advice.cliff import CliffStep, bars
-from wirewatch.advice.costdocument import (
+from wirewatch.advice.cost.cliff import CliffStep, bars
+from wirewatch.advice.cost.document import (
     AlgorithmRow,
     CostDocument,
     Figure,
@@ -13,9 +13,9 @@ from wirewatch.advice.costdocument import (
     TimedCollective,
     TrainingCost,
 )
-from wirewatch.advice.costfigures import basis
-from wirewatch.advice.tokens import FREE
-from wirewatch.advice.training import ENOUGH, TORCH_BUCKET
+from wirewatch.advice.cost.figures import basis
+from wirewatch.advice.cost.tokens import FREE
+from wirewatch.advice.cost.training import ENOUGH, TORCH_BUCKET
 from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import NVLS, factor
 from wirewatch.cli.tables import table

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from wirewatch.advice.gpunic import SAME, map_nics
-from wirewatch.advice.gpunicdocument import GPU_NIC, AdvisedGpu, GpuNicDocument, document
-from wirewatch.advice.locality import Locality
-from wirewatch.advice.machine import Machine
-from wirewatch.advice.nicsettings import cpu_bindings, job_settings, slurm_binding, unsettable, wrapper
-from wirewatch.advice.shell import quoted
+from wirewatch.advice.gpunic.document import GPU_NIC, AdvisedGpu, GpuNicDocument, document
+from wirewatch.advice.gpunic.locality import Locality
+from wirewatch.advice.gpunic.mapping import SAME, map_nics
+from wirewatch.advice.gpunic.settings import cpu_bindings, job_settings, slurm_binding, unsettable, wrapper
+from wirewatch.advice.gpunic.shell import quoted
+from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.busbw.expected import GB, pcie_rate
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.output import printable, shown
@@ -69,7 +69,7 @@ def gpu_nic(
     click.echo(GPU_NIC.dump_json(made, indent=1).decode() if as_json else shown(_lines(made)))
 
 
-def _gpu_rate(machine: Machine) -> float | None:
+def _gpu_rate(machine: AdvisedMachine) -> float | None:
     """Bytes per second of a GPU's PCIe link."""
     for one in machine.conditions:
         if not isinstance(one.pcie, Absent):

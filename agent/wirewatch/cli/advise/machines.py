@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from wirewatch.advice.described import DescriptionError, described
-from wirewatch.advice.locality import locality_of, read_locality
-from wirewatch.advice.machine import Machine
+from wirewatch.advice.gpunic.locality import locality_of, read_locality
+from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.xmlmachine import machine_of
 from wirewatch.cli.compare import read_study
 from wirewatch.cli.hardware import live, replayed
@@ -49,7 +49,7 @@ class ChosenMachine:
     overlays: tuple[str, ...]
     config_file: Path | None
 
-    def read(self) -> Machine:
+    def read(self) -> AdvisedMachine:
         """The machine.
 
         Raises:
@@ -67,7 +67,7 @@ class ChosenMachine:
             return of_xml(self.topology, studies) or _of_document(self.topology, studies)
         return self._read(self.replay or self.topology, studies)
 
-    def _read(self, recording: str | None, studies: Sequence[Study]) -> Machine:
+    def _read(self, recording: str | None, studies: Sequence[Study]) -> AdvisedMachine:
         config, _ = load(self.config_file, discover())
         hardware, nvml = replayed(recording, self.overlays, at_fault=True) if recording else live(config)
         try:
@@ -83,7 +83,7 @@ class ChosenMachine:
             conditions = () if isinstance(scene, Absent) else scene.conditions
             own = own_probes(hardware, config, {gpu.uuid for gpu in gpus})
             near = read_locality(hardware.sysfs, topology)
-            return Machine(name, topology, conditions, (*studies, *own), near)
+            return AdvisedMachine(name, topology, conditions, (*studies, *own), near)
         finally:
             nvml.stop()
 
@@ -129,7 +129,7 @@ def _why(topology: object, gpus: object) -> str:
     return str(first) if first else "it has no GPU"
 
 
-def of_xml(name: str, studies: Sequence[Study]) -> Machine | None:
+def of_xml(name: str, studies: Sequence[Study]) -> AdvisedMachine | None:
     """The machine in a topology file of NCCL; None for a file that is no XML.
 
     Raises:
@@ -149,14 +149,14 @@ def of_xml(name: str, studies: Sequence[Study]) -> Machine | None:
     return machine_of(found, path.name, studies)
 
 
-def _of_document(name: str, studies: Sequence[Study]) -> Machine:
+def _of_document(name: str, studies: Sequence[Study]) -> AdvisedMachine:
     named = of_name(name)
     found = groups(named.topology, islands(named.topology))
     conditions = tuple(Conditions(group) for group in found)
-    return Machine(named.of, named.topology, conditions, tuple(studies), locality_of(named.topology))
+    return AdvisedMachine(named.of, named.topology, conditions, tuple(studies), locality_of(named.topology))
 
 
-def _of_description(text: str, studies: Sequence[Study]) -> Machine:
+def _of_description(text: str, studies: Sequence[Study]) -> AdvisedMachine:
     try:
         return described(text, studies)
     except DescriptionError as error:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from wirewatch.advice.environmentcheck import NCCL_CHECK, Places, check
-from wirewatch.advice.measuredsettings import Purpose, measured_settings
-from wirewatch.advice.ncclenv import NCCL_ENV, advise
-from wirewatch.advice.ncclnode import NOT_READ, NcclNode, described_node, read_node
+from wirewatch.advice.settings.advice import NCCL_ENV, advise
+from wirewatch.advice.settings.check import NCCL_CHECK, Places, check
+from wirewatch.advice.settings.measured import Purpose, measured_settings
+from wirewatch.advice.settings.node import NOT_READ, NcclNode, described_node, read_node
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.advise.ncclplaces import (
     library_version,
@@ -34,7 +34,7 @@ PURPOSES = tuple(one.value for one in Purpose)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SettingsScene:
     """A node, what was measured on it, and the settings that its recording holds, None for no recording."""
 
     node: NcclNode
@@ -120,7 +120,7 @@ def _check(
     except Unusable:
         if chosen.replay or chosen.topology or chosen.described:
             raise
-        seen = Seen(NcclNode(nccl=nccl), tuple(map(read_study, chosen.measured)), None)
+        seen = SettingsScene(NcclNode(nccl=nccl), tuple(map(read_study, chosen.measured)), None)
     if pid is not None:
         # Its network namespace may be another one.
         seen = replace(seen, node=replace(seen.node, interfaces=NOT_READ))
@@ -134,7 +134,7 @@ def _check(
     return EXIT[worst]
 
 
-def _see(chosen: ChosenMachine, nccl: Version | None) -> Seen:
+def _see(chosen: ChosenMachine, nccl: Version | None) -> SettingsScene:
     """The machine that the options name.
 
     Raises:
@@ -145,7 +145,7 @@ def _see(chosen: ChosenMachine, nccl: Version | None) -> Seen:
     nccl = nccl or next((one for one in said if one), None)
     recording = chosen.topology if chosen.topology and is_recording(chosen.topology) else chosen.replay
     if chosen.described is not None or (chosen.topology is not None and recording is None):
-        return Seen(described_node(machine, nccl), machine.measured, None)
+        return SettingsScene(described_node(machine, nccl), machine.measured, None)
     with Node(chosen.config_file, recording, chosen.overlays).hardware() as (_, hardware):
         places = of_recording(hardware, machine.of) if recording else None
-        return Seen(read_node(hardware, machine, nccl), machine.measured, places)
+        return SettingsScene(read_node(hardware, machine, nccl), machine.measured, places)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from wirewatch.advice.environmentcheck import NotRead, Places
-from wirewatch.advice.settingsources import SettingsSource, of_conf, of_environ, of_file
+from wirewatch.advice.settings.check import NotRead, Places
+from wirewatch.advice.settings.sources import SettingsSource, of_conf, of_environ, of_file
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import absent_errno

@@ -6,10 +6,10 @@ from textwrap import wrap
 
 import yaml
 
-from wirewatch.advice.environmentcheck import NcclCheckDocument
-from wirewatch.advice.measuredsettings import MeasuredSetting
-from wirewatch.advice.ncclenv import NcclEnvDocument, VariableAdvice
-from wirewatch.advice.settingfinding import SettingFinding
+from wirewatch.advice.settings.advice import NcclEnvDocument, VariableAdvice
+from wirewatch.advice.settings.check import NcclCheckDocument
+from wirewatch.advice.settings.finding import SettingFinding
+from wirewatch.advice.settings.measured import MeasuredSetting
 from wirewatch.busbw.expected import GB, human
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.cli.output import printable, utc

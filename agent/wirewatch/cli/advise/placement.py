@@ -9,12 +9,9 @@ from pathlib import Path
 
 import click
 
-from wirewatch.advice.cluster import Cluster, measured, of_machine
-from wirewatch.advice.clusterfile import ClusterError, read_cluster, with_slurm_topology
-from wirewatch.advice.launchfiles import LaunchError, devices, hostfile, nodelist, rankfile, ranks
-from wirewatch.advice.layouts import Workload, layout_cost
-from wirewatch.advice.placement import Infeasible, Job, PlacedJob, place
-from wirewatch.advice.placementdocument import (
+from wirewatch.advice.placement.cluster import Cluster, measured, of_machine
+from wirewatch.advice.placement.clusterfile import ClusterError, read_cluster, with_slurm_topology
+from wirewatch.advice.placement.document import (
     PLACEMENT,
     JobPlacement,
     document,
@@ -22,10 +19,13 @@ from wirewatch.advice.placementdocument import (
     layout_entry,
     summary,
 )
-from wirewatch.advice.placementremarks import cluster_remarks, placed_remarks
-from wirewatch.advice.proposals import Layout, Proposals
+from wirewatch.advice.placement.launchfiles import LaunchError, devices, hostfile, nodelist, rankfile, ranks
+from wirewatch.advice.placement.layouts import Workload, layout_cost
+from wirewatch.advice.placement.proposals import CostedLayout, Proposals
+from wirewatch.advice.placement.remarks import cluster_remarks, placed_remarks
+from wirewatch.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
+from wirewatch.advice.placement.space import Level, Space
 from wirewatch.advice.shapes import SHAPES, WIDTHS, ModelShape
-from wirewatch.advice.space import Level, Space
 from wirewatch.cli.advise.amounts import Count
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.advise.placementtext import placement_lines
@@ -153,7 +153,7 @@ class _Ask:
 
     proposals: Proposals
     space: Space
-    jobs: tuple[Job, ...]
+    jobs: tuple[PlacementJob, ...]
     reach: Level
     launches_training: bool
     notes: tuple[str, ...]
@@ -281,7 +281,7 @@ def _printed(form: str, ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible) ->
 def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bool, every: bool) -> int:
     """The whole answer, and the exit code."""
     proposals, space, workload = ask.proposals, ask.space, ask.proposals.workload
-    others: list[Layout] = []
+    others: list[CostedLayout] = []
     placed: tuple[JobPlacement, ...] = ()
     remarks = [*ask.notes, *cluster_remarks(proposals.cluster, space, degraded=proposals.degraded)]
     if isinstance(found, Infeasible):

@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from wirewatch.advice.hostlist import compact, natural
-from wirewatch.advice.placement import Job
-from wirewatch.advice.placementdocument import (
+from wirewatch.advice.placement.document import (
     CostEntry,
     JobPlacement,
     LayoutEntry,
@@ -13,7 +11,9 @@ from wirewatch.advice.placementdocument import (
     NodeGpus,
     PlacementDocument,
 )
-from wirewatch.advice.space import numbers
+from wirewatch.advice.placement.hostlist import compact, natural
+from wirewatch.advice.placement.solver import PlacementJob
+from wirewatch.advice.placement.space import numbers
 from wirewatch.busbw.expected import human
 from wirewatch.cli.tables import table
 from wirewatch.study.summary import count
@@ -28,7 +28,7 @@ WHERE: dict[LevelName, str] = {
 }  # fmt: skip
 
 
-def placement_lines(made: PlacementDocument, jobs: Sequence[Job], *, every: bool) -> Iterator[str]:
+def placement_lines(made: PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> Iterator[str]:
     """The whole text: verdict, placement, remarks, costs, what a launcher takes."""
     asked = " and ".join(_title(job.tp, job.pp, job.replicas) for job in jobs)
     yield from _verdict(made, asked)

@@ -1,0 +1,1 @@
+"""What collectives cost a token or a training step."""

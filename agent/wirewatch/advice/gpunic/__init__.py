@@ -1,0 +1,1 @@
+"""Which RDMA ports and processors each GPU should use."""

@@ -1,0 +1,1 @@
+"""Which GPUs of which nodes the groups of a job take."""

@@ -1,0 +1,141 @@
+"""Settings of NCCL as they stand in an environment, in an nccl.conf or in a file that a shell reads. Pure.
+
+NCCL takes its environment first, then $NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf. Of a name
+that stands twice it takes the first (src/misc/param.cc).
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wirewatch.core.types import Absent, Why
+
+NCCL = "NCCL"
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
+_SHELL = re.compile(r"\s*(export|declare|unset|setenv)\s", re.ASCII)
+_ENTRY = re.compile(rb"[^\0-\x1f=]+=")
+_NO_TEXT = re.compile(r"[\0-\x08\x0e-\x1f]")
+_FILLED = re.compile(r"[$`]")
+_MOST_CHARACTERS = 1023
+"""Characters of a value that NCCL takes from a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSetting:
+    """A name with its value, as written, and where it stands."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsSource:
+    """One place with settings, the first of a name first.
+
+    `literal`: quotes and spaces belong to what they stand in, as in nccl.conf. `not_understood`: lines that
+    set nothing. `repeated`: names that stand twice with different values. `filled`: names whose value a shell
+    fills in, so that it is not known here.
+    """
+
+    origin: str
+    settings: tuple[JobSetting, ...] = ()
+    literal: bool = False
+    not_understood: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
+
+
+def of_environ(data: bytes, origin: str) -> SettingsSource:
+    """Of the bytes of /proc/PID/environ."""
+    pairs = [part.decode("utf-8", "replace").partition("=") for part in data.split(b"\0") if part]
+    return _source(origin, [(name, value) for name, equals, value in pairs if equals], literal=False)
+
+
+def of_conf(text: str, origin: str) -> SettingsSource:
+    """Of an nccl.conf as NCCL reads it: whatever stands before the first `=` of a line is the name."""
+    pairs, unknown = [], []
+    for line in text.replace("\r\n", "\n").split("\n"):
+        name, equals, value = line.partition("=")
+        if line.startswith("#") or not line.strip():
+            continue
+        if equals:
+            pairs.append((name, value[:_MOST_CHARACTERS]))
+        else:
+            unknown.append(line)
+    return _source(origin, pairs, literal=True, unknown=unknown)
+
+
+def of_shell(text: str, origin: str) -> SettingsSource:
+    """Of what a shell reads: NCCL_NAME=VALUE, exported or before a command; the last of a name counts."""
+    last: dict[str, str] = {}
+    unknown, filled = [], set[str]()
+    for line in text.splitlines():
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            words = []
+            if NCCL in line:
+                unknown.append(line)
+        if "=" in words and NCCL in line:
+            unknown.append(line)
+        for name, value in _assigned(words):
+            last[name] = value
+            (filled.add if _FILLED.search(value) else filled.discard)(name)
+        if words[:1] == ["unset"]:
+            for name in words[1:]:
+                last.pop(name, None)
+    settings = [(name, value) for name, value in last.items() if name not in filled]
+    return _source(origin, settings, literal=False, unknown=unknown, filled=sorted(filled & set(last)))
+
+
+def of_file(data: bytes, name: str) -> SettingsSource | Absent:
+    """Of a file: a copy of an environ, what a shell reads, or lines of NAME=VALUE, as nccl.conf has them.
+
+    Returns:
+        Absent for one that is none of these.
+    """
+    strange = Absent(Why.MALFORMED, f"{name}: neither an environment nor text with settings of NCCL")
+    if b"\0" in data:
+        parts = [part for part in data.split(b"\0") if part]
+        return of_environ(data, name) if parts and all(map(_ENTRY.match, parts)) else strange
+    text = data.decode("utf-8", "replace")
+    if _NO_TEXT.search(text):
+        return strange
+    shell = text.startswith("#!") or any(_SHELL.match(line) for line in text.splitlines())
+    found = of_shell(text, name) if shell and not name.endswith(".conf") else of_conf(text, name)
+    return found if found.settings or not found.not_understood or NCCL in text.upper() else strange
+
+
+def effective(sources: Sequence[SettingsSource]) -> tuple[tuple[JobSetting, ...], tuple[JobSetting, ...]]:
+    """The settings that count, and those of the same name with another value that do not."""
+    first: dict[str, JobSetting] = {}
+    hidden = []
+    for source in sources:
+        for one in source.settings:
+            held = first.setdefault(one.name, one)
+            if held is not one and held.value != one.value and held.origin != one.origin:
+                hidden.append(one)
+    return tuple(first.values()), tuple(hidden)
+
+
+def _source(
+    origin: str, pairs: Sequence[tuple[str, str]], *, literal: bool, unknown: Sequence[str] = (),
+    filled: Sequence[str] = (),
+) -> SettingsSource:  # fmt: skip
+    first: dict[str, str] = {}
+    repeated: dict[str, None] = {}
+    for name, value in pairs:
+        if first.setdefault(name, value) != value:
+            repeated[name] = None
+    settings = tuple(JobSetting(name, value, origin) for name, value in first.items())
+    return SettingsSource(origin, settings, literal, tuple(unknown), tuple(repeated), tuple(filled))
+
+
+def _assigned(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """NAME=VALUE among the words of a line; others' names count as little as other words."""
+    for word in words:
+        found = _ASSIGNED.fullmatch(word)
+        if found and NCCL in found[1].upper():
+            yield found[1], found[2]

@@ -1,0 +1,1 @@
+"""How long a collective takes on a machine."""
