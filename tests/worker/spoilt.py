@@ -1,9 +1,11 @@
 """`python -m tests.worker.spoilt`: a worker whose collectives by torch.distributed come out wrong.
 
 SPOILT=element: the third element of the last rank that receives. SPOILT=nothing: nothing is sent at all.
+SPOILT=late: the last rank never opens what it works with.
 """
 
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,17 @@ def spoilt(layout: Layout, group: Any, queue: Any, place: int) -> Callable[[], o
     return wrong
 
 
+class Late(engine.CpuRanks):
+    """Its last rank waits."""
+
+    def queue(self) -> Any:
+        if self._rank == self._ranks - 1:
+            signal.pause()
+        return super().queue()
+
+
 if __name__ == "__main__":
     engine.operation = spoilt
+    if os.environ["SPOILT"] == "late":
+        vars(engine)["CpuRanks"] = Late
     main()

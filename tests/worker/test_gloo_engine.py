@@ -1,6 +1,7 @@
 """The gloo engine: real torch, real processes, the loopback interface."""
 
 import os
+import re
 import signal
 import time
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.groups import dies as gone
+from tests.waiting import until
 from tests.worker.workerprocess import WorkerProcess, torch_python
 from wirewatch.core.probe import (
     ALL_REDUCE,
@@ -237,4 +239,16 @@ def test_a_rank_that_dies_is_an_error_and_not_a_hang() -> None:
         assert document.error is not None
         assert document.error.kind == "internal"
         assert [t.op for t in document.collectives] == ["all_reduce"] * 4 + ["all_gather"] * 4
+        assert gone(worker.process.pid)
+
+
+def test_a_rank_that_dies_before_the_ranks_have_met_is_an_error_and_not_a_hang() -> None:
+    """Where nothing of gloo notices it: the others wait in the file through which they meet."""
+    with working(plan_of(4), "late") as worker:
+        alive = until("four ranks", lambda: ranks if len(ranks := worker.living()) == 4 else None, every=0.02)
+        os.kill(max(alive - {worker.process.pid}), signal.SIGKILL)
+        document = worker.document()
+        assert document.error is not None
+        assert document.error.kind == "internal"
+        assert re.search(r"the process of a rank, \d+, ended by SIGKILL$", document.error.text)
         assert gone(worker.process.pid)

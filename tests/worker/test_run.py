@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,6 +65,24 @@ if sys.argv[1] == "ends":
             os.write(1, b"alone\\n")
     os._exit(0)
 time.sleep(60)
+"""
+
+LOST = """
+import os, signal, sys, time
+from wirewatch.worker import process
+process.NOTICE = 0.1
+rank = process.fork_ranks(3)
+if rank == 1:
+    os._exit(0)
+if rank == 2:
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGKILL) if sys.argv[1] == "killed" else os._exit(int(sys.argv[1]))
+def lost(said):
+    os.write(1, said.encode())
+    os._exit(0)
+process.watch_ranks(lost)
+process.part()
+os.write(1, b"all ended well")
 """
 
 sizes = st.integers(8, 1 << 30)
@@ -347,6 +366,19 @@ def test_ranks_are_one_process_each_and_all_have_ended_after_the_parting() -> No
     ).stdout.split()
     assert sorted(told[:-1]) == [b"0", b"1", b"2", b"3"]
     assert told[-1] == b"alone"
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("killed", r"the process of a rank, \d+, ended by SIGKILL"), ("0", "all ended well"),
+     ("1", r"the process of a rank, \d+, ended with status 1")],
+)  # fmt: skip
+def test_the_loss_of_a_rank_is_said_and_the_end_of_one_is_not(how: str, said: str) -> None:
+    script = LOST if how == "0" else LOST.replace("process.part()", "time.sleep(30)")
+    told = subprocess.run(
+        [sys.executable, "-c", script, how], check=True, stdout=subprocess.PIPE, timeout=20
+    ).stdout.decode()
+    assert re.fullmatch(said, told)
 
 
 def test_ranks_die_with_the_one_that_leads() -> None:

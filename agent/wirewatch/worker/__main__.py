@@ -15,14 +15,16 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 from wirewatch.core.probe import Document, ErrorKind, Plan, decode_plan, encode_document
-from wirewatch.worker.process import follow, part
+from wirewatch.worker.process import follow, part, watch_ranks
 from wirewatch.worker.run import Engine, EngineError, Run, marker, reporter
 
 DESCRIPTORS = (3, 4)
 _OUT_OF_MEMORY = re.compile("out.of.memory", re.IGNORECASE)
 """In the words of CUDA's libraries, each of which has errors of its own."""
+_ENDING = threading.Lock()
 
 
 def _start_driver() -> None:
@@ -82,7 +84,7 @@ def _measured(run: Run, engine: Engine) -> None:
         run.measure(engine)
     except Exception as error:
         kind, said = _reason(error)
-        raise EngineError(kind, f"{run.step}: {said}" if run.step else said) from error
+        raise run.error(kind, said) from error
 
 
 def _reason(error: Exception) -> tuple[ErrorKind, str]:
@@ -93,20 +95,36 @@ def _reason(error: Exception) -> tuple[ErrorKind, str]:
     return "out_of_memory" if _OUT_OF_MEMORY.search(said) else "internal", said
 
 
-def _probe(plan: Plan, began: float, marks_fd: int) -> tuple[Document, bool]:
+def _probe(plan: Plan, began: float, document_fd: int, marks_fd: int) -> NoReturn:
     engine: Engine | None = None
+    error: EngineError | None = None
     run = Run(plan, marker(marks_fd, pauses=plan.pauses), began, reporter(marks_fd))
     try:
         engine = _load(plan)
-        if not engine.leads:
+        if engine.leads:
+            watch_ranks(lambda said: _end(run.document(engine, run.error("internal", said)), document_fd))
+        else:
             run.mark, run.report = marker(marks_fd, pauses=False), lambda _: None
         _measured(run, engine)
-    except EngineError as error:
-        if engine is not None and not engine.leads:
-            sys.stderr.write(f"{error}\n")
-        return run.document(engine, error), engine is None or engine.leads
-    part()
-    return run.document(engine, None), engine.leads
+        part()
+    except EngineError as reason:
+        error = reason
+    if engine is None or engine.leads:
+        _end(run.document(engine, error), document_fd)
+    if error is not None:
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+    os._exit(0 if error is None else 1)
+
+
+def _end(document: Document, descriptor: int) -> NoReturn:
+    """Hand over the document, of the thread that comes first, and end the process."""
+    _ENDING.acquire()
+    data = encode_document(document)
+    while data:
+        data = data[os.write(descriptor, data) :]
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def main() -> None:
@@ -117,13 +135,7 @@ def main() -> None:
     os.dup2(2, 1)
     plan = decode_plan(sys.stdin.readline())
     document_fd, marks_fd = map(int, sys.argv[1:3]) if sys.argv[1:] else DESCRIPTORS
-    document, leads = _probe(plan, began, marks_fd)
-    if leads:
-        data = encode_document(document)
-        while data:
-            data = data[os.write(document_fd, data) :]
-    sys.stderr.flush()
-    os._exit(0)
+    _probe(plan, began, document_fd, marks_fd)
 
 
 if __name__ == "__main__":

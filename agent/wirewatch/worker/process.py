@@ -15,6 +15,8 @@ _SET_PARENT_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG (linux/prctl.h)."""
 PARTING = 2.0
 """Seconds that the others may take to end, once all is measured."""
+NOTICE = 2.0
+"""Seconds in which an engine may notice by itself that a rank is gone."""
 _POLL = 0.005
 
 
@@ -48,6 +50,14 @@ def fork_ranks(count: int) -> int:
     return 0
 
 
+def watch_ranks(lost: Callable[[str], None]) -> None:
+    """Call `lost` in a thread of its own, `NOTICE` seconds after a rank did not end well, with what it was.
+
+    The others wait for it, for as long as the library lets them.
+    """
+    threading.Thread(target=_await_ranks, args=(lost,), daemon=True).start()
+
+
 def part() -> None:
     """Wait until the others, if any, have ended, so that what they used is counted."""
     late = time.monotonic() + PARTING
@@ -58,6 +68,19 @@ def part() -> None:
             return
         if not ended:
             time.sleep(_POLL)
+
+
+def _await_ranks(lost: Callable[[str], None]) -> None:
+    while True:
+        try:
+            pid, status = os.wait()
+        except ChildProcessError:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        if code:
+            time.sleep(NOTICE)
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+            lost(f"the process of a rank, {pid}, ended {how}")
 
 
 def _watch(parent: int, end: Callable[[], None]) -> None:

@@ -128,6 +128,10 @@ class Run:
         self.step = f"{case.op} of {case.size_bytes} bytes, {case.launch}"
         self.collectives.append(engine.collective(case))
 
+    def error(self, kind: ErrorKind, said: str) -> EngineError:
+        """An error that begins with the step in which it came."""
+        return EngineError(kind, f"{self.step}: {said}" if self.step else said)
+
     def _versions(self, engine: Engine | None) -> dict[str, str]:
         try:
             return dict(engine.versions()) if engine else {}
