@@ -15,7 +15,7 @@ from wirewatch.advice.settings.measured import MeasuredSetting
 from wirewatch.advice.settings.network import paths_hidden
 from wirewatch.advice.settings.node import NcclNode
 from wirewatch.advice.settings.ports import missing_gid_index, port_findings
-from wirewatch.advice.settings.sources import NCCL, JobSetting, SettingsSource, effective
+from wirewatch.advice.settings.sources import NCCL, WrittenSetting, SettingsSource, effective
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health
 from wirewatch.documents import health
@@ -118,7 +118,7 @@ def check(
     return document, worst
 
 
-def _of_setting(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _of_setting(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     known = variable(one.name)
     if known is None:
         yield from _of_name(one, around)
@@ -140,7 +140,7 @@ def _of_setting(one: JobSetting, around: Surroundings) -> Iterator[SettingFindin
         yield from _of_value(one, known, around)
 
 
-def _of_name(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _of_name(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     if NCCL not in one.name.upper() and not meant(one.name):
         return
     if one.name != one.name.strip() or " " in one.name:
@@ -164,7 +164,7 @@ def _of_name(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
         yield found(one, Trouble.NAME, text, _TABLE)
 
 
-def _of_value(one: JobSetting, known: Variable, around: Surroundings) -> Iterator[SettingFinding]:
+def _of_value(one: WrittenSetting, known: Variable, around: Surroundings) -> Iterator[SettingFinding]:
     wrong = misread(known, one.value)
     if wrong:
         yield found(one, Trouble.VALUE, wrong, f"{_PARAM}; {GUIDE}")
@@ -183,7 +183,7 @@ def _of_value(one: JobSetting, known: Variable, around: Surroundings) -> Iterato
         yield from _slowing(one, around)
 
 
-def _of_list(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _of_list(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     """A list that NCCL refuses, passes over, or that leaves a collective nothing."""
     nccl = around.node.nccl
     unset = " `auto` is none: unset is." if one.value.strip("\"' ").lower() == "auto" else ""
@@ -207,7 +207,7 @@ def _of_list(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
         yield found(one, Trouble.FAILS, text, f"{_TUNING}; src/enqueue.cc")
 
 
-def _slowing(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _slowing(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     """What slows by what is known, unless a sweep of this very node says otherwise."""
     mine = [found_one for found_one in around.measured if _is(found_one, one)]
     slower = [two for two in mine if two.verdict == "slower"]
@@ -240,7 +240,7 @@ def _slowing(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
         yield found(one, Trouble.SLOWS, f"{effect}{figures}", GUIDE)
 
 
-def _idle(one: JobSetting, around: Surroundings) -> str:
+def _idle(one: WrittenSetting, around: Surroundings) -> str:
     """Why a setting that slows other nodes has nothing to do on this one; empty where it has."""
     if not slowing_settings({one.name: one.value}):
         return ""
@@ -250,15 +250,15 @@ def _idle(one: JobSetting, around: Surroundings) -> str:
     return "no NVSwitch joins the GPUs here" if no_switch and one.name == NVLS_ENABLE else ""
 
 
-def _reaches_nvlink(one: JobSetting) -> bool:
+def _reaches_nvlink(one: WrittenSetting) -> bool:
     return one.name == P2P_LEVEL and one.value != "LOC" and not one.value.startswith("0")
 
 
-def _is(measured: MeasuredSetting, one: JobSetting) -> bool:
+def _is(measured: MeasuredSetting, one: WrittenSetting) -> bool:
     return measured.name == one.name and measured.value.rpartition(":")[2].lower() == one.value.lower()
 
 
-def _topology(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _topology(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     node = around.node
     if node.conditions is None or isinstance(node.ports, Absent):
         text = "NCCL believes this file about the machine, and no machine was read to compare it with"
@@ -268,7 +268,7 @@ def _topology(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]
         yield found(one, Trouble.SLOWS, text, GUIDE)
 
 
-def _nvls(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _nvls(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     if one.name != NVLS_ENABLE or number(one.value) == 0:
         return
     source = f"{GUIDE}; src/transport/nvls.cc"
@@ -297,7 +297,7 @@ def _leaves_nvls(algorithms: str) -> bool:
         return True
 
 
-def _alias(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _alias(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     if one.name not in _ALIASES:
         return
     name, since = _ALIASES[one.name]
@@ -310,7 +310,7 @@ def _alias(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
         yield found(one, Trouble.OLD, f"still read; {name} replaces it since {since}", GUIDE)
 
 
-def _hidden(one: JobSetting, around: Surroundings) -> SettingFinding:
+def _hidden(one: WrittenSetting, around: Surroundings) -> SettingFinding:
     text = f"{one.name}={around.value(one.name)} stands before it, and counts"
     return found(one, Trouble.NOTHING, text, _PARAM)
 

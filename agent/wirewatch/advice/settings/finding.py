@@ -6,7 +6,7 @@ from enum import Enum
 
 from wirewatch.advice.settings.measured import MeasuredSetting
 from wirewatch.advice.settings.node import NcclNode
-from wirewatch.advice.settings.sources import JobSetting
+from wirewatch.advice.settings.sources import WrittenSetting
 from wirewatch.core.types import Health
 from wirewatch.nccl.settings import number
 
@@ -62,6 +62,6 @@ class Surroundings:
         return number(self.value(name)) != 0
 
 
-def found(one: JobSetting, trouble: Trouble, text: str, source: str) -> SettingFinding:
+def found(one: WrittenSetting, trouble: Trouble, text: str, source: str) -> SettingFinding:
     """A finding about a setting."""
     return SettingFinding(one.name, one.value, one.origin, trouble, text, source)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from wirewatch.advice.settings.candidates import GUIDE
 from wirewatch.advice.settings.finding import SettingFinding, Surroundings, Trouble, found
 from wirewatch.advice.settings.network import OWN_GID, far_gpus, gids_text, hca_list, no_gpudirect, port_names
-from wirewatch.advice.settings.sources import JobSetting
+from wirewatch.advice.settings.sources import WrittenSetting
 from wirewatch.core.gids import Gid, common_index
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.types import Absent
@@ -24,7 +24,7 @@ _BY_PORTS = frozenset({IB_HCA, GID_INDEX})
 """Settings whose worth depends on the ports."""
 
 
-def port_findings(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def port_findings(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     """What a setting of the network does on this node; nothing for any other setting."""
     if one.name.startswith(IB):
         unread = _unread(one, around)
@@ -51,7 +51,7 @@ def missing_gid_index(around: Surroundings) -> Iterator[SettingFinding]:
         yield SettingFinding(GID_INDEX, "", "not set", Trouble.SLOWS, text, f"{_GIDS}; {_SOURCE}")
 
 
-def _unread(one: JobSetting, around: Surroundings) -> SettingFinding | None:
+def _unread(one: WrittenSetting, around: Surroundings) -> SettingFinding | None:
     """A setting of NCCL's own RDMA transport where that has nothing to do, or nobody knows."""
     net = around.value(NET)
     if one.name != IB_OFF and around.on(IB_OFF):
@@ -75,13 +75,13 @@ def _unread(one: JobSetting, around: Surroundings) -> SettingFinding | None:
     return found(one, Trouble.NOTHING, text, _PORTS)
 
 
-def _ib_off(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _ib_off(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     if number(one.value) and around.node.active:
         text = f"{port_names(around.node.active)} carry nothing: sockets between nodes"
         yield found(one, Trouble.SLOWS, text, GUIDE)
 
 
-def _hca(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _hca(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     node = around.node
     taken = [port for port in node.active if allows_hca(one.value, port.device, number(port.port))]
     if not taken:
@@ -117,7 +117,7 @@ def _is_of(value: str, name: str, device: str) -> bool:
     return device == name if exact else device.startswith(name)
 
 
-def _gid_index(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _gid_index(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     """An index that is no GID on a port fails there; RoCE v1 and link-local addresses are not routed."""
     node, index, roce = around.node, number(one.value), _roce_in_use(around)
     if index < 0:
@@ -169,18 +169,18 @@ def _right(around: Surroundings, ports: Sequence[RdmaPort]) -> str:
     return "" if index is None else f"; index {index} is RoCE v2 of an IPv4 address"
 
 
-def _cross_nic(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _cross_nic(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     chosen = around.node.for_gpus()
     if len({port.card or port.device for port in chosen}) == 1:
         yield found(one, Trouble.NOTHING, "there is one NIC for the GPUs", GUIDE)
 
 
-def _traffic_class(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _traffic_class(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     if not _roce_in_use(around) and number(one.value) > 0:
         yield found(one, Trouble.NOTHING, "NCCL sets no traffic class on InfiniBand", _SOURCE)
 
 
-def _gdr(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _gdr(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     known, level = gdr_level(one.value)
     node = around.node
     if not known or not node.active:
@@ -198,13 +198,13 @@ def _gdr(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
             yield found(one, Trouble.SLOWS, text, GUIDE)
 
 
-def _net(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _net(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     known = not isinstance(around.node.ports, Absent)
     if one.value.lower() == "socket" and known and not around.node.active:
         yield found(one, Trouble.NOTHING, "no InfiniBand or RoCE port is active here: sockets anyway", _PORTS)
 
 
-def _interfaces(one: JobSetting, around: Surroundings) -> Iterator[SettingFinding]:
+def _interfaces(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     """A list that no interface matches; it is of the form of NCCL_IB_HCA."""
     here = around.node.interfaces
     if isinstance(here, Absent) or any(allows_hca(one.value, name, -1) for name in here):
@@ -213,7 +213,7 @@ def _interfaces(one: JobSetting, around: Surroundings) -> Iterator[SettingFindin
     yield found(one, Trouble.FAILS, text, "src/misc/socket.cc; /sys/class/net")
 
 
-_RULES: Mapping[str, Callable[[JobSetting, Surroundings], Iterator[SettingFinding]]] = {
+_RULES: Mapping[str, Callable[[WrittenSetting, Surroundings], Iterator[SettingFinding]]] = {
     IB_OFF: _ib_off, IB_HCA: _hca, GID_INDEX: _gid_index, CROSS_NIC: _cross_nic,
     TRAFFIC_CLASS: _traffic_class, GDR_LEVEL: _gdr, NET: _net, "NCCL_SOCKET_IFNAME": _interfaces,
 }  # fmt: skip

@@ -22,7 +22,7 @@ _MOST_CHARACTERS = 1023
 
 
 @dataclass(frozen=True, slots=True)
-class JobSetting:
+class WrittenSetting:
     """A name with its value, as written, and where it stands."""
 
     name: str
@@ -40,7 +40,7 @@ class SettingsSource:
     """
 
     origin: str
-    settings: tuple[JobSetting, ...] = ()
+    settings: tuple[WrittenSetting, ...] = ()
     literal: bool = False
     not_understood: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
@@ -108,9 +108,11 @@ def of_file(data: bytes, name: str) -> SettingsSource | Absent:
     return found if found.settings or not found.not_understood or NCCL in text.upper() else strange
 
 
-def effective(sources: Sequence[SettingsSource]) -> tuple[tuple[JobSetting, ...], tuple[JobSetting, ...]]:
+def effective(
+    sources: Sequence[SettingsSource],
+) -> tuple[tuple[WrittenSetting, ...], tuple[WrittenSetting, ...]]:
     """The settings that count, and those of the same name with another value that do not."""
-    first: dict[str, JobSetting] = {}
+    first: dict[str, WrittenSetting] = {}
     hidden = []
     for source in sources:
         for one in source.settings:
@@ -129,7 +131,7 @@ def _source(
     for name, value in pairs:
         if first.setdefault(name, value) != value:
             repeated[name] = None
-    settings = tuple(JobSetting(name, value, origin) for name, value in first.items())
+    settings = tuple(WrittenSetting(name, value, origin) for name, value in first.items())
     return SettingsSource(origin, settings, literal, tuple(unknown), tuple(repeated), tuple(filled))
 
 
