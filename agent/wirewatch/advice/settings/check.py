@@ -15,7 +15,7 @@ from wirewatch.advice.settings.measured import MeasuredSetting
 from wirewatch.advice.settings.network import paths_hidden
 from wirewatch.advice.settings.node import NcclNode
 from wirewatch.advice.settings.ports import missing_gid_index, port_findings
-from wirewatch.advice.settings.sources import NCCL, WrittenSetting, SettingsSource, effective
+from wirewatch.advice.settings.sources import NCCL, SettingsSource, WrittenSetting, effective
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health
 from wirewatch.documents import health
