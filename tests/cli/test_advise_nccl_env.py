@@ -10,6 +10,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,8 @@ from wirewatch.advice.settings.advice import NcclEnvDocument, VariableAdvice
 from wirewatch.advice.settings.check import check
 from wirewatch.advice.settings.node import NcclNode
 from wirewatch.busbw.references import Confidence
-from wirewatch.cli.advise.ncclplaces import of_named_file
+from wirewatch.cli import cli
+from wirewatch.cli.advise.ncclplaces import LIMIT, of_named_file
 from wirewatch.cli.advise.nccltexts import FORMATS
 from wirewatch.cli.output import printable
 from wirewatch.core.types import Health
@@ -159,6 +161,15 @@ def test_what_cannot_be_read_is_not_known() -> None:
     assert done.returncode == 3
     assert f"NOT KNOWN: /proc/{ended.pid}/environ" in done.stdout
     assert done.stdout.endswith("\nUNKNOWN: 0 settings, 0 of them with a remark\n")
+
+
+def test_standard_input_is_a_file() -> None:
+    words = ("advise", "nccl-env", "--check", "--file", "-", *DESCRIBED)
+    done = CliRunner().invoke(cli, words, input="NCCL_ALGO=auto\n")
+    assert done.exit_code == 2
+    assert "FAILS: NCCL_ALGO=auto (standard input)" in done.output
+    too_much = CliRunner().invoke(cli, words, input="#" * (LIMIT + 1), standalone_mode=False)
+    assert str(too_much.exception) == f"standard input: more than {LIMIT} bytes, which no settings take"
 
 
 def test_a_file_that_may_not_be_read_is_not_known() -> None:

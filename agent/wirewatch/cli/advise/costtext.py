@@ -318,6 +318,8 @@ def _over(ranks: int, domains: int) -> str:
 def _timed(eager: TimedCollective, graph: TimedCollective) -> tuple[str, ...]:
     known = eager if eager.seconds is not None else graph
     stands = f"{basis(known, ' ({})')}{_within(known)}" if known.basis else "not known"
+    if eager.basis and graph.basis and graph.basis != eager.basis:
+        stands += f"; graph {basis(graph, ' ({})')}{_within(graph)}"
     return (
         eager.op, _size(eager.size_bytes), _us(eager.seconds), _us(graph.seconds),
         "-" if known.busbw is None else f"{known.busbw / GB:.1f}", _us(eager.least), stands,

@@ -3,7 +3,9 @@
 import mmap
 import os
 import re
+import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -22,18 +24,20 @@ _SAYS = re.compile(rb"NCCL version (2\.\d{1,3}\.\d{1,3})")
 
 
 def of_named_file(path: Path) -> Places:
-    """The settings of a file that somebody names.
+    """The settings of a file, or of standard input for `-`.
 
     Raises:
         UsageError: it is not there, too large, or no file with settings.
     """
-    data = _bytes(path)
+    is_input = str(path) == "-"
+    name = "standard input" if is_input else str(path)
+    data = _most_of(sys.stdin.buffer, name) if is_input else _bytes(path)
     if isinstance(data, Absent) and data.why is Why.DENIED:
-        return Places(str(path), (), (NotRead(str(path), data.detail),))
-    source = data if isinstance(data, Absent) else of_file(data, str(path))
+        return Places(name, (), (NotRead(name, data.detail),))
+    source = data if isinstance(data, Absent) else of_file(data, name)
     if isinstance(source, Absent):
         raise click.UsageError(source.detail)
-    return Places(str(path), (source,))
+    return Places(name, (source,))
 
 
 def of_process(pid: int) -> Places:
@@ -101,11 +105,15 @@ def _bytes(path: Path) -> bytes | Absent:
     """The whole of a file, which files of /proc do not tell the size of."""
     try:
         with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
+            return _most_of(file, str(path))
     except OSError as error:
         return absent_errno(error.errno or 0, str(path))
     except ValueError as error:
         return Absent(Why.MALFORMED, f"{str(path)!r}: {error}")
+
+
+def _most_of(file: BinaryIO, name: str) -> bytes | Absent:
+    data = file.read(LIMIT + 1)
     if len(data) > LIMIT:
-        return Absent(Why.MALFORMED, f"{path}: more than {LIMIT} bytes, which no settings take")
+        return Absent(Why.MALFORMED, f"{name}: more than {LIMIT} bytes, which no settings take")
     return data
