@@ -103,7 +103,7 @@ STORAGE = {"paths": ("NODE",) * 4, "rate": HDR}
 @pytest.mark.parametrize(
     ("other", "settings", "why"),
     [
-        (STORAGE, {}, "other NICs are nearer to every GPU, or faster"),
+        (STORAGE, {}, "every GPU has others that are faster to reach, or as fast and nearer"),
         ({"state": "down"}, {}, "down"),
         ({"state": "init"}, {}, "init"),
         ({"state": ""}, {}, "its state is not known"),
@@ -123,12 +123,30 @@ def test_which_ports_are_counted_is_said(
     assert found.derivation[:2] == ("counted: mlx5_0:1, mlx5_1:1", f"not counted: mlx5_9:1 ({why})")
 
 
+@pytest.mark.parametrize(
+    ("paths", "gpu", "slot", "counted"),
+    [
+        (("NODE", "NODE"), 5, 5, [0]),  # the faster, though it is farther
+        (("NODE", "NODE"), 3, 5, [1]),  # a slow slot of the GPU makes both as fast: then the nearer
+        (("NODE", "NODE"), 5, 2, [1]),  # its own slot makes the farther one the slower
+        (("SYS", "SYS"), 5, 5, [1]),  # how fast the wire between sockets is, is not known
+    ],
+)
+def test_to_nccl_bandwidth_comes_before_the_path(
+    paths: tuple[str, str], gpu: int, slot: int, counted: list[int]
+) -> None:
+    fast = port(0, paths, pcie=Pcie(slot, 16))
+    near = port(1, ["PIX", "PIX"], rate=HDR)
+    found, _ = count_ports(replace(on_switch(2, [fast, near]), pcie=Pcie(gpu, 16)))
+    assert [one.device for one in found] == [f"mlx5_{n}" for n in counted]
+
+
 def test_where_no_path_is_known_the_fastest_ports_are_taken() -> None:
     """As in a virtual machine, beside a network card of the hypervisor's."""
     ports = [*(port(n, [""] * 8) for n in range(8)), port(9, [""] * 8, rate=RDMA_100G, layer="Ethernet")]
     counted, left_out = count_ports(on_switch(8, ports))
     assert [one.device for one in counted] == [f"mlx5_{n}" for n in range(8)]
-    assert left_out == ("mlx5_9:1 (other NICs are nearer to every GPU, or faster)",)
+    assert left_out == ("mlx5_9:1 (every GPU has others that are faster to reach, or as fast and nearer)",)
 
 
 def test_to_nccl_host_bridges_of_one_numa_node_are_one() -> None:

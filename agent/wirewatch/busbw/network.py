@@ -81,7 +81,7 @@ def network_share(conditions: Conditions) -> NetworkShare | Absent:
         *slowest[1],
         f"{slowest[0] / GB:.1f} GB/s x {nics} / {ranks} GPUs = {share / GB:.1f} GB/s",
     ]
-    own = _gpu_rate(conditions.pcie)
+    own = _slot_rate(conditions.pcie)
     if own is not None and own[0] < share:
         share = own[0]
         lines.append(f"a GPU reaches them by {own[1]} = {share / GB:.1f} GB/s")
@@ -91,7 +91,8 @@ def network_share(conditions: Conditions) -> NetworkShare | Absent:
 def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str, ...]]:
     """The ports that NCCL would use, and the others with why not.
 
-    For each GPU NCCL takes those on the shortest PCI path, and of several the fastest.
+    For each GPU NCCL takes those that it reaches fastest, and of several the nearest (src/graph/topo.cc,
+    ncclTopoGetLocal). How fast the wire between sockets is, is not known: those beyond it come last.
     """
     ports = () if isinstance(conditions.network, Absent) else conditions.network
     allowed = conditions.settings.get(IB_HCA, "")
@@ -99,11 +100,12 @@ def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str
     usable = [one for one in ports if not why[one]]
     near: set[RdmaPort] = set()
     for gpu in range(conditions.group.ranks):
-        best = min((_order(one, gpu) for one in usable), default=None)
-        near.update(one for one in usable if _order(one, gpu) == best)
+        order = {one: _order(one, gpu, conditions.pcie) for one in usable}
+        best = min(order.values(), default=None)
+        near.update(one for one in usable if order[one] == best)
     for one in usable:
         if one not in near:
-            why[one] = "other NICs are nearer to every GPU, or faster"
+            why[one] = "every GPU has others that are faster to reach, or as fast and nearer"
     reasons: dict[str, list[RdmaPort]] = {}
     for one, text in why.items():
         if text:
@@ -137,11 +139,12 @@ def _barred(one: RdmaPort, allowed: str) -> str:
     return ""
 
 
-def _order(one: RdmaPort, gpu: int) -> tuple[int, float]:
-    """The path first, then the rate; to NCCL host bridges of one NUMA node are as near as one bridge."""
+def _order(one: RdmaPort, gpu: int, pcie: Pcie | Absent) -> tuple[bool, float, int]:
+    """To NCCL host bridges of one NUMA node are as near as one bridge."""
     name = one.paths[gpu] if gpu < len(one.paths) else ""
     path = min(Path[name], Path.PHB) if name == Path.NODE.name else Path[name] if name else _NOT_KNOWN
-    return int(path), -_rate(one)
+    slots = [known[0] for known in (_slot_rate(pcie), _slot_rate(one.pcie)) if known is not None]
+    return path >= Path.SYS, -min([_rate(one), *slots]), int(path)
 
 
 def _card(ports: Sequence[RdmaPort]) -> tuple[float, tuple[str, ...]]:
@@ -163,7 +166,7 @@ def _rate(one: RdmaPort) -> float:
     return 0.0 if isinstance(one.rate, Absent) else one.rate
 
 
-def _gpu_rate(pcie: Pcie | Absent) -> tuple[float, str] | None:
+def _slot_rate(pcie: Pcie | Absent) -> tuple[float, str] | None:
     if isinstance(pcie, Absent):
         return None
     rate = pcie_rate(pcie.generation, pcie.lanes)
