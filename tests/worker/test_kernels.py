@@ -2,12 +2,10 @@
 
 import ctypes
 from collections.abc import Iterator
-from ctypes.util import find_library
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
+from tests.worker.workerprocess import TORCH
 from wirewatch.core.probe import DTYPES
 from wirewatch.worker import kernels
 
@@ -19,17 +17,14 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
 
 @pytest.fixture(scope="module")
 def nvrtc() -> ctypes.CDLL:
-    """NVRTC of NVIDIA's wheels, or of this system."""
-    spec = find_spec("nvidia")
-    places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
+    """NVRTC of NVIDIA's wheel, which stands beside torch."""
+    places = list(TORCH.parents[1].glob("lib/python3*/site-packages/nvidia"))
     # What it looks for by name alone comes first: nothing names the folder of a wheel.
     for path in [path for place in places for path in place.glob("*/lib/libnvrtc-builtins.so.*")]:
         ctypes.CDLL(str(path))
     found = [str(path) for place in places for path in place.glob("*/lib/libnvrtc.so.*")]
-    name = next(iter(found), find_library("nvrtc"))
-    if name is None:
-        pytest.skip("no NVRTC here: pip install nvidia-cuda-nvrtc")
-    return ctypes.CDLL(name)
+    assert found, "no NVRTC here: tests/system/packages installs it"
+    return ctypes.CDLL(found[0])
 
 
 @pytest.fixture
