@@ -28,7 +28,7 @@ from wirewatch.advice.benchscript import (
     sbatch_word,
     to_ranges,
 )
-from wirewatch.advice.gpunic.shell import quoted
+from wirewatch.advice.shell import quoted
 
 EVIL = "a b'c\"d\\e$(touch evil)`touch evil`;touch evil|&<>#é {{ 1 }} {% x %} {## hetjob $$(HOME) -x *"
 PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")) | st.just(" "), min_size=1, max_size=40)

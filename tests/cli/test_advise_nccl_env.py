@@ -163,6 +163,15 @@ def test_what_cannot_be_read_is_not_known() -> None:
     assert done.stdout.endswith("\nUNKNOWN: 0 settings, 0 of them with a remark\n")
 
 
+@pytest.mark.parametrize("fault", ["ib-port-slow", "ib-port-down"])
+def test_the_ports_are_those_that_gpu_nic_maps(fault: str) -> None:
+    words = (*DGX, "--overlay", fault, "--json")
+    mapped = json.loads(run_wirewatch("advise", "gpu-nic", *words).stdout)
+    advised = json.loads(run_wirewatch("advise", "nccl-env", "--for", "training", *words).stdout)
+    (hcas,) = [one["value"] for one in mapped["settings"] if one["name"] == "NCCL_IB_HCA"]
+    assert [one["value"] for one in advised["variables"] if one["name"] == "NCCL_IB_HCA"] == [hcas]
+
+
 def test_standard_input_is_a_file() -> None:
     words = ("advise", "nccl-env", "--check", "--file", "-", *DESCRIBED)
     done = CliRunner().invoke(cli, words, input="NCCL_ALGO=auto\n")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import TypeAdapter
 
-from wirewatch.advice.gpunic.shell import quoted
+from wirewatch.advice.shell import quoted
 
 MIB = 1 << 20
 SOURCE_SIZES = (104857, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from wirewatch.advice.gpunic.locality import Locality, cpu_numbers
 from wirewatch.advice.gpunic.mapping import GpuNicMap, NicsOfGpu
-from wirewatch.advice.gpunic.shell import quoted
+from wirewatch.advice.shell import quoted
 from wirewatch.core.probe import RdmaPort
 from wirewatch.nccl.settings import IB_HCA
 

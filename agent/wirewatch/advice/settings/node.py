@@ -31,8 +31,8 @@ class NcclNode:
 
     `conditions`: of all its GPUs, None where no machine is known. `ports`: all RDMA ports, Absent where they
     are not known. `gids`: of the ports that speak RoCE, by device and port. `gpudirect`: what GPUDirect RDMA
-    needs. `topology_file`: whether NCCL's own topology file is there. `layer`: link layer of the ports that
-    the GPUs should use, empty where that is not known. `interfaces`: of the network namespace of the job.
+    needs. `topology_file`: whether NCCL's own topology file is there. `mapped`: the ports that gpu-nic
+    gives the GPUs, empty where it has no mapping. `interfaces`: of the job's network namespace.
     """
 
     of: str = "no machine"
@@ -42,7 +42,7 @@ class NcclNode:
     gpudirect: tuple[GpudirectCheck, ...] | Absent = NOT_READ
     topology_file: bool = False
     nccl: Version | None = None
-    layer: str = ""
+    mapped: tuple[RdmaPort, ...] = ()
     interfaces: Sequence[str] | Absent = NOT_READ
 
     @property
@@ -67,11 +67,13 @@ class NcclNode:
         return self.conditions.group.kind if self.conditions else None
 
     def for_gpus(self) -> tuple[RdmaPort, ...]:
-        """The ports of one link layer that are the nearest, and of those the fastest, of some GPU."""
+        """The ports that the GPUs should use: those mapped to them, else those that NCCL would take."""
+        if self.mapped:
+            names = {(one.device, one.port) for one in self.mapped}
+            return tuple(one for one in self.active if (one.device, one.port) in names)
         if self.conditions is None or isinstance(self.ports, Absent):
             return ()
-        ports = tuple(one for one in self.ports if self.layer in {"", one.layer})
-        return count_ports(replace(self.conditions, network=ports, settings={}))[0]
+        return count_ports(replace(self.conditions, network=self.ports, settings={}))[0]
 
 
 def read_node(hardware: Hardware, machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
@@ -92,7 +94,7 @@ def read_node(hardware: Hardware, machine: AdvisedMachine, nccl: Version | None)
         gpudirect=read_checks(hardware),
         topology_file=_exists(hardware.sysfs, VIRTUAL_TOPOLOGY),
         nccl=nccl,
-        layer=_layer(machine),
+        mapped=_mapped(machine),
         interfaces=hardware.sysfs.entries(NET),
     )
 
@@ -104,13 +106,13 @@ def described_node(machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
     ports = conditions.network if conditions else ()
     return NcclNode(
         of=machine.of, conditions=conditions, ports=ports or unknown,
-        gpudirect=Absent(Why.MISSING, f"{machine.of}: nothing was read"), nccl=nccl, layer=_layer(machine),
+        gpudirect=Absent(Why.MISSING, f"{machine.of}: nothing was read"), nccl=nccl, mapped=_mapped(machine),
     )  # fmt: skip
 
 
-def _layer(machine: AdvisedMachine) -> str:
+def _mapped(machine: AdvisedMachine) -> tuple[RdmaPort, ...]:
     found = machine.locality if isinstance(machine.locality, Absent) else map_nics(machine.locality)
-    return "" if isinstance(found, Absent) else found.layer
+    return () if isinstance(found, Absent) else found.ports()
 
 
 def _exists(sysfs: Sysfs, path: str) -> bool:

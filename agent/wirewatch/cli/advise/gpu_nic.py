@@ -10,8 +10,8 @@ from wirewatch.advice.gpunic.document import GPU_NIC, AdvisedGpu, GpuNicDocument
 from wirewatch.advice.gpunic.locality import Locality
 from wirewatch.advice.gpunic.mapping import SAME, map_nics
 from wirewatch.advice.gpunic.settings import cpu_bindings, job_settings, slurm_binding, unsettable, wrapper
-from wirewatch.advice.gpunic.shell import quoted
 from wirewatch.advice.machine import AdvisedMachine
+from wirewatch.advice.shell import quoted
 from wirewatch.busbw.expected import GB, pcie_rate
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.output import printable, shown
