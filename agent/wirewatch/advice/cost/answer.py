@@ -48,11 +48,10 @@ MOST_TP = 64
 class CostQuestion:
     """What is asked: collectives of `ops` and `sizes` (bytes) over `nodes` machines of the kind.
 
-    `spans`: where their ranks are, all GPUs together if empty. `primitives`: those of which the plain
-    algorithm is enough. `by_size`: whether times and algorithms are
-    asked for, and not only come beside a model.
-    `served`, `prompt` in tokens, `tp`, and `rate`, tokens per second of each sequence; `trained`: tokens of a
-    step on each GPU. None where it was not asked for.
+    `spans`: where their ranks are, all GPUs together if empty. `primitives`: those of which one algorithm is
+    shown. `by_size`: whether times and algorithms were asked for, and do not merely stand beside a model.
+    `served`: the model and its batch; `prompt` in tokens; `rate`: tokens per second of each sequence;
+    `trained`: tokens of a step on each GPU. None where it was not asked for.
     """
 
     ops: Sequence[str]
