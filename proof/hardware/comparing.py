@@ -1,5 +1,6 @@
 """Two witnesses of the same thing over several rounds, compared by their medians."""
 
+import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,4 +44,5 @@ def farthest(compared: Mapping[K, Compared]) -> tuple[K, float] | None:
 
 
 def percent(part: float) -> str:
-    return f"{100 * part:+.2f} %"
+    """With its sign; `-` where nothing was there to compare with, as a busbw that is printed as 0.00."""
+    return f"{100 * part:+.2f} %" if math.isfinite(part) else "-"

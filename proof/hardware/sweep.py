@@ -39,7 +39,7 @@ where we send the same bytes again: what fits into a GPU's cache, 60 MB, is anot
 WITHIN = 0.02
 LAUNCHES = ("--launch", "eager,graph")
 CHOSEN = ("--size", "8:8G", *LAUNCHES)
-FORCED = ("--algorithm", "Ring,Tree", "--protocol", "Simple,LL,LL128", "--size", "8:256M:4", *LAUNCHES)
+FORCED = ("--algorithm", "Ring,Tree", "--protocol", "Simple,LL,LL128", "--size", "16:256M:4", *LAUNCHES)
 STOPPED, GAVE_WAY = 70, 3
 ORACLE = ("-b", "8", "-e", "8G", "-f", "2", "-w", "5", "-n", "20")
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.busbw.ports import rails
 from tests.cli.test_probe import FAILED, OK, SLURM, UNKNOWN, answer, config, probe
 from tests.cli.test_wrong_input import USAGE, refused
-from tests.probe.overnetwork import GDR, IB
+from tests.probe.overnetwork import GDR, IB, SOCKET
 from tests.probe.recordings import DEMO, with_probe
 from tests.probe.test_study import asked as probed_now
 from tests.probe.test_study import document as documented
@@ -189,6 +189,17 @@ def test_gpudirect_on_and_off_stand_in_one_table() -> None:
     unproven = probe_tables(gpudirect(IB, IB), explain=False).splitlines()
     assert unproven[0].startswith("UNKNOWN")
     assert any(line.startswith("  with GPUDirect: not compared: GPUDirect on is not") for line in unproven)
+
+
+def test_over_sockets_it_says_at_once_that_there_is_nothing_to_compare() -> None:
+    lines = probe_tables(gpudirect(SOCKET, SOCKET), explain=False).splitlines()
+    assert lines[0].startswith("UNKNOWN")
+    assert lines[1] == f"  nothing to compare: GPUDirect RDMA takes an RDMA port, and this went over {SOCKET}"
+    rows = [line for line in lines if line.strip().startswith("all_reduce ")]
+    assert len(rows) == 6
+    assert all(row.endswith("no reference") for row in rows)
+    assert "  all_reduce: no reference: no RDMA port, so NCCL uses sockets" in lines
+    assert not any("not compared" in line for line in lines)
 
 
 def test_why_nothing_is_expected_is_said_below_the_table() -> None:

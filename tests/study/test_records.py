@@ -176,6 +176,9 @@ def test_the_document_is_its_schemas_and_says_the_same_as_the_file(tmp_path: Pat
     assert complaints("wirewatch.sweep.1", text) == []
     again = read_study(node.folder / "sweep.json")
     assert replace(again, source=study.source) == study == read_study(node.folder)
+    (node.folder / "sweep.jsonl").rename(tmp_path / "records")
+    assert read_study(node.folder) == replace(study, source=str(node.folder))
+    (tmp_path / "records").rename(node.folder / "sweep.jsonl")
     assert SWEEP.validate_json(text).complete
     rows = (node.folder / "sweep.csv").read_text("utf-8").splitlines()
     assert len(rows) == 1 + len(ALL)

@@ -89,11 +89,14 @@ def test_who_wins_is_a_row_for_each_setting() -> None:
         for us, name in ((20.0, "Ring"), (26.0, "Tree"))
     )
     text = page(Study(0.0, "by hand", {}, [fast, slow]))
-    assert '<th scope="row">Ring</th><td class="number">fastest (0.71%)</td>' in text
-    assert '<th scope="row">Tree</th><td class="number">+30.0% (0.71%)</td>' in text
+    assert '<th scope="row">Ring</th><td>fastest (0.71%)</td>' in text
+    assert '<th scope="row">Tree</th><td>+30.0% (0.71%)</td>' in text
     text = page(Study(0.0, "by hand", {}, [fast, replace(fast, configuration=Configuration(4, "NVLS"))]))
-    assert text.count("tied (0.71%)") == 1
+    assert text.count("first (0.71%)") == 1
     assert text.count("tied, +0.0% (0.71%)") == 1
+    near = curve({8: [20.2, 19.0, 21.0, 22.0, 21.6], 8 << 20: [180.0] * 5}, Configuration(4, "NVLS"))
+    text = page(Study(0.0, "by hand", {}, [fast, near]))
+    assert "may be noise: +3.7% (5.84%)" in text
     text = page(Study(0.0, "by hand", {}, [curve({8: 20.0}), curve({8: 30.0}, Configuration(4, "Tree"))]))
     assert "+50.0% (not judged)" in text
 
@@ -114,3 +117,33 @@ def test_the_file_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ReportError, match=r"takes matplotlib: pip install 'wirewatch\[report\]'"):
         write_report(drawn(), tmp_path / "other.html")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_settings_stand_as_people_count() -> None:
+    values = ("", "8", "16", "24", "128")
+    curves = [
+        curve({1 << 24: [99.0, 98.0]}, Configuration(2, settings=(("NCCL_MAX_NCHANNELS", one),)))
+        for one in reversed(values)
+    ]
+    found = re.findall(
+        r'<th scope="row">auto NCCL_<wbr>MAX_<wbr>NCHANNELS=([^<]*)</th>', page(Study(0.0, "a", {}, curves))
+    )
+    assert found[:5] == ["as found", "8", "16", "24", "128"]
+
+
+def test_only_what_is_drawn_is_in_the_legend(text: str) -> None:
+    assert "latency floor</text>" in text
+    assert "latency floor</text>" not in page(Study(0.0, "a", {}, [curve({1 << 24: 99.0, 1 << 25: 190.0})]))
+
+
+def test_what_curves_have_in_common_is_said_once_in_the_summary() -> None:
+    fast, slow = (
+        curve({8: [us, us + 1, us + 2]}, Configuration(4, "Ring", launch=how))
+        for us, how in ((20.0, "graph"), (40.0, "eager"))
+    )
+    text = page(Study(0.0, "a", {}, [fast, slow], problems=("GPU 3 was busy",)))
+    summary = text[text.index('id="summary"') : text.index('id="c0"')]
+    assert summary.count("all_reduce, 4 ranks, float32, in place") == 1
+    assert "<li>latency, 8 B: Ring graph wins" in summary
+    assert "<h3>Missing or wrong</h3>" in summary
+    assert "<li>problem: GPU 3 was busy</li>" in summary

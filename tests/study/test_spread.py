@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirewatch.study.spread import RESOLUTION, alone, critical, holm, levels, together, two_sided, welch
+from wirewatch.study.spread import (
+    LOUDER,
+    RESOLUTION,
+    alone,
+    cautious,
+    critical,
+    holm,
+    levels,
+    together,
+    two_sided,
+    welch,
+)
 
 TABLE = {
     (1, 0.05): 12.706, (2, 0.05): 4.303, (4, 0.001): 8.610, (7, 0.05): 2.365, (8, 0.01): 3.355,
@@ -73,3 +84,23 @@ def test_holm_stops_at_the_first_that_fails() -> None:
 
 def test_a_level_is_one_a_repeat_and_only_of_repeats_that_all_sizes_have() -> None:
     assert levels([(1.0, 2.0, 3.0), (3.0, 4.0)]) == (2.0, 3.0)
+
+
+@given(st.lists(LEVELS, min_size=1, max_size=6))
+def test_no_variance_is_made_smaller_by_caution(sets: list[list[float]]) -> None:
+    own, made = [alone(one) for one in sets], cautious(sets)
+    mean = sum(one.variance for one in own) / len(own)
+    for before, after in zip(own, made, strict=True):
+        assert before.variance <= after.variance <= max(before.variance, mean) * (1 + 1e-9)
+        assert before.freedom <= after.freedom * (1 + 1e-9) <= before.freedom * len(sets) * (1 + 1e-6)
+        assert after.values == before.values
+        if before.variance > LOUDER * mean:
+            assert after == before
+
+
+def test_like_sets_lend_each_other_freedom_and_a_wild_one_does_not_spoil_it() -> None:
+    quiet = [(1.0, 1.1, 0.9), (1.1, 0.9, 1.0), (0.9, 1.0, 1.1)]
+    assert [one.freedom for one in cautious(quiet)] == pytest.approx([6.0] * 3)
+    wild = (-9.0, 0.0, 9.0)
+    assert cautious([*quiet, wild]) == [*cautious(quiet), alone(wild)]
+    assert cautious(quiet[:2]) == [alone(one) for one in quiet[:2]]

@@ -31,7 +31,10 @@ _H100_JOB = (
     "torch.distributed in bfloat16, a process for each of 4 H100 on a quiet machine, "
     "waynehacking8/nccl-collectives-bench: README.md (to 64 KiB), results/quiet/tp_latency.json"
 )
-_H200_PROBE = "wirewatch's probe of 2 H200, NVLS off, NCCL 2.28.9, recording h200x2-idle"
+H200_SWEEP = (
+    "wirewatch sweep of 2 H200, in place, NVLS off, NCCL 2.28.9, docs/hardware/2026-11-23-h200-advice.md"
+)
+H200_PROBE = "wirewatch's probe of 2 H200, NVLS off, NCCL 2.28.9, recording h200x2-idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,17 @@ def _scaled(ranks: int, source: str, *gbs: float) -> ReferenceCurve:
 def _few(op: str, *us: float) -> ReferenceCurve:
     """Two H200 in CUDA graphs of fifty."""
     points = tuple((size, value * 1e-6) for size, value in zip((8, 1024, 8192, 65536), us, strict=True))
-    return ReferenceCurve(op, 2, points, _H200_PROBE, launch="graph")
+    return ReferenceCurve(op, 2, points, H200_PROBE, launch="graph")
+
+
+def _swept(op: str, launch: str, first: int, *us: float) -> ReferenceCurve:
+    """Two H200, each doubling: medians of three processes.
+
+    One by one only from where all three agree within 15 %: below that the launch decides, and on the virtual
+    machine it took between 10.6 and 33 us for no reason that could be seen.
+    """
+    points = tuple((first << place, value * 1e-6) for place, value in enumerate(us))
+    return ReferenceCurve(op, 2, points, H200_SWEEP, launch)
 
 
 def _jobs(launch: str, floor: float, *us: float) -> ReferenceCurve:
@@ -134,6 +147,22 @@ CURVES: tuple[ReferenceCurve, ...] = (
     _eight(BROADCAST, (45.42, 42.43, 47.40, 56.03, 80.16), (303.10, 345.78, 359.13, 362.72)),
     _eight(ALLTOALL, (69.57, 73.90, 73.50, 85.97, 90.96), (266.24, 312.21, 330.19, 342.28)),
     _eight(SENDRECV, (46.33, 43.92, 65.08, 64.67, 221.05), (81.52, 303.67, 360.43, 364.65)),
+    _swept(ALL_REDUCE, "eager", 2 * MIB,
+        30.24, 35.68, 49.42, 77.77, 139.6, 250.2, 470.1, 894.3, 1703.0, 3252.4, 6324.6, 12411, 24616),
+    _swept(ALL_REDUCE, "graph", 8,
+        6.83, 6.80, 6.91, 7.13, 7.09, 6.98, 7.08, 7.06, 7.39, 7.52, 7.77, 8.01, 8.19, 8.06, 8.75, 9.93,
+        11.38, 14.69, 29.00, 33.85, 47.47, 76.19, 136.9, 247.6, 468.7, 894.7, 1699.4, 3255.4, 6311.2,
+        12418, 24639),
+    _swept(ALL_GATHER, "eager", 8 * MIB,
+        36.08, 52.88, 89.85, 153.2, 279.8, 527.3, 978.6, 1850.1, 3523.7, 6946.4, 13702),
+    _swept(ALL_GATHER, "graph", 32,
+        6.77, 6.54, 6.62, 6.59, 6.69, 6.59, 6.66, 6.76, 7.17, 7.31, 7.41, 7.59, 8.38, 8.90, 9.85, 11.93,
+        16.94, 26.17, 34.53, 51.40, 86.50, 151.4, 277.8, 525.5, 976.0, 1849.7, 3549.5, 6993.9, 13606),
+    _swept(REDUCE_SCATTER, "eager", 4 * MIB,
+        30.75, 34.47, 52.76, 91.80, 160.2, 295.3, 558.4, 1042.3, 1941.6, 3721.3, 7230.1, 14262),
+    _swept(REDUCE_SCATTER, "graph", 32,
+        6.60, 6.53, 6.54, 6.55, 6.51, 6.53, 6.58, 6.85, 7.03, 7.14, 7.22, 7.47, 8.25, 8.66, 9.64, 11.67,
+        16.12, 25.05, 33.68, 50.31, 89.26, 157.4, 293.0, 557.3, 1042.3, 1937.0, 3721.9, 7277.0, 14298),
     _scaled(2, H100_SCALING, 300.56, 314.81, 326.71, 336.31, 345.20, 346.86),
     _scaled(6, f"{H100_SCALING}: Ring, which it takes without NVLS, in place",
             343.11, 352.03, 359.20, 361.05, 365.74, 366.96),

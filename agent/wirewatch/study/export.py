@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from wirewatch.busbw.formulas import busbw
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.study.curve import Configuration, Curve, CurvePoint, Study
-from wirewatch.study.records import Positive, Records, RecordsError, read_records, study_of
+from wirewatch.study.records import NAME, Positive, Records, RecordsError, read_records, study_of
 
 JSON, CSV, REPORT = "sweep.json", "sweep.csv", "report.html"
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
@@ -127,13 +127,14 @@ def table(records: Records) -> str:
 
 
 def read_study(path: Path) -> Study:
-    """The study in the folder of a sweep, or in its sweep.json alone.
+    """The study in the folder of a sweep, or in its sweep.json alone, also in a folder without records.
 
     Raises:
         RecordsError: there is none that can be used.
     """
-    if path.is_dir():
+    if path.is_dir() and ((path / NAME).exists() or not (path / JSON).exists()):
         return study_of(read_records(path), str(path))
+    source, path = path, path / JSON if path.is_dir() else path
     try:
         found = SWEEP.validate_json(path.read_bytes())
     except OSError as error:
@@ -147,7 +148,7 @@ def read_study(path: Path) -> Study:
         raise RecordsError(f"{path} is no {JSON} of a sweep: no operation is called {strange!r}")
     curves = tuple(_read_curve(curve) for curve in found.curves)
     return Study(
-        found.at, str(path), found.environment, curves, tuple(found.not_offered), tuple(found.problems)
+        found.at, str(source), found.environment, curves, tuple(found.not_offered), tuple(found.problems)
     )
 
 

@@ -38,7 +38,8 @@ LABEL = 42
 """Characters of a setting in a legend."""
 TICKS = 6
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
-_FIGURES = re.compile(r"\d+\.\d{3,}")
+_FIGURES = re.compile(r"\d+\.\d{2,}")
+"""Coordinates, of which a tenth of a unit is a fifth of a pixel. A report has thousands."""
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 
@@ -60,23 +61,24 @@ def draw(name: str, curves: Sequence[tuple[Curve, CurveSummary]], known: KnownRa
     The page must have an element with the id `name`-words, which says what is drawn.
     """
     return DrawnPlots(
-        _svg(name, "busbw", len(curves) + 3, lambda axes: _busbw(axes, curves, known)),
-        _svg(name, "time", len(curves) + 1, lambda axes: _time(axes, curves)),
+        _svg(name, "busbw", lambda axes: _busbw(axes, curves, known)),
+        _svg(name, "time", lambda axes: _time(axes, curves)),
     )
 
 
-def _svg(name: str, what: str, rows: int, fill: Callable[[Axes], None]) -> str:
+def _svg(name: str, what: str, fill: Callable[[Axes], None]) -> str:
     settings = {
         "svg.fonttype": "none", "svg.hashsalt": what, "font.size": 10, "text.parse_math": False,
         "axes.edgecolor": COLOURS["soft"], "axes.labelcolor": COLOURS["soft"], "text.color": COLOURS["ink"],
         "xtick.color": COLOURS["soft"], "ytick.color": COLOURS["soft"], "grid.color": COLOURS["rule"],
     }  # fmt: skip
     with rc_context(settings):
-        figure = Figure(figsize=(WIDTH, HEIGHT + ROW * rows), layout="constrained", facecolor="none")
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained", facecolor="none")
         axes = figure.add_subplot(facecolor="none")
         axes.grid(linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         fill(axes)
+        figure.set_figheight(HEIGHT + ROW * len(axes.get_legend_handles_labels()[0]))
         figure.legend(loc="outside lower left", frameon=False, handlelength=3, borderpad=0.2)
         text = io.StringIO()
         figure.savefig(
@@ -114,6 +116,7 @@ def _busbw(axes: Axes, curves: Sequence[tuple[Curve, CurveSummary]], known: Know
 
 
 def _time(axes: Axes, curves: Sequence[tuple[Curve, CurveSummary]]) -> None:
+    floors = 0
     for place, (curve, summary) in enumerate(curves):
         _line(axes, place, curve, lambda point: [x * 1e6 for x in point.seconds])
         small = [p.size_bytes for p in curve.points if usable(p) and p.size_bytes <= FLOOR_BYTES]
@@ -121,7 +124,9 @@ def _time(axes: Axes, curves: Sequence[tuple[Curve, CurveSummary]]) -> None:
             floor = summary.floor.value * 1e6
             ends = (min(small), max(small))
             axes.plot(ends, (floor, floor), color=COLOURS[NAMES[3 + place]], linewidth=6, alpha=0.3)
-    axes.plot([], [], color=COLOURS["soft"], linewidth=6, alpha=0.3, label="latency floor")
+            floors += 1
+    if floors:
+        axes.plot([], [], color=COLOURS["soft"], linewidth=6, alpha=0.3, label="latency floor")
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=9))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -179,6 +184,9 @@ def _inline(text: str, panel: str, what: str) -> str:
     used = {one.get(f"{_LINK}href", "")[1:] for one in parts} | set(_REFERENCE.findall(text))
     for element in parts:
         element.tag = element.tag.removeprefix(_SVG)
+        element.tail = None
+        if not (element.text or "").strip():
+            element.text = None
         for key, value in list(element.attrib.items()):
             del element.attrib[key]
             for new, made in _attributes(key, value, name, used):
@@ -209,7 +217,8 @@ def _attributes(key: str, value: str, name: str, used: set[str]) -> Iterator[tup
             yield key, f"{name}-{value}"
     else:
         value = _REFERENCE.sub(lambda match: f"url(#{name}-{match[1]})", value)
-        yield key, _FIGURES.sub(lambda match: f"{float(match[0]):.2f}", value)
+        value = _FIGURES.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value)
+        yield key, " ".join(value.split()) if key == "d" else value
 
 
 def _properties(style: str) -> Iterator[tuple[str, str]]:

@@ -18,22 +18,24 @@ from wirewatch import __version__
 from wirewatch.busbw.expected import GB, human
 from wirewatch.core.types import Absent
 from wirewatch.study.contest import Contest, Placing, contests, groups
-from wirewatch.study.curve import AUTO, Curve, CurvePoint, KnownRates, Study
+from wirewatch.study.curve import AUTO, Configuration, Curve, CurvePoint, KnownRates, Study
 from wirewatch.study.export import write_whole
 from wirewatch.study.spread import usable
 from wirewatch.study.summary import (
+    CLOSE,
     CurveSummary,
     RepeatedFigure,
     count,
     gigabytes,
+    group_lines,
     in_words,
     microseconds,
     rates_of,
+    remarks,
     setting,
     size_text,
     span,
     summarize,
-    summary_lines,
     title,
 )
 
@@ -98,25 +100,36 @@ def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> 
 
 def page(study: Study, known: Sequence[KnownRates] = ()) -> str:
     """The report as HTML."""
-    made = tuple(_chapter(f"c{place}", group, known) for place, group in enumerate(groups(study)))
+    made = tuple(
+        _chapter(f"c{place}", group, study.curves, known) for place, group in enumerate(groups(study))
+    )
     style = _style()
     return _environment().get_template("report.html").render(
-        source=study.source, at=_moment(study.at), version=__version__, lines=summary_lines(study),
+        source=study.source, at=_moment(study.at), version=__version__, groups=list(group_lines(study)),
+        remarks=remarks(study),
         curves=count(len(study.curves), "curve"), chapters=made, environment=_environment_sheet(study),
         style=Markup(style), policy=_policy(style),  # noqa: S704 - our own sheet
     )  # fmt: skip
 
 
-def _chapter(name: str, group: Sequence[Curve], known: Sequence[KnownRates]) -> Chapter:
-    curves = sorted(group, key=lambda curve: (not _chosen(curve), curve.configuration))
+def _chapter(
+    name: str, group: Sequence[Curve], all_curves: Sequence[Curve], known: Sequence[KnownRates]
+) -> Chapter:
+    curves = sorted(group, key=lambda curve: (not _chosen(curve), _order(curve.configuration)))
     summaries = [(curve, summarize(curve)) for curve in curves]
     first = curves[0]
     of = first.op, first.configuration.ranks
     rates = next((one for one in known if (one.op, one.ranks) == of), None)
     return Chapter(
         name, title(first), tuple(_panels(name, summaries, rates)), _figures(name, summaries),
-        _winners(name, curves), _points(name, curves),
+        _winners(name, curves, all_curves), _points(name, curves),
     )  # fmt: skip
+
+
+def _order(one: Configuration) -> tuple[object, ...]:
+    """As people count: a setting of 8 comes before one of 16, and the one that is left as found first."""
+    settings = tuple((name, len(value), value) for name, value in one.settings)
+    return one.ranks, one.algorithm, one.protocol, one.launch, one.registered, settings
 
 
 def _chosen(curve: Curve) -> bool:
@@ -164,9 +177,9 @@ def _or_dash(one: RepeatedFigure | Absent, text: str) -> str:
     return "-" if isinstance(one, Absent) else text
 
 
-def _winners(name: str, curves: Sequence[Curve]) -> Sheet:
+def _winners(name: str, curves: Sequence[Curve], all_curves: Sequence[Curve]) -> Sheet:
     """A row for each setting, a column for each regime; no rows where there is nothing to compare."""
-    found = list(contests(curves))
+    found = list(contests(curves, others=all_curves))
     cells = [{one.configuration: _place(contest, one) for one in contest.placings} for contest in found]
     rows = tuple(
         (setting(curve.configuration), *(some.get(curve.configuration, "-") for some in cells))
@@ -182,8 +195,16 @@ def _place(contest: Contest, one: Placing) -> str:
     if one.spread is None:
         return f"+{one.behind:.1%} (not judged)"
     if one is not contest.placings[0]:
-        return f"{'tied, ' if one.tied else ''}+{one.behind:.1%} ({one.spread:.2%})"
-    return f"{'tied' if contest.placings[1].tied else 'fastest'} ({one.spread:.2%})"
+        return f"{_not_told(one)}+{one.behind:.1%} ({one.spread:.2%})"
+    tied = [other for other in contest.placings[1:] if other.tied]
+    return f"{'first' if tied else 'fastest'} ({one.spread:.2%})"
+
+
+def _not_told(one: Placing) -> str:
+    """Before the difference to the first: whether the two tie, or noise hides it."""
+    if not one.tied:
+        return ""
+    return "tied, " if (one.noise or 0.0) <= CLOSE else "may be noise: "
 
 
 def _points(name: str, curves: Sequence[Curve]) -> Sheet:
@@ -220,10 +241,18 @@ def _printable(value: object) -> object:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    made = Environment(
         loader=PackageLoader("wirewatch.study"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, auto_reload=False, finalize=_printable,
     )  # fmt: skip
+    made.filters["breakable"] = _breakable
+    return made
+
+
+def _breakable(text: str) -> Markup:
+    """A name that a narrow column may break after its underscores."""
+    plain = "".join(one if one.isprintable() else " " for one in text)
+    return Markup("_<wbr>").join(plain.split("_"))
 
 
 @cache

@@ -21,6 +21,9 @@ LATENCY_BYTES = 64 << 10
 """Up to this size a message's time is nearly that of an empty one."""
 UNLIKE = 0.1
 """Curves differ in their spread: squared relative deviation of variances that is taken for granted."""
+LOUDER, OUTLIER = 2.0, 30.0
+"""A curve with so many times the mean variance of like ones is judged by its own levels; with so many times
+that of the others it is not like them at all."""
 RESOLUTION = 5e-4
 """Least relative spread that is believed: printed times and clocks resolve no more."""
 
@@ -132,6 +135,29 @@ def together(sets: Sequence[Sequence[float]]) -> list[Levels]:
         return own
     return [
         replace(one, variance=weight * one.variance + (1 - weight) * mean, freedom=2 / left) for one in own
+    ]
+
+
+def cautious(sets: Sequence[Sequence[float]]) -> list[Levels]:
+    """Sets of as many levels each, of like curves: each with its own variance, or the mean if that is more.
+
+    Settings of one study differ in their spread, so no variance is made smaller. Degrees of freedom are those
+    of the mean (F. Satterthwaite, 1946). A set that is `LOUDER` than the mean has its own, and an `OUTLIER`
+    among the others is no part of the mean. Two sets do not tell which of them is like others.
+    """
+    own = [alone(values) for values in sets]
+    if len(own) <= 2:  # noqa: PLR2004 - as the last line above says
+        return own
+    like = sorted(one.variance for one in own)
+    while len(like) > 2 and like[-1] > OUTLIER * fmean(like[:-1]):  # noqa: PLR2004 - two others to be like
+        like.pop()
+    mean, freedom = fmean(like), own[0].freedom
+    freedom *= math.fsum(like) ** 2 / math.fsum(one**2 for one in like)
+    return [
+        one
+        if one.variance > LOUDER * mean
+        else replace(one, variance=max(one.variance, mean), freedom=freedom)
+        for one in own
     ]
 
 

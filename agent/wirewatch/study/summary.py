@@ -4,9 +4,9 @@ The range of an estimate goes from the lowest to the highest of its repeats. In 
 true median lies within the range of n repeats, whatever the noise is like.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
 from statistics import median, median_low
 from typing import Protocol
 
@@ -24,6 +24,10 @@ STEEP = 0.05
 of time against size it is at 90 % of it or less."""
 HALF = 0.5
 """The knee is the first size with this share of the plateau."""
+CLOSE = 0.05
+"""Settings tie where repeats would show a difference of this share of the time; else there is no winner."""
+MUCH = 10.0
+"""So many times the time, or more, is no figure for people."""
 EAGER = "eager"
 
 
@@ -115,7 +119,20 @@ def setting(configuration: Configuration) -> str:
 def summary_lines(study: Study) -> tuple[str, ...]:
     """What the study found, in plain words: figures, which setting wins where, what is missing or wrong."""
     return (
-        *(line for group in groups(study) for line in _group_lines(group)),
+        *(f"{name}, {line}" for name, lines in group_lines(study) for line in lines),
+        *remarks(study),
+    )
+
+
+def group_lines(study: Study) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Of each group of curves its title, and its figures and winners."""
+    for group in groups(study):
+        yield title(group[0]), tuple(_group_lines(group, study.curves))
+
+
+def remarks(study: Study) -> tuple[str, ...]:
+    """What is missing or wrong."""
+    return (
         *(f"not offered: {one}" for one in study.not_offered),
         *(f"problem: {one}" for one in study.problems),
         *_doubts(study.curves),
@@ -197,7 +214,7 @@ def _bound(rates: Mapping[int, Sequence[float]], best: int) -> str:
     before = max((size for size in rates if size <= best / 2), default=0)
     if not before:
         return f"{human(best)} is the only size, so there may be more"
-    doublings = log2(best / before)
+    doublings = math.log2(best / before)
     growth = (median(rates[best]) / median(rates[before])) ** (1 / doublings) - 1
     if growth < STEEP:
         return ""
@@ -212,10 +229,10 @@ def _ranged(one: RepeatedFigure | Absent, text: Callable[[float], str], unit: st
     return f"{text(one.value)}{unit}" + ("" if same else f" ({low} to {high})")
 
 
-def _group_lines(group: Sequence[Curve]) -> Iterator[str]:
+def _group_lines(group: Sequence[Curve], curves: Sequence[Curve]) -> Iterator[str]:
     if len(group) == 1:
         name = setting(group[0].configuration)
-        yield f"{title(group[0])}, {name}: {in_words(summarize(group[0]))}."
+        yield f"{name}: {in_words(summarize(group[0]))}."
         return
     summaries = [(curve, summarize(curve)) for curve in group]
     floors = [(s.floor.value, curve, s) for curve, s in summaries if not isinstance(s.floor, Absent)]
@@ -230,9 +247,9 @@ def _group_lines(group: Sequence[Curve]) -> Iterator[str]:
         knee = "" if isinstance(found.knee, Absent) else f", its knee {least}{size_text(found.knee)}"
         name = setting(curve.configuration)
         best.append(f"highest plateau {least}{gigabytes(found.plateau)} with {name}{knee}")
-    yield f"{title(group[0])}, {count(len(group), 'setting')}: {'; '.join(best) or 'nothing was measured'}."
-    for contest in contests(group):
-        yield f"{title(group[0])}, {contest.regime.value}, {_contest_words(contest)}."
+    yield f"{count(len(group), 'setting')}: {'; '.join(best) or 'nothing was measured'}."
+    for contest in contests(group, others=curves):
+        yield f"{contest.regime.value}, {_contest_words(contest)}."
 
 
 def _contest_words(contest: Contest) -> str:
@@ -243,12 +260,14 @@ def _contest_words(contest: Contest) -> str:
         second = others[0]
         faster = f"{name} was {second.behind:.1%} faster than {setting(second.configuration)}"
         return f"{sizes}: no spread, so nobody is said to win: {faster} in its one run"
-    tied = [one for one in others if one.tied]
     behind = [one for one in others if not one.tied]
+    lead = behind[0].behind if behind else math.inf
+    tied = [one for one in others if one.tied and one.behind < lead]
+    unclear = [one for one in others if one.tied and one.behind >= lead]
     if tied:
         names = ", ".join((name, *(setting(one.configuration) for one in tied)))
-        apart = f"{max(one.behind for one in tied):.1%} apart, spread {first.spread:.1%}"
-        won = f"a tie of {names} ({apart})"
+        close = max(one.noise or 0.0 for one in tied) <= CLOSE
+        won = f"{'a tie of' if close else 'no winner among'} {names} ({_apart(tied[-1])})"
     else:
         won = f"{name} wins (spread {first.spread:.1%})"
     if not behind:
@@ -256,7 +275,14 @@ def _contest_words(contest: Contest) -> str:
     lost = f"the next, {setting(behind[0].configuration)}, takes {behind[0].behind:.1%} longer"
     last = behind[-1]
     more = f", the last, {setting(last.configuration)}, {last.behind:.1%}" if len(behind) > 1 else ""
-    return f"{sizes}: {won}; {lost}{more}{_own_choice(behind)}"
+    noisy = "".join(f"; too noisy to place: {setting(one.configuration)} ({_apart(one)})" for one in unclear)
+    return f"{sizes}: {won}; {lost}{more}{_own_choice(behind)}{noisy}"
+
+
+def _apart(one: Placing) -> str:
+    """By how much a tied setting is behind, and why that says nothing: `2.9% apart, 7.0% may be noise`."""
+    noise = 0.0 if one.noise is None else one.noise
+    return f"{one.behind:.1%} apart, {f'{noise:.1%}' if noise < MUCH else 'any difference'} may be noise"
 
 
 def _own_choice(behind: Sequence[Placing]) -> str:
