@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.times.estimate import CollectiveTimes, Estimate, Ranks
-from wirewatch.busbw.curves import CURVES, ReferenceCurve, table_of
+from wirewatch.busbw.curves import CURVES, H200_PROBE, ReferenceCurve, table_of
 from wirewatch.busbw.expected import human
 from wirewatch.busbw.formulas import factor
 from wirewatch.busbw.references import REFERENCES
@@ -62,10 +62,12 @@ class Trial:
     given: str
     study: Study
     truth: ReferenceCurve
+    published: tuple[ReferenceCurve, ...] = CURVES
+    """References that take part."""
 
     def errors(self) -> dict[int, float]:
         """How far each size up to 1 GiB is off, as a share of what was measured."""
-        times = CollectiveTimes(machine(self.truth.ranks, self.study))
+        times = CollectiveTimes(machine(self.truth.ranks, self.study), self.published)
         return {
             size: _seconds(times, self.truth, size) / seconds - 1
             for size, seconds in self.truth.sizes
@@ -81,14 +83,19 @@ def trials() -> Iterator[Trial]:
             yield Trial("2 H200 at 8 B (a graph), 64 and 256 MiB", two(op), truth)
         graph = [c for c in CURVES if (c.op, c.ranks, c.launch) == (op, 4, GRAPH)]
         yield from (Trial("2 H200 at 8 B (a graph), 64 and 256 MiB", two(op), one) for one in graph)
-        yield Trial("4 H100 at 3 sizes", three(four), four)
-        yield Trial("8 H200 at 3 sizes", three(eight), eight)
+        yield Trial("4 H100 at 3 sizes", three(four), four, others(4))
+        yield Trial("8 H200 at 3 sizes", three(eight), eight, others(8))
         yield Trial("4 H100 at 3 sizes", three(four), eight)
         yield Trial("8 H200 at 3 sizes", three(eight), four)
     yield from (Trial("2 H200 at 8 B (a graph), 64 and 256 MiB", two(OPS[0]), one) for one in UNSEEN)
     scaling = {c.ranks: c for c in CURVES if c.sizes[0][0] == 256 * MIB}
     yield Trial("2 H100 at 256 MiB", _study(scaling[2], (256 * MIB,)), table_of(OPS[0], 4))
     yield Trial("2 H100 at 256 MiB", _study(scaling[2], (256 * MIB,)), scaling[6])
+
+
+def others(ranks: int) -> tuple[ReferenceCurve, ...]:
+    """References of other numbers of GPUs."""
+    return tuple(one for one in CURVES if one.ranks != ranks)
 
 
 def machine(ranks: int, study: Study) -> AdvisedMachine:
@@ -101,7 +108,7 @@ def machine(ranks: int, study: Study) -> AdvisedMachine:
 
 def two(op: str) -> Study:
     """Two H200: the smallest message in a graph, as a probe measures it, and two large ones."""
-    small = next(c for c in CURVES if (c.op, c.ranks, c.launch) == (op, 2, GRAPH))
+    small = next(c for c in CURVES if (c.op, c.source) == (op, H200_PROBE))
     large = next(r for r in REFERENCES if (r.op, r.ranks) == (op, 2) and r.source.startswith("2xH200"))
     sizes = {size: factor(op, 2) * size / busbw for size, busbw in large.points if size in GIVEN}
     graph = Curve(op, Configuration(2, launch=GRAPH), (_point(*small.sizes[0]),))
@@ -129,7 +136,7 @@ def _seconds(times: CollectiveTimes, truth: ReferenceCurve, size: int) -> float:
     return found.seconds
 
 
-def _worst(errors: dict[int, float], low: int, high: int) -> str:
+def worst(errors: dict[int, float], low: int, high: int) -> str:
     """The error farthest from 0 of sizes from `low` to `high` bytes, in per cent."""
     inside = [error for size, error in errors.items() if low <= size <= high]
     return f"{100 * max(inside, key=abs):+.1f}" if inside else "-"
@@ -144,7 +151,7 @@ def summary() -> str:
     for one in trials():
         errors, truth = one.errors(), one.truth
         how = "graph" if truth.launch == GRAPH else "eager"
-        cells = " | ".join(_worst(errors, low, high) for low, high in PARTS)
+        cells = " | ".join(worst(errors, low, high) for low, high in PARTS)
         gpus = f"{truth.ranks} {'H200' if truth.ranks == 8 else 'H100'}, {how}"
         gpus = truth.source if truth in UNSEEN else gpus
         lines.append(f"| {one.given} | {truth.op}, {gpus} | {cells} |")

@@ -1,10 +1,15 @@
 """What a sweep says of settings: more than the spread, where it decides, and slower nowhere that counts."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
 from tests.advice.settings import KIB, MIB, swept
+from tests.study.drawn import Noise, study
 from wirewatch.advice.settings.measured import Purpose, measured_settings, winner
-from wirewatch.study.curve import Configuration
+from wirewatch.cli.advise.nccltexts import measured_words
+from wirewatch.study.curve import Configuration, Study
 from wirewatch.study.spread import Regime
 
 FEW = Configuration(4, settings=(("NCCL_MAX_NCHANNELS", "4"),))
@@ -85,3 +90,19 @@ def test_a_node_beside_itself_has_no_winner() -> None:
         assert {one.verdict for one in found} == {"same"}
         assert winner(found, Purpose.INFERENCE) is None
         assert winner(found, Purpose.TRAINING) is None
+
+
+def test_what_is_not_told_from_noise_has_less_than_noise_may_be() -> None:
+    """One was `-13.4%: no more than the spread (8.5%)`."""
+    random = Random(7)  # noqa: S311 - noise
+    drawn = study(random, Noise(0.05), 1).curves[0]
+    other = study(random, Noise(0.05), 1, shift=lambda _curve, _size: 0.02).curves[0]
+    own = replace(drawn, configuration=Configuration(4))
+    ring = replace(other, configuration=Configuration(4, "Ring"))
+    found = measured_settings([Study(0.0, "drawn", {}, [own, ring])])
+    same = [one for one in found if one.verdict == "same"]
+    assert same
+    for one in same:
+        assert one.noise is not None
+        assert abs(1 / one.speed - 1) < one.noise
+        assert measured_words(one).endswith(f": may be noise, of which there may be {one.noise:.1%}")

@@ -10,7 +10,7 @@ from tests.support import EPOCH
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.times.estimate import LAUNCHES, CollectiveTimes, Estimate, EstimateBasis, Ranks
 from wirewatch.advice.times.model import CollectiveModel
-from wirewatch.busbw.curves import HOPPER, table_of
+from wirewatch.busbw.curves import CURVES, H200_SWEEP, HOPPER, table_of
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, busbw
 from wirewatch.busbw.references import Confidence
 from wirewatch.cli.advise.machines import ChosenMachine
@@ -81,6 +81,32 @@ def test_other_sizes_and_ranks_are_fitted_to_what_was_measured() -> None:
         found = known(times.estimate("all_reduce", span, size))
         assert (found.basis, found.confidence) == (EstimateBasis.FITTED, Confidence.DERIVED)
         assert "fitted to 2 sizes of 4 GPUs" in found.remarks
+
+
+def test_between_sizes_far_apart_what_was_measured_has_the_shape_of_its_table() -> None:
+    """Half of the bandwidth and 3 us more of latency than two H200 had, then a tenth slower throughout."""
+    wanted = ("all_gather", 2, H200_SWEEP, "graph")
+    shape = dict(next(c.sizes for c in CURVES if (c.op, c.ranks, c.source, c.launch) == wanted))
+    halved = {32: shape[32] + 3e-6, 64 * MIB: 2 * shape[64 * MIB], 256 * MIB: 2 * shape[256 * MIB]}
+    found = {size: one.seconds for size, one in gathered(halved, 2).items()}
+    assert {size: found[size] for size in halved} == pytest.approx(halved)
+    assert found[1024] == pytest.approx(shape[1024] + 3e-6, rel=0.01)
+    assert found[512 * MIB] == pytest.approx(2 * shape[512 * MIB], rel=0.01)
+    tenth = gathered({size: 1.1 * shape[size] for size in halved}, 2)
+    assert {size: one.seconds for size, one in tenth.items()} == pytest.approx(
+        {size: 1.1 * seconds for size, seconds in shape.items()}, rel=0.05
+    )
+    assert H200_SWEEP in " ".join(tenth[MIB].remarks)
+    assert H200_SWEEP not in " ".join(gathered(halved, 4)[MIB].remarks)
+
+
+def gathered(given_sizes: dict[int, float], ranks: int) -> dict[int, Estimate]:
+    """Of all_gather in a graph, from 32 B to 8 GiB, by sizes of two GPUs."""
+    points = tuple(CurvePoint(size, (at,)) for size, at in given_sizes.items())
+    measured = study(Curve("all_gather", Configuration(2, launch="graph"), points))
+    times = CollectiveTimes(without_nvls("8xH200", measured))
+    sizes = [32 << doubling for doubling in range(29)]
+    return {size: known(times.estimate("all_gather", Ranks(ranks), size, "graph")) for size in sizes}
 
 
 def test_a_machine_that_is_slower_is_slower_with_other_ranks_too() -> None:

@@ -3,18 +3,25 @@
 python -m proof.hardware.jobs.decoder RANKS [--sizes BYTES ...]     TIMED {...} each, then DONE, and it ends
 
 Each layer has two pairs of matrices, split by columns and by rows, and an all-reduce after each pair, as
-attention and feed-forward have in tensor parallelism. `curve`: one all-reduce of each of `--sizes`, many in
-a row. Of each shape: `step` is a whole pass, `compute` the same without its all-reduces, `sequence` these
-alone, one after another, on the same buffer. All by CUDA events, in bfloat16, one by one (`eager`) and as one
-CUDA graph; seconds are the median of repeats, of the slowest rank.
+attention and feed-forward have in tensor parallelism. `curve`: one all-reduce of each of `--sizes`, in a row
+of as many as a pass has. Of each shape: `step` is a whole pass, `compute` the same without its all-reduces,
+`sequence` these alone, one after another, on the same buffer. `marked` and `marked_curve`: the pass and the
+row once more, with an event before and after each all-reduce. Their seconds are those between both events, of
+the rank that came last and so waited for nobody: the time of the collectives themselves, in the pass.
+
+All by CUDA events, in bfloat16, one by one (`eager`) and as one CUDA graph, on one stream (torch 2.8 puts
+collectives on the current one). Repeats take turns: every one of a round is measured before any of the next,
+so that all see the same clocks and the same moods of the host. Seconds are those repeats, each of the slowest
+rank.
 """
 
 import argparse
 import json
 import os
 import socket
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +32,6 @@ from proof.hardware.jobs.listening import say
 from proof.hardware.jobs.tokens import LAYERS, REDUCTIONS, SHAPES
 
 REPEATS, WARM_UP = 9, 3
-IN_A_ROW, LARGE_IN_A_ROW, LARGE = 50, 10, 16 << 20
 SECONDS = 0.02
 """A repeat lasts so long at least, so that the clocks are those under load."""
 Work = Callable[[], None]
@@ -46,31 +52,94 @@ class Layers:
         self.inner = torch.empty((tokens, part), dtype=torch.bfloat16, device=device)
         self.outer = torch.empty_like(self.state)
 
-    def step(self) -> None:
-        self._pass(reduced=True)
+    def step(self, marks: "Marks | None" = None) -> None:
+        self._pass(reduced=True, marks=marks)
 
     def compute(self) -> None:
         self._pass(reduced=False)
 
     def sequence(self) -> None:
-        for _ in range(REDUCTIONS):
-            dist.all_reduce(self.outer)
+        in_a_row(self.outer)
 
-    def _pass(self, *, reduced: bool) -> None:
-        for columns, rows in self.pairs:
+    def _pass(self, *, reduced: bool, marks: "Marks | None" = None) -> None:
+        for place, (columns, rows) in enumerate(self.pairs):
             torch.matmul(self.state, columns, out=self.inner)
             torch.matmul(self.inner, rows, out=self.outer)
             if reduced:
-                dist.all_reduce(self.outer)
+                reduce(self.outer, marks, place)
 
 
-def captured(work: Work) -> Work:
-    """The work as one CUDA graph."""
+class Marks:
+    """Events before and after each all-reduce of a pass; within a graph they are nodes of it."""
+
+    def __init__(self, *, graph: bool) -> None:
+        known = {"external": True} if graph else {}
+        self._pairs = [
+            tuple(torch.cuda.Event(enable_timing=True, **known) for _ in range(2)) for _ in range(REDUCTIONS)
+        ]
+
+    def before(self, place: int) -> None:
+        self._pairs[place][0].record()
+
+    def after(self, place: int) -> None:
+        self._pairs[place][1].record()
+
+    def seconds(self) -> float:
+        """Of all all-reduces of the last pass, each of the rank that came last to it."""
+        each = [before.elapsed_time(after) * 1e-3 for before, after in self._pairs]
+        least = torch.tensor(each, dtype=torch.float64, device="cuda")
+        dist.all_reduce(least, op=dist.ReduceOp.MIN)
+        return float(least.sum().item())
+
+
+def reduce(data: torch.Tensor, marks: Marks | None, place: int) -> None:
+    """One all-reduce, between its events where there are any."""
+    if marks is not None:
+        marks.before(place)
+    dist.all_reduce(data)
+    if marks is not None:
+        marks.after(place)
+
+
+def in_a_row(data: torch.Tensor, marks: Marks | None = None) -> None:
+    """As many all-reduces as a pass has."""
+    for place in range(REDUCTIONS):
+        reduce(data, marks, place)
+
+
+@dataclass
+class Measured:
+    """What is measured; `parts`: of how many like it the seconds are, `found`: the repeats so far."""
+
+    what: str
+    launch: str
+    size: int
+    run: Work
+    marks: Marks | None = None
+    parts: int = 1
+    count: int = 1
+    found: list[float] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        """Warm, and so often that a repeat lasts long enough."""
+        for _ in range(WARM_UP):
+            self.run()
+        once = _lasts(self.run, 1)
+        self.count = max(1, round(_greatest(SECONDS / max(once, 1e-6))))
+
+    def repeat(self) -> None:
+        lasted = _lasts(self.run, self.count) / self.count
+        seconds = lasted if self.marks is None else self.marks.seconds()
+        self.found.append(_greatest(seconds) / self.parts)
+
+
+def captured(work: Work, warm: Work) -> Work:
+    """The work as one CUDA graph, after the like of it ran outside of one."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(WARM_UP):
-            work()
+            warm()
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -84,14 +153,55 @@ def captured(work: Work) -> Work:
     return replay
 
 
-def timed(work: Work, launch: str) -> float:
-    """Seconds of the work on the slowest rank, the median of repeats."""
-    run = captured(work) if launch == "graph" else work
-    for _ in range(WARM_UP):
-        run()
-    once = _lasts(run, 1)
-    count = max(1, round(_greatest(SECONDS / max(once, 1e-6))))
-    return _greatest(median(_lasts(run, count) / count for _ in range(REPEATS)))
+def measured(launch: str, what: str, size: int, plain: Work, **known: Any) -> Measured:
+    """One of what is measured, as it is launched."""
+    run = captured(plain, plain) if launch == "graph" else plain
+    return Measured(what, launch, size, run, **known)
+
+
+def marked(
+    launch: str, what: str, size: int, plain: Callable[[Marks | None], None], **known: Any
+) -> Measured:
+    """The same with events around each all-reduce."""
+    marks = Marks(graph=launch == "graph")
+
+    def work() -> None:
+        plain(marks)
+
+    def warm() -> None:
+        plain(None)
+
+    run = captured(work, warm) if launch == "graph" else work
+    return Measured(what, launch, size, run, marks, **known)
+
+
+def everything(launch: str, sizes: list[int], ranks: int, device: torch.device) -> Iterator[Measured]:
+    """All that is measured with one launch."""
+    for size in sizes:
+        row = partial(in_a_row, torch.zeros(size // 2, dtype=torch.bfloat16, device=device))
+        yield measured(launch, "curve", size, row, parts=REDUCTIONS)
+        yield marked(launch, "marked_curve", size, row, parts=REDUCTIONS)
+    for hidden, tokens in SHAPES:
+        layers, size = Layers(hidden, tokens, ranks, device), 2 * hidden * tokens
+        for what in ("step", "compute", "sequence"):
+            yield measured(launch, what, size, getattr(layers, what))
+        yield marked(launch, "marked", size, layers.step)
+
+
+def in_turns(all_of: list[Measured]) -> None:
+    """Every one once a round, each round beginning with another."""
+    for one in all_of:
+        one.prepare()
+    for turn in range(REPEATS):
+        for place in range(len(all_of)):
+            all_of[(turn + place) % len(all_of)].repeat()
+
+
+def with_launch(launch: str, sizes: list[int], ranks: int, device: torch.device) -> list[dict[str, Any]]:
+    """What is to be told; no graph outlives this, since NCCL waits for them at its end."""
+    all_of = list(everything(launch, sizes, ranks, device))
+    in_turns(all_of)
+    return [{"what": one.what, "launch": launch, "size": one.size, "seconds": one.found} for one in all_of]
 
 
 def _lasts(run: Work, count: int) -> float:
@@ -113,18 +223,6 @@ def _greatest(value: float) -> float:
     return float(held.item())
 
 
-def curve(size_bytes: int, launch: str, device: torch.device) -> float:
-    """Seconds of one all-reduce among many in a row."""
-    data = torch.zeros(size_bytes // 2, dtype=torch.bfloat16, device=device)
-    count = LARGE_IN_A_ROW if size_bytes >= LARGE else IN_A_ROW
-
-    def many() -> None:
-        for _ in range(count):
-            dist.all_reduce(data)
-
-    return timed(many, launch) / count
-
-
 def work(rank: int, ranks: int, port: int, sizes: list[int]) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     device = torch.device("cuda", rank)
@@ -137,15 +235,8 @@ def work(rank: int, ranks: int, port: int, sizes: list[int]) -> None:
 
     with torch.no_grad():
         for launch in ("eager", "graph"):
-            for size in sizes:
-                tell(what="curve", launch=launch, size=size, seconds=curve(size, launch, device))
-        for hidden, tokens in SHAPES:
-            layers = Layers(hidden, tokens, ranks, device)
-            for launch in ("eager", "graph"):
-                for what in ("step", "compute", "sequence"):
-                    seconds = timed(getattr(layers, what), launch)
-                    tell(what=what, launch=launch, size=2 * hidden * tokens, seconds=seconds)
-            del layers
+            for found in with_launch(launch, sizes, ranks, device):
+                tell(**found)
             torch.cuda.empty_cache()
     dist.barrier()
     torch.cuda.synchronize()

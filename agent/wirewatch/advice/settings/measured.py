@@ -50,7 +50,8 @@ class MeasuredSetting:
 
     `speed`: with the setting, as a share of that without; by the mean over all sizes. `at_bytes`: the size of
     the two medians, in seconds. `spread`: relative standard deviation of the repeats, of both, None from one
-    repeat. `around`: other settings that the sweep was run with, so that NCCL's choice was not all its own.
+    repeat. `noise`: how much more time, as a share, may be noise, None from one repeat. `around`: other
+    settings that the sweep was run with, so that NCCL's choice was not all its own.
     """
 
     name: str
@@ -70,6 +71,7 @@ class MeasuredSetting:
     with_seconds: float
     source: str
     around: str = ""
+    noise: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def measured_settings(studies: Sequence[Study]) -> tuple[MeasuredSetting, ...]:
     return tuple(
         _measured(study, contest, own, other)
         for study, own, other in pairs
-        for contest in contests((own, other), alpha)
+        for contest in contests((own, other), alpha, study.curves)
     )
 
 
@@ -181,7 +183,7 @@ def _measured(study: Study, contest: Contest, own: Curve, other: Curve) -> Measu
         registered=one.registered, regime=contest.regime, first_bytes=contest.sizes[0],
         last_bytes=contest.sizes[-1], speed=speed, spread=spread, verdict=verdict, at_bytes=at,
         without_seconds=_median(own, at), with_seconds=_median(other, at), source=study.source,
-        around=_around(study),
+        around=_around(study), noise=last.noise,
     )  # fmt: skip
 
 

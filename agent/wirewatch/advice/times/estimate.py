@@ -20,8 +20,9 @@ from wirewatch.advice.times.evidence import (
     of_references,
     of_studies,
 )
-from wirewatch.advice.times.fit import Correction, MeasuredCurve, along, fitted
+from wirewatch.advice.times.fit import Correction, MeasuredCurve, along, fitted, tabled
 from wirewatch.advice.times.model import HOST_JOB, CollectiveModel
+from wirewatch.busbw.curves import CURVES, ReferenceCurve
 from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
 from wirewatch.busbw.network import NetworkShare, network_share
@@ -85,10 +86,11 @@ class Estimate:
 
 
 class CollectiveTimes:
-    """The times of a machine's collectives."""
+    """The times of a machine's collectives; `published`: the tables that take part."""
 
-    def __init__(self, machine: AdvisedMachine) -> None:
+    def __init__(self, machine: AdvisedMachine, published: Sequence[ReferenceCurve] = CURVES) -> None:
         self._machine = machine
+        self._published = tuple(published)
 
     def estimate(
         self, op: str, span: Ranks, size_bytes: float, launch: str = EAGER, *, one_process: bool = False
@@ -114,7 +116,14 @@ class CollectiveTimes:
         model = model_of(conditions, op)
         if isinstance(model, Absent):
             return model
-        asked = _Asked(model, conditions, size_bytes, graph=launch == GRAPH, one_process=one_process)
+        asked = _Asked(
+            model,
+            conditions,
+            size_bytes,
+            graph=launch == GRAPH,
+            one_process=one_process,
+            published=self._published,
+        )
         return asked.by_studies(of_studies(self._machine, model, conditions))
 
     def _between_domains(self, op: str, span: Ranks, size_bytes: float, launch: str) -> Estimate | Absent:
@@ -192,6 +201,7 @@ class _Asked:
     size_bytes: float
     graph: bool
     one_process: bool
+    published: tuple[ReferenceCurve, ...]
 
     def by_studies(self, studies: Sequence[OneStudy]) -> Estimate | Absent:
         """By what was measured on the machine, else by references."""
@@ -199,13 +209,27 @@ class _Asked:
             own = one.curve.model.ranks == self.model.ranks
             if own and self._answers(one.curve, any_process=True):
                 return self._measured(one)
-        references = of_references(self.model, self.conditions, one_process=self.one_process)
+        references = of_references(
+            self.model, self.conditions, one_process=self.one_process, published=self.published
+        )
         if not studies:
             return self._by_references(references)
         prior = fitted([one.curve for one in references], one_process=self.one_process)
         curves = [one.curve for one in studies]
+        tables = [one.curve for one in references if one.own]
+        shaped = tabled(self.model, tables) if curves[0].model.ranks == self.model.ranks else None
+        if shaped is None:
+            return self.by_curves(curves, prior, studies[0].doubts)
+        bent = [replace(one, model=shaped) if one.model.ranks == shaped.ranks else one for one in curves]
+        doubts = (*studies[0].doubts, f"between these sizes as of {tables[0].source}")
+        return replace(self, model=shaped).by_curves(bent, replace(prior, gpu=(), start=0.0), doubts)
+
+    def by_curves(
+        self, curves: Sequence[MeasuredCurve], prior: Correction, doubts: Sequence[str]
+    ) -> Estimate:
+        """By the model, bent to what was measured; `prior` where that shows nothing."""
         correction = fitted(curves, one_process=self.one_process, prior=prior)
-        remarks = [_fitted_to(curves), *studies[0].doubts]
+        remarks = [_fitted_to(curves), *doubts]
         if self._waits(correction) and not _launched(curves, one_process=self.one_process):
             remarks.append(self._launch_remark())
         return self._estimate(
@@ -229,7 +253,7 @@ class _Asked:
         by_operator = self._pinned()
         if by_operator is not None:
             return by_operator
-        for one in references:
+        for one in sorted(references, key=lambda one: one.curve.graph is not self.graph):
             if one.own and self._alike(one.curve) and self._answers(one.curve):
                 seconds = along(one.curve, self.size_bytes)
                 return self._estimate(seconds, EstimateBasis.REFERENCE, one.confidence, one.curve.source, [])

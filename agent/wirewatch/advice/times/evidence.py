@@ -1,13 +1,14 @@
 """What is known of a collective's times: curves of studies of the machine itself, and of references."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.times.fit import MeasuredCurve
 from wirewatch.advice.times.model import CollectiveModel
-from wirewatch.busbw.curves import CURVES
+from wirewatch.busbw.curves import CURVES, ReferenceCurve
 from wirewatch.busbw.expected import choose, wire
 from wirewatch.busbw.formulas import NVLS, RING, factor
 from wirewatch.busbw.references import (
@@ -113,9 +114,15 @@ def of_hosts(machine: AdvisedMachine, op: str, ranks: int, hosts: int) -> list[O
     return sorted((one for one in found if one is not None), key=lambda one: bool(one.doubts))
 
 
-def of_references(model: CollectiveModel, conditions: Conditions, *, one_process: bool) -> list[OneReference]:
+def of_references(
+    model: CollectiveModel,
+    conditions: Conditions,
+    *,
+    one_process: bool,
+    published: Sequence[ReferenceCurve] = CURVES,
+) -> list[OneReference]:
     """Published curves of the collective, the most alike first; of other numbers of ranks too."""
-    alike = [c for c in CURVES if c.op == model.op and c.kind is model.kind]
+    alike = [c for c in published if c.op == model.op and c.kind is model.kind]
     curves = [
         OneReference(
             MeasuredCurve(

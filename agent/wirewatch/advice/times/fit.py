@@ -60,6 +60,40 @@ class MeasuredCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class TabledModel(CollectiveModel):
+    """A collective of which a table is known: its time on the GPUs is the table's at every size.
+
+    `table`: of the same collective, wire and ranks; between its sizes and beyond them it is bent as the
+    structure is. What runs by which protocol, and launches, are the structure's.
+    """
+
+    table: MeasuredCurve | None = None
+
+    def gpu_seconds(self, size_bytes: float) -> float:
+        """As the table has it, or the structure where there is none."""
+        if self.table is None:
+            return CollectiveModel.gpu_seconds(self, size_bytes)
+        return along(self.table, size_bytes)
+
+
+def tabled(model: CollectiveModel, curves: Sequence[MeasuredCurve]) -> TabledModel | None:
+    """The model with the times on the GPUs of curves of the same wire and ranks, the first before later.
+
+    Returns:
+        None where they have none, or where NVLS may run, of which they say nothing.
+    """
+    points: dict[int, float] = {}
+    for one in sorted(curves, key=lambda curve: not curve.graph):
+        low, high = (min(points), max(points)) if points else (1, 0)
+        points |= {size: at for size, at in _on_gpus(one) if not low <= size <= high}
+    if not points or model.nvls:
+        return None
+    plain = CollectiveModel(model.op, model.ranks, model.kind, model.architecture, model.wire)
+    table = MeasuredCurve(plain, tuple(sorted(points.items())), graph=True, one_process=False)
+    return TabledModel(plain.op, plain.ranks, plain.kind, plain.architecture, plain.wire, table=table)
+
+
+@dataclass(frozen=True, slots=True)
 class Correction:
     """What bends a model: `start` seconds more on the GPUs, then a factor at each size in bytes, `gpu`.
 

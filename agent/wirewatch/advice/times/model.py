@@ -7,7 +7,7 @@ LL up to 2 MiB, LL128 from 4 to 32 MiB, Simple from 64 MiB. How long that takes 
     time on the GPUs = base + steps x hop + (steps + tail) x size / ranks / rate
 
 `base` and `hop` by protocol; `rate` is a share of the wire. A ring of so many steps has one pass more, in
-which a GPU takes in the last piece and sends nothing; of it the share `tail` counts, less for larger
+which a GPU takes in the last piece and sends nothing; of it the share `tail` counts, less for large
 messages. That is why two GPUs reach less of the wire than eight. Launched one by one, an operation takes no
 less time than its launch takes the host.
 
@@ -33,6 +33,7 @@ from wirewatch.core.probe import (
 from wirewatch.core.topology import WireKind
 
 LL, LL128, SIMPLE = "LL", "LL128", "Simple"
+PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ _TOOK: Mapping[str, Latency] = {
     LL: Latency(5.0e-6, 1.05e-6), LL128: Latency(13.9e-6, 1.7e-6), SIMPLE: Latency(22.2e-6, 0.94e-6),
 }  # fmt: skip
 """What they took over NVLink, on 2 and 8 H200 and 4 H100."""
-_LL_RATE = 1.15
+_LL_RATE = 1.17
 """What LL reached of `_TUNED_LL`: 162 GB/s on 4 H100 at 1 and 2 MiB."""
 _LL_CHANNEL = 30e9
 """Bytes per second of one channel of LL; NCCL takes another for each 32 KiB."""
@@ -72,9 +73,10 @@ _PAIRWISE_SHARE = 0.7
 _PAIRWISE = 38e-6
 _PAIRWISE_LL = 16 * KIB
 """Bytes up to which NCCL sends between two ranks by LL (src/enqueue.cc)."""
-_TAILS: Mapping[str, float] = {ALL_GATHER: 0.28, REDUCE_SCATTER: 0.42}
-_TAIL, _TAIL_BENDS, _TAIL_AT, _TAIL_MOST = 0.36, 0.14, 256 * MIB, 3.0
-"""Of a message of 256 MiB: a piece that is added up takes longer than one that is only stored."""
+_SIMPLE_PAIR = 5.0e-6
+"""Seconds that Simple starts earlier between two GPUs, where no piece is passed on: 2 H200."""
+_TAIL, _TAIL_BENDS, _TAIL_FROM = 0.49, 0.26, 128 * MIB
+"""The same for all messages up to the last, and of all collectives; then less and less."""
 _NVLS_TOOK, _NVLS_SHARE = 55e-6, 0.56
 """Each GPU sends its message once, and the switch adds up: 251 GB/s on 4 H100, 266 on 6."""
 _HOST: Mapping[str, float] = {ALL_REDUCE: 5.75e-6, ALL_GATHER: 4.2e-6, REDUCE_SCATTER: 5.35e-6}
@@ -140,7 +142,8 @@ class CollectiveModel:
         if taken.algorithm == NVLS:
             return _NVLS_TOOK
         took = _TOOK[taken.protocol]
-        return took.base + self.steps * (took.hop + self._farther(taken.protocol))
+        earlier = _SIMPLE_PAIR if taken.protocol == SIMPLE and self.ranks == PAIR else 0.0
+        return took.base - earlier + self.steps * (took.hop + self._farther(taken.protocol))
 
     def _moving(self, size_bytes: float) -> float:
         taken = self.taken(size_bytes)
@@ -199,11 +202,10 @@ class CollectiveModel:
         channels = min(max(size_bytes / _CHANNEL, 1.0), _CHANNELS)
         rate, piece = self._ll_rate, size_bytes / self.ranks
         one = min(_LL_CHANNEL, rate)
-        return max(self.steps * piece / channels / one, self._passes(_TAIL_AT) * piece / rate)
+        return max(self.steps * piece / channels / one, self._passes(size_bytes) * piece / rate)
 
     def _passes(self, size_bytes: float) -> float:
-        tail = _TAILS.get(self.op, _TAIL) * math.pow(max(size_bytes, 1.0) / _TAIL_AT, -_TAIL_BENDS)
-        return self.steps + min(tail, _TAIL_MOST)
+        return self.steps + _TAIL * math.pow(max(size_bytes / _TAIL_FROM, 1.0), -_TAIL_BENDS)
 
     def _short(self, size_bytes: float) -> bool:
         """Whether sends and receives go by LL, which is taken to be as quick as in a ring."""

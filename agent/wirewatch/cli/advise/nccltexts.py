@@ -15,7 +15,7 @@ from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.cli.output import printable, utc
 from wirewatch.cli.tables import table
 from wirewatch.study.spread import Regime
-from wirewatch.study.summary import count, span
+from wirewatch.study.summary import MUCH, count, span
 
 UNSET = "leave unset"
 WIDTH = 110
@@ -69,13 +69,17 @@ def measured_words(one: MeasuredSetting) -> str:
             for seconds in (one.with_seconds, one.without_seconds)
         ]
         figures = f"{rates[0]:.1f} GB/s with {one.value}, {rates[1]:.1f} without"
-    judged = {
-        "faster": "faster by more than the spread", "slower": "slower by more than the spread",
-        "same": "no more than the spread", "not judged": "one repeat shows no spread: not judged",
-    }[one.verdict]  # fmt: skip
-    spread = f" ({max(one.spread):.1%})" if one.spread else ""
     sizes = f"{span(one.first_bytes, one.last_bytes)} {one.speed - 1:+.1%}"
-    return f"{figures} at {human(one.at_bytes)} ({ranks}); {sizes}: {judged}{spread}"
+    return f"{figures} at {human(one.at_bytes)} ({ranks}); {sizes}: {_judged(one)}"
+
+
+def _judged(one: MeasuredSetting) -> str:
+    if one.spread is None:
+        return "one repeat shows no spread: not judged"
+    if one.verdict == "same":
+        noise = one.noise or 0.0
+        return f"may be noise, of which there may be {noise:.1%}" if noise < MUCH else "may be noise alone"
+    return f"{one.verdict} by more than the spread ({max(one.spread):.1%})"
 
 
 def shell(made: NcclEnvDocument) -> str:
