@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
-.PHONY: run test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
+.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
 	rehearsal faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes hardware clean
 
 $(BIN)/python:
@@ -94,6 +94,41 @@ rehearsal: $(VENV)/.dev
 faults: $(VENV)/.dev
 	$(BIN)/python -m tools.faults $(NAMES)
 
+# The profiler plugin that jobs load: build/tap/libwirewatch-tap.so. libdl by name, since before glibc 2.34 it has dlsym.
+TAP_CFLAGS := -std=c11 -g -Wall -Wextra -Werror -fPIC
+TAP_LDFLAGS := -shared -Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack,--no-as-needed,-l:libdl.so.2
+TAP_SOURCES := $(wildcard agent/tap/*.c agent/tap/*.h)
+tap: build/tap/libwirewatch-tap.so
+build/tap/libwirewatch-tap.so: $(TAP_SOURCES) Makefile
+	@mkdir -p $(@D)
+	$(CC) $(TAP_CFLAGS) -O2 -fvisibility=hidden $(CFLAGS) -o $@.new $(filter %.c,$^) $(TAP_LDFLAGS) $(LDFLAGS)
+	@mv $@.new $@
+
+# The same with sanitizers, and the programs that play NCCL to it: tests/tap asks for them.
+TAP_PLAIN := -O2
+TAP_ADDRESS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
+TAP_THREAD := -O1 -fsanitize=thread
+tap-tests: $(foreach kind,PLAIN ADDRESS THREAD,$(foreach file,tap.so harness storm order libcuda.so.1,build/tap/$(kind)/$(file)))
+build/tap/%/tap.so: $(TAP_SOURCES) Makefile
+	@mkdir -p $(@D)
+	$(CC) $(TAP_CFLAGS) $(TAP_$*) -fvisibility=hidden -o $@.new $(filter %.c,$^) $(TAP_LDFLAGS)
+	@mv $@.new $@
+build/tap/%/harness build/tap/%/storm: tests/tap/harness.c tests/tap/storm.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(TAP_CFLAGS) $(TAP_$*) -rdynamic -pthread -o build/tap/$*/harness tests/tap/harness.c -ldl
+	$(CC) $(TAP_CFLAGS) $(TAP_$*) -rdynamic -pthread -o build/tap/$*/storm tests/tap/storm.c -ldl
+
+build/tap/%/order: tests/tap/order.c $(TAP_SOURCES) Makefile
+	@mkdir -p $(@D)
+	$(CC) $(TAP_CFLAGS) $(TAP_$*) -o $@ $<
+build/tap/%/libcuda.so.1: tests/tap/libraries.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(TAP_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $<
+
+# Nanoseconds of an event, and a day of a job at compressed time, which must take no memory: docs/tap-measured.md.
+tap-soak: tap-tests $(VENV)/.dev
+	$(BIN)/python -m proof.bench.tap --write
+
 # Cost of a poll, of a scrape and of the status page on the recorded 8-GPU node, and how long `check` takes: medians and
 # spread.
 bench: $(VENV)/.dev
@@ -127,10 +162,11 @@ interruptions: $(VENV)/.dev
 	PYTHONPATH=agent:. .venv-torch/bin/python -m proof.interruptions
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes; docs/studies/comparison.md: how often a
-# comparison of two studies errs. Some five minutes of one core.
+# comparison of two studies errs; docs/jobs-simulation.md: how running jobs are judged. Some eight minutes of one core.
 simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation
 	$(BIN)/python -m proof.simulation.comparison
+	$(BIN)/python -m proof.simulation.jobs
 
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser
