@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from tests.collectors.drawn import Jobs, Pods
 from tests.hw.direct import DirectNvml
 from tests.hw.recordings import Time, player, recording
+from wirewatch.core.nvml import BURST
 from wirewatch.core.ports import ALL_LINKS, Answer, Hardware, Pod, Question, SlurmJob, parse_question
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import record
 from wirewatch.hw.files import SystemSysfs
+from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.record import Recorder, walk
 from wirewatch.hw.recording import Key, Recording, load_recording, unpack
 from wirewatch.hw.replay import ReplayCommand, ReplayHost, ReplayKmsg, ReplayKubelet, ReplayProbe, ReplaySlurm
@@ -145,6 +147,28 @@ def test_what_a_gpu_does_not_support_is_not_asked_again(tmp_path: Path) -> None:
     assert refused > 1_000
     recorder.take()
     assert nvml.asked - asked == asked - refused
+
+
+def test_the_bursts_of_a_gpu_that_computes_are_recorded_and_played_and_an_idle_one_is_not_asked(
+    tmp_path: Path,
+) -> None:
+    source = load_recording("h200x8")
+    burst = {"reads": [[0, 0, 0], [900, 12, 13], [1800, 24, 25]]}
+    lists = [f"{kind}ComputeRunningProcesses()" for kind in ("", "MPS")]
+    told: dict[Key, Json] = {("nvml", f"gpu{i}/{name}"): [] for i in range(8) for name in lists}
+    told |= {("nvml", f"gpu{i}/GraphicsRunningProcesses()"): [] for i in range(8)}
+    told |= {("nvml", f"gpu{i}/Burst(250,138,139)"): burst for i in range(8)}
+    told["nvml", "gpu3/ComputeRunningProcesses()"] = [{"pid": 4711, "usedGpuMemory": 1}]
+    answers = {**source.answers, **{key: ((0, Answer(value, 250_000.0)),) for key, value in told.items()}}
+    recorder = Recorder(hardware(replace(source, answers=answers), Time(), node(tmp_path / "node"))[0])
+    recorder.take()
+    recorder.write(tmp_path / "copy", "1")
+    copied = load_recording(str(tmp_path / "copy"))
+    assert [key for key in copied.answers if "Burst(" in key[1]] == [("nvml", "gpu3/Burst(250,138,139)")]
+    uuid = copied.at(("nvml", "gpu3/UUID()"), 0)
+    assert uuid is not None
+    played = ReplayNvml(player(copied, Time(), strict=True))
+    assert played.answer(str(uuid.value), [BURST])[0].value == burst
 
 
 def test_who_holds_gpus_is_recorded_without_names_and_the_files_of_pods_are_not(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ PROCESSES = (
     Question("GraphicsRunningProcesses"),
 )
 MIG_MODE = Question("MigMode")
+BURST = Question("Burst", (250, 138, 139))
+"""Milliseconds, and the fields of all links that are read again and again meanwhile: KiB sent, received."""
 OLD_SPEEDS = (*range(84, 90), *range(132, 138))
 """Fields with the line rate of one link each, from before the field that takes a link; they are twelve."""
 OLD_LINKS = 18
@@ -179,6 +181,17 @@ def as_str(value: Json | Absent) -> str | Absent:
     if isinstance(value, Absent):
         return value
     return value if isinstance(value, str) else Absent(Why.MALFORMED, f"not a text: {value!r}")
+
+
+def as_pids(value: Json | Absent) -> frozenset[int] | Absent:
+    """The process ids of NVML's list of processes; MALFORMED where one of them is no number."""
+    if isinstance(value, Absent):
+        return value
+    if not isinstance(value, list | tuple):
+        return Absent(Why.MALFORMED, f"not a list of processes: {value!r}")
+    found = [as_int(member(one, "pid")) for one in value]
+    odd = next((pid for pid in found if isinstance(pid, Absent)), None)
+    return odd or frozenset(pid for pid in found if not isinstance(pid, Absent))
 
 
 def as_ints(value: Json | Absent, length: int) -> Sequence[int] | Absent:

@@ -6,11 +6,12 @@ A question is a plain value with a canonical text, so that an answer can be reco
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
+from wirewatch.core.jobs import RasListener, RasReport, RingsReading
 from wirewatch.core.probe import Conditions, Plan, Probed, Timed
-from wirewatch.core.types import Absent, Json
+from wirewatch.core.types import Absent, Json, Why
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope id of a link-scoped NVML field that means "the sum over all links" (nvml.h, nvmlFieldValue_t)."""
@@ -253,6 +254,43 @@ class Clock(Protocol):
         ...
 
 
+class Rings(Protocol):
+    """The files in which the tap inside running jobs writes what their collectives do."""
+
+    def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
+        """Every ring with its records after the number given for its name; MISSING: no folder of rings."""
+        ...
+
+
+class Ras(Protocol):
+    """NCCL's RAS service of the jobs on this node. It makes the whole job talk: ask on suspicion alone."""
+
+    def ask(self, deadline: float) -> Sequence[RasReport] | Absent:
+        """One report a job that answers within so many seconds; MISSING: nobody listens."""
+        ...
+
+    def listeners(self, pid: int | None = None) -> Sequence[RasListener] | Absent:
+        """Who listens there, in the network namespace of a process or in our own; no job hears of it."""
+        ...
+
+
+class NoRings:
+    """Where no folder of rings is configured."""
+
+    def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:  # noqa: ARG002
+        return Absent(Why.MISSING, "no folder of rings")
+
+
+class NoRas:
+    """Where nobody may be asked."""
+
+    def ask(self, deadline: float) -> Sequence[RasReport] | Absent:  # noqa: ARG002
+        return Absent(Why.MISSING, "nobody listens")
+
+    def listeners(self, pid: int | None = None) -> Sequence[RasListener] | Absent:  # noqa: ARG002
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """All ports of one node; `source` is `live`, `replay` or `synthetic`, `about` says it in words."""
@@ -268,6 +306,8 @@ class Hardware:
     probe: Probe
     source: str = "live"
     about: str = "this machine"
+    rings: Rings = field(default_factory=NoRings)
+    ras: Ras = field(default_factory=NoRas)
 
 
 def parse_question(text: str) -> Question:

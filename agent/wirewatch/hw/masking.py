@@ -56,15 +56,18 @@ class Masker:
     """Replaces secrets, those of all rows that it has learned from.
 
     Addresses and identifiers are replaced in questions too, where they may be part of a path; host names only
-    in answers, since they may be ordinary words. Names of pods, namespaces and pools of devices, which may be
-    any words, are replaced where they are meant and nowhere else.
+    in answers, since they may be ordinary words. Names of pods, namespaces, pools of devices and
+    communicators, which may be any words, are replaced where they are meant and nowhere else, as are numbers
+    of users. Those of processes stay: by them the answers of NVML are joined with those of jobs.
     """
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._words: dict[str, str] = {}
         self._numbers: dict[int, int] = {}
-        self._pods: dict[str, dict[str, str]] = {"namespace": {}, "name": {}, "pool": {}}
+        self._pods: dict[str, dict[str, str]] = {"namespace": {}, "name": {}, "pool": {}, "communicator": {}}
+        self._users: dict[int, int] = {0: 0}
+        self._hosts: dict[str, str] = {}
 
     def learn(self, rows: Iterable[Mapping[str, Any]]) -> bool:
         """Learn the secrets of these rows; returns whether any of them is new."""
@@ -87,7 +90,7 @@ class Masker:
     def mask(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The rows without what was learned so far."""
         everywhere, in_answers = _Replacer(self._names), _Replacer(self._names, self._words)
-        kept = (self._without_pods(dict(row)) for row in rows)
+        kept = (self._without_users(self._without_pods(dict(row))) for row in rows)
         return [_masked(row, everywhere, in_answers, self._numbers) for row in kept]
 
     def _known(self) -> int:
@@ -107,6 +110,49 @@ class Masker:
                 for pod in row["answer"]
             ]
         return row
+
+    def _without_users(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Rings without their owners' numbers, the names they gave, and names of files that are none."""
+        answer = row.get("answer")
+        if row["port"] == "rings" and isinstance(answer, Mapping):
+            rings = [{**one, "ring": self._without_owner(one["ring"])} for one in answer["rings"]]
+            refused = [
+                {"name": shape(one["name"], n), "why": {**one["why"], "detail": ""}}
+                for n, one in enumerate(answer["refused"], 1)
+            ]
+            row["answer"] = {**answer, "rings": rings, "refused": refused}
+        if row["port"] == "ras" and isinstance(answer, list):
+            row["answer"] = [self._without_hosts(one) for one in answer]
+        return row
+
+    def _without_hosts(self, value: Any) -> Any:
+        """What RAS says without the addresses of its hosts and the numbers of users."""
+        if isinstance(value, list):
+            return [self._without_hosts(one) for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        masked = {key: self._without_hosts(one) for key, one in value.items()}
+        if isinstance(value.get("host"), str):
+            masked["host"] = self._host(value["host"])
+        host, _, port = str(value.get("address", "")).rpartition(":")
+        if value.get("open") and host.strip("[]") not in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+            masked["address"] = f"{self._host(host)}:{port}"
+        if isinstance(value.get("uid"), int):
+            masked["uid"] = self._user(value["uid"])
+        return masked
+
+    def _host(self, address: str) -> str:
+        return self._hosts.setdefault(address, f"192.0.2.{len(self._hosts) % 254 + 1}")
+
+    def _user(self, uid: int) -> int:
+        return self._users.setdefault(uid, 1000 + len(self._users) - 1)
+
+    def _without_owner(self, ring: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            **ring,
+            "uid": self._user(ring["uid"]),
+            "comm_name": self._stand_in("communicator", ring["comm_name"]),
+        }
 
     def _stand_in(self, kind: str, text: str) -> str:
         return self._pods[kind].setdefault(text, shape(text, len(self._pods[kind]) + 1))
@@ -146,6 +192,8 @@ def _secrets(question: str, answer: Any) -> Iterator[str | int]:
         yield from (
             match[0] for pod in answer for match in _UUID.finditer(f"{pod['devices']} {pod['claims']}")
         )
+    elif question == "Rings()" and isinstance(answer, Mapping):
+        yield from (one["ring"]["gpu"] for one in answer["rings"] if isinstance(one["ring"]["gpu"], str))
     elif isinstance(answer, Mapping):
         for name, value in answer.items():
             if name in _MEMBERS and isinstance(value, str):

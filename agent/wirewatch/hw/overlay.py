@@ -37,10 +37,12 @@ from wirewatch.hw.files import absent_errno
 from wirewatch.hw.nvml.protocol import Source, absent_code
 from wirewatch.hw.recording import Key, Recording, load_recording, number
 
-PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command", "kubelet", "slurm", "probe"})
+PORTS = frozenset({"nvml", "sysfs", "host", "kmsg", "command", "kubelet", "slurm", "probe", "rings", "ras"})
 ACTIONS = frozenset({"set", "add", "scale", "ramp", "code", "errno", "hang", "slow", "crash", "raise"})
 _INSIDE = frozenset({"set", "add", "scale"})
 """Actions that can change a member of an answer."""
+_OF_VALUES = _INSIDE | {"ramp"}
+"""Actions that make another value of an answer, at whatever time it is looked at."""
 _SELECTORS = frozenset({"port", "match", "at", "from", "until"})
 _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
@@ -61,10 +63,12 @@ _COUNTER_CALLS = frozenset({"PcieReplayCounter", "TotalEnergyConsumption", "NvLi
 _FIELD = re.compile(r"gpu\d+/Field\((\d+)")
 LATER_PORTS: Mapping[str, Why] = {
     "kmsg": Why.UNSUPPORTED, "command": Why.UNSUPPORTED, "kubelet": Why.MISSING, "slurm": Why.MISSING,
-    "probe": Why.MISSING,
+    "probe": Why.MISSING, "rings": Why.MISSING, "ras": Why.MISSING,
 }  # fmt: skip
 """Ports that a recording may not have, and why what they are asked is absent then."""
-LATER_FILES = re.compile(r"/sys/class/dmi/id/|/proc/driver/nvidia/gpus|/sys/bus/pci/devices/[^/]+/physfn$")
+LATER_FILES = re.compile(
+    r"/sys/class/dmi/id/|/proc/driver/nvidia/gpus|/proc/\d+/|/var/log/pods$|/sys/bus/pci/devices/[^/]+/physfn$"
+)
 """Paths that recordings did not ask for at first: no such file was there."""
 
 
@@ -134,6 +138,16 @@ class Overlay:
         return max((one.start for one in self.changes), default=0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Came:
+    """An answer of a moment, in which cycle of a loop it came, and whether an overlay changed it then."""
+
+    cycle: int
+    moment: int
+    answer: Answer
+    changed: bool
+
+
 @dataclass(frozen=True)
 class Player:
     """A recording in play, `seconds` gives for how long. `strict` makes an unrecorded question an error."""
@@ -176,11 +190,36 @@ class Player:
             raise NotRecorded(f"{key[0]}: {key[1]}")
         return Answer(Absent(Why.MISSING, f"not in recording {self.recording.name}: {key[1]}"))
 
+    @property
+    def length(self) -> float:
+        """Seconds from the first moment to the last."""
+        return self.recording.times[-1] - self.recording.times[0]
+
+    def came(self, key: Key) -> tuple[Came, ...]:
+        """All that came until now, oldest first, of a question whose answers hold only what is new.
+
+        Each is as the overlays changed values when it came. Of a loop this play and the one before it.
+        """
+        last, now = self._moment(self.seconds())
+        return tuple(
+            self._as_it_came(key, cycle, moment, answer)
+            for cycle in range(max(now - 1, 0), now + 1)
+            for moment, answer in self.recording.answers.get(key, ())
+            if cycle < now or moment <= last
+        )
+
+    def _as_it_came(self, key: Key, cycle: int, moment: int, answer: Answer) -> Came:
+        times = self.recording.times
+        seconds, changed = cycle * self.length + times[moment] - times[0], answer
+        for one in (one for overlay in self.overlays for one in overlay.changes):
+            if one.action in _OF_VALUES and one.applies(key, seconds):
+                changed = _act(one, key, seconds, changed, self.effects) or changed
+        return Came(cycle, moment, changed, changed is not answer)
+
     def _moment(self, seconds: float) -> tuple[int, int]:
         times = self.recording.times
-        length = times[-1] - times[0]
-        cycle = int(seconds // length) if self.loop and length > 0 else 0
-        now = times[0] + seconds - cycle * length
+        cycle = int(seconds // self.length) if self.loop and self.length > 0 else 0
+        now = times[0] + seconds - cycle * self.length
         return max(bisect_right(times, now) - 1, 0), cycle
 
 

@@ -4,12 +4,12 @@
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wirewatch.core.nvml import count_links
+from wirewatch.core.nvml import BURST, count_links, gpu_processes
 from wirewatch.core.ports import (
     ALL_LINKS,
     Answer,
@@ -28,6 +28,8 @@ from wirewatch.hw import recording
 from wirewatch.hw.command import ALLOWED as PROGRAMS
 from wirewatch.hw.host import CATALOGUE as HOST
 from wirewatch.hw.masking import Masker
+from wirewatch.hw.recordedras import record_ras
+from wirewatch.hw.recordedrings import RINGS, record_rings
 from wirewatch.hw.recording import Key
 from wirewatch.hw.replay import RUN
 
@@ -125,17 +127,20 @@ _SKIPPED = frozenset(
 class Recorder:
     """Collects moments of one node; `rows` are the lines so far, not masked yet; `probed` a probe of it.
 
+    `ras`: the RAS of running jobs is asked at each moment, which makes them talk.
     `lines` and `written` count the lines and the moments that are in the folder.
     """
 
     hardware: Hardware
     probed: Json = None
+    ras: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)
     moments: list[dict[str, Any]] = field(default_factory=list)
     lines: int = 0
     written: int = 0
     _masker: Masker = field(default_factory=Masker)
     _last: dict[Key, Json | Absent] = field(default_factory=dict)
+    _after: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, note: str = "") -> int:
         """Record one moment.
@@ -147,13 +152,16 @@ class Recorder:
         known = dict(self._last)
         rows: list[dict[str, Any]] = []
         clock = self.hardware.clock
-        moment = {"moment": number, "at": clock.now(), "mono": clock.mono(), "note": note}
-        for key, answer in self._everything():
+        mono = clock.mono()
+        moment = {"moment": number, "at": clock.now(), "mono": mono, "note": note}
+        began = self.moments[0]["mono"] if self.moments else mono
+        rings = record_rings(self.hardware.rings, self._after, began)
+        for key, answer in (*self._everything(), (RINGS, Answer(rings.value))):
             if key not in known or known[key] != answer.value:
                 known[key] = answer.value
                 rows.append(recording.pack(number, *key, answer))
         # All at once: a moment that was interrupted was not taken.
-        self._last = known
+        self._last, self._after = known, rings.after
         self.rows += rows
         self.moments.append(moment)
         return len(rows)
@@ -217,6 +225,8 @@ class Recorder:
             yield ("command", f"{name}()"), Answer(_printed(self.hardware.command.run(name)))
         yield ("kubelet", "Pods()"), Answer(_listed(self.hardware.kubelet.pods()))
         yield ("slurm", "Jobs()"), Answer(_listed(self.hardware.slurm.jobs()))
+        if self.ras:
+            yield from record_ras(self.hardware)
         if self.probed is not None:
             yield RUN, Answer(self.probed)
 
@@ -232,6 +242,8 @@ class Recorder:
         for gpu in gpus:
             questions = gpu_questions(names, len(gpus), count_links(nvml, gpu.key))
             yield from self._gpu(nvml, gpu, questions)
+            if _computes(nvml, gpu):
+                yield from self._gpu(nvml, gpu, (BURST,))
 
     def _gpu(self, nvml: Nvml, gpu: Gpu, questions: Sequence[Question]) -> Iterator[RecordedAnswer]:
         wanted = [q for q in questions if not self._refused(("nvml", f"gpu{gpu.index}/{q}"))]
@@ -243,6 +255,12 @@ class Recorder:
     def _refused(self, key: Key) -> bool:
         last = self._last.get(key)
         return isinstance(last, Absent) and last.why is Why.UNSUPPORTED
+
+
+def _computes(nvml: Nvml, gpu: Gpu) -> bool:
+    """Whether a process computes there: an idle GPU has no bursts, and a look at them takes its time."""
+    listed = gpu_processes(nvml, gpu)
+    return not isinstance(listed, Absent) and bool(listed[0])
 
 
 def walk(sysfs: Sysfs) -> Iterator[Access]:

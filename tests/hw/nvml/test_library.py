@@ -8,7 +8,8 @@ import pynvml
 import pytest
 
 from tests.hw.machine import NO_NVML
-from wirewatch.hw.nvml.library import NOT_FOUND, NOT_SUPPORTED, Gpm, Library, plain
+from wirewatch.core.ports import ALL_LINKS
+from wirewatch.hw.nvml.library import LONGEST_BURST, NOT_FOUND, NOT_SUPPORTED, Bursts, Gpm, Library, plain
 from wirewatch.hw.nvml.protocol import LibraryError
 
 
@@ -166,3 +167,55 @@ def test_a_metric_that_is_refused_or_no_number_is_left_out(number: float) -> Non
     assert set(look(gpm, 1)["metrics"]) == {"2", "10"}
     binding.done[1] = number
     assert look(gpm, 1)["metrics"] == {}
+
+
+KIND = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+
+
+@dataclass
+class Counters:
+    """A GPU whose counters grow by 100 and 200 with each read, of 50 ms each; `refused` by the read."""
+
+    clock: Clock
+    refused: dict[int, int] = field(default_factory=dict)
+    asked: list[Any] = field(default_factory=list)
+
+    NVMLError = pynvml.NVMLError
+
+    def nvmlDeviceGetFieldValues(self, _handle: int, wanted: list[Any]) -> Any:  # noqa: N802
+        self.clock.seconds += 0.05
+        self.asked.append(wanted)
+        values = (pynvml.c_nvmlFieldValue_t * len(wanted))()
+        for number, value in enumerate(values):
+            value.valueType = KIND
+            value.value.ullVal = 2**40 + len(self.asked) * 100 * (number + 1)
+            value.nvmlReturn = self.refused.get(len(self.asked), 0)
+        return values
+
+
+def test_a_burst_is_reads_one_after_the_other_of_the_time_that_was_asked_for() -> None:
+    clock = Clock()
+    counters = Counters(clock)
+    told = Bursts(counters, clock).read(1, (250, 138, 139))
+    rows = [[50_000 * k, 100 * k, 200 * k] for k in range(6)]
+    assert told == {"reads": rows}
+    assert counters.asked == [[(138, ALL_LINKS), (139, ALL_LINKS)]] * 6
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, LOST])
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_read_that_is_refused_ends_the_burst(code: int, at: int) -> None:
+    clock = Clock()
+    counters = Counters(clock, {at: code})
+    with pytest.raises(pynvml.NVMLError) as error:
+        Bursts(counters, clock).read(1, (250, 138))
+    assert error.value.value == code
+    assert len(counters.asked) == at
+
+
+@pytest.mark.parametrize("args", [(0, 138), (-1, 138), (LONGEST_BURST + 1, 138), (250,), ("a", 138)])
+def test_what_is_no_burst_is_not_begun(args: tuple[Any, ...]) -> None:
+    counters = Counters(Clock())
+    with pytest.raises(ValueError, match=r"not a burst|invalid literal"):
+        Bursts(counters).read(1, args)
+    assert counters.asked == []

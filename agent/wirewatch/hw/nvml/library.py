@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from wirewatch.core.ports import Answer, Question
+from wirewatch.core.ports import ALL_LINKS, Answer, Question
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.nvml.protocol import LibraryError, absent_code
 
@@ -33,9 +33,10 @@ class Library:
         self._handles: dict[str, Any] = {}
         self._functions: dict[str, Call] = {}
         self._events: _Events | None = None
-        gpm = Gpm(pynvml)
+        gpm, bursts = Gpm(pynvml), Bursts(pynvml)
         self._special: dict[str, Call] = {
             "Events": self._drain,
+            "Burst": lambda handle, q: bursts.read(handle, q.args),
             "GpmSince": lambda handle, q: gpm.since_last(_address(handle), handle, q.args),
             "GpmSupported": lambda handle, _q: gpm.supported(handle),
         }
@@ -219,6 +220,52 @@ class Gpm:
             for one in found
             if one.nvmlReturn == 0 and math.isfinite(one.value)
         }
+
+
+LONGEST_BURST = 1000
+"""Milliseconds: a question must end long before its deadline, and let NVML go for a release."""
+
+
+class Bursts:
+    """Counters of all links of a GPU, read back to back for a short time as the answer to one question.
+
+    Args:
+        nvml: the binding.
+        mono: monotonic seconds.
+    """
+
+    def __init__(self, nvml: Any, mono: Callable[[], float] = time.monotonic) -> None:
+        self._nvml = nvml
+        self._mono = mono
+
+    def read(self, handle: Any, args: Sequence[int | str]) -> Json:
+        """Rows of one read each: microseconds, and how much each counter has grown, since the first.
+
+        `args` are milliseconds and fields. The time is that of the end of a read, which is nearest to when
+        the counters were taken.
+
+        Raises:
+            NVMLError: not supported here, a GPU that cannot be asked; whatever was read before is lost.
+            ValueError: not milliseconds up to LONGEST_BURST and fields.
+        """
+        milliseconds, *fields = (int(one) for one in args)
+        if not (0 < milliseconds <= LONGEST_BURST and fields):
+            raise ValueError(f"not a burst: {args!r}")
+        wanted = [(field, ALL_LINKS) for field in fields]
+        first, began = self._counters(handle, wanted), self._mono()
+        rows: list[list[int]] = [[0] * (len(fields) + 1)]
+        while rows[-1][0] < milliseconds * 1000:
+            counters = self._counters(handle, wanted)
+            grown = [now - before for now, before in zip(counters, first, strict=True)]
+            rows.append([round((self._mono() - began) * 1e6), *grown])
+        return {"reads": rows}
+
+    def _counters(self, handle: Any, wanted: list[tuple[int, int]]) -> list[int]:
+        values = self._nvml.nvmlDeviceGetFieldValues(handle, wanted)
+        refused = next((value.nvmlReturn for value in values if value.nvmlReturn != 0), None)
+        if refused is not None:
+            raise self._nvml.NVMLError(refused)
+        return [int(getattr(value.value, _UNION[value.valueType])) for value in values]
 
 
 def plain(value: Any) -> Json:

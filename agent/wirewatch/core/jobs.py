@@ -1,0 +1,220 @@
+"""What running jobs tell of themselves: the rings that the tap writes inside them, and NCCL's RAS.
+
+Both are hostile input: a job's owner may write anything. Adapters check shapes and bounds; these are the
+values that they make.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from wirewatch.core.types import Absent, Why
+
+NOT_READ = Absent(Why.MISSING, "not read")
+
+
+class RingState(Enum):
+    """LIVE: its writer holds the lock. FINALIZED: the communicator was destroyed. DEAD: no writer is left."""
+
+    LIVE = "live"
+    FINALIZED = "finalized"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class RingCounts:
+    """The counters of a ring, which only grow; `calls`, `bytes` and `unsized` by op as nccl-tests names it.
+
+    `enqueued`: collectives, timed or not; `unsized` ones have a type that NCCL does not name, so that their
+    bytes are not known. `dropped`: timed ones without a record. `event`: monotonic seconds of the last event.
+    """
+
+    written: int = 0
+    dropped: int = 0
+    enqueued: int = 0
+    sends: int = 0
+    captured: int = 0
+    windows: int = 0
+    event: float = 0.0
+    calls: Mapping[str, int] = field(default_factory=dict)
+    bytes: Mapping[str, int] = field(default_factory=dict)
+    unsized: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """One communicator of one process, as the tap describes it.
+
+    `name`: of its file. `communicator`: the same on every rank, also on other nodes. `gpu`: the UUID of its
+    GPU. `pid`: as the process sees itself; `host_pid` as this machine does, where the lock's holder can be
+    seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not known. `created`: Unix seconds.
+    `on`, `period`: seconds; channels are timed for `on` of every `period`.
+    """
+
+    name: str
+    communicator: int
+    ranks: int
+    rank: int
+    nodes: int
+    gpu: str | Absent
+    pid: int
+    host_pid: int | Absent
+    uid: int
+    created: float
+    state: RingState
+    counts: RingCounts
+    comm_name: str = ""
+    nccl: str = ""
+    interface: int = 0
+    tap: str = ""
+    on: float = 0.0
+    period: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCollective:
+    """One collective that one rank timed on its GPU.
+
+    `number`: of the record in its ring. `sequence`: NCCL's number of this op in this communicator, the same
+    on every rank. `size_bytes`: the message as nccl-tests counts it; None where NCCL does not name its type.
+    `seconds`: of the longest channel, with the wait for other ranks in it. `started`, `stopped`: seconds of
+    the GPU's own clock. `enqueued`: seconds of this machine's monotonic clock.
+    """
+
+    number: int
+    op: str
+    sequence: int
+    size_bytes: int | None
+    dtype: str
+    algorithm: str
+    protocol: str
+    channels: int
+    seconds: float
+    started: float
+    stopped: float
+    enqueued: float
+    root: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RingReading:
+    """A ring and its records that are new since the last reading; `missed` were overwritten unread.
+
+    `implausible`: records that hold what cannot be. `last`: number of the last record that was looked at;
+    the next question is for what is after it.
+    """
+
+    ring: Ring
+    calls: tuple[TimedCollective, ...] = ()
+    missed: int = 0
+    implausible: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRing:
+    """A file that is no ring of ours, and why: its owner, its shape, its size."""
+
+    name: str
+    why: Absent
+
+
+@dataclass(frozen=True, slots=True)
+class RingsReading:
+    """All rings of a folder, and the files that were refused."""
+
+    rings: tuple[RingReading, ...] = ()
+    refused: tuple[RefusedRing, ...] = ()
+
+
+class RasPhase(Enum):
+    """Where in its life a rank's communicator is, as the rank says; LEFT: it answered, and is no member."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FINALIZING = "finalizing"
+    ABORTING = "aborting"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class RasRank:
+    """One rank by RAS; `pid` is that inside the job's own pid namespace, `nvml` the index as the job sees it.
+
+    `counts`: launched collectives by op as nccl-tests names it; replays of CUDA graphs are not counted.
+    `errors`: NCCL's results other than success, in words.
+    `missing`: why it did not answer, `unresponsive` or `dead`; empty where it did.
+    Numbers are -1 and the host is `unknown` where RAS does not know them.
+    """
+
+    rank: int
+    host: str
+    pid: int
+    cuda: int
+    nvml: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+    missing: str = ""
+    phase: RasPhase = RasPhase.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class RasCrowd:
+    """So many ranks have launched so many of one op; the text of NCCL before 2.28.7 does not list them."""
+
+    op: str
+    ranks: int
+    launched: int
+
+
+@dataclass(frozen=True, slots=True)
+class RasCommunicator:
+    """One communicator of a job; `hash` with `secondary` name it. `size`: its ranks on all nodes.
+
+    The text of NCCL before 2.28.7 lists only ranks that stand out, and no hash where none does: `crowds`
+    are the others then, `alike` communicators are described by this one value, and `listed` is False.
+    `lost`: ranks that did not answer, listed or not. `phase`: what most of its ranks are in.
+    """
+
+    hash: str
+    secondary: str
+    size: int
+    ranks: tuple[RasRank, ...]
+    crowds: tuple[RasCrowd, ...] = ()
+    listed: bool = True
+    lost: int = 0
+    alike: int = 1
+    phase: RasPhase = RasPhase.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class RasReport:
+    """What one job answered; `seconds` until it had. `repaired`: its JSON lacked a comma, which was added.
+
+    `uid`: owner of the socket that answered. `silent`: connections to it that nobody answered, as where one
+    reaches a stopped process. `timeouts`: of the job's RAS threads among themselves. `processes`: of the
+    whole job, 0 where the report does not say. `odd`: lines of a text that were not understood.
+    """
+
+    nccl: str
+    communicators: tuple[RasCommunicator, ...]
+    seconds: float
+    repaired: bool = False
+    uid: int | Absent = NOT_READ
+    silent: int = 0
+    timeouts: int = 0
+    processes: int = 0
+    odd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RasListener:
+    """A socket that listens where RAS does. `uid`: its owner; `inode` names it on this machine.
+
+    `open`: the address can be reached from other machines.
+    """
+
+    address: str
+    uid: int
+    inode: int
+    open: bool
