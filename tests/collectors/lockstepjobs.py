@@ -106,6 +106,10 @@ class Story:
         """The GPU that is hinted at now."""
         return None if self.memory.hint is None else self.memory.hint.gpu
 
+    def uneven(self) -> str | None:
+        """The GPU that is said to have more work than the others now."""
+        return None if self.memory.uneven is None else self.memory.uneven.gpu
+
 
 def spread_over(row: Row, gpus: int, slow: int | None = None) -> Row:
     """A window of two GPUs as one of many: the second is that of `slow`, all others are the first."""

@@ -27,7 +27,7 @@ COLLECTORS = {c.name: c for c in components()}
 UNITS = re.compile(
     r"(bytes|seconds|bytes_per_second|celsius|watts|ratio|links|state|health|info|active|action|width|"
     r"generation|replays|errors|lifetime|processes|pending|failed|remapped|expected|ber|up|max|restarts|"
-    r"events|missed|unparsed|downed|congestion|flaps|saturated|parts|runs|skips|known|fresh|hint|score|straggler|drift)"
+    r"events|collectives|missed|unparsed|downed|congestion|flaps|hangs?|looks|saturated|parts|runs|skips|known|fresh|hint|score|straggler|drift)"
 )
 FAULTS = st.sampled_from([1, 4, 10, 15, 16, 999])
 PATTERNS = st.sampled_from(
@@ -72,7 +72,7 @@ def test_options_are_possible_and_the_deadline_leaves_room(collector: AnyCollect
     options = collector.options
     # A turn of the probe is a look, or now and then a look and a probe.
     assert 0 < options.deadline <= (getattr(options, "every", None) or options.interval)
-    assert collector.lane in {"nvml", "host", "files", "kernel", "probe"}
+    assert collector.lane in {"nvml", "host", "files", "kernel", "probe", "jobs", "hangs"}
     assert collector.about
 
 

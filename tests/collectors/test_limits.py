@@ -4,9 +4,11 @@ import pytest
 
 from tests.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.support import Node
+from wirewatch.collectors.bursts.model import BurstOptions, BurstPolicy
 from wirewatch.collectors.lockstep.model import LockstepPolicy
 from wirewatch.collectors.nvlink.judge import error_limit
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS, NvlinkPolicy
+from wirewatch.core.nvml import BURST
 from wirewatch.core.ports import NvmlCost
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Health, Why
 
@@ -295,6 +297,20 @@ def test_one_process_that_cannot_leave_the_driver_is_told() -> None:
     assert node.rules() == {("agent.nvml_stuck", "nvml"): UNKNOWN}
     assert node.series("agent_nvml_stuck_processes") == [1]
     assert Watched("agent", gpus=Gpus((GPU,))).poll() == ()
+
+
+# Bursts of a job
+
+
+def test_the_figures_of_bursts_are_those_of_the_decision() -> None:
+    """ADR 0052 has their reasons; one that moves here moves there."""
+    policy = BurstPolicy()
+    assert (policy.drop, policy.same_size, policy.sure) == (0.15, 0.2, 0.05)
+    assert (policy.confirm, policy.looks, policy.references, policy.most_references) == (3, 4, 3, 20)
+    # A probe is killed after 60 s: its processes are never taken for a job.
+    assert policy.settle > 60.0
+    # A read spins a core: 0.42 % of one, which leaves 50 ms a look for all the rest.
+    assert int(BURST.args[0]) / 1000 / BurstOptions().interval < 0.0042
 
 
 # A job in lockstep

@@ -32,6 +32,7 @@ from wirewatch.core.nvml import (
     Supported,
     as_int,
     as_ints,
+    as_pids,
     ask_gpu,
     member,
 )
@@ -118,6 +119,7 @@ class GpuPolicy:
     uncorrected_window: float = 86400.0
 
 
+NOT_READ = Absent(Why.MISSING, "not read")
 EccKey = tuple[str, str]
 """Kind and location; location `all` where the GPU counts all its memories together."""
 
@@ -148,6 +150,7 @@ class GpuState:
     utilization: float | Absent
     processes: int | Absent
     supported: Supported
+    pids: frozenset[int] | Absent = NOT_READ
 
 
 GpuStateReading = tuple[GpuReading[GpuState], ...]
@@ -166,10 +169,25 @@ class GpuStateMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuNow:
+    """One GPU at the last poll: what runs on it and how. `index` is today's; watts, ratios of 0 to 1.
+
+    `throttled`: the reasons that hold its clocks down and are faults, by NVML's names.
+    """
+
+    index: int
+    utilization: float | Absent
+    power: float | Absent
+    throttled: tuple[str, ...] | Absent
+    pids: frozenset[int] | Absent
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """UUIDs of the GPUs of which the driver says that they need no recovery."""
+    """UUIDs of the GPUs that need no recovery, as the driver says; and what each of them does now."""
 
     well: frozenset[str]
+    now: Mapping[str, GpuNow] = field(default_factory=dict)
 
 
 def read(
@@ -187,14 +205,20 @@ def samples(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> It
 
 
 def facts(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> GpuFacts:
-    """What the driver says of each GPU as a whole, for the verdict."""
-    return GpuFacts(
-        frozenset(
-            one.gpu.uuid
-            for one in reading
-            if one.gpu.uuid and not isinstance(one.value, Absent) and one.value.recovery_action == NO_RECOVERY
-        )
+    """What the driver says of each GPU as a whole, for the verdict, and what it does, for running jobs."""
+    known = [(one.gpu, one.value) for one in reading if one.gpu.uuid and isinstance(one.value, GpuState)]
+    well = (gpu.uuid for gpu, value in known if value.recovery_action == NO_RECOVERY)
+    return GpuFacts(frozenset(well), {gpu.uuid: _now(gpu, value) for gpu, value in known})
+
+
+def _now(gpu: Gpu, value: GpuState) -> GpuNow:
+    reasons = value.reasons
+    throttled = (
+        reasons
+        if isinstance(reasons, Absent)
+        else tuple(name for name in THROTTLE_ACTIONS if reasons & CLOCK_REASONS[name])
     )
+    return GpuNow(gpu.index, value.utilization, value.power, throttled, value.pids)
 
 
 def judge(
@@ -292,6 +316,7 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: GpuStateMemory) -> GpuState 
         utilization=utilization if isinstance(utilization, Absent) else utilization / 100,
         processes=_count(processes),
         supported=asked.supported,
+        pids=as_pids(processes),
     )
 
 

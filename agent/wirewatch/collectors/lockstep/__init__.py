@@ -5,6 +5,7 @@ import logging
 from wirewatch.collectors.lockstep.judge import judge, watches
 from wirewatch.collectors.lockstep.model import (
     METRICS,
+    GpuWindow,
     Hint,
     HintTime,
     LockstepFacts,
@@ -12,14 +13,16 @@ from wirewatch.collectors.lockstep.model import (
     LockstepOptions,
     LockstepPolicy,
     LockstepReading,
+    UnevenWork,
     WindowReason,
+    facts,
     samples,
 )
 from wirewatch.collectors.lockstep.read import read
 from wirewatch.core.collector import Collector
 from wirewatch.core.types import Expect, Finding, Ok
 
-__all__ = ["COLLECTOR", "NAME", "Hint", "HintTime", "LockstepFacts"]
+__all__ = ["COLLECTOR", "NAME", "GpuWindow", "Hint", "HintTime", "LockstepFacts", "UnevenWork"]
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +40,11 @@ def judge_and_log(
         log.info("straggler hint over after %d windows (%s): %s", before.windows, new.why, before.text)
     if now is not None and (before is None or now.uuid != before.uuid):
         log.info("straggler hint, no verdict: %s", now.text)
+    was, is_ = memory.uneven, new.uneven
+    if was is not None and (is_ is None or is_.uuid != was.uuid):
+        log.info("uneven work over after %d windows (%s): %s", was.windows, new.why, was.text)
+    if is_ is not None and (was is None or is_.uuid != was.uuid):
+        log.info("uneven work, no verdict: %s", is_.text)
     if new.reason is WindowReason.NOT_HERE and memory.why != new.why:
         log.info("%s has nothing to watch: %s", NAME, new.why)
     return new, findings
@@ -53,8 +61,8 @@ COLLECTOR: Collector[LockstepReading, LockstepMemory, LockstepOptions, LockstepP
     read=read,
     samples=samples,
     judge=judge_and_log,
-    series=16,
+    series=24,
     applicable=watches,
     apart=("nvlink", "probe"),
-    facts=lambda _reading, memory: LockstepFacts(memory.hint, memory.last_hint),
+    facts=facts,
 )

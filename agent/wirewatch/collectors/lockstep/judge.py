@@ -13,6 +13,7 @@ from wirewatch.collectors.lockstep.model import (
     LockstepPolicy,
     LockstepReading,
     Suspect,
+    UnevenWork,
     WindowReason,
     goes_on,
 )
@@ -35,7 +36,7 @@ def judge(
     memory = replace(memory, supported={**memory.supported, **known}, busy={})
     job, idle = _job(memory.job, uses, ok.mono)
     if job is None or job is not memory.job:
-        memory = replace(memory, settled=False, suspect=Suspect(), hint=None)
+        memory = replace(memory, settled=False, suspect=Suspect(), hint=None, loaded=Suspect(), uneven=None)
     memory = replace(memory, job=job)
     if job is None:
         return _with_result(memory, idle, ok.value), ()
@@ -60,6 +61,8 @@ GpuUses = Mapping[str, GpuUse | Absent]
 GpuWindows = Mapping[str, GpuWindow]
 """By GPU (`Gpu.key`), two at least."""
 _MB = 1e6
+_EVEN = frozenset({WindowReason.NOBODY, WindowReason.NAMED})
+"""What a window shows in which all GPUs did the same work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,14 @@ class WindowResult:
     """What one window shows; `text` has the numbers that decided, of `gpu` where it is about one.
 
     `gaps`: how much busier each GPU's SMs were than those of the others; empty unless they can be compared.
+    `work`: of a GPU that has more work than the others, who wait for it: how much more, by kind; else empty.
     """
 
     reason: WindowReason
     gpu: str = ""
     text: str = ""
     gaps: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, float] = field(default_factory=dict)
 
 
 def _job(known: LockstepJob | None, uses: GpuUses, mono: float) -> tuple[LockstepJob | None, WindowResult]:
@@ -113,11 +118,6 @@ def _follow(
     memory: LockstepMemory, job: LockstepJob, ok: Ok[LockstepReading], policy: LockstepPolicy
 ) -> LockstepMemory:
     """One more window of a job that has settled."""
-    """What a reading of the GPUs of a job means; pure.
-
-    Returns:
-        The memory with the newest window's result and the hint; there never is a finding.
-    """
     uses: GpuUses = {item.gpu.key: item.value for item in ok.value}
     seen, windows = _windows(job, uses, ok.mono, policy)
     before = _references(job, policy)
@@ -128,13 +128,23 @@ def _follow(
         memory = replace(memory, busy={key: window.sm for key, window in windows.items()})
     if seen.reason is WindowReason.NOBODY and len(job.gaps) < policy.most_references:
         job = replace(job, gaps=(*job.gaps, seen.gaps))
-    suspect = _suspect(memory.suspect, seen, policy)
-    memory = replace(memory, job=job, suspect=suspect)
-    if suspect.count < policy.confirm:
+    named = seen.gpu if seen.reason is WindowReason.NAMED else ""
+    loaded = seen.gpu if seen.work else ""
+    memory = replace(
+        memory,
+        job=job,
+        suspect=_suspect(memory.suspect, named, seen.reason is WindowReason.NOBODY, policy),
+        loaded=_suspect(memory.loaded, loaded, seen.reason in _EVEN, policy),
+    )
+    if memory.suspect.count < policy.confirm:
         memory = replace(memory, hint=None)
-    elif seen.reason is WindowReason.NAMED:
+    elif named:
         hint = _hint(memory, ok, windows, seen, before)
         memory = replace(memory, hint=hint, last_hint=hint)
+    if memory.loaded.count < policy.confirm:
+        memory = replace(memory, uneven=None)
+    elif loaded:
+        memory = replace(memory, uneven=_uneven_work(memory, ok, windows, seen, before))
     return _with_result(memory, seen, ok.value)
 
 
@@ -182,11 +192,14 @@ def _references(job: LockstepJob, policy: LockstepPolicy) -> dict[str, float]:
     return {key: high_median(gaps[key] for gaps in job.gaps) for key in job.processes}
 
 
-def _suspect(known: Suspect, seen: WindowResult, policy: LockstepPolicy) -> Suspect:
-    """A window without a result neither confirms nor clears; several in a row clear."""
-    if seen.reason is WindowReason.NAMED:
-        return Suspect(seen.gpu, known.count + 1 if known.gpu == seen.gpu else 1)
-    if seen.reason is WindowReason.NOBODY or known.misses + 1 >= policy.misses:
+def _suspect(known: Suspect, gpu: str, clears: bool, policy: LockstepPolicy) -> Suspect:  # noqa: FBT001
+    """The suspect after a window that shows this GPU, or that shows none (""), and perhaps `clears` it.
+
+    A window without a result neither confirms nor clears; several in a row clear.
+    """
+    if gpu:
+        return Suspect(gpu, known.count + 1 if known.gpu == gpu else 1)
+    if clears or known.misses + 1 >= policy.misses:
         return Suspect()
     return replace(known, misses=known.misses + 1)
 
@@ -218,6 +231,33 @@ def _hint(
     )  # fmt: skip
 
 
+def _uneven_work(
+    memory: LockstepMemory,
+    ok: Ok[LockstepReading],
+    windows: Mapping[str, GpuWindow],
+    seen: WindowResult,
+    before: Mapping[str, float],
+) -> UnevenWork:
+    gpu, now = _gpu(ok.value, seen.gpu), HintTime(ok.at, ok.mono)
+    old = memory.uneven if memory.uneven is not None and memory.uneven.uuid == gpu.uuid else None
+    more, own, count = seen.gaps[seen.gpu], windows[seen.gpu], memory.loaded.count
+    waits = more / (1 + more)
+    costs = waits * (len(windows) - 1) / len(windows)
+    rest = high_median(_others({key: w.sm for key, w in windows.items()}, seen.gpu))
+    reference = before.get(seen.gpu, _FEW)
+    usual = reference.detail if isinstance(reference, Absent) else f"{reference:+.1%} in its first windows"
+    text = (
+        f"GPU {gpu.index} has {more:.0%} more work; the others wait {waits:.0%} of the time, and a step "
+        f"could be {costs:.0%} shorter at most, were it spread evenly: SM busy {own.sm:.1%} against "
+        f"{rest:.1%} of the others ({usual}), {_more(seen.work)}; {count} windows, the last of "
+        f"{own.seconds:.1f} s"
+    )
+    return UnevenWork(
+        str(gpu.index), gpu.uuid, old.since if old else ok.at, now, text, more, waits, costs, seen.work,
+        reference, count,
+    )  # fmt: skip
+
+
 def _compare(
     windows: GpuWindows, clocks: Mapping[str, float], references: Mapping[str, float], policy: LockstepPolicy
 ) -> WindowResult:
@@ -229,7 +269,10 @@ def _compare(
     for doubt in (_unlike_windows, _no_lockstep, _host):
         if seen := doubt(windows, policy):
             return seen
-    return _uneven(windows, clocks, policy) or _busiest(windows, references, policy)
+    uneven = _uneven(windows, clocks, policy)
+    if uneven is None:
+        return _busiest(windows, references, policy)
+    return _loaded(windows, clocks, references, policy) or uneven
 
 
 def _unlike_windows(windows: GpuWindows, policy: LockstepPolicy) -> WindowResult | None:
@@ -303,6 +346,39 @@ def _busiest(windows: GpuWindows, references: Mapping[str, float], policy: Locks
     return WindowResult(
         WindowReason.NAMED if gap >= policy.gap or shifted else WindowReason.NOBODY, first, text, gaps
     )
+
+
+def _loaded(
+    windows: GpuWindows, clocks: Mapping[str, float], references: Mapping[str, float], policy: LockstepPolicy
+) -> WindowResult | None:
+    """The one GPU that has more work than the others, who are alike and wait for it; None where none is.
+
+    Of two GPUs that is not told from the design of the job (stages of a pipeline, experts), unless the same
+    job was even before. Of more it is: at the ends of a pipeline and at a hot expert NVLink's bytes differ.
+    """
+    if len(windows) == _TWO and not references:
+        return None
+    seen = _busiest(windows, references, policy)
+    if seen.reason is not WindowReason.NAMED:
+        return None
+    more: dict[str, float] = {}
+    shown = False
+    for name, amounts, tolerance in _work(windows, clocks, policy):
+        rest = _others(amounts, seen.gpu)
+        usual = low_median(rest)
+        if max(rest) - min(rest) > tolerance * max(rest) or amounts[seen.gpu] < (1 - tolerance) * usual:
+            return None
+        if usual > 0:
+            more[name] = amounts[seen.gpu] / usual - 1
+            shown = shown or more[name] > tolerance
+    if not shown:
+        return None
+    text = f"{seen.text}, {_more(more)}"
+    return WindowResult(WindowReason.UNEVEN, seen.gpu, text, seen.gaps, more)
+
+
+def _more(work: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {part:+.0%}" for name, part in work.items())
 
 
 def _others(values: Mapping[str, float], key: str) -> list[float]:

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from wirewatch.core.collector import GpuReading, Options
 from wirewatch.core.nvml import Supported
-from wirewatch.core.types import Absent, Kind, Metric, Sample
+from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +199,36 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
+class UnevenWork:
+    """A GPU (`gpu` its index) that has more work than the others of its job, who wait for it; it is not slow.
+
+    `since`: Unix seconds. `more`: by how much longer than those of the others its SMs have work, as a share:
+    the time that its work takes more. `waits`: share of their time for which the others wait. `costs`: by
+    which share a step could be shorter at most, were the work spread evenly. `work`: by kind, how much more
+    than the others it does, arithmetic by busy share times clock. `reference`: what `more` was in the first
+    windows of the job, Absent when there were too few. `windows` showed it so far; `text` in words.
+    """
+
+    gpu: str
+    uuid: str
+    since: float
+    last: HintTime
+    text: str
+    more: float
+    waits: float
+    costs: float
+    work: Mapping[str, float]
+    reference: float | Absent
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
 class LockstepMemory:
     """What a window leaves for the next one.
 
     `settled`: the job is judged from now on. `reason` and `why`, in words, are the newest window's. `busy`:
-    the SMs' busy share by GPU, of that window alone. `last_hint` stays when the hint is over.
+    the SMs' busy share by GPU, of that window alone. `last_hint` stays when the hint is over. `loaded`: whom
+    windows showed to have more work than the others; `uneven`, once enough of them did.
     """
 
     supported: Mapping[str, Supported] = field(default_factory=dict)
@@ -215,14 +240,33 @@ class LockstepMemory:
     busy: Mapping[str, float] = field(default_factory=dict)
     hint: Hint | None = None
     last_hint: Hint | None = None
+    loaded: Suspect = Suspect()
+    uneven: UnevenWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LockstepFacts:
-    """The hint that holds now, and the newest one, which stays when it is over."""
+    """The hint that holds now, and the newest one, which stays when it is over; and whose work is uneven.
+
+    `windows`: what each GPU (`Gpu.key`) of the job did in the newest window; `why`: what that window shows,
+    and if there is none, why, in words.
+    """
 
     hint: Hint | None
     last_hint: Hint | None
+    windows: Mapping[str, GpuWindow] = field(default_factory=dict)
+    why: str = ""
+    uneven: UnevenWork | None = None
+
+
+def facts(reading: LockstepReading, memory: LockstepMemory) -> LockstepFacts:
+    """What other rooms may know of the job in lockstep."""
+    windows = {
+        item.gpu.key: item.value.window
+        for item in reading
+        if isinstance(item.value, GpuUse) and isinstance(item.value.window, GpuWindow)
+    }
+    return LockstepFacts(memory.hint, memory.last_hint, windows, memory.why, memory.uneven)
 
 
 GPU = ("gpu", "uuid")
@@ -239,7 +283,16 @@ BUSY = Metric(
     GPU,
     "Share of the SMs' time in which they had work, in the newest window of a job that is watched.",
 )
-METRICS = (HINT, BUSY)
+UNEVEN = Metric(
+    "job_uneven_work_ratio",
+    Kind.GAUGE,
+    GPU,
+    "By how much longer the work of this GPU takes than that of the others of its job, who wait for it: it "
+    "has more, and is not slow. 0 for the others, and where work is even; only while a job is watched.",
+    "jobs on more than two GPUs, and a hint of the running daemon",
+    Panel("More work than the others of its job", "percentunit"),
+)
+METRICS = (HINT, BUSY, UNEVEN)
 
 
 def goes_on(job: LockstepJob, uses: Mapping[str, GpuUse | Absent]) -> bool:
@@ -263,5 +316,7 @@ def samples(reading: LockstepReading, memory: LockstepMemory) -> Iterable[Sample
         if item.gpu.key in memory.job.processes and not isinstance(item.value, Absent):
             labels = (str(item.gpu.index), item.gpu.uuid)
             yield HINT.sample(memory.hint is not None and memory.hint.uuid == item.gpu.uuid, *labels)
+            more = memory.uneven.more if memory.uneven and memory.uneven.uuid == item.gpu.uuid else 0.0
+            yield UNEVEN.sample(more, *labels)
             if item.gpu.key in memory.busy:
                 yield BUSY.sample(memory.busy[item.gpu.key], *labels)

@@ -12,7 +12,7 @@ from wirewatch.collectors.lockstep.model import (
     goes_on,
 )
 from wirewatch.core.collector import GpuReading, read_gpus
-from wirewatch.core.nvml import MIG_MODE, MigMode, Supported, as_float, as_int, as_mig_mode, ask_gpu, member
+from wirewatch.core.nvml import MIG_MODE, MigMode, Supported, as_float, as_mig_mode, as_pids, ask_gpu, member
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.types import Absent, Json, Why
 
@@ -74,17 +74,7 @@ def _use(nvml: Nvml, gpu: Gpu, known: Supported) -> GpuUse | Absent:
     mig = isinstance(mode, MigMode) and mode.now
     if not isinstance(offers, bool | Absent):
         offers = Absent(Why.MALFORMED, f"neither yes nor no: {offers!r}")
-    return GpuUse(offers, mig, _processes(asked.json(PROCESSES)), NO_JOB, asked.supported)
-
-
-def _processes(answer: Json | Absent) -> frozenset[int] | Absent:
-    if isinstance(answer, Absent):
-        return answer
-    if not isinstance(answer, list | tuple):
-        return Absent(Why.MALFORMED, f"not a list of processes: {answer!r}")
-    found = [as_int(member(one, "pid")) for one in answer]
-    odd = next((pid for pid in found if isinstance(pid, Absent)), None)
-    return odd or frozenset(pid for pid in found if not isinstance(pid, Absent))
+    return GpuUse(offers, mig, as_pids(asked.json(PROCESSES)), NO_JOB, asked.supported)
 
 
 def _looked_at(nvml: Nvml, item: GpuReading[GpuUse]) -> GpuReading[GpuUse]:

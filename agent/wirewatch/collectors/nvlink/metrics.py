@@ -115,9 +115,14 @@ def samples(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> Iterabl
 
 
 def facts(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> NvlinkFacts:
-    """State and speed of every link, for other rooms."""
+    """State and speed of every link, and what they have sent, for other rooms."""
     known = {item.gpu: item.value for item in reading if not isinstance(item.value, Absent)}
-    return NvlinkFacts({gpu: value.links for gpu, value in known.items() if not value.mig})
+    whole = {gpu: value for gpu, value in known.items() if not value.mig}
+    sent = {gpu.uuid: value.traffic.transmit for gpu, value in whole.items()}
+    return NvlinkFacts(
+        {gpu: value.links for gpu, value in whole.items()},
+        {uuid: count for uuid, count in sent.items() if not isinstance(count, Absent)},
+    )
 
 
 def observed(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> Observed:

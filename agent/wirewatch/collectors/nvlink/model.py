@@ -122,9 +122,13 @@ class GpuLinks:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkFacts:
-    """The links of each GPU as last read; GPUs that could not be read or are split by MIG are left out."""
+    """The links of each GPU as last read; GPUs that could not be read or are split by MIG are left out.
+
+    `sent`: payload bytes that each GPU (by UUID) has sent over all links, where that was read.
+    """
 
     links: Mapping[Gpu, tuple[NvlinkLink, ...]]
+    sent: Mapping[str, int] = field(default_factory=dict)
 
 
 NvlinkReading = tuple[GpuReading[GpuLinks], ...]

@@ -1,0 +1,285 @@
+"""A job's hang as values: options, policy, a reading of GPUs and processes, what is remembered and found."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar
+
+from wirewatch.core.collector import GpuReading, Options
+from wirewatch.core.jobs import RasListener, RasReport
+from wirewatch.core.nvml import Supported
+from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class HangOptions(Options):
+    """How it runs, in seconds; `ask` is how long RAS may take, and is only asked on suspicion."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    interval: float = 10.0
+    ask: float = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class HangPolicy:
+    """What a hang looks like from outside, and when RAS is asked about it.
+
+    `after`: seconds for which a job must look stuck before anybody is asked; `again`: until the second
+    answer, without which nothing is found; further ones are each twice as far apart, up to `seldom`.
+    `unasked`: seconds after which a job that looks stuck is a finding although nobody answered.
+    `low_power`: share of a GPU's default power limit up to which it does no work. `still`: bytes over NVLink
+    between two polls that count as none; `moved`: those that show that the job uses NVLink at all.
+    `files`: bytes per second that a process reads and writes when it is at work on files, not stuck.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    after: float = 30.0
+    again: float = 60.0
+    seldom: float = 600.0
+    unasked: float = 300.0
+    low_power: float = 0.3
+    still: float = 65536.0
+    moved: float = 1048576.0
+    files: float = 1e6
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        seconds = {"after": self.after, "again": self.again, "seldom": self.seldom, "unasked": self.unasked}
+        others = {"still": self.still, "moved": self.moved, "files": self.files}
+        checks = (
+            ([n for n, v in (*seconds.items(), *others.items()) if not 0 < v < math.inf], "must be above 0"),
+            ([] if 0 < self.low_power <= 1 else ["low_power"], "must be above 0 and at most 1"),
+            ([] if self.again <= self.seldom else ["seldom"], "must not be below again"),
+            ([] if self.still < self.moved else ["moved"], "must be above still"),
+        )
+        return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
+
+
+class HangKind(Enum):
+    """What kind of hang it is; SUSPECTED: it looks like one, and nobody could be asked."""
+
+    STOPPED = "stopped"
+    ASYMMETRIC = "asymmetric"
+    SYMMETRIC = "symmetric"
+    ERROR = "error"
+    SUSPECTED = "suspected"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLoad:
+    """One GPU now: the processes that compute on it, how busy it is (0 to 1), watts now and by default.
+
+    `sent`: bytes over all NVLinks since the driver was loaded; Absent also where no process is there.
+    """
+
+    processes: frozenset[int | None] | Absent
+    busy: float | Absent
+    power: float | Absent
+    limit: float | Absent
+    sent: int | Absent
+    supported: Supported = field(default_factory=Supported)
+
+
+GpuLoads = Mapping[str, GpuLoad | Absent]
+"""By GPU (`Gpu.key`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobProcess:
+    """A process of a job while it looks stuck.
+
+    `state` is the kernel's letter for it. `inner`: its id inside its own pid namespace. `files`: bytes that
+    it and its children have read and written.
+    """
+
+    state: str | Absent
+    inner: int | Absent
+    uid: int | Absent
+    files: int | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class JobLook:
+    """A look at a job that seems to hang, at `mono`: its processes by id, and what RAS answered.
+
+    `ras`: the reports of all jobs that answered; `listeners`: who listens in the job's network namespace.
+    `elsewhere`: we cannot reach those. `about`: whose the job is, in words.
+    """
+
+    mono: float
+    processes: Mapping[int, JobProcess]
+    ras: Sequence[RasReport] | Absent
+    listeners: Sequence[RasListener] | Absent
+    elsewhere: bool = False
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HangReading:
+    """GPUs, whose process is whose, and looks at those jobs that were due, by the job's owner.
+
+    `listeners`: who listens for RAS in the jobs' network namespaces; None where that was not read this time.
+    """
+
+    gpus: tuple[GpuReading[GpuLoad], ...]
+    owners: Mapping[int, str] = field(default_factory=dict)
+    looks: Mapping[str, JobLook] = field(default_factory=dict)
+    listeners: Sequence[RasListener] | None = None
+
+    @property
+    def loads(self) -> GpuLoads:
+        """The GPUs by key."""
+        return {item.gpu.key: item.value for item in self.gpus}
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """Whom a hang waits for; `gpu` is its index here, empty where it is on another node or not known."""
+
+    text: str
+    gpu: str = ""
+    uuid: str = ""
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What two looks at a job show; without a kind it is no hang, and `text` says what it is instead."""
+
+    kind: HangKind | None
+    text: str
+    culprits: tuple[Culprit, ...] = ()
+    snapshot: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedJob:
+    """Processes by GPU (`Gpu.key`) of one owner, 0 for one without an id; all times are monotonic seconds.
+
+    `gone`: processes that were there and are not, by GPU. `sent`: bytes of each GPU at the last poll.
+    `moved`: NVLink bytes have moved since it began. `since`: since when it has looked stuck without a break,
+    None while it does not. `looks`: the last two while it did; `asked` counts them, `due` is the next.
+    """
+
+    processes: Mapping[str, frozenset[int]]
+    gone: Mapping[int, str] = field(default_factory=dict)
+    sent: Mapping[str, int] = field(default_factory=dict)
+    moved: bool = False
+    since: float | None = None
+    looks: tuple[JobLook, ...] = ()
+    asked: int = 0
+    due: float = math.inf
+    diagnosis: Diagnosis | None = None
+    found: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PastHang:
+    """A hang that was found, kept when its job is gone: Unix seconds from when to when, and what was seen."""
+
+    kind: str
+    owner: str
+    begin: float
+    end: float
+    text: str
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptHangs:
+    """The newest hangs, as they are kept over restarts; `total` by kind."""
+
+    past: tuple[PastHang, ...] = ()
+    total: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HangMemory:
+    """Jobs by owner, the newest hangs, and how often each kind was found.
+
+    `listened`: when (monotonic seconds) the listeners were last read; `open`: addresses of those that other
+    machines can reach. `asked`: how many looks have been taken.
+    """
+
+    supported: Mapping[str, Supported] = field(default_factory=dict)
+    jobs: Mapping[str, WatchedJob] = field(default_factory=dict)
+    past: tuple[PastHang, ...] = ()
+    total: Mapping[str, int] = field(default_factory=dict)
+    asked: int = 0
+    listened: float = -math.inf
+    open: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HangingJob:
+    """A job that hangs now: its processes by GPU (`Gpu.key`), whom it waits for, and what was seen, in words.
+
+    `found`: Unix seconds when this was found. `action`: what to do, as the finding says it.
+    """
+
+    kind: HangKind
+    processes: Mapping[str, frozenset[int]]
+    culprits: tuple[Culprit, ...]
+    found: float
+    text: str
+    snapshot: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class HangFacts:
+    """Hangs that are over, the newest last; and the jobs that hang now.
+
+    `owners`: whose each process on the GPUs is, such as `slurm:ID`, `pod:UID`, `container:ID`, `parent:PID`,
+    or empty where that is not known.
+    """
+
+    past: tuple[PastHang, ...]
+    now: tuple[HangingJob, ...] = ()
+    owners: Mapping[int, str] = field(default_factory=dict)
+
+
+HANG = Metric(
+    "job_hang",
+    Kind.GAUGE,
+    ("kind",),
+    "1 while a job on this node hangs in this way, 0 while none does.",
+    panel=Panel("Jobs that hang, by kind", limits=((0, "green"), (1, "orange"))),
+)
+HANGS = Metric(
+    "job_hangs_total",
+    Kind.COUNTER,
+    ("kind",),
+    "Hangs of jobs found since the agent's state was begun.",
+    undrawn="each hang is a step of the gauge job_hang, which is drawn",
+)
+ASKED = Metric(
+    "job_ras_looks_total",
+    Kind.COUNTER,
+    (),
+    "Times that the RAS of jobs was asked, which happens on suspicion of a hang alone.",
+    undrawn="it proves to an operator that jobs are left alone; there is nothing to see in it",
+)
+METRICS = (HANG, HANGS, ASKED)
+
+
+def samples(_reading: HangReading, memory: HangMemory) -> Iterable[Sample]:
+    """One series a kind, and the count of looks."""
+    now = {one.diagnosis.kind for one in memory.jobs.values() if one.diagnosis is not None}
+    for kind in HangKind:
+        yield HANG.sample(kind in now, kind.value)
+        yield HANGS.sample(memory.total.get(kind.value, 0), kind.value)
+    yield ASKED.sample(memory.asked)
+
+
+def keep(memory: HangMemory) -> KeptHangs:
+    """What of the memory outlives the process."""
+    return KeptHangs(memory.past, memory.total)
+
+
+def recall(kept: KeptHangs) -> HangMemory:
+    """The memory to begin with."""
+    return HangMemory(past=tuple(kept.past), total=dict(kept.total))

@@ -1,0 +1,225 @@
+"""Windows of a communicator: from joined collectives to wire time, busbw, waiting and votes. Pure."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wirewatch.busbw.formulas import FACTORS, busbw
+from wirewatch.collectors.jobs.bias import bias
+from wirewatch.collectors.jobs.model import (
+    KEPT_SLOTS,
+    KEPT_WINDOWS,
+    MOST_ROWS,
+    SLOT,
+    CommunicatorMemory,
+    JobsPolicy,
+    JoinedCollective,
+)
+from wirewatch.core.jobtimes import LATENCY_BELOW, CommunicatorWindow, OperationTimes, RankTime
+from wirewatch.core.statistics import high_median, low_median
+from wirewatch.core.types import Absent, Why
+
+LOW, HIGH = 0.1, 0.9
+SHARED_WAIT = 0.1
+"""Part of a duration by which all ranks may differ that wait alike."""
+_SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
+_UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
+_ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
+_WITHIN_BIAS = Absent(Why.UNSUPPORTED, "shorter than what a single collective takes beside its transfer")
+Row = tuple[str, int]
+"""Operation and power of two of the message in bytes, 0 where the size is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A communicator as all of its rings agree: how many ranks it has in all, and which are here."""
+
+    ranks: int
+    here: frozenset[int]
+
+
+def roll(memory: CommunicatorMemory, shape: Shape, mono: float, policy: JobsPolicy) -> CommunicatorMemory:
+    """The memory, with the window under way closed where it is full; `mono` in monotonic seconds."""
+    if memory.begun is None:
+        return replace(memory, begun=mono)
+    age, count = mono - memory.begun, len(memory.window)
+    begun = replace(memory, begun=mono, window=(), seen=0, stride=1)
+    if age < 0:
+        return begun
+    if age < policy.longest and not (age >= policy.window and count >= policy.joined):
+        return memory
+    if count < policy.fewest:
+        return begun
+    windows = (*memory.windows, window_of(memory, shape, policy))
+    slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
+    return replace(begun, windows=windows[-KEPT_WINDOWS:], closed=mono, slots=dict(slots[-KEPT_SLOTS:]))
+
+
+def window_of(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> CommunicatorWindow:
+    """The window that a memory holds the collectives of; there is at least one."""
+    found = memory.window
+    rates = _rates(found)
+    begun, ended = min(one.at for one in found), max(one.at for one in found)
+    rows: dict[Row, list[JoinedCollective]] = defaultdict(list)
+    for one in found:
+        rows[one.op, _power(one.bytes)].append(one)
+    largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:MOST_ROWS]
+    times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
+    ranks = _rank_times(found, rates, shape, policy)
+    late, cost = _late(found, ranks, rates, policy)
+    return CommunicatorWindow(begun, max(0.0, ended - begun), times, ranks, late, cost, _alike(found))
+
+
+def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
+    """The late rank of one collective: the one that waits least, if it is clearly after the next one."""
+    if len(seconds) < 2:  # noqa: PLR2004
+        return None
+    first, second = sorted(seconds, key=lambda rank: seconds[rank])[:2]
+    gap = seconds[second] - seconds[first]
+    return first if gap > max(policy.resolution, policy.clear * seconds[first]) else None
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that `share` of the others are at or below; always one of them.
+
+    Raises:
+        ValueError: no values.
+    """
+    if not values:
+        raise ValueError("no quantile of nothing")
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+
+
+def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, int | None]:
+    """By slot of time the rank that was late in more than half of its collectives, None for nobody."""
+    votes: dict[int, list[int | None]] = defaultdict(list)
+    for one in found:
+        votes[math.floor(one.at / SLOT)].append(vote(one.seconds, policy))
+    slots: dict[int, int | None] = {}
+    for slot, given in votes.items():
+        rank, times = Counter(given).most_common(1)[0]
+        slots[slot] = rank if 2 * times > len(given) else None
+    return slots
+
+
+def _power(size: int | None) -> int:
+    return 0 if not size or size < 0 else 1 << (size.bit_length() - 1)
+
+
+def _rates(found: Sequence[JoinedCollective]) -> dict[str, float]:
+    """Calls a second of each operation, timed or not: NCCL numbers them all.
+
+    From the first to the last that was timed. Where that is no time at all, 0: no share can be said.
+    """
+    rates: dict[str, float] = {}
+    for op in {one.op for one in found}:
+        mine = sorted((one for one in found if one.op == op), key=lambda one: one.sequence)
+        seconds = mine[-1].at - mine[0].at
+        calls = mine[-1].sequence - mine[0].sequence
+        rates[op] = calls / seconds if seconds > 0 else 0.0
+    return rates
+
+
+def _row(
+    row: Row, found: Sequence[JoinedCollective], rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
+) -> OperationTimes:
+    op, size = row
+    wires = [one.wire for one in found]
+    ways = Counter((one.algorithm, one.protocol, one.channels) for one in found)
+    algorithm, protocol, channels = min(ways, key=lambda way: (-ways[way], way))
+    votes = Counter(vote(one.seconds, policy) for one in found)
+    undecided = votes.pop(None, 0)
+    middle, low = low_median(wires), quantile(wires, LOW)
+    message = low_median([one.bytes or 0 for one in found])
+    got = _busbw(op, shape.ranks, [(one.bytes, one.wire) for one in found], size)
+    return OperationTimes(
+        op=op, size_bytes=size, ranks=shape.ranks, joined=len(found),
+        calls=round(rates[op] * _seconds(found)), bytes=int(message), wire_seconds=middle, low=low,
+        high=quantile(wires, HIGH), bias=bias(size),
+        algorithm=algorithm, protocol=protocol, channels=channels,
+        busbw=got if isinstance(got, Absent) else low_median(got),
+        best=got if isinstance(got, Absent) else quantile(got, HIGH),
+        waits={rank: _mean([one.seconds[rank] - one.wire for one in found]) for rank in sorted(shape.here)},
+        votes={rank: votes[rank] for rank in sorted(r for r in votes if r is not None)}, undecided=undecided,
+    )  # fmt: skip
+
+
+def _seconds(found: Sequence[JoinedCollective]) -> float:
+    return max(one.at for one in found) - min(one.at for one in found)
+
+
+def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size: int) -> list[float] | Absent:
+    """Bus bandwidths of single collectives without the bias, or why there are none."""
+    if op not in FACTORS:
+        return Absent(Why.UNSUPPORTED, f"no bus bandwidth of {op}")
+    if ranks < 2:  # noqa: PLR2004
+        return _ONE
+    if not size:
+        return _UNSIZED
+    if size < LATENCY_BELOW:
+        return _SMALL
+    values = [
+        busbw(op, ranks, message, wire - bias(message))
+        for message, wire in found
+        if message and wire > bias(message)
+    ]
+    return values or _WITHIN_BIAS
+
+
+def _rank_times(
+    found: Sequence[JoinedCollective], rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
+) -> tuple[RankTime, ...]:
+    """Each rank's share of the time: calls a second of each operation times its mean seconds."""
+    by_op: dict[str, list[JoinedCollective]] = defaultdict(list)
+    for one in found:
+        by_op[one.op].append(one)
+    votes = Counter(vote(one.seconds, policy) for one in found)
+    times = []
+    for rank in sorted(shape.here):
+        inside = sum(rates[op] * _mean([one.seconds[rank] for one in some]) for op, some in by_op.items())
+        waiting = sum(
+            rates[op] * _mean([one.seconds[rank] - one.wire for one in some]) for op, some in by_op.items()
+        )
+        times.append(RankTime(rank, min(1.0, inside), min(1.0, waiting), votes[rank] / len(found)))
+    return tuple(times)
+
+
+def _late(
+    found: Sequence[JoinedCollective], ranks: Sequence[RankTime], rates: Mapping[str, float],
+    policy: JobsPolicy,
+) -> tuple[int | None, float]:  # fmt: skip
+    """The rank that is late in most collectives, and the share of the time for which the others wait.
+
+    What counts is by how much it is later than the next one: so much sooner would all go on without it. A
+    spread among the others, which overlap with computing makes, is no fault of the last of them.
+    """
+    first = max(ranks, key=lambda one: one.late, default=None)
+    if first is None or first.late < policy.votes:
+        return None, 0.0
+    alone = 0.0
+    for op, rate in rates.items():
+        some = [one for one in found if one.op == op]
+        alone += rate * _mean([_gap(one.seconds, first.rank) for one in some])
+    waits = [one.waiting for one in ranks if one.rank != first.rank]
+    return (first.rank, high_median(sorted(waits))) if alone >= policy.cost else (None, 0.0)
+
+
+def _gap(seconds: Mapping[int, float], rank: int) -> float:
+    """Seconds by which a rank is after the next one; below 0 where another one is last."""
+    return min(value for other, value in seconds.items() if other != rank) - seconds[rank]
+
+
+def _alike(found: Sequence[JoinedCollective]) -> bool:
+    """Whether all ranks here took as long in most collectives, however long that was."""
+    near = [max(s.values()) - min(s.values()) <= SHARED_WAIT * max(s.values()) for s in _durations(found)]
+    return 2 * sum(near) > len(near)
+
+
+def _durations(found: Sequence[JoinedCollective]) -> list[Mapping[int, float]]:
+    return [one.seconds for one in found]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
