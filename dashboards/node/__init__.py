@@ -1,6 +1,7 @@
 """Node: everything that is known of one, and which GPU, link or port it is."""
 
 from dashboards.node.hardware import HELD
+from dashboards.node.jobs import JOBS
 from dashboards.node.ports import PCIE
 from dashboards.node.probe import BUSBW
 from dashboards.node.slow import MISLEADING, SLOW
@@ -12,7 +13,7 @@ NODE_PAGE = Dashboard(
     "wirewatch-node",
     "wirewatch / Node",
     "One node: the verdict, what is wrong and what to do, bus bandwidth against expected, and slow GPUs.",
-    (VERDICT, BUSBW, SLOW, MISLEADING, HELD, PCIE),
+    (VERDICT, BUSBW, SLOW, JOBS, MISLEADING, HELD, PCIE),
     events(often=True),
     variables=("cluster", "node", "gpu"),
     many=("gpu",),

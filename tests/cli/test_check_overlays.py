@@ -25,6 +25,7 @@ EXPECTED: Mapping[str, Health] = {
     "ib-link-downed": D, "ib-port-down": F, "ib-port-flapping": F, "ib-port-init": F,
     "ib-port-polling": D, "ib-port-slow": F, "ib-symbol-errors": D, "ib-unreadable": U,
     "ibstat-disagrees": D, "iommu-translates": D, "nccl-conf-gdr-off": D, "nic-cable-hot": D,
+    "job-hang-skipped": D, "job-hang-stopped": D,
     "nic-moved": OK, "nic-pcie-x8": F, "nvlink-all-down": F, "nvlink-crc": D, "nvlink-link-down": F,
     "nvlink-link-slow": F, "nvlink-recovery": D, "nvlink-replay": D, "pcie-aer": D, "pcie-generation": F,
     "pcie-replays": D, "pcie-slot": D, "pcie-x8": F, "peermem-unloaded": OK, "probe-fails": U,

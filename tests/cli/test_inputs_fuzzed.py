@@ -16,10 +16,12 @@ import click
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.advice.nearby import gpus
 from tests.core.test_parsers_fuzzed import damaged
 from tests.examples import examples
+from tests.explain.drawn import evidence, job, late
 from tests.processes import ROOT
 from tests.study.printed import Job, lines
 from tests.study.sweeps import CURVES, Node, header
@@ -40,6 +42,7 @@ from wirewatch.cli.advise.ncclplaces import of_named_file
 from wirewatch.cli.advise.placement import GroupSizes
 from wirewatch.cli.check.daemon import daemon_address
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
+from wirewatch.cli.jobprocesses import cpu_seconds
 from wirewatch.cli.options import Duration, owner
 from wirewatch.cli.parse import settings as nccl_settings
 from wirewatch.cli.probe import Primitive, Size, Switches
@@ -50,8 +53,11 @@ from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.daemon.baselines import read_baseline, save_baseline
 from wirewatch.daemon.notify import Notifier
 from wirewatch.daemon.persistence import read_ledger
+from wirewatch.documents.jobs import JOBS, ExplainedJob, JobsDocument
 from wirewatch.documents.state import TOPOLOGY as TOPOLOGIES
 from wirewatch.documents.state import TopologyDocument
+from wirewatch.explain.selector import NoOneJob, selected
+from wirewatch.explain.walls import decide
 from wirewatch.hw.nvml.protocol import Hello, Reply, decode_hello, decode_reply, encode_hello, encode_reply
 from wirewatch.hw.overlay import BUNDLED as OVERLAYS
 from wirewatch.hw.overlay import OverlayError, load_overlay
@@ -213,6 +219,13 @@ def swept(name: str) -> str:
         return (place / name).read_text("utf-8")
 
 
+def jobs_text() -> str:
+    """A daemon's answer about one running job."""
+    one = evidence(job(late=late()))
+    made = JobsDocument("wirewatch.jobs/1", 1e9, "live", [ExplainedJob(decide(one), one)])
+    return JOBS.dump_json(made).decode()
+
+
 def of_option(kind: click.ParamType[Any]) -> Callable[[str], object]:
     return lambda text: kind.convert(text, None, None)
 
@@ -233,6 +246,7 @@ PARSERS = {
     "amount of bytes": Parser(of_option(Bytes()), ("100MB", "1.5G", "16KiB", "8 B"), (click.BadParameter,)),
     "amount": Parser(of_option(Count()), ("70B", "1.5e9"), (click.BadParameter,)),
     "baseline": Parser(from_file(read_baseline), (baseline(),)),
+    "cpu times": Parser(cpu_seconds, ("7 (a b) c) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0",)),
     "cluster": Parser(from_file(read_cluster), (CLUSTER, CLUSTER_JSON), (ClusterError,)),
     "check": Parser(from_file(lambda file: daemon_address(None, file)), (TOML,), (Unusable,)),
     "condition": Parser(on_bytes(lambda body: condition_in(body, "n1", 1e9)), (NODE,), (UnexpectedReply,)),
@@ -244,6 +258,8 @@ PARSERS = {
         lambda text: Duration().convert(text, None, None), ("1.5h", "3s"), (click.BadParameter,)
     ),
     "hello": Parser(on_bytes(decode_hello), (encode_hello(Hello(3, "no")).decode(),), (ValueError,)),
+    "job": Parser(lambda text: selected((), text), ("slurm:7", "pod:a", "4711", "pid:1"), (NoOneJob,)),
+    "jobs": Parser(JOBS.validate_json, (jobs_text(),), (ValidationError,)),
     "ledger": Parser(from_file(lambda file: read_ledger(file, "b", 1e9)), ('{"version": 1, "entries": []}',)),
     "manifest": Parser(from_file(recording, "manifest.json"), (MANIFEST,), (RecordingError,)),
     "message": Parser(on_bytes(message_of), ('{"message": "forbidden"}',)),

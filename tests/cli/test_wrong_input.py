@@ -51,6 +51,16 @@ def refused(code: int, *arguments: str) -> str:
         ("[policy.probe]\nratioo = 0.7", "unknown key 'policy.probe.ratioo'"),
         ("[policy.probe]\nratio = '70 %'", "policy.probe.ratio"),
         ("[policy.probe]\nconfirm = 1.5", "policy.probe.confirm"),
+        ("[policy.hangs]\nafter = 0.0", "policy.hangs: must be above 0: 'after'"),
+        ("[policy.hangs]\nagain = 700.0", "policy.hangs: must not be below again: 'seldom'"),
+        ("[policy.hangs]\nlow_power = 30.0", "must be above 0 and at most 1: 'low_power'"),
+        ("[jobs]\nras = ['localhost:28028']", "jobs.ras.0"),
+        ("[jobs]\nras = ['127.0.0.1']", "not ADDRESS:PORT"),
+        ("[policy.jobs]\nratio = 1.5", "policy.jobs: must be above 0 and at most 1: 'ratio'"),
+        ("[policy.jobs]\nconfirm = 9", "policy.jobs: must not be below confirm, nor above 8: 'windows'"),
+        ("[policy.jobs]\nfewest = 9", "policy.jobs: must not be above joined: 'fewest'"),
+        ("[collectors.jobs]\nnames = 1", "collectors.jobs.names"),
+        ("[policy.bursts]\nlooks = 2", "policy.bursts: must not be below confirm: 'looks'"),
         ("[policy.lockstep]\nconfirm = 0", "policy.lockstep: must be above 0: 'confirm'"),
         ("[policy.lockstep]\ngap = 8.0", "policy.lockstep: must be above 0 and at most 1: 'gap'"),
         ("[policy.lockstep]\nsettle = -1.0", "policy.lockstep: must not be below 0: 'settle'"),
@@ -196,6 +206,10 @@ def test_a_socket_where_another_agent_answers(tmp_path: Path) -> None:
         other.listen()
         line = refused(CONFIG, *REPLAY, "--listen", "127.0.0.1:0", "--config", str(config))
     assert "another agent answers there" in line
+
+
+def test_rings_beside_no_recording() -> None:
+    assert "[jobs] rings" in refused(USAGE, "serve", "--rings", "/run/wirewatch-jobs")
 
 
 def test_an_address_that_is_none(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from wirewatch.page.model import Page
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_state
 
-VOID = frozenset({"link", "meta", "br", "hr", "img", "input"})
+VOID = frozenset({"link", "meta", "br", "hr", "wbr", "img", "input"})
 SHAPES = frozenset({"path", "rect", "line"})
 """Elements of SVG that may end in themselves."""
 TEXTLESS = frozenset({"style", "title"})

@@ -6,12 +6,15 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from tests.collectors.ringjobs import LATE, TRAINING, TREE, DrawnNode
 from tests.collectors.test_overlays import DEMO, watch
 from tests.page.pages import content_of
 from tests.support import EPOCH, Node
 from tests.verdict.recordednode import RecordedNode
+from wirewatch.collectors.bursts import BurstFacts, BurstHint
+from wirewatch.collectors.lockstep import HintTime, LockstepFacts, UnevenWork
 from wirewatch.core.collector import Component, NodeState, Step, after, overdue
-from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
+from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Subject, Why
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.page.content import PageContent, PageContext
 from wirewatch.verdict.ledger import Statement, VerdictPolicy
@@ -46,6 +49,41 @@ def no_gpus() -> PageContent:
     node = Node("h200x1-idle", only=DRAWN)
     node.change("Count()", "set", 0)
     node.poll(times=3)
+    return of(node)
+
+
+def hinted() -> PageContent:
+    """A job in which a GPU has more work than the others, and one that became slower."""
+    node = faulty("")
+    few = Absent(Why.MISSING, "too few windows before")
+    now = node.clock.now()
+    uneven = UnevenWork(
+        "3", "GPU-3", now - 30, HintTime(now, 60.0), "GPU 3 has 11% more work", 0.11, 0.1, 0.07, {}, few, 3
+    )
+    fell = BurstHint("", "", now - 90, now, 60.0, 2e11, 3e11, "NVLink carries <b>200</b> GB/s")
+    for name, facts in (
+        ("lockstep", LockstepFacts(None, None, uneven=uneven)),
+        ("bursts", BurstFacts((), (fell,), fell)),
+    ):
+        node.state = node.state.with_component(
+            Component(name, None, Ok((), now, 60.0), applicable=True, last_success=now, facts=facts)
+        )
+    return of(node)
+
+
+def jobs() -> PageContent:
+    """Three running jobs with the tap: a late GPU, Tree where Ring is due, one whose tap times nothing."""
+    node = faulty("")
+    drawn = DrawnNode(
+        replace(LATE, owner="slurm:4711", nccl="<b>2</b>"),
+        replace(TREE, gpus=(4, 5), communicator=2, pid=9000, settings={"NCCL_ALGO": "Tree"}),
+        replace(TRAINING, gpus=(6, 7), communicator=3, pid=9100, on=1e-9),
+    )  # fmt: skip
+    facts, now = drawn.poll(7), node.clock.now()
+    node.state = node.state.with_component(
+        Component("jobs", None, Ok((), now, 60.0), applicable=True, last_success=now, facts=facts,
+                  findings=drawn.found)
+    )  # fmt: skip
     return of(node)
 
 
@@ -149,6 +187,8 @@ STATES: Mapping[str, Callable[[], PageContent]] = {
     "link-down": lambda: of(faulty("nvlink-link-down")),
     "gpu-lost": lambda: of(faulty("gpu-lost")),
     "degraded": lambda: of(faulty("straggler-memory"), source="synthetic"),
+    "hinted": hinted,
+    "jobs": jobs,
     "straggler": lambda: of(faulty("straggler-source"), source="replay"),
     "unknown-product": lambda: of(faulty("probe-unknown-product")),
     "mig": lambda: of(faulty("gpu-mig")),

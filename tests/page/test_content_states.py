@@ -221,6 +221,32 @@ def test_a_port_that_is_down_has_no_rate() -> None:
     assert unread[0].why
 
 
+def test_hints_of_running_jobs_have_a_place_of_their_own_and_change_no_verdict() -> None:
+    told = [(one.head.text, *texts(one.cells)[:2]) for one in table("hinted", "hint-table").rows]
+    assert told == [
+        ("collectives slower", "the node", "NVLink carries <b>200</b> GB/s"),
+        ("has more work", "GPU 3", "GPU 3 has 11% more work"),
+    ]
+    assert page("hinted").verdict.health == page("healthy").verdict.health == "ok"
+    assert "hints" not in [one.id for one in page("straggler").sections]
+
+
+def test_running_jobs_say_who_is_waited_for_and_what_the_wire_gives() -> None:
+    late = texts(row("jobs", "job-table", "slurm:4711"))
+    assert late[0] == "0, 1, 2, 3"
+    assert late[3] == "GPU 2, 9 % of the time"
+    wires = {one.head.text: texts(one.cells) for one in table("jobs", "job-wire-table").rows}
+    assert wires["slurm:4711"][:3] == ["all_reduce", "256 MiB", "4"]
+    assert wires["slurm:4711"][-1] == "Ring, Simple"
+    assert wires["pid:9000"][-1] == "Tree, Simple"
+    silent = row("jobs", "job-table", "pid:9100")
+    assert "nothing was timed" in silent[1].text
+    assert "pid:9100" not in wires
+    assert [one.rules[0].name for one in page("jobs").findings] == ["jobs.slow_wire"]
+    assert "NCCL_ALGO=Tree" in page("jobs").findings[0].evidence
+    assert "jobs" not in [one.id for one in page("healthy").sections]
+
+
 def test_a_hundred_findings_are_all_there_worst_first() -> None:
     cards = page("many").findings
     assert len(cards) == MANY

@@ -13,7 +13,9 @@ USAGE, INTERNAL, CONFIG = 64, 70, 78
 COMMANDS = {
     "advise": "wirewatch.cli.advise:advise",
     "check": "wirewatch.cli.check.command:check",
+    "explain": "wirewatch.cli.explain:explain",
     "findings": "wirewatch.cli.findings:findings",
+    "jobs": "wirewatch.cli.jobs:jobs",
     "parse": "wirewatch.cli.parse:parse",
     "probe": "wirewatch.cli.probe:probe",
     "prober": "wirewatch.cli.prober:prober",
@@ -21,6 +23,7 @@ COMMANDS = {
     "release": "wirewatch.cli.orders:release",
     "serve": "wirewatch.cli.serve:serve",
     "sweep": "wirewatch.cli.sweep:sweep",
+    "top": "wirewatch.cli.top:top",
     "topology": "wirewatch.cli.topology:topology",
 }
 QUIET = frozenset({"check"})

@@ -5,16 +5,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.config import Config
-from wirewatch.core.ports import Clock, Hardware
+from wirewatch.core.ports import Clock, Hardware, NoRas, NoRings
 from wirewatch.hw.command import SystemCommand
 from wirewatch.hw.files import SystemKmsg, SystemSysfs
 from wirewatch.hw.host import SystemClock, SystemHost
 from wirewatch.hw.interpreter import absolute
+from wirewatch.hw.jobshere import RecordedSysfs, RingsHere
 from wirewatch.hw.kubelet import SystemKubelet
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.protocol import Source
 from wirewatch.hw.overlay import Player, find_overlay, load_overlay, open_player
 from wirewatch.hw.play import PlayClock, PlayedChild, effects
+from wirewatch.hw.ras import SocketRas, split_address
+from wirewatch.hw.recordedras import ReplayRas
+from wirewatch.hw.recordedrings import ReplayRings
 from wirewatch.hw.recording import find, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -25,6 +29,7 @@ from wirewatch.hw.replay import (
     ReplaySlurm,
     ReplaySysfs,
 )
+from wirewatch.hw.rings import FileRings
 from wirewatch.hw.slurm import SystemSlurm
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
@@ -41,6 +46,8 @@ def live(
         nvml, sysfs, SystemHost(), SystemKmsg(), SystemCommand(), SystemKubelet(config.kubernetes.socket),
         SystemSlurm(config.slurm.node, config.slurm.conf), clock,
         ProbeRunner(RunnerPorts(nvml, sysfs, clock), state),
+        rings=FileRings(config.jobs.rings) if config.jobs.rings else NoRings(),
+        ras=SocketRas([split_address(one) for one in config.jobs.ras]) if config.jobs.ras else NoRas(),
     )  # fmt: skip
     return hardware, nvml
 
@@ -52,11 +59,12 @@ def remote_prober(config: Config, hardware: Hardware) -> RemoteProber | None:
 
 
 def replayed(
-    recording: str, overlays: Sequence[str], *, loop: bool = False, at_fault: bool = False
+    recording: str, overlays: Sequence[str], *, loop: bool = False, at_fault: bool = False, rings: str = ""
 ) -> tuple[Hardware, NvmlClient]:
     """The ports of a recording that plays from now on; a child process answers for NVML, as on a machine.
 
     `at_fault`: it begins where all changes of the overlays have begun, for a command that reads once.
+    `rings`: a folder of rings of this machine, read instead of the recording's.
 
     Raises:
         RecordingError, OverlayError: it cannot be played.
@@ -66,7 +74,8 @@ def replayed(
     changes = tuple(absolute(str(find_overlay(path))) for path in overlays)
     source = Source(absolute(str(find(recording))), changes, loop, clock.mono() - begun)
     nvml = NvmlClient(source)
-    return _playing(open_player(source), nvml, clock, time.sleep), nvml
+    hardware = _playing(open_player(source), nvml, clock, time.sleep)
+    return _with_rings_here(hardware, rings) if rings else hardware, nvml
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,5 +112,14 @@ def _playing(player: Player, nvml: NvmlClient, clock: Clock, wait: Callable[[flo
         nvml, ReplaySysfs(player), ReplayHost(player, clock.now()), ReplayKmsg(player),
         ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), clock,
         ReplayProbe(player, clock, wait), source="synthetic" if synthetic else "replay",
-        about=", ".join(about),
+        about=", ".join(about), rings=ReplayRings(player, clock), ras=ReplayRas(player),
+    )  # fmt: skip
+
+
+def _with_rings_here(hardware: Hardware, folder: str) -> Hardware:
+    """The recording's GPUs, and beside them the jobs that leave their rings in a folder of this machine."""
+    rings = RingsHere(FileRings(folder))
+    return replace(
+        hardware, sysfs=RecordedSysfs(hardware.sysfs, SystemSysfs(), rings), rings=rings, source="synthetic",
+        about=f"{hardware.about}, rings of processes of this machine in {folder}",
     )  # fmt: skip

@@ -38,11 +38,14 @@ INTERNAL = 70
     "--every", default=5.0, show_default=True, type=click.FloatRange(0), help="Seconds between two readings."
 )
 @click.option("--probe", is_flag=True, help="Run a probe first, if the GPUs are idle, and record it too.")
+@click.option(
+    "--ras", is_flag=True, help="Ask the RAS of running NCCL jobs at each reading: all their processes talk."
+)
 @config_option
 @click.option("--note", default="", help="A remark for the manifest: what the node was doing.")
 @click.pass_context
 def record(
-    context: click.Context, *, folder: Path, moments: int, every: float, probe: bool,
+    context: click.Context, *, folder: Path, moments: int, every: float, probe: bool, ras: bool,
     config_file: Path | None, note: str,
 ) -> None:  # fmt: skip
     """Record everything that can be read of this node.
@@ -63,7 +66,7 @@ def record(
     with _made(folder):
         hardware, nvml = live(config, timed=True, state=state)
         try:
-            recorder = Recorder(hardware, _probed(hardware, config) if probe else None)
+            recorder = Recorder(hardware, _probed(hardware, config) if probe else None, ras)
             why = _take(recorder, folder, RecordPlan(moments, every, note))
         finally:
             nvml.close()

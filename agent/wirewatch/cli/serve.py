@@ -53,9 +53,10 @@ Port = tuple[socket.socket, PortGuard]
 @replay_options
 @click.option("--loop", is_flag=True, help="Repeat the recording, with counters that go on rising.")
 @click.option("--demo", is_flag=True, help="Watch this machine's GPUs, or without any a bundled recording.")
+@click.option("--rings", help="With --replay: the folder with rings of this machine's jobs.")
 def serve(
     *, config_file: Path | None, listen: str | None, web_config: str | None, replay: str | None,
-    overlays: Sequence[str], loop: bool, demo: bool,
+    overlays: Sequence[str], loop: bool, demo: bool, rings: str | None,
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
     from wirewatch.daemon.notify import Notifier
@@ -69,17 +70,22 @@ def serve(
         replay, loop = DEMO, True
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")
+    if rings and not replay:
+        raise click.UsageError("--rings goes with --replay; the folder of this node is [jobs] rings")
     if listen:
         try:
             address(listen)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
-    _run(ServeOptions(config_file, listen, web_config, replay, overlays, loop), notifier)
+    _run(ServeOptions(config_file, listen, web_config, replay, overlays, loop, rings or ""), notifier)
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """The command line: files, addresses over those of the configuration, and what to replay and how."""
+    """The command line: files, addresses over those of the configuration, and what to replay and how.
+
+    `rings`: a folder of rings of this machine, beside a replay.
+    """
 
     config_file: Path | None
     listen: str | None
@@ -87,6 +93,7 @@ class ServeOptions:
     replay: str | None
     overlays: Sequence[str]
     loop: bool
+    rings: str = ""
 
 
 def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
@@ -98,6 +105,7 @@ def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.component import Hints
     from wirewatch.probe.workfolder import remove_left_folders
+    from wirewatch.verdict.jobs import with_surroundings
 
     every = discover()
     config, collectors = load(given.config_file, every)
@@ -116,7 +124,9 @@ def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
 
         def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
             own = map(hints.listen_to, recalled(collectors, kept))
-            return (*own, *probing(config), *drifting(config))
+            links, pins = config.expect.nvlink_links, config.probe.pins
+            judged = (with_surroundings(one, topologies.node, links, pins) for one in own)
+            return (*judged, *probing(config), *drifting(config))
 
         made = components(config, collectors)
         handles = _handles(hardware, nvml, prober)
@@ -279,7 +289,7 @@ def _hardware(
     from wirewatch.cli.hardware import live, replayed
 
     if given.replay:
-        return replayed(given.replay, given.overlays, loop=given.loop)
+        return replayed(given.replay, given.overlays, loop=given.loop, rings=given.rings)
     return live(config, state=state)
 
 

@@ -55,6 +55,7 @@ def side_by_side(probe: ProbeDocument) -> Iterator[str]:
         d.run: "gain" if d.against == OFF else f"{d.run} against {d.against}" for d in probe.differences
     }
     runs = (f"{run.name} GB/s" for run in probe.runs)
+    from_bytes = _judged_from(probe)
     yield ""
     yield from table(
         ("op", "size", "gpus", *runs, "expected", *compared.values()),
@@ -62,7 +63,7 @@ def side_by_side(probe: ProbeDocument) -> Iterator[str]:
             (
                 op, human(size), gpus,
                 *(_cell(run, known.get((op, size, gpus, run.name))) for run in probe.runs),
-                next(_expected(known[op, size, gpus, run.name])
+                next(_expected(known[op, size, gpus, run.name], from_bytes)
                      for run in probe.runs if (op, size, gpus, run.name) in known),
                 *(_gain(gain.get((op, size, gpus, name))) for name in compared),
             )
@@ -71,7 +72,7 @@ def side_by_side(probe: ProbeDocument) -> Iterator[str]:
     )  # fmt: skip
     if compared:
         yield "  in brackets the spread of single timed runs of both; !: the difference is more than that"
-    yield from _without_reference([result for run in probe.runs for result in run.results])
+    yield from _without_reference([result for run in probe.runs for result in run.results], from_bytes)
     yield from _remarks(probe.runs)
 
 
@@ -83,9 +84,26 @@ def _cell(run: RunResult, result: CollectiveResult | None) -> str:
     return f"{rate:.1f}{wrong}" if rate >= 1 else f"{rate:.3f}{wrong}"
 
 
+def _not_as_asked(probe: ProbeDocument) -> Iterator[str]:
+    """Why it shows nothing of what was asked."""
+    if probe.outcome != "ok":
+        yield f"  {probe.outcome}: {probe.why}"
+    elif probe.unproven and not probe.runs:
+        yield f"  not as asked: {probe.unproven}"
+    elif why := _common_problem(probe.runs):
+        yield f"  nothing to compare: {why}"
+
+
+def _common_problem(runs: Sequence[RunResult]) -> str:
+    """Why no run is compared, where that is the same of all."""
+    problems = {run.problem for run in runs}
+    return problems.pop() if len(problems) == 1 else ""
+
+
 def _remarks(runs: Sequence[RunResult]) -> Iterator[str]:
+    common = _common_problem(runs)
     for run in runs:
-        if run.problem:
+        if run.problem and not common:
             yield f"  {run.name}: not compared: {run.problem}"
         if run.not_offered:
             yield f"  {run.name}: not offered: {', '.join(run.not_offered)}"
@@ -111,10 +129,7 @@ def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
     kinds += [f"study, not kept: {'; '.join(probe.study)}"] if probe.study else []
     label = f" ({', '.join(kinds)}: no verdict about the node)" if kinds else ""
     yield f"{probe.health.upper()}{label}"
-    if probe.outcome != "ok":
-        yield f"  {probe.outcome}: {probe.why}"
-    elif probe.unproven and not probe.runs:
-        yield f"  not as asked: {probe.unproven}"
+    yield from _not_as_asked(probe)
     if probe.not_offered and probe.results and not probe.runs:
         yield f"  not offered by the engine {probe.engine}: {', '.join(probe.not_offered)}"
     if probe.not_recorded and probe.outcome != "skipped":
@@ -131,8 +146,8 @@ def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
         versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
         by = f"engine {probe.engine}" + (f" ({versions})" if versions else "")
         yield by + (f", between GPUs: {probe.transport}" if probe.transport else "")
-        yield from _results(probe.results)
-        yield from _without_reference(probe.results)
+        yield from _results(probe.results, _judged_from(probe))
+        yield from _without_reference(probe.results, _judged_from(probe))
         yield from _network(probe)
         yield from _asymptotes(probe)
         yield from _gpus(probe.gpus)
@@ -148,12 +163,17 @@ def _lines(probe: ProbeDocument, *, explain: bool) -> Iterator[str]:
         yield from _expected_network(probe)
 
 
-def _results(results: Sequence[CollectiveResult]) -> Iterator[str]:
+def _judged_from(probe: ProbeDocument) -> int:
+    """Bytes from which something is expected of a message: over the network of every one."""
+    return 0 if probe.network is not None else LEAST_BYTES
+
+
+def _results(results: Sequence[CollectiveResult], from_bytes: int) -> Iterator[str]:
     rows = [
         (
             r.op, human(r.size_bytes), r.gpus, f"{r.seconds * MICRO:.1f}",
             "-" if r.size_bytes < SMALL else f"{r.busbw / GB:.1f}",
-            _expected(r), _percent(r.ratio),
+            _expected(r, from_bytes), _percent(r.ratio),
             _percent(r.peak_ratio), f"{r.algorithm}/{r.protocol}".strip("/") or "?",
             "no" if not r.wrong else f"{r.wrong} elements",
         )
@@ -163,17 +183,17 @@ def _results(results: Sequence[CollectiveResult]) -> Iterator[str]:
     yield from table(header, rows)
 
 
-def _expected(result: CollectiveResult) -> str:
+def _expected(result: CollectiveResult, from_bytes: int) -> str:
     if result.expected_busbw is not None:
         return f"{result.expected_busbw / GB:.1f}"
-    return "no reference" if result.no_reference and result.size_bytes >= LEAST_BYTES else "-"
+    return "no reference" if result.no_reference and result.size_bytes >= from_bytes else "-"
 
 
-def _without_reference(results: Sequence[CollectiveResult]) -> Iterator[str]:
+def _without_reference(results: Sequence[CollectiveResult], from_bytes: int) -> Iterator[str]:
     """Why nothing is expected of messages that are large enough, each reason once."""
     reasons: dict[str, list[str]] = {}
     for one in results:
-        if one.no_reference and one.size_bytes >= LEAST_BYTES:
+        if one.no_reference and one.size_bytes >= from_bytes:
             reasons.setdefault(one.no_reference, []).append(one.op)
     for reason, ops in reasons.items():
         yield f"  {', '.join(dict.fromkeys(ops))}: {reason}"

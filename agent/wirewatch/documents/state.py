@@ -1,6 +1,6 @@
 """The documents of the state, the findings and the topology; docs/schemas is made from these types."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -22,6 +22,7 @@ from wirewatch.documents.health import (
     SameCause,
     Stage,
 )
+from wirewatch.documents.hint import ReportedHint, hints_of
 from wirewatch.documents.series import PREFIX
 from wirewatch.probe.component import PROBE_NAME, probe_summary
 from wirewatch.verdict import ledger, node
@@ -71,7 +72,7 @@ class FindingsDocument:
 
 @dataclass(frozen=True, slots=True)
 class StateDocument:
-    """All that the collectors know; `source` is live, replay or synthetic."""
+    """All that the collectors know; `source` is live, replay or synthetic. `hints` change no verdict."""
 
     schema: Literal["wirewatch.state/1"]
     at: float
@@ -79,6 +80,7 @@ class StateDocument:
     job_ready: bool
     source: str
     collectors: list[CollectorState]
+    hints: list[ReportedHint] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,9 @@ def state(judged: Judged, at: float, source: str) -> StateDocument:
     verdict = judged.verdict
     collectors = [_collector(c, judged.state) for c in judged.state.components.values()]
     return StateDocument(
-        "wirewatch.state/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, source, collectors
-    )
+        "wirewatch.state/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, source, collectors,
+        hints_of(judged.state),
+    )  # fmt: skip
 
 
 def topology(state: NodeState, at: float) -> TopologyDocument:

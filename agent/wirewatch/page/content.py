@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wirewatch.core.collector import blind_rule
+from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Health
 from wirewatch.documents import state as documents
@@ -31,7 +32,10 @@ NO_CONTEXT = PageContext()
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """The documents of one moment; `ends`: what ends a finding, in words, by its id."""
+    """The documents of one moment; `ends`: what ends a finding, in words, by its id.
+
+    `jobs`: running jobs with the tap, None while their collector cannot read.
+    """
 
     place: PageContext
     health: HealthDocument
@@ -41,6 +45,7 @@ class PageContent:
     drift: DriftDocument
     probes: ProbesDocument
     ends: Mapping[str, str]
+    jobs: JobsFacts | None = None
 
     @property
     def at(self) -> float:
@@ -63,8 +68,14 @@ def page_content(
         place=place, health=health, findings=documents.findings(judged, at),
         state=documents.state(judged, at, source), topology=documents.topology(state, at).topology,
         drift=drift_of_state(state, at), probes=probes_of(state, at),
-        ends=endings(judged, policy),
+        ends=endings(judged, policy), jobs=_jobs(judged),
     )  # fmt: skip
+
+
+def _jobs(judged: Judged) -> JobsFacts | None:
+    """What is known of running jobs now; what was known before its collector went blind is not of now."""
+    facts = (one.facts for one in judged.state.components.values() if one.succeeding)
+    return next((one for one in facts if isinstance(one, JobsFacts)), None)
 
 
 def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:

@@ -13,11 +13,13 @@ from markupsafe import Markup, escape
 from wirewatch import __version__
 from wirewatch.documents.drift import BaselineDocument, DriftDocument, UnacceptedChange
 from wirewatch.documents.health import Health
+from wirewatch.documents.hint import HintKind, ReportedHint
 from wirewatch.documents.state import CollectorState
 from wirewatch.page import hardware, probes
 from wirewatch.page.content import PageContent
 from wirewatch.page.drawing import draw
 from wirewatch.page.findings import cards, notices, verdict
+from wirewatch.page.jobs import jobs_section, tapped
 from wirewatch.page.model import Cell, Choice, Column, Details, Page, Point, Section, Sentence, Table
 from wirewatch.page.tables import (
     NOT_YET,
@@ -51,6 +53,10 @@ ICONS: Mapping[Health, tuple[str, str]] = {
     "failed": ("M7.6 1.5h8.8l6.1 6.1v8.8l-6.1 6.1H7.6l-6.1-6.1V7.6z", "M8 8l8 8M16 8l-8 8"),
 }
 """A shape for each health, and the sign in it: they differ without colour, too."""
+HINTS: Mapping[HintKind, str] = {
+    "slow_gpu": "may be slow", "uneven_work": "has more work", "slower_collectives": "collectives slower",
+    "late_gpu": "is late", "slow_wire": "wire may be slow",
+}  # fmt: skip
 COLOURS: Mapping[Health, str] = {
     "ok": "#1a6e3c", "degraded": "#e0a100", "unknown": "#5b4fa2", "failed": "#b3261e",
 }  # fmt: skip
@@ -97,6 +103,28 @@ def collectors_section(here: Readings) -> Section:
     rows = [(cell(one.collector), tuple(_row(one, here.at))) for one in every]
     made = table("collector-table", "Collectors: state, age and cost", (Column("Collector"), *columns), rows)
     return Section("collectors", "Collectors", (line,), (made,))
+
+
+def hints_section(content: PageContent) -> Section:
+    """What running jobs show without being measured."""
+    line = Sentence(
+        "By how running jobs behave; no verdict. What may be slow brings the next probe forward.", "quiet"
+    )
+    rows = [
+        (
+            cell(HINTS[one.kind]),
+            (
+                cell(_whose(one)),
+                cell(one.text),
+                cell((since := moment(one.since, content.at)).text, note=since.ago),
+            ),
+        )
+        for one in content.state.hints
+    ]
+    columns = (Column("Hint"), Column("Of"), Column("What shows it"), Column("Since"))
+    return Section(
+        "hints", "Hints from running jobs", (line,), (table("hint-table", "Hints", columns, rows),)
+    )
 
 
 def drift_section(document: DriftDocument, here: Readings) -> Section:
@@ -161,6 +189,10 @@ def _sections(content: PageContent, here: Readings, found: tuple[GpuName, ...]) 
     why = probes.nothing(content, here)
     last = content.probes.last
     yield hardware.gpus_section(content, here, found)
+    if content.state.hints:
+        yield hints_section(content)
+    if content.jobs is not None and tapped(content.jobs):
+        yield jobs_section(content.jobs)
     yield probes.matrix_section(
         last, None if last is None else moment(last.at, content.at), why, fresh=content.probes.fresh
     )
@@ -171,6 +203,10 @@ def _sections(content: PageContent, here: Readings, found: tuple[GpuName, ...]) 
     yield _topology(content, here)
     yield drift_section(content.drift, here)
     yield collectors_section(here)
+
+
+def _whose(hint: ReportedHint) -> str:
+    return f"GPU {hint.subject['gpu']}" if "gpu" in hint.subject else hint.subject.get("uuid", "the node")
 
 
 def _topology(content: PageContent, here: Readings) -> Section:

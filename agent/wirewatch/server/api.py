@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from wirewatch import __version__
-from wirewatch.documents import drift, finding, probes, state
+from wirewatch.documents import drift, finding, jobs, probes, state
 from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.evidence import evidence
 from wirewatch.documents.health import HealthDocument
@@ -206,6 +206,14 @@ def _api(app: FastAPI, status: DaemonView) -> None:
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, NOT_FOUND)
         return _json(finding.FINDING.dump_json(document), 200)
+
+    @app.get("/api/v1/jobs", response_model=jobs.JobsDocument)
+    async def api_jobs() -> Response:
+        """The running jobs: which wall each of them hits, and all that is known of it."""
+        state, at = status.node().state, status.now()
+        # Hundreds of communicators take a quarter of a second, in which /livez must be answered.
+        text = await asyncio.to_thread(lambda: jobs.JOBS.dump_json(jobs.jobs(state, at, status.source)))
+        return _json(text, 200)
 
     @app.get("/api/v1/probes", response_model=probes.ProbesDocument)
     async def api_probes() -> Response:

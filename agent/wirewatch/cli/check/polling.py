@@ -39,7 +39,7 @@ from wirewatch.probe.statefolder import StateError, StateFolder, open_state_for_
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
-from wirewatch.verdict.node import judge_node, troubles
+from wirewatch.verdict.node import Judged, judge_node, troubles
 
 log = logging.getLogger(__name__)
 PAUSE = 0.4
@@ -72,6 +72,11 @@ class Poll:
     def state(self) -> NodeState:
         """The components as they are now."""
         return self._board.state
+
+    @property
+    def judged(self) -> Judged:
+        """The state with its verdict, as it is now."""
+        return self._board.node
 
     def run(self, end: float) -> None:
         """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""

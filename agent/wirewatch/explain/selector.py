@@ -1,0 +1,53 @@
+"""Which running job a person means: `slurm:ID`, `pod:UID`, or a process."""
+
+from collections.abc import Sequence
+
+from wirewatch.core.types import Absent, whole
+from wirewatch.explain.evidence import JobEvidence
+
+
+class NoOneJob(Exception):
+    """No job, or more than one, is meant; the text is one line for the user."""
+
+
+def selected(jobs: Sequence[JobEvidence], given: str | None) -> JobEvidence:
+    """The job that is meant; without a selector the only one there is.
+
+    Raises:
+        NoOneJob: none is, or several are, or the selector is not one.
+    """
+    if given is None:
+        return _only(jobs, "no job runs on this node's GPUs", f"{len(jobs)} jobs run here: name one of them")
+    kind, colon, value = given.partition(":")
+    pid = whole(value if kind == "pid" and colon else given)
+    if pid is not None:
+        found = [one for one in jobs if pid in one.pids]
+        return _only(
+            found, f"process {pid} is no process of a job on this node's GPUs{_known(jobs)}", _shared(given)
+        )
+    if kind not in {"slurm", "pod", "container"} or not value.strip():
+        raise NoOneJob(f"{given!r} names no job: slurm:ID, pod:UID or a process id")
+    found = [one for one in jobs if given.lower() in _names(one)]
+    return _only(found, f"no job {given} runs on this node's GPUs{_known(jobs)}", _shared(given))
+
+
+def _names(one: JobEvidence) -> set[str]:
+    owners = () if isinstance(one.job, Absent) else one.job.owners
+    return {name.lower() for name in (one.name, *owners)}
+
+
+def _only(found: Sequence[JobEvidence], none: str, several: str) -> JobEvidence:
+    if not found:
+        raise NoOneJob(none)
+    if len(found) > 1:
+        raise NoOneJob(f"{several}: {', '.join(one.name for one in found)}")
+    return found[0]
+
+
+def _shared(given: str) -> str:
+    return f"{given} is part of several jobs"
+
+
+def _known(jobs: Sequence[JobEvidence]) -> str:
+    """The jobs that there are; those without the tap have no owner that is known."""
+    return f"; known are {', '.join(one.name for one in jobs)}" if jobs else ""

@@ -1,0 +1,33 @@
+"""Numbers of a job as people read them."""
+
+from wirewatch.busbw.expected import GB, human
+from wirewatch.core.types import Absent
+
+
+def percent(share: float) -> str:
+    """A share of 0 to 1 in per cent, with a decimal below ten."""
+    value = 100 * share
+    return f"{value:.1f} %" if 0 < value < 9.95 else f"{value:.0f} %"  # noqa: PLR2004
+
+
+def rate(value: float) -> str:
+    """Bytes per second in GB/s."""
+    gigabytes = value / GB
+    return f"{gigabytes:.1f} GB/s" if gigabytes < 100 else f"{gigabytes:.0f} GB/s"  # noqa: PLR2004
+
+
+def operation(op: str, size: int) -> str:
+    """An operation with the size of its message."""
+    return f"{op} of {human(size)}"
+
+
+def share_or_dash(value: float | Absent) -> str:
+    """A share in per cent; a dash where it is not known."""
+    return "-" if isinstance(value, Absent) else percent(value)
+
+
+def gpu_name(index: str, uuid: str | Absent) -> str:
+    """`GPU 2`, or its UUID where its number is not known."""
+    if index:
+        return f"GPU {index}"
+    return "a GPU that is not known" if isinstance(uuid, Absent) else uuid
