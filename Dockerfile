@@ -15,11 +15,19 @@ FROM tools AS needs
 COPY deploy/image/agent.txt /src/
 RUN /tools/bin/pip --python /opt/wirewatch/bin/python install --requirement /src/agent.txt
 
+# What jobs load (docs/jobs.md): of libc it asks nothing newer than 2.17, whatever this base has, and no compiler gets into the image.
+FROM ${BASE} AS tap
+# hadolint ignore=DL3008
+RUN command -v cc || { apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*; }
+COPY agent /src/agent
+RUN PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/src/agent python3 -c "from pathlib import Path; from wirewatch.hw.tapfile import install; install(Path('/tap'))"
+
 FROM tools AS app
 COPY deploy/image/build.txt /src/
 RUN /tools/bin/pip install --requirement /src/build.txt
 COPY pyproject.toml README.md LICENSE /src/
 COPY agent /src/agent
+COPY --from=tap /tap/libwirewatch-tap.so /src/agent/tap/
 RUN unset PIP_REQUIRE_HASHES && /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /src \
     && /tools/bin/pip --python /opt/wirewatch/bin/python install --no-deps /wheels/*.whl
 

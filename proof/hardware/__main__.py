@@ -10,6 +10,10 @@ and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--k
 `release` needs root where others' processes are to be named, and several GPUs for its release in a probe.
 `primitives` takes six minutes at most, `sweep` seven; it wants nccl-tests and several GPUs too.
 `advice` wants four GPUs and takes six minutes; with fewer it fails.
+`runningjobs` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
+`explained` takes 80 s a case, 18 minutes in all; `--shapes` for cases by name.
+`tap` takes five minutes of several GPUs, wants nccl-tests and compiles with cc.
+`lockstep --shapes uneven` takes 90 s, `bursts` two minutes, of several GPUs.
 `prober` needs root, and files of ours and of Python that every user may read.
 
 WIREWATCH_KIT_SERVE="--replay h200x8 --loop" lets `cost`, `recover`, `release` and `prober` try the kit
@@ -29,6 +33,7 @@ from proof.hardware.kit import Report
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
+    "tap", "bursts", "runningjobs", "explained",
 )  # fmt: skip
 
 
@@ -48,7 +53,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--each", type=float, default=120.0, help="lockstep: seconds of each healthy job, 0: none"
     )
-    parser.add_argument("--shapes", nargs="+", metavar="SHAPE", help="lockstep: of these jobs only")
+    parser.add_argument(
+        "--shapes", nargs="+", metavar="SHAPE", help="lockstep, hangs: of these jobs only, or uneven"
+    )
     parser.add_argument("--healthy", type=float, default=0.0, help="straggler: seconds of healthy probes")
     parser.add_argument("--loads", nargs="+", metavar="KIND", help="straggler: with these loads only")
     parser.add_argument("--startups", type=int, default=20, help="preempt: start-ups of a server")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,12 +25,16 @@ class Job:
     """A module of `proof.hardware.jobs`: prints READY, works, and ends when its standard input closes.
 
     It prints to a file: a pipe that nobody empties would stop it in the middle of a measurement.
-    `user`: number of the user and group that it runs as, which takes root; None for ours.
+    `user`: number of the user and group that it runs as, which takes root; None for ours. `settings` are
+    variables of its environment besides ours.
     """
 
-    def __init__(self, module: str, *arguments: str, user: int | None = None) -> None:
+    def __init__(
+        self, module: str, *arguments: str, user: int | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._name = module
         self._user = user
+        self._settings = dict(settings or {})
         self._command = [sys.executable, "-m", f"proof.hardware.jobs.{module}", *arguments]
         self._folder = tempfile.TemporaryDirectory(prefix="wirewatch-kit-")
         self._out = Path(self._folder.name) / "out"
@@ -39,7 +44,8 @@ class Job:
     def __enter__(self) -> Self:
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=NO_MULTICAST | os.environ,
+                self._command, stdin=subprocess.PIPE, stdout=out, stderr=err,
+                env=NO_MULTICAST | os.environ | self._settings,
                 user=self._user, group=self._user, extra_groups=None if self._user is None else (),
             )  # fmt: skip
         return self

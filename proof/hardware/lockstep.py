@@ -1,4 +1,7 @@
-"""lockstep: the GPU of a running job that never waits is named; healthy jobs of every shape name none."""
+"""lockstep: the GPU of a running job that never waits is named; healthy jobs of every shape name none.
+
+`--shapes uneven`: beside these, a GPU with more work is said to have that; 90 s of several GPUs.
+"""
 
 import argparse
 import json
@@ -8,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from proof.hardware.daemon import DEFAULTS, Daemon
+from proof.hardware.daemon import DEFAULTS, NO_PROBE, Daemon
 from proof.hardware.interference import Step, parse
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
@@ -39,6 +42,17 @@ HOPELESS = 3
 """Wrong trials in a row, after which more would show nothing new."""
 LOGGER = "wirewatch.collectors.lockstep"
 BEGUN = "straggler hint, no verdict: "
+UNEVEN = "uneven"
+"""Asked for by name alone: it is no shape of its own, and nobody is slow in it."""
+CLOSELY = (
+    f'[listen]\nsocket = ""\n{NO_PROBE}[collectors.nvlink]\nenabled = false\n'
+    "[collectors.lockstep]\nenabled = true\ninterval = 3.0\ndeadline = 3.0\n[policy.lockstep]\nsettle = 2.0\n"
+)
+"""Windows of 3 s: nothing else reads the counters of NVLink here, so none has to be kept apart from."""
+MOST = 80.0
+"""Seconds after which no further GPU is given more work."""
+ABOUT = (0.05, 0.20)
+"""What 10 % more products may be of the time of all work of a step: some of it is none of these."""
 
 
 @dataclass
@@ -63,6 +77,11 @@ class Trial:
 def run(report: Report, options: argparse.Namespace) -> None:
     count = TRIALS if options.trials is None else options.trials
     shapes = options.shapes or HEALTHY
+    if UNEVEN in shapes:
+        report.attempt("uneven work", lambda: _uneven(report))
+        shapes = [shape for shape in shapes if shape != UNEVEN]
+        if not shapes:
+            return
     trials: list[Trial] = []
     with Daemon(WATCHING, verbose=True) as daemon:
         watch = Watch(report, daemon, trials)
@@ -164,6 +183,86 @@ class Watch:
         told = f"{len(self._windows)} windows in {seconds:g} s, named {sorted(set(named))}"
         ok = not named and len(self._windows) > 0
         self._report.check(f"healthy {shape}: nobody is named", ok=ok, told=told)
+
+
+@dataclass
+class UnevenTrial:
+    """A GPU that was given 10 % more work: who was noted and how much, after how many seconds.
+
+    `hints`: GPUs that were called slow meanwhile. `slower`: by which share of a step the job's became
+    longer. `cleared`: seconds until nobody was noted any more; None for never.
+    """
+
+    gpu: int
+    noted: dict[str, float]
+    after: float | None
+    hints: list[str]
+    slower: float | None
+    cleared: float | None
+    told: str = ""
+
+
+def judge_uneven(report: Report, trials: Sequence[UnevenTrial]) -> None:
+    """Every trial notes its GPU and no other, with about as much as it was given, and calls none slow."""
+    report.check("a GPU was given more work", ok=bool(trials), told=f"{len(trials)} times")
+    for one in trials:
+        low, high = ABOUT
+        ok = list(one.noted) == [str(one.gpu)] and low <= one.noted[str(one.gpu)] <= high
+        told = f"{one.noted} after {one.after} s; step {one.slower} longer; {one.told}"
+        report.check(f"GPU {one.gpu}: its work is noted, and how much more it is", ok=ok, told=told)
+        report.check(f"GPU {one.gpu}: nobody is called slow", ok=not one.hints, told=str(one.hints))
+        report.check(
+            f"GPU {one.gpu}: the note ends with it", ok=one.cleared is not None, told=str(one.cleared)
+        )
+
+
+def _uneven(report: Report) -> None:
+    began = time.monotonic()
+    trials: list[UnevenTrial] = []
+    with Daemon(CLOSELY, verbose=True) as daemon, Job("shapes", SLOW_IN[0]) as job:
+        gpus = len(job.wait("READY", READY).split())
+        windows = set[float]()
+        end = time.monotonic() + SEEN_WITHIN
+        while len(windows) < REFERENCES and time.monotonic() < end:
+            scrape = daemon.scrape()
+            windows |= {scrape.polled("lockstep")} if scrape.find("gpu_sm_busy_ratio") else set()
+            time.sleep(LOOK)
+        report.check("an even job is noted by nobody", ok=bool(windows) and not _noted(daemon))
+        for gpu in reversed(range(gpus)):
+            if not trials or time.monotonic() - began < MOST - 2 * (trials[-1].after or MOST):
+                trials.append(_uneven_trial(daemon, job, gpu))
+                report.progress(json.dumps(asdict(trials[-1])))
+        report.note(uneven=[asdict(trial) for trial in trials], log=daemon.lines(LOGGER))
+    judge_uneven(report, trials)
+
+
+def _noted(daemon: Daemon) -> dict[str, float]:
+    """By how much the work of each GPU that is noted now is more."""
+    found = daemon.scrape().find("job_uneven_work_ratio")
+    return {told["gpu"]: value for told, value in found if value > 0}
+
+
+def _uneven_trial(daemon: Daemon, job: Job, gpu: int) -> UnevenTrial:
+    before = [took for _, took in parse(job.lines())[-50:]]
+    job.send(f"slow {gpu} {PERCENT} more")
+    began = time.monotonic()
+    noted: dict[str, float] = {}
+    hints: list[str] = []
+    while not noted and time.monotonic() - began < WITHIN:
+        time.sleep(LOOK)
+        hints += [told["gpu"] for told, value in daemon.scrape().find("straggler_hint") if value == 1]
+        noted = _noted(daemon)
+    after = time.monotonic() - began if noted else None
+    told = " ".join(daemon.lines("uneven work, no verdict: ")[-1:])
+    now = [took for _, took in parse(job.lines())[-50:]]
+    job.send("healthy")
+    began = time.monotonic()
+    while (left := _noted(daemon)) and time.monotonic() - began < CLEARED_WITHIN:
+        time.sleep(LOOK)
+    job.must_run()
+    slower = 1 - statistics.median(before) / statistics.median(now) if before and now else None
+    cleared = None if left else time.monotonic() - began
+    return UnevenTrial(gpu, noted, after, hints, slower, cleared, told.rpartition(f"{LOGGER}: ")[2])
 
 
 def _steps(report: Report) -> None:

@@ -17,8 +17,8 @@ PAGE = ROOT / "docs" / "e2e-image.md"
 STEPS: Mapping[str, Callable[[], str]] = {
     step.__name__: step
     for step in (
-        built.sizes, built.described, built.locked, built.loads, built.other_platform, ran.serves, ran.reaps,
-        ran.probes,
+        built.sizes, built.described, built.locked, built.loads, built.carries_the_tap, built.other_platform,
+        ran.serves, ran.reaps, ran.probes,
     )
 }  # fmt: skip
 

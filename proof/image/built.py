@@ -1,5 +1,6 @@
 """What the image is made of, before it runs: each step asserts, and returns one line of what was seen."""
 
+import platform
 import re
 import shutil
 
@@ -14,6 +15,12 @@ AGENT_MOST = 90e6
 MB = 1e6
 OWN = "65532"
 LABELS = ("title", "description", "version", "revision", "licenses", "base.name")
+TAP = """
+import shutil
+from wirewatch.hw.tapfile import LIBRARY, PLACES, described
+assert shutil.which("cc") is None
+print(described(PLACES[0] / LIBRARY), LIBRARY)
+"""
 ENGINE = """
 import sys
 from wirewatch.worker import kernels
@@ -76,6 +83,13 @@ def loads() -> str:
     told = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
     assert f"nvidia-nccl-cu13=={told}" in (LOCKS / "nccl.txt").read_text("utf-8")
     return f"without a GPU: NCCL {told} loads, the kernels compile for sm_80, sm_90 and sm_100, no torch"
+
+
+def carries_the_tap() -> str:
+    """What jobs load is in the image, with no compiler beside it."""
+    machine, name = once("nccl", "-c", TAP, entry="python3").split()
+    assert machine == platform.machine()
+    return f"{name} for {machine} is in the image, and no compiler is"
 
 
 def other_platform() -> str:

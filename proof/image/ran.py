@@ -85,7 +85,7 @@ def probes() -> str:
         )
         asking = ("prober", "--config", CONFIG, "--group", OWN)
         with Container(name("torch"), root, *asking) as prober:
-            until(prober.log, lambda: "asked at" in prober.log(), 60)
+            until(prober.log, lambda: "listening at" in prober.log(), 60)
             with Container(name("nccl"), mounts, *agent_words) as agent:
                 until(lambda: agent.log() + prober.log(), lambda: _last(port).get("outcome") is not None, 240)
                 last = _last(port)

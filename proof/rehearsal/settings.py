@@ -20,11 +20,12 @@ SQUEEZED = frozenset(
         "interval", "identity_interval", "ibstat_interval", "refused_seconds", "acs_interval",
         "link_detail_interval", "uncorrected_window", "aer_window", "serious_seconds", "flap_seconds",
         "flap_window", "replaced_for", "every", "settle", "fresh", "probation", "recurrence",
-        "fabric_grace", "port_grace",
+        "fabric_grace", "port_grace", "after", "again", "seldom", "unasked",
+        "window", "longest", "stale",
     }
 )  # fmt: skip
 """Seconds of the configuration that pass faster in a rehearsal."""
-REAL = frozenset({"deadline", "kill_after", "longest_suppression"})
+REAL = frozenset({"deadline", "kill_after", "longest_suppression", "ask", "resolution"})
 """Seconds that do not: how long a process that hangs is waited for, and what a person may ask at most."""
 Section = dict[str, Any]
 

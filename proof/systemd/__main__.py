@@ -1,5 +1,6 @@
 """`make e2e-systemd`: the unit under a real systemd; writes docs/e2e-systemd.md."""
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ ExecStart=
 ExecStart=/opt/wirewatch/bin/wirewatch serve --config /etc/wirewatch/wirewatch.toml --replay {recording}
 WatchdogSec=10
 """
+STATUS = ("/opt/wirewatch/bin/wirewatch", "jobs", "status", "--json")
 SYSLOG = f"{1 << 34:016x}"
 
 
@@ -42,6 +44,43 @@ def ready(machine: Machine) -> str:
     unit = machine.until(60, ActiveState="active", StatusText="OK, a job may start")
     assert unit["NRestarts"] == "0"
     return f'`systemctl start` returned after {took:.1f} s, StatusText "{unit["StatusText"]}"'
+
+
+def rings(machine: Machine) -> str:
+    """A job of another user, with the tap itself; the agent on this machine, which plays no recording."""
+    folder, nobody = (
+        "/run/wirewatch-jobs",
+        ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
+    )
+    kind, mode, owner = (
+        machine.do("stat", "-f", "-c", "%T", folder).strip(),
+        *machine.do("stat", "-c", "%a %U:%G", folder).split(),
+    )
+    assert (kind, mode, owner) == ("tmpfs", "3773", "wirewatch:wirewatch")
+    job = " ".join(("sleep 600 |", *nobody, "python3 /jobs/tapjob.py /jobs/libwirewatch-tap.so 5"))
+    machine.do("sh", "-c", f"({job}) > /dev/null 2>&1 &")
+    inside = ("nsenter", "--target", machine.unit()["MainPID"], "--mount", "--")
+    agent = (*inside, "setpriv", "--reuid", "wirewatch", "--regid", "wirewatch", "--clear-groups")
+    end = time.monotonic() + 60
+    while not (found := json.loads(machine.do(*agent, *STATUS))["rings"]):
+        assert time.monotonic() < end, machine.journal()
+        time.sleep(0.5)
+    (ring,) = found
+    assert (ring["state"], ring["uid"], ring["timed"]) == ("live", 65534, 5)
+    name = f"{folder}/{ring['name']}"
+    assert machine.attempt(*nobody, "ls", folder) != 0, "other users cannot list it"
+    assert machine.attempt("setpriv", "--reuid", "4711", "--clear-groups", "cat", name) != 0
+    assert machine.attempt("setpriv", "--reuid", "4711", "--clear-groups", "rm", "-f", name) != 0
+    machine.do("sh", "-c", f"kill -KILL {ring['host_pid'] or ring['pid']}")
+    began = time.monotonic()
+    while machine.attempt("test", "-e", name) == 0:
+        assert time.monotonic() - began < 240, machine.journal()
+        time.sleep(1)
+    took = time.monotonic() - began
+    return (
+        f"after boot {folder} is a tmpfs of mode {mode}; the ring of a job of user 65534 is read by the "
+        f"agent and by no third user; killed, the job's ring is removed by the agent after {took:.0f} s"
+    )
 
 
 def hardened(machine: Machine) -> str:
@@ -160,6 +199,7 @@ def main() -> int:
             time.sleep(0.5)
         first = machine.unit()["StatusText"]
         rows.append(f'| boot | enabled, active after boot without a GPU, StatusText "{first[:80]}" |')
+        rows.append(f"| rings of jobs | {rings(machine)} |")
         machine.do("systemctl", "stop", "wirewatch")
         for step in STEPS:
             told = step(machine)

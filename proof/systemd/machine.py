@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from proof.containers import LIMITS, attempt, debian, needs, podman, run, store
+from wirewatch.hw.tapfile import install
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "e2e-systemd"
@@ -26,8 +28,13 @@ systemd-tmpfiles --create wirewatch.conf
 install -m 640 -g wirewatch /dev/null /etc/wirewatch/wirewatch.toml
 install -m 644 wirewatch.service /etc/systemd/system/
 systemctl enable wirewatch
+cd /jobs
+install -m 644 wirewatch-jobs.mount '/etc/systemd/system/run-wirewatch\\x2djobs.mount'
+install -D -m 644 wirewatch-jobs.tmpfiles /usr/lib/tmpfiles.d/wirewatch-jobs.conf
+systemctl enable 'run-wirewatch\\x2djobs.mount'
+chmod -R a+rX /jobs
 """
-"""The page's own steps, but for where the packages come from."""
+"""The steps of deploy/systemd/README.md and docs/jobs.md, but for where the packages come from."""
 
 
 def build() -> None:
@@ -38,10 +45,19 @@ def build() -> None:
     for old in wheels.glob("wirewatch-*.whl"):
         old.unlink()
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(wheels), str(ROOT))
+    jobs = BUILD / "jobs"
+    shutil.copytree(ROOT / "deploy/jobs", jobs, dirs_exist_ok=True)
+    shutil.copy2(ROOT / "tests/system/tapjob.py", jobs)
+    install(jobs)
     base = debian(BUILD, "systemd", "systemd-sysv", "python3", "python3-venv")
     container = run("buildah", *store(BUILD), "from", "scratch").strip()
     try:
-        for what, where in ((base, "/"), (wheels, "/wheels"), (ROOT / "deploy/systemd", "/deploy")):
+        for what, where in (
+            (base, "/"),
+            (wheels, "/wheels"),
+            (ROOT / "deploy/systemd", "/deploy"),
+            (jobs, "/jobs"),
+        ):
             run("buildah", *store(BUILD), "add", "--quiet", container, str(what), where)
         chroot = ("run", "--isolation", "chroot", container, "--", "sh", "-c", INSTALL)
         run("buildah", *store(BUILD), *chroot)

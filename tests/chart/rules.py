@@ -9,11 +9,12 @@ from typing import Any
 from tests.chart.documents import Document, configuration, containers, of_kind, pod_of, the
 
 Rule = Callable[[Sequence[Document]], Iterator[str]]
-WRITABLE = {"run", "state", "tmp", "shm"}
+WRITABLE = {"run", "state", "tmp", "shm", "jobs", "tap"}
 """Volumes that a container writes to."""
 HOST = {
     "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup", "/var/log/pods", "/dev/null",
     "/var/lib/kubelet/pod-resources", "/var/lib/wirewatch", "/run/wirewatch", "/etc/nccl.conf",
+    "/run/wirewatch-jobs", "/opt/wirewatch/lib",
 }  # fmt: skip
 """Paths of the host that may be mounted."""
 LEAST = [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
@@ -36,7 +37,7 @@ def agent_is_not_root(given: Sequence[Document]) -> Iterator[str]:
         context = one.get("securityContext", {})
         if one["name"] == "agent" and not (context.get("runAsNonRoot") and context.get("runAsUser")):
             yield "agent: may be root"
-        if one["name"] not in {"agent", "prober", "folders"}:
+        if one["name"] not in {"agent", "prober", "folders", "rings", "tap"}:
             yield f"{one['name']}: unknown"
 
 
@@ -44,6 +45,13 @@ def roots_are_read_only(given: Sequence[Document]) -> Iterator[str]:
     for one in containers(pod_of(given)):
         if not one.get("securityContext", {}).get("readOnlyRootFilesystem"):
             yield f"{one['name']}: writable root"
+
+
+def what_jobs_load_is_roots(given: Sequence[Document]) -> Iterator[str]:
+    """The agent, which everybody's rings reach, never gets at the library that every job runs."""
+    for one in containers(pod_of(given)):
+        if any(mount["name"] == "tap" for mount in one.get("volumeMounts", [])) and one["name"] != "tap":
+            yield f"{one['name']}: could change what jobs load"
 
 
 def mounts_are_read_only(given: Sequence[Document]) -> Iterator[str]:
@@ -177,8 +185,9 @@ def ports_name_their_protocol(given: Sequence[Document]) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    *PRIVILEGED, *OPEN, roots_are_read_only, mounts_are_read_only, little_of_the_host, no_gpu_is_taken,
-    images_are_fixed, selectors_match, least_rights, probes_ask_no_verdict, ports_name_their_protocol,
+    *PRIVILEGED, *OPEN, roots_are_read_only, what_jobs_load_is_roots, mounts_are_read_only,
+    little_of_the_host, no_gpu_is_taken, images_are_fixed, selectors_match, least_rights,
+    probes_ask_no_verdict, ports_name_their_protocol,
 )  # fmt: skip
 
 

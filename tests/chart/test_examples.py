@@ -166,5 +166,5 @@ def test_all_examples_are_looked_at() -> None:
     names = {path.stem for path in EXAMPLES}
     assert names == {
         "admission-policy", "gate-init-container", "kueue-taint", "medik8s-node-health-check", "namespace",
-        "nvsentinel-values",
+        "nvsentinel-values", "timed-job",
     }  # fmt: skip

@@ -39,6 +39,9 @@ BREAKS: dict[str, Break] = {
     ),
     "agent_is_not_root: agent: may be root": context("agent", runAsUser=0),
     "roots_are_read_only: folders: writable root": context("folders", readOnlyRootFilesystem=False),
+    "what_jobs_load_is_roots: agent: could change what jobs load": added(
+        mounts("agent"), {"name": "tap", "mountPath": "/x"}
+    ),
     "mounts_are_read_only: agent: writes to sys-bus": lambda given: [
         mount.pop("readOnly") for mount in mounts("agent")(given) if mount["name"] == "sys-bus"
     ],

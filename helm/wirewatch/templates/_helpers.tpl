@@ -2,6 +2,7 @@
 {{- define "wirewatch.checks" -}}
 {{- if and .Values.web.tls (not .Values.web.secret) }}{{ fail "web.tls: without web.secret there is no certificate" }}{{ end -}}
 {{- if and .Values.replay .Values.gate.hostPath }}{{ fail "gate.hostPath: a recording (replay) says of no node whether a job may start there" }}{{ end -}}
+{{- if and .Values.jobs.libraryPath (not .Values.jobs.hostPath) }}{{ fail "jobs.libraryPath: without jobs.hostPath nobody reads what jobs leave" }}{{ end -}}
 {{- if and (include "wirewatch.condition" .) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}{{ fail "serviceAccount.name: the namespace's default account shall not get the right to patch nodes" }}{{ end -}}
 {{- end }}
 
@@ -52,6 +53,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.nodeCondition.enabled (not .Values.replay) -}}true{{ end -}}
 {{- end }}
 
+{{- /* A recording has rings of its own. */}}
+{{- define "wirewatch.jobs" -}}
+{{- if and .Values.jobs.hostPath (not .Values.replay) -}}true{{ end -}}
+{{- end }}
+
 {{- /* What the chart knows goes over what was given. */}}
 {{- define "wirewatch.config" -}}
 {{- $listen := dict "address" (printf "%s:%v" .Values.listen.address .Values.listen.port) -}}
@@ -65,6 +71,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $ours := dict "listen" $listen "probe" $probe -}}
 {{- if not .Values.replay -}}
 {{- $_ := set $ours "state" (dict "directory" "/var/lib/wirewatch") -}}
+{{- end -}}
+{{- if include "wirewatch.jobs" . -}}
+{{- $_ := set $ours "jobs" (dict "rings" "/run/wirewatch-jobs/rings") -}}
 {{- end -}}
 {{- if include "wirewatch.condition" . -}}
 {{- $_ := set $ours "kubernetes" (dict "node_condition" true) -}}

@@ -19,12 +19,18 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
+from torch.distributed.fsdp import fully_shard
 
 from proof.hardware.jobs.listening import say
 
 MATRIX = 8192
 WARM_UP = 10
 MIB = 1 << 20
+SMALL, TINY = 32, 8192
+LAUNCHES = 4000
+"""Of a step of that shape."""
+"""Short messages of a step, and bytes of each."""
+WIDTH, LAYERS = 2048, 12
 SLEEPER = r"""
 extern "C" __global__ void hold(unsigned long long nanoseconds) {
   unsigned long long begin, now;
@@ -60,7 +66,10 @@ class Rank:
         self.product = torch.empty_like(self.left)
         self.big = torch.zeros(256 * MIB // 4, dtype=torch.float32, device=self.device)
         self.small = torch.zeros(32 * MIB // 4, dtype=torch.float32, device=self.device)
+        self.tiny = torch.zeros(TINY // 2, dtype=torch.bfloat16, device=self.device)
         self.side = torch.cuda.Stream(self.device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.model: Any = None
         self._hold = _sleeper(self.device)
         self._owed = 0.0
         self._each = self._time_one()
@@ -205,10 +214,94 @@ def bursts(r: Rank, step: int) -> None:
     time.sleep(0.015)
 
 
+def launches(r: Rank, _step: int) -> None:
+    """Kernels that are shorter than it takes to launch one."""
+    for _ in range(LAUNCHES):
+        r.tiny.mul_(1.0)
+    dist.all_reduce(r.small)
+
+
+def series(r: Rank, _step: int) -> None:
+    """Each collective of two sizes, several in a row, and nothing else."""
+    for data in (r.big[: 64 * MIB // 4], r.big):
+        piece = data[: len(data) // r.ranks]
+        for _ in range(8):
+            dist.all_reduce(data)
+        for _ in range(8):
+            dist.all_gather_into_tensor(data, piece)
+        for _ in range(8):
+            dist.reduce_scatter_tensor(piece, data)
+
+
+def apart(r: Rank, _step: int) -> None:
+    """The same collectives, each behind the products of a layer."""
+    for data in (r.big[: 64 * MIB // 4], r.big):
+        piece = data[: len(data) // r.ranks]
+        r.gemms(4)
+        dist.all_reduce(data)
+        r.gemms(4)
+        dist.all_gather_into_tensor(data, piece)
+        r.gemms(4)
+        dist.reduce_scatter_tensor(piece, data)
+
+
+def small(r: Rank, _step: int) -> None:
+    """Many short messages, one by one."""
+    for _ in range(SMALL):
+        dist.all_reduce(r.tiny)
+
+
+def decode(r: Rank, _step: int) -> None:
+    """The same as one CUDA graph."""
+    if r.graph is None:
+        r.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(r.side):
+            dist.all_reduce(r.tiny)
+        torch.cuda.synchronize()
+        r.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(r.graph, capture_error_mode="thread_local"):
+            for _ in range(SMALL):
+                dist.all_reduce(r.tiny)
+    r.graph.replay()
+
+
+def ddp(r: Rank, _step: int) -> None:
+    """A transformer whose gradients are reduced in buckets while the rest is computed."""
+    if r.model is None:
+        r.model = torch.nn.parallel.DistributedDataParallel(_transformer(r.device), device_ids=[r.device])
+    _train(r, r.model)
+
+
+def fsdp(r: Rank, _step: int) -> None:
+    """The same, its parameters gathered and its gradients scattered layer by layer."""
+    if r.model is None:
+        r.model = _transformer(r.device)
+        for layer in r.model.layers:
+            fully_shard(layer)
+        fully_shard(r.model)
+    _train(r, r.model)
+
+
+def _transformer(device: torch.device) -> Any:
+    layer = torch.nn.TransformerEncoderLayer(
+        WIDTH, 16, 4 * WIDTH, dropout=0.0, batch_first=True, device=device, dtype=torch.bfloat16
+    )
+    return torch.nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+
+
+def _train(r: Rank, model: Any) -> None:
+    states = torch.randn((8, 1024, WIDTH), device=r.device, dtype=torch.bfloat16)
+    model(states).float().pow(2).mean().backward()
+    r.drag(1.0)
+    model.zero_grad(set_to_none=True)
+
+
 SHAPES: dict[str, Callable[[Rank, int], None]] = {
     "data_parallel": data_parallel, "tensor_parallel": tensor_parallel, "sharded": sharded,
     "memory_bound": memory_bound, "pipeline": pipeline, "experts": experts, "checkpoints": checkpoints,
-    "stalls": stalls, "bursts": bursts,
+    "stalls": stalls, "bursts": bursts, "launches": launches, "series": series,
+    "apart": apart, "small": small, "decode": decode,
+    "ddp": ddp, "fsdp": fsdp,
 }  # fmt: skip
 
 

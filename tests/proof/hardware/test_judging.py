@@ -34,6 +34,7 @@ def test_medians_are_compared() -> None:
     assert found["a"].spread == pytest.approx(0.02)
     where, off = farthest(found) or ("", 0.0)
     assert (where, percent(off)) == ("b", "-5.00 %")
+    assert percent(compare({8: [0.0]}, {8: [0.01]})[8].off) == "-"
     assert farthest({}) is None
 
 

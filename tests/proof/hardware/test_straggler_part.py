@@ -1,6 +1,7 @@
 """The sums of the kit's parts `straggler` and `lockstep`, and whom they expect to be named."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,15 @@ import pytest
 from proof.hardware.interference import Step
 from proof.hardware.kit import Report
 from proof.hardware.lockstep import HEALTHY as SHAPES
-from proof.hardware.lockstep import HOPELESS, NAMED, hopeless, median_between, shares
+from proof.hardware.lockstep import (
+    HOPELESS,
+    NAMED,
+    UnevenTrial,
+    hopeless,
+    judge_uneven,
+    median_between,
+    shares,
+)
 from proof.hardware.lockstep import TRIALS as WATCHED
 from proof.hardware.lockstep import Trial as Watched
 from proof.hardware.lockstep import judge as judge_watched
@@ -115,3 +124,28 @@ def test_fewer_trials_may_have_fewer_without_a_history(tmp_path: Path) -> None:
 def test_steps_are_those_that_lie_wholly_between() -> None:
     steps: list[Step] = [(1.0, 50.0), (2.0, 100.0), (3.0, 300.0), (4.0, 900.0), (5.0, 10.0)]
     assert median_between(steps, 1.5, 4.5) == 300.0
+
+
+def uneven_failing(folder: Path, *made: UnevenTrial) -> list[str]:
+    """Limits that fail."""
+    report = Report("lockstep", folder)
+    judge_uneven(report, made)
+    return [check["name"] for check in report.checks if not check["ok"]]
+
+
+def test_uneven_work_is_noted_of_the_right_gpu_by_as_much_as_it_was_given(tmp_path: Path) -> None:
+    good = UnevenTrial(1, {"1": 0.112}, 11.0, [], 0.07, 6.0)
+    assert uneven_failing(tmp_path, good) == []
+    assert uneven_failing(tmp_path) == ["a GPU was given more work"]
+    its, slow, ends = (
+        f"GPU 1: {what}"
+        for what in (
+            "its work is noted, and how much more it is",
+            "nobody is called slow",
+            "the note ends with it",
+        )
+    )
+    for noted in ({}, {"0": 0.112}, {"0": 0.1, "1": 0.1}, {"1": 0.04}, {"1": 0.3}):
+        assert uneven_failing(tmp_path, replace(good, noted=noted)) == [its]
+    assert uneven_failing(tmp_path, replace(good, hints=["1"])) == [slow]
+    assert uneven_failing(tmp_path, replace(good, cleared=None)) == [ends]

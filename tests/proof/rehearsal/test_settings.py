@@ -17,6 +17,8 @@ NO_SECONDS = frozenset(
     {
         "jitter", "budget", "slow_ratio", "effective_ber", "throttled_ratio", "replay_factor",
         "sibling_ratio", "ratio", "usual", "wire", "wire_pcie", "path", "uneven",
+        "low_power", "still", "moved", "files", "clear", "votes", "cost", "chance", "other_ratio", "unlike",
+        "domain_time",
     }
 )  # fmt: skip
 """Numbers of the configuration that are no lengths of time."""

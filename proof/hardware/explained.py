@@ -1,0 +1,184 @@
+"""explained: the first line of `wirewatch explain` for jobs with one known cause each, and for healthy ones.
+
+All causes that the tests draw are made here but one, since this kit throttles no GPU. A case takes some 80 s
+of two GPUs; --shapes for some of them by name.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from proof.hardware.daemon import DEFAULTS, Daemon
+from proof.hardware.job import Job
+from proof.hardware.kit import KitError, Report
+from proof.hardware.tap import READY, WIRES, Taps
+from wirewatch.explain.evidence import Wall
+
+WITHIN, HEALTHY_FOR = 90.0, 60.0
+"""Seconds until the right line must stand, and for which a healthy job is looked at once it is settled."""
+SETTLED = 40.0
+EVERY = 3.0
+CONFIG = """
+[collectors.lockstep]
+enabled = true
+[policy.lockstep]
+settle = 10.0
+[policy.hangs]
+after = 10.0
+again = 10.0
+"""
+ACCUSED = frozenset(one.value for one in Wall if one not in {Wall.NOTHING, Wall.NOT_KNOWN})
+
+
+@dataclass(frozen=True)
+class ExplainCase:
+    """A job with one cause: its shape, settings and order, and what the first line must be.
+
+    `stopped`: the process of this rank is stopped once the job runs, -1 for none. `words` of the sentence or
+    of what shows it.
+    """
+
+    name: str
+    shape: str
+    wall: Wall
+    words: tuple[str, ...] = ()
+    order: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    stopped: int = -1
+
+
+CASES = (
+    ExplainCase("late rank", "data_parallel", Wall.LATE_RANK, ("rank 1", "GPU 1"), "slow 1 10 same"),
+    ExplainCase("P2P off", "data_parallel", Wall.SLOW_WIRE, ("NCCL_P2P_DISABLE",), settings=WIRES["P2P off"]),
+    ExplainCase("Tree", "data_parallel", Wall.SLOW_WIRE, ("Tree",), settings=WIRES["Tree"]),
+    ExplainCase("LL", "data_parallel", Wall.SLOW_WIRE, ("LL",), settings=WIRES["LL"]),
+    ExplainCase("memory", "memory_bound", Wall.MEMORY),
+    ExplainCase("launch gaps", "launches", Wall.LAUNCH_GAPS),
+    ExplainCase("loader of all ranks", "bursts", Wall.HOST),
+    ExplainCase("loader of one rank", "stalls", Wall.HOST, ("wait for rank",)),
+    ExplainCase("uneven work", "data_parallel", Wall.UNEVEN_WORK, ("GPU 1",), "slow 1 10 more"),
+    ExplainCase("stopped rank", "data_parallel", Wall.HANG, stopped=1),
+)
+HEALTHY = ("data_parallel", "sharded", "ddp", "fsdp")
+Explained = Mapping[str, Any]
+
+
+@dataclass
+class ExplainTrial:
+    """`after`: seconds until the right line stood, None for never; `others`: walls that were said before."""
+
+    name: str
+    after: float | None
+    others: list[str]
+    sentence: str
+
+
+def right(case: ExplainCase, found: Explained) -> bool:
+    """Whether this document names the wall of the case, with all of its words."""
+    answer = found["answer"]
+    text = " ".join((answer["sentence"], *answer["causes"], *answer["because"]))
+    return answer["wall"] == case.wall.value and all(word in text for word in case.words)
+
+
+def watched(ask: Callable[[], Explained], case: ExplainCase, within: float, every: float) -> ExplainTrial:
+    """Ask until the line is right; other walls meanwhile are kept."""
+    began, others, last = time.monotonic(), list[str](), ""
+    while time.monotonic() - began < within:
+        found = ask()
+        last = str(found["sentence"])
+        if right(case, found):
+            return ExplainTrial(case.name, time.monotonic() - began, others, last)
+        wall = str(found["answer"]["wall"])
+        if wall in ACCUSED and wall not in others:
+            others.append(wall)
+        time.sleep(every)
+    return ExplainTrial(case.name, None, others, last)
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    wanted = options.shapes or (*(case.name for case in CASES), *HEALTHY)
+    trials: list[ExplainTrial] = []
+    cases = [case for case in CASES if case.name in wanted]
+    with tempfile.TemporaryDirectory(prefix="wirewatch-explain-") as folder:
+        taps, path = Taps(Path(folder), follow=False), f"{folder}/w.sock"
+        config = DEFAULTS.replace('socket = ""', f'socket = "{path}"')
+        with Daemon(f'{config}[jobs]\nrings = "{taps.rings}"\n{CONFIG}'):
+            for case in cases:
+                report.attempt(case.name, partial(_case, report, taps, path, case, trials))
+            for shape in HEALTHY:
+                if shape in wanted:
+                    report.attempt(f"healthy {shape}", partial(_healthy, report, taps, path, shape))
+    if cases:
+        good = sum(one.after is not None for one in trials)
+        report.check(
+            "the first line is right for each cause", ok=good == len(cases), told=f"{good} of {len(cases)}"
+        )
+
+
+def explained(path: str, pid: int) -> Explained:
+    """What the command says of the job of this process.
+
+    Raises:
+        KitError: it says nothing.
+    """
+    command = [sys.executable, "-m", "wirewatch", "explain", str(pid), "--socket", path, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 64:
+        # The daemon has not seen the job yet.
+        return {"sentence": done.stderr.strip(), "answer": {"wall": Wall.NOT_KNOWN.value, "sentence": "",
+                "causes": [], "because": []}}  # fmt: skip
+    if done.returncode:
+        raise KitError(f"explain {pid}: {done.returncode}: {done.stderr}")
+    document: Explained = json.loads(done.stdout)
+    return document
+
+
+def _case(
+    report: Report, taps: Taps, path: str, case: ExplainCase, trials: list[ExplainTrial]
+) -> None:  # fmt: skip
+    with Job("shapes", case.shape, settings=taps.settings(case.settings)) as job:
+        pids = _pids(job.wait("READY", READY))
+        if case.order:
+            job.send(case.order)
+        if case.stopped >= 0:
+            time.sleep(SETTLED)
+            os.kill(pids[case.stopped], signal.SIGSTOP)
+        try:
+            trial = watched(lambda: explained(path, pids[0]), case, WITHIN, EVERY)
+        finally:
+            if case.stopped >= 0:
+                os.kill(pids[case.stopped], signal.SIGCONT)
+    trials.append(trial)
+    report.note(trials=[asdict(one) for one in trials])
+    report.progress(json.dumps(asdict(trial)))
+
+
+def _healthy(report: Report, taps: Taps, path: str, shape: str) -> None:
+    said: list[str] = []
+    with Job("shapes", shape, settings=taps.settings()) as job:
+        pids = _pids(job.wait("READY", READY))
+        time.sleep(SETTLED)
+        end = time.monotonic() + HEALTHY_FOR
+        while time.monotonic() < end:
+            said.append(str(explained(path, pids[0])["sentence"]))
+            time.sleep(EVERY)
+        job.must_run()
+    good = sum(one.startswith("No wall of this node") for one in said)
+    report.check(
+        f"healthy {shape}: no wall", ok=bool(said) and good == len(said),
+        told=f"{good} of {len(said)} times; else {sorted({one for one in said if one[:7] != 'No wall'})}",
+    )  # fmt: skip
+
+
+def _pids(ready: str) -> Sequence[int]:
+    return [int(word) for word in ready.split()]

@@ -1,0 +1,177 @@
+"""runningjobs: what the daemon says of jobs with the tap: who is late, which wire is slow, else nobody.
+
+A late rank 20 times (10 % more work, or 10 % slower), P2P off, Tree and LL 20 times, and healthy jobs of
+every shape for two minutes each. Some 40 minutes of two GPUs; --trials, --each and --shapes for pieces of it.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+from proof.hardware.daemon import DEFAULTS, Daemon
+from proof.hardware.job import Job
+from proof.hardware.kit import KitError, Report
+from proof.hardware.probing import probing
+from proof.hardware.tap import HOWS, READY, WIRES, Taps
+from wirewatch.explain.evidence import Wall
+
+TRIALS = 20
+WITHIN = 30.0
+"""Seconds in which a late rank or a slow wire is named."""
+CLEARED_WITHIN = 60.0
+HEALTHY = ("data_parallel", "tensor_parallel", "sharded", "ddp", "fsdp")
+LATE_IN = ("data_parallel", "tensor_parallel")
+SLOW_IN = "data_parallel"
+PERCENT = 10
+LOOK = 0.5
+SETTLED = 12.0
+"""Seconds after which a healthy job has windows."""
+WIRE, LATE = Wall.SLOW_WIRE.value, Wall.LATE_RANK.value
+ACCUSED = frozenset({WIRE, LATE, Wall.UNEVEN_WORK.value, Wall.HANG.value})
+Answer = Mapping[str, Any]
+
+
+@dataclass
+class JobTrial:
+    """`after`: seconds until the wall was named, None for never; `others`: what else was named meanwhile."""
+
+    what: str
+    after: float | None
+    others: list[str]
+    sentence: str
+
+    @property
+    def right(self) -> bool:
+        return self.after is not None and not self.others
+
+
+def walls(document: Mapping[str, Any]) -> list[Answer]:
+    """The answers of all jobs in the daemon's document; raises KitError where it holds none."""
+    jobs = document.get("jobs")
+    if not isinstance(jobs, list):
+        raise KitError(f"not a document of jobs: {str(document)[:200]}")
+    return [one["answer"] for one in jobs]
+
+
+def look(daemon: Daemon) -> list[Answer]:
+    answer = daemon.get("/api/v1/jobs")
+    if answer.status != 200:
+        raise KitError(f"/api/v1/jobs: {answer.status} {answer.body[:200]!r}")
+    return walls(json.loads(answer.body))
+
+
+def watch(
+    answers: Callable[[], Sequence[Answer]], what: str, wall: str, words: Sequence[str], within: float
+) -> JobTrial:
+    """Wait until this wall is named with all of these words; other accusations meanwhile are kept."""
+    began, others, last = time.monotonic(), list[str](), ""
+    while time.monotonic() - began < within:
+        for one in answers():
+            last = str(one["sentence"])
+            text = " ".join((last, *one["causes"], *one["because"]))
+            if one["wall"] == wall and all(word in text for word in words):
+                return JobTrial(what, time.monotonic() - began, others, last)
+            if one["wall"] in ACCUSED and one["wall"] != wall:
+                others.append(one["wall"])
+        time.sleep(LOOK)
+    return JobTrial(what, None, others, last)
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    count = TRIALS if options.trials is None else options.trials
+    shapes = options.shapes or HEALTHY
+    trials: list[JobTrial] = []
+    with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-jobs-") as folder:
+        taps = Taps(Path(folder), follow=False)
+        report.note(gpus=[gpu.uuid for gpu in here.gpus])
+        with Daemon(f'{DEFAULTS}[jobs]\nrings = "{taps.rings}"\n') as daemon:
+            for shape in shapes:
+                if options.each:
+                    report.attempt(shape, partial(_healthy, report, daemon, taps, shape, options.each))
+            cases = list(islice(_cases(len(here.gpus)), count))
+            for shape in LATE_IN:
+                mine = [case for case in cases if case[0] == shape]
+                if mine:
+                    report.attempt(f"late in {shape}", partial(_late, report, daemon, taps, mine, trials))
+            for number in range(count):
+                what, settings = list(WIRES.items())[number % len(WIRES)]
+                report.attempt(what, partial(_wire, report, daemon, taps, what, settings, trials))
+    if count:
+        judge(report, trials, count)
+
+
+def _cases(gpus: int) -> Sequence[tuple[str, int, str]]:
+    """Shape, GPU and how, in turns."""
+    turns = [(shape, gpu, how) for how, gpu, shape in product(HOWS, range(gpus), LATE_IN)]
+    return turns * TRIALS
+
+
+def judge(report: Report, trials: Sequence[JobTrial], count: int) -> None:
+    """A trial that could not be done is one that is missing, and fails."""
+    for kind, mine in (
+        ("a late rank", [one for one in trials if one.what.startswith("late")]),
+        ("a slow wire", [one for one in trials if not one.what.startswith("late")]),
+    ):
+        right = sum(one.right for one in mine)
+        name = f"{kind} is named within {WITHIN:g} s and never as anything else"
+        report.check(name, ok=right == len(mine) == count, told=f"{right} of {count}")
+
+
+def _healthy(report: Report, daemon: Daemon, taps: Taps, shape: str, seconds: float) -> None:
+    accused, timed, end = list[str](), 0, time.monotonic() + seconds
+    with Job("shapes", shape, settings=taps.settings()) as job:
+        job.wait("READY", READY)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            accused += [str(one["sentence"]) for one in look(daemon) if one["wall"] in ACCUSED]
+            timed = max(timed, len(daemon.scrape().find("job_busbw_ratio")))
+            time.sleep(LOOK)
+        job.must_run()
+    told = f"{seconds:g} s, {timed} kinds judged, said {sorted(set(accused))}"
+    report.check(f"healthy {shape}: nobody is named", ok=not accused and timed > 0, told=told)
+
+
+def _late(
+    report: Report, daemon: Daemon, taps: Taps, cases: Sequence[tuple[str, int, str]], trials: list[JobTrial]
+) -> None:
+    with Job("shapes", cases[0][0], settings=taps.settings()) as job:
+        job.wait("READY", READY)
+        time.sleep(SETTLED)
+        for shape, gpu, how in cases:
+            job.send(f"slow {gpu} {PERCENT} {how}")
+            what = f"late, {shape}, {PERCENT} % {how} on {gpu}"
+            _keep(report, watch(lambda: look(daemon), what, LATE, [f"GPU {gpu}"], WITHIN), trials)
+            job.send("healthy")
+            _cleared(daemon)
+        job.must_run()
+
+
+def _cleared(daemon: Daemon) -> None:
+    end = time.monotonic() + CLEARED_WITHIN
+    while any(one["wall"] in ACCUSED for one in look(daemon)) and time.monotonic() < end:
+        time.sleep(LOOK)
+
+
+def _wire(
+    report: Report, daemon: Daemon, taps: Taps, what: str, settings: Mapping[str, str],
+    trials: list[JobTrial],
+) -> None:  # fmt: skip
+    words = [next(iter(settings))] if what == "P2P off" else [what]
+    with Job("shapes", SLOW_IN, settings=taps.settings(settings)) as job:
+        job.wait("READY", READY)
+        _keep(report, watch(lambda: look(daemon), what, WIRE, words, WITHIN), trials)
+        job.must_run()
+    _cleared(daemon)
+
+
+def _keep(report: Report, trial: JobTrial, trials: list[JobTrial]) -> None:
+    trials.append(trial)
+    report.note(trials=[asdict(one) for one in trials])
+    report.progress(json.dumps(asdict(trial)))

@@ -1,0 +1,141 @@
+"""deploy/jobs: what puts the tap into jobs, run as it is where it can be, with the same paths everywhere."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from wirewatch.config import JobsSection
+from wirewatch.hw.ringfile import RING_BYTES
+from wirewatch.hw.rings import RINGS
+from wirewatch.hw.tapfile import LIBRARY
+from wirewatch.nccl.settings import parse_nccl_conf
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy/jobs"
+RINGS_FOLDER = JobsSection().rings
+TAP = f"/opt/wirewatch/lib/{LIBRARY}"
+SETTING = f"NCCL_PROFILER_PLUGIN={TAP}"
+
+
+def text(name: str) -> str:
+    return (FOLDER / name).read_text("utf-8")
+
+
+def settings(name: str) -> list[str]:
+    """Lines that are no remark."""
+    return [line for line in text(name).splitlines() if line.strip() and not line.startswith("#")]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A node's tap and folder of rings."""
+    (tmp_path / "rings").mkdir()
+    (tmp_path / LIBRARY).touch()
+    return tmp_path
+
+
+def test_the_folder_is_made_as_the_agent_wants_it_and_has_a_size_of_its_own() -> None:
+    (line,) = settings("wirewatch-jobs.tmpfiles")
+    assert line.split() == ["d", RINGS_FOLDER, "3773", "wirewatch", "wirewatch", "-"]
+    mount = dict(line.split("=", 1) for line in settings("wirewatch-jobs.mount") if "=" in line)
+    options = dict(option.partition("=")[::2] for option in mount["Options"].split(","))
+    assert (mount["Where"], mount["Type"], options["mode"]) == (RINGS_FOLDER, "tmpfs", "3773")
+    assert {"nosuid", "nodev", "noexec"} <= set(options)
+    assert int(options["size"].removesuffix("m")) << 20 >= RINGS * RING_BYTES, "as many as the agent reads"
+    assert int(options["nr_inodes"].removesuffix("k")) << 10 >= RINGS
+    assert f"ReadWritePaths=-{RINGS_FOLDER}" in (ROOT / "deploy/systemd/wirewatch.service").read_text("utf-8")
+
+
+def test_all_name_the_same_library_and_folder() -> None:
+    conf = parse_nccl_conf(text("nccl.conf"))
+    assert (dict(conf.settings), conf.unknown) == ({"NCCL_PROFILER_PLUGIN": TAP}, ())
+    for script in ("task-prolog.sh", "enroot-hook.sh"):
+        assert re.search(rf"^library=\S*{re.escape(TAP)}\}}?$", text(script), re.MULTILINE)
+        assert re.search(rf"^rings=\S*{re.escape(RINGS_FOLDER)}\}}?$", text(script), re.MULTILINE)
+        assert os.access(FOLDER / script, os.X_OK)
+
+
+def prolog(node: Path, **environment: str) -> str:
+    places = {"WIREWATCH_TAP": str(node / LIBRARY), "WIREWATCH_TAP_DIR": str(node / "rings")}
+    done = subprocess.run(
+        [str(FOLDER / "task-prolog.sh")], capture_output=True, text=True, check=True,
+        env={"PATH": os.environ["PATH"], **places, **environment},
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_a_task_gets_the_tap_where_all_of_it_is_there(node: Path) -> None:
+    assert prolog(node) == f"export NCCL_PROFILER_PLUGIN={node / LIBRARY}\n"
+    (node / "rings").rmdir()
+    assert prolog(node) == ""
+    (node / "rings").mkdir()
+    (node / LIBRARY).unlink()
+    assert prolog(node) == ""
+
+
+@pytest.mark.parametrize("own", ["none", "", "inspector"])
+def test_a_task_keeps_its_own_choice(node: Path, own: str) -> None:
+    assert prolog(node, NCCL_PROFILER_PLUGIN=own) == ""
+
+
+def hook(node: Path, environ: str = "", *, mounts: int = 0) -> tuple[str, str]:
+    """The container's environment after the hook, and what it mounted; `mounts`: how enroot-mount ends."""
+    programs = node / "bin"
+    programs.mkdir()
+    program = programs / "enroot-mount"
+    program.write_text(f'#!/bin/sh\necho "$@" > {node}/asked\ncat >> {node}/asked\nexit {mounts}\n')
+    program.chmod(0o755)
+    (node / "environ").write_text(environ)
+    script = node / "hook.sh"
+    script.write_text(
+        text("enroot-hook.sh").replace(TAP, str(node / LIBRARY)).replace(RINGS_FOLDER, str(node / "rings"))
+    )
+    bash = shutil.which("bash")
+    assert bash
+    variables = {"ENROOT_ENVIRON": str(node / "environ"), "ENROOT_ROOTFS": str(node / "rootfs")}
+    path = f"{programs}:{os.environ['PATH']}"
+    subprocess.run([bash, str(script)], check=True, env={"PATH": path, **variables})
+    asked = node / "asked"
+    return (node / "environ").read_text(), asked.read_text() if asked.exists() else ""
+
+
+def test_a_container_of_enroot_gets_library_and_folder(node: Path) -> None:
+    environ, asked = hook(node, "A=b\n")
+    assert environ == f"A=b\nNCCL_PROFILER_PLUGIN={node / LIBRARY}\n"
+    how, library, rings = asked.splitlines()
+    assert how == f"--root {node}/rootfs -"
+    assert library.split()[:3] == [str(node / LIBRARY), str(node / LIBRARY), "none"]
+    assert "ro" in library.split()[3].split(",")
+    assert rings.split()[:3] == [str(node / "rings"), str(node / "rings"), "none"]
+    assert {"rw", "noexec", "nosuid"} <= set(rings.split()[3].split(","))
+
+
+def test_a_container_that_cannot_mount_it_starts_without(node: Path) -> None:
+    assert hook(node, mounts=1)[0] == ""
+
+
+def test_a_container_with_a_profiler_of_its_own_keeps_it(node: Path) -> None:
+    assert hook(node, "NCCL_PROFILER_PLUGIN=none\n") == ("NCCL_PROFILER_PLUGIN=none\n", "")
+
+
+def test_a_node_without_the_tap_changes_no_container(node: Path) -> None:
+    (node / LIBRARY).unlink()
+    assert hook(node) == ("", "")
+
+
+def test_the_device_of_cdi_mounts_and_names_it() -> None:
+    told = json.loads(text("cdi.json"))
+    assert re.fullmatch(r"[a-z][a-z0-9.-]*/[a-z][a-z0-9-]*", told["kind"])
+    (device,) = told["devices"]
+    assert device["containerEdits"]["env"] == [SETTING]
+    library, rings = told["containerEdits"]["mounts"]
+    assert library["hostPath"] == library["containerPath"] == TAP
+    assert "ro" in library["options"]
+    assert (rings["hostPath"], rings["containerPath"]) == (RINGS_FOLDER, RINGS_FOLDER)
+    assert {"rw", "noexec"} <= set(rings["options"])
