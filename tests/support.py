@@ -12,6 +12,7 @@ from wirewatch.core.types import Absent, Expect, Finding, Health
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.overlay import AnswerChange, Overlay, Player
+from wirewatch.hw.recordedras import ReplayRas
 from wirewatch.hw.recording import Key, Recording, load_recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -114,7 +115,7 @@ class Node:
         self.hardware = Hardware(
             self.nvml, ReplaySysfs(player), ReplayHost(player, EPOCH), ReplayKmsg(player),
             ReplayCommand(player), ReplayKubelet(player), ReplaySlurm(player), self.clock,
-            ReplayProbe(player, self.clock), source="replay",
+            ReplayProbe(player, self.clock), source="replay", ras=ReplayRas(player),
         )  # fmt: skip
 
     def options(self, name: str, **values: Any) -> None:

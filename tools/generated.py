@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.goldens import made as golden
-from tools import alerting, architecture, pages, products, runbook, transcripts
+from tools import alerting, architecture, explained, pages, products, runbook, transcripts
 from tools.chart import made as charted
 
 ROOT = Path(__file__).parents[1]
@@ -19,9 +19,10 @@ Files = Mapping[Path, str]
 
 
 def docs() -> Files:
-    """docs/METRICS.md, docs/captures.md, docs/products.md, docs/schemas, outputs in docs/advice."""
+    """METRICS.md, captures.md, products.md, schemas, and outputs in advice and explain.md, of docs."""
     schemas = {pages.DOCS / "schemas" / name: text for name, text in pages.schemas().items()}
     made = {pages.DOCS / "METRICS.md": pages.page(), pages.DOCS / "captures.md": pages.captures()}
+    made |= {explained.PAGE: explained.page(explained.PAGE.read_text("utf-8"))}
     made |= {path: transcripts.page(path.read_text("utf-8")) for path in transcripts.PAGES}
     return {**made, products.PAGE: products.page(), **schemas}
 

@@ -20,7 +20,7 @@ from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNE
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
-from wirewatch.documents import drift, finding, probes, process, series, state
+from wirewatch.documents import carried, drift, finding, jobs, probes, process, series, state
 from wirewatch.documents.health import CheckDocument
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
@@ -157,8 +157,8 @@ def captures() -> str:
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
-        state, probes, control, finding, drift, export, parsed, compare,
-        benchscript, cost_document, check, gpunic_document, advice, placement_document,
+        state, probes, jobs, control, finding, drift, export, parsed, compare,
+        benchscript, carried, cost_document, check, gpunic_document, advice, placement_document,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)

@@ -5,13 +5,14 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from wirewatch.core.collector import APART, AnyCollector, Options
 from wirewatch.core.types import Expect, Unusable, whole
 from wirewatch.hw.kubelet import SOCKET
+from wirewatch.hw.ras import ADDRESSES, split_address
 from wirewatch.probe.component import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions
@@ -76,6 +77,22 @@ class KubernetesSection(_Section):
     condition_recovered_after: float = Field(default=300.0, ge=1, le=86400)
 
 
+def _ras_address(text: str) -> str:
+    split_address(text)
+    return text
+
+
+class JobsSection(_Section):
+    """Running jobs. `rings`: the folder in which the tap inside them leaves its files, "" for none.
+
+    No such folder is nothing to watch, and no fault. `ras`: where NCCL's RAS of a job that seems to hang is
+    asked, IP address and port each; none for never.
+    """
+
+    rings: str = "/run/wirewatch-jobs"
+    ras: tuple[Annotated[str, AfterValidator(_ras_address)], ...] = ADDRESSES
+
+
 class PageSection(_Section):
     """The status page; `runbook`: the URL where people read docs/runbook.md, "" for none."""
 
@@ -102,6 +119,7 @@ class Config(_Section):
     drift: DriftOptions = DriftOptions()
     slurm: SlurmSection = SlurmSection()
     kubernetes: KubernetesSection = KubernetesSection()
+    jobs: JobsSection = JobsSection()
     page: PageSection = PageSection()
     collectors: Any = None
     policy: Any = None
@@ -112,7 +130,7 @@ RESTART: Mapping[str, Sequence[str]] = {
         section: tuple(kind.model_fields)
         for section, kind in (
             ("listen", Listen), ("state", StateSection), ("slurm", SlurmSection),
-            ("kubernetes", KubernetesSection), ("page", PageSection),
+            ("kubernetes", KubernetesSection), ("jobs", JobsSection), ("page", PageSection),
         )
     },
     "probe": ("enabled", "prober"),

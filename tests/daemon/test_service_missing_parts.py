@@ -119,7 +119,17 @@ def test_without_the_driver_library_the_agent_runs_and_says_so(tmp_path: Path) -
         found = [f for f in every_finding(document) if f["rule"] != "xid.blind"]
         assert {f["rule"] for f in found} == {
             f"{name}.blind"
-            for name in ("drift", "gpu", "gpudirect", "inventory", "nvlink", "pcie", "probe", "topology")
+            for name in (
+                "drift",
+                "gpu",
+                "gpudirect",
+                "hangs",
+                "inventory",
+                "nvlink",
+                "pcie",
+                "probe",
+                "topology",
+            )
         }
         assert all("libnvidia-ml.so.1 not found" in f["evidence"] for f in found)
         series = daemon.get("/metrics").series()

@@ -6,7 +6,11 @@ import pytest
 
 from tests.probe.idle import Idle
 from tests.support import EPOCH
+from wirewatch.collectors.bursts import COLLECTOR as BURSTS
+from wirewatch.collectors.bursts import BurstFacts, BurstHint
+from wirewatch.collectors.jobs import COLLECTOR as JOBS
 from wirewatch.collectors.lockstep import COLLECTOR, Hint, HintTime, LockstepFacts
+from wirewatch.core.jobtimes import JobHint, JobsFacts
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe.component import Hints
 
@@ -66,6 +70,32 @@ def test_a_hint_from_before_the_last_probe_is_old(hints: Hints) -> None:
     node = probed_node(hints)
     report_facts(hints, hinted(node.clock.mono() - 600.0))
     assert probes(node, 300.0) == 1
+
+
+def test_a_plateau_that_fell_brings_it_forward_too_and_the_newest_hint_of_both_counts(hints: Hints) -> None:
+    node = probed_node(hints)
+    assert probes(node, 60.0) == 1
+    mono = node.clock.mono() - 10.0
+    hint = BurstHint("1", "GPU-1", EPOCH, EPOCH + mono, mono, 2e11, 3e11, "GPU 1: NVLink carries 200 GB/s")
+    quiet = replace(BURSTS, facts=lambda _reading, _memory: BurstFacts((), (), hint))
+    offered = hints.listen_to(quiet).facts
+    assert offered is not None
+    offered((), BURSTS.start)
+    report_facts(hints, hinted(mono - 600.0))
+    assert probes(node, 60.0) == 2
+
+
+def test_a_late_gpu_or_a_slow_wire_of_a_job_with_the_tap_brings_it_forward(hints: Hints) -> None:
+    node = probed_node(hints)
+    assert probes(node, 60.0) == 1
+    mono = node.clock.mono() - 10.0
+    hint = JobHint("wire", "slurm:4711", "", EPOCH, EPOCH + mono, mono, "all_reduce gives 25 GB/s")
+    quiet = replace(JOBS, facts=lambda _reading, _memory: JobsFacts(EPOCH, mono, last_hint=hint))
+    offered = hints.listen_to(quiet).facts
+    assert offered is not None
+    offered((), JOBS.start)
+    assert probes(node, 60.0) == 2
+    assert probes(node, 300.0) == 2
 
 
 def test_it_waits_until_the_job_is_over_and_the_gpus_are_left_alone(hints: Hints) -> None:

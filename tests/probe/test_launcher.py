@@ -25,8 +25,8 @@ from wirewatch.probe.launcher import StartError, Worker, environment
 
 JSON: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 OURS = {
-    "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE", "OPENBLAS_NUM_THREADS",
-    "OMP_NUM_THREADS",
+    "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE", "NCCL_PROFILER_PLUGIN",
+    "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
 }  # fmt: skip
 NAMES = st.text(st.characters(codec="ascii", categories=("Lu", "Nd")), min_size=1)
 
@@ -71,6 +71,14 @@ def test_it_is_given_the_plan_two_pipes_a_session_and_what_the_agent_has(tmp_pat
     assert told["session"] is True
     assert set(told["descriptors"]) == set(told["given"])
     assert told["plan"] == TypeAdapter(Plan).dump_python(plan, mode="json")
+
+
+@pytest.mark.parametrize("inherited", [{}, {"NCCL_PROFILER_PLUGIN": "/opt/wirewatch/libwirewatch-tap.so"}])
+def test_it_carries_nobodys_profiler(tmp_path: Path, inherited: dict[str, str]) -> None:
+    """Unset is no way out: NCCL then takes a libnccl-profiler.so that it finds, and what nccl.conf names."""
+    with started("environment", tmp_path, PLAN, **inherited) as worker:
+        told = JSON.validate_json(heard(worker) or "")
+    assert told["environment"]["NCCL_PROFILER_PLUGIN"] == "none"
 
 
 @given(inherited=st.dictionaries(NAMES, st.text()), log=st.text())

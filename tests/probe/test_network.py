@@ -103,7 +103,7 @@ def test_gpudirect_is_what_the_log_shows_and_not_what_was_set(
 @pytest.mark.parametrize("level", ["SYS", "LOC"])
 def test_sockets_prove_neither(level: str) -> None:
     probed = over_network(SOCKET, ports=(), level=level)
-    assert unproven(probed) == f"nothing of GPUDirect shows over {SOCKET}"
+    assert unproven(probed) == f"GPUDirect RDMA takes an RDMA port, and this went over {SOCKET}"
 
 
 def test_a_probe_that_left_nccl_its_ways_is_none_of_the_network_s() -> None:

@@ -145,10 +145,13 @@ def test_the_rate_is_that_of_most_links_and_pcie_that_of_the_slowest_card() -> N
 
 def test_the_environment_wins_over_nccl_conf_and_only_nccls_are_told() -> None:
     node = Idle(2)
-    node.files.texts[CONF] = "# ours\nNCCL_ALGO=Tree\nNCCL_NVLS_ENABLE=1\nNCCL_DEBUG=TRACE\nCUDA_X=1\n"
+    node.files.texts[CONF] = (
+        "# ours\nNCCL_ALGO=Tree\nNCCL_NVLS_ENABLE=1\nNCCL_DEBUG=TRACE\n"
+        "CUDA_X=1\nNCCL_PROFILER_PLUGIN=/tap.so\n"
+    )
     node.probes.environment = {
         "NCCL_NVLS_ENABLE": "0", "NCCL_DEBUG": "INFO", "NCCL_RAS_ENABLE": "1", "PATH": "/bin",
-        "NCCL_DEBUG_FILE": "/tmp/x", "NCCL_DEBUG_SUBSYS": "ALL",
+        "NCCL_DEBUG_FILE": "/tmp/x", "NCCL_DEBUG_SUBSYS": "ALL", "NCCL_PROFILER_PLUGIN": "inspector",
     }  # fmt: skip
     found = scene(node)
     assert found.settings == {"NCCL_ALGO": "Tree", "NCCL_NVLS_ENABLE": "0"}

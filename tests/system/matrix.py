@@ -58,6 +58,17 @@ MATRIX: dict[str, Values] = {
         "state": {"hostPath": ""},
         "prober": {"enabled": False},
     },
+    "jobs": {"jobs": {"hostPath": "/run/wirewatch-jobs", "libraryPath": "/opt/wirewatch/lib"}},
+    "jobs, no state, no prober": {
+        "jobs": {"hostPath": "/run/wirewatch-jobs"},
+        "state": {"hostPath": ""},
+        "prober": {"enabled": False},
+    },
+    "jobs of a recording": {
+        "jobs": {"hostPath": "/run/wirewatch-jobs"},
+        "replay": "demo-dgx-h200",
+        "gpu": {"via": "none"},
+    },
     "no condition": {"nodeCondition": {"enabled": False}},
     "account": {"serviceAccount": {"create": False, "name": "mine"}},
     "no condition, no account": {"nodeCondition": {"enabled": False}, "serviceAccount": {"create": False}},
@@ -119,6 +130,11 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "path": ({"state": {"hostPath": "var/lib"}}, "at '/state/hostPath'"),
     "no rollout": ({"maxUnavailable": "0%"}, "at '/maxUnavailable'"),
     "null": ({"image": None}, "missing property 'image'"),
+    "a tap without a reader": (
+        {"jobs": {"libraryPath": "/opt/x"}},
+        "jobs.libraryPath: without jobs.hostPath",
+    ),
+    "where rings are read": ({"config": {"jobs": {"rings": "/x"}}}, "at '/config/jobs'"),
     "TLS without a certificate": ({"web": {"tls": True}}, "web.tls: without web.secret"),
     "a recording as gate": ({"replay": "x", "gate": {"hostPath": "/run/w"}}, "gate.hostPath: a recording"),
     "everybody may patch": (

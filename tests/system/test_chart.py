@@ -30,7 +30,8 @@ from tools.chart.helm import NOTES, Refused, complaints, manifest, rendered
 from tools.chart.made import CHART
 from tools.chart.manifests import manifests
 from wirewatch.collectors import discover
-from wirewatch.config import load
+from wirewatch.config import JobsSection, load
+from wirewatch.hw.tapfile import LIBRARY
 
 pytestmark = pytest.mark.system
 VERSIONS = ("1.29", "1.34")
@@ -90,6 +91,51 @@ def test_a_set_of_values_renders_to_what_kubernetes_takes(values: dict[str, Any]
     assert operators == [] or operator_errors(operators) == [None] * len(operators)
 
 
+def test_jobs_write_where_the_agent_reads_and_load_what_root_has_put_there(tmp_path: Path) -> None:
+    given = documents(manifest(MATRIX["jobs"]))
+    pod, job = pod_of(given), the(read(EXAMPLES / "timed-job.yaml"), "Job")["spec"]["template"]["spec"]
+    file = tmp_path / "wirewatch.toml"
+    file.write_text(configuration(given), "utf-8")
+    read_at = load(file, discover())[0].jobs.rings
+    folder, _, rings = read_at.rpartition("/")
+    ours = {one["name"]: one.get("hostPath", {}).get("path") for one in pod["volumes"]}
+    theirs = {one["name"]: one["hostPath"]["path"] for one in job["volumes"]}
+    assert theirs == {"rings": f"{ours['jobs']}/{rings}", "tap": ours["tap"]}
+    for name in ("agent", "rings", "folders"):
+        assert {"name": "jobs", "mountPath": folder} in container(pod, name)["volumeMounts"]
+    (within,) = job["containers"]
+    assert [mount["mountPath"] for mount in within["volumeMounts"]] == [theirs["tap"], JobsSection().rings]
+    assert within["env"][0]["value"] == f"{theirs['tap']}/{LIBRARY}"
+    assert [one["name"] for one in pod["initContainers"]] == ["folders", "rings", "tap"]
+    assert container(pod, "tap")["args"] == ["jobs", "install", f"/host{theirs['tap']}"]
+
+
+@pytest.mark.parametrize("there", ["nothing", "a folder of the kubelet's", "an earlier one"])
+def test_the_folder_of_rings_is_anybodys_to_write_and_the_agents_to_clear(there: str) -> None:
+    """The scripts of the two containers, as they are, one after the other on a folder of ours."""
+    pod = pod_of(documents(manifest(MATRIX["jobs, no state, no prober"])))
+    with tempfile.TemporaryDirectory() as above:
+        Path(above).chmod(0o755)
+        folder = Path(above) / "jobs"
+        old = folder / "rings" / "old.ring"
+        folder.mkdir()
+        if there != "nothing":
+            old.parent.mkdir()
+            old.touch()
+        if there == "an earlier one":
+            os.chown(old.parent, 65532, 65532)
+        for name, user in (("folders", 0), ("rings", 65532)):
+            one = container(pod, name)
+            words = [
+                word.replace("/run/wirewatch-jobs", str(folder)) for word in (*one["command"], *one["args"])
+            ]
+            subprocess.run(words, check=True, user=user, group=65532, extra_groups=[], umask=0o022)
+        about = old.parent.stat()
+        assert (about.st_uid, about.st_gid, about.st_mode & 0o7777) == (65532, 65532, 0o3773)
+        assert old.exists() is (there == "an earlier one")
+        assert (folder.stat().st_gid, folder.stat().st_mode & 0o7777) == (65532, 0o775)
+
+
 @pytest.mark.parametrize(("values", "told"), REFUSED.values(), ids=REFUSED)
 def test_a_wrong_value_is_refused_with_its_path(values: dict[str, Any], told: str) -> None:
     with pytest.raises(Refused) as caught:
@@ -144,7 +190,7 @@ def test_the_schemas_find_what_is_wrong() -> None:
 EXAMPLES = KUBERNETES / "examples"
 
 
-@pytest.mark.parametrize("name", ["admission-policy", "gate-init-container", "namespace"])
+@pytest.mark.parametrize("name", ["admission-policy", "gate-init-container", "namespace", "timed-job"])
 def test_the_examples_of_kubernetes_own_kinds_are_of_its_schemas(name: str) -> None:
     given = read(EXAMPLES / f"{name}.yaml")
     assert given

@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = (FOLDER / "wirewatch.service").read_text("utf-8")
 README = (FOLDER / "README.md").read_text("utf-8")
 PROGRAM = "/opt/wirewatch/bin/wirewatch"
+MOUNT = r"run-wirewatch\x2djobs.mount"
 
 
 def analyze(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -49,6 +50,28 @@ def test_systemd_has_no_complaint(tmp_path: Path) -> None:
 def test_a_mistake_would_be_seen(tmp_path: Path, right: str, wrong: str, told: str) -> None:
     assert right in UNIT
     assert told in verified(tmp_path, UNIT.replace(right, wrong))
+
+
+def test_the_mount_of_rings_has_the_name_that_systemd_wants(tmp_path: Path) -> None:
+    text = (FOLDER.parent / "jobs" / "wirewatch-jobs.mount").read_text("utf-8")
+    for name, told in ((MOUNT, ""), ("wirewatch-jobs.mount", "Where= setting doesn't match unit name")):
+        file = tmp_path / name
+        file.write_text(text, "utf-8")
+        assert told in (done := analyze("verify", "--man=no", str(file))).stderr
+        assert (done.stderr == "") is (not told)
+        file.unlink()
+
+
+def test_the_folder_of_rings_is_made_as_it_is_written(tmp_path: Path) -> None:
+    tool = shutil.which("systemd-tmpfiles")
+    assert tool, "systemd-tmpfiles is not installed"
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("wirewatch:x:4711:4712::/:/bin/false\n")
+    (tmp_path / "etc/group").write_text("wirewatch:x:4712:\n")
+    conf = FOLDER.parent / "jobs" / "wirewatch-jobs.tmpfiles"
+    subprocess.run([tool, "--create", f"--root={tmp_path}", str(conf)], check=True)
+    about = (tmp_path / "run/wirewatch-jobs").stat()
+    assert (about.st_mode & 0o7777, about.st_uid, about.st_gid) == (0o3773, 4711, 4712)
 
 
 def exposure(file: Path) -> str:

@@ -18,6 +18,7 @@ OURS = {
     "listen": ("address", "socket", "web_config"),
     "state": ("directory",),
     "probe": ("enabled", "prober"),
+    "jobs": ("rings",),
     "kubernetes": ("socket", "node_condition", "node", "api_server", "credentials"),
 }
 """Keys of the configuration that follow from other values."""

@@ -62,6 +62,11 @@ class Folder(Keys):
     hostPath: MaybePath
 
 
+class Jobs(Keys):
+    hostPath: MaybePath
+    libraryPath: MaybePath
+
+
 class Switch(Keys):
     enabled: bool
 
@@ -127,6 +132,7 @@ class Values(Keys):
     runtimeClassName: Name
     state: Folder
     gate: Folder
+    jobs: Jobs
     nodeCondition: Switch
     serviceAccount: ServiceAccount
     runAs: RunAs

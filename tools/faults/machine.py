@@ -12,6 +12,7 @@ from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.process import Child, ChildDied, ChildHung
 from wirewatch.hw.nvml.replay import ReplayNvml
 from wirewatch.hw.overlay import AnswerChange, Overlay, Player
+from wirewatch.hw.recordedras import ReplayRas
 from wirewatch.hw.recording import Key, Recording
 from wirewatch.hw.replay import (
     ReplayCommand,
@@ -179,5 +180,5 @@ class Machine:
         return Hardware(
             nvml, ReplaySysfs(player), ReplayHost(player, EPOCH), ReplayKmsg(player), ReplayCommand(player),
             ReplayKubelet(player), ReplaySlurm(player), clock, ReplayProbe(player, clock),
-            source="synthetic", about=f"recording {self.recording.name}",
+            source="synthetic", about=f"recording {self.recording.name}", ras=ReplayRas(player),
         )  # fmt: skip

@@ -80,6 +80,10 @@ class TopologyOrders:
             return EARLY
         return troubles(board.node.verdict, NAME)
 
+    def node(self) -> Judged | None:
+        """The state and its verdict as published now; None before there is one. Safe from any thread."""
+        return None if self._board is None else self._board.node
+
     async def accept(self, order: AcceptOrder) -> DriftDocument:
         """Accept the present topology, or one change of it, as the baseline; event loop only.
 

@@ -8,7 +8,11 @@ from functools import partial
 from typing import Any
 
 from wirewatch.collectors import discover
-from wirewatch.collectors.lockstep import NAME, LockstepFacts
+from wirewatch.collectors.bursts import NAME as BURSTS
+from wirewatch.collectors.bursts import BurstFacts
+from wirewatch.collectors.jobs import NAME as JOBS
+from wirewatch.collectors.lockstep import NAME as LOCKSTEP
+from wirewatch.collectors.lockstep import LockstepFacts
 from wirewatch.core.collector import (
     UNKNOWN,
     AnyCollector,
@@ -19,6 +23,7 @@ from wirewatch.core.collector import (
     blind_rule,
     subject,
 )
+from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.ports import Gpu, Hardware
 from wirewatch.core.probe import Document, Probed
 from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample
@@ -59,9 +64,9 @@ SOON = 1e-3
 
 
 class Hints:
-    """When a hint was last seen (monotonic seconds): from the collector of jobs to the probe.
+    """When a hint was last seen (monotonic seconds): from the collectors of jobs to the probe.
 
-    Each of the two has a thread of its own; the value between them is replaced as a whole.
+    Each of them has a thread of its own; the value between them is replaced as a whole.
     """
 
     def __init__(self) -> None:
@@ -70,13 +75,14 @@ class Hints:
     def listen_to(self, collector: AnyCollector) -> AnyCollector:
         """The collector, whose hints are seen from now on; any other as it is."""
         offered = collector.facts
-        if collector.name != NAME or offered is None:
+        if collector.name not in {BURSTS, JOBS, LOCKSTEP} or offered is None:
             return collector
 
         def facts(reading: Any, memory: Any) -> object:
             known = offered(reading, memory)
-            if isinstance(known, LockstepFacts) and known.last_hint is not None:
-                self._mono = known.last_hint.last.mono
+            mono = _hinted(known)
+            if mono is not None:
+                self._mono = mono if self._mono is None else max(self._mono, mono)
             return known
 
         return replace(collector, facts=facts)
@@ -96,6 +102,15 @@ class Hints:
             return component.read(hardware, memory, soon)
 
         return replace(component, read=read)
+
+
+def _hinted(facts: object) -> float | None:
+    """When a collector of jobs last saw that a GPU or a wire may be slow, in monotonic seconds."""
+    if isinstance(facts, LockstepFacts) and facts.last_hint is not None:
+        return facts.last_hint.last.mono
+    if isinstance(facts, BurstFacts | JobsFacts) and facts.last_hint is not None:
+        return facts.last_hint.mono
+    return None
 
 
 @dataclass(frozen=True, slots=True)

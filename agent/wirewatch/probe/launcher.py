@@ -251,6 +251,8 @@ _REPORT = REPORT.encode()
 def environment(inherited: Mapping[str, str], plan: Plan) -> dict[str, str]:
     """What the worker sees: the node's own NCCL settings, those of the plan, and ours for NCCL's log.
 
+    It carries nobody's profiler, which would cost time and leave its traces: where the variable is not set,
+    NCCL takes a libnccl-profiler.so that it finds, or what nccl.conf names; the environment wins over both.
     The thread pools of numerical libraries are kept from starting: they cost seconds of CPU at import.
     """
     return {
@@ -260,6 +262,7 @@ def environment(inherited: Mapping[str, str], plan: Plan) -> dict[str, str]:
         "NCCL_DEBUG_FILE": plan.log,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
         "NCCL_RAS_ENABLE": "0",
+        "NCCL_PROFILER_PLUGIN": "none",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }

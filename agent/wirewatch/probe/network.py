@@ -138,7 +138,8 @@ def _pcie(sysfs: Sysfs, nic: NicPart) -> Pcie | Absent:
 def _other_than_asked(account: Account | None, *, on: bool) -> str:
     """What a log shows instead of GPUDirect on or off; sockets prove neither."""
     if not went_by_rdma(account):
-        return f"nothing of GPUDirect shows over {', '.join(_transports(account))}"
+        transports = ", ".join(_transports(account)) or "no connection that NCCL's log names"
+        return f"GPUDirect RDMA takes an RDMA port, and this went over {transports}"
     found = gpudirect(account)
     if found is (Gpudirect.PROVEN if on else Gpudirect.REFUTED):
         return ""

@@ -32,7 +32,9 @@ from wirewatch.probe.network import with_ports
 from wirewatch.probe.variation import DAEMONS, Variation
 
 CONF = "/etc/nccl.conf"
-OURS = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE"})
+OURS = frozenset(
+    {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE", "NCCL_PROFILER_PLUGIN"}
+)
 """What the probe sets itself."""
 PCIE = (Question("MaxPcieLinkGeneration"), Question("MaxPcieLinkWidth"))
 MBYTES = 1e6
