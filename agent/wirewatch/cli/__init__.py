@@ -15,6 +15,7 @@ COMMANDS = {
     "check": "wirewatch.cli.check.command:check",
     "explain": "wirewatch.cli.explain:explain",
     "findings": "wirewatch.cli.findings:findings",
+    "fleet": "wirewatch.cli.fleet:fleet",
     "jobs": "wirewatch.cli.jobs:jobs",
     "parse": "wirewatch.cli.parse:parse",
     "probe": "wirewatch.cli.probe:probe",

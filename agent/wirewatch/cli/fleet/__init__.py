@@ -1,0 +1,12 @@
+"""`wirewatch fleet`: many nodes at once, from where no agent runs."""
+
+import click
+
+from wirewatch.cli import LazyGroup
+
+COMMANDS: dict[str, str] = {}
+
+
+@click.group(cls=LazyGroup, table=COMMANDS)
+def fleet() -> None:
+    """See and mind many nodes at once."""
