@@ -92,7 +92,7 @@ ask() {
     local -r seconds=$1 lock=$RUN/$2.lock nl=$'\n'
     local -r form="$nl((OK|DEGRADED|FAILED|UNKNOWN)([ ;:][^$nl]*)?)$nl"
     shift 2
-    within "$seconds" flock --conflict-exit-code 75 --wait "$seconds" "$lock" \
+    within "$seconds" flock --conflict-exit-code 75 --wait "$((seconds > 1 ? seconds - 1 : 0)).5" "$lock" \
         "$WIREWATCH" check --deadline "${seconds}s" "$@" "${CHECK_OPTIONS[@]}"
     verdict=none health='' answer="no answer within $seconds s"
     [[ $status == 124 || $status == 137 ]] && return

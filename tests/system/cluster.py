@@ -193,7 +193,7 @@ class Cluster:
         self.tell("scancel", "--user=root")
         self.wait(lambda: self.tell("squeue", "-h") == "")
 
-    def wait(self, wanted: Callable[[], bool], seconds: float = 30.0) -> None:
+    def wait(self, wanted: Callable[[], bool], seconds: float = 90.0) -> None:
         end = time.monotonic() + seconds
         while not wanted():
             assert time.monotonic() < end, self.logs()

@@ -28,6 +28,8 @@ CHECK_OPTIONS=(--socket "{folder}/node-$NODE.sock")
 SLURM_CONF={folder}/slurm.conf
 RUN={folder}/run-$NODE
 LOGGER={folder}/logger
+DEADLINE=25
+SLURM_DEADLINE=25
 [[ $part != "health check" || -n $by_hand || -e {folder}/watch-$NODE ]] || exit 0
 began=$EPOCHREALTIME
 trap 'echo "${{part// /}} $NODE ${{SLURM_JOB_ID:-0}} $began $EPOCHREALTIME $?" >> {folder}/turns' EXIT
@@ -130,7 +132,7 @@ class Gate:
         with (self.folder / "printed").open("ab") as printed:
             return subprocess.Popen(
                 [self.folder / "slurm" / script], env=environment, stdin=subprocess.DEVNULL,
-                stdout=printed, stderr=printed,
+                stdout=printed, stderr=printed, cwd=self.folder,
             )  # fmt: skip
 
     def turns(self, part: str, job: str = "0") -> list[Turn]:
