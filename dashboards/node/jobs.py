@@ -17,7 +17,7 @@ JOBS = Row(
             (Query("min by (op,size,ranks) (wirewatch_job_busbw_ratio{HERE})", _NAMED),),
             "percentunit",
             RATIO,
-            blank=Blank.OTHER,
+            blank=Blank.JOBS,
         ),
         Series(
             "Busbw of jobs on the wire",
@@ -28,7 +28,7 @@ JOBS = Row(
             ),
             "Bps",
             _JUDGED,
-            blank=Blank.OTHER,
+            blank=Blank.JOBS,
         ),
         Series(
             "Waiting for other GPUs",
@@ -38,7 +38,7 @@ JOBS = Row(
             "percentunit",
             NoLimit("how much is normal depends on the job"),
             8,
-            blank=Blank.OTHER,
+            blank=Blank.JOBS,
         ),
         Series(
             "Waited for",
@@ -49,7 +49,7 @@ JOBS = Row(
             NoLimit("it matters where the others wait for long"),
             8,
             highest=1,
-            blank=Blank.OTHER,
+            blank=Blank.JOBS,
         ),
         Series(
             "Bytes of collectives",
@@ -63,7 +63,7 @@ JOBS = Row(
             "Bps",
             NoLimit("it is what jobs ask for"),
             8,
-            blank=Blank.OTHER,
+            blank=Blank.JOBS,
         ),
     ),
 )

@@ -115,6 +115,12 @@ class Daemon:
                 text, status, kind = error.read().decode(), error.code, error.headers["content-type"]
         return Reply(status, text, time.monotonic() - began, kind)
 
+    def gpus(self) -> list[str]:
+        """UUIDs of the GPUs, by index, once it has looked at the hardware."""
+        self.ready()
+        found = dict(re.findall(r'gpu="(\d+)",uuid="([^"]+)"', self.get("/metrics").text))
+        return [found[index] for index in sorted(found, key=int)]
+
     def wait(self, path: str, wanted: str, seconds: float = SOON) -> Reply:
         """Ask until the answer holds a text."""
         end = time.monotonic() + seconds

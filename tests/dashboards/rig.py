@@ -1,14 +1,19 @@
 """Two small clusters of demo nodes under a real Prometheus: `calm`, where nothing is wrong, and `storm`.
 
-Each Blank of dashboards/parts.py but OTHER has its cause somewhere in `storm`.
+Each Blank of dashboards/parts.py has its cause somewhere in `storm`.
 """
 
+import json
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from proof.played.job import PlayedJob, build
+from proof.played.score import Score
+from tests.collectors.burstlooks import DrawnJob, as_json
 from tests.daemon.process import Daemon
 from tests.dashboards.promserver import Prometheus, scraping, serving
 
@@ -49,6 +54,36 @@ interval = 2.0
 )
 """Usual intervals for who shares the GPUs with it, as the configuration demands."""
 
+JOBS = (
+    _HEAD
+    + """
+[collectors.jobs]
+interval = 0.5
+names = true
+[collectors.bursts]
+enabled = true
+interval = 2.0
+[policy.jobs]
+window = 2.0
+longest = 10.0
+[policy.bursts]
+settle = 1.0
+[drift]
+interval = 2.0
+"""
+)
+_LOOK = json.dumps(as_json(DrawnJob(310e9, 1 << 30, 8e-3).look()))
+_BURSTS = f"""
+[[change]]
+port = "nvml"
+match = "gpu*/ComputeRunningProcesses()"
+set = [{{ pid = 4711 }}]
+[[change]]
+port = "nvml"
+match = "gpu*/Burst(250,138,139)"
+set = {_LOOK.replace(":", " =")}
+"""
+"""A job's looks at its GPUs' bytes; beside it, one with the tap is played."""
 _JOB = """
 [[change]]
 port = "nvml"
@@ -108,7 +143,7 @@ class Machine:
     """One node.
 
     `overlays` by name or as TOML; `stops`: its agent is ended once it has been seen; `web`: it has a web
-    configuration.
+    configuration; `plays`: a job that carries the tap runs on two of its GPUs.
     """
 
     cluster: str
@@ -117,6 +152,7 @@ class Machine:
     config: str = QUICK
     stops: bool = False
     web: bool = False
+    plays: bool = False
 
 
 MACHINES = (
@@ -129,6 +165,7 @@ MACHINES = (
     Machine(STORM, "storm-2", (_JOB,), LOCKSTEP),
     Machine(STORM, "storm-3", ("ib-unreadable", "pcie-x8"), stops=True),
     Machine(STORM, "storm-4", (_NO_SYSFS,), web=True),
+    Machine(STORM, "storm-5", (_BURSTS,), JOBS, plays=True),
 )  # fmt: skip
 
 
@@ -143,7 +180,8 @@ class Rig:
 def running(folder: Path, machines: Sequence[Machine] = MACHINES) -> Iterator[Rig]:
     """All of them, scraped each second; ends with the block."""
     with ExitStack() as stack:
-        daemons = {one.node: stack.enter_context(_daemon(one, folder)) for one in machines}
+        rings = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
+        daemons = {one.node: stack.enter_context(_daemon(one, folder, rings)) for one in machines}
         targets = [
             (
                 daemons[one.node].url.removeprefix("http://"),
@@ -153,13 +191,24 @@ def running(folder: Path, machines: Sequence[Machine] = MACHINES) -> Iterator[Ri
         ]
         config = folder / "prometheus.yml"
         config.write_text(scraping(targets), "utf-8")
+        for one in machines:
+            if one.plays:
+                stack.enter_context(_played(folder, rings, daemons[one.node]))
         yield Rig(stack.enter_context(serving(folder, config)), daemons, time.time())
 
 
-def _daemon(machine: Machine, folder: Path) -> Daemon:
+def _played(folder: Path, rings: Path, daemon: Daemon) -> PlayedJob:
+    """A job on two GPUs of the daemon's recording."""
+    gpus = daemon.gpus()[:2]
+    return PlayedJob(build(folder), rings, Score(0x10, len(gpus), step=0.2), gpus)
+
+
+def _daemon(machine: Machine, folder: Path, rings: Path) -> Daemon:
     home = folder / machine.node
     home.mkdir()
     arguments = ["--replay", "demo-dgx-h200", "--loop"]
+    if machine.plays:
+        arguments += ["--rings", str(rings)]
     if machine.web:
         (home / "web.yml").write_text("{}\n", "utf-8")
         arguments += ["--web-config", str(home / "web.yml")]

@@ -37,7 +37,7 @@ MORE = {
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with running(tmp_path_factory.mktemp("rig")) as made:
-        made.prometheus.wait('count(wirewatch_job_ready{cluster="storm"}) == 4', SOON)
+        made.prometheus.wait('count(wirewatch_job_ready{cluster="storm"}) == 5', SOON)
         for machine in MACHINES:
             if machine.stops:
                 made.daemons[machine.node].terminate()

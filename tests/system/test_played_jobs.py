@@ -4,7 +4,6 @@ Only what a GPU's clock shows is drawn (proof/played), and the GPUs are those of
 """
 
 import json
-import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -77,12 +76,6 @@ class PlayedNode:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    @property
-    def gpus(self) -> list[str]:
-        """UUIDs of the recording's GPUs."""
-        found = dict(re.findall(r'gpu="(\d+)",uuid="([^"]+)"', self.daemon.get("/metrics").text))
-        return [found[index] for index in sorted(found, key=int)]
-
     def job(self, score: Score, gpus: Sequence[str], **settings: str) -> PlayedJob:
         """A job that is played until the end."""
         made = PlayedJob(self._libraries, self._rings, score, gpus, SAMPLING, settings)
@@ -144,7 +137,7 @@ def test_four_jobs_at_once_are_each_told_what_they_hit(
 ) -> None:
     """One waits for a rank, three are slow on the wire, each for another reason."""
     with PlayedNode(DEMO, tmp_path, rings, libraries) as node:
-        gpus = node.gpus
+        gpus = node.daemon.gpus()
         late = Score(0x1, 2, STEP, busbw=305e9, late=1, late_by=0.1 * STEP)
         off = Score(0x2, 2, STEP, busbw=26e9)
         tree = Score(0x3, 2, STEP, busbw=0.69 * 305e9, algorithm="TREE")
@@ -185,7 +178,7 @@ def _numbers_of_four(node: PlayedNode, jobs: int) -> None:
     ranks = node.status()
     assert len(ranks) == 2 * jobs
     assert {(one["state"], one["nccl"], one["dropped"]) for one in ranks} == {("live", "2.28.9", 0)}
-    assert {one["gpu"] for one in ranks} == set(node.gpus)
+    assert {one["gpu"] for one in ranks} == set(node.daemon.gpus())
 
 
 def test_a_healthy_job_that_forks_and_renews_its_communicator_is_not_named(
@@ -193,7 +186,7 @@ def test_a_healthy_job_that_forks_and_renews_its_communicator_is_not_named(
 ) -> None:
     """Beside one that runs Tree, of which nothing else on the node says that it is slow: a hint alone."""
     with PlayedNode(TRAFFIC, tmp_path, rings, libraries) as node:
-        gpus = node.gpus
+        gpus = node.daemon.gpus()
         healthy = node.job(Score(0x10, 2, STEP, busbw=305e9, jitter=200e-6, fork=20, renew=RENEWED), gpus[:2])
         tree = node.job(Score(0x20, 2, STEP, busbw=200e9, algorithm="TREE"), gpus[2:])
         node.until(FullWindows(node, healthy).many)
@@ -214,7 +207,7 @@ def test_a_healthy_job_that_forks_and_renews_its_communicator_is_not_named(
 
 def test_a_killed_rank_and_a_captured_graph(tmp_path: Path, rings: Path, libraries: PlayedLibraries) -> None:
     with PlayedNode(DEMO, tmp_path, rings, libraries) as node:
-        gpus = node.gpus
+        gpus = node.daemon.gpus()
         graph = node.job(Score(0x30, 2, STEP, busbw=305e9, capture=100), gpus[:2])
         killed = node.job(Score(0x40, 4, STEP, busbw=340e9, killed=150), gpus[2:6])
         node.until(lambda: states(node, 0x40) == ["dead", "live", "live", "live"])
@@ -256,7 +249,7 @@ def communicators(node: PlayedNode, job: PlayedJob) -> set[int]:
 
 
 class FullWindows:
-    """Windows of a job's living communicators that were full at one look or another; a document has the newest."""
+    """Full windows of a job's living communicators, over several looks: a document has the newest alone."""
 
     def __init__(self, node: PlayedNode, job: PlayedJob) -> None:
         self._node, self._job = node, job
