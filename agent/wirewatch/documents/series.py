@@ -32,7 +32,13 @@ SEVERITY = Metric(
     SUBJECT,
     "1 degraded, 2 failed; held while its collector cannot read; no series when nothing is wrong.",
 )
-SINCE = Metric("finding_since_timestamp_seconds", Kind.GAUGE, SUBJECT, "When the finding was first seen.")
+SINCE = Metric(
+    "finding_since_timestamp_seconds",
+    Kind.GAUGE,
+    SUBJECT,
+    "When the finding was first seen. What is UNKNOWN (`*.blind`: which GPU, link or collector cannot be read) "
+    "has this series and no severity.",
+)
 FINDINGS = Metric(
     "findings",
     Kind.GAUGE,
@@ -115,10 +121,11 @@ def with_node_labels(samples: Iterable[Sample], state: NodeState) -> Iterable[Sa
 
 
 def _finding(finding: Finding) -> Iterator[Sample]:
+    labels = (finding.rule, *astuple(finding.subject))
     severity = _SEVERITY.get(finding.health)
     if severity is not None:
-        labels = (finding.rule, *astuple(finding.subject))
         yield SEVERITY.sample(severity, *labels)
+    if finding.health is not Health.OK:
         yield SINCE.sample(finding.since, *labels)
 
 
