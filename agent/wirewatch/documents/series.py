@@ -36,8 +36,8 @@ SINCE = Metric(
     "finding_since_timestamp_seconds",
     Kind.GAUGE,
     SUBJECT,
-    "When the finding was first seen. What is UNKNOWN (`*.blind`: which GPU, link or collector cannot be read) "
-    "has this series and no severity.",
+    "When the finding was first seen. What is UNKNOWN (`*.blind`: which GPU, link or collector cannot be "
+    "read) has this series and no severity.",
 )
 FINDINGS = Metric(
     "findings",
