@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -93,6 +93,54 @@ class JobsSection(_Section):
     ras: tuple[Annotated[str, AfterValidator(_ras_address)], ...] = ADDRESSES
 
 
+Percent = Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")]
+Limit = Annotated[int, Field(ge=0)] | Percent
+
+
+class BudgetSection(_Section):
+    """How many nodes may be out of use at a time, for any reason, before the controller takes out no more.
+
+    Each is a number, or a percentage of the nodes of that kind, rounded down but never to nothing. A rack is
+    counted only where its nodes have a label of `racks`.
+    """
+
+    cluster: Limit = "5%"
+    pool: Limit = "10%"
+    rack: Limit = 1
+
+
+class ControllerSection(_Section):
+    """`wirewatch fleet controller`, which alone reads this.
+
+    `dry_run`: it only says what it would do. `act`: what takes a node out of use; "undo" takes back whatever
+    it ever did. `selector`: labels of the nodes, as kubectl has them; "" for those with the condition.
+    `pools`, `racks`: labels by which nodes are one pool or rack, the first that a node has.
+    `dedicated_taints`: keys of taints that only reserve nodes for some pods, and so keep no node out of use.
+    In seconds: `confirm` and `recover` are between the condition's change and a heartbeat that repeats it;
+    a heartbeat older than `stale` says nothing. `lease` of a leader, renewed three times in it; `period`
+    between two looks at nodes where nothing changes.
+    """
+
+    listen: str = "127.0.0.1:9411"
+    dry_run: bool = True
+    act: Literal["taint", "cordon", "nvsentinel", "undo"] = "taint"
+    budget: BudgetSection = BudgetSection()
+    selector: str = ""
+    pools: tuple[str, ...] = (
+        "karpenter.sh/nodepool", "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool",
+        "kubernetes.azure.com/agentpool", "node.kubernetes.io/instance-type",
+    )  # fmt: skip
+    racks: tuple[str, ...] = ("topology.kubernetes.io/rack", "nvidia.com/gpu.clique")
+    dedicated_taints: tuple[str, ...] = ("nvidia.com/gpu",)
+    confirm: float = Field(default=120.0, ge=0, le=86400)
+    recover: float = Field(default=120.0, ge=0, le=86400)
+    stale: float = Field(default=900.0, ge=120, le=3600)
+    namespace: str = Field(default="", pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")
+    name: str = Field(default="wirewatch-controller", pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
+    lease: float = Field(default=15.0, ge=6, le=300)
+    period: float = Field(default=15.0, ge=1, le=300)
+
+
 class PageSection(_Section):
     """The status page; `runbook`: the URL where people read docs/runbook.md, "" for none."""
 
@@ -121,6 +169,7 @@ class Config(_Section):
     kubernetes: KubernetesSection = KubernetesSection()
     jobs: JobsSection = JobsSection()
     page: PageSection = PageSection()
+    controller: ControllerSection = ControllerSection()
     collectors: Any = None
     policy: Any = None
 

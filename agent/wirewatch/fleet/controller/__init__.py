@@ -1,0 +1,1 @@
+"""The controller: takes FAILED Kubernetes nodes out of use within a budget, and gives them back."""

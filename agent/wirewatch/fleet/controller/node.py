@@ -1,0 +1,160 @@
+"""A Kubernetes node as the controller sees it: its condition, what keeps pods off it, and our own mark."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from wirewatch.kubernetes.condition import TYPE, ConditionStatus
+
+TAINT_KEY = "wirewatch.io/interconnect"
+TAINT_EFFECT = "NoSchedule"
+MARK = "wirewatch.io/interconnect"
+"""The annotation that says what we did to the node; it comes and goes in the same patch as that."""
+KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+"""Effects that keep new pods off a node; PreferNoSchedule does not."""
+
+
+class Measure(Enum):
+    """What takes a node out of use."""
+
+    TAINT = "taint"
+    CORDON = "cordon"
+    NVSENTINEL = "nvsentinel"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint as Kubernetes has it; `raw` is the whole object, which is sent back unchanged."""
+
+    key: str
+    effect: str
+    value: str
+    raw: Mapping[str, Any]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is exactly the taint that the controller writes."""
+        return (self.key, self.effect, self.value) == (TAINT_KEY, TAINT_EFFECT, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What we did to a node, at which time (RFC 3339), and the condition's reason for it."""
+
+    did: Measure
+    at: str
+    reason: str
+
+    def text(self) -> str:
+        """The annotation's value."""
+        return json.dumps({"did": self.did.value, "at": self.at, "reason": self.reason}, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The condition InterconnectHealthy; times in Unix seconds by the clock of the node's agent."""
+
+    status: ConditionStatus
+    reason: str
+    message: str
+    transition: float
+    heartbeat: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNode:
+    """One node; `version` is its resourceVersion. `condition` is None where no agent ever wrote one.
+
+    `mark` is None without our annotation; `foreign` says that there is one that we did not write so.
+    """
+
+    name: str
+    uid: str
+    version: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+    leaving: bool
+    condition: Reported | None
+    mark: Mark | None = None
+    foreign: bool = False
+
+    def stands(self) -> bool:
+        """Whether what our mark says is still so; a person may have taken the taint or the cordon back."""
+        if self.mark is None:
+            return False
+        if self.mark.did is Measure.TAINT:
+            return any(taint.ours for taint in self.taints)
+        return self.unschedulable if self.mark.did is Measure.CORDON else True
+
+
+def node_of(raw: Mapping[str, Any]) -> FleetNode:
+    """The node of an API object.
+
+    Raises:
+        ValueError: it is no node.
+    """
+    try:
+        about, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+        conditions = {one["type"]: one for one in status.get("conditions") or ()}
+        found = (about.get("annotations") or {}).get(MARK)
+        mark = _mark(found)
+        return FleetNode(
+            about["name"], about.get("uid", ""), about["resourceVersion"], dict(about.get("labels") or {}),
+            _taints(spec.get("taints") or ()), bool(spec.get("unschedulable")),
+            conditions.get("Ready", {}).get("status") == "True", "deletionTimestamp" in about,
+            _reported(conditions.get(TYPE)), mark, foreign=found is not None and mark is None,
+        )  # fmt: skip
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a node: {error!r}") from error
+
+
+def obstacles(node: FleetNode, dedicated: Sequence[str]) -> tuple[str, ...]:
+    """What keeps new pods off the node, our own measure included; empty for a node in use.
+
+    `dedicated`: keys of taints that only reserve a node for some pods.
+    """
+    found = [] if node.ready else ["NotReady"]
+    found += ["being deleted"] if node.leaving else []
+    found += ["cordoned"] if node.unschedulable else []
+    found += [
+        f"taint {taint.key}:{taint.effect}"
+        for taint in node.taints
+        if taint.effect in KEEPS_OFF and taint.key not in dedicated
+    ]
+    if node.mark is not None and node.mark.did is Measure.NVSENTINEL:
+        found.append("requested of NVSentinel")
+    return tuple(found)
+
+
+def _taints(raw: Sequence[Mapping[str, Any]]) -> tuple[Taint, ...]:
+    return tuple(Taint(one["key"], one["effect"], one.get("value") or "", one) for one in raw)
+
+
+def _reported(raw: Mapping[str, Any] | None) -> Reported | None:
+    """The condition, None for none or for one whose times cannot be read."""
+    if raw is None:
+        return None
+    try:
+        return Reported(
+            ConditionStatus(raw["status"]), raw.get("reason") or "", raw.get("message") or "",
+            _unix(raw["lastTransitionTime"]), _unix(raw["lastHeartbeatTime"]),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _unix(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _mark(text: str | None) -> Mark | None:
+    try:
+        values = json.loads(text or "")
+        return Mark(Measure(values["did"]), str(values["at"]), str(values["reason"]))
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,244 @@
+"""What the controller decides: who is taken out, in which order, and what it says of those who are not."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fleet.controller.drawn import (
+    GPU,
+    NOW,
+    OTHERS,
+    OURS,
+    POOL,
+    RACK,
+    apply,
+    mark,
+    node,
+    raw,
+    settings,
+)
+from wirewatch.config import BudgetSection, ControllerSection
+from wirewatch.fleet.controller.brake import Brake, Scope, allowed
+from wirewatch.fleet.controller.decide import Ground, NodeDecision, Plan, Step, decide
+from wirewatch.fleet.controller.node import FleetNode, node_of, obstacles
+from wirewatch.fleet.controller.patch import patch_of
+
+
+def about(one: FleetNode, ours: ControllerSection | None = None) -> NodeDecision:
+    (decision,) = decide([one], ours or settings(), NOW).decisions
+    return decision
+
+
+@pytest.mark.parametrize(
+    ("how", "ground"),
+    [
+        ({"heard": 901.0, "since": 5000.0}, Ground.STALE),
+        ({"heard": -301.0}, Ground.STALE),
+        ({"since": 60.0, "heard": 60.0}, Ground.UNCONFIRMED),
+        ({"since": 179.0, "heard": 60.0}, Ground.UNCONFIRMED),
+        ({"ready": "False"}, Ground.OUT_ALREADY),
+        ({"ready": "Unknown"}, Ground.OUT_ALREADY),
+        ({"cordoned": True}, Ground.OUT_ALREADY),
+        ({"taints": [OTHERS]}, Ground.OUT_ALREADY),
+        ({"taints": [{**OTHERS, "effect": "NoExecute"}]}, Ground.OUT_ALREADY),
+        ({"taints": [OURS]}, Ground.OUT_ALREADY),
+        ({"marked": "{}"}, Ground.FOREIGN_MARK),
+        ({"marked": ""}, Ground.FOREIGN_MARK),
+        ({"marked": mark()}, Ground.OVERRULED),
+    ],
+)
+def test_a_failed_node_is_left_and_it_is_said_why(how: dict[str, Any], ground: Ground) -> None:
+    decision = about(node(**how))
+    assert (decision.step, decision.ground) == (None, ground)
+    assert decision.refused
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"since": 180.0, "heard": 60.0},
+        {"heard": 900.0, "since": 5000.0},
+        {"taints": [GPU]},
+        {"taints": [{**OTHERS, "effect": "PreferNoSchedule"}]},
+    ],
+)
+def test_a_failed_node_in_use_is_taken_out(how: dict[str, Any]) -> None:
+    decision = about(node(**how))
+    assert (decision.step, decision.ground) == (Step.TAKE_OUT, Ground.CONFIRMED)
+    assert "nvlink.link_down GPU 2 link 7" in decision.detail
+
+
+@pytest.mark.parametrize("health", ["unknown", "ok", ""])
+def test_what_is_not_failed_is_never_taken_out(health: str) -> None:
+    assert not decide([node(health=health)], settings(), NOW).decisions
+
+
+@pytest.mark.parametrize("how", [{"since": 100.0}, {"heard": 901.0, "since": 9000.0}])
+def test_a_node_comes_back_only_when_its_agent_has_repeated_it(how: dict[str, Any]) -> None:
+    assert about(node(health="ok", taints=[OURS], marked=mark(), **how)).ground is Ground.HELD
+
+
+def test_undo_takes_back_whatever_it_did_and_nothing_else() -> None:
+    nodes = [
+        node("a", "failed", taints=[OURS, OTHERS], marked=mark()),
+        node("b", "unknown", cordoned=True, marked=mark("cordon")),
+        node("c", "", marked=mark("nvsentinel")),
+        node("d", "failed", marked=mark()),
+        node("e", "failed", taints=[OURS]),
+        node("f", "failed"),
+    ]
+    found = {one.node.name: one.step for one in decide(nodes, settings(act="undo"), NOW).decisions}
+    assert found == {"a": Step.GIVE_BACK, "b": Step.GIVE_BACK, "c": Step.GIVE_BACK, "d": Step.FORGET}
+
+
+def test_what_one_measure_did_is_taken_back_under_another() -> None:
+    document = raw("g1", "ok", cordoned=True, taints=[OTHERS], marked=mark("cordon"))
+    decision = about(node_of(document), settings(act="taint"))
+    after = apply(document, patch_of(decision, settings(), NOW))
+    assert after["spec"] == {"taints": [OTHERS]}
+    assert after["metadata"]["annotations"] == {"other": "kept"}
+
+
+def test_a_patch_names_the_version_it_was_made_for_and_sends_others_taints_as_they_are() -> None:
+    theirs = {**OTHERS, "timeAdded": "2027-01-15T08:00:00Z"}
+    patch = patch_of(about(node(taints=[GPU, {**theirs, "effect": "PreferNoSchedule"}])), settings(), NOW)
+    assert patch["metadata"]["resourceVersion"] == "7"
+    assert patch["spec"]["taints"] == [GPU, {**theirs, "effect": "PreferNoSchedule"}, OURS]
+
+
+def test_the_last_taint_takes_its_list_with_it() -> None:
+    document = raw("g1", "ok", taints=[OURS], marked=mark())
+    after = apply(document, patch_of(about(node_of(document)), settings(), NOW))
+    assert after["spec"] == {}
+
+
+def test_the_oldest_fault_has_the_first_place() -> None:
+    fleet = [node(name, since=since) for name, since in (("a", 500.0), ("b", 700.0), ("c", 700.0))]
+    plan = decide(fleet, settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW)
+    assert [(one.node.name, one.step) for one in plan.decisions] == [
+        ("b", Step.TAKE_OUT), ("c", None), ("a", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", [{"ready": "False"}, {"cordoned": True}, {"taints": [OTHERS]}])
+def test_nodes_that_are_out_for_any_reason_use_the_budget(how: dict[str, Any]) -> None:
+    fleet = [node("a", "ok", **how), node("b")]
+    plan = decide(fleet, settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW)
+    (decision,) = plan.decisions
+    assert decision.ground is Ground.BUDGET_CLUSTER
+    assert decision.detail == "cluster: 1 of 2 nodes out of use, 1 may be"
+
+
+def test_a_request_without_an_answer_uses_the_budget() -> None:
+    plan = decide(
+        [node("a"), node("b")], settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW, {"b"}
+    )
+    assert [one.ground for one in plan.decisions] == [Ground.BUDGET_CLUSTER] * 2
+
+
+def test_a_pool_and_a_rack_have_budgets_of_their_own() -> None:
+    places = {
+        "a1": ("A", "r1"), "a2": ("A", "r1"), "a3": ("A", "r2"), "a4": ("A", "r3"), "b1": ("B", ""),
+        "b2": ("B", ""),
+    }  # fmt: skip
+    fleet = [
+        node(n, labels={POOL: pool, RACK: rack} if rack else {POOL: pool})
+        for n, (pool, rack) in places.items()
+    ]
+    plan = decide(fleet, settings(budget=BudgetSection(cluster=9, pool=2, rack=1)), NOW)
+    assert {one.node.name: one.ground for one in plan.decisions} == {
+        "a1": Ground.CONFIRMED, "a2": Ground.BUDGET_RACK, "a3": Ground.CONFIRMED, "a4": Ground.BUDGET_POOL,
+        "b1": Ground.CONFIRMED, "b2": Ground.CONFIRMED,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "nodes", "wanted"),
+    [
+        (0, 9, 0),
+        (3, 2, 3),
+        ("0%", 100, 0),
+        ("5%", 1, 1),
+        ("5%", 39, 1),
+        ("5%", 40, 2),
+        ("100%", 7, 7),
+        ("5%", 0, 0),
+    ],
+)
+def test_a_percentage_is_rounded_down_but_not_to_nothing(limit: Any, nodes: int, wanted: int) -> None:
+    assert allowed(limit, nodes) == wanted
+
+
+def test_without_a_selector_only_nodes_of_agents_count() -> None:
+    other = node("cpu", "", cordoned=True)
+    assert decide([other, node()], settings(), NOW).nodes == 1
+    assert decide([other, node()], settings(selector="gpu"), NOW).nodes == 2
+
+
+TAINTS = st.lists(st.sampled_from([OURS, OTHERS, GPU]), unique_by=lambda taint: taint["key"], max_size=3)
+NODES = st.lists(
+    st.builds(
+        raw, st.uuids().map(lambda one: f"n{one.hex[:6]}"), st.sampled_from(["ok", "unknown", "failed", ""]),
+        taints=TAINTS, marked=st.sampled_from([None, None, mark(), mark("cordon"), "odd"]),
+        cordoned=st.booleans(), ready=st.sampled_from(["True", "True", "False"]),
+        labels=st.fixed_dictionaries({POOL: st.sampled_from("AB")}, optional={RACK: st.sampled_from("12")}),
+        since=st.sampled_from([60.0, 600.0, 6000.0]), heard=st.sampled_from([60.0, 1000.0]),
+    ),
+    max_size=12, unique_by=lambda one: one["metadata"]["name"],
+)  # fmt: skip
+LIMITS = st.one_of(st.integers(0, 4), st.sampled_from(["0%", "10%", "50%"]))
+
+
+@given(NODES, LIMITS, LIMITS, LIMITS, st.sampled_from(["taint", "cordon", "nvsentinel"]))
+def test_whatever_the_fleet_no_budget_is_passed_and_only_its_own_is_undone(
+    fleet: list[dict[str, Any]], cluster: Any, pool: Any, rack: Any, act: str
+) -> None:
+    ours = settings(act=act, budget=BudgetSection(cluster=cluster, pool=pool, rack=rack))
+    before = {one["metadata"]["name"]: one for one in fleet}
+    plan = decide([node_of(one) for one in fleet], ours, NOW)
+    after = dict(before)
+    for step in plan.steps():
+        name = step.node.name
+        after[name] = apply(before[name], patch_of(step, ours, NOW))
+        _only_ours_changed(before[name], after[name], step)
+    _within(plan, before, after, ours)
+
+
+def _only_ours_changed(before: dict[str, Any], after: dict[str, Any], step: NodeDecision) -> None:
+    was, now = node_of(before), node_of(after)
+    assert [taint for taint in was.taints if not taint.ours] == [
+        taint for taint in now.taints if not taint.ours
+    ]
+    assert before["metadata"]["labels"] == after["metadata"]["labels"]
+    assert before["status"] == after["status"]
+    if step.step is Step.TAKE_OUT:
+        assert was.mark is None
+        assert now.mark is not None
+        assert now.stands()
+        assert was.condition
+        assert was.condition.status.value == "False"
+    else:
+        assert was.mark is not None
+        assert now.mark is None
+        changed = {"taint": was.taints != now.taints, "cordon": was.unschedulable != now.unschedulable}
+        assert not any(value for key, value in changed.items() if key != was.mark.did.value)
+
+
+def _within(plan: Plan, before: dict[str, Any], after: dict[str, Any], ours: ControllerSection) -> None:
+    """No unit has more nodes out of use than its limit, unless it had before."""
+
+    def fleet(of: dict[str, Any]) -> list[FleetNode]:
+        nodes = [node_of(one) for one in of.values()]
+        return [one for one in nodes if one.condition or one.mark or one.foreign]
+
+    was = {(one.scope, one.name): one.used for one in Brake(fleet(before), ours).budgets()}
+    for step in plan.steps():
+        if step.step is Step.TAKE_OUT:
+            assert not obstacles(step.node, ours.dedicated_taints)
+            assert obstacles(node_of(after[step.node.name]), ours.dedicated_taints)
+    for one in plan.budgets:
+        assert one.used <= max(one.limit, was[one.scope, one.name])
+    assert plan.budgets[0].scope is Scope.CLUSTER
