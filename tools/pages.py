@@ -32,6 +32,8 @@ from wirewatch.study import compare, export, parsed
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- tables -->"
+CORE_SERIES = 600
+"""A node has at most so many in the tier `core`, with 8 GPUs, 10 ports and every collector."""
 OF_THE_DAEMON, OF_EACH_COLLECTOR = 30, 6
 """Series that no collector makes, and those that say how a collector fares."""
 
@@ -42,6 +44,7 @@ def page() -> str:
     for mark, rows in (
         (MARK, _tables()),
         ("{series}", (f"{_series():,}",)),
+        ("{core}", (f"{CORE_SERIES:,}",)),
         ("<!-- rdma -->", _rdma()),
         ("<!-- xids -->", _xids()),
         ("<!-- sxids -->", _sxids()),
@@ -137,11 +140,11 @@ def _tables() -> Iterator[str]:
 
 def _table(title: str, about: str, metrics: tuple[Metric, ...]) -> Iterator[str]:
     yield f"## {title}\n\n{about[0].upper()}{about[1:]}.\n"
-    yield "| metric | type | labels | meaning | unproven on hardware |"
-    yield "|---|---|---|---|---|"
+    yield "| metric | type | tier | labels | meaning | unproven on hardware |"
+    yield "|---|---|---|---|---|---|"
     for metric in metrics:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        cells = (f"`wirewatch_{metric.name}`", metric.kind.value, labels, metric.help, metric.unproven)
+        labels, name = ", ".join(f"`{label}`" for label in metric.labels), f"`wirewatch_{metric.name}`"
+        cells = (name, metric.kind.value, metric.tier.value, labels, metric.help, metric.unproven)
         yield f"| {' | '.join(cells)} |"
     yield ""
 

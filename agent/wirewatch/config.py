@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from wirewatch.core.collector import APART, AnyCollector, Options
-from wirewatch.core.types import Expect, Unusable, whole
+from wirewatch.core.types import Expect, Tier, Unusable, whole
 from wirewatch.hw.kubelet import SOCKET
 from wirewatch.hw.ras import ADDRESSES, split_address
 from wirewatch.probe.component import PROBE_NAME as PROBE
@@ -141,6 +141,12 @@ class ControllerSection(_Section):
     period: float = Field(default=15.0, ge=1, le=300)
 
 
+class MetricsSection(_Section):
+    """`tier` of `/metrics` where a scrape asks for none: `core`, what many nodes need, or `full`."""
+
+    tier: Tier = Tier.FULL
+
+
 class PageSection(_Section):
     """The status page; `runbook`: the URL where people read docs/runbook.md, "" for none."""
 
@@ -168,6 +174,7 @@ class Config(_Section):
     slurm: SlurmSection = SlurmSection()
     kubernetes: KubernetesSection = KubernetesSection()
     jobs: JobsSection = JobsSection()
+    metrics: MetricsSection = MetricsSection()
     page: PageSection = PageSection()
     controller: ControllerSection = ControllerSection()
     collectors: Any = None
@@ -179,7 +186,8 @@ RESTART: Mapping[str, Sequence[str]] = {
         section: tuple(kind.model_fields)
         for section, kind in (
             ("listen", Listen), ("state", StateSection), ("slurm", SlurmSection),
-            ("kubernetes", KubernetesSection), ("jobs", JobsSection), ("page", PageSection),
+            ("kubernetes", KubernetesSection), ("jobs", JobsSection), ("metrics", MetricsSection),
+            ("page", PageSection),
         )
     },
     "probe": ("enabled", "prober"),

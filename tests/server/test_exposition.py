@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.goldens.made import played
+from wirewatch.core.types import Tier
 from wirewatch.server.exposition import Exposition, takes_gzip, takes_openmetrics
 from wirewatch.verdict.node import Judged, judge_state
 
@@ -80,6 +81,6 @@ def test_what_did_not_change_is_not_compressed_again(moments: list[Judged]) -> N
     exposition = Exposition("replay")
     first = exposition.render(moments[0], encoding="gzip")
     assert exposition.render(moments[0], encoding="gzip") == first
-    known = {name: part.blocks for name, part in exposition._plain._parts.items()}  # noqa: SLF001
+    known = {name: part.blocks for name, part in exposition._plain[Tier.FULL]._parts.items()}  # noqa: SLF001
     exposition.render(moments[0], encoding="gzip")
-    assert all(part.blocks is known[name] for name, part in exposition._plain._parts.items())  # noqa: SLF001
+    assert all(part.blocks is known[name] for name, part in exposition._plain[Tier.FULL]._parts.items())  # noqa: SLF001

@@ -17,6 +17,7 @@ from wirewatch.cli.options import config_option, replay_options
 from wirewatch.config import Config, ConfigError, Listen, address, expectations, reloaded
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
+from wirewatch.core.types import Tier
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.kubernetes.apiserver import endpoint
@@ -112,7 +113,7 @@ def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
     with ExitStack() as stack:
         state = _state(config, given.replay, stack)
         web = guard(config.listen, given.listen, given.web_config, stack)
-        sockets = _sockets(web, _socket_path(config, given.replay), stack)
+        sockets = _sockets(web, _socket_path(config, given.replay), config.metrics.tier, stack)
         remove_left_folders()
         hardware, nvml = _hardware(config, given, state)
         stack.callback(nvml.stop)
@@ -392,13 +393,13 @@ def _socket_path(config: Config, replay: str | None) -> str:
     return "" if replay else default_path()
 
 
-def _sockets(port: "Port", path: str, stack: ExitStack) -> "Sockets":
+def _sockets(port: "Port", path: str, tier: Tier, stack: ExitStack) -> "Sockets":
     from wirewatch.daemon.service import Sockets
     from wirewatch.server.sockets import control, local
 
     if not path:
-        return Sockets(*port)
-    return Sockets(*port, stack.enter_context(local(path)), stack.enter_context(control(path)))
+        return Sockets(*port, tier=tier)
+    return Sockets(*port, stack.enter_context(local(path)), stack.enter_context(control(path)), tier)
 
 
 def _remote_prober(config: Config, hardware: Hardware) -> "RemoteProber | None":

@@ -5,11 +5,21 @@ from dataclasses import dataclass
 
 from wirewatch.core.collector import UNKNOWN, Collector, NoPolicy, Options, Rule
 from wirewatch.core.ports import Hardware, NvmlCost, ProcessUse
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Tier
 
-CPU = Metric("agent_cpu_seconds_total", Kind.COUNTER, ("process",), "CPU time of the agent's processes.")
+CPU = Metric(
+    "agent_cpu_seconds_total",
+    Kind.COUNTER,
+    ("process",),
+    "CPU time of the agent's processes.",
+    tier=Tier.CORE,
+)
 RESIDENT = Metric(
-    "agent_resident_memory_bytes", Kind.GAUGE, ("process",), "Resident memory of the agent's processes."
+    "agent_resident_memory_bytes",
+    Kind.GAUGE,
+    ("process",),
+    "Resident memory of the agent's processes.",
+    tier=Tier.CORE,
 )
 NVML_SECONDS = Metric(
     "agent_nvml_seconds_total", Kind.COUNTER, (), "Time that the agent has spent inside NVML calls."
@@ -19,6 +29,7 @@ RESTARTS = Metric(
     Kind.COUNTER,
     (),
     "Times that the process which talks to NVML was started again after it hung, died or found no driver.",
+    tier=Tier.CORE,
 )
 STUCK = Metric(
     "agent_nvml_stuck_processes",

@@ -38,7 +38,7 @@ from wirewatch.core.nvml import (
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.statistics import Streak, Window, lasting
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Why
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject, Tier, Why
 
 GPU = ("gpu", "uuid")
 
@@ -50,9 +50,14 @@ REASON_SECONDS = Metric(
     Kind.COUNTER,
     (*GPU, "reason"),
     "Time that this reason held the GPU's clocks down, since the driver was loaded.",
+    tier=Tier.CORE,
 )
-TEMPERATURE = Metric("gpu_temperature_celsius", Kind.GAUGE, (*GPU, "sensor"), "Temperature of the GPU.")
-POWER = Metric("gpu_power_watts", Kind.GAUGE, GPU, "Power draw of the GPU, averaged by the driver.")
+TEMPERATURE = Metric(
+    "gpu_temperature_celsius", Kind.GAUGE, (*GPU, "sensor"), "Temperature of the GPU.", tier=Tier.CORE
+)
+POWER = Metric(
+    "gpu_power_watts", Kind.GAUGE, GPU, "Power draw of the GPU, averaged by the driver.", tier=Tier.CORE
+)
 UTILIZATION = Metric(
     "gpu_utilization_ratio",
     Kind.GAUGE,

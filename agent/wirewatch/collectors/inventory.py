@@ -42,6 +42,7 @@ from wirewatch.core.types import (
     Ok,
     Sample,
     Subject,
+    Tier,
     Why,
 )
 
@@ -50,12 +51,14 @@ NODE = Metric(
     Kind.INFO,
     ("product", "gpus", "driver", "nccl", "fingerprint"),
     "What this node is; nccl and fingerprint are empty until a probe and a baseline have told them.",
+    tier=Tier.CORE,
 )
 GPU_INFO = Metric(
     "gpu_info",
     Kind.INFO,
     ("gpu", "uuid", "name", "pci", "numa", "serial", "vbios", "firmware"),
     "Names, versions and place of a GPU.",
+    tier=Tier.CORE,
 )
 
 

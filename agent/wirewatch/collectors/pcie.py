@@ -34,15 +34,19 @@ from wirewatch.core.pci import aer_total
 from wirewatch.core.ports import Gpu, Hardware, Question, Sysfs
 from wirewatch.core.statistics import Streak, Window, lasting
 from wirewatch.core.tree import DEVICES
-from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Why
+from wirewatch.core.types import Absent, Expect, Finding, Health, Kind, Metric, Ok, Sample, Tier, Why
 
 GPU = ("gpu", "uuid")
 
 GENERATION = Metric(
-    "pcie_generation", Kind.GAUGE, GPU, "PCIe generation of the GPU's link now; falls when idle, by design."
+    "pcie_generation",
+    Kind.GAUGE,
+    GPU,
+    "PCIe generation of the GPU's link now; falls when idle, by design.",
+    tier=Tier.CORE,
 )
 GENERATION_MAX = Metric("pcie_generation_max", Kind.GAUGE, GPU, "Highest PCIe generation of GPU and slot.")
-WIDTH = Metric("pcie_width", Kind.GAUGE, GPU, "PCIe lanes of the GPU's link now.")
+WIDTH = Metric("pcie_width", Kind.GAUGE, GPU, "PCIe lanes of the GPU's link now.", tier=Tier.CORE)
 WIDTH_MAX = Metric("pcie_width_max", Kind.GAUGE, GPU, "Most PCIe lanes of GPU and slot.")
 REPLAYS = Metric(
     "pcie_replays_total", Kind.COUNTER, GPU, "PCIe packets sent again, since reset.", "values above 0"

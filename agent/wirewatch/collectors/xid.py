@@ -24,7 +24,20 @@ from wirewatch.core.kernellog import (
 )
 from wirewatch.core.nvml import as_float, as_int, as_str, member
 from wirewatch.core.ports import Gpu, Hardware, KernelLog, Question
-from wirewatch.core.types import Absent, Expect, Finding, Health, Json, Kind, Metric, Ok, Sample, Subject, Why
+from wirewatch.core.types import (
+    Absent,
+    Expect,
+    Finding,
+    Health,
+    Json,
+    Kind,
+    Metric,
+    Ok,
+    Sample,
+    Subject,
+    Tier,
+    Why,
+)
 from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, Xid
 
 GPU = ("gpu", "uuid")
@@ -45,7 +58,12 @@ EVENTS = Metric(
     UNSEEN,
 )
 LAST = Metric(
-    "xid_last_event_timestamp_seconds", Kind.GAUGE, GPU, "When the GPU's last XID was; 0 for never.", UNSEEN
+    "xid_last_event_timestamp_seconds",
+    Kind.GAUGE,
+    GPU,
+    "When the GPU's last XID was; 0 for never.",
+    UNSEEN,
+    tier=Tier.CORE,
 )
 SXIDS = Metric(
     "sxid_events_total",

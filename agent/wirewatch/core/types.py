@@ -135,6 +135,13 @@ class Kind(Enum):
     INFO = "info"
 
 
+class Tier(Enum):
+    """How much of `/metrics` is exported: what many nodes need, or all of it."""
+
+    CORE = "core"
+    FULL = "full"
+
+
 @dataclass(frozen=True, slots=True)
 class Panel:
     """How a dashboard draws a metric by default.
@@ -153,7 +160,9 @@ class Metric:
     """One metric family: `name` without the `wirewatch_` prefix, as it stands in /metrics.
 
     `unproven` says what of it was never seen on real hardware; empty when all was. `panel` is how a dashboard
-    draws it where no panel was made for it by hand; `undrawn` says why no dashboard does.
+    draws it where no panel was made for it by hand; `undrawn` says why no dashboard does. `tier` is the
+    smallest one that has it: all that alerts, recording rules and the dashboard Fleet ask for is in `core`
+    (ADR 0062).
     """
 
     name: str
@@ -163,6 +172,7 @@ class Metric:
     unproven: str = ""
     panel: Panel = Panel()
     undrawn: str = ""
+    tier: Tier = Tier.FULL
 
     def sample(self, value: float, *labels: str) -> "Sample":
         """A sample of this family.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Expect, Unusable
+from wirewatch.core.types import Expect, Tier, Unusable
 from wirewatch.daemon.board import Board, ReportSource
 from wirewatch.daemon.machine import MachineWriter
 from wirewatch.daemon.notify import NO_REPORTERS, Reporters
@@ -49,12 +49,16 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Listening sockets: the port, which `web` guards, and the local ones for questions and for orders."""
+    """Listening sockets: the port, which `web` guards, and the local ones for questions and for orders.
+
+    `tier` of the metrics that they export.
+    """
 
     port: socket.socket
     web: PortGuard = field(default_factory=PortGuard)
     questions: socket.socket | None = None
     orders: socket.socket | None = None
+    tier: Tier = Tier.FULL
 
 
 def _nothing_to_read() -> Reread:
@@ -96,7 +100,7 @@ async def _serve(
     status = DaemonView(
         lambda: board.node, schedule.turning, board.first_polls_done, hardware.clock.now, hardware.clock.mono,
         hardware.source, released_until=release.until, policy=lambda: board.policy, place=place,
-        web=sockets.web.counts, condition=reporters.condition,
+        web=sockets.web.counts, tier=sockets.tier, condition=reporters.condition,
     )  # fmt: skip
     servers = _query_servers(application(status), sockets)
     if sockets.orders is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from wirewatch.core.types import Kind, Metric, Sample
+from wirewatch.core.types import Kind, Metric, Sample, Tier
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 LOGGED = Metric(
@@ -28,6 +28,7 @@ RELOADED = Metric(
     (),
     "1 when the configuration could be used when it was last read; at 0 the one before still holds.",
     undrawn="only SIGHUP reads it again; the alert WirewatchConfigFailed watches it",
+    tier=Tier.CORE,
 )
 RELOADED_AT = Metric(
     "config_last_reload_success_timestamp_seconds",

@@ -7,7 +7,7 @@ from functools import lru_cache
 from wirewatch import __version__
 from wirewatch.collectors.inventory import NODE
 from wirewatch.core.collector import Component, NodeState
-from wirewatch.core.types import LEVELS, Absent, Finding, Health, Kind, Metric, Sample
+from wirewatch.core.types import LEVELS, Absent, Finding, Health, Kind, Metric, Sample, Tier
 from wirewatch.probe.component import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
@@ -23,14 +23,16 @@ BUILD = Metric(
     Kind.INFO,
     ("version", "source"),
     "Version of the agent; source is `live`, `replay`, or `synthetic` for a recording that was changed.",
+    tier=Tier.CORE,
 )
-HEALTH = Metric("health", Kind.GAUGE, ("health",), "1 for the node's health now.")
-JOB_READY = Metric("job_ready", Kind.GAUGE, (), "1 when the next job may start on this node.")
+HEALTH = Metric("health", Kind.GAUGE, ("health",), "1 for the node's health now.", tier=Tier.CORE)
+JOB_READY = Metric("job_ready", Kind.GAUGE, (), "1 when the next job may start on this node.", tier=Tier.CORE)
 SEVERITY = Metric(
     "finding_severity",
     Kind.GAUGE,
     SUBJECT,
     "1 degraded, 2 failed; held while its collector cannot read; no series when nothing is wrong.",
+    tier=Tier.CORE,
 )
 SINCE = Metric(
     "finding_since_timestamp_seconds",
@@ -38,6 +40,7 @@ SINCE = Metric(
     SUBJECT,
     "When the finding was first seen. What is UNKNOWN (`*.blind`: which GPU, link or collector cannot be "
     "read) has this series and no severity.",
+    tier=Tier.CORE,
 )
 FINDINGS = Metric(
     "findings",
@@ -45,15 +48,21 @@ FINDINGS = Metric(
     ("stage",),
     "How many findings there are: live, latched (not seen, not repaired), on probation, acknowledged and "
     "suppressed. The last two do not count for the verdict and have no other series.",
+    tier=Tier.CORE,
 )
 RELEASED = Metric(
     "released_until_timestamp_seconds",
     Kind.GAUGE,
     (),
     "Until when `wirewatch release` holds; 0 when the GPUs are not released. UNKNOWN is expected meanwhile.",
+    tier=Tier.CORE,
 )
 SUCCESS = Metric(
-    "collector_success", Kind.GAUGE, ("collector",), "1 when the collector's last run succeeded in time."
+    "collector_success",
+    Kind.GAUGE,
+    ("collector",),
+    "1 when the collector's last run succeeded in time.",
+    tier=Tier.CORE,
 )
 DURATION = Metric("collector_duration_seconds", Kind.GAUGE, ("collector",), "How long its last run took.")
 CPU = Metric(
@@ -67,12 +76,21 @@ LAST = Metric(
     Kind.GAUGE,
     ("collector",),
     "When the collector last succeeded; 0 for never.",
+    tier=Tier.CORE,
 )
 FAILURES = Metric(
-    "collector_failures_total", Kind.COUNTER, ("collector",), "Runs that failed or were overdue."
+    "collector_failures_total",
+    Kind.COUNTER,
+    ("collector",),
+    "Runs that failed or were overdue.",
+    tier=Tier.CORE,
 )
 APPLICABLE = Metric(
-    "collector_applicable", Kind.GAUGE, ("collector",), "1 when this node has something for it to watch."
+    "collector_applicable",
+    Kind.GAUGE,
+    ("collector",),
+    "1 when this node has something for it to watch.",
+    tier=Tier.CORE,
 )
 METRICS = (
     BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, FINDINGS, RELEASED, SUCCESS, DURATION, CPU, LAST, FAILURES,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from enum import Enum
 
-from wirewatch.core.types import Kind, Metric, Sample
+from wirewatch.core.types import Kind, Metric, Sample, Tier
 from wirewatch.hw.httpclient import HttpReply
 from wirewatch.kubernetes.apiserver import message_of
 from wirewatch.kubernetes.condition import Condition, ConditionStatus
@@ -104,6 +104,7 @@ UPDATED = Metric(
     (),
     "When the API server last accepted the node condition; 0 for never.",
     undrawn="Kubernetes only, where kube-state-metrics shows node conditions",
+    tier=Tier.CORE,
 )
 UPDATES = Metric(
     "node_condition_updates_total",

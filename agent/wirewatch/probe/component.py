@@ -26,7 +26,7 @@ from wirewatch.core.collector import (
 from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.ports import Gpu, Hardware
 from wirewatch.core.probe import Document, Probed
-from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample
+from wirewatch.core.types import Absent, Expect, Kind, Metric, Sample, Tier
 from wirewatch.nccl.log import TransportWire, wire
 from wirewatch.probe import model
 from wirewatch.probe.gate import (
@@ -145,15 +145,18 @@ _UNPROVEN = "8 GPUs, islands, NVLink SHARP, PCIe and bridges"
 BUSBW = Metric(
     "probe_busbw_bytes_per_second", Kind.GAUGE, _AT,
     "Bus bandwidth as nccl-tests counts it, by size of the message; gpus is `all` or indexes.", _UNPROVEN,
+    tier=Tier.CORE,
 )  # fmt: skip
 EXPECTED = Metric(
     "probe_expected_busbw_bytes_per_second", Kind.GAUGE, _AT,
     "What NCCL's defaults should give on this topology at that size; no series where nothing is known.",
     _UNPROVEN,
+    tier=Tier.CORE,
 )  # fmt: skip
 RATIO = Metric(
     "probe_busbw_ratio", Kind.GAUGE, _AT, "Measured over expected at that size; below 0.7 is a fault.",
     _UNPROVEN,
+    tier=Tier.CORE,
 )  # fmt: skip
 PEAK_RATIO = Metric(
     "probe_busbw_peak_ratio", Kind.GAUGE, _AT,
@@ -176,13 +179,20 @@ PATH = Metric(
     "probe_path_info", Kind.INFO, ("op", "ranks", "gpus", "transport", "algorithm", "protocol", "engine"),
     "How NCCL says that the largest message went; transport is the worst between two GPUs.", _UNPROVEN,
 )  # fmt: skip
-RUNS = Metric("probe_runs_total", Kind.COUNTER, ("result",), "Probes by how they ended, since start.")
+RUNS = Metric(
+    "probe_runs_total", Kind.COUNTER, ("result",), "Probes by how they ended, since start.", tier=Tier.CORE
+)
 SKIPS = Metric(
     "probe_skips_total", Kind.COUNTER, ("reason",),
     "Times a probe was due and did not run; a lasting reason counts once in the time between probes.",
+    tier=Tier.CORE,
 )  # fmt: skip
 LAST = Metric(
-    "probe_last_success_timestamp_seconds", Kind.GAUGE, (), "When the last complete probe began; 0 for never."
+    "probe_last_success_timestamp_seconds",
+    Kind.GAUGE,
+    (),
+    "When the last complete probe began; 0 for never.",
+    tier=Tier.CORE,
 )
 DURATION = Metric(
     "probe_duration_seconds", Kind.GAUGE, (), "How long the newest probe took, from start to its end."
@@ -191,7 +201,13 @@ SECONDS = Metric(
     "probe_gpu_seconds_total", Kind.COUNTER, (),
     "GPU-seconds for which probes held contexts, since start: seconds times GPUs.",
 )  # fmt: skip
-FRESH = Metric("probe_fresh", Kind.GAUGE, (), "1 while the results of the last complete probe are exported.")
+FRESH = Metric(
+    "probe_fresh",
+    Kind.GAUGE,
+    (),
+    "1 while the results of the last complete probe are exported.",
+    tier=Tier.CORE,
+)
 PEER = Metric(
     "peer_bandwidth_bytes_per_second", Kind.GAUGE, ("src", "dst"),
     "Copy between the memories of two GPUs by index, while both directions of disjoint pairs run.", _UNPROVEN,
@@ -200,10 +216,12 @@ SCORE = Metric(
     "straggler_score", Kind.GAUGE, ("gpu", "uuid", "signal"),
     "How much slower this part of a GPU is than its own history or its peers, in standard deviations of the "
     "noise; what is above 4 and costs enough is a straggler. Below 0 it is faster.", _UNPROVEN,
+    tier=Tier.CORE,
 )  # fmt: skip
 STRAGGLER = Metric(
     "straggler", Kind.GAUGE, ("gpu", "uuid", "signal"),
     "1 for a GPU that is believed to be slow, by what of it is; no series where nothing is.", _UNPROVEN,
+    tier=Tier.CORE,
 )  # fmt: skip
 METRICS = (
     BUSBW, EXPECTED, RATIO, PEAK_RATIO, KNOWN, LATENCY, PATH, RUNS, SKIPS, LAST, DURATION, SECONDS, FRESH,

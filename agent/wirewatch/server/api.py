@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from wirewatch import __version__
+from wirewatch.core.types import Tier
 from wirewatch.documents import drift, finding, jobs, probes, state
 from wirewatch.documents.drift import drift_of_state
 from wirewatch.documents.evidence import evidence
@@ -68,6 +69,7 @@ class DaemonView:
     policy: Callable[[], VerdictPolicy] = VerdictPolicy
     place: PageContext = field(default_factory=PageContext)
     web: WebCounts = field(default_factory=WebCounts)
+    tier: Tier = Tier.FULL
     condition: Callable[[], ConditionReport | None] = lambda: None
 
     def daemon(self) -> state.DaemonStatus:
@@ -124,14 +126,14 @@ def application(status: DaemonView) -> FastAPI:
         title="wirewatch", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
         separate_input_output_schemas=False,
     )  # fmt: skip
-    exposition = Exposition(status.source)
+    exposition = Exposition(status.source, status.tier)
 
     @app.get("/metrics", response_class=Response, responses=_EXPOSITION)
-    async def metrics(request: Request) -> Response:
-        """Prometheus text, or OpenMetrics when the Accept header asks for it."""
+    async def metrics(request: Request, tier: Tier | None = None) -> Response:
+        """Prometheus text, or OpenMetrics when Accept asks for it; by default of the configured tier."""
         accept, encoding = (",".join(request.headers.getlist(name)) for name in ("accept", "accept-encoding"))
         reports = (status.web.report, status.condition(), PROCESS.report)
-        rendered = exposition.render(status.node(), accept, *reports, encoding=encoding)
+        rendered = exposition.render(status.node(), accept, *reports, encoding=encoding, tier=tier)
         return Response(rendered.text, headers=dict(rendered.headers))
 
     @app.get("/livez", response_model=FlagDocument, responses=_FLAG)

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from wirewatch.core.types import Kind, Sample
+from wirewatch.core.types import Kind, Sample, Tier
 from wirewatch.documents import process, series
 from wirewatch.documents.process import ProcessReport
 from wirewatch.documents.series import PREFIX
@@ -77,10 +77,14 @@ class _Part:
 
 
 class _Texts:
-    """Texts in one format. Most series never change, so a family's text is kept while its samples do not."""
+    """Texts of a tier in one format.
 
-    def __init__(self, encode: Encode) -> None:
+    Most series never change, so a family's text is kept while its samples do not.
+    """
+
+    def __init__(self, encode: Encode, tier: Tier) -> None:
         self._encode = encode
+        self._tier = tier
         self._parts: dict[str, _Part] = {}
         self._families: dict[str, tuple[list[Sample], bytes]] = {}
 
@@ -91,7 +95,8 @@ class _Texts:
             return known
         by_metric: dict[str, list[Sample]] = {}
         for sample in samples():
-            by_metric.setdefault(sample.metric.name, []).append(sample)
+            if self._tier is Tier.FULL or sample.metric.tier is Tier.CORE:
+                by_metric.setdefault(sample.metric.name, []).append(sample)
         text = b"".join(self._family(metric, found) for metric, found in by_metric.items())
         made = self._parts[name] = _Part(version, text)
         return made
@@ -114,16 +119,17 @@ class Rendered:
 
 
 class Exposition:
-    """Renders a state as Prometheus text or OpenMetrics, plain or gzipped."""
+    """Renders a state as Prometheus text or OpenMetrics, plain or gzipped; `tier` where none is asked for."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._plain = _Texts(generate_latest)
-        self._open = _Texts(openmetrics.generate_latest)
+    def __init__(self, source: str, tier: Tier = Tier.FULL) -> None:
+        self._source, self._tier = source, tier
+        self._plain = {one: _Texts(generate_latest, one) for one in Tier}
+        self._open = {one: _Texts(openmetrics.generate_latest, one) for one in Tier}
 
     def render(
         self, judged: Judged, accept: str = "", web: WebReport | None = None,
         node: ConditionReport | None = None, own: ProcessReport | None = None, *, encoding: str = "",
+        tier: Tier | None = None,
     ) -> Rendered:  # fmt: skip
         """The answer to a request with these headers Accept and Accept-Encoding.
 
@@ -131,7 +137,7 @@ class Exposition:
         other in one stream (RFC 1951 allows that, as each begins on a byte and refers to nothing before it).
         """
         as_openmetrics = takes_openmetrics(accept)
-        texts = self._open if as_openmetrics else self._plain
+        texts = (self._open if as_openmetrics else self._plain)[tier or self._tier]
         parts = [texts.part("", judged, partial(series.samples, judged, self._source))]
         if web is not None:
             # A name that no component has.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wirewatch.core.types import Kind, Metric, Sample
+from wirewatch.core.types import Kind, Metric, Sample, Tier
 from wirewatch.server.webconfig import Settings, WebConfigError, named_files, parse, readable, settings
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ RELOADED = Metric(
     (),
     "1 when the web configuration and the files that it names could be used when they were last read; at 0 "
     "the settings before still hold. No series without a web configuration.",
+    tier=Tier.CORE,
 )
 RELOADED_AT = Metric(
     "web_config_last_reload_success_timestamp_seconds",

@@ -9,7 +9,7 @@ from typing import ClassVar
 from wirewatch.core.collector import GpuReading, Options
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported
-from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
+from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +248,7 @@ HANG = Metric(
     ("kind",),
     "1 while a job on this node hangs in this way, 0 while none does.",
     panel=Panel("Jobs that hang, by kind", limits=((0, "green"), (1, "orange"))),
+    tier=Tier.CORE,
 )
 HANGS = Metric(
     "job_hangs_total",

@@ -16,7 +16,7 @@ from wirewatch.collectors.infiniband.model import (
 )
 from wirewatch.core.collector import Observed
 from wirewatch.core.rdma import ACTIVE, WORD
-from wirewatch.core.types import Absent, Kind, Metric, Sample, Subject
+from wirewatch.core.types import Absent, Kind, Metric, Sample, Subject, Tier
 
 PORT = ("device", "port")
 UNSEEN = "all of it"
@@ -28,6 +28,7 @@ INFO = Metric(
     (*PORT, "link_layer", "pci", "numa", "netdev", "model", "firmware", "guid", "lid"),
     "Names, versions and place of an RDMA port.",
     UNSEEN,
+    tier=Tier.CORE,
 )
 STATE = Metric(
     "rdma_port_state",
@@ -50,6 +51,7 @@ RATE = Metric(
     PORT,
     "Line rate each way; a port that is down has none here, whatever sysfs shows.",
     UNSEEN,
+    tier=Tier.CORE,
 )
 EXPECTED = Metric(
     "rdma_port_rate_expected_bytes_per_second",
@@ -57,9 +59,14 @@ EXPECTED = Metric(
     PORT,
     "From the configuration, else the best that this port or most of its siblings had.",
     UNSEEN,
+    tier=Tier.CORE,
 )
-TRANSMIT = Metric("rdma_port_transmit_bytes_total", Kind.COUNTER, PORT, "Bytes sent by RDMA.", UNSEEN)
-RECEIVE = Metric("rdma_port_receive_bytes_total", Kind.COUNTER, PORT, "Bytes received by RDMA.", UNSEEN)
+TRANSMIT = Metric(
+    "rdma_port_transmit_bytes_total", Kind.COUNTER, PORT, "Bytes sent by RDMA.", UNSEEN, tier=Tier.CORE
+)
+RECEIVE = Metric(
+    "rdma_port_receive_bytes_total", Kind.COUNTER, PORT, "Bytes received by RDMA.", UNSEEN, tier=Tier.CORE
+)
 ERROR = Metric(
     "rdma_port_errors_total",
     Kind.COUNTER,
@@ -73,6 +80,7 @@ DOWNED = Metric(
     PORT,
     "Times that the wire failed to retrain and went down.",
     UNSEEN,
+    tier=Tier.CORE,
 )
 CONGESTED = Metric(
     "rdma_port_congestion_total",
@@ -87,6 +95,7 @@ FLAPS = Metric(
     PORT,
     "Times that the port was down for a while and came up again, since the agent started.",
     UNSEEN,
+    tier=Tier.CORE,
 )
 SATURATED = Metric(
     "rdma_port_counters_saturated",

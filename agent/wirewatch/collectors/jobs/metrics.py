@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from wirewatch.collectors.jobs.model import JobsMemory, JobsReading
 from wirewatch.core.jobtimes import JobsFacts, OperationTimes
-from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
+from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier
 
 MOST_SERIES = 16
 """Operations with sizes and ranks that have series: those that took most of the time."""
@@ -29,6 +29,7 @@ RATIO = Metric(
     "job_busbw_ratio", Kind.GAUGE, _AT,
     "Got over expected of running jobs. Compute beside collectives lowers it on healthy nodes too: alert on "
     "the finding jobs.slow_wire.", _UNPROVEN, panel=Panel("Busbw of jobs", "percentunit", _LIMITS),
+    tier=Tier.CORE,
 )  # fmt: skip
 WAIT = Metric(
     "job_wait_ratio", Kind.GAUGE, _GPU,

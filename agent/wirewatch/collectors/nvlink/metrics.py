@@ -14,16 +14,24 @@ from wirewatch.collectors.nvlink.model import (
 )
 from wirewatch.core.collector import Memories, Observed, observed_gpus
 from wirewatch.core.nvml import FABRIC_STATES, FABRIC_SUMMARIES, UP
-from wirewatch.core.types import Absent, Kind, Metric, Sample
+from wirewatch.core.types import Absent, Kind, Metric, Sample, Tier
 
 GPU = ("gpu", "uuid")
 LINK = (*GPU, "link")
 BLACKWELL = "kinds of NVLink 5 (Blackwell): field numbers from nvml.h"
 TRANSMIT = Metric(
-    "nvlink_transmit_bytes_total", Kind.COUNTER, GPU, "Payload bytes sent over all NVLinks of the GPU."
+    "nvlink_transmit_bytes_total",
+    Kind.COUNTER,
+    GPU,
+    "Payload bytes sent over all NVLinks of the GPU.",
+    tier=Tier.CORE,
 )
 RECEIVE = Metric(
-    "nvlink_receive_bytes_total", Kind.COUNTER, GPU, "Payload bytes received over all NVLinks of the GPU."
+    "nvlink_receive_bytes_total",
+    Kind.COUNTER,
+    GPU,
+    "Payload bytes received over all NVLinks of the GPU.",
+    tier=Tier.CORE,
 )
 ERRORS = Metric(
     "nvlink_errors_total", Kind.COUNTER, (*GPU, "kind"), "NVLink errors over all links of the GPU.", BLACKWELL
@@ -35,18 +43,22 @@ BER = Metric(
     "Bit error rate after forward error correction, all links of the GPU.",
     "NVLink 5 (Blackwell) only",
 )
-LINKS = Metric("nvlink_links", Kind.GAUGE, (*GPU, "state"), "NVLinks of the GPU in each state.")
+LINKS = Metric(
+    "nvlink_links", Kind.GAUGE, (*GPU, "state"), "NVLinks of the GPU in each state.", tier=Tier.CORE
+)
 EXPECTED = Metric(
     "nvlink_links_expected",
     Kind.GAUGE,
     GPU,
     "Active NVLinks that the GPU should have: the operator's number, the product's, or the most seen.",
+    tier=Tier.CORE,
 )
 PEAK = Metric(
     "nvlink_peak_bytes_per_second",
     Kind.GAUGE,
     GPU,
     "Line rate of all active NVLinks of the GPU together, one direction.",
+    tier=Tier.CORE,
 )
 FABRIC_STATE = Metric(
     "fabric_state", Kind.GAUGE, (*GPU, "state"), "1 for the state of the GPU's fabric registration."
