@@ -1,4 +1,4 @@
-"""The tiers of /metrics: `core` has what alerts, rules and the dashboard Fleet ask for, in 600 series a node."""
+"""Tiers of /metrics: `core` has what alerts, rules and the dashboard Fleet ask for, in 600 series a node."""
 
 import json
 import re
