@@ -1,15 +1,21 @@
 """The rules ask for what exists, group by cluster and node, and tell of everything that the agent finds."""
 
 import re
+from collections.abc import Iterator
 from itertools import product
 
 import pytest
 
 from tests.alerts.coverage import REST, alerts_for, known_rules, levels_of, selection
 from tools import alerting, promql
-from tools.alerting import HELD, SEVERITIES, Alert, alerts, records
+from tools.alerting import HELD, RECORDING, SEVERITIES, Alert, alerts, alerts_text, records
+from tools.yamlfile import load_yaml
 from wirewatch.probe.component import rule_of
 
+MOST_SAMPLES = 240
+"""Of one series in one range: an hour of scrapes. A day of scrapes of 2,000 nodes is 11 million samples."""
+SCRAPE = 15
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
 
 each_alert = pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
@@ -149,3 +155,23 @@ def test_the_routes_name_alerts_that_there_are() -> None:
         for part in _parts(pattern):
             assert any(re.fullmatch(part, one.name) for one in alerts()), part
     assert set(re.findall(r'severity=~?"([^"]+)"', text)) <= {*SEVERITIES, "ticket|info"}
+
+
+def _seconds(duration: str) -> int:
+    return int(duration[:-1]) * _UNITS[duration[-1]]
+
+
+def _ranges() -> Iterator[tuple[str, str, float]]:
+    """Each range of each rule: the rule, the range, and how many samples of a series it has."""
+    groups = [*load_yaml(RECORDING.read_text("utf-8"))["groups"], *load_yaml(alerts_text())["groups"]]
+    every = {r["record"]: _seconds(g["interval"]) for g in groups for r in g["rules"] if "record" in r}
+    for rule in (rule for group in groups for rule in group["rules"]):
+        for name, asked in re.findall(r"([a-z_:]+)(?:\{[^}]*\})?\[(\w+)\]", rule["expr"]):
+            yield rule.get("record") or rule["alert"], asked, _seconds(asked) / every.get(name, SCRAPE)
+
+
+def test_no_rule_reads_more_of_a_series_than_many_nodes_allow() -> None:
+    found = list(_ranges())
+    assert len(found) >= 10
+    assert {asked for _, asked, _ in found} >= {"7d", "14d", "1h"}
+    assert not [one for one in found if one[2] > MOST_SAMPLES]

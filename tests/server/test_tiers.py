@@ -34,7 +34,8 @@ _LABEL_VALUES = re.compile(r"label_values\((.+), *\w+\)")
 
 def queries() -> Iterator[tuple[str, str]]:
     """Everything that asks, by who asks, from the rules and from the dashboard as Grafana gets it."""
-    yield from ((one.name, one.expr) for one in (*records(), *alerts()))
+    yield from ((one.name, one.expr) for one in records())
+    yield from ((one.name, one.expr) for one in alerts())
     board = json.loads(files()[f"{FLEET.uid}.json"])
     for query in _texts(board):
         listed = _LABEL_VALUES.fullmatch(query)
