@@ -17,7 +17,8 @@ from wirewatch.server import reload as web
 Labels = frozenset[str]
 TARGET: Labels = frozenset({"cluster", "node", "job", "instance"})
 """Labels that a target gets: the first two by relabelling, as deploy/prometheus does."""
-FOREIGN: Mapping[str, Labels] = {"up": TARGET}
+FOREIGN: Mapping[str, Labels] = {"up": TARGET, "kube_node_status_capacity": TARGET | {"resource", "unit"}}
+"""Series of others: Prometheus' own, and those of kube-state-metrics."""
 _SETS = {"and", "unless"}
 
 

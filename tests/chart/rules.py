@@ -107,8 +107,11 @@ def selectors_match(given: Sequence[Document]) -> Iterator[str]:
     labels = daemonset["spec"]["template"]["metadata"]["labels"]
     selectors: dict[str, Mapping[str, str]] = {
         "DaemonSet": daemonset["spec"]["selector"]["matchLabels"],
-        "Service": the(given, "Service")["spec"]["selector"],
     }
+    for service in of_kind(given, "Service"):
+        selectors["Service"] = service["spec"]["selector"]
+    for monitor in of_kind(given, "PodMonitor"):
+        selectors["PodMonitor"] = monitor["spec"]["selector"]["matchLabels"]
     for policy in of_kind(given, "NetworkPolicy"):
         selectors["NetworkPolicy"] = policy["spec"]["podSelector"]["matchLabels"]
     for name, selector in selectors.items():
@@ -118,6 +121,17 @@ def selectors_match(given: Sequence[Document]) -> Iterator[str]:
         wanted = monitor["spec"]["selector"]["matchLabels"]
         if not wanted or not wanted.items() <= the(given, "Service")["metadata"]["labels"].items():
             yield "ServiceMonitor: selects no Service"
+
+
+def agents_are_scraped_once(given: Sequence[Document]) -> Iterator[str]:
+    here = the(given, "DaemonSet")["metadata"]["namespace"]
+    monitors = [one for kind in ("PodMonitor", "ServiceMonitor") for one in of_kind(given, kind)]
+    if len(monitors) > 1:
+        yield "two monitors"
+    for one in monitors:
+        searched = one["spec"].get("namespaceSelector", {"matchNames": [one["metadata"]["namespace"]]})
+        if searched != {"matchNames": [here]}:
+            yield f"{one['kind']}: looks elsewhere"
 
 
 def least_rights(given: Sequence[Document]) -> Iterator[str]:
@@ -186,7 +200,8 @@ def ports_name_their_protocol(given: Sequence[Document]) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     *PRIVILEGED, *OPEN, roots_are_read_only, what_jobs_load_is_roots, mounts_are_read_only,
-    little_of_the_host, no_gpu_is_taken, images_are_fixed, selectors_match, least_rights,
+    little_of_the_host, no_gpu_is_taken, images_are_fixed, selectors_match,
+    agents_are_scraped_once, least_rights,
     probes_ask_no_verdict, ports_name_their_protocol,
 )  # fmt: skip
 

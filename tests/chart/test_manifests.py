@@ -82,13 +82,13 @@ def test_what_the_port_serves_is_asked_by_its_scheme() -> None:
     given = read(KUBERNETES / "operators.yaml")
     agent = container(pod_of(given), "agent")
     assert {agent[probe]["httpGet"]["scheme"] for probe in ("livenessProbe", "readinessProbe")} == {"HTTPS"}
-    (endpoint,) = the(given, "ServiceMonitor")["spec"]["endpoints"]
+    (endpoint,) = the(given, "PodMonitor")["spec"]["podMetricsEndpoints"]
     assert endpoint["scheme"] == "https"
 
 
 def test_targets_have_the_labels_that_the_rules_go_by() -> None:
     """What the example for pods relabels by hand."""
-    (job,) = yaml.safe_load((ROOT / "deploy/prometheus/prometheus-kubernetes.yml").read_text("utf-8"))[
+    job, _ = yaml.safe_load((ROOT / "deploy/prometheus/prometheus-kubernetes.yml").read_text("utf-8"))[
         "scrape_configs"
     ]
     wanted = {
@@ -96,7 +96,7 @@ def test_targets_have_the_labels_that_the_rules_go_by() -> None:
         for one in job["relabel_configs"]
         if "target_label" in one
     }
-    (endpoint,) = the(read(KUBERNETES / "operators.yaml"), "ServiceMonitor")["spec"]["endpoints"]
+    (endpoint,) = the(read(KUBERNETES / "operators.yaml"), "PodMonitor")["spec"]["podMetricsEndpoints"]
     made = {(one["targetLabel"], *one.get("sourceLabels", [])) for one in endpoint["relabelings"]}
     assert made == wanted | {("job",)}
     fixed = {

@@ -73,9 +73,18 @@ BREAKS: dict[str, Break] = {
     "selectors_match: Service: selects no pod": lambda given: the(given, "Service")["spec"].update(
         selector={"a": "b"}
     ),
-    "selectors_match: ServiceMonitor: selects no Service": lambda given: the(given, "ServiceMonitor")["spec"][
+    "selectors_match: ServiceMonitor: selects no Service": lambda given: the(given, "PodMonitor").update(
+        kind="ServiceMonitor", spec={"selector": {"matchLabels": {"a": "b"}}}
+    ),
+    "selectors_match: PodMonitor: selects no pod": lambda given: the(given, "PodMonitor")["spec"][
         "selector"
     ].update(matchLabels={"a": "b"}),
+    "agents_are_scraped_once: PodMonitor: looks elsewhere": (
+        lambda given: the(given, "PodMonitor")["metadata"].update(namespace="monitoring")
+    ),
+    "agents_are_scraped_once: two monitors": lambda given: given.append(
+        copy.deepcopy(the(given, "PodMonitor"))
+    ),
     "port_is_for_scrapers: no NetworkPolicy: every pod may connect": lambda given: given.remove(
         the(given, "NetworkPolicy")
     ),

@@ -87,6 +87,38 @@ MATRIX: dict[str, Values] = {
         },
         "prometheusRule": {"enabled": True, "runbookBase": "https://git.example.org/wirewatch/blob/main/"},
     },
+    "monitored by pods": {
+        **MONITORED,
+        "serviceMonitor": {"enabled": False},
+        "podMonitor": {
+            "enabled": True,
+            "labels": {"release": "prometheus"},
+            "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_label_team"], "targetLabel": "team"}],
+            "metricRelabelings": [
+                {"sourceLabels": ["__name__"], "regex": "wirewatch_burst_.*", "action": "drop"}
+            ],
+        },
+        "service": {"enabled": False},
+    },
+    "monitored from another namespace": {
+        "podMonitor": {"enabled": True, "namespace": "monitoring"},
+        "prometheusRule": {"enabled": True, "namespace": "monitoring"},
+    },
+    "monitored by an older operator": {
+        "serviceMonitor": {"enabled": True, "serviceDiscoveryRole": "", "namespace": "monitoring"},
+    },
+    "alerts of one's own": {
+        "prometheusRule": {
+            "enabled": True,
+            "gpuNodes": 'kube_node_labels{label_pool="gpu"}',
+            "alerts": {
+                "WirewatchMinorityVersion": {"enabled": False},
+                "WirewatchPortDown": {"severities": ["critical"], "for": "5m", "labels": {"team": "net"}},
+                "WirewatchBusbwBelowBaseline": {"threshold": 0.8},
+                "WirewatchProbeStale": {"threshold": 604800, "enabled": True},
+            },
+        }
+    },
     "network policy, no condition": {
         "nodeCondition": {"enabled": False},
         "networkPolicy": {
@@ -137,6 +169,22 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "where rings are read": ({"config": {"jobs": {"rings": "/x"}}}, "at '/config/jobs'"),
     "TLS without a certificate": ({"web": {"tls": True}}, "web.tls: without web.secret"),
     "a recording as gate": ({"replay": "x", "gate": {"hostPath": "/run/w"}}, "gate.hostPath: a recording"),
+    "two monitors": (
+        {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}},
+        "podMonitor.enabled and serviceMonitor.enabled: each agent would be scraped twice",
+    ),
+    "a monitor without a Service": (
+        {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}},
+        "serviceMonitor.enabled: a ServiceMonitor finds targets by the Service",
+    ),
+    "no such alert": (
+        {"prometheusRule": {"alerts": {"WirewatchX": {"enabled": False}}}},
+        "at '/prometheusRule/alerts': additional properties 'WirewatchX' not allowed",
+    ),
+    "a threshold where the agent decides": (
+        {"prometheusRule": {"enabled": True, "alerts": {"WirewatchGPULost": {"threshold": 2}}}},
+        "prometheusRule.alerts.WirewatchGPULost.threshold: this alert has none; the agent decides",
+    ),
     "everybody may patch": (
         {"serviceAccount": {"create": False}},
         "serviceAccount.name: the namespace's default",

@@ -26,17 +26,19 @@ from tests.chart.documents import (
 )
 from tests.chart.rules import OPEN, PRIVILEGED, RULES, broken
 from tests.system.matrix import CONFIG, MATRIX, MONITORED, REFUSED, UNLIMITED
+from tools.alerting import alerts
 from tools.chart.helm import NOTES, Refused, complaints, manifest, rendered
 from tools.chart.made import CHART
 from tools.chart.manifests import manifests
+from tools.chart.readme import thresholds
 from wirewatch.collectors import discover
 from wirewatch.config import JobsSection, load
 from wirewatch.hw.tapfile import LIBRARY
 
 pytestmark = pytest.mark.system
-VERSIONS = ("1.29", "1.34")
+VERSIONS = ("1.29", "1.37")
 OPERATOR = Path(__file__).with_name("operator")
-OPERATORS = {"ServiceMonitor", "PrometheusRule"}
+OPERATORS = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 sets = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
 
 
@@ -167,9 +169,7 @@ def test_who_installs_is_told_who_may_scrape_and_what_happens_to_others() -> Non
     assert "Who may scrape port 9410" in notes
     assert "kubectl get pods --all-namespaces -l 'app.kubernetes.io/name in (prometheus, " in notes
     assert "WirewatchAgentDown and WirewatchFleetBlind fire: set networkPolicy.from" in notes
-    alerts = (KUBERNETES.parent / "prometheus" / "wirewatch-alerts.yml").read_text("utf-8")
-    assert "alert: WirewatchAgentDown\n" in alerts
-    assert "alert: WirewatchFleetBlind\n" in alerts
+    assert {"WirewatchAgentDown", "WirewatchFleetBlind"} <= {one.name for one in alerts()}
 
 
 def test_the_schemas_find_what_is_wrong() -> None:
@@ -258,6 +258,61 @@ def test_the_runbooks_are_where_they_are_served() -> None:
     ]
     assert urls
     assert [url for url in urls if not url.startswith(f"{base}docs/runbooks/")] == []
+
+
+def rules_of(given: Sequence[Document], kind: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Rules by name and severity."""
+    return {
+        (rule[kind], rule.get("labels", {}).get("severity", "")): rule
+        for one in of_kind(given, "PrometheusRule")
+        for group in one["spec"]["groups"]
+        for rule in group["rules"]
+        if kind in rule
+    }
+
+
+def test_single_alerts_are_off_or_have_another_threshold_and_all_others_are_as_they_were() -> None:
+    before = documents(manifest(MATRIX["monitored"]))
+    after = documents(manifest(MATRIX["alerts of one's own"]))
+    old, new = rules_of(before, "alert"), rules_of(after, "alert")
+    off = {("WirewatchMinorityVersion", "ticket"), ("WirewatchPortDown", "ticket")}
+    assert set(old) - set(new) == off
+    changed = {name for name, rule in new.items() if rule != old[name]}
+    port, slow, stale = (
+        ("WirewatchPortDown", "critical"),
+        ("WirewatchBusbwBelowBaseline", "ticket"),
+        ("WirewatchProbeStale", "ticket"),
+    )
+    assert changed == {port, slow, stale}
+    assert (new[port]["for"], new[port]["labels"]) == ("5m", {"severity": "critical", "team": "net"})
+    assert new[slow]["expr"] == old[slow]["expr"].replace("< 0.9 ", "< 0.8 ")
+    assert new[stale]["expr"] == old[stale]["expr"].replace("> 1209600 ", "> 604800 ")
+    recorded = {name: rule for name, rule in rules_of(after, "record").items() if "gpu_node" in name[0]}
+    ((_, rule),) = recorded.items()
+    assert 'last_over_time(kube_node_labels{label_pool="gpu"}[10m])' in rule["expr"]
+    assert set(rules_of(before, "record")) == set(rules_of(after, "record"))
+
+
+def test_promtool_takes_the_rules_with_other_thresholds(tmp_path: Path) -> None:
+    everything = {name: {"threshold": 0.125} for name in thresholds()}
+    assert len(everything) > 3
+    values = {"prometheusRule": {"enabled": True, "alerts": everything}}
+    for one in of_kind(documents(manifest(values)), "PrometheusRule"):
+        path = tmp_path / f"{one['metadata']['name']}.yml"
+        path.write_text(yaml.safe_dump(one["spec"]), "utf-8")
+        done = subprocess.run(
+            ["promtool", "check", "rules", path], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = done.stdout
+    assert f"SUCCESS: {len(alerts())} rules found" in said
+    for name in everything:
+        (rule,) = (one for one in of_alerts(values) if one["alert"] == name)
+        assert "0.125  # threshold:" in rule["expr"]
+
+
+def of_alerts(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(rules_of(documents(manifest(values)), "alert").values())
 
 
 def owned(name: str) -> tuple[int, int, int, int]:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.system
 FILES = sorted((PROMETHEUS / "tests").glob("*.yml"))
 ROUTES = PROMETHEUS / "alertmanager.yml"
 POD = {
+    "__meta_kubernetes_pod_container_name": "agent",
     "__meta_kubernetes_pod_container_port_name": "metrics",
     "__meta_kubernetes_pod_phase": "Running",
     "__meta_kubernetes_pod_node_name": "gpu-017",
@@ -86,6 +87,7 @@ def test_prometheus_takes_the_example_for_listed_nodes() -> None:
     [
         ({}, 1),
         ({"__meta_kubernetes_pod_container_port_name": "health"}, 0),
+        ({"__meta_kubernetes_pod_container_name": "sidecar"}, 0),
         ({"__meta_kubernetes_pod_phase": "Failed"}, 0),
         ({"__meta_kubernetes_pod_phase": "Pending"}, 1),
     ],
@@ -95,7 +97,8 @@ def test_the_example_for_kubernetes_labels_what_the_api_tells(
 ) -> None:
     """Debian's Prometheus knows no Kubernetes: targets are listed here, as its API would tell of them."""
     document = yaml.safe_load((PROMETHEUS / "prometheus-kubernetes.yml").read_text("utf-8"))
-    (job,) = document["scrape_configs"]
+    job, nodes = document["scrape_configs"]
+    assert (nodes["job_name"], nodes["honor_labels"]) == ("kube-state-metrics", True)
     (asked,) = job.pop("kubernetes_sd_configs")
     assert asked["role"] == "pod"
     job["static_configs"] = [{"targets": ["10.1.2.3:9410"], "labels": {**POD, **different}}]

@@ -129,3 +129,19 @@ class TlsConfig(Keys):
     serverName: str | None = None
     insecureSkipVerify: bool | None = None
     minVersion: Literal["TLS12", "TLS13"] | None = None
+
+
+Action = Literal[
+    "replace", "keep", "drop", "hashmod", "labelmap", "labeldrop", "labelkeep", "lowercase", "uppercase",
+    "keepequal", "dropequal",
+]  # fmt: skip
+
+
+class Relabeling(Keys):
+    sourceLabels: list[str] | None = None
+    separator: str | None = None
+    targetLabel: str | None = None
+    regex: str | None = None
+    modulus: int | None = None
+    replacement: str | None = None
+    action: Action | None = None

@@ -1,6 +1,7 @@
 """The chart's README: its text, and a table of the values with what values.yaml says of each."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,19 +9,30 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from tools.alerting import alerts
 from tools.chart import values
 from tools.chart.values import Values
 from tools.prose import formatted
 
 MARK = "<!-- values -->"
+THRESHOLDS = "<!-- thresholds -->"
+_THRESHOLD = re.compile(r"([0-9.]+)\s*# threshold: (.+)")
 
 
 def readme(text: str, given: Path) -> str:
     """The text with the table where the mark is; `given` is values.yaml."""
     rows = ["| value | default | |", "|---|---|---|"]
     rows += [f"| `{name}` | {default} | {about} |" for name, default, about in explained(given)]
+    limits = ["| alert | threshold | of |", "|---|---|---|"]
+    limits += [f"| `{name}` | {default} | {of} |" for name, (default, of) in thresholds().items()]
     made = "<!-- Made by `make generated` from README.in.md and values.yaml: do not edit. -->\n"
-    return formatted(made + text.replace(MARK, "\n".join(rows)))
+    return formatted(made + text.replace(MARK, "\n".join(rows)).replace(THRESHOLDS, "\n".join(limits)))
+
+
+def thresholds() -> dict[str, tuple[str, str]]:
+    """Alerts with a number that may be replaced: what it is, and of what."""
+    found = ((one.name, _THRESHOLD.search(one.expr)) for one in alerts())
+    return {name: (match[1], match[2]) for name, match in found if match}
 
 
 def explained(given: Path) -> Iterator[tuple[str, str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tools.alerting import alerts
 from tools.chart.values import Values
 from wirewatch.collectors import discover
 from wirewatch.config import model
@@ -37,6 +38,10 @@ def schema() -> Json:
     # As a subchart it is handed the values that all charts share.
     made["properties"] |= {"config": config, "global": {"type": "object"}}
     made["$defs"] |= defs
+    rules = made["$defs"]["PrometheusRule"]["properties"]["alerts"]
+    names = sorted({one.name for one in alerts()})
+    rules["properties"] = dict.fromkeys(names, rules["additionalProperties"])
+    rules["additionalProperties"] = False
     return made
 
 

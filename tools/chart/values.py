@@ -88,20 +88,41 @@ class Web(Keys):
     tls: bool
 
 
-class ServiceMonitor(Keys):
+class Monitor(Keys):
+    """What the two kinds of the Prometheus operator have in common."""
+
     enabled: bool
     interval: kinds.Duration
     scrapeTimeout: kinds.Duration
+    namespace: Name
     labels: Texts
+    relabelings: list[kinds.Relabeling]
+    metricRelabelings: list[kinds.Relabeling]
     tlsConfig: kinds.TlsConfig
     basicAuth: kinds.BasicAuth
     authorization: kinds.Authorization
 
 
+class ServiceMonitor(Monitor):
+    serviceDiscoveryRole: Literal["EndpointSlice", "Endpoints", ""]
+
+
+class Alert(Keys):
+    enabled: bool | None = None
+    severities: Annotated[list[Literal["critical", "ticket", "info"]], Field(min_length=1)] | None = None
+    threshold: Annotated[float, Field(gt=0)] | None = None
+    for_: kinds.Duration | None = Field(default=None, alias="for")
+    labels: Texts | None = None
+
+
 class PrometheusRule(Keys):
     enabled: bool
+    namespace: Name
     labels: Texts
     runbookBase: Annotated[str, StringConstraints(pattern=r"^(https?://[^\s\"'#{}]+/)?$")]
+    gpuNodes: Annotated[str, StringConstraints(min_length=1)]
+    alerts: dict[str, Alert]
+    """By name; values.schema.json has the names."""
 
 
 class Dashboards(Keys):
@@ -147,6 +168,8 @@ class Values(Keys):
     podLabels: Texts
     podAnnotations: Texts
     web: Web
+    service: Switch
+    podMonitor: Monitor
     serviceMonitor: ServiceMonitor
     prometheusRule: PrometheusRule
     dashboards: Dashboards

@@ -4,6 +4,8 @@
 {{- if and .Values.replay .Values.gate.hostPath }}{{ fail "gate.hostPath: a recording (replay) says of no node whether a job may start there" }}{{ end -}}
 {{- if and .Values.jobs.libraryPath (not .Values.jobs.hostPath) }}{{ fail "jobs.libraryPath: without jobs.hostPath nobody reads what jobs leave" }}{{ end -}}
 {{- if and (include "wirewatch.condition" .) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}{{ fail "serviceAccount.name: the namespace's default account shall not get the right to patch nodes" }}{{ end -}}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}{{ fail "podMonitor.enabled and serviceMonitor.enabled: each agent would be scraped twice, at twice the cost and with every series twice; set one of them to false (docs/adr/0054 says which)" }}{{ end -}}
+{{- if and .Values.serviceMonitor.enabled (not .Values.service.enabled) }}{{ fail "serviceMonitor.enabled: a ServiceMonitor finds targets by the Service, which service.enabled=false leaves out; use podMonitor.enabled" }}{{ end -}}
 {{- end }}
 
 {{- define "wirewatch.name" -}}
@@ -115,4 +117,55 @@ toToml makes 8.0 of 8, since numbers of YAML are floats here, and a count must n
 {{- range $key, $value := mergeOverwrite $env (index . 1) }}
 - {name: {{ $key | quote }}, value: {{ $value | quote }}}
 {{- end -}}
+{{- end }}
+
+{{- /* Labels of a monitor or of rules: the chart's own, then what was given; of (the whole, what was given). */}}
+{{- define "wirewatch.labelled" -}}
+{{ include "wirewatch.labels" (index . 0) }}
+{{- with (index . 1) }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Where agents are scraped, for both kinds of monitors: of (the whole, the monitor's values). */}}
+{{- define "wirewatch.endpoint" -}}
+{{- $values := (index . 0).Values -}}
+{{- $monitor := index . 1 -}}
+port: metrics
+interval: {{ $monitor.interval }}
+scrapeTimeout: {{ $monitor.scrapeTimeout }}
+{{- if $values.web.tls }}
+scheme: https
+{{- end }}
+{{- with $monitor.tlsConfig }}
+tlsConfig: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $monitor.basicAuth }}
+basicAuth: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $monitor.authorization }}
+authorization: {{- toYaml . | nindent 2 }}
+{{- end }}
+# What the rules go by: this job, the node, the cluster; never the address of a pod.
+relabelings:
+  - {targetLabel: job, replacement: wirewatch}
+  - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}
+  {{- with $values.cluster }}
+  - {targetLabel: cluster, replacement: {{ . | quote }}}
+  {{- end }}
+  {{- with $monitor.relabelings }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $monitor.metricRelabelings }}
+metricRelabelings: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* A monitor in another namespace than the agents looks for them here: of (the whole, the monitor's values). */}}
+{{- define "wirewatch.elsewhere" -}}
+{{- $here := (index . 0).Release.Namespace -}}
+{{- if ne (default $here (index . 1).namespace) $here }}
+namespaceSelector:
+  matchNames: [{{ $here }}]
+{{- end }}
 {{- end }}

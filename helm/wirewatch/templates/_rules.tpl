@@ -1,0 +1,35 @@
+{{- /* The selector of nodes with GPUs, as the recording rules have it. */}}
+{{- define "wirewatch.gpuNodes" -}}
+kube_node_status_capacity{resource=~"nvidia_com_(gpu|mig_.+)"}
+{{- end }}
+
+{{- /* Rules with what prometheusRule.alerts and gpuNodes say: of (the whole, the document). A group without rules is left out. */}}
+{{- define "wirewatch.rules" -}}
+{{- $root := index . 0 -}}
+{{- $values := $root.Values.prometheusRule -}}
+{{- $groups := list -}}
+{{- range $group := (index . 1).groups -}}
+{{- $kept := list -}}
+{{- range $one := $group.rules -}}
+{{- $given := get $values.alerts (default "" $one.alert) | default dict -}}
+{{- $severities := default (list "critical" "ticket" "info") $given.severities -}}
+{{- if or (not $one.alert) (and (ne (toString $given.enabled) "false") (has $one.labels.severity $severities)) -}}
+{{- $_ := set $one "expr" (replace (include "wirewatch.gpuNodes" $root) $values.gpuNodes $one.expr) -}}
+{{- if hasKey $given "threshold" -}}
+{{- if not (contains "# threshold:" $one.expr) -}}
+{{- fail (printf "prometheusRule.alerts.%s.threshold: this alert has none; the agent decides when it fires, by config.policy" $one.alert) -}}
+{{- end -}}
+{{- $_ := set $one "expr" (regexReplaceAll "[0-9.]+(\\s*# threshold:)" $one.expr (printf "%v${1}" $given.threshold)) -}}
+{{- end -}}
+{{- with $given.for }}{{ $_ := set $one "for" . }}{{ end -}}
+{{- with $given.labels }}{{ $_ := set $one "labels" (merge $one.labels .) }}{{ end -}}
+{{- $kept = append $kept $one -}}
+{{- end -}}
+{{- end -}}
+{{- if $kept -}}
+{{- $_ := set $group "rules" $kept -}}
+{{- $groups = append $groups $group -}}
+{{- end -}}
+{{- end -}}
+{{ toYaml (dict "groups" $groups) }}
+{{- end }}
