@@ -50,6 +50,11 @@ def boards() -> Files:
     return {FOLDER / name: text for name, text in files().items()}
 
 
+def reasons() -> Files:
+    """What the package carries of the runbook."""
+    return runbook.reasons()
+
+
 def chart() -> Files:
     """The chart's schema, README and copies."""
     return charted.made()
@@ -75,7 +80,7 @@ def drawing() -> Files:
     return architecture.files()
 
 
-STEPS: tuple[Callable[[], Files], ...] = (docs, rules, alerts, boards, chart, manifests, drawing)
+STEPS: tuple[Callable[[], Files], ...] = (docs, rules, reasons, alerts, boards, chart, manifests, drawing)
 """In the order in which one reads what another has written."""
 
 

@@ -22,6 +22,7 @@ from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
 from wirewatch.documents import carried, drift, finding, jobs, probes, process, series, state
 from wirewatch.documents.health import CheckDocument
+from wirewatch.fleet import document as fleet
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.kubernetes.outcome import MEANING as RESULTS
@@ -161,7 +162,7 @@ def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
         state, probes, jobs, control, finding, drift, export, parsed, compare,
-        benchscript, carried, cost_document, check, gpunic_document, advice, placement_document,
+        fleet, benchscript, carried, cost_document, check, gpunic_document, advice, placement_document,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)

@@ -1,7 +1,9 @@
 """What docs/runbook.md and docs/runbooks say of the rules that have no text written by hand."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 
 from tools import alerting
@@ -9,11 +11,14 @@ from tools.alerting import RUNBOOKS
 from tools.prose import formatted
 from wirewatch.core.collector import Rule
 from wirewatch.core.types import Health
+from wirewatch.fleet.reasons import FILE, OF_NODES
+from wirewatch.fleet.worst import pasted
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.probe.component import components, rules
 from wirewatch.verdict.ledger import VerdictPolicy
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
+REASONS = Path(str(files("wirewatch.fleet"))) / FILE
 MADE = "<!-- Made by `make generated` from the collector's rules: do not edit. -->\n"
 HEAD = "## Other collectors"
 
@@ -22,8 +27,29 @@ def page(text: str) -> str:
     """docs/runbook.md with the entries of rules that own their text, and with the name of every collector."""
     entries = "\n".join(_entry(rule) for rule in rules() if rule.means)
     text = between(text, "rules", f"{HEAD}\n\n{entries}" if entries else "")
+    rows = [f"| `{name}` | {one.means} | {one.do} |" for name, one in OF_NODES.items()]
+    text = between(text, "reasons", "\n".join(["| reason | means | do |", "|---|---|---|", *rows, ""]))
+    text = between(text, "worst", f"```\n{pasted()}\n```\n")
     blind = ", ".join(f"`{name}.blind`" for name in sorted(one.name for one in components()))
     return formatted(between(text, "blind", f"{blind}\n"))
+
+
+def reasons() -> Mapping[Path, str]:
+    """What the package carries of this page: by rule, what it means and what to do, as plain text."""
+    # It reads docs/runbook.md when it is imported.
+    from dashboards.runbook import entries  # noqa: PLC0415
+
+    made = {
+        name: [_plain(entry.points[label]) for label in ("Means", "Do")]
+        for entry in entries()
+        for name in sorted(entry.names)
+    }
+    exact_first = dict(sorted(made.items(), key=lambda one: ("*" in one[0], one[0])))
+    return {REASONS: json.dumps(exact_first, indent=1, ensure_ascii=False) + "\n"}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text).rstrip(".")
 
 
 def pages() -> Mapping[Path, str]:

@@ -16,6 +16,7 @@ from dashboards.runbook import LABELS, PAGE, Entry, code, entries, entry_of, pag
 from tests.collectors.test_overlays import AFTER_HALF_AN_HOUR, OF_THE_DRIVER, TABLE
 from tests.support import Node
 from tools import pages, rules
+from tools.alerting import records
 from wirewatch.cli import cli
 from wirewatch.collectors.gpudirect.judge import ACTIONS
 from wirewatch.collectors.infiniband.model import ERRORS, LINK_DOWNED
@@ -231,7 +232,10 @@ def test_a_command_on_the_page_is_one(line: str) -> None:
 
 def test_the_metrics_on_the_page_exist() -> None:
     known = {metric.name for metric in (*series.METRICS, *(m for c in components() for m in c.metrics))}
-    assert set(re.findall(r"\bwirewatch_([a-z_]+)", page())) <= known
+    assert set(re.findall(r"(?<!:)\bwirewatch_([a-z_]+)", page())) <= known
+    recorded = set(re.findall(r"\b(?:\w+:wirewatch_\w+:\w+|wirewatch:\w+:\w+)", page()))
+    assert recorded
+    assert recorded <= {one.name for one in records()}
 
 
 def test_links_lead_somewhere() -> None:

@@ -58,6 +58,8 @@ from wirewatch.documents.state import TOPOLOGY as TOPOLOGIES
 from wirewatch.documents.state import TopologyDocument
 from wirewatch.explain.selector import NoOneJob, selected
 from wirewatch.explain.walls import decide
+from wirewatch.fleet.prometheus import AccessError, NoPrometheus, result_of
+from wirewatch.fleet.prometheus import address as promaddress
 from wirewatch.hw.nvml.protocol import Hello, Reply, decode_hello, decode_reply, encode_hello, encode_reply
 from wirewatch.hw.overlay import BUNDLED as OVERLAYS
 from wirewatch.hw.overlay import OverlayError, load_overlay
@@ -240,11 +242,21 @@ def mapped(file: Path) -> object:
     return wrapper(found, job_settings(found), cpu_bindings(found, machine.locality))
 
 
+PROMETHEUS = """{"status":"success","warnings":["x"],"data":{"resultType":"vector",
+"result":[{"metric":{"node":"n1"},"value":[1795000000.1,"4"]}]}}"""
+
+
+def of_prometheus(body: bytes) -> object:
+    return result_of("http://h", 200, body), result_of("http://h", 422, body)
+
+
 PARSERS = {
     "address": Parser(config.address, ("127.0.0.1:9410", "[::1]:80"), (config.ConfigError,)),
     "apiserver": Parser(lambda text: endpoint(text, "", "n1", {}), ("10.0.0.1:443",), (EndpointError,)),
     "amount of bytes": Parser(of_option(Bytes()), ("100MB", "1.5G", "16KiB", "8 B"), (click.BadParameter,)),
     "amount": Parser(of_option(Count()), ("70B", "1.5e9"), (click.BadParameter,)),
+    "address of Prometheus": Parser(promaddress, ("https://h:9090/p", "http://[::1]"), (AccessError,)),
+    "answer of Prometheus": Parser(on_bytes(of_prometheus), (PROMETHEUS,), (NoPrometheus,)),
     "baseline": Parser(from_file(read_baseline), (baseline(),)),
     "cpu times": Parser(cpu_seconds, ("7 (a b) c) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0",)),
     "cluster": Parser(from_file(read_cluster), (CLUSTER, CLUSTER_JSON), (ClusterError,)),

@@ -57,7 +57,7 @@ def cli(context: click.Context, *, verbose: bool) -> None:
     """Watch the NVLink, PCIe and InfiniBand connections of this node's GPUs.
 
     Exit codes: 0 OK, 1 DEGRADED, 2 FAILED and 3 UNKNOWN are verdicts and nothing else. 64 means wrong usage,
-    70 an internal error and 78 a wrong configuration.
+    69 no answer (of Prometheus), 70 an internal error and 78 a wrong configuration.
     """
     if context.invoked_subcommand not in QUIET:
         from wirewatch.cli.log import log_to_stderr

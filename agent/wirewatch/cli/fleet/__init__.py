@@ -4,7 +4,9 @@ import click
 
 from wirewatch.cli import LazyGroup
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "status": "wirewatch.cli.fleet.status:status",
+}
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)

@@ -1,0 +1,161 @@
+"""The table of bad nodes: each of them once, worst first, with its reason, since when and what to do.
+
+Its queries are here alone: `wirewatch fleet status`, the dashboard Fleet and the runbook ask the same.
+deploy/prometheus/wirewatch-recording.yml makes the series, which outlive the agents.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wirewatch.core.types import LEVELS, Health
+
+FAILED, UNKNOWN, SILENT, DEGRADED, OK = "failed", "unknown", "silent", "degraded", "ok"
+STATES: Mapping[int, str] = {4: FAILED, 3: UNKNOWN, 2: SILENT, 1: DEGRADED}
+"""By the value of `node:wirewatch_worst:state`."""
+HEALTH: Mapping[str, Health] = {
+    FAILED: Health.FAILED, UNKNOWN: Health.UNKNOWN, SILENT: Health.UNKNOWN, DEGRADED: Health.DEGRADED,
+    OK: Health.OK,
+}  # fmt: skip
+"""What a state means where there are four words: of a silent node nothing is known."""
+NO_RULES = "no_rules"
+NOT_KNOWN = 1.0
+"""A `since` up to this many Unix seconds is not known."""
+
+
+def state(where: str = "") -> str:
+    """Each bad node once; the value is its state. `where`: the matchers of nodes, as within braces.
+
+    Where no node is known there is one row without a node: nobody was heard, or the rules are not loaded.
+    """
+    rest = f"absent({heard(where)}) * 3"
+    return (
+        f'{_of("node:wirewatch_worst:state", where)} or label_replace({rest}, "rule", "{NO_RULES}", "", "")'
+    )
+
+
+def since(where: str = "") -> str:
+    """Since when each of them is so, Unix seconds; of one that is not heard, when it last was."""
+    return _of("node:wirewatch_worst:since_timestamp_seconds", where)
+
+
+def findings(where: str = "") -> str:
+    """How many findings each node has, those that are held for a silent one too."""
+    return f"count by (cluster,node) ({_of('wirewatch:finding_since:held', where)})"
+
+
+def heard(where: str = "") -> str:
+    """When each node was last heard, Unix seconds: of all that are targets, or were within a day."""
+    return _of("node:wirewatch_heard:timestamp_seconds", where)
+
+
+def pasted() -> str:
+    """The whole table as one query, for the runbook."""
+    return f"sort_desc({state()})"
+
+
+def clusters(names: Sequence[str]) -> str:
+    """The matchers of these clusters, "" for all; the names are PromQL texts, as they are."""
+    if not names:
+        return ""
+    escaped = ("".join(f"\\{c}" if c in r"\.+*?()|[]{}^$" else c for c in name) for name in names)
+    return f"cluster=~{_quoted('|'.join(escaped))}"
+
+
+class Point(NamedTuple):
+    """One series of an instant query, its name left out of the labels."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a Prometheus says to the four queries."""
+
+    state: Sequence[Point]
+    since: Sequence[Point]
+    findings: Sequence[Point]
+    heard: Sequence[Point]
+
+
+@dataclass(frozen=True, slots=True)
+class BadNode:
+    """`subject` by level: gpu, uuid, link, device, port. `since`, `heard`: Unix seconds, None: not known."""
+
+    cluster: str
+    node: str
+    state: str
+    rule: str
+    subject: Mapping[str, str]
+    since: float | None
+    heard: float | None
+    findings: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTable:
+    """The bad nodes, worst first and newest first among the same, and how many nodes there are in all."""
+
+    nodes: tuple[BadNode, ...]
+    known: int
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many nodes there are of each state."""
+        bad = {name: sum(one.state == name for one in self.nodes) for name in STATES.values()}
+        return {**bad, OK: max(self.known - len(self.nodes), 0)}
+
+    @property
+    def health(self) -> Health:
+        """The worst of all; UNKNOWN where no node is known."""
+        worst = max((HEALTH[one.state] for one in self.nodes), default=Health.OK)
+        return worst if self.known else max(worst, Health.UNKNOWN)
+
+
+def table(answers: Answers) -> FleetTable:
+    """The table of these answers; a state that this version does not know counts as UNKNOWN."""
+    times = {_row(one.labels): one.value for one in answers.since}
+    heard_at = {_node(one.labels): one.value for one in answers.heard}
+    counts = {_node(one.labels): int(one.value) for one in answers.findings}
+    order = [*STATES.values()]
+    rows = sorted(
+        (
+            BadNode(
+                *_node(one.labels), STATES.get(int(one.value), UNKNOWN), one.labels.get("rule", ""),
+                {name: text for name in LEVELS if (text := one.labels.get(name, ""))},
+                _known(times.get(_row(one.labels))), heard_at.get(_node(one.labels)),
+                counts.get(_node(one.labels), 0),
+            )
+            for one in answers.state
+            if one.labels.get("rule") != NO_RULES
+        ),
+        key=lambda one: (order.index(one.state), -(one.since or 0), one.cluster, one.node),
+    )  # fmt: skip
+    known = set(heard_at) | {(one.cluster, one.node) for one in rows}
+    return FleetTable(tuple(rows), len(known))
+
+
+def _of(name: str, where: str) -> str:
+    return f"{name}{{{where}}}" if where else name
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _node(labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get("cluster", ""), labels.get("node", "")
+
+
+def _row(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in ("cluster", "node", "rule", *LEVELS))
+
+
+def _known(at: float | None) -> float | None:
+    return None if at is None or at <= NOT_KNOWN else at
+
+
+def rules(nodes: Iterable[BadNode]) -> tuple[str, ...]:
+    """The reasons in the table, each once, in its order."""
+    return tuple(dict.fromkeys(one.rule for one in nodes))

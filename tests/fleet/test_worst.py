@@ -1,0 +1,120 @@
+"""The table of bad nodes: from answers of Prometheus to rows, worst first; nothing known is not well."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboards.runbook import page
+from tests.fleet.promapi import FINDINGS, HEARD, NOW, SINCE, STATE, fleet
+from tools.alerting import records
+from tools.promql import labels_of, recorded, selectors
+from wirewatch.core.types import Health
+from wirewatch.fleet import worst
+from wirewatch.fleet.reasons import OF_NODES, OTHERWISE, of_rules, reason
+from wirewatch.fleet.worst import Answers, Point, clusters, table
+from wirewatch.probe.component import rules
+
+SERIES = recorded((one.name, one.expr, one.labels) for one in records())
+
+
+def points(name: str) -> list[Point]:
+    return [Point(one["metric"], float(one["value"][1])) for one in fleet()[name]]
+
+
+def answers() -> Answers:
+    return Answers(points(STATE), points(SINCE), points(FINDINGS), points(HEARD))
+
+
+def test_worst_first_each_node_once_with_all_that_is_known() -> None:
+    made = table(answers())
+    assert [(one.node, one.state) for one in made.nodes] == [
+        ("n1", "failed"), ("n2", "unknown"), ("n3", "silent"), ("n4", "degraded"),
+    ]  # fmt: skip
+    first = made.nodes[0]
+    assert (first.rule, first.subject) == ("nvlink.link_down", {"gpu": "2", "uuid": "GPU-2", "link": "7"})
+    assert (first.since, first.heard, first.findings) == (NOW - 1000, NOW - 700, 3)
+    assert made.counts == {"failed": 1, "unknown": 1, "silent": 1, "degraded": 1, "ok": 2}
+    assert made.health is Health.FAILED
+
+
+@pytest.mark.parametrize(
+    ("left", "health"),
+    [
+        ({4, 3, 2, 1}, Health.FAILED), ({3, 2, 1}, Health.UNKNOWN), ({2, 1}, Health.UNKNOWN),
+        ({1}, Health.DEGRADED), (set(), Health.OK),
+    ],
+)  # fmt: skip
+def test_the_health_is_that_of_the_worst_and_a_silent_node_is_not_known(
+    left: set[int], health: Health
+) -> None:
+    state = [one for one in points(STATE) if one.value in left]
+    assert table(Answers(state, points(SINCE), [], points(HEARD))).health is health
+
+
+def test_no_node_at_all_is_not_well() -> None:
+    assert table(Answers([], [], [], [])).health is Health.UNKNOWN
+    only = [Point({"rule": worst.NO_RULES}, 3.0)]
+    made = table(Answers(only, [], [], []))
+    assert (made.nodes, made.known, made.health) == ((), 0, Health.UNKNOWN)
+
+
+def test_a_state_of_a_newer_version_is_not_known() -> None:
+    made = table(Answers([Point({"node": "n", "rule": "x.y"}, 9.0)], [], [], []))
+    assert made.nodes[0].state == "unknown"
+
+
+@given(st.lists(st.sampled_from(sorted(worst.STATES)), max_size=6), st.randoms())
+def test_one_more_bad_node_never_makes_the_fleet_better(states: list[int], random: object) -> None:
+    made = [Point({"node": f"n{n}", "rule": "a.b"}, float(state)) for n, state in enumerate(states)]
+    random.shuffle(made)  # type: ignore[attr-defined]
+    heard = [Point({"node": "well"}, NOW)]
+    healths = [table(Answers(made[:n], [], [], heard)).health for n in range(len(made) + 1)]
+    assert all(before <= after for before, after in itertools.pairwise(healths))
+    order = [one.state for one in table(Answers(made, [], [], heard)).nodes]
+    assert order == sorted(order, key=list(worst.STATES.values()).index)
+
+
+@pytest.mark.parametrize("where", ["", 'cluster=~"a|b"'])
+def test_the_queries_ask_for_what_the_rules_record(where: str) -> None:
+    row = {"cluster", "node", "rule", "gpu", "uuid", "link", "device", "port"}
+    assert labels_of(worst.state(where), SERIES) == row
+    assert labels_of(worst.since(where), SERIES) == row
+    assert labels_of(worst.findings(where), SERIES) == {"cluster", "node"}
+    assert labels_of(worst.heard(where), SERIES) == {"cluster", "node"}
+    for query in (worst.state(where), worst.since(where), worst.findings(where), worst.heard(where)):
+        assert all(bool(one.matchers.matchers) == bool(where) for one in selectors(query))
+
+
+@pytest.mark.parametrize(
+    ("names", "matcher"),
+    [
+        ([], ""), (["lab"], 'cluster=~"lab"'), (["a", "b"], 'cluster=~"a|b"'),
+        (['x"y', "a.b"], r'cluster=~"x\"y|a\\.b"'),
+    ],
+)  # fmt: skip
+def test_clusters_are_texts_and_no_patterns(names: list[str], matcher: str) -> None:
+    assert clusters(names) == matcher
+    assert labels_of(worst.heard(matcher), SERIES)
+
+
+def test_the_runbook_has_the_query_and_what_to_do_for_each_reason() -> None:
+    assert f"```\n{worst.pasted()}\n```" in page()
+    recorded_reasons = {"released", "nothing_read", "silent", "removed", "never_heard", worst.NO_RULES}
+    assert set(OF_NODES) == recorded_reasons
+    (rank,) = [one.expr for one in records() if one.name == "node:wirewatch_worst:rank"]
+    assert all(f'"rule", "{name}"' in rank for name in recorded_reasons - {worst.NO_RULES})
+    for name in recorded_reasons:
+        assert f"| `{name}` |" in page()
+        assert reason(name) == OF_NODES[name]
+
+
+def test_every_rule_has_a_reason_and_its_do_stands_alone() -> None:
+    for rule in rules():
+        if "*" not in rule.name:
+            assert reason(rule.name) != OTHERWISE, rule.name
+    assert reason("xid.79") == of_rules()["xid.79"]
+    assert reason("xid.77") == of_rules()["xid.*"]
+    assert reason("nobody.knows") == OTHERWISE
+    assert all(one.means and one.do and "](" not in one.do for one in of_rules().values())
