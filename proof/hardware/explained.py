@@ -21,7 +21,7 @@ from typing import Any
 from proof.hardware.daemon import DEFAULTS, Daemon
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
-from proof.hardware.tap import READY, WIRES, Taps
+from proof.hardware.tap import READY, TMPFS, WIRES, Taps
 from wirewatch.explain.evidence import Wall
 
 WITHIN, HEALTHY_FOR = 90.0, 60.0
@@ -109,7 +109,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     wanted = options.shapes or (*(case.name for case in CASES), *HEALTHY)
     trials: list[ExplainTrial] = []
     cases = [case for case in CASES if case.name in wanted]
-    with tempfile.TemporaryDirectory(prefix="wirewatch-explain-") as folder:
+    with tempfile.TemporaryDirectory(prefix="wirewatch-explain-", dir=TMPFS) as folder:
         taps, path = Taps(Path(folder), follow=False), f"{folder}/w.sock"
         config = DEFAULTS.replace('socket = ""', f'socket = "{path}"')
         with Daemon(f'{config}[jobs]\nrings = "{taps.rings}"\n{CONFIG}'):

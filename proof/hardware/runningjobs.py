@@ -19,7 +19,7 @@ from proof.hardware.daemon import DEFAULTS, Daemon
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
 from proof.hardware.probing import probing
-from proof.hardware.tap import HOWS, READY, WIRES, Taps
+from proof.hardware.tap import HOWS, READY, TMPFS, WIRES, Taps
 from wirewatch.explain.evidence import Wall
 
 TRIALS = 20
@@ -88,7 +88,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     count = TRIALS if options.trials is None else options.trials
     shapes = options.shapes or HEALTHY
     trials: list[JobTrial] = []
-    with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-jobs-") as folder:
+    with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-jobs-", dir=TMPFS) as folder:
         taps = Taps(Path(folder), follow=False)
         report.note(gpus=[gpu.uuid for gpu in here.gpus])
         with Daemon(f'{DEFAULTS}[jobs]\nrings = "{taps.rings}"\n') as daemon:

@@ -35,6 +35,8 @@ LIMITS: Mapping[int, float] = {64 * MIB: 0.10, 256 * MIB: 0.03}
 PAIRS = 5
 ALWAYS = {"WIREWATCH_TAP_ON_MS": "1000", "WIREWATCH_TAP_PERIOD_MS": "1000"}
 READY = 120.0
+TMPFS = "/dev/shm"
+"""The tap writes on a tmpfs alone."""
 SLOWER: Mapping[str, float] = {"data_parallel": 0.005, "decode": 0.01}
 """By how much the median step of a job may grow."""
 WIRES: Mapping[str, Mapping[str, str]] = {
@@ -69,15 +71,14 @@ class Polled(Protocol):
 
 
 class Taps:
-    """The library, built here, and the folder in which it writes; `follow`: it is read all the time."""
+    """The library, built here, and where in a folder of TMPFS it writes; `follow`: it is read all the time."""
 
     def __init__(self, folder: Path, *, follow: bool = True) -> None:
-        self.library, self.rings = folder / "libwirewatch-tap.so", folder / "rings"
+        self.library, self.rings = Path("build/tap/libwirewatch-tap.so").resolve(), folder / "rings"
         self.rings.mkdir()
         done = subprocess.run(["make", "-s", "tap"], capture_output=True, text=True, check=False)
         if done.returncode:
             raise KitError(f"make tap: {done.stderr}")
-        self.library.write_bytes(Path("build/tap/libwirewatch-tap.so").read_bytes())
         self._reader = FileRings(self.rings)
         self._seen: dict[str, int] = {}
         self._found: dict[str, RingReading] = {}
@@ -145,7 +146,7 @@ def by_key(joined: Sequence[Joined]) -> dict[Key, list[Joined]]:
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-tap-") as folder:
+    with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-tap-", dir=TMPFS) as folder:
         gpus = len(here.gpus)
         taps = Taps(Path(folder))
         oracle = NcclTests(options.nccl_tests, gpus)
