@@ -71,7 +71,7 @@ class Polled(Protocol):
 
 
 class Taps:
-    """The library, built here, and where in a folder of TMPFS it writes; `follow`: it is read all the time."""
+    """The library, built here, and the rings in a folder of TMPFS; `follow`: they are read all the time."""
 
     def __init__(self, folder: Path, *, follow: bool = True) -> None:
         self.library, self.rings = Path("build/tap/libwirewatch-tap.so").resolve(), folder / "rings"
