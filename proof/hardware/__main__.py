@@ -13,6 +13,7 @@ and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--k
 `runningjobs` takes 40 minutes on several GPUs; `--shapes`, `--trials` and `--each` for pieces of it.
 `explained` takes 80 s a case, 18 minutes in all; `--shapes` for cases by name.
 `tap` takes five minutes of several GPUs, wants nccl-tests and compiles with cc.
+`hangs` takes five minutes of several GPUs; `posing` two minutes of a single one.
 `lockstep --shapes uneven` takes 90 s, `bursts` two minutes, of several GPUs.
 `prober` needs root, and files of ours and of Python that every user may read.
 
@@ -33,7 +34,7 @@ from proof.hardware.kit import Report
 PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
-    "tap", "bursts", "runningjobs", "explained",
+    "tap", "bursts", "hangs", "runningjobs", "explained", "posing",
 )  # fmt: skip
 
 
