@@ -1,5 +1,6 @@
 """Rendered manifests as documents."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,39 @@ def the(given: Sequence[Document], kind: str) -> Document:
     """The only one of its kind."""
     (found,) = of_kind(given, kind)
     return found
+
+
+POOL = "wirewatch.io/pool"
+EACH_HAS = ("DaemonSet", "ConfigMap", "Service")
+
+
+def by_pool(given: Sequence[Document]) -> Iterator[list[Document]]:
+    """The documents as each DaemonSet has them: its own, and what there is once."""
+    for daemonset in of_kind(given, "DaemonSet"):
+        pool = daemonset["metadata"]["labels"].get(POOL)
+        yield [
+            one for one in given if one["kind"] not in EACH_HAS or one["metadata"]["labels"].get(POOL) == pool
+        ]
+
+
+def ours(given: Sequence[Document]) -> list[Document]:
+    """Without the containers, volumes and mounts that somebody added."""
+    made = copy.deepcopy(list(given))
+    for daemonset in of_kind(made, "DaemonSet"):
+        pod = daemonset["spec"]["template"]["spec"]
+        for kind in ("initContainers", "containers"):
+            pod[kind] = [one for one in pod.get(kind, []) if one["name"] in CONTAINERS]
+        pod["volumes"] = [one for one in pod["volumes"] if one["name"] in VOLUMES]
+        for one in containers(pod):
+            one["volumeMounts"] = [mount for mount in one["volumeMounts"] if mount["name"] in VOLUMES]
+    return made
+
+
+CONTAINERS = {"agent", "prober", "folders", "rings", "tap"}
+VOLUMES = {
+    "config", "run", "state", "jobs", "tap", "sys-bus", "sys-class", "sys-devices", "web", "token", "tmp",
+    "shm", "pod-resources", "pod-logs", "cgroups", "nccl-conf", "all-gpus", "driver",
+}  # fmt: skip
 
 
 def pod_of(given: Sequence[Document]) -> Document:

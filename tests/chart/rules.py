@@ -6,7 +6,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.chart.documents import Document, configuration, containers, of_kind, pod_of, the
+from tests.chart.documents import CONTAINERS, Document, configuration, containers, of_kind, pod_of, the
+from tests.chart.policies import selects
 
 Rule = Callable[[Sequence[Document]], Iterator[str]]
 WRITABLE = {"run", "state", "tmp", "shm", "jobs", "tap"}
@@ -14,7 +15,7 @@ WRITABLE = {"run", "state", "tmp", "shm", "jobs", "tap"}
 HOST = {
     "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup", "/var/log/pods", "/dev/null",
     "/var/lib/kubelet/pod-resources", "/var/lib/wirewatch", "/run/wirewatch", "/etc/nccl.conf",
-    "/run/wirewatch-jobs", "/opt/wirewatch/lib",
+    "/run/wirewatch-jobs", "/opt/wirewatch/lib", "/home/kubernetes/bin/nvidia",
 }  # fmt: skip
 """Paths of the host that may be mounted."""
 LEAST = [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
@@ -37,7 +38,7 @@ def agent_is_not_root(given: Sequence[Document]) -> Iterator[str]:
         context = one.get("securityContext", {})
         if one["name"] == "agent" and not (context.get("runAsNonRoot") and context.get("runAsUser")):
             yield "agent: may be root"
-        if one["name"] not in {"agent", "prober", "folders", "rings", "tap"}:
+        if one["name"] not in CONTAINERS:
             yield f"{one['name']}: unknown"
 
 
@@ -105,17 +106,14 @@ def images_are_fixed(given: Sequence[Document]) -> Iterator[str]:
 def selectors_match(given: Sequence[Document]) -> Iterator[str]:
     daemonset = the(given, "DaemonSet")
     labels = daemonset["spec"]["template"]["metadata"]["labels"]
-    selectors: dict[str, Mapping[str, str]] = {
-        "DaemonSet": daemonset["spec"]["selector"]["matchLabels"],
-    }
+    selectors: dict[str, Mapping[str, Any]] = {"DaemonSet": daemonset["spec"]["selector"]}
     for service in of_kind(given, "Service"):
-        selectors["Service"] = service["spec"]["selector"]
-    for monitor in of_kind(given, "PodMonitor"):
-        selectors["PodMonitor"] = monitor["spec"]["selector"]["matchLabels"]
-    for policy in of_kind(given, "NetworkPolicy"):
-        selectors["NetworkPolicy"] = policy["spec"]["podSelector"]["matchLabels"]
+        selectors["Service"] = {"matchLabels": service["spec"]["selector"]}
+    for kind, key in (("PodMonitor", "selector"), ("NetworkPolicy", "podSelector")):
+        for one in of_kind(given, kind):
+            selectors[kind] = one["spec"][key]
     for name, selector in selectors.items():
-        if not selector or not selector.items() <= labels.items():
+        if not selector.get("matchLabels") or not selects(selector, labels):
             yield f"{name}: selects no pod"
     for monitor in of_kind(given, "ServiceMonitor"):
         wanted = monitor["spec"]["selector"]["matchLabels"]

@@ -1,6 +1,7 @@
 """The chart's made parts are what they are made of, and its values are told whole."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +11,13 @@ import yaml
 from pydantic import ValidationError
 
 from tests.chart.documents import ROOT
-from tools.chart.made import CHART
+from tools.chart.made import CHART, WORDS
 from tools.chart.readme import explained
 from tools.chart.schema import OURS, schema
 from tools.chart.values import Values
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
-FREE = {"/config/probe/pins", "/global"}
+FREE = {"/config/probe/pins", "/global", "/extraVolumes[]", "/initContainers[]", "/sidecars[]"}
 """Objects whose keys are not ours to know; `Texts` beside them are maps of texts."""
 
 
@@ -49,7 +50,7 @@ def objects(
     items = part.get("items", ())
     for one in [items] if isinstance(items, dict) else items:
         yield from objects(one, whole, f"{path}[]")
-    if part.get("type") == "object":
+    if "object" in part.get("type", ()):
         yield path, part
         for name, one in part.get("properties", {}).items():
             yield from objects(one, whole, f"{path}/{name}")
@@ -63,8 +64,8 @@ def test_no_object_of_the_schema_takes_unknown_keys() -> None:
     )
     for path, part in found.items():
         texts = part.get("additionalProperties") == {"type": "string"}
-        limits = "error_limits" in path or path in FREE
-        assert part.get("additionalProperties") is False or texts or limits, path
+        free = "error_limits" in path or path.replace("/pools[]", "") in FREE
+        assert part.get("additionalProperties") is False or texts or free, path
 
 
 def test_what_follows_from_other_values_is_no_key_of_the_configuration() -> None:
@@ -72,3 +73,36 @@ def test_what_follows_from_other_values_is_no_key_of_the_configuration() -> None
     found = dict(objects(given, given))
     for section, keys in OURS.items():
         assert not set(keys) & set(found[f"/config/{section}"]["properties"]), section
+
+
+def test_no_pattern_is_left_to_a_validator_but_the_agents_own() -> None:
+    """It would quote the pattern; files/words.json says what it means."""
+    given = schema()
+    found = [name for name, part in given["$defs"].items() if not name.startswith("config")]
+    text = json.dumps({name: given["$defs"][name] for name in found} | given["properties"])
+    assert '"pattern"' not in text
+    assert '"words"' not in json.dumps(given)
+
+
+def test_each_rule_in_words_is_one_that_re2_takes_and_defaults_keep() -> None:
+    rules = json.loads(WORDS.read_text("utf-8"))
+    assert len(rules) > 60
+    for rule in rules:
+        for value in values_at(VALUES, rule["path"]):
+            assert not isinstance(value, str) or re.search(rule["pattern"], value), rule
+        assert rule["words"][0].islower() or rule["words"].startswith("NVIDIA")
+        assert "(?" not in rule["pattern"]
+
+
+def values_at(value: object, path: list[str]) -> Iterator[object]:
+    match value, path:
+        case _, []:
+            yield value
+        case dict(), ["*", *rest]:
+            for part in value.values():
+                yield from values_at(part, rest)
+        case list(), ["*", *rest]:
+            for part in value:
+                yield from values_at(part, rest)
+        case dict(), [name, *rest] if name in value:
+            yield from values_at(value[name], rest)

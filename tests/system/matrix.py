@@ -74,7 +74,77 @@ MATRIX: dict[str, Values] = {
     "no condition, no account": {"nodeCondition": {"enabled": False}, "serviceAccount": {"create": False}},
     "another user": {"runAs": {"user": 4711, "group": 4712}},
     "rollout": {"maxUnavailable": 3, "priorityClassName": "", "terminationGracePeriodSeconds": 60},
-    "anywhere": {"affinity": None, "tolerations": [], "nodeSelector": {"pool": "gpu"}},
+    "anywhere": {"affinity": {}, "tolerations": [], "nodeSelector": {"pool": "gpu"}},
+    "anywhere, as before": {"affinity": None},
+    "large numbers": {"runAs": {"user": 1000700000, "group": 1000700000}},
+    "registry without a network": {
+        "image": {"registry": "registry.example.org:5000/mirror", "repository": "wirewatch", "tag": "0.1.0"},
+        "imagePullSecrets": [{"name": "mirror"}],
+        "commonLabels": {"team": "gpu"},
+        "podLabels": {"team": "sre"},
+    },
+    "on delete": {"updateStrategy": {"type": "OnDelete"}},
+    "five at once": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 5}}},
+    "quota": {"resourceQuota": {"enabled": True}},
+    "port of the node": {"listen": {"hostPort": 9410}},
+    "network of the host": {"hostNetwork": True},
+    "driver from a folder": {
+        "gpu": {"via": "folder"},
+        "agent": {"privileged": True},
+        "prober": {"privileged": True},
+    },
+    "more of everything": {
+        "commonLabels": {"team": "gpu"},
+        "extraVolumes": [
+            {"name": "ca", "secret": {"secretName": "ca"}},
+            {"name": "efa", "hostPath": {"path": "/opt/amazon/efa"}},
+        ],
+        "agent": {
+            "extraEnv": [
+                {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b", "optional": True}}},
+            ],
+            "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca", "readOnly": True}],
+        },
+        "prober": {
+            "extraEnv": [{"name": "FI_PROVIDER", "value": "efa"}],
+            "extraVolumeMounts": [{"name": "efa", "mountPath": "/opt/amazon/efa", "readOnly": True}],
+        },
+        "initContainers": [{"name": "wait", "image": "busybox:1.36", "command": ["true"]}],
+        "sidecars": [
+            {
+                "name": "shipper",
+                "image": "fluent-bit:3.1",
+                "volumeMounts": [{"name": "ca", "mountPath": "/ca"}],
+            }
+        ],
+        "dashboards": {"enabled": True, "namespace": "monitoring", "labels": {"release": "grafana"}},
+    },
+    "an init container alone": {
+        "initContainers": [{"name": "wait", "image": "busybox:1.36"}],
+        "state": {"hostPath": ""},
+    },
+    "pools": {
+        "config": {"expect": {"gpus": 8}},
+        "pools": [
+            {"name": "h100", "nodeSelector": {"gpu": "h100"}, "config": {"expect": {"nvlink_links": 18}}},
+            {
+                "name": "l40s",
+                "nodeSelector": {"gpu": "l40s", "zone": "b"},
+                "config": {"expect": {"gpus": 4}},
+                "prober": {"enabled": False},
+                "image": {"tag": "0.2.0-rc.1"},
+                "affinity": {},
+                "maxUnavailable": 1,
+            },
+        ],
+        "podMonitor": {"enabled": True},
+    },
+    "pools, by a Service": {
+        "affinity": {},
+        "pools": [{"name": "h100", "nodeSelector": {"gpu": "h100"}}],
+        "serviceMonitor": {"enabled": True},
+    },
     "web": WEB,
     "monitored": {**MONITORED, "cluster": "lab"},
     "monitored over TLS": {
@@ -128,6 +198,17 @@ MATRIX: dict[str, Values] = {
     "replay": {"replay": "demo-dgx-h200", "gpu": {"via": "none"}},
 }
 
+# What the rules of tests/chart say of sets that ask for it, and of no others.
+ASKED_FOR: dict[str, list[str]] = {
+    "network of the host": ["little_of_the_host: hostNetwork"],
+    "driver from a folder": [
+        f"no_privileges: {name}: {what}"
+        for name in ("agent", "prober")
+        for what in ("privileged", "may gain privileges", "has capabilities")
+    ]
+    + ["agent_is_not_root: agent: may be root"],
+}
+
 # What 0.1 had by default, as `helm upgrade --reuse-values` brings it along, and what lets everybody in.
 UNLIMITED: dict[str, Values] = {
     "as 0.1 had it": {"networkPolicy": {"enabled": False, "from": [], "apiServerPorts": [443, 6443]}},
@@ -153,14 +234,23 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "what another value says": ({"config": {"probe": {"prober": "/x"}}}, "at '/config/probe'"),
     "type": ({"listen": {"port": "9410"}}, "at '/listen/port': got string, want integer"),
     "port": ({"listen": {"port": 70000}}, "at '/listen/port'"),
-    "moving tag": ({"image": {"tag": "latest"}}, "at '/image/tag'"),
-    "digest": ({"image": {"digest": "sha256:1"}}, "at '/image/digest'"),
+    "moving tag": (
+        {"image": {"tag": "latest"}},
+        "image.tag: \"latest\" is not the tag of one image; 'latest' is none, since it moves",
+    ),
+    "digest": (
+        {"image": {"digest": "sha256:1"}},
+        'image.digest: "sha256:1" is not a digest: sha256: and 64 digits',
+    ),
     "a peer that is none": ({"networkPolicy": {"from": [{"pods": {}}]}}, "at '/networkPolicy/from/0'"),
     "choice": ({"gpu": {"via": "magic"}}, "at '/gpu/via'"),
     "a GPU": ({"agent": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}, "at '/agent/resources/limits'"),
     "root": ({"runAs": {"user": 0}}, "at '/runAs/user'"),
-    "path": ({"state": {"hostPath": "var/lib"}}, "at '/state/hostPath'"),
-    "no rollout": ({"maxUnavailable": "0%"}, "at '/maxUnavailable'"),
+    "path": (
+        {"state": {"hostPath": "var/lib"}},
+        'state.hostPath: "var/lib" is not an absolute path, such as /var/lib/wirewatch',
+    ),
+    "no rollout": ({"maxUnavailable": "0%"}, 'maxUnavailable: "0%" is not a percentage from 1% to 100%'),
     "null": ({"image": None}, "missing property 'image'"),
     "a tap without a reader": (
         {"jobs": {"libraryPath": "/opt/x"}},
@@ -184,6 +274,76 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "a threshold where the agent decides": (
         {"prometheusRule": {"enabled": True, "alerts": {"WirewatchGPULost": {"threshold": 2}}}},
         "prometheusRule.alerts.WirewatchGPULost.threshold: this alert has none; the agent decides",
+    ),
+    "all that is wrong at once": (
+        {"image": {"registry": "https://x/"}, "pools": [{"name": "A", "nodeSelector": {"a": "b"}}]},
+        'no slash at the end\npools.0.name: "A" is not a name for a pool',
+    ),
+    "pools that meet": (
+        {"pools": [{"name": "a", "nodeSelector": {"x": "1"}}, {"name": "b", "nodeSelector": {"y": "1"}}]},
+        'pools: a node can be in both "a" and "b", and would run two agents; give the nodeSelector of both',
+    ),
+    "two pools of one name": (
+        {"pools": [{"name": "a", "nodeSelector": {"x": "1"}}, {"name": "a", "nodeSelector": {"x": "2"}}]},
+        'pools: "a" is there twice',
+    ),
+    "a pool of all nodes": ({"pools": [{"name": "a", "nodeSelector": {}}]}, "at '/pools/0/nodeSelector'"),
+    "the agent's key in a pool": (
+        {"pools": [{"name": "a", "nodeSelector": {"x": "1"}, "config": {"expct": {}}}]},
+        "at '/pools/0/config': additional properties 'expct' not allowed",
+    ),
+    "what there is once, in a pool": (
+        {"pools": [{"name": "a", "nodeSelector": {"x": "1"}, "web": {"tls": True}}]},
+        "at '/pools/0': additional properties 'web' not allowed",
+    ),
+    "a pool's wrong folder": (
+        {
+            "pools": [
+                {
+                    "name": "a",
+                    "nodeSelector": {"x": "1"},
+                    "gpu": {"via": "folder"},
+                    "agent": {"privileged": True},
+                }
+            ]
+        },
+        "pools: a: gpu.via=folder: the prober cannot open the node's GPUs without privileges",
+    ),
+    "a driver without privileges": (
+        {"gpu": {"via": "folder"}},
+        "gpu.via=folder: a container without privileges",
+    ),
+    "a volume of the chart's": (
+        {"extraVolumes": [{"name": "state", "emptyDir": {}}]},
+        'extraVolumes: the chart has a volume "state" of its own; take another name',
+    ),
+    "a mount of nothing": (
+        {"agent": {"extraVolumeMounts": [{"name": "x", "mountPath": "/x"}]}},
+        'agent.extraVolumeMounts: no volume "x" in extraVolumes',
+    ),
+    "a variable of the chart's": (
+        {"agent": {"extraEnv": [{"name": "NODE_NAME", "value": "x"}]}},
+        "agent.extraEnv: NODE_NAME is set already, by the chart or in agent.env",
+    ),
+    "a variable twice": (
+        {"prober": {"env": {"A": "1"}, "extraEnv": [{"name": "A", "value": "2"}]}},
+        "prober.extraEnv: A is set already, by the chart or in prober.env",
+    ),
+    "a container of the chart's": (
+        {"sidecars": [{"name": "agent", "image": "x:1"}]},
+        'sidecars, initContainers: "agent" is a container of the chart',
+    ),
+    "a label of the chart's": (
+        {"commonLabels": {"app.kubernetes.io/name": "x"}},
+        "podLabels, commonLabels: app.kubernetes.io/name is the chart's own",
+    ),
+    "two agents on a node": (
+        {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}},
+        "updateStrategy.rollingUpdate.maxSurge: two agents on one node would contend for its state",
+    ),
+    "two ports of the host": (
+        {"hostNetwork": True, "listen": {"hostPort": 80}},
+        "listen.hostPort: with hostNetwork the port is the node's already; set it to 0",
     ),
     "everybody may patch": (
         {"serviceAccount": {"create": False}},

@@ -5,6 +5,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,20 @@ import yaml
 from tests.chart.documents import (
     KUBERNETES,
     Document,
+    by_pool,
     configuration,
     container,
+    containers,
     documents,
     of_kind,
+    ours,
     pod_of,
     read,
     the,
 )
+from tests.chart.policies import selects
 from tests.chart.rules import OPEN, PRIVILEGED, RULES, broken
-from tests.system.matrix import CONFIG, MATRIX, MONITORED, REFUSED, UNLIMITED
+from tests.system.matrix import ASKED_FOR, CONFIG, MATRIX, MONITORED, REFUSED, UNLIMITED
 from tools.alerting import alerts
 from tools.chart.helm import NOTES, Refused, complaints, manifest, rendered
 from tools.chart.made import CHART
@@ -39,7 +44,7 @@ pytestmark = pytest.mark.system
 VERSIONS = ("1.29", "1.37")
 OPERATOR = Path(__file__).with_name("operator")
 OPERATORS = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
-sets = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
+sets = pytest.mark.parametrize(("name", "values"), MATRIX.items(), ids=MATRIX)
 
 
 def schema_errors(given: Sequence[Document], version: str) -> list[str]:
@@ -78,16 +83,19 @@ def test_deploy_kubernetes_is_what_helm_renders() -> None:
 
 
 @sets
-def test_a_set_of_values_renders_to_what_kubernetes_takes(values: dict[str, Any], tmp_path: Path) -> None:
+def test_a_set_of_values_renders_to_what_kubernetes_takes(
+    name: str, values: dict[str, Any], tmp_path: Path
+) -> None:
     assert complaints(values) == []
     texts = rendered(values)
     given = documents(manifest(values))
-    assert broken(given) == []
+    for one in by_pool(given):
+        assert sorted(broken(ours(one))) == sorted(ASKED_FOR.get(name, []))
+        file = tmp_path / "wirewatch.toml"
+        file.write_text(configuration(one), "utf-8")
+        load(file, discover())
     for version in VERSIONS:
         assert schema_errors(natives(given), version) == []
-    file = tmp_path / "wirewatch.toml"
-    file.write_text(configuration(given), "utf-8")
-    load(file, discover())
     assert "kubectl" in texts[NOTES]
     operators = [document for document in given if document["kind"] in OPERATORS]
     assert operators == [] or operator_errors(operators) == [None] * len(operators)
@@ -218,7 +226,7 @@ def test_a_new_configuration_restarts_the_pods_and_nothing_else_does() -> None:
 def test_what_is_selected_is_the_same_for_all_values() -> None:
     """A selector cannot be changed: an upgrade that tries fails."""
     selectors = {
-        json.dumps(the(documents(manifest(values)), "DaemonSet")["spec"]["selector"])
+        json.dumps(of_kind(documents(manifest(values)), "DaemonSet")[0]["spec"]["selector"])
         for name, values in MATRIX.items()
         if name != "names"
     }
@@ -258,6 +266,109 @@ def test_the_runbooks_are_where_they_are_served() -> None:
     ]
     assert urls
     assert [url for url in urls if not url.startswith(f"{base}docs/runbooks/")] == []
+
+
+def runs_on(given: Document, labels: dict[str, str]) -> bool:
+    """Whether a node with these labels gets a pod of the DaemonSet, as the scheduler documents it."""
+    pod = given["spec"]["template"]["spec"]
+    wanted = (
+        pod.get("affinity", {})
+        .get("nodeAffinity", {})
+        .get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    )
+    return selects({"matchLabels": pod.get("nodeSelector", {})}, labels) and (
+        not wanted or any(selects(term, labels) for term in wanted["nodeSelectorTerms"])
+    )
+
+
+NODES = [
+    dict(labels)
+    for labels in product(
+        (("gpu", "h100"), ("gpu", "l40s"), ("gpu", "b200"), ("gpu", "")),
+        (("zone", "a"), ("zone", "b"), ("zone", "")),
+        (("nvidia.com/gpu.present", "true"), ("nvidia.com/gpu.present", "")),
+    )
+]
+
+
+@pytest.mark.parametrize("name", [name for name in MATRIX if "pool" in name])
+def test_no_node_runs_two_agents_and_none_is_left_out_by_a_pool(name: str) -> None:
+    values = MATRIX[name]
+    with_pools = of_kind(documents(manifest(values)), "DaemonSet")
+    (without,) = of_kind(documents(manifest(values | {"pools": []})), "DaemonSet")
+    assert len(with_pools) == len(values["pools"]) + 1
+    for given in NODES:
+        labels = {key: value for key, value in given.items() if value}
+        here = [one["metadata"]["name"] for one in with_pools if runs_on(one, labels)]
+        assert len(here) <= 1, labels
+        mine = [
+            f"wirewatch-{pool['name']}"
+            for pool in values["pools"]
+            if pool["nodeSelector"].items() <= labels.items()
+            and (pool.get("affinity") == {} or runs_on(without, labels))
+        ]
+        assert here == (mine or ["wirewatch"] * runs_on(without, labels)), labels
+
+
+def test_a_pool_has_its_own_values_and_all_others() -> None:
+    rest, first, second = by_pool(documents(manifest(MATRIX["pools"])))
+    assert '"gpus" = 8\n' in configuration(rest)
+    assert "nvlink_links" not in configuration(rest)
+    assert '"gpus" = 8\n"nvlink_links" = 18' in configuration(first)
+    assert '"gpus" = 4\n' in configuration(second)
+    assert [one["name"] for one in pod_of(first)["containers"]] == ["agent", "prober"]
+    assert [(one["name"], one["image"]) for one in pod_of(second)["containers"]] == [
+        ("agent", "wirewatch:0.2.0-rc.1")
+    ]
+    assert pod_of(first)["volumes"][0]["configMap"]["name"] == "wirewatch-h100"
+    selectors = [the(one, "DaemonSet")["spec"]["selector"] for one in (rest, first, second)]
+    for one, other in permutations((rest, first, second), 2):
+        labels = the(other, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+        assert not selects(the(one, "DaemonSet")["spec"]["selector"], labels)
+    assert selectors[0] == the(documents(manifest({})), "DaemonSet")["spec"]["selector"]
+
+
+def test_what_is_given_is_in_the_pod_and_the_charts_own_part_is_as_it_was() -> None:
+    values = MATRIX["more of everything"]
+    given, bare = documents(manifest(values)), documents(manifest({}))
+    pod = pod_of(given)
+    for kind in ("sidecars", "initContainers", "extraVolumes"):
+        where = {"sidecars": "containers", "extraVolumes": "volumes"}.get(kind, kind)
+        assert pod[where][-len(values[kind]) :] == values[kind]
+    for name in ("agent", "prober"):
+        one, before = container(pod, name), container(pod_of(bare), name)
+        assert one["env"] == before["env"] + values[name]["extraEnv"]
+        assert one["volumeMounts"] == before["volumeMounts"] + values[name]["extraVolumeMounts"]
+    left = pod_of(ours(given))
+    for name in ("agent", "prober"):
+        container(left, name)["env"] = container(pod_of(bare), name)["env"]
+    assert left == pod_of(bare)
+    for one in given:
+        assert one["metadata"]["labels"]["team"] == "gpu"
+    boards = [one for one in of_kind(given, "ConfigMap") if "wirewatch.toml" not in one["data"]]
+    assert {(one["metadata"]["namespace"], one["metadata"]["labels"]["release"]) for one in boards} == {
+        ("monitoring", "grafana")
+    }
+
+
+def test_an_empty_affinity_is_none_and_one_that_is_left_out_is_of_nodes_with_gpus() -> None:
+    def of(values: dict[str, Any]) -> Any:
+        return pod_of(documents(manifest(values))).get("affinity")
+
+    assert of({"affinity": {}}) is None
+    assert of({"affinity": None}) is None
+    assert of({})["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    preferred: dict[str, Any] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    assert of({"affinity": preferred}) == preferred
+
+
+def test_the_registry_goes_before_the_name_and_labels_of_pods_before_those_of_all() -> None:
+    given = documents(manifest(MATRIX["registry without a network"]))
+    assert {one["image"] for one in containers(pod_of(given))} == {
+        "registry.example.org:5000/mirror/wirewatch:0.1.0"
+    }
+    assert the(given, "DaemonSet")["metadata"]["labels"]["team"] == "gpu"
+    assert the(given, "DaemonSet")["spec"]["template"]["metadata"]["labels"]["team"] == "sre"
 
 
 def rules_of(given: Sequence[Document], kind: str) -> dict[tuple[str, str], dict[str, Any]]:

@@ -6,7 +6,9 @@ monitoring.coreos.com/v1.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
+
+from tools.chart.words import like
 
 
 class Keys(BaseModel):
@@ -15,10 +17,27 @@ class Keys(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-Quantity = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?$")]
+class Named(Keys):
+    name: str
+
+
+class Open(BaseModel):
+    """An object of Kubernetes whose other keys are left to the API server."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    name: str
+
+
+class OpenContainer(Open):
+    image: str
+
+
+Quantity = Annotated[
+    str, like(r"^\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?$", "an amount, such as 250m of a CPU, or 512Mi of memory")
+]
 Amount = Quantity | int | float
 Texts = dict[str, str]
-Duration = Annotated[str, StringConstraints(pattern=r"^(\d+(ms|[smh]))+$")]
+Duration = Annotated[str, like(r"^(\d+(ms|[smhd]))+$", "a time, such as 30s, 5m or 1h30m")]
 
 
 class Amounts(Keys):
@@ -95,10 +114,6 @@ class Peer(Keys):
     ipBlock: IpBlock | None = None
 
 
-class Named(Keys):
-    name: str
-
-
 class KeyOf(Keys):
     """A key of a Secret or a ConfigMap."""
 
@@ -129,6 +144,50 @@ class TlsConfig(Keys):
     serverName: str | None = None
     insecureSkipVerify: bool | None = None
     minVersion: Literal["TLS12", "TLS13"] | None = None
+
+
+class FieldOf(Keys):
+    fieldPath: str
+    apiVersion: str | None = None
+
+
+class ResourceOf(Keys):
+    resource: str
+    containerName: str | None = None
+    divisor: Amount | None = None
+
+
+class ValueFrom(Keys):
+    secretKeyRef: KeyOf | None = None
+    configMapKeyRef: KeyOf | None = None
+    fieldRef: FieldOf | None = None
+    resourceFieldRef: ResourceOf | None = None
+
+
+class EnvironmentVariable(Keys):
+    name: str
+    value: str | None = None
+    valueFrom: ValueFrom | None = None
+
+
+class VolumeMount(Keys):
+    name: str
+    mountPath: str
+    readOnly: bool | None = None
+    subPath: str | None = None
+    subPathExpr: str | None = None
+    mountPropagation: Literal["None", "HostToContainer", "Bidirectional"] | None = None
+    recursiveReadOnly: Literal["Disabled", "IfPossible", "Enabled"] | None = None
+
+
+class Rollout(Keys):
+    maxUnavailable: int | str | None = None
+    maxSurge: int | str | None = None
+
+
+class UpdateStrategy(Keys):
+    type: Literal["RollingUpdate", "OnDelete"] | None = None
+    rollingUpdate: Rollout | None = None
 
 
 Action = Literal[

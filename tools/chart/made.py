@@ -5,19 +5,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tools.chart.readme import readme
-from tools.chart.schema import schema
+from tools.chart.schema import schema, words
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "wirewatch"
 FILES = CHART / "files"
+WORDS = FILES / "words.json"
 RULES = ROOT / "deploy" / "prometheus"
 DASHBOARDS = ROOT / "dashboards" / "json"
 
 
 def made() -> Mapping[Path, str]:
-    """The texts by their paths: schema, README, and copies, since a chart can read what is in it alone."""
+    """The texts by their paths; copies, since a chart can read what is in it alone."""
     return {
         CHART / "values.schema.json": json.dumps(schema(), indent=1) + "\n",
+        WORDS: "[\n" + ",\n".join(json.dumps(one) for one in words()) + "\n]\n",
         CHART / "README.md": readme((CHART / "README.in.md").read_text("utf-8"), CHART / "values.yaml"),
         **{copy: source.read_text("utf-8") for copy, source in _copies()},
     }
@@ -25,7 +27,7 @@ def made() -> Mapping[Path, str]:
 
 def stray() -> tuple[Path, ...]:
     """Copies of what is no more."""
-    copies = {copy for copy, _ in _copies()}
+    copies = {WORDS, *(copy for copy, _ in _copies())}
     return tuple(path for path in sorted(FILES.rglob("*")) if path.is_file() and path not in copies)
 
 

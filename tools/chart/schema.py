@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from tools.alerting import alerts
-from tools.chart.values import Values
+from tools.chart.values import Agent, Folder, Gpu, Image, Jobs, Prober, Values
+from tools.chart.words import KEY, rules
 from wirewatch.collectors import discover
 from wirewatch.config import model
 
@@ -23,11 +24,29 @@ OURS = {
     "kubernetes": ("socket", "node_condition", "node", "api_server", "credentials"),
 }
 """Keys of the configuration that follow from other values."""
+OF_POOLS = (
+    "config", "image", "agent", "prober", "gpu", "runtimeClassName", "state", "gate", "jobs",
+    "supplementalGroups", "maxUnavailable", "updateStrategy", "tolerations", "affinity", "podLabels",
+    "podAnnotations", "extraVolumes", "initContainers", "sidecars",
+)  # fmt: skip
+"""Values that may differ from pool to pool; all others belong to what there is once, such as the port."""
+_PLAIN = {"integer", "number", "string", "boolean"}
 _NOISE = ("title", "default", "description")
 
 
 def schema() -> Json:
-    """The schema of the chart's values."""
+    """The schema of the chart's values: types and names; what texts must look like is in `words`."""
+    made = _whole()
+    plain: Json = _worded(made)
+    return plain
+
+
+def words() -> list[Json]:
+    """What texts must look like, with the path of each, those of pools included."""
+    return list(rules(_whole()))
+
+
+def _whole() -> Json:
     values, config = _of(Values), _of(model(discover()))
     defs = {f"config.{name}": part for name, part in config.pop("$defs").items()}
     for section, keys in OURS.items():
@@ -35,14 +54,39 @@ def schema() -> Json:
         for key in keys:
             part["properties"].pop(key, None)
     made = {"$schema": DRAFT, "title": "Values of the chart wirewatch", **values}
+    made["$defs"] |= {"config": config, **defs}
     # As a subchart it is handed the values that all charts share.
-    made["properties"] |= {"config": config, "global": {"type": "object"}}
-    made["$defs"] |= defs
-    rules = made["$defs"]["PrometheusRule"]["properties"]["alerts"]
+    made["properties"] |= {"config": {"$ref": "#/$defs/config"}, "global": {"type": "object"}}
+    alerting = made["$defs"]["PrometheusRule"]["properties"]["alerts"]
     names = sorted({one.name for one in alerts()})
-    rules["properties"] = dict.fromkeys(names, rules["additionalProperties"])
-    rules["additionalProperties"] = False
+    alerting["properties"] = dict.fromkeys(names, alerting["additionalProperties"])
+    alerting["additionalProperties"] = False
+    # Null is no affinity, too: there is no default that it could take away.
+    made["$defs"]["Affinity"]["type"] = ["object", "null"]
+    _pools(made)
     return made
+
+
+def _pools(made: Json) -> None:
+    """A pool may have part of each of these values."""
+    part = {name: made["properties"][name] for name in OF_POOLS}
+    names = {one["$ref"].rpartition("/")[2] for one in part.values() if "$ref" in one}
+    for name in sorted(names & {kind.__name__ for kind in (Agent, Prober, Gpu, Folder, Image, Jobs)}):
+        made["$defs"][f"part.{name}"] = {k: v for k, v in made["$defs"][name].items() if k != "required"}
+        for key, one in part.items():
+            if one.get("$ref") == f"#/$defs/{name}":
+                part[key] = {"$ref": f"#/$defs/part.{name}"}
+    made["$defs"]["Pool"]["properties"] |= part
+
+
+def _worded(part: Any) -> Any:
+    """Without what is said in words; these describe it."""
+    if isinstance(part, list):
+        return [_worded(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    told = {"description": f"Must be {part[KEY][KEY]}."} if isinstance(part.get(KEY), dict) else {}
+    return {key: _worded(value) for key, value in part.items() if not told or key != KEY} | told
 
 
 def _of(kind: type[BaseModel]) -> Json:
@@ -73,7 +117,13 @@ def _plain(value: Any, *, names: bool = False) -> Any:
         made["items"] = made.pop("prefixItems")
     # Null takes a default away before helm validates: what is left of it is no value.
     kinds = [kind for kind in made.get("anyOf", ()) if kind != {"type": "null"}]
-    return made if len(kinds) != 1 else {**{k: v for k, v in made.items() if k != "anyOf"}, **kinds[0]}
+    rest = {key: part for key, part in made.items() if key != "anyOf"}
+    if kinds and all(isinstance(kind.get("type"), str) and kind["type"] in _PLAIN for kind in kinds):
+        # As one, of which a validator can say which types it wants; limits are for numbers, words for texts.
+        merged = {key: part for kind in kinds for key, part in kind.items()}
+        types = list(dict.fromkeys(kind["type"] for kind in kinds))
+        return {**rest, **merged, "type": types if len(types) > 1 else types[0]}
+    return made if len(kinds) != 1 else {**rest, **kinds[0]}
 
 
 def _renamed(value: Any) -> Any:

@@ -1,61 +1,99 @@
-"""The chart's values as types: what values.schema.json is made of."""
+"""The chart's values as types: what values.schema.json and files/words.json are made of."""
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from tools.chart import kinds
 from tools.chart.kinds import Keys, Texts
+from tools.chart.words import like
 
-Path = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)+$")]
-MaybePath = Annotated[str, StringConstraints(pattern=r"^((/[A-Za-z0-9._-]+)+)?$")]
-Name = Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]
-File = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$")]
-Tag = Annotated[
-    str,
-    StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,128}$"),
-    # A tag that moves makes a rollback none.
-    Field(json_schema_extra={"not": {"const": "latest"}}),
+Path = Annotated[str, like(r"^(/[A-Za-z0-9._-]+)+$", "an absolute path, such as /var/lib/wirewatch")]
+MaybePath = Annotated[
+    str, like(r"^((/[A-Za-z0-9._-]+)+)?$", "an absolute path, such as /var/lib/wirewatch, nor empty")
 ]
-Percentage = Annotated[str, StringConstraints(pattern=r"^([1-9]|[1-9]\d|100)%$")]
+Name = Annotated[
+    str,
+    like(
+        r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$",
+        "a name as Kubernetes has them, of small letters, digits, '-' and '.', nor empty",
+    ),
+]
+File = Annotated[str, like(r"^[A-Za-z0-9._-]+$", "the name of a file, without a folder")]
+Percentage = Annotated[
+    str, like(r"^([1-9]|[1-9]\d|100)%$", "a percentage from 1% to 100%, nor a whole number")
+]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Id = Annotated[int, Field(ge=1, le=2147483647)]
 """Not root."""
 
 
 class Image(Keys):
-    repository: Annotated[str, StringConstraints(min_length=1)]
-    tag: Tag
-    digest: Annotated[str, StringConstraints(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+    registry: Annotated[
+        str,
+        like(
+            r"^([A-Za-z0-9][A-Za-z0-9._:/-]*[A-Za-z0-9])?$",
+            "a registry, such as registry.example.org:5000/mirror: no https://, and no slash at the end",
+        ),
+    ]
+    repository: Annotated[
+        str,
+        like(
+            r"^[a-z0-9A-Z][A-Za-z0-9._:/-]*$",
+            "the name of an image, such as registry.example.org/wirewatch",
+        ),
+    ]
+    # A tag that moves makes a rollback none.
+    tag: Annotated[
+        str,
+        like(r"^[A-Za-z0-9._-]{0,128}$", "the tag of one image; 'latest' is none, since it moves", "latest"),
+    ]
+    digest: Annotated[
+        str, like(r"^(sha256:[0-9a-f]{64})?$", "a digest: sha256: and 64 digits of 0-9 and a-f, nor empty")
+    ]
     pullPolicy: Literal["IfNotPresent", "Always", "Never"]
 
 
 class Listen(Keys):
-    address: Annotated[str, StringConstraints(pattern=r"^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:]+\])$")]
+    address: Annotated[
+        str,
+        like(
+            r"^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:]+\])$",
+            "an address to listen at, such as 0.0.0.0, or [::] in brackets",
+        ),
+    ]
     port: Port
+    hostPort: Annotated[int, Field(ge=0, le=65535)]
 
 
-class Agent(Keys):
+class Container(Keys):
     resources: kinds.Resources
-    sysfs: bool
     privileged: bool
     env: Texts
+    extraEnv: list[kinds.EnvironmentVariable]
+    extraVolumeMounts: list[kinds.VolumeMount]
 
 
-class Prober(Keys):
+class Agent(Container):
+    sysfs: bool
+
+
+class Prober(Container):
     enabled: bool
-    resources: kinds.Resources
     podResources: MaybePath
     endedPods: bool
     ncclConf: MaybePath
     shm: kinds.Quantity
-    env: Texts
 
 
 class Gpu(Keys):
-    via: Literal["runtime", "volumeMounts", "nri", "none"]
-    visibleDevices: Annotated[str, StringConstraints(min_length=1)]
-    cdiDevice: Annotated[str, StringConstraints(pattern=r"^[^=\s]+/[^=\s]+=[^=\s]+$")]
+    via: Literal["runtime", "volumeMounts", "nri", "folder", "none"]
+    visibleDevices: Annotated[str, like(r"^\S+$", "what NVIDIA_VISIBLE_DEVICES may be, such as all")]
+    cdiDevice: Annotated[
+        str,
+        like(r"^[^=\s]+/[^=\s]+=[^=\s]+$", "the name of a CDI device, such as management.nvidia.com/gpu=all"),
+    ]
+    folder: Path
 
 
 class Folder(Keys):
@@ -86,6 +124,23 @@ class Web(Keys):
     secret: Name
     file: File
     tls: bool
+
+
+class Openshift(Keys):
+    scc: bool
+
+
+class Pool(Keys):
+    """`config` and what overrides values are added by tools.chart.schema."""
+
+    name: Annotated[
+        str,
+        like(
+            r"^[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?$",
+            "a name for a pool: at most 20 small letters, digits and '-'",
+        ),
+    ]
+    nodeSelector: Annotated[Texts, Field(min_length=1)]
 
 
 class Monitor(Keys):
@@ -119,15 +174,25 @@ class PrometheusRule(Keys):
     enabled: bool
     namespace: Name
     labels: Texts
-    runbookBase: Annotated[str, StringConstraints(pattern=r"^(https?://[^\s\"'#{}]+/)?$")]
-    gpuNodes: Annotated[str, StringConstraints(min_length=1)]
+    runbookBase: Annotated[
+        str,
+        like(
+            r"^(https?://[^\s\"'#{}]+/)?$",
+            "an http or https address with a slash at the end, nor empty",
+        ),
+    ]
+    gpuNodes: Annotated[
+        str, like(r"^[a-zA-Z_:][\w:]*(\{.*\})?$", 'a selector of series, such as kube_node_info{a="b"}')
+    ]
     alerts: dict[str, Alert]
     """By name; values.schema.json has the names."""
 
 
 class Dashboards(Keys):
     enabled: bool
-    label: Annotated[str, StringConstraints(min_length=1)]
+    namespace: Name
+    labels: Texts
+    label: Annotated[str, like(r"^\S+$", "the name of a label")]
     labelValue: str
     annotations: Texts
 
@@ -143,10 +208,13 @@ class Values(Keys):
     imagePullSecrets: list[kinds.Named]
     nameOverride: Name
     fullnameOverride: Name
-    cluster: Annotated[str, StringConstraints(pattern=r"^[^\s\"'{}]*$")]
+    commonLabels: Texts
+    cluster: Annotated[str, like(r"^[^\s\"'{}]*$", "a name without spaces, quotes and braces")]
     listen: Listen
     config: dict[str, object]
-    replay: File | Literal[""]
+    replay: Annotated[
+        str, like(r"^[A-Za-z0-9._-]*$", "the name of a bundled recording, such as demo-dgx-h200")
+    ]
     agent: Agent
     prober: Prober
     gpu: Gpu
@@ -160,13 +228,21 @@ class Values(Keys):
     supplementalGroups: list[int]
     seLinuxOptions: kinds.SeLinux
     maxUnavailable: Annotated[int, Field(ge=1)] | Percentage
+    updateStrategy: kinds.UpdateStrategy
     priorityClassName: Name
+    resourceQuota: Switch
+    hostNetwork: bool
     terminationGracePeriodSeconds: Annotated[int, Field(ge=6)]
     tolerations: list[kinds.Toleration]
     nodeSelector: Texts
     affinity: kinds.Affinity | None = None
+    pools: list[Pool]
     podLabels: Texts
     podAnnotations: Texts
+    extraVolumes: list[kinds.Open]
+    initContainers: list[kinds.OpenContainer]
+    sidecars: list[kinds.OpenContainer]
+    openshift: Openshift
     web: Web
     service: Switch
     podMonitor: Monitor

@@ -1,13 +1,3 @@
-{{- /* What a schema cannot say: values that cannot be meant together. */}}
-{{- define "wirewatch.checks" -}}
-{{- if and .Values.web.tls (not .Values.web.secret) }}{{ fail "web.tls: without web.secret there is no certificate" }}{{ end -}}
-{{- if and .Values.replay .Values.gate.hostPath }}{{ fail "gate.hostPath: a recording (replay) says of no node whether a job may start there" }}{{ end -}}
-{{- if and .Values.jobs.libraryPath (not .Values.jobs.hostPath) }}{{ fail "jobs.libraryPath: without jobs.hostPath nobody reads what jobs leave" }}{{ end -}}
-{{- if and (include "wirewatch.condition" .) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}{{ fail "serviceAccount.name: the namespace's default account shall not get the right to patch nodes" }}{{ end -}}
-{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}{{ fail "podMonitor.enabled and serviceMonitor.enabled: each agent would be scraped twice, at twice the cost and with every series twice; set one of them to false (docs/adr/0054 says which)" }}{{ end -}}
-{{- if and .Values.serviceMonitor.enabled (not .Values.service.enabled) }}{{ fail "serviceMonitor.enabled: a ServiceMonitor finds targets by the Service, which service.enabled=false leaves out; use podMonitor.enabled" }}{{ end -}}
-{{- end }}
-
 {{- define "wirewatch.name" -}}
 {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
@@ -27,19 +17,63 @@ app.kubernetes.io/name: {{ include "wirewatch.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* Of the pods of one DaemonSet: a pool's have another instance, so that no selector finds those of another. */}}
+{{- define "wirewatch.podSelector" -}}
+app.kubernetes.io/name: {{ include "wirewatch.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}{{ with .pool }}_{{ .name }}{{ end }}
+{{- end }}
+
+{{- /* A selector of the pods of all of them. */}}
+{{- define "wirewatch.everyPod" -}}
+{{- if .Values.pools -}}
+matchLabels:
+  app.kubernetes.io/name: {{ include "wirewatch.name" . }}
+matchExpressions:
+  - key: app.kubernetes.io/instance
+    operator: In
+    values:
+      - {{ .Release.Name }}
+      {{- range .Values.pools }}
+      - {{ $.Release.Name }}_{{ .name }}
+      {{- end }}
+{{- else -}}
+matchLabels: {{- include "wirewatch.selector" . | nindent 2 }}
+{{- end -}}
+{{- end }}
+
+{{- /* Labels of an object. */}}
 {{- define "wirewatch.labels" -}}
-{{ include "wirewatch.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{ include "wirewatch.labelled" (list . dict) }}
+{{- end }}
+
+{{- /* The same with more: of (the whole, labels), which go before commonLabels. */}}
+{{- define "wirewatch.labelled" -}}
+{{- $whole := index . 0 -}}
+{{ include "wirewatch.selector" $whole }}
+app.kubernetes.io/version: {{ $whole.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $whole.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $whole.Chart.Name $whole.Chart.Version }}
+{{- with $whole.pool }}
+wirewatch.io/pool: {{ .name }}
+{{- end }}
+{{- with merge (dict) (index . 1) $whole.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "wirewatch.image" -}}
+{{- $name := .Values.image.repository -}}
+{{- with .Values.image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
 {{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{ $name }}@{{ .Values.image.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{ $name }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
+{{- end }}
+
+{{- /* Of a DaemonSet, its configuration and its Service. */}}
+{{- define "wirewatch.daemons" -}}
+{{ include "wirewatch.fullname" . }}{{ with .pool }}-{{ .name }}{{ end }}
 {{- end }}
 
 {{- define "wirewatch.serviceAccount" -}}
@@ -105,7 +139,7 @@ toToml makes 8.0 of 8, since numbers of YAML are floats here, and a count must n
 {{- end -}}
 {{- end }}
 
-{{- /* What brings the driver in, then what was given: of (the whole, a map). */}}
+{{- /* Environment: what brings the driver in, then what was given; of (the whole, the container's values). */}}
 {{- define "wirewatch.environment" -}}
 {{- $gpu := (index . 0).Values.gpu -}}
 {{- $env := dict -}}
@@ -113,59 +147,26 @@ toToml makes 8.0 of 8, since numbers of YAML are floats here, and a count must n
 {{- $env = dict "NVIDIA_VISIBLE_DEVICES" $gpu.visibleDevices "NVIDIA_DRIVER_CAPABILITIES" "compute,utility" -}}
 {{- else if eq $gpu.via "volumeMounts" -}}
 {{- $env = dict "NVIDIA_VISIBLE_DEVICES" "/var/run/nvidia-container-devices" "NVIDIA_DRIVER_CAPABILITIES" "compute,utility" -}}
+{{- else if eq $gpu.via "folder" -}}
+{{- $env = dict "LD_LIBRARY_PATH" "/usr/local/nvidia/lib64" -}}
 {{- end -}}
-{{- range $key, $value := mergeOverwrite $env (index . 1) }}
+{{- range $key, $value := mergeOverwrite $env (index . 1).env }}
 - {name: {{ $key | quote }}, value: {{ $value | quote }}}
-{{- end -}}
 {{- end }}
-
-{{- /* Labels of a monitor or of rules: the chart's own, then what was given; of (the whole, what was given). */}}
-{{- define "wirewatch.labelled" -}}
-{{ include "wirewatch.labels" (index . 0) }}
-{{- with (index . 1) }}
+{{- with (index . 1).extraEnv }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
-{{- /* Where agents are scraped, for both kinds of monitors: of (the whole, the monitor's values). */}}
-{{- define "wirewatch.endpoint" -}}
-{{- $values := (index . 0).Values -}}
-{{- $monitor := index . 1 -}}
-port: metrics
-interval: {{ $monitor.interval }}
-scrapeTimeout: {{ $monitor.scrapeTimeout }}
-{{- if $values.web.tls }}
-scheme: https
+{{- /* Mounts of what brings the driver in, then what was given; of (the whole, the container's values). */}}
+{{- define "wirewatch.mounts" -}}
+{{- $gpu := (index . 0).Values.gpu -}}
+{{- if eq $gpu.via "volumeMounts" }}
+- {name: all-gpus, mountPath: /var/run/nvidia-container-devices/all, readOnly: true}
+{{- else if eq $gpu.via "folder" }}
+- {name: driver, mountPath: /usr/local/nvidia, readOnly: true}
 {{- end }}
-{{- with $monitor.tlsConfig }}
-tlsConfig: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $monitor.basicAuth }}
-basicAuth: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $monitor.authorization }}
-authorization: {{- toYaml . | nindent 2 }}
-{{- end }}
-# What the rules go by: this job, the node, the cluster; never the address of a pod.
-relabelings:
-  - {targetLabel: job, replacement: wirewatch}
-  - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}
-  {{- with $values.cluster }}
-  - {targetLabel: cluster, replacement: {{ . | quote }}}
-  {{- end }}
-  {{- with $monitor.relabelings }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with $monitor.metricRelabelings }}
-metricRelabelings: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end }}
-
-{{- /* A monitor in another namespace than the agents looks for them here: of (the whole, the monitor's values). */}}
-{{- define "wirewatch.elsewhere" -}}
-{{- $here := (index . 0).Release.Namespace -}}
-{{- if ne (default $here (index . 1).namespace) $here }}
-namespaceSelector:
-  matchNames: [{{ $here }}]
+{{- with (index . 1).extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,98 @@
+{{- /* What a schema cannot say: values that cannot be meant together. */}}
+{{- define "wirewatch.checks" -}}
+{{- include "wirewatch.words" . -}}
+{{- if and .Values.web.tls (not .Values.web.secret) }}{{ fail "web.tls: without web.secret there is no certificate" }}{{ end -}}
+{{- if and .Values.replay .Values.gate.hostPath }}{{ fail "gate.hostPath: a recording (replay) says of no node whether a job may start there" }}{{ end -}}
+{{- if and .Values.jobs.libraryPath (not .Values.jobs.hostPath) }}{{ fail "jobs.libraryPath: without jobs.hostPath nobody reads what jobs leave" }}{{ end -}}
+{{- if and (include "wirewatch.condition" .) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}{{ fail "serviceAccount.name: the namespace's default account shall not get the right to patch nodes" }}{{ end -}}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}{{ fail "podMonitor.enabled and serviceMonitor.enabled: each agent would be scraped twice, at twice the cost and with every series twice; set one of them to false (docs/adr/0054 says which)" }}{{ end -}}
+{{- if and .Values.serviceMonitor.enabled (not .Values.service.enabled) }}{{ fail "serviceMonitor.enabled: a ServiceMonitor finds targets by the Service, which service.enabled=false leaves out; use podMonitor.enabled" }}{{ end -}}
+{{- range include "wirewatch.pools" . | fromJsonArray -}}
+{{- include "wirewatch.podChecks" (dict "Values" .values "where" (ternary "" (printf "pools: %s: " (default dict .pool).name) (empty .pool))) -}}
+{{- end -}}
+{{- include "wirewatch.poolChecks" . -}}
+{{- end }}
+
+{{- /* The same of one DaemonSet: of its values, and where they were given. */}}
+{{- define "wirewatch.podChecks" -}}
+{{- $values := .Values -}}{{- $where := .where -}}
+{{- $prober := $values.prober -}}
+{{- if eq $values.gpu.via "folder" -}}
+{{- if not $values.agent.privileged }}{{ fail (printf "%sgpu.via=folder: a container without privileges cannot open the node's GPUs; set agent.privileged=true" $where) }}{{ end -}}
+{{- if and $prober.enabled (not $prober.privileged) }}{{ fail (printf "%sgpu.via=folder: the prober cannot open the node's GPUs without privileges; set prober.privileged=true, or prober.enabled=false for no probe" $where) }}{{ end -}}
+{{- end -}}
+{{- if and $values.hostNetwork $values.listen.hostPort (ne (int $values.listen.hostPort) (int $values.listen.port)) }}{{ fail (printf "%slisten.hostPort: with hostNetwork the port is the node's already; set it to 0" $where) }}{{ end -}}
+{{- if hasKey (default dict $values.updateStrategy.rollingUpdate) "maxSurge" }}{{ fail (printf "%supdateStrategy.rollingUpdate.maxSurge: two agents on one node would contend for its state; use maxUnavailable" $where) }}{{ end -}}
+{{- $ours := list "config" "run" "state" "jobs" "tap" "sys-bus" "sys-class" "sys-devices" "web" "token" "tmp" "shm" "pod-resources" "pod-logs" "cgroups" "nccl-conf" "all-gpus" "driver" -}}
+{{- $volumes := list -}}
+{{- range $values.extraVolumes -}}
+{{- if has .name $ours }}{{ fail (printf "%sextraVolumes: the chart has a volume %q of its own; take another name" $where .name) }}{{ end -}}
+{{- if has .name $volumes }}{{ fail (printf "%sextraVolumes: %q is there twice" $where .name) }}{{ end -}}
+{{- $volumes = append $volumes .name -}}
+{{- end -}}
+{{- range $name, $of := dict "agent" (list "NODE_NAME" "RUNTIME_DIRECTORY") "prober" (list "HOME") -}}
+{{- $container := get $values $name -}}
+{{- range $container.extraVolumeMounts -}}
+{{- if not (has .name $volumes) }}{{ fail (printf "%s%s.extraVolumeMounts: no volume %q in extraVolumes" $where $name .name) }}{{ end -}}
+{{- end -}}
+{{- $set := concat $of (list "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES") (keys $container.env) -}}
+{{- range $container.extraEnv -}}
+{{- if has .name $set }}{{ fail (printf "%s%s.extraEnv: %s is set already, by the chart or in %s.env" $where $name .name $name) }}{{ end -}}
+{{- $set = append $set .name -}}
+{{- end -}}
+{{- range $key := $of -}}
+{{- if hasKey $container.env $key }}{{ fail (printf "%s%s.env: %s is set by the chart" $where $name $key) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- $containers := list "agent" "prober" "folders" "rings" "tap" -}}
+{{- range concat $values.sidecars $values.initContainers -}}
+{{- if has .name $containers }}{{ fail (printf "%ssidecars, initContainers: %q is a container of the chart's, or there twice; take another name" $where .name) }}{{ end -}}
+{{- $containers = append $containers .name -}}
+{{- end -}}
+{{- range $key, $_ := merge (dict) $values.podLabels $values.commonLabels -}}
+{{- if or (hasPrefix "app.kubernetes.io/" $key) (eq $key "helm.sh/chart") (eq $key "wirewatch.io/pool") }}{{ fail (printf "%spodLabels, commonLabels: %s is the chart's own" $where $key) }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* That no node can be in two pools: each two of them ask one label for different values. */}}
+{{- define "wirewatch.poolChecks" -}}
+{{- range $at, $one := .Values.pools -}}
+{{- range $other := slice $.Values.pools (add1 $at | int) -}}
+{{- if eq $one.name $other.name }}{{ fail (printf "pools: %q is there twice" $one.name) }}{{ end -}}
+{{- $apart := false -}}
+{{- range $label, $value := $one.nodeSelector -}}
+{{- if and (hasKey $other.nodeSelector $label) (ne $value (get $other.nodeSelector $label)) }}{{ $apart = true }}{{ end -}}
+{{- end -}}
+{{- if not $apart }}{{ fail (printf "pools: a node can be in both %q and %q, and would run two agents; give the nodeSelector of both one label with different values" $one.name $other.name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* What a value must look like, in words: a schema would quote its pattern. files/words.json is made of the values' types. */}}
+{{- define "wirewatch.words" -}}
+{{- $wrong := list -}}
+{{- range $rule := .Files.Get "files/words.json" | fromJsonArray -}}
+{{- $wrong = concat $wrong (include "wirewatch.word" (list "" $.Values $rule.path $rule) | fromJsonArray) -}}
+{{- end -}}
+{{- if $wrong }}{{ fail (join "\n" $wrong) }}{{ end -}}
+{{- end }}
+
+{{- /* What is wrong at a path, as JSON: of (where it is, what is there, the rest of the path, the rule); * is each part. */}}
+{{- define "wirewatch.word" -}}
+{{- $at := index . 0 -}}{{- $value := index . 1 -}}{{- $path := index . 2 -}}{{- $rule := index . 3 -}}
+{{- $wrong := list -}}
+{{- if not $path -}}
+{{- if and (kindIs "string" $value) (or (not (regexMatch $rule.pattern $value)) (has $value (default list $rule.not))) -}}
+{{- $wrong = list (printf "%s: %q is not %s" (trimPrefix "." $at) $value $rule.words) -}}
+{{- end -}}
+{{- else if eq (first $path) "*" -}}
+{{- if or (kindIs "map" $value) (kindIs "slice" $value) -}}
+{{- range $key, $part := $value -}}
+{{- $wrong = concat $wrong (include "wirewatch.word" (list (printf "%s.%v" $at $key) $part (rest $path) $rule) | fromJsonArray) -}}
+{{- end -}}
+{{- end -}}
+{{- else if and (kindIs "map" $value) (hasKey (default dict $value) (first $path)) -}}
+{{- $wrong = include "wirewatch.word" (list (printf "%s.%s" $at (first $path)) (get $value (first $path)) (rest $path) $rule) | fromJsonArray -}}
+{{- end -}}
+{{ toRawJson $wrong }}
+{{- end }}
