@@ -162,11 +162,13 @@ interruptions: $(VENV)/.dev
 	PYTHONPATH=agent:. .venv-torch/bin/python -m proof.interruptions
 
 # docs/simulation.md and its picture: the straggler detector over drawn nodes; docs/studies/comparison.md: how often a
-# comparison of two studies errs; docs/jobs-simulation.md: how running jobs are judged. Some eight minutes of one core.
+# comparison of two studies errs; docs/jobs-simulation.md: how running jobs are judged;
+# docs/cohort-simulation.md: how often a node is held against its product wrongly. Some eight minutes of one core.
 simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation
 	$(BIN)/python -m proof.simulation.comparison
 	$(BIN)/python -m proof.simulation.jobs
+	$(BIN)/python -m proof.simulation.cohort
 
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser

@@ -15,8 +15,8 @@ from wirewatch.probe.component import components
 from wirewatch.server import reload as web
 
 Labels = frozenset[str]
-TARGET: Labels = frozenset({"cluster", "node", "job", "instance"})
-"""Labels that a target gets: the first two by relabelling, as deploy/prometheus does."""
+TARGET: Labels = frozenset({"cluster", "node", "rack", "leaf", "job", "instance"})
+"""Labels that a target gets: by relabelling, as deploy/prometheus does, all but the last two."""
 FOREIGN: Mapping[str, Labels] = {"up": TARGET, "kube_node_status_capacity": TARGET | {"resource", "unit"}}
 """Series of others: Prometheus' own, and those of kube-state-metrics."""
 _SETS = {"and", "unless"}

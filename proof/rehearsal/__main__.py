@@ -82,7 +82,7 @@ def _faults(
     past = make_past(folder / "past")
     over = threading.Event()
     with (
-        fleet(folder / "faults", past, starting) as watched,
+        fleet(folder / "faults", past, starting, apart=True) as watched,
         ThreadPoolExecutor(1) as beside,
         ThreadPoolExecutor(wanted.slots) as pool,
     ):

@@ -45,8 +45,10 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, past: Path | None, starting: threading.Semaphore) -> Iterator[Fleet]:
-    """A web hook, Alertmanager and Prometheus, ended with the block."""
+def fleet(
+    folder: Path, past: Path | None, starting: threading.Semaphore, *, apart: bool = False
+) -> Iterator[Fleet]:
+    """A web hook, Alertmanager and Prometheus, ended with the block; with `apart` no node has neighbours."""
     rules = shipped_rules()
     ages = recorded_ages(rules)
     (folder / "rules").mkdir(parents=True)
@@ -59,7 +61,9 @@ def fleet(folder: Path, past: Path | None, starting: threading.Semaphore) -> Ite
         with (
             alertmanager,
             # Made only when it is sure which port Alertmanager has.
-            Prometheus(folder / "prometheus", files, alertmanager, squeezed(SCRAPE)) as prometheus,
+            Prometheus(
+                folder / "prometheus", files, alertmanager, squeezed(SCRAPE), apart=apart
+            ) as prometheus,
         ):
             yield Fleet(folder, receiver, prometheus, past, starting)
 

@@ -153,10 +153,17 @@ class Alertmanager(Service):
 
 
 class Prometheus(Service):
-    """Scrapes the nodes of a list that may change, and evaluates rules, every `every` seconds."""
+    """Scrapes the nodes of a list that may change, and evaluates rules, every `every` seconds.
 
-    def __init__(self, folder: Path, rules: Sequence[Path], alertmanager: Alertmanager, every: float) -> None:
+    With `apart` each node is a cluster of its own: faults of others beside it are no fault of a fleet.
+    """
+
+    def __init__(
+        self, folder: Path, rules: Sequence[Path], alertmanager: Alertmanager, every: float, *,
+        apart: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__("prometheus", folder)
+        self._apart = apart
         self._targets = folder / "nodes.json"
         self._nodes: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -194,7 +201,7 @@ class Prometheus(Service):
 
     def _write(self) -> None:
         listed = [
-            {"targets": [address], "labels": {"node": node, "cluster": CLUSTER}}
+            {"targets": [address], "labels": {"node": node, "cluster": node if self._apart else CLUSTER}}
             for node, address in self._nodes.items()
         ]
         new = self._targets.with_suffix(".new")
