@@ -5,6 +5,7 @@ import click
 from wirewatch.cli import LazyGroup
 
 COMMANDS: dict[str, str] = {
+    "simulate": "wirewatch.cli.fleet.simulate:simulate",
     "status": "wirewatch.cli.fleet.status:status",
 }
 
