@@ -41,6 +41,7 @@ from wirewatch.cli.advise.nccl_env import known_version
 from wirewatch.cli.advise.ncclplaces import of_named_file
 from wirewatch.cli.advise.placement import GroupSizes
 from wirewatch.cli.check.daemon import daemon_address
+from wirewatch.cli.fleet.simulate import FaultOption
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch.cli.jobprocesses import cpu_seconds
 from wirewatch.cli.options import Duration, owner
@@ -311,6 +312,7 @@ PARSERS = {
     "switches": Parser(
         lambda text: Switches().convert(text, None, None), ("on,off", "off"), (click.BadParameter,)
     ),
+    "fault": Parser(of_option(FaultOption()), ("gpu-lost=3", "silent=5@10m-20m"), (click.BadParameter,)),
     "groups": Parser(of_option(GroupSizes()), ("tp=4,pp=2,replicas=3", "tp=8"), (click.BadParameter,)),
     "hostlist": Parser(expanded, ("gpu[001-016,020],a.b", "r[1-2]n[01-02]"), (HostlistError,)),
     "hcas": Parser(lambda text: allows_hca(text, "mlx5_0", 1), ("^=mlx5_0:1,mlx5_1", "mlx5")),
