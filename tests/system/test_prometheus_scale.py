@@ -1,4 +1,4 @@
-"""Beyond one Prometheus: promtool takes the examples, shards share the nodes, the edge sends what Fleet asks."""
+"""Beyond one Prometheus: promtool takes the examples, shards share the nodes, the edge sends enough."""
 
 import json
 import re
