@@ -94,7 +94,7 @@ def work(rank: int, ranks: int, port: int, each: int, sizes: list[int], ready: A
     called(rank, device)
     if rank == 0:
         say("STEADY")
-    data = torch.zeros(sizes[0] // FLOAT32, device=device)
+    data = torch.zeros(SMALL // FLOAT32, device=device)
     while True:
         dist.all_reduce(data)
         torch.cuda.synchronize()

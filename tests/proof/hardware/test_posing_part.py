@@ -1,0 +1,48 @@
+"""The kit's part `posing`: collectives are compared one by one, and nothing timed passes no limit."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proof.hardware.kit import Report
+from proof.hardware.posing import AROUND, compare, events_of, taken_of
+from tests.proof.hardware.test_tap_part import SIZE, reading
+from wirewatch.core.probe import ALL_REDUCE
+
+KEYS = [(rank, ALL_REDUCE, SIZE) for rank in (0, 1)]
+TAKEN = [1e-3, 1.2e-3, 0.9e-3]
+
+
+def checked(folder: Path, more: list[float], taken: list[float]) -> dict[str, bool]:
+    report = Report("posing", folder)
+    events = {key: [1e-3, *(a + b for a, b in zip(TAKEN, more, strict=True))] for key in KEYS}
+    compare(report, events, {key: taken for key in KEYS})
+    return {one["name"]: one["ok"] for one in report.checks}
+
+
+@pytest.mark.parametrize(
+    ("more", "taken", "right"),
+    [
+        ([5e-6] * 3, TAKEN, True),
+        ([5e-6, -9e-6, 5e-6], TAKEN, False),
+        ([2 * AROUND] * 3, TAKEN, False),
+        ([5e-6] * 3, TAKEN[:2], False),
+        ([5e-6] * 3, [], False),
+    ],
+)
+def test_a_kernel_takes_no_longer_than_the_events_around_it(
+    tmp_path: Path, more: list[float], taken: list[float], *, right: bool
+) -> None:
+    found = checked(tmp_path, more, taken)
+    assert found
+    assert all(found.values()) is right
+
+
+def test_the_events_of_each_rank_and_size_are_read_beside_other_lines() -> None:
+    line = {"rank": 1, "op": ALL_REDUCE, "size": SIZE, "seconds": TAKEN}
+    assert events_of(["READY 1 2", f"EAGER {json.dumps(line)}", "STEADY "]) == {KEYS[1]: TAKEN}
+
+
+def test_what_the_tap_timed_is_in_nccls_order() -> None:
+    assert taken_of([reading(1, {3: 0.3, 2: 0.2})]) == {KEYS[1]: [0.2, 0.3]}
