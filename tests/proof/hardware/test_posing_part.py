@@ -17,7 +17,7 @@ TAKEN = [1e-3, 1.2e-3, 0.9e-3]
 def checked(folder: Path, more: list[float], taken: list[float]) -> dict[str, bool]:
     report = Report("posing", folder)
     events = {key: [1e-3, *(a + b for a, b in zip(TAKEN, more, strict=True))] for key in KEYS}
-    compare(report, events, {key: taken for key in KEYS})
+    compare(report, events, dict.fromkeys(KEYS, taken))
     return {one["name"]: one["ok"] for one in report.checks}
 
 
