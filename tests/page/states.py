@@ -6,12 +6,14 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from tests.collectors.hungjobs import WORK, HungJob
 from tests.collectors.ringjobs import LATE, TRAINING, TREE, DrawnNode
 from tests.collectors.test_overlays import DEMO, watch
 from tests.page.pages import content_of
 from tests.support import EPOCH, Node
 from tests.verdict.recordednode import RecordedNode
 from wirewatch.collectors.bursts import BurstFacts, BurstHint
+from wirewatch.collectors.hangs import HangFacts
 from wirewatch.collectors.lockstep import HintTime, LockstepFacts, UnevenWork
 from wirewatch.core.collector import Component, NodeState, Step, after, overdue
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, Subject, Why
@@ -84,6 +86,30 @@ def jobs() -> PageContent:
         Component("jobs", None, Ok((), now, 60.0), applicable=True, last_success=now, facts=facts,
                   findings=drawn.found)
     )  # fmt: skip
+    return of(node)
+
+
+def hung() -> PageContent:
+    """A job that waits for its third rank, and an earlier hang of it, which is over."""
+    node, job = faulty(""), HungJob()
+    for late in (1, 2):
+        job.work()
+        job.wait(late)
+        job.poll(12)
+        if late == 1:
+            for rank in job.ranks:
+                rank.load = WORK
+    facts, now = job.watched.component.facts, node.clock.now()
+    assert isinstance(facts, HangFacts)
+    moved = now - job.watched.clock.now()
+    facts = replace(
+        facts,
+        past=tuple(replace(one, begin=one.begin + moved, end=one.end + moved) for one in facts.past),
+        now=tuple(replace(one, found=one.found + moved) for one in facts.now),
+    )
+    node.state = node.state.with_component(
+        Component("hangs", None, Ok((), now, 60.0), applicable=True, last_success=now, facts=facts)
+    )
     return of(node)
 
 
@@ -189,6 +215,7 @@ STATES: Mapping[str, Callable[[], PageContent]] = {
     "degraded": lambda: of(faulty("straggler-memory"), source="synthetic"),
     "hinted": hinted,
     "jobs": jobs,
+    "hung": hung,
     "straggler": lambda: of(faulty("straggler-source"), source="replay"),
     "unknown-product": lambda: of(faulty("probe-unknown-product")),
     "mig": lambda: of(faulty("gpu-mig")),

@@ -247,6 +247,18 @@ def test_running_jobs_say_who_is_waited_for_and_what_the_wire_gives() -> None:
     assert "jobs" not in [one.id for one in page("healthy").sections]
 
 
+def test_jobs_that_hang_come_before_those_that_did() -> None:
+    now, over = table("hung", "hang-table").rows
+    assert [row.head.text for row in (now, over)] == ["asymmetric", "asymmetric"]
+    assert (now.head.tone, over.head.tone) == ("warn", "quiet")
+    assert [texts(row.cells)[2] for row in (now, over)] == ["slurm:41", "slurm:41"]
+    assert "rank 2" in now.cells[-1].text
+    assert "py-spy" in now.cells[-1].text
+    assert "rank 1" in over.cells[-1].text
+    assert page("hung").verdict.health == "ok"
+    assert "hangs" not in [one.id for one in page("healthy").sections]
+
+
 def test_a_hundred_findings_are_all_there_worst_first() -> None:
     cards = page("many").findings
     assert len(cards) == MANY

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
+from wirewatch.collectors.hangs import HangFacts
 from wirewatch.core.collector import blind_rule
 from wirewatch.core.jobtimes import JobsFacts
 from wirewatch.core.topology import Topology
@@ -16,6 +18,8 @@ from wirewatch.page.tables import moment, span
 from wirewatch.probe.component import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
 from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, SUPPRESSED, Judged, Standing
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ NO_CONTEXT = PageContext()
 class PageContent:
     """The documents of one moment; `ends`: what ends a finding, in words, by its id.
 
-    `jobs`: running jobs with the tap, None while their collector cannot read.
+    `jobs`: running jobs with the tap, and `hangs`: jobs that hang or did; None while their collectors cannot
+    read.
     """
 
     place: PageContext
@@ -46,6 +51,7 @@ class PageContent:
     probes: ProbesDocument
     ends: Mapping[str, str]
     jobs: JobsFacts | None = None
+    hangs: HangFacts | None = None
 
     @property
     def at(self) -> float:
@@ -68,14 +74,15 @@ def page_content(
         place=place, health=health, findings=documents.findings(judged, at),
         state=documents.state(judged, at, source), topology=documents.topology(state, at).topology,
         drift=drift_of_state(state, at), probes=probes_of(state, at),
-        ends=endings(judged, policy), jobs=_jobs(judged),
+        ends=endings(judged, policy), jobs=_facts(judged, JobsFacts),
+        hangs=_facts(judged, HangFacts),
     )  # fmt: skip
 
 
-def _jobs(judged: Judged) -> JobsFacts | None:
-    """What is known of running jobs now; what was known before its collector went blind is not of now."""
+def _facts(judged: Judged, kind: type[T]) -> T | None:
+    """What a collector knows now; what was known before it went blind is not of now."""
     facts = (one.facts for one in judged.state.components.values() if one.succeeding)
-    return next((one for one in facts if isinstance(one, JobsFacts)), None)
+    return next((one for one in facts if isinstance(one, kind)), None)
 
 
 def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:

@@ -1,14 +1,12 @@
-"""The section of jobs that hang, and of those that did: which kind, whom they waited for, what was seen. Pure."""
-
-from collections.abc import Iterator
+"""The section of jobs that hang, and of those that did: which kind, and whom they wait for. Pure."""
 
 from wirewatch.collectors.hangs import HangFacts, HangingJob, PastHang
-from wirewatch.page.model import Cell, Column, Row, Section, Sentence
-from wirewatch.page.tables import cell, count, moment, span, table
+from wirewatch.page.model import Cell, Column, Section, Sentence, Tone
+from wirewatch.page.tables import cell, count, moment, span, table, unknown
 
 MOST = 8
 """Hangs that are shown, the newest first; the state folder keeps more."""
-_HEADS = (Column("Since"), Column("For"), Column("Kind"), Column("Job"), Column("What was seen"))
+_HEADS = (Column("Kind"), Column("Since"), Column("For"), Column("Job"), Column("What was seen"))
 
 
 def hung(facts: HangFacts | None) -> bool:
@@ -24,7 +22,9 @@ def hangs_section(facts: HangFacts, now: float) -> Section:
     lines = [Sentence(_summary(facts), "warn" if facts.now else "")]
     if len(past) > len(shown):
         lines.append(Sentence(f"{count(len(past) - len(shown), 'older one')} in the state folder.", "quiet"))
-    return Section("hangs", "Jobs that hang", tuple(lines), (table("hang-table", "Jobs that hang", _HEADS, rows),))
+    return Section(
+        "hangs", "Jobs that hang", tuple(lines), (table("hang-table", "Jobs that hang", _HEADS, rows),)
+    )
 
 
 def _summary(facts: HangFacts) -> str:
@@ -35,5 +35,20 @@ def _summary(facts: HangFacts) -> str:
 
 def _hanging(job: HangingJob, facts: HangFacts, now: float) -> tuple[Cell, tuple[Cell, ...]]:
     owners = {facts.owners.get(pid, "") for pids in job.processes.values() for pid in pids}
-    who = ", ".join(sorted(owners - {""})) or "not known"
-    return _row(job.found, now - job.found, job.kind.value, who, f"{job.text}. {job.action}", "warn")
+    text = f"{job.text}. {job.action}"
+    return _row(
+        job.kind.value, job.found, now - job.found, ", ".join(sorted(owners - {""})), text, now, "warn"
+    )
+
+
+def _over(one: PastHang, now: float) -> tuple[Cell, tuple[Cell, ...]]:
+    return _row(one.kind, one.begin, one.end - one.begin, one.owner, one.text, now, "quiet")
+
+
+def _row(
+    kind: str, begin: float, seconds: float, owner: str, text: str, now: float, tone: Tone
+) -> tuple[Cell, tuple[Cell, ...]]:
+    since = moment(begin, now)
+    whose = cell(owner) if owner else unknown("the kernel does not show whose processes they are")
+    length = Cell(span(seconds), note="" if tone == "quiet" else "and it lasts")
+    return cell(kind, tone), (cell(since.text, note=since.ago), length, whose, cell(text))

@@ -19,6 +19,7 @@ from wirewatch.page import hardware, probes
 from wirewatch.page.content import PageContent
 from wirewatch.page.drawing import draw
 from wirewatch.page.findings import cards, notices, verdict
+from wirewatch.page.hangs import hangs_section, hung
 from wirewatch.page.jobs import jobs_section, tapped
 from wirewatch.page.model import Cell, Choice, Column, Details, Page, Point, Section, Sentence, Table
 from wirewatch.page.tables import (
@@ -193,6 +194,8 @@ def _sections(content: PageContent, here: Readings, found: tuple[GpuName, ...]) 
         yield hints_section(content)
     if content.jobs is not None and tapped(content.jobs):
         yield jobs_section(content.jobs)
+    if content.hangs is not None and hung(content.hangs):
+        yield hangs_section(content.hangs, content.at)
     yield probes.matrix_section(
         last, None if last is None else moment(last.at, content.at), why, fresh=content.probes.fresh
     )
