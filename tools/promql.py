@@ -10,6 +10,7 @@ import promql_parser as ast
 
 from wirewatch.documents import process
 from wirewatch.documents import series as node
+from wirewatch.fleet.controller import report as controller
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.probe.component import components
 from wirewatch.server import reload as web
@@ -29,7 +30,12 @@ class BadQueryError(Exception):
 def exported() -> dict[str, Labels]:
     """Every series that the daemon exports, as it is scraped, with its labels."""
     metrics = chain(
-        node.METRICS, process.METRICS, web.METRICS, condition.METRICS, *(one.metrics for one in components())
+        node.METRICS,
+        process.METRICS,
+        web.METRICS,
+        condition.METRICS,
+        controller.METRICS,
+        *(one.metrics for one in components()),
     )
     return {f"wirewatch_{metric.name}": frozenset(metric.labels) | TARGET for metric in metrics}
 

@@ -14,7 +14,7 @@ from wirewatch.daemon.signals import SIGNALS
 BEGAN = time.monotonic()
 """Monotonic seconds before anything heavy is imported: the deadline of a command counts from here."""
 INTERNAL = 70
-DAEMONS = frozenset({"serve", "prober"})
+DAEMONS = frozenset({("serve",), ("prober",), ("fleet", "controller")})
 
 
 def main() -> None:
@@ -23,8 +23,8 @@ def main() -> None:
     Signals come first: without that, process 1 of a container ignores SIGTERM during the imports. They end a
     daemon with 0, and anything else with 70, since 0 would read as the verdict OK.
     """
-    command = next((text for text in sys.argv[1:] if not text.startswith("-")), "")
-    daemon = command in DAEMONS
+    words = tuple(text for text in sys.argv[1:] if not text.startswith("-"))
+    daemon = words[:1] in DAEMONS or words[:2] in DAEMONS
     try:
         SIGNALS.install(0 if daemon else INTERNAL, daemon=daemon)
         # Imported objects stay, and collecting garbage meanwhile costs a tenth of the time.

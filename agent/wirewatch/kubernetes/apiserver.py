@@ -69,7 +69,7 @@ def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) ->
     "" for NODE_NAME.
 
     Raises:
-        PlaceError: a value is missing, or not a name.
+        EndpointError: a value is missing, or not a name.
     """
     name = node or environ.get("NODE_NAME", "")
     if not name:
@@ -78,21 +78,28 @@ def endpoint(server: str, folder: str, node: str, environ: Mapping[str, str]) ->
         )
     if not _NAME.fullmatch(name):
         raise EndpointError(f"kubernetes.node_condition: not the name of a node: {name!r}")
+    return api_server(server, folder, environ, "kubernetes.node_condition", name)
+
+
+def api_server(server: str, folder: str, environ: Mapping[str, str], who: str, node: str = "") -> ApiEndpoint:
+    """The same without a node; `who` needs it, for the message of an error.
+
+    Raises:
+        EndpointError: the API server is not known, or not HOST:PORT.
+    """
     host, _, port = server.rpartition(":")
     if not server:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not (server or host):
         raise EndpointError(
-            "kubernetes.node_condition: no API server: KUBERNETES_SERVICE_HOST is not set; outside a pod "
+            f"{who}: no API server: KUBERNETES_SERVICE_HOST is not set; outside a pod "
             "give `api_server` and `credentials`"
         )
     host = host.strip("[]")
     number = whole(port) or 0
     if not 0 < number <= 65535 or not _HOST.fullmatch(host):  # noqa: PLR2004
-        raise EndpointError(
-            f"kubernetes.node_condition: not HOST:PORT of an API server: {server or f'{host}:{port}'!r}"
-        )
-    return ApiEndpoint(host, number, Path(folder), name)
+        raise EndpointError(f"{who}: not HOST:PORT of an API server: {server or f'{host}:{port}'!r}")
+    return ApiEndpoint(host, number, Path(folder), node)
 
 
 def credentials(where: ApiEndpoint) -> Credentials:

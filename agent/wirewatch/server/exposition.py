@@ -45,12 +45,20 @@ def family(samples: Sequence[Sample]) -> Metric:
 
 def as_openmetrics(samples: Iterable[Sample]) -> bytes:
     """The samples as OpenMetrics; those of one metric stand together."""
+    return _encoded(samples, openmetrics.generate_latest) + _EOF
+
+
+def as_text(samples: Iterable[Sample]) -> bytes:
+    """The samples as Prometheus text; those of one metric stand together."""
+    return _encoded(samples, generate_latest)
+
+
+def _encoded(samples: Iterable[Sample], encode: Encode) -> bytes:
     by_metric: dict[str, list[Sample]] = {}
     for sample in samples:
         by_metric.setdefault(sample.metric.name, []).append(sample)
-    encode: Encode = openmetrics.generate_latest
     texts = (encode(_One(family(found))) for found in by_metric.values())
-    return b"".join(text.removesuffix(_EOF) for text in texts) + _EOF
+    return b"".join(text.removesuffix(_EOF) for text in texts)
 
 
 class _One(PrometheusCollector):

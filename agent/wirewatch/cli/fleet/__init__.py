@@ -5,6 +5,7 @@ import click
 from wirewatch.cli import LazyGroup
 
 COMMANDS: dict[str, str] = {
+    "controller": "wirewatch.cli.fleet.controller:controller",
     "simulate": "wirewatch.cli.fleet.simulate:simulate",
     "status": "wirewatch.cli.fleet.status:status",
 }
