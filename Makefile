@@ -9,7 +9,7 @@ LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
 .PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
-	rehearsal faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes hardware clean
+	rehearsal faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -206,6 +206,11 @@ e2e-systemd: $(VENV)/.dev
 e2e-kubernetes: $(VENV)/.dev $(VENV)/.helm
 	proof/kubernetes/packages
 	$(BIN)/python -m proof.kubernetes
+
+# `wirewatch fleet controller` on a real API server, without a kubelet: any user, Debian's etcd and openssl, kubectl, and the API server
+# that e2e-kubernetes builds. Eight minutes; writes docs/e2e-controller.md. STEPS for some alone, without the page.
+e2e-controller: $(VENV)/.dev $(VENV)/.helm
+	$(BIN)/python -m proof.controller $(STEPS)
 
 # Proof on real GPUs, with the packages of $(PYTHON); no network. PARTS and OUT to choose; NCCL_TESTS for `probe`.
 PARTS ?= parity wires recover record interference cost

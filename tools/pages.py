@@ -23,6 +23,8 @@ from wirewatch.core.xids import XIDS
 from wirewatch.documents import carried, drift, finding, jobs, probes, process, series, state
 from wirewatch.documents.health import CheckDocument
 from wirewatch.fleet import document as fleet
+from wirewatch.fleet.controller import report as controller
+from wirewatch.fleet.controller.decide import MEANING as GROUNDS
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.kubernetes.outcome import MEANING as RESULTS
@@ -122,6 +124,14 @@ def _results() -> Iterator[str]:
     yield ""
 
 
+def _grounds() -> Iterator[str]:
+    yield "| `reason` of what the controller leaves | because |"
+    yield "|---|---|"
+    for ground, meaning in GROUNDS.items():
+        yield f"| `{ground.value}` | {meaning} |"
+    yield ""
+
+
 def _tables() -> Iterator[str]:
     yield from _table(
         "The daemon itself", "verdict, findings, and the state of the collectors", series.METRICS
@@ -132,6 +142,9 @@ def _tables() -> Iterator[str]:
     yield from _table("The node condition", about, condition.METRICS)
     yield from _table("The process", "its log, and whether its configuration was read again", process.METRICS)
     yield from _table("The HTTP port", "what was refused, and the web configuration", reload.METRICS)
+    about = "`wirewatch fleet controller` has a port of its own: no agent exports these"
+    yield from _table("The controller", about, controller.METRICS)
+    yield from _grounds()
     for collector in components():
         options = collector.options
         about = f"{collector.about}; every {options.interval:g} s, overdue after {options.deadline:g} s"

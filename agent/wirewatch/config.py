@@ -137,7 +137,7 @@ class ControllerSection(_Section):
     stale: float = Field(default=900.0, ge=120, le=3600)
     namespace: str = Field(default="", pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")
     name: str = Field(default="wirewatch-controller", pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
-    lease: float = Field(default=15.0, ge=6, le=300)
+    lease: int = Field(default=15, ge=6, le=300)
     period: float = Field(default=15.0, ge=1, le=300)
 
 

@@ -2,7 +2,8 @@
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from proof.containers import attempt, run
@@ -10,8 +11,6 @@ from proof.kubernetes.enclosure import API_ADDRESS, NODE_ADDRESS, SERVICES
 from proof.kubernetes.programs import Programs
 from tests.waiting import until
 
-_ETCD = "http://127.0.0.1:12379"
-_PEER = "http://127.0.0.1:12380"
 _AUDIT = """
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -28,11 +27,30 @@ current-context: e2e
 """
 
 
-class Plane:
-    """Its files are in a folder; `kubeconfig` is an administrator's."""
+@dataclass(frozen=True)
+class Endpoints:
+    """Where it listens; by default in namespaces of its own. `peers` are two ports of etcd."""
 
-    def __init__(self, folder: Path, binaries: Path, programs: Programs) -> None:
+    api: str = API_ADDRESS
+    advertised: str = NODE_ADDRESS
+    port: int = 443
+    peers: tuple[int, int] = (12379, 12380)
+
+    @property
+    def address(self) -> str:
+        """As a client has it."""
+        return f"{self.api}:{self.port}"
+
+
+class Plane:
+    """Its files are in a folder; `kubeconfig` is an administrator's. `more`: options of the controllers."""
+
+    def __init__(
+        self, folder: Path, binaries: Path, programs: Programs, where: Endpoints = Endpoints(),
+        more: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self._folder, self._binaries, self._programs = folder, binaries, programs
+        self.where, self._more = where, more
         self.kubeconfig, self.ca = folder / "kubeconfig", folder / "certs" / "apiserver.crt"
         self.kubectl = (
             "kubectl",
@@ -47,17 +65,18 @@ class Plane:
         run("openssl", "genrsa", "-out", str(folder / "accounts.key"), "2048")
         (folder / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n", "utf-8")
         (folder / "audit.yaml").write_text(_AUDIT, "utf-8")
-        told = _KUBECONFIG.format(address=API_ADDRESS, ca=self.ca, token=self.token)
+        told = _KUBECONFIG.format(address=where.address, ca=self.ca, token=self.token)
         self.kubeconfig.write_text(told, "utf-8")
 
     def up(self) -> None:
+        clients, peer = (f"http://127.0.0.1:{port}" for port in self.where.peers)
         self._programs.start(
             "etcd",
             (
-                "etcd", "--data-dir", str(self._folder / "etcd"), "--listen-client-urls", _ETCD,
-                "--advertise-client-urls", _ETCD, "--listen-peer-urls", _PEER,
-                "--initial-advertise-peer-urls", _PEER,
-                "--initial-cluster", f"default={_PEER}",
+                "etcd", "--data-dir", str(self._folder / "etcd"), "--listen-client-urls", clients,
+                "--advertise-client-urls", clients, "--listen-peer-urls", peer,
+                "--initial-advertise-peer-urls", peer,
+                "--initial-cluster", f"default={peer}",
             ),
         )  # fmt: skip
         self.start_api_server()
@@ -68,6 +87,7 @@ class Plane:
                 str(self._binaries / "kube-controller-manager"), *common, f"--root-ca-file={self.ca}",
                 f"--service-account-private-key-file={self._folder / 'accounts.key'}",
                 "--use-service-account-credentials=true", f"--flex-volume-plugin-dir={self._folder / 'flex'}",
+                *self._more,
             ),
         )  # fmt: skip
         self._programs.start("kube-scheduler", (str(self._binaries / "kube-scheduler"), *common))
@@ -78,8 +98,9 @@ class Plane:
         self._programs.start(
             "kube-apiserver",
             (
-                str(self._binaries / "kube-apiserver"), f"--etcd-servers={_ETCD}", "--secure-port=443",
-                "--bind-address=0.0.0.0", f"--advertise-address={NODE_ADDRESS}",
+                str(self._binaries / "kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{self.where.peers[0]}",
+                f"--secure-port={self.where.port}",
+                "--bind-address=0.0.0.0", f"--advertise-address={self.where.advertised}",
                 f"--cert-dir={folder / 'certs'}",
                 f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=Node,RBAC",
                 f"--service-cluster-ip-range={SERVICES}", "--service-account-issuer=https://kubernetes.default.svc",

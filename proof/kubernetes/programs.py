@@ -37,6 +37,9 @@ class Programs:
     def tail(self, name: str, lines: int = 15) -> str:
         return "\n".join(self.log(name).read_text("utf-8", errors="replace").splitlines()[-lines:])
 
+    def pid(self, name: str) -> int:
+        return self._running[name].pid
+
     def send(self, name: str, number: signal.Signals) -> None:
         self._running[name].send_signal(number)
 

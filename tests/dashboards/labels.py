@@ -11,6 +11,7 @@ import promql_parser as promql
 
 from wirewatch.core.types import Kind, Metric
 from wirewatch.documents import process, series
+from wirewatch.fleet.controller import report as controller
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.probe.component import components
 from wirewatch.server import reload as web
@@ -32,7 +33,7 @@ class QueryError(Exception):
 def catalogue() -> Mapping[str, Metric]:
     """All metrics of the agent by their full name."""
     families = [
-        *series.METRICS, *process.METRICS, *web.METRICS, *condition.METRICS,
+        *series.METRICS, *process.METRICS, *web.METRICS, *condition.METRICS, *controller.METRICS,
         *(metric for one in components() for metric in one.metrics),
     ]  # fmt: skip
     return {f"wirewatch_{metric.name}": metric for metric in families}

@@ -2,6 +2,7 @@
 
 from tools import pages
 from wirewatch.documents import series
+from wirewatch.fleet.controller import report as controller
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.probe.component import components
 from wirewatch.server import reload
@@ -9,6 +10,6 @@ from wirewatch.server import reload
 
 def test_the_page_names_every_metric_once() -> None:
     page = pages.page()
-    own = (*series.METRICS, *condition.METRICS, *reload.METRICS)
+    own = (*series.METRICS, *condition.METRICS, *reload.METRICS, *controller.METRICS)
     for metric in (*own, *(m for c in components() for m in c.metrics)):
         assert page.count(f"| `wirewatch_{metric.name}` |") == 1

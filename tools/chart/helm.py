@@ -32,9 +32,10 @@ def rendered(values: Mapping[str, Any], chart: Path = CHART) -> dict[str, str]:
     return {path.rpartition("/")[2]: text for path, text in sorted(made.items()) if text.strip()}
 
 
-def manifest(values: Mapping[str, Any], chart: Path = CHART) -> str:
-    """What `helm template` prints, without the notes."""
-    texts = [text.strip("\n") for name, text in rendered(values, chart).items() if name != NOTES]
+def manifest(values: Mapping[str, Any], chart: Path = CHART, only: str = "") -> str:
+    """What `helm template` prints, without the notes; `only`: of templates whose names begin so."""
+    made = rendered(values, chart).items()
+    texts = [text.strip("\n") for name, text in made if name != NOTES and name.startswith(only)]
     return "---\n" + "\n---\n".join(text.removeprefix("---\n") for text in texts) + "\n"
 
 

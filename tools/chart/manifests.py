@@ -17,10 +17,13 @@ def manifests() -> Mapping[Path, str]:
     for path in sorted((FOLDER / "values").glob("*.yaml")):
         values = yaml.safe_load(path.read_text("utf-8"))
         made[FOLDER / path.name] = _text(f"values/{path.name}", values)
+    path = FOLDER / "controller" / "controller.yaml"
+    values = yaml.safe_load(path.with_name("values.yaml").read_text("utf-8"))
+    made[path] = _text("controller/values.yaml, the controller's alone", values, "controller")
     return made
 
 
-def _text(source: str, values: Mapping[str, object]) -> str:
-    return (
-        f"# Rendered by `make generated` from helm/wirewatch with {source}: do not edit.\n{manifest(values)}"
-    )
+def _text(source: str, values: Mapping[str, object], only: str = "") -> str:
+    """With the documents of all templates, or of those whose names begin so."""
+    head = f"# Rendered by `make generated` from helm/wirewatch with {source}: do not edit."
+    return f"{head}\n{manifest(values, only=only)}"

@@ -21,6 +21,7 @@ OURS = {
     "state": ("directory",),
     "probe": ("enabled", "prober"),
     "jobs": ("rings",),
+    "controller": ("listen", "namespace", "name"),
     "kubernetes": ("socket", "node_condition", "node", "api_server", "credentials"),
 }
 """Keys of the configuration that follow from other values."""
@@ -56,6 +57,7 @@ def _whole() -> Json:
     made = {"$schema": DRAFT, "title": "Values of the chart wirewatch", **values}
     made["$defs"] |= {"config": config, **defs}
     # As a subchart it is handed the values that all charts share.
+    made["$defs"]["Controller"]["properties"]["config"] = config["properties"].pop("controller")
     made["properties"] |= {"config": {"$ref": "#/$defs/config"}, "global": {"type": "object"}}
     alerting = made["$defs"]["PrometheusRule"]["properties"]["alerts"]
     names = sorted({one.name for one in alerts()})

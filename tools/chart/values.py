@@ -109,6 +109,18 @@ class Switch(Keys):
     enabled: bool
 
 
+class Controller(Keys):
+    enabled: bool
+    replicas: Annotated[int, Field(ge=1, le=5)]
+    config: dict[str, object]
+    admissionPolicy: Literal["auto", "always", "never"]
+    resources: kinds.Resources
+    priorityClassName: Name
+    nodeSelector: Texts
+    affinity: kinds.Affinity | None = None
+    tolerations: list[kinds.Toleration]
+
+
 class ServiceAccount(Keys):
     create: bool
     name: Name
@@ -223,6 +235,7 @@ class Values(Keys):
     gate: Folder
     jobs: Jobs
     nodeCondition: Switch
+    controller: Controller
     serviceAccount: ServiceAccount
     runAs: RunAs
     supplementalGroups: list[int]

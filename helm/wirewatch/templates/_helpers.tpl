@@ -94,6 +94,30 @@ wirewatch.io/pool: {{ .name }}
 {{- if and .Values.jobs.hostPath (not .Values.replay) -}}true{{ end -}}
 {{- end }}
 
+{{- define "wirewatch.controller" -}}
+{{ include "wirewatch.fullname" . | trunc 52 | trimSuffix "-" }}-controller
+{{- end }}
+
+{{- /* Another name than the agents': their Service, policies and monitors select by it. */}}
+{{- define "wirewatch.controller.selector" -}}
+app.kubernetes.io/name: {{ include "wirewatch.name" . | trunc 52 | trimSuffix "-" }}-controller
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{- define "wirewatch.controller.labels" -}}
+{{ include "wirewatch.controller.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "wirewatch.controller.config" -}}
+{{- $ours := dict "listen" (printf "%s:9411" .Values.listen.address) "name" (include "wirewatch.controller" .) -}}
+{{- $table := dict "controller" (mergeOverwrite (deepCopy .Values.controller.config) $ours) -}}
+{{- include "wirewatch.toml" (dict "path" "" "table" $table) -}}
+{{- end }}
+
 {{- /* What the chart knows goes over what was given. */}}
 {{- define "wirewatch.config" -}}
 {{- $listen := dict "address" (printf "%s:%v" .Values.listen.address .Values.listen.port) -}}

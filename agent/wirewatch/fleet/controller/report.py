@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wirewatch.core.types import Kind, Metric, Sample
+from wirewatch.core.types import Kind, Metric, Sample, Tier
 from wirewatch.fleet.controller.decide import BUDGETS, MEANING, Ground, NodeDecision, Plan, Step
 from wirewatch.fleet.controller.node import TAINT_EFFECT, TAINT_KEY, Measure
 from wirewatch.kubernetes.apiserver import rfc3339
@@ -16,7 +16,7 @@ _UNDRAWN = "of the controller, which is one for each cluster and off by default"
 
 
 def _gauge(name: str, about: str, *labels: str) -> Metric:
-    return Metric(f"controller_{name}", Kind.GAUGE, labels, about, undrawn=_UNDRAWN)
+    return Metric(f"controller_{name}", Kind.GAUGE, labels, about, undrawn=_UNDRAWN, tier=Tier.CORE)
 
 
 LEADER = _gauge("leader", "1 while this process holds the lease.")
@@ -32,7 +32,7 @@ LAST_SYNC = _gauge(
 )
 STEPS = Metric(
     "controller_steps_total", Kind.COUNTER, ("step", "result"), "Steps that were tried, by result.",
-    undrawn=_UNDRAWN,
+    undrawn=_UNDRAWN, tier=Tier.CORE,
 )  # fmt: skip
 METRICS = (
     LEADER, DRY_RUN, NODES, NODES_OUT, DUE, REFUSED, BUDGET_LIMIT, BUDGET_USED, LAST_SYNC, STEPS,
