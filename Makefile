@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
-.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench measures generated prose simulation pictures screenshots \
+.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pictures screenshots \
 	rehearsal faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
 
 $(BIN)/python:
@@ -135,6 +135,11 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench
 	$(BIN)/python -m proof.bench.check
 	$(BIN)/python -m proof.bench.page
+
+# What the gate without Python takes with every core busy at four times its load, and how long a dead agent is believed:
+# docs/gate-measured.md. Some five minutes, on a machine with nothing else to do.
+gate-bench: $(VENV)/.dev
+	$(BIN)/python -m proof.bench.gate --write
 
 # Attacks on a running daemon, and docs/siege.md from what they measured: root, and Debian's
 # prometheus-node-exporter. Some twenty minutes, then six for a day of service; NAMES for some attacks, `short` for those of CI.

@@ -4,7 +4,8 @@
 # the node for the reason "Epilog error".
 
 part=epilog
-here=$(PATH=/usr/bin:/bin readlink -f -- "${BASH_SOURCE[0]}")
+here=${BASH_SOURCE[0]}
+[[ $here == */* && ! -L $here ]] || here=$(PATH=/usr/bin:/bin readlink -f -- "$here")
 here=${here%/*}
 # shellcheck source=deploy/slurm/lib.sh
 . "$here/lib.sh" || exit 0
@@ -16,8 +17,9 @@ case $EPILOG_FOR in
 esac
 [[ -n $SLURM_JOB_ID ]] || exit 0
 
-ask "$EPILOG_DEADLINE" "epilog-$((SLURM_JOB_ID % 8))" --owner "slurm:$SLURM_JOB_ID" --max-age "$MAX_AGE" \
-    --fail-on "$FAIL_ON"
+read_verdict --fail-on "$FAIL_ON" --max-age "$MAX_AGE" ||
+    ask "$EPILOG_DEADLINE" "epilog-$((SLURM_JOB_ID % 8))" --owner "slurm:$SLURM_JOB_ID" --max-age "$MAX_AGE" \
+        --fail-on "$FAIL_ON"
 case $verdict in
     unfit) drain_and_tell "$answer" ;;
     none) log "wirewatch gave no verdict: $answer" ;;

@@ -3,7 +3,8 @@
 # fit again. Slurm ignores its exit status.
 
 part="health check"
-here=$(PATH=/usr/bin:/bin readlink -f -- "${BASH_SOURCE[0]}")
+here=${BASH_SOURCE[0]}
+[[ $here == */* && ! -L $here ]] || here=$(PATH=/usr/bin:/bin readlink -f -- "$here")
 here=${here%/*}
 # shellcheck source=deploy/slurm/lib.sh
 . "$here/lib.sh" || exit 0
@@ -26,7 +27,7 @@ until='' # the time for Slurm begins after the check
 # FAIL_ON is when to drain. UNKNOWN is not fit for the way back either.
 fail_on=$FAIL_ON
 [[ ,$FAIL_ON, == *,unknown,* ]] || fail_on+=,unknown
-ask "$DEADLINE" healthcheck --cached --fail-on "$fail_on"
+read_verdict --fail-on "$fail_on" || ask "$HEALTH_DEADLINE" healthcheck --cached --fail-on "$fail_on"
 case $verdict in
     fit)
         [[ -e $RUN/not-ours ]] || resume

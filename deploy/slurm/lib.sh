@@ -14,8 +14,11 @@ export PATH LC_ALL SLURM_TIME_FORMAT
 # Defaults; wirewatch-slurm.conf says what they mean.
 WIREWATCH=/usr/local/bin/wirewatch
 CHECK_OPTIONS=()
+GATE_OPTIONS=()
 FAIL_ON=failed
+VERDICT=
 DEADLINE=3
+HEALTH_DEADLINE=40
 EPILOG_FOR=gpus
 EPILOG_DEADLINE=60
 MAX_AGE=2h
@@ -52,6 +55,7 @@ configure() {
     NODE=${NODE:-$(hostname -s)}
     [[ -z $wrong ]] || log "$conf cannot be read to its end; the rest has its defaults"
     number DEADLINE 3
+    number HEALTH_DEADLINE 40
     number EPILOG_DEADLINE 60
     number MAX_DRAINED 4
     number SLURM_DEADLINE 6
@@ -59,7 +63,7 @@ configure() {
         SLURM_CONF=/run/slurm/conf/slurm.conf # where a configless slurmd keeps it
     fi
     [[ -z $SLURM_CONF ]] || export SLURM_CONF
-    mkdir -p "$RUN" 2>/dev/null || true # without it no check begins, and that is told
+    [[ -d $RUN ]] || mkdir -p "$RUN" 2>/dev/null || true # without it no check begins, and that is told
 }
 
 # within SECONDS COMMAND...: runs it no longer than that; sets `status`, 124 for no end, and `told`, all it printed.
@@ -83,29 +87,61 @@ within() {
     exec {fd}<&-
 }
 
-# ask SECONDS LOCK OPTION...: asks wirewatch. Sets `verdict`: "fit", "unfit", or "none" for no answer that is one,
-# `health`: OK, DEGRADED, FAILED or UNKNOWN, and `answer`, the line for people.
+# judge: what `status` and `told` of a gate or a check mean. Sets `verdict`: "fit", "unfit", or "none" for no answer
+# that is one, `health`: OK, DEGRADED, FAILED or UNKNOWN, and `answer`, the line for people.
 #
-# An exit status alone is no verdict: a shell ends with 1 and 2 as well. A check that does not die keeps its
+# An exit status alone is no verdict: a shell ends with 1 and 2 as well.
+judge() {
+    local -r nl=$'\n'
+    local -r form="$nl((OK|DEGRADED|FAILED|UNKNOWN)([ ;:][^$nl]*)?)$nl"
+    verdict=none health=''
+    answer="exit status $status${told:+: $told}"
+    [[ $nl$told$nl =~ $form ]] || return
+    case $status${BASH_REMATCH[2]} in
+        0OK | 0DEGRADED | 0FAILED | 0UNKNOWN) verdict=fit ;;
+        1DEGRADED | 2FAILED | 3UNKNOWN) verdict=unfit ;;
+        *) return ;;
+    esac
+    answer=${BASH_REMATCH[1]} health=${BASH_REMATCH[2]}
+}
+
+# read_verdict OPTION...: takes the verdict from the file that the daemon keeps, in milliseconds. False where the
+# file has none, or `wirewatch check` may know more: then `ask`.
+#
+# As `within`, but without another program: a shell of its own reads, and is not waited for when it hangs.
+read_verdict() {
+    local file=$VERDICT fd gate
+    # Options of the check may change its answer, or ask another daemon.
+    [[ -n $file || ${#CHECK_OPTIONS[@]} -gt 0 ]] || file=/run/wirewatch/verdict
+    [[ $file == /* ]] || return
+    exec {fd}< <(
+        exec 2>&1 </dev/null
+        [[ -z $held ]] || exec {held}>&-
+        # shellcheck source=deploy/slurm/gate.sh
+        . "$here/gate.sh" --file "$file" --defer "$@" "${GATE_OPTIONS[@]}"
+    )
+    gate=$! told=
+    IFS= read -r -d '' -t 1 told <&"$fd"
+    status=$?
+    exec {fd}<&-
+    # Above 128: not yet at its end. A bash before 4.4 cannot wait for it, and the check is asked.
+    ((status > 128)) || { wait "$gate" 2>/dev/null; status=$?; }
+    judge
+    [[ $verdict != none ]]
+}
+
+# ask SECONDS LOCK OPTION...: asks `wirewatch check`, and judges what it says. A check that does not die keeps its
 # lock, and the next with the same lock is not started: so there are never many.
 ask() {
-    local -r seconds=$1 lock=$RUN/$2.lock nl=$'\n'
-    local -r form="$nl((OK|DEGRADED|FAILED|UNKNOWN)([ ;:][^$nl]*)?)$nl"
+    local -r seconds=$1 lock=$RUN/$2.lock
     shift 2
     within "$seconds" flock --conflict-exit-code 75 --wait "$((seconds > 1 ? seconds - 1 : 0)).5" "$lock" \
         "$WIREWATCH" check --deadline "${seconds}s" "$@" "${CHECK_OPTIONS[@]}"
-    verdict=none health='' answer="no answer within $seconds s"
-    [[ $status == 124 || $status == 137 ]] && return
-    answer="exit status $status${told:+: $told}"
-    [[ $status == 75 ]] && answer="an earlier check does not end"
-    if [[ $nl$told$nl =~ $form ]]; then
-        case $status${BASH_REMATCH[2]} in
-            0OK | 0DEGRADED | 0FAILED | 0UNKNOWN) verdict=fit ;;
-            1DEGRADED | 2FAILED | 3UNKNOWN) verdict=unfit ;;
-            *) return ;;
-        esac
-        answer=${BASH_REMATCH[1]} health=${BASH_REMATCH[2]}
-    fi
+    judge
+    case $status in
+        124 | 137) verdict=none health='' answer="no answer within $seconds s" ;;
+        75) answer="an earlier check does not end" ;;
+    esac
 }
 
 # lock: of all scripts on this node, one at a time changes the node's state. Held until the script's end.

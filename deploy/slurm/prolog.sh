@@ -1,14 +1,16 @@
 #!/bin/bash
-# Prolog: asks the daemon for its verdict and never waits for hardware. An unfit node is drained, and the job
+# Prolog: reads the verdict of the daemon and never waits for hardware. An unfit node is drained, and the job
 # goes back into the queue; whatever else happens, the job starts. README.md has the table.
 
 part=prolog
-here=$(PATH=/usr/bin:/bin readlink -f -- "${BASH_SOURCE[0]}")
+here=${BASH_SOURCE[0]}
+[[ $here == */* && ! -L $here ]] || here=$(PATH=/usr/bin:/bin readlink -f -- "$here")
 here=${here%/*}
 # shellcheck source=deploy/slurm/lib.sh
 . "$here/lib.sh" || exit 0
 
-ask "$DEADLINE" "prolog-$((${SLURM_JOB_ID:-0} % 8))" --cached --fail-on "$FAIL_ON"
+read_verdict --fail-on "$FAIL_ON" ||
+    ask "$DEADLINE" "prolog-$((${SLURM_JOB_ID:-0} % 8))" --cached --fail-on "$FAIL_ON"
 case $verdict in
     fit)
         [[ $health != UNKNOWN ]] || log "the job starts: $answer"

@@ -14,6 +14,7 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.notify import LONGEST, Notifier, Reporters, status_line
+from wirewatch.documents.state import DaemonStatus, health
 from wirewatch.verdict.node import Judged, Verdict, judge_state
 
 
@@ -50,7 +51,10 @@ class Daemon:
 
     @property
     def view(self) -> ReportSource:
-        return ReportSource(lambda: self.node, lambda: self.ready, lambda: self.turning)
+        return ReportSource(
+            lambda: self.node, lambda: self.ready, lambda: self.turning,
+            lambda: health(self.node, DaemonStatus(0.0, 0.0)),
+        )  # fmt: skip
 
 
 def made(name: str, **more: str) -> Notifier:
@@ -198,7 +202,7 @@ def test_a_reporter_that_raises_is_tried_again_and_logged_once(caplog: pytest.Lo
 
     async def scenario() -> None:
         node = judge_state(NodeState())
-        source = ReportSource(lambda: node, ready, lambda: True)
+        source = ReportSource(lambda: node, ready, lambda: True, lambda: health(node, DaemonStatus(0.0, 0.0)))
         with Reporters(Notifier("/nowhere", None)).reporting(source):
             async with asyncio.timeout(9):
                 while len(asked) < 3:  # noqa: ASYNC110

@@ -25,6 +25,9 @@ QUICK = "bf_interval=1,sched_min_interval=0,batch_sched_delay=0,sched_interval=2
 CONF = """\
 WIREWATCH={folder}/wirewatch
 CHECK_OPTIONS=(--socket "{folder}/node-$NODE.sock")
+VERDICT=$(readlink "{folder}/node-$NODE.sock")
+VERDICT=${{VERDICT%/*}}/verdict
+GATE_OPTIONS=(--recording)
 SLURM_CONF={folder}/slurm.conf
 RUN={folder}/run-$NODE
 LOGGER={folder}/logger
@@ -106,7 +109,10 @@ class Gate:
             self._logged.append(line.decode())
 
     def configure(self, more: str = "") -> None:
-        """Write the scripts' configuration, with more lines."""
+        """Write the scripts' configuration, with more lines.
+
+        The daemons play recordings, which the gate believes here.
+        """
         conf = self.folder / "slurm" / "wirewatch-slurm.conf"
         conf.write_text(CONF.format(folder=self.folder, more=more), "utf-8")
 

@@ -61,19 +61,53 @@ def _fresh(gate: Gate) -> Iterator[None]:
     assert gate.printed() == ""
 
 
+NO_FILE = "VERDICT=no"
+"""Of the configuration: each script asks `wirewatch check`."""
+OLD_PROBE = "MAX_AGE=0s"
+"""Of the configuration: whichever probe there is, the epilog asks for another."""
+
+
 def in_prolog(script: str) -> str:
     """A check that misbehaves in a prolog alone."""
     return f'[[ " $* " != *" --cached "* ]] || {{ {script}; }}'
 
 
 def test_a_healthy_node_starts_its_jobs_at_once_and_in_silence(gate: Gate) -> None:
+    gate.configure(OLD_PROBE)
     job = gate.submit("g1")
     gate.cluster.wait(lambda: gate.ran(job))
     prolog, epilog = gate.turn("prolog", job), gate.turn("epilog", job)
     assert (prolog.status, epilog.status) == (0, 0)
-    assert "--cached --fail-on failed" in gate.asked("g1")[0]
-    assert f"--owner slurm:{job} --max-age 2h" in gate.asked("g1")[1]
+    # The prolog read the file.
+    (asked,) = gate.asked("g1")
+    assert f"--owner slurm:{job} --max-age 0s" in asked
     assert gate.syslog() == ""
+
+
+def test_where_no_file_is_kept_the_daemon_is_asked(gate: Gate) -> None:
+    for more in (NO_FILE, "VERDICT=", f"VERDICT={gate.folder}/none", "GATE_OPTIONS=()", "GATE_OPTIONS=(-x)"):
+        gate.configure(more)
+        for script, health in (("prolog.sh", "ok"), ("healthcheck.sh", "degraded")):
+            gate.health(health, "g1")
+            assert gate.by_hand(script, "g1", SLURM_JOB_ID="7").wait(PATIENCE) == 0
+    asked = gate.asked("g1")
+    assert len(asked) == 10
+    assert "--deadline 25s --cached --fail-on failed" in asked[0]
+    # The health check has time of its own.
+    assert "--deadline 40s --cached --fail-on failed,unknown" in asked[1]
+    assert gate.syslog() == ""
+
+
+def test_nobody_is_asked_where_the_file_says_it(gate: Gate) -> None:
+    gate.misbehave("g1", "exit 70")
+    gate.health("failed", "g1")
+    assert gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="7").wait(PATIENCE) == 1
+    assert gate.drained()["g1"].startswith(REASON)
+    gate.health("ok", "g1")
+    assert gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="8").wait(PATIENCE) == 0
+    assert gate.by_hand("healthcheck.sh", "g1").wait(PATIENCE) == 0
+    assert gate.drained() == {}
+    assert gate.asked("g1") == []
 
 
 def test_an_unfit_node_is_drained_and_its_job_runs_once_it_is_repaired(gate: Gate) -> None:
@@ -99,7 +133,7 @@ def job_state(gate: Gate, job: str) -> str:
 
 
 def test_a_hung_check_does_not_hold_the_prolog_and_the_job_starts(gate: Gate) -> None:
-    gate.configure("DEADLINE=3")
+    gate.configure(f"{NO_FILE}; DEADLINE=3")
     jobs = {}
     for node, (how, script) in zip(NODES, MISBEHAVING.items(), strict=False):
         gate.misbehave(node, in_prolog(script))
@@ -118,7 +152,7 @@ def test_a_hung_check_does_not_hold_the_prolog_and_the_job_starts(gate: Gate) ->
 
 
 def test_of_checks_that_cannot_be_killed_there_are_never_many(gate: Gate) -> None:
-    gate.configure("DEADLINE=3")
+    gate.configure(f"{NO_FILE}; DEADLINE=3")
     gate.misbehave("g1", "kill -STOP 0")
     checks = [gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID=f"{8 * n}") for n in range(1, 4)]
     assert [check.wait(PATIENCE) for check in checks] == [0, 0, 0]
@@ -130,6 +164,7 @@ def test_of_checks_that_cannot_be_killed_there_are_never_many(gate: Gate) -> Non
 
 @pytest.mark.parametrize("how", CRASHING)
 def test_a_check_that_crashes_starts_the_job(gate: Gate, how: str) -> None:
+    gate.configure(NO_FILE)
     gate.misbehave("g1", CRASHING[how])
     assert gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="7").wait(PATIENCE) == 0
     gate.told("prolog of job 7 on g1: the job starts, wirewatch gave no verdict: ")
@@ -150,7 +185,7 @@ def test_a_check_that_crashes_starts_the_job(gate: Gate, how: str) -> None:
     ],
 )
 def test_what_is_installed_wrongly_starts_the_job(gate: Gate, lines: str) -> None:
-    gate.configure(lines.format(folder=gate.folder))
+    gate.configure(f"{NO_FILE}\n{lines.format(folder=gate.folder)}")
     gate.health("failed", "g1")
     status = gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="7").wait(PATIENCE)
     if 'echo "' in lines:
@@ -352,15 +387,15 @@ def test_the_epilog_drains_for_our_reason(gate: Gate) -> None:
 def test_after_a_job_without_gpus_nobody_is_asked(gate: Gate) -> None:
     job = gate.cluster.submit(node="g1", command="true")
     assert gate.turn("epilog", job).status == 0
-    assert len(gate.asked("g1")) == 1
-    gate.configure("EPILOG_FOR=all")
+    assert gate.asked("g1") == []
+    gate.configure(f"EPILOG_FOR=all; {OLD_PROBE}")
     job = gate.cluster.submit(node="g1", command="true")
     assert gate.turn("epilog", job).status == 0
     assert f"--owner slurm:{job}" in gate.asked("g1")[-1]
 
 
 def test_a_hung_check_holds_the_epilog_until_its_deadline(gate: Gate) -> None:
-    gate.configure("EPILOG_DEADLINE=2")
+    gate.configure(f"EPILOG_DEADLINE=2; {OLD_PROBE}")
     epilogs = {}
     for node, (how, script) in zip(NODES, MISBEHAVING.items(), strict=False):
         gate.misbehave(node, script)
@@ -374,7 +409,7 @@ def test_a_hung_check_holds_the_epilog_until_its_deadline(gate: Gate) -> None:
 
 def test_the_scripts_are_sound_bash() -> None:
     scripts = sorted([*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("*.conf")])
-    assert len(scripts) == 5
+    assert len(scripts) == 6
     subprocess.run(["bash", "-n", *scripts], check=True)
     command = [
         tool("shellcheck"),

@@ -78,7 +78,10 @@ def gate() -> Iterator[Gate]:
             entry = Path(__file__).parent / "gate_node.py"
             program = PROGRAM.format(python=sys.executable, entry=entry, folder=folder)
             (folder / "wirewatch").write_text(program, "utf-8")
-            made.configure(f"CHECK_OPTIONS=(--config {folder}/wirewatch.toml)\nMAX_AGE={MAX_AGE:g}s")
+            made.configure(
+                f"CHECK_OPTIONS=(--config {folder}/wirewatch.toml)\nMAX_AGE={MAX_AGE:g}s\n"
+                f"VERDICT={folder}/run/verdict"
+            )
             with daemon(made, entry):
                 yield made
         cluster.wait(lambda: not cluster.processes())
@@ -108,7 +111,7 @@ def daemon(gate: Gate, entry: Path) -> Iterator[None]:
     with (folder / "daemon.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     try:
-        gate.cluster.wait((folder / "run" / "wirewatch.sock").exists)
+        gate.cluster.wait((folder / "run" / "verdict").exists)
         yield
     finally:
         process.terminate()

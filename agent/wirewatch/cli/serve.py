@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.reload import Reread
     from wirewatch.daemon.service import Remembered, Sockets
+    from wirewatch.daemon.verdictfile import VerdictFile
     from wirewatch.page.content import PageContext
     from wirewatch.probe.component import Hints
     from wirewatch.probe.remote import RemoteProber
@@ -113,7 +114,8 @@ def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
     with ExitStack() as stack:
         state = _state(config, given.replay, stack)
         web = guard(config.listen, given.listen, given.web_config, stack)
-        sockets = _sockets(web, _socket_path(config, given.replay), config.metrics.tier, stack)
+        place = _socket_path(config, given.replay)
+        sockets = _sockets(web, place, config.metrics.tier, stack)
         remove_left_folders()
         hardware, nvml = _hardware(config, given, state)
         stack.callback(nvml.stop)
@@ -136,7 +138,7 @@ def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
         run_daemon(
             made, hardware, expectations(config), sockets, handles, topologies,
             _remembered(config, hardware, state, kept, every), _place(config, hardware),
-            Reporters(notifier, condition_writer(config, hardware)),
+            Reporters(notifier, condition_writer(config, hardware), verdict_file(place, hardware)),
             ConfigurationFile(given.config_file, config, components).read_again,
         )  # fmt: skip
 
@@ -240,6 +242,21 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
     log.info("condition %s of node %s goes to %s:%d", TYPE, where.node, where.host, where.port)
     how = ConditionOptions(holds, options.condition_heartbeat, recording=recording)
     return ConditionWriter(where, how, hardware.clock)
+
+
+def verdict_file(socket: str, hardware: Hardware) -> "VerdictFile | None":
+    """What keeps the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
+    from wirewatch.cli.check.verdictfile import file_verdict
+    from wirewatch.daemon.verdictfile import VerdictFile, verdict_path
+
+    path = verdict_path(socket)
+    if path is None:
+        return None
+    try:
+        return VerdictFile(path, lambda health: file_verdict(health, hardware.source, socket), hardware.clock)
+    except OSError as error:
+        log.warning("%s is not kept: %s", path, error)
+        return None
 
 
 def _state(config: Config, replay: str | None, stack: ExitStack) -> "StateFolder | None":

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from wirewatch.core.collector import AnyCollector, Component, NodeState
 from wirewatch.core.ports import Clock
+from wirewatch.documents.health import HealthDocument
 from wirewatch.probe.component import PROBE_NAME, probe_summary
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, Probes, VerdictPolicy
@@ -19,11 +20,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReportSource:
-    """What reporters read: the verdict, whether the first polls have ended, and whether the loops turn."""
+    """What reporters read: the verdict, whether the first polls have ended, and whether the loops turn.
+
+    `health`: the verdict as `/health` gives it.
+    """
 
     node: Callable[[], Judged]
     ready: Callable[[], bool]
     turning: Callable[[], bool]
+    health: Callable[[], HealthDocument]
 
 
 class Board:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from wirewatch.core.types import Health, whole
 from wirewatch.daemon.board import ErrorLog, ReportSource
 from wirewatch.daemon.nodecondition import ConditionWriter
+from wirewatch.daemon.verdictfile import VerdictFile
 from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.verdict.node import Verdict
 
@@ -84,10 +85,11 @@ class Notifier:
 
 @dataclass(frozen=True, slots=True)
 class Reporters:
-    """What reports the daemon to other programs: to systemd and to Kubernetes; None where not used."""
+    """What reports the daemon to other programs: to systemd, Kubernetes and gates; None where not used."""
 
     notifier: Notifier | None = None
     condition_writer: ConditionWriter | None = None
+    verdict_file: VerdictFile | None = None
 
     def condition(self) -> ConditionReport | None:
         """What became of the node condition, for the metrics."""
@@ -97,11 +99,13 @@ class Reporters:
         """Report that the daemon stops. The node condition stays: a restart changes no hardware."""
         if self.notifier is not None:
             self.notifier.send("STOPPING=1", "STATUS=stopping")
+        if self.verdict_file is not None:
+            self.verdict_file.remove()
 
     @contextlib.contextmanager
     def reporting(self, source: ReportSource) -> Iterator[None]:
         """Report while the block runs."""
-        reporters = (self.notifier, self.condition_writer)
+        reporters = (self.notifier, self.condition_writer, self.verdict_file)
         tasks = [asyncio.create_task(_reporting(one, source)) for one in reporters if one is not None]
         try:
             yield
@@ -125,7 +129,7 @@ def status_line(verdict: Verdict) -> str:
     return "".join(c if c.isprintable() else " " for c in text)[:LONGEST]
 
 
-async def _reporting(reporter: "Notifier | ConditionWriter", source: ReportSource) -> None:
+async def _reporting(reporter: Notifier | ConditionWriter | VerdictFile, source: ReportSource) -> None:
     """Have one report, and again after a while when it raises: a starving watchdog ends the daemon else."""
     errors = ErrorLog(log)
     while True:

@@ -187,22 +187,27 @@ def encoded(document: object) -> bytes:
     return json.dumps(document, ensure_ascii=False, indent=1).encode(errors="replace")
 
 
-def write(path: Path, text: bytes) -> str:
-    """Replace the file, whole or not at all; returns what went wrong in words, empty for nothing."""
+def write(path: Path, text: bytes, mode: int | None = None) -> str:
+    """Replace the file, whole or not at all; returns what went wrong in words, empty for nothing.
+
+    `mode` of the file, whatever the umask; None to leave it to that.
+    """
     try:
         with as_owner(path.parent):
-            _replace(path, text)
+            _replace(path, text, mode)
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return ""
 
 
-def _replace(path: Path, text: bytes) -> None:
+def _replace(path: Path, text: bytes, mode: int | None) -> None:
     new = path.with_name(f"{path.name}.new")
     # Whatever lies there, a link too, is not what is written.
     new.unlink(missing_ok=True)
     try:
         with new.open("xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -21,6 +21,7 @@ from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.reload import Reloader, Reread
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.daemon.signals import SIGNALS
+from wirewatch.documents.state import health
 from wirewatch.page.content import NO_CONTEXT, PageContext
 from wirewatch.server.api import DaemonView, application
 from wirewatch.server.connections import LOCAL, Bounds, Connections, within_descriptors
@@ -115,7 +116,11 @@ async def _serve(
         schedule.change(components, read.expect)
 
     reloader = Reloader(reread, apply)
-    with reporters.reporting(ReportSource(lambda: board.node, board.first_polls_done, schedule.turning)):
+    source = ReportSource(
+        lambda: board.node, board.first_polls_done, schedule.turning,
+        lambda: health(board.node, status.daemon()),
+    )  # fmt: skip
+    with reporters.reporting(source):
         await _until_signal(schedule, servers, reporters.stopping, reloader.reload)
     await _flush(writer, remembered.machine)
 

@@ -129,7 +129,15 @@ def read_health(body: bytes, now: float) -> Grounds:
     value = _plain(dict, _parsed(body), "the answer")
     if value.get("schema") != HEALTH_SCHEMA:
         raise WrongAnswer(f"its schema is {str(value.get('schema'))[:60]!r}, not {HEALTH_SCHEMA!r}")
-    health: HealthDocument = _typed(HealthDocument, value, "the answer")
+    return grounds_of(_typed(HealthDocument, value, "the answer"), now)
+
+
+def grounds_of(health: HealthDocument, now: float) -> Grounds:
+    """What the daemon's document of `now`, Unix seconds, is worth.
+
+    Raises:
+        StaleAnswer: the daemon does not watch the node any more.
+    """
     probe = health.probe
     if probe is not None:
         probe = replace(probe, fresh=probe.fresh and probe.age_seconds is not None)
