@@ -17,7 +17,9 @@ from wirewatch.daemon import verdictfile
 from wirewatch.daemon.board import ReportSource
 from wirewatch.daemon.persistence import write
 from wirewatch.daemon.verdictfile import VerdictFile, verdict_path
+from wirewatch.documents.health import HealthDocument
 from wirewatch.documents.state import HEALTH
+from wirewatch.documents.verdictfile import FileVerdict
 from wirewatch.hw.host import SystemClock
 
 DOCUMENT = HEALTH.validate_python(health(1e9))
@@ -64,7 +66,7 @@ def test_without_a_socket_there_is_none() -> None:
 def test_what_hangs_between_the_verdict_and_the_disk_makes_the_file_older(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that hangs is of the time when the verdict was taken, and no other is queued behind it."""
+    """It is of the time before the verdict was taken, and while a write hangs no other is queued behind it."""
     monkeypatch.setattr(verdictfile, "OFTEN", 0.01)
     monkeypatch.setattr(verdictfile, "EVERY", 0.0)
     hanging, released, writes = threading.Event(), threading.Event(), []
@@ -77,17 +79,22 @@ def test_what_hangs_between_the_verdict_and_the_disk_makes_the_file_older(
 
     monkeypatch.setattr(verdictfile, "write", slow)
 
+    def late(_: HealthDocument) -> FileVerdict:
+        later = now(-0.2).uptime
+        wait_for(lambda: now().uptime > later)
+        return verdict_of(DOCUMENT)
+
     async def story() -> None:
-        file = VerdictFile(tmp_path / "verdict", lambda _: verdict_of(DOCUMENT), SystemClock())
+        file = VerdictFile(tmp_path / "verdict", late, SystemClock())
         source = ReportSource(lambda: OK, lambda: True, lambda: True, lambda: DOCUMENT)
         running = asyncio.create_task(file.run(source))
         await asyncio.to_thread(hanging.wait, SOON)
         later = now(-0.2).uptime
         await asyncio.to_thread(wait_for, lambda: now().uptime > later)
         assert len(writes) == 1
+        assert float(writes[0].split()[5]) < later - 0.35
         running.cancel()
         released.set()
         await asyncio.to_thread(wait_for, (tmp_path / "verdict").exists)
 
     asyncio.run(story())
-    assert float(fields(tmp_path / "verdict")["written"]) < now().uptime - 0.15

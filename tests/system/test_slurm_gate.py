@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import gatefile
+from tests.cli.gatefile import written
+from tests.cli.replies import finding, health
 from tests.system.cluster import Cluster, tool
 from tests.system.gate import SCRIPTS, Gate, daemons, slurm_lines
 
@@ -405,6 +408,16 @@ def test_a_hung_check_holds_the_epilog_until_its_deadline(gate: Gate) -> None:
     assert len(turns) == len(MISBEHAVING)
     assert all(2 - SLACK < turn.seconds < PATIENCE for turn in turns), turns
     gate.told("wirewatch gave no verdict: no answer within 2 s", len(MISBEHAVING))
+
+
+def test_each_shell_reads_the_verdict_alike(tmp_path: Path) -> None:
+    """Of those that nodes have; the cases of tests/cli/test_gate.py are for those that are here."""
+    failed = written(tmp_path / "verdict", health(1e9, "failed", finding()))
+    said = {shell: gatefile.gate(failed, shell=shell) for shell in gatefile.SHELLS}
+    assert len(said) == 4
+    assert {(one.code, one.line.partition(":")[0]) for one in said.values()} == {
+        (2, "FAILED nvlink.link_down GPU 3 link 5")
+    }
 
 
 def test_the_scripts_are_sound_bash() -> None:
