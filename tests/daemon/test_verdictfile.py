@@ -66,7 +66,7 @@ def test_without_a_socket_there_is_none() -> None:
 def test_what_hangs_between_the_verdict_and_the_disk_makes_the_file_older(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is of the time before the verdict was taken, and while a write hangs no other is queued behind it."""
+    """It is of the time before the verdict was taken; while a write hangs, no other is queued behind it."""
     monkeypatch.setattr(verdictfile, "OFTEN", 0.01)
     monkeypatch.setattr(verdictfile, "EVERY", 0.0)
     hanging, released, writes = threading.Event(), threading.Event(), []

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import gatefile
+from tests.cli import gatefile, replies
 from tests.cli.gatefile import written
-from tests.cli.replies import finding, health
 from tests.system.cluster import Cluster, tool
 from tests.system.gate import SCRIPTS, Gate, daemons, slurm_lines
 
@@ -412,7 +411,7 @@ def test_a_hung_check_holds_the_epilog_until_its_deadline(gate: Gate) -> None:
 
 def test_each_shell_reads_the_verdict_alike(tmp_path: Path) -> None:
     """Of those that nodes have; the cases of tests/cli/test_gate.py are for those that are here."""
-    failed = written(tmp_path / "verdict", health(1e9, "failed", finding()))
+    failed = written(tmp_path / "verdict", replies.health(1e9, "failed", replies.finding()))
     said = {shell: gatefile.gate(failed, shell=shell) for shell in gatefile.SHELLS}
     assert len(said) == 4
     assert {(one.code, one.line.partition(":")[0]) for one in said.values()} == {
