@@ -172,8 +172,8 @@ file plays a recording of 8 GPUs on the same processors, under the same load. Th
 
 ## Every core busy at four times its load
 
-{LOAD} loops on every core, which had {share:.0%} of the processors; the rest went to what was measured, to the
-agent and to other work of the machine.
+{LOAD} loops on every core, which had {share:.0%} of the processors; the rest went to what was measured, to
+the agent and to other work of the machine.
 
 {table(loaded)}
 
