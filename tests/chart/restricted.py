@@ -25,5 +25,6 @@ def refused(pod: Document) -> Iterator[str]:
             yield f"{one['name']}: root"
         if context.get("allowPrivilegeEscalation") is not False or context.get("privileged"):
             yield f"{one['name']}: privileges"
-        if "ALL" not in context["capabilities"]["drop"] or context["capabilities"].get("add"):
+        capabilities = context.get("capabilities", {})
+        if "ALL" not in capabilities.get("drop", ()) or capabilities.get("add"):
             yield f"{one['name']}: capabilities"

@@ -35,8 +35,10 @@ def test_the_defaults_are_values() -> None:
 
 def test_every_value_is_explained() -> None:
     rows = list(explained(CHART / "values.yaml"))
-    assert len(rows) == len({name for name, _, _ in rows}) > 60
-    assert [name for name, _, about in rows if not about] == []
+    assert len(rows) == len({name for name, *_ in rows}) > 100
+    assert [name for name, _, _, about in rows if not about] == []
+    assert {"affinity", "pools", "podMonitor.interval"} <= {name for name, *_ in rows}
+    assert ("listen.port", "int", "`9410`") in {row[:3] for row in rows}
 
 
 def objects(

@@ -1,6 +1,11 @@
 """Values that the chart takes, one set for each thing that it can do, and some of them together."""
 
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+from tools.chart.made import CHART, ROOT
 
 Values = dict[str, Any]
 
@@ -26,7 +31,17 @@ CONFIG = {
         "page": {"runbook": "https://docs.example.org/a?b=1&c=<d>"},
     }
 }
+
+
+def _read(path: Path) -> Values:
+    read: Values = yaml.safe_load(path.read_text("utf-8"))
+    return read
+
+
+PRESETS = {f"preset {path.stem}": _read(path) for path in sorted((CHART / "presets").glob("*.yaml"))}
 MATRIX: dict[str, Values] = {
+    **PRESETS,
+    "restricted namespace": _read(ROOT / "deploy/kubernetes/values/restricted.yaml"),
     "nothing": {},
     "config": CONFIG,
     "digest": {"image": {"repository": "registry.example.org/x/wirewatch", "digest": f"sha256:{'0a' * 32}"}},
@@ -145,6 +160,19 @@ MATRIX: dict[str, Values] = {
         "pools": [{"name": "h100", "nodeSelector": {"gpu": "h100"}}],
         "serviceMonitor": {"enabled": True},
     },
+    "OpenShift without a prober": {"openshift": {"scc": True}, "prober": {"enabled": False}},
+    "OpenShift with a port and privileges": {
+        "openshift": {"scc": True},
+        "listen": {"hostPort": 9410},
+        "agent": {"privileged": True},
+        "prober": {"privileged": True},
+        "pools": [{"name": "a", "nodeSelector": {"x": "1"}}],
+    },
+    "OpenShift with a volume": {
+        "openshift": {"scc": True},
+        "hostNetwork": True,
+        "extraVolumes": [{"name": "data", "nfs": {"server": "nfs.example.org", "path": "/data"}}],
+    },
     "web": WEB,
     "monitored": {**MONITORED, "cluster": "lab"},
     "monitored over TLS": {
@@ -199,14 +227,20 @@ MATRIX: dict[str, Values] = {
 }
 
 # What the rules of tests/chart say of sets that ask for it, and of no others.
-ASKED_FOR: dict[str, list[str]] = {
-    "network of the host": ["little_of_the_host: hostNetwork"],
-    "driver from a folder": [
+_FOLDER = [
+    "agent_is_not_root: agent: may be root",
+    *(
         f"no_privileges: {name}: {what}"
         for name in ("agent", "prober")
         for what in ("privileged", "may gain privileges", "has capabilities")
-    ]
-    + ["agent_is_not_root: agent: may be root"],
+    ),
+]
+ASKED_FOR: dict[str, list[str]] = {
+    "network of the host": ["little_of_the_host: hostNetwork"],
+    "driver from a folder": _FOLDER,
+    "preset gke": _FOLDER,
+    "OpenShift with a volume": ["little_of_the_host: hostNetwork"],
+    "OpenShift with a port and privileges": _FOLDER,
 }
 
 # What 0.1 had by default, as `helm upgrade --reuse-values` brings it along, and what lets everybody in.

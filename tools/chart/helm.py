@@ -1,6 +1,6 @@
 """Helm's own engine, from the wheel helm-python-sdk, for tests and for rendering (`make .venv/.helm`)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from tools.chart.made import CHART
 NAME = "wirewatch"
 """Of release and namespace."""
 NOTES = "NOTES.txt"
+TESTS = "test-"
+"""Templates with this beginning are for `helm test`."""
 
 
 class Refused(Exception):
@@ -33,9 +35,23 @@ def rendered(values: Mapping[str, Any], chart: Path = CHART) -> dict[str, str]:
 
 
 def manifest(values: Mapping[str, Any], chart: Path = CHART, only: str = "") -> str:
-    """What `helm template` prints, without the notes; `only`: of templates whose names begin so."""
+    """What `helm template --skip-tests` prints, without notes; `only`: of templates whose names begin so."""
     made = rendered(values, chart).items()
-    texts = [text.strip("\n") for name, text in made if name != NOTES and name.startswith(only)]
+    return _joined(
+        text
+        for name, text in made
+        if name != NOTES and not name.startswith(TESTS) and name.startswith(only)
+    )
+
+
+def hooks(values: Mapping[str, Any], chart: Path = CHART) -> str:
+    """What `helm test` makes."""
+    return _joined(text for name, text in rendered(values, chart).items() if name.startswith(TESTS))
+
+
+def _joined(given: Iterable[str]) -> str:
+    texts = [text.strip("
+") for text in given]
     return "---\n" + "\n---\n".join(text.removeprefix("---\n") for text in texts) + "\n"
 
 

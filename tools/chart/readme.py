@@ -16,13 +16,18 @@ from tools.prose import formatted
 
 MARK = "<!-- values -->"
 THRESHOLDS = "<!-- thresholds -->"
+_LEFT_OUT = re.compile(r"# (\w+): ([{\[].*)")
+"""A value that is left out of values.yaml, since given and left out differ."""
+_TYPES = {bool: "bool", int: "int", float: "float", str: "string", list: "list", dict: "object"}
 _THRESHOLD = re.compile(r"([0-9.]+)\s*# threshold: (.+)")
 
 
 def readme(text: str, given: Path) -> str:
     """The text with the table where the mark is; `given` is values.yaml."""
-    rows = ["| value | default | |", "|---|---|---|"]
-    rows += [f"| `{name}` | {default} | {about} |" for name, default, about in explained(given)]
+    rows = ["| Key | Type | Default | Description |", "|---|---|---|---|"]
+    rows += [
+        f"| `{name}` | {kind} | {default} | {about} |" for name, kind, default, about in explained(given)
+    ]
     limits = ["| alert | threshold | of |", "|---|---|---|"]
     limits += [f"| `{name}` | {default} | {of} |" for name, (default, of) in thresholds().items()]
     made = "<!-- Made by `make generated` from README.in.md and values.yaml: do not edit. -->\n"
@@ -35,19 +40,26 @@ def thresholds() -> dict[str, tuple[str, str]]:
     return {name: (match[1], match[2]) for name, match in found if match}
 
 
-def explained(given: Path) -> Iterator[tuple[str, str, str]]:
-    """Each value: its path, its default, and the comment above it."""
+def explained(given: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Each value, also one without a default: its path, its type, its default, and the comment above it."""
     text = given.read_text("utf-8")
-    yield from _rows(yaml.compose(text, yaml.SafeLoader), text.splitlines(), Values, "")
+    lines = text.splitlines()
+    rows = list(_rows(yaml.compose(text, yaml.SafeLoader), lines, Values, ""))
+    for at, line in enumerate(lines):
+        if match := _LEFT_OUT.fullmatch(line):
+            rows.append((match[1], _TYPES[type(yaml.safe_load(match[2]))], "", _comment(lines, at)))
+    return iter(sorted(rows, key=lambda row: row[0]))
 
 
-def _rows(node: Any, lines: list[str], kind: type[BaseModel], path: str) -> Iterator[tuple[str, str, str]]:
+def _rows(
+    node: Any, lines: list[str], kind: type[BaseModel], path: str
+) -> Iterator[tuple[str, str, str, str]]:
     for key, value in node.value:
         name = f"{path}{key.value}"
         inner = _kind(kind, key.value)
         if inner is None:
             default = yaml.SafeLoader("").construct_document(value)
-            yield name, _shown(default), _comment(lines, key.start_mark.line)
+            yield name, _TYPES[type(default)], _shown(default), _comment(lines, key.start_mark.line)
         else:
             yield from _rows(value, lines, inner, f"{name}.")
 
