@@ -38,9 +38,7 @@ def manifest(values: Mapping[str, Any], chart: Path = CHART, only: str = "") -> 
     """What `helm template --skip-tests` prints, without notes; `only`: of templates whose names begin so."""
     made = rendered(values, chart).items()
     return _joined(
-        text
-        for name, text in made
-        if name != NOTES and not name.startswith(TESTS) and name.startswith(only)
+        text for name, text in made if name != NOTES and not name.startswith(TESTS) and name.startswith(only)
     )
 
 
@@ -50,8 +48,7 @@ def hooks(values: Mapping[str, Any], chart: Path = CHART) -> str:
 
 
 def _joined(given: Iterable[str]) -> str:
-    texts = [text.strip("
-") for text in given]
+    texts = [text.strip("\n") for text in given]
     return "---\n" + "\n---\n".join(text.removeprefix("---\n") for text in texts) + "\n"
 
 
