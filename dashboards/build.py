@@ -106,16 +106,22 @@ def _laid_out(rows: Iterable[Row]) -> Iterator[model.Panel | model.RowPanel]:
     number, y = 0, 0
     for row in rows:
         number += 1
-        yield sdk.Row(row.title).id(number).grid_pos(model.GridPos(h=1, w=WIDTH, x=0, y=y)).build()
-        y, x, high = y + 1, 0, 0
+        head = sdk.Row(row.title).id(number).grid_pos(model.GridPos(h=1, w=WIDTH, x=0, y=y))
+        place_of_head, y, x, high = y, y + 1, 0, 0
+        panels = []
         for part in row.panels:
             if x + part.width > WIDTH:
                 x, y, high = 0, y + high, 0
             number += 1
             place = model.GridPos(h=part.height, w=part.width, x=x, y=y)
-            yield drawn(part).id(number).grid_pos(place).build()
+            panels.append(drawn(part).id(number).grid_pos(place).build())
             x, high = x + part.width, max(high, part.height)
-        y += high
+        y = place_of_head + 1 if row.collapsed else y + high
+        made = head.collapsed(row.collapsed).build()
+        # Grafana keeps the panels of a row inside it while it is collapsed, and beside it else.
+        made.panels = panels if row.collapsed else []
+        yield made
+        yield from [] if row.collapsed else panels
 
 
 def _finished(made: dict[str, Any], board: Dashboard) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Blank(Enum):
     WEB = "Empty without a web configuration (`[listen] web_config`)."
     COLLECTOR = "Empty while every collector succeeds."
     LINK_DETAIL = "Empty without `[collectors.nvlink] link_detail = true`."
+    LINK_DOWN = "Empty while no link is down, and without `[collectors.nvlink] link_detail = true`."
     LOCKSTEP = "Empty without `[collectors.lockstep] enabled = true` and a job on several GPUs."
     JOBS = "Empty without a running job that carries the tap."
     OTHER = "Empty where a node has no such part."
@@ -66,9 +67,13 @@ RATIO = Limits("red", ((0.7, "orange"), (0.9, "green")))
 Words = Mapping[str, tuple[str, str]]
 """Texts and colours (empty for none) by value; a `*` in a value is a pattern."""
 
-SEVERITY: Words = {"1": ("DEGRADED", "orange"), "2": ("FAILED", "red")}
+SEVERITY: Words = {"1": ("DEGRADED", "orange"), "1.5": ("UNKNOWN", "purple"), "2": ("FAILED", "red")}
+STATE: Words = {
+    "1": ("DEGRADED", "orange"), "2": ("silent", "blue"), "3": ("UNKNOWN", "purple"), "4": ("FAILED", "red"),
+}  # fmt: skip
 HEALTH: Words = {
     "0": ("OK", "green"), "1": ("DEGRADED", "orange"), "2": ("UNKNOWN", "purple"), "3": ("FAILED", "red"),
+    "4": ("silent", "blue"),
 }  # fmt: skip
 YES_NO: Words = {"0": ("no", "red"), "1": ("yes", "green")}
 IS_UP: Words = {"0": ("no", "red"), "1": ("yes", "transparent")}
@@ -95,6 +100,7 @@ class Stat:
     height: int = 4
     decimals: int | None = None
     blank: Blank | None = None
+    misleads: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,7 @@ class Series:
     reach: float | None = None
     legend: str = "bottom"
     blank: Blank | None = None
+    misleads: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,8 @@ class Label:
     """A column of a label; `goes` is the address that its cells lead to, `words` what they read as.
 
     One with a unit is read as a number. `whole`: a cell's text is often longer than the cell, and is shown
-    whole when a reader asks.
+    whole when a reader asks; `wrapped`: in as many lines as it takes. `also`: what else its cells lead to,
+    by title and address.
     """
 
     name: str
@@ -137,8 +145,10 @@ class Label:
     unit: str = ""
     words: Words = field(default_factory=dict)
     whole: bool = False
+    wrapped: bool = False
     goes: str = ""
     leads: str = ""
+    also: tuple[tuple[str, str], ...] = ()
 
     @property
     def shown(self) -> str:
@@ -177,6 +187,7 @@ class Table:
     height: int = 8
     order: tuple[tuple[str, bool], ...] = ()
     blank: Blank | None = None
+    misleads: str = ""
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -204,6 +215,7 @@ class Matrix:
     decimals: int | None = None
     first: int = 0
     blank: Blank | None = None
+    misleads: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +233,11 @@ Panel = Stat | Series | Table | Matrix
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """`collapsed` until a reader opens it: what shows nothing on most nodes most of the time."""
+
     title: str
     panels: tuple[Panel | Text, ...]
+    collapsed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +277,20 @@ def queries(panel: Panel) -> tuple[str, ...]:
         case Stat() | Matrix():
             asked = (panel.expr,)
     return tuple(selected(one) for one in asked)
+
+
+def silence(panel: Panel) -> str:
+    """What a panel shows of a node that is not heard: it follows from what is asked."""
+    asked = " ".join(queries(panel))
+    if "ALERTS" in asked:
+        return "Silent: alerts go on for what a node said last."
+    if ":held" in asked or "node:wirewatch_" in asked:
+        return "Silent: a node that is not heard stays, with what it said last."
+    if isinstance(panel, Series):
+        return "Silent: a gap while a node is not heard; sums and counts are then of the others."
+    if isinstance(panel, Stat):
+        return "Silent: a node that is not heard has no part in this number."
+    return "Silent: a node that is not heard is not here."
 
 
 def selected(expr: str) -> str:

@@ -5,7 +5,7 @@ from grafana_foundation_sdk.builders import prometheus
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from dashboards.parts import Limit, Limits, Panel, Words
+from dashboards.parts import Limit, Limits, Panel, Words, silence
 
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 REFS = "ABCDEFGHIJKLMNOP"
@@ -16,8 +16,9 @@ NEUTRAL = "text"
 
 def about(panel: Panel) -> str:
     """What is shown when a reader asks what a panel means."""
-    why = f" {panel.blank.value}" if panel.blank else ""
-    return panel.about + why
+    misleads = f"Misleading: {panel.misleads}" if panel.misleads else ""
+    words = (panel.about, misleads, silence(panel), panel.blank.value if panel.blank else "")
+    return " ".join(filter(None, words))
 
 
 def now(ref: str, expr: str, form: PromQueryFormat) -> prometheus.Dataquery:

@@ -1,17 +1,13 @@
-"""What several dashboards have: columns that lead on, events, what to do for a finding."""
+"""What several dashboards have: columns that lead on, events, limits."""
 
-import re
-
-from dashboards.parts import SEVERITY, Blank, Event, Label, Limits, NoLimit, Table, Value, Words
-from dashboards.runbook import entries
-
-_LONGEST = 120
+from dashboards.parts import Event, Label, Limits, NoLimit
 
 _KEEP = "var-datasource=${datasource}&${__url_time_range}&var-cluster=${__data.fields.cluster}"
 CLUSTER = Label("cluster", 80)
 NODE = Label(
-    "node", 110, goes=f"/d/wirewatch-node?{_KEEP}&var-node=${{__data.fields.node}}", leads="This node"
-)
+    "node", 110, goes=f"/d/wirewatch-node?{_KEEP}&var-node=${{__data.fields.node}}", leads="This node",
+    also=(("Status page, where its port can be reached", "http://${__data.fields.node}:9410/"),),
+)  # fmt: skip
 GPU = Label(
     "gpu", 50, leads="Links of this GPU",
     goes=f"/d/wirewatch-links?{_KEEP}&var-node=${{__data.fields.node}}&var-gpu=${{__data.fields.gpu}}",
@@ -32,48 +28,9 @@ SINCE = NoLimit("a moment")
 COLOURED = NoLimit("its colours come with its words")
 
 
-def what_to_do() -> Words:
-    """By rule, the beginning of what the runbook says to do."""
-    return {name: (_short(entry.points["Do"]), "") for entry in entries() for name in sorted(entry.names)}
-
-
-def _short(text: str) -> str:
-    """As many whole parts of a text as a cell takes."""
-    plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text).replace("`", "").rstrip(".")
-    if len(plain) <= _LONGEST:
-        return plain
-    cut = max(plain.rfind(mark, 40, _LONGEST) for mark in ("; ", ". ", ": ", ", "))
-    return plain[: cut if cut > 0 else plain.rfind(" ", 0, _LONGEST)] + " ..."
-
-
-def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
-    """What is wrong, worst first and newest first among the same; a hundred rows at most."""
-    by = "cluster,node,rule,gpu,link,device,port" if nodes else "rule,gpu,link,device,port"
-    worst = f"topk(100, max by ({by}) (wirewatch_finding_severity{{HERE}}))"
-    severity = f'label_replace({worst}, "do", "$1", "rule", "(.+)")'
-    since = f"max by ({by}) (wirewatch_finding_since_timestamp_seconds{{HERE}}) * 1000"
-    rule = Label(
-        "rule",
-        185,
-        goes="${docs:raw}/runbook.md#:~:text=${__value.text}",
-        leads="Runbook: search for this rule",
-    )
-    where = (CLUSTER, NODE) if nodes else ()
-    return Table(
-        title,
-        "What is wrong, where, since when and what to do, worst first. The action is the beginning of the "
-        "runbook's; "
-        "the numbers that show it are on the node's status page and in `wirewatch findings list`. 100 rows "
-        "at most.",
-        (
-            Value("severity", severity, "none", COLOURED, 90, SEVERITY), *where, rule,
-            GPU if nodes else GPU_HERE, Label("link", 45),
-            Label("device", 140), Label("port", 45), Value("since", since, "dateTimeFromNow", SINCE, 130,
-            of=by),
-            Label("do", words=what_to_do(), whole=True),
-        ),
-        width, height, order=(("severity", True), ("since", True)), blank=Blank.FINDING,
-    )  # fmt: skip
+def _firing(severity: str) -> str:
+    which = f'HERE,alertname=~"Wirewatch.+",alertstate="firing",severity="{severity}"'
+    return f"max by (cluster,node,alertname) (ALERTS{{{which}}})"
 
 
 def events(*, often: bool) -> tuple[Event, ...]:
@@ -87,6 +44,9 @@ def events(*, often: bool) -> tuple[Event, ...]:
     cpu = 'resets(wirewatch_agent_cpu_seconds_total{HERE,process="agent"}[2m])'
     released = "max by (cluster,node) (wirewatch_released_until_timestamp_seconds{HERE})"
     return (
+        Event("Alerts: pages", _firing("critical"), "{{alertname}} {{node}}", "dark-red", at=False),
+        Event("Alerts: tickets", _firing("ticket"), "{{alertname}} {{node}}", "dark-orange", at=False,
+        shown=False),
         Event("FAILED begins", f"({since} and on ({by}) {severity} == 2) * 1000", what, "red"),
         Event("DEGRADED begins", f"({since} and on ({by}) {severity} == 1) * 1000", what, "orange",
         shown=often),

@@ -14,6 +14,8 @@ _NARROWEST = 50
 """Pixels of a cell of a matrix, so that eight GPUs fit in a third of the page; and of a table's column,
 which has
 more where there is room."""
+_LETTER, _AROUND = 8, 30
+"""Pixels of a letter of a header at most, and of what is around it: padding, the arrow of a sorted column."""
 _NOTHING = model.SpecialValueMap(
     model.DashboardSpecialValueMapOptions(
         model.SpecialValueMatch.NULL, model.ValueMappingResult(text="", color="transparent")
@@ -115,7 +117,9 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
     """What is particular to a column. What a panel says when it is empty is not for its empty cells."""
     yield model.DynamicConfigValue("noValue", "")
     if column.width:
-        yield model.DynamicConfigValue("custom.width", column.width)
+        yield model.DynamicConfigValue("custom.width", max(column.width, _header(column.shown)))
+    else:
+        yield model.DynamicConfigValue("custom.minWidth", max(_NARROWEST, _header(column.shown)))
     if column.words:
         yield model.DynamicConfigValue("mappings", mappings(column.words))
     if isinstance(column, Label):
@@ -123,9 +127,15 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
             yield model.DynamicConfigValue("unit", column.unit)
         if column.whole:
             yield model.DynamicConfigValue("custom.inspect", value=True)
+        if column.wrapped:
+            wrapped = looks.TableAutoCellOptions(wrap_text=True)
+            yield model.DynamicConfigValue("custom.cellOptions", wrapped)
         if column.goes:
-            link = {"title": column.leads, "url": column.goes, "targetBlank": column.goes.startswith("http")}
-            yield model.DynamicConfigValue("links", [link])
+            links = [
+                {"title": title, "url": url, "targetBlank": url.startswith("http")}
+                for title, url in ((column.leads, column.goes), *column.also)
+            ]
+            yield model.DynamicConfigValue("links", links)
         return
     yield model.DynamicConfigValue("unit", column.unit)
     if column.decimals is not None:
@@ -133,6 +143,11 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
     yield model.DynamicConfigValue("thresholds", steps(_quiet(column.limits)).build())
     if isinstance(column.limits, Limits) or column.words:
         yield model.DynamicConfigValue("custom.cellOptions", _background())
+
+
+def _header(text: str) -> int:
+    """Pixels at which a header is not cut."""
+    return _LETTER * len(text) + _AROUND
 
 
 def _quiet(limits: Limit) -> Limit:

@@ -106,4 +106,5 @@ MINORITY = Table(
     ),
     order=(("nodes alike", False),),
     blank=Blank.VERSIONS,
+    misleads="in a rollout the newest version is the minority for a while.",
 )

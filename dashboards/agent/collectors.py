@@ -1,7 +1,7 @@
 """Agents that are silent and collectors that fail."""
 
 from dashboards.agent.queries import OF_NODE, per_hour
-from dashboards.fleet.queries import SILENT
+from dashboards.fleet.queries import KNOWN, SILENT
 from dashboards.parts import (
     AT_MOST_NONE,
     SOME_IS_ODD,
@@ -30,7 +30,12 @@ AGENTS = Row(
     (
         Stat("Agents", "Agents that answer now.", f"count({_TOLD})", "none", COUNTED),
         Stat(
-            "Silent", "Agents that answered within the last day and do not now.", SILENT, "none", SOME_IS_ODD
+            "Silent",
+            "Agents that answered within the last day and do not now.",
+            SILENT,
+            "none",
+            SOME_IS_ODD,
+            misleads="a node that was taken away on purpose counts for a day.",
         ),
         Stat(
             "Failing",
@@ -38,6 +43,7 @@ AGENTS = Row(
             f"sum(max by ({_OF_ONE}) (wirewatch_collector_success{{HERE}}) == bool 0)",
             "none",
             AT_MOST_NONE,
+            misleads="a release of the GPUs fails them on purpose.",
         ),
         Stat(
             "NVML restarts",
@@ -80,13 +86,11 @@ AGENTS = Row(
         ),
         Table(
             "Silent agents",
-            "Answered within the last day and do not now, and when a collector of theirs last "
-            "succeeded. 50 rows at most.",
+            "Answered within the last day and do not now, and when they were last heard. 50 rows at most.",
             (
                 Value(
-                    "last seen",
-                    f"bottomk(50, max by ({OF_NODE}) (last_over_time({_SUCCEEDED}{{HERE}}[1d])) unless on "
-                    f"({OF_NODE}) {_TOLD}) * 1000",
+                    "last heard",
+                    f"bottomk(50, {KNOWN} unless on ({OF_NODE}) {_TOLD}) * 1000",
                     "dateTimeFromNow",
                     SINCE,
                     140,
@@ -95,8 +99,9 @@ AGENTS = Row(
                 NODE,
             ),
             8,
-            order=(("last seen", False),),
+            order=(("last heard", False),),
             blank=Blank.SILENT,
+            misleads="a node that was taken away on purpose is here for a day.",
         ),
         Table(
             "Collectors that fail",

@@ -82,6 +82,7 @@ COST = Row(
             "none",
             NoLimit("their sum is judged"),
             stacked=True,
+            misleads="the time inside NVML is another process's, and is not here.",
         ),
     ),
 )

@@ -33,6 +33,7 @@ CHANGES = Row(
             (Value("changes", f"topk(50, {_DRIFT} > 0)", "none", COUNTED, 90), CLUSTER, NODE, Label("kind")),
             order=(("changes", True),),
             blank=Blank.DRIFT,
+            misleads="an upgrade that was meant is drift too, until somebody accepts it.",
         ),
     ),
 )

@@ -24,7 +24,7 @@ BUSBW = Row(
     "Bus bandwidth against what the topology should give",
     (
         Table(
-            "Under 70 % of expected, worst first",
+            "Lowest bus bandwidth of expected, by node",
             "The worst collective of each node in its last probe: all nodes under 70 %, and the "
             "twenty lowest of the rest. Busy nodes have no fresh probe and are not here; their age "
             "is below.",
@@ -62,6 +62,8 @@ BUSBW = Row(
             order=(("ratio", False),),
             height=10,
             blank=Blank.PROBE,
+            misleads="above 70 % nothing is wrong: they are the lowest of the good ones. A result "
+            "may be two hours old.",
         ),
         Series(
             "Lowest ratio by node: the ten worst now",
@@ -75,6 +77,7 @@ BUSBW = Row(
             reach=1,
             legend="lowest",
             blank=Blank.PROBE,
+            misleads="a line that ends is a busy node, and no repair.",
         ),
         Series(
             "Ratio over the fleet",
@@ -89,6 +92,7 @@ BUSBW = Row(
             RATIO,
             reach=1,
             blank=Blank.PROBE,
+            misleads="only nodes with a fresh probe are in it, which are the idle ones.",
         ),
         Table(
             "GPUs that are believed to be slow",
@@ -112,6 +116,7 @@ BUSBW = Row(
             ),
             order=(("score", True),),
             blank=Blank.STRAGGLER,
+            misleads="scores are in noise, and not in lost bandwidth: a quiet signal has a high score soon.",
         ),
     ),
 )
@@ -151,6 +156,7 @@ PROBES = Row(
             ),
             8,
             order=(("age", True),),
+            misleads="old is not slow: busy nodes are not probed.",
         ),
         Series(
             "Why no probe ran",
@@ -166,6 +172,7 @@ PROBES = Row(
             COUNTED,
             8,
             stacked=True,
+            misleads="many refusals are busy nodes, and no fault.",
         ),
     ),
 )

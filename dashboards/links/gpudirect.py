@@ -21,6 +21,7 @@ GPUDIRECT = Row(
             COUNTED,
             width=8,
             height=9,
+            misleads="a check that could not be done is neither passed nor failed.",
         ),
         Table(
             "Checks that fail",

@@ -63,6 +63,7 @@ NVLINK = Row(
             "none",
             GROWS,
             height=9,
+            misleads="kinds of one generation overlap: they are not to be added up.",
         ),
         Series(
             "NVLink sent, of the line rate",
@@ -78,6 +79,8 @@ NVLINK = Row(
             "percentunit",
             FULL,
             legend="highest",
+            misleads="the twelve are chosen by their mean over the time shown: a short burst of "
+            "another is not here.",
         ),
         Series(
             "NVLink received, of the line rate",
@@ -93,6 +96,8 @@ NVLINK = Row(
             "percentunit",
             FULL,
             legend="highest",
+            misleads="the twelve are chosen by their mean over the time shown: a short burst of "
+            "another is not here.",
         ),
         Table(
             "GPUs with NVLink errors in the last day",
@@ -114,14 +119,15 @@ NVLINK = Row(
             ),
             order=(("errors", True),),
             blank=Blank.ERRORS,
+            misleads="errors from before a restart of the agent are not counted again.",
         ),
         Table(
             "Single links that are down",
-            "Which link it is. 50 rows at most.",
+            "Links that are not up, and which they are. 50 rows at most.",
             (
                 Value(
                     "up",
-                    f"bottomk(50, max by ({OF_GPU},link) (wirewatch_nvlink_link_up{{GPUS}}))",
+                    f"bottomk(50, max by ({OF_GPU},link) (wirewatch_nvlink_link_up{{GPUS}}) == 0)",
                     "none",
                     Limits("red", ((1, "green"),)),
                     60,
@@ -148,8 +154,8 @@ NVLINK = Row(
                     of=_OF_LINK,
                 ),
             ),
-            order=(("up", False),),
-            blank=Blank.LINK_DETAIL,
+            order=(("node", False), ("gpu", False)),
+            blank=Blank.LINK_DOWN,
         ),
         Matrix(
             "Sent by single link",
@@ -165,6 +171,7 @@ NVLINK = Row(
             decimals=0,
             first=130,
             blank=Blank.LINK_DETAIL,
+            misleads="idle links are all equal: look at it under load.",
         ),
         Table(
             "NVLink peers",

@@ -70,6 +70,7 @@ PCIE = Row(
                 ),
             ),
             order=(("lanes missing", True), ("replays/h", True)),
+            misleads="a low generation on an idle GPU saves power and is no fault.",
         ),
         Series(
             "PCIe errors an hour that the kernel counted (AER)",
@@ -135,6 +136,8 @@ RDMA = Row(
             ),
             order=(("active", False), ("of its rate", False)),
             height=9,
+            misleads="ports without a cable on purpose are here too, until `[expect]` says how "
+            "many there should be.",
         ),
         Table(
             "Ports with errors in the last hour",
@@ -157,6 +160,7 @@ RDMA = Row(
             order=(("errors", True),),
             blank=Blank.PORTS,
             height=9,
+            misleads="a counter at its ceiling (blind) counts no more.",
         ),
         Series(
             "Sent, of the port's rate",
@@ -172,6 +176,8 @@ RDMA = Row(
             "percentunit",
             FULL,
             legend="highest",
+            misleads="the twelve are chosen by their mean over the time shown: a short burst of "
+            "another is not here.",
         ),
         Series(
             "Received, of the port's rate",
@@ -187,6 +193,8 @@ RDMA = Row(
             "percentunit",
             FULL,
             legend="highest",
+            misleads="the twelve are chosen by their mean over the time shown: a short burst of "
+            "another is not here.",
         ),
         Series(
             "Errors an hour, by kind",
@@ -212,6 +220,7 @@ RDMA = Row(
             ),
             "short",
             NoLimit("what is much depends on the network"),
+            misleads="units differ by kind: compare a line with itself alone.",
         ),
     ),
 )

@@ -52,6 +52,7 @@ HELD = Row(
             width=16,
             height=11,
             first=170,
+            misleads="`sw_power_cap` at full load and `gpu_idle` are normal.",
         ),
         Series(
             "Power",
@@ -60,6 +61,7 @@ HELD = Row(
             "watt",
             NoLimit("it depends on the job and the product"),
             8,
+            misleads="an idle GPU draws little: that is no fault.",
         ),
         Series(
             "Temperature",
@@ -89,6 +91,7 @@ HELD = Row(
             8,
             order=(("events", True),),
             blank=Blank.XID,
+            misleads="it counts since the machine was started, what was repaired since too.",
         ),
         Table(
             "Memory errors and repairs",
@@ -133,6 +136,7 @@ HELD = Row(
             ),
             24,
             10,
+            misleads="corrected errors cost nothing; a remapped row is a repair that has been done.",
         ),
     ),
 )

@@ -50,6 +50,7 @@ JOBS = Row(
             8,
             highest=1,
             blank=Blank.JOBS,
+            misleads="work that is uneven on purpose (a pipeline) makes one GPU late too.",
         ),
         Series(
             "Bytes of collectives",
@@ -66,4 +67,5 @@ JOBS = Row(
             blank=Blank.JOBS,
         ),
     ),
+    collapsed=True,
 )

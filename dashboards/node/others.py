@@ -45,7 +45,8 @@ def others(boards: Iterable[Dashboard]) -> tuple[Row, ...]:
     if not panels:
         return ()
     *most, last = panels
-    return (Row("Other collectors", (*most, replace(last, width=24 if len(panels) % 2 else 12))),)
+    fills = replace(last, width=24 if len(panels) % 2 else 12)
+    return (Row("Other collectors", (*most, fills), collapsed=True),)
 
 
 def _asked(board: Dashboard) -> Iterator[str]:

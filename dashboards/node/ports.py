@@ -37,6 +37,7 @@ PCIE = Row(
                 ),
             ),
             height=12,
+            misleads="a low generation on an idle GPU saves power and is no fault.",
         ),
         Table(
             "RDMA ports",

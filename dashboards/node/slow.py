@@ -46,6 +46,7 @@ SLOW = Row(
             height=10,
             decimals=1,
             blank=Blank.PROBE,
+            misleads="a score is in noise, and not in lost bandwidth.",
         ),
         Series(
             "Highest straggler score by GPU",
@@ -85,6 +86,7 @@ SLOW = Row(
             6,
             highest=1,
             blank=Blank.LOCKSTEP,
+            misleads="a job with uneven work looks the same.",
         ),
     ),
 )
@@ -136,4 +138,5 @@ MISLEADING = Row(
             "or later.",
         ),
     ),
+    collapsed=True,
 )

@@ -15,7 +15,9 @@ from dashboards.parts import (
     Table,
     Value,
 )
-from dashboards.shared import AGE, COLOURED, COUNTED, findings
+from dashboards.shared import AGE, COLOURED, COUNTED
+from dashboards.wrong import alerts, findings
+from wirewatch.fleet import worst
 
 _HEALTH = " + ".join(
     (
@@ -23,6 +25,14 @@ _HEALTH = " + ".join(
         for code, name in ((1, "degraded"), (2, "unknown"), (3, "failed"))
     )
 )
+_WORST = worst.bad("HERE")
+_NOW = " or ".join(
+    (
+        f"({_HEALTH})",
+        *(f"max({_WORST} == {state}) * 0 + {health}" for state, health in ((4, 3), (3, 2), (2, 4), (1, 1))),
+    )
+)
+"""While the agent is not heard, what it said last; 4 where that was no more than silence."""
 _LAST = "max(wirewatch_probe_last_success_timestamp_seconds{HERE})"
 
 VERDICT = Row(
@@ -31,7 +41,7 @@ VERDICT = Row(
         Stat(
             "Health",
             "The worst of all findings. UNKNOWN: it is not known.",
-            _HEALTH,
+            _NOW,
             "none",
             COLOURED,
             HEALTH,
@@ -61,6 +71,7 @@ VERDICT = Row(
             AGE,
             {"1000000000000": ("never", "orange")},
             decimals=0,
+            misleads="old is not slow: a busy node is not probed.",
         ),
         Stat(
             "Findings",
@@ -68,6 +79,7 @@ VERDICT = Row(
             'max(wirewatch_findings{HERE,stage="live"})',
             "none",
             SOME_IS_ODD,
+            misleads="what is latched counts under Held.",
         ),
         Stat(
             "Held",
@@ -91,6 +103,7 @@ VERDICT = Row(
             COUNTED,
         ),
         findings("Findings and what to do", width=24, height=9, nodes=False),
+        alerts(width=24, height=7, nodes=False),
         Series(
             "Health over time",
             "0 OK, 1 DEGRADED, 2 UNKNOWN, 3 FAILED.",

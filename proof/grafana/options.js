@@ -8,6 +8,7 @@ const CUSTOM = [
   'drawStyle', 'lineWidth', 'lineStyle', 'lineInterpolation', 'fillOpacity', 'gradientMode', 'showPoints', 'pointSize',
   'spanNulls', 'stacking', 'thresholdsStyle', 'axisLabel', 'axisPlacement', 'axisSoftMax', 'scaleDistribution', 'hideFrom',
   'width', 'minWidth', 'align', 'cellOptions', 'inspect', 'filterable', 'hidden',
+  'wrapText',
 ];
 const asItIs = (value) => value;
 const option = (id, isCustom) => ({

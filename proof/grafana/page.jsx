@@ -30,7 +30,8 @@ function Place({ panel, page }) {
   const height = h * (ROW + GAP) - GAP;
   const style = { position: 'absolute', left: x * COLUMN, top: y * (ROW + GAP), width, height };
   if (panel.type === 'row') {
-    return <h4 className="row" style={style}>{panel.title}</h4>;
+    const inside = panel.collapsed ? ` (${panel.panels.length} panels)` : '';
+    return <h4 className="row" style={style}>{`${panel.collapsed ? '\u25b8' : '\u25be'} ${panel.title}${inside}`}</h4>;
   }
   return (
     <div style={style}>

@@ -16,6 +16,15 @@ standardTransformersRegistry.setInit(() =>
   [...transformers.values()].map((one) => ({ id: one.id, name: one.name, transformation: async () => one })),
 );
 
+/** Grafana 12.2 and later move this option when they open a dashboard of an earlier schema. */
+const migrated = (overrides) => overrides.map((one) => ({
+  ...one,
+  properties: one.properties.flatMap((property) =>
+    property.id === 'custom.cellOptions' && property.value.wrapText
+      ? [property, { id: 'custom.wrapText', value: true }]
+      : [property]),
+}));
+
 async function load(panel, { prometheus, time, theme }) {
   const ignored = unknown(panel);
   if (ignored.length) {
@@ -29,7 +38,8 @@ async function load(panel, { prometheus, time, theme }) {
   }
   const context = { interpolate: (text) => text };
   const data = changes.length ? await firstValueFrom(transformDataFrame(changes, frames, context)) : frames;
-  const { defaults = {}, overrides = [] } = panel.fieldConfig ?? {};
+  const { defaults = {} } = panel.fieldConfig ?? {};
+  const overrides = migrated(panel.fieldConfig?.overrides ?? []);
   const made = applyFieldOverrides({
     data,
     fieldConfig: { defaults: { color: { mode: FieldColorModeId.PaletteClassic }, ...defaults }, overrides },

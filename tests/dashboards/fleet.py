@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.daemon.process import Daemon
 from tests.dashboards.panels import answers
-from tests.dashboards.promserver import Prometheus, scraping, serving
+from tests.dashboards.promserver import Prometheus, rules_every, scraping, serving
 from tests.dashboards.rig import QUICK
 
 CLUSTER = "many"
@@ -53,7 +53,7 @@ def many(folder: Path, text: bytes, count: int, interval: float) -> Iterator[Pro
             for i in range(count)
         ]
         config = folder / "many.yml"
-        config.write_text(scraping(targets, interval), "utf-8")
+        config.write_text(scraping(targets, interval, rules_every(folder, max(interval, 2.0))), "utf-8")
         with serving(folder, config) as prometheus:
             yield prometheus
         server.shutdown()

@@ -53,8 +53,9 @@ class Asked:
 
 
 def panels(board: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Its panels without rows."""
-    return [panel for panel in board["panels"] if panel["type"] != "row"]
+    """Its panels without rows, those that are inside a collapsed row too."""
+    every = (one for panel in board["panels"] for one in (panel, *panel.get("panels", ())))
+    return [panel for panel in every if panel["type"] != "row"]
 
 
 def asked(board: Mapping[str, Any]) -> Iterator[Asked]:

@@ -9,6 +9,8 @@ from functools import cache
 
 import promql_parser as promql
 
+from tools import alerting
+from tools import promql as rules
 from wirewatch.core.types import Kind, Metric
 from wirewatch.documents import process, series
 from wirewatch.fleet.controller import report as controller
@@ -39,6 +41,28 @@ def catalogue() -> Mapping[str, Metric]:
     return {f"wirewatch_{metric.name}": metric for metric in families}
 
 
+@cache
+def known_labels() -> Mapping[str, Labels]:
+    """The labels of each metric, of each series that the rules record, and of Prometheus' own of alerts."""
+    asked = [labels for alert in alerting.alerts() for labels in (_of_alert(alert.expr),)]
+    of_alerts = frozenset({"alertname", "severity"}).union(*asked)
+    return {
+        **{name: frozenset(metric.labels) | TARGET for name, metric in catalogue().items()},
+        **{one.name: recorded()[one.name] - {"job", "instance"} for one in alerting.records()},
+        "ALERTS": of_alerts | {"alertstate"},
+        "ALERTS_FOR_STATE": of_alerts,
+    }
+
+
+@cache
+def recorded() -> Mapping[str, Labels]:
+    return rules.recorded((one.name, one.expr, one.labels) for one in alerting.records())
+
+
+def _of_alert(query: str) -> Labels:
+    return rules.labels_of(query, recorded())
+
+
 def labels_of(query: str) -> Labels:
     """The labels of what a query gives.
 
@@ -50,7 +74,7 @@ def labels_of(query: str) -> Labels:
 
 
 def metrics_of(query: str) -> set[str]:
-    """The metrics that a query names."""
+    """The metrics of the agent that a query names."""
     found: set[str] = set()
 
     def see(expr: promql.Expr) -> None:
@@ -58,7 +82,7 @@ def metrics_of(query: str) -> set[str]:
             found.add(str(expr.name))
 
     promql.walk(promql.parse(query), pre_visit=see)
-    return found
+    return found & set(catalogue())
 
 
 def _labels(expr: promql.Expr) -> Labels:
@@ -78,10 +102,9 @@ def _labels(expr: promql.Expr) -> Labels:
 
 
 def _selected(expr: promql.VectorSelector) -> Labels:
-    metric = catalogue().get(str(expr.name))
-    if metric is None:
+    has = known_labels().get(str(expr.name))
+    if has is None:
         raise QueryError(f"no metric of the agent: {expr.name}")
-    has = frozenset(metric.labels) | TARGET
     for matcher in expr.matchers.matchers:
         if matcher.name not in has:
             raise QueryError(f"{expr.name} has no label {matcher.name}")
@@ -90,6 +113,9 @@ def _selected(expr: promql.VectorSelector) -> Labels:
 
 def _called(expr: promql.Call) -> Labels:
     name, arguments = expr.func.name, expr.args
+    if name == "absent":
+        _labels(arguments[0])
+        return frozenset()
     if name in OF_COUNTERS | OF_GAUGES:
         for metric in metrics_of(arguments[0].prettify()):
             if (catalogue()[metric].kind is Kind.COUNTER) != (name in OF_COUNTERS):

@@ -1,6 +1,7 @@
 """Debian's Prometheus as a process that scrapes daemons as a cluster would: labels `cluster` and `node`."""
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
+
+from tools.alerting import ALERTS, RECORDING
 
 SOON = 60.0
+_INTERVAL = re.compile(r"^(    interval: ).+$", re.MULTILINE)
 
 
 def free_port() -> int:
@@ -54,6 +58,11 @@ class Prometheus:
             assert time.monotonic() < end, f"nothing in {seconds:g} s: {query}"
             time.sleep(0.5)
 
+    def reload(self) -> None:
+        """Read the configuration again."""
+        with urlopen(Request(f"{self.url}/-/reload", method="POST"), timeout=SOON):
+            pass
+
     def _ask(self, path: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
         told = self.get(f"/api/v1/{path}?{urlencode(parameters)}")
         if told["status"] != "success":
@@ -84,7 +93,7 @@ def serving(folder: Path, config: Path, hosts: Path | None = None) -> Iterator[P
     port = free_port()
     command = [
         tool, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
+        f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn", "--web.enable-lifecycle",
     ]  # fmt: skip
     if hosts is not None:
         script = 'mount --bind "$0" /etc/hosts && exec "$@"'
@@ -110,6 +119,18 @@ def _wait_until_ready(server: Prometheus, process: subprocess.Popen[bytes], log:
         except (HTTPError, URLError, ConnectionError):
             time.sleep(0.05)
     raise AssertionError(f"Prometheus did not start: {log.read_text('utf-8')}")
+
+
+def rules_every(folder: Path, seconds: float | None = None) -> list[str]:
+    """The files of our rules in `folder`, each group evaluated so often; as they are shipped for None."""
+    made = []
+    for path in (RECORDING, ALERTS):
+        text = path.read_text("utf-8")
+        file = folder / path.name
+        often = text if seconds is None else _INTERVAL.sub(rf"\g<1>{seconds:g}s", text)
+        file.write_text(often, "utf-8")
+        made.append(str(file))
+    return made
 
 
 def scraping(

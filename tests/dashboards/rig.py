@@ -4,6 +4,7 @@ Each Blank of dashboards/parts.py has its cause somewhere in `storm`.
 """
 
 import json
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from proof.played.job import PlayedJob, build
 from proof.played.score import Score
 from tests.collectors.burstlooks import DrawnJob, as_json
 from tests.daemon.process import Daemon
-from tests.dashboards.promserver import Prometheus, scraping, serving
+from tests.dashboards.promserver import Prometheus, rules_every, scraping, serving
 
 CALM, STORM = "calm", "storm"
 _EVERY = 2.0
@@ -142,8 +143,9 @@ set = 782
 class Machine:
     """One node.
 
-    `overlays` by name or as TOML; `stops`: its agent is ended once it has been seen; `web`: it has a web
-    configuration; `plays`: a job that carries the tap runs on two of its GPUs.
+    `overlays` by name or as TOML; `stops`: its agent is ended once it has been seen, `leaves`: it is taken
+    out of service discovery; `web`: it has a web configuration; `plays`: a job that carries the tap runs on
+    two of its GPUs.
     """
 
     cluster: str
@@ -151,6 +153,7 @@ class Machine:
     overlays: tuple[str, ...] = ()
     config: str = QUICK
     stops: bool = False
+    leaves: bool = False
     web: bool = False
     plays: bool = False
 
@@ -163,9 +166,11 @@ MACHINES = (
         "ib-symbol-errors", "xid-94", "gpu-throttle-thermal", _NVLINK5,
     ), DETAIL),
     Machine(STORM, "storm-2", (_JOB,), LOCKSTEP),
-    Machine(STORM, "storm-3", ("ib-unreadable", "pcie-x8"), stops=True),
+    Machine(STORM, "storm-3", ("ib-unreadable", "pcie-x8", "nvlink-link-down"), stops=True),
     Machine(STORM, "storm-4", (_NO_SYSFS,), web=True),
     Machine(STORM, "storm-5", (_BURSTS,), JOBS, plays=True),
+    Machine(STORM, "storm-6", ("gpu-hang",)),
+    Machine(STORM, "storm-7", leaves=True),
 )  # fmt: skip
 
 
@@ -174,11 +179,28 @@ class Rig:
     prometheus: Prometheus
     daemons: dict[str, Daemon]
     began: float
+    config: Path
+    machines: tuple[Machine, ...]
+
+    def strike(self) -> None:
+        """Kill the agents that stop, as a node that dies does, and take away the nodes that leave."""
+        for one in self.machines:
+            if one.stops:
+                self.daemons[one.node].process.send_signal(signal.SIGKILL)
+        known = json.loads(self.config.read_text("utf-8"))
+        static = known["scrape_configs"][0]["static_configs"]
+        gone = {one.node for one in self.machines if one.leaves}
+        static[:] = [one for one in static if one["labels"]["node"] not in gone]
+        self.config.write_text(json.dumps(known), "utf-8")
+        self.prometheus.reload()
 
 
 @contextmanager
-def running(folder: Path, machines: Sequence[Machine] = MACHINES) -> Iterator[Rig]:
-    """All of them, scraped each second; ends with the block."""
+def running(folder: Path, machines: Sequence[Machine] = MACHINES, rules: float | None = 2.0) -> Iterator[Rig]:
+    """All of them, scraped each second; ends with the block.
+
+    `rules`: seconds between evaluations of the rules, None for those that are shipped.
+    """
     with ExitStack() as stack:
         rings = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
         daemons = {one.node: stack.enter_context(_daemon(one, folder, rings)) for one in machines}
@@ -190,11 +212,12 @@ def running(folder: Path, machines: Sequence[Machine] = MACHINES) -> Iterator[Ri
             for one in machines
         ]
         config = folder / "prometheus.yml"
-        config.write_text(scraping(targets), "utf-8")
+        config.write_text(scraping(targets, rules=rules_every(folder, rules)), "utf-8")
         for one in machines:
             if one.plays:
                 stack.enter_context(_played(folder, rings, daemons[one.node]))
-        yield Rig(stack.enter_context(serving(folder, config)), daemons, time.time())
+        prometheus = stack.enter_context(serving(folder, config))
+        yield Rig(prometheus, daemons, time.time(), config, tuple(machines))
 
 
 def _played(folder: Path, rings: Path, daemon: Daemon) -> PlayedJob:

@@ -1,6 +1,7 @@
 """The dashboards: Grafana's schema knows all of them, and they are whole."""
 
 import json
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -13,10 +14,26 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as Schema
 
 from dashboards.boards import BOARDS
 from dashboards.build import PAGES, WIDTH, document
-from dashboards.parts import YES_NO, Blank, Dashboard, Label, Limits, NoLimit, Panel, Row, Stat, Table, Text
-from dashboards.shared import COLOURED, what_to_do
+from dashboards.parts import (
+    YES_NO,
+    Blank,
+    Dashboard,
+    Label,
+    Limits,
+    NoLimit,
+    Panel,
+    Row,
+    Stat,
+    Table,
+    Text,
+    queries,
+    selected,
+)  # fmt: skip
+from dashboards.shared import COLOURED
+from dashboards.wrong import what_to_do
 from tests.dashboards.grafana import panels
 from wirewatch.core.types import Health
+from wirewatch.fleet import worst
 from wirewatch.probe.component import rules
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
@@ -72,7 +89,7 @@ def test_they_lead_to_each_other() -> None:
 
 @each_board
 def test_ids_and_titles_are_its_own(board: Dashboard) -> None:
-    made = document(board)["panels"]
+    made = [one for panel in document(board)["panels"] for one in (panel, *panel.get("panels", ()))]
     assert len({panel["id"] for panel in made}) == len(made)
     titles = [panel["title"] for panel in made]
     assert sorted(titles) == sorted(set(titles))
@@ -81,12 +98,13 @@ def test_ids_and_titles_are_its_own(board: Dashboard) -> None:
 @each_board
 def test_panels_lie_beside_each_other_and_fill_their_lines(board: Dashboard) -> None:
     made = document(board)["panels"]
-    squares = [
-        {(x, y) for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
-        for p in (panel["gridPos"] for panel in made)
-    ]
-    assert all(not one & other for one, other in combinations(squares, 2))
-    assert all(0 <= x < WIDTH for square in squares for x, _ in square)
+    for beside in (made, *(row["panels"] for row in made if row.get("panels"))):
+        squares = [
+            {(x, y) for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
+            for p in (panel["gridPos"] for panel in beside)
+        ]
+        assert all(not one & other for one, other in combinations(squares, 2))
+        assert all(0 <= x < WIDTH for square in squares for x, _ in square)
     for row in board.rows:
         assert sum(panel.width for panel in row.panels) % WIDTH == 0, (
             f"{row.title}: a hole at the end of a line"
@@ -132,6 +150,55 @@ def test_every_panel_says_what_it_means_in_which_unit_and_from_when_on_it_is_bad
 
 
 @each_board
+def test_what_a_job_alone_fills_is_collapsed_and_nothing_else_is_hidden(board: Dashboard) -> None:
+    made = [panel for panel in document(board)["panels"] if panel["type"] == "row"]
+    assert [row["collapsed"] for row in made] == [row.collapsed for row in board.rows]
+    for row, source in zip(made, board.rows, strict=True):
+        assert len(row["panels"]) == (len(source.panels) if source.collapsed else 0)
+
+
+@each_board
+def test_every_panel_says_what_it_shows_of_a_node_that_is_silent(board: Dashboard) -> None:
+    drawn = [panel for panel in panels(document(board)) if panel["type"] != "text"]
+    assert all("Silent: " in panel["description"] for panel in drawn)
+    held = {panel["title"] for panel in drawn if "what it said last" in panel["description"]}
+    if board.uid == "wirewatch-fleet":
+        assert {"Bad nodes, worst first", "FAILED", "UNKNOWN", "Silent", "DEGRADED"} <= held
+
+
+@each_board
+def test_no_header_is_cut(board: Dashboard) -> None:
+    """Eight pixels a letter and what is around it, as measured in Grafana's table."""
+    for panel in panels(document(board)):
+        if panel["type"] != "table":
+            continue
+        for override in panel["fieldConfig"]["overrides"]:
+            set_to = {one["id"]: one["value"] for one in override["properties"]}
+            least = set_to.get("custom.width", set_to.get("custom.minWidth"))
+            if least is not None and "unit" in set_to:
+                assert least >= 8 * len(override["matcher"]["options"]), (panel["title"], override)
+
+
+def test_titles_say_what_is_listed() -> None:
+    """A title with a limit is of a query with that limit."""
+    for board in BOARDS:
+        for panel in panels_of(board):
+            if "nder 70 %" in panel.title:
+                assert "< bool 0.7" in queries(panel)[0]
+            if re.search(r"\b(down|missing|fail)\b", panel.title) and isinstance(panel, Table):
+                assert re.search(r"== [01]|> 0|FAILING", queries(panel)[0]), panel.title
+
+
+def test_the_first_thing_on_fleet_is_the_table_of_all_bad_nodes() -> None:
+    first = BOARDS[0].rows[0].panels[0]
+    assert isinstance(first, Table)
+    for asked, query in zip(
+        queries(first), (worst.state, worst.since, worst.heard, worst.findings), strict=True
+    ):
+        assert selected(query("HERE")) in asked
+
+
+@each_board
 def test_a_cell_leads_by_columns_that_its_table_has(board: Dashboard) -> None:
     for panel in panels_of(board):
         if isinstance(panel, Table):
@@ -155,7 +222,7 @@ def test_there_is_something_to_do_for_every_rule_that_has_a_series() -> None:
         # Not knowing has no severity: wirewatch_health reports it.
         known = rule.worst is Health.UNKNOWN or any(fits(rule.name, name) for name in actions)
         assert known, f"no action for {rule.name} in docs/runbook.md"
-    assert all(0 < len(text) <= 180 for text, _ in actions.values())
+    assert all(0 < len(text) <= 400 for text, _ in actions.values())
 
 
 def fits(rule: str, name: str) -> bool:

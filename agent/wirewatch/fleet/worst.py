@@ -29,9 +29,12 @@ def state(where: str = "") -> str:
     Where no node is known there is one row without a node: nobody was heard, or the rules are not loaded.
     """
     rest = f"absent({heard(where)}) * 3"
-    return (
-        f'{_of("node:wirewatch_worst:state", where)} or label_replace({rest}, "rule", "{NO_RULES}", "", "")'
-    )
+    return f'{bad(where)} or label_replace({rest}, "rule", "{NO_RULES}", "", "")'
+
+
+def bad(where: str = "") -> str:
+    """The bad nodes alone: none where all are well, and none where nothing is known."""
+    return _of("node:wirewatch_worst:state", where)
 
 
 def since(where: str = "") -> str:
