@@ -14,7 +14,7 @@ _NARROWEST = 50
 """Pixels of a cell of a matrix, so that eight GPUs fit in a third of the page; and of a table's column,
 which has
 more where there is room."""
-_LETTER, _AROUND = 8, 30
+_LETTER, _AROUND = 7, 26
 """Pixels of a letter of a header at most, and of what is around it: padding, the arrow of a sorted column."""
 _NOTHING = model.SpecialValueMap(
     model.DashboardSpecialValueMapOptions(

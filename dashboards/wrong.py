@@ -10,6 +10,7 @@ REASON = Label(
     leads="Runbook: search for this reason",
 )  # fmt: skip
 _PLACES = "rule,gpu,link,device,port"
+_ALERT: Words = {"0": ("info", ""), "1": ("ticket", "orange"), "2": ("critical", "red")}
 _HEARD_AT = NoLimit("a node that was heard a minute ago or longer is silent")
 
 
@@ -34,16 +35,33 @@ def bad_nodes() -> Table:
         (
             Value("state", _doing(f"max by ({by}) ({worst.state('HERE')})"), "none", COLOURED, 90, STATE),
             CLUSTER, NODE, REASON, GPU, Label("link", 45), Label("device", 85), Label("port", 45),
-            Value("since", f"max by ({by}) ({worst.since('HERE')}) * 1000", "dateTimeFromNow", SINCE, 120,
+            Value("since", f"max by ({by}) ({worst.since('HERE')}) * 1000", "dateTimeFromNow", SINCE, 130,
                   of=by),
-            Value("last heard", f"({worst.heard('HERE')}) * 1000", "dateTimeFromNow", _HEARD_AT, 120,
+            Value("last heard", f"({worst.heard('HERE')}) * 1000", "dateTimeFromNow", _HEARD_AT, 150,
                   of="cluster,node"),
             Value("findings", worst.findings("HERE"), "none", COUNTED, 70, of="cluster,node"),
-            Label("do", header="what to do", words=what_to_do(), wrapped=True),
+            Label("do", header="what to do", words=what_to_do(), whole=True),
         ),
-        24, 13, order=(("state", True), ("since", True)), blank=Blank.FINDING,
+        24, 11, order=(("state", True), ("since", True)), blank=Blank.FINDING,
         misleads="a node that never was a target is not here; an alert names those where "
         "kube-state-metrics is scraped. Released nodes are UNKNOWN on purpose.",
+    )  # fmt: skip
+
+
+def reasons() -> Table:
+    """What to do for each reason in the table of bad nodes, in full: there a cell is too narrow for it."""
+    counted = f"count by (rule) ({worst.state('HERE')})"
+    return Table(
+        "What to do for each reason above",
+        "The worst of each bad node, by reason: on how many nodes it is so, and the runbook's action in "
+        "full. One reason on many nodes is seldom many broken parts: look for what they share before you "
+        "drain anything.",
+        (
+            Value("nodes", _doing(counted), "none", COUNTED, 75), REASON,
+            Value("worst", f"max by (rule) ({worst.state('HERE')})", "none", COLOURED, 95, STATE),
+            Label("do", header="what to do", words=what_to_do(), wrapped=True),
+        ),
+        24, 8, order=(("worst", True), ("nodes", True)), blank=Blank.FINDING,
     )  # fmt: skip
 
 
@@ -80,25 +98,28 @@ def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
 
 def alerts(*, width: int, height: int, nodes: bool) -> Table:
     """What fires, pages first."""
-    of = "alertname,severity,rule,gpu,link,device,port"
+    of = f"alertname,{_PLACES}"
     by = f"cluster,node,{of}" if nodes else of
     which = 'HERE,alertname=~"Wirewatch.+"'
-    firing = f'max by ({by}) (ALERTS{{{which},alertstate="firing"}})'
+    firing = " or ".join(
+        f'max by ({by}) (ALERTS{{{which},alertstate="firing",severity="{severity}"}}) * {value}'
+        for severity, value in (("critical", 2), ("ticket", 1), ("info", 0))
+    )
     return Table(
         "Alerts that fire",
         "The alerts of wirewatch in this Prometheus, pages (critical) first; the name leads to the "
         "alert's page. "
         "100 rows at most.",
         (
-            Value("since", f"topk(100, max by ({by}) (ALERTS_FOR_STATE{{{which}}}) and {firing}) * 1000",
-                  "dateTimeFromNow", SINCE, 130),
-            Label("severity", 80, words={"critical": ("critical", "red")}),
+            Value("severity", f"topk(100, {firing})", "none", COLOURED, 90, _ALERT),
             Label("alertname", 215, "alert", goes="${docs:raw}/runbooks/${__value.raw}.md",
                   leads="What to do"),
             *((CLUSTER, NODE) if nodes else ()), Label("rule", 185, "reason"), GPU if nodes else GPU_HERE,
-            Label("link", 45), Label("device"), Label("port", 45),
+            Label("link", 45), Label("device", 140), Label("port", 45),
+            Value("since", f"max by ({by}) (ALERTS_FOR_STATE{{{which}}}) * 1000", "dateTimeFromNow", SINCE,
+                  of=by),
         ),
-        width, height, order=(("severity", False), ("since", True)), blank=Blank.FINDING,
+        width, height, order=(("severity", True), ("since", True)), blank=Blank.FINDING,
         misleads="empty too where the rules for alerts are not loaded, and where alerts are Grafana's own. "
         "What Alertmanager silences is here all the same.",
     )  # fmt: skip

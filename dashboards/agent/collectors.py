@@ -109,11 +109,11 @@ AGENTS = Row(
             "localhost:9410/api/v1/state` on the node.",
             (
                 Value(
-                    "last success",
+                    "last ok",
                     f"topk(50, ({_LAST} and on ({_OF_ONE}) {_FAILING})) * 1000",
                     "dateTimeFromNow",
                     SINCE,
-                    115,
+                    90,
                 ),
                 CLUSTER,
                 NODE,
@@ -128,7 +128,7 @@ AGENTS = Row(
                 ),
             ),
             8,
-            order=(("last success", False),),
+            order=(("last ok", False),),
             blank=Blank.COLLECTOR,
         ),
         Table(

@@ -17,13 +17,13 @@ from dashboards.parts import (
 )
 from dashboards.shared import CLUSTER, COLOURED, COUNTED
 from dashboards.versions import MINORITY_COUNT
-from dashboards.wrong import alerts, bad_nodes, findings, what_to_do
+from dashboards.wrong import alerts, bad_nodes, findings, reasons, what_to_do
 
 _READY = "max by (cluster,node) (wirewatch_job_ready{HERE})"
 _KINDS = "max by (cluster,node,product) (wirewatch_node_info{HERE})"
 _COLOURS = {"OK": "green", "DEGRADED": "orange", "silent": "blue", "UNKNOWN": "purple", "FAILED": "red"}
 
-BAD_NODES = Row("Bad nodes", (bad_nodes(),))
+BAD_NODES = Row("Bad nodes", (bad_nodes(), reasons()))
 START = Row(
     "May the next job start",
     (
@@ -75,7 +75,7 @@ START = Row(
             SOME_IS_ODD,
         ),
         Stat(
-            "Nodes under 70 %",
+            "Under 70 %",
             "Nodes whose last probe measured a collective under 70 % of the bus bandwidth that their "
             "topology should give at that size.",
             f"sum({RATIO_OF} < bool 0.7)",

@@ -54,12 +54,12 @@ PCIE = Row(
                 Label("device", 75),
                 Label("port", 45),
                 Value(
-                    "of its rate",
+                    "of rate",
                     "max by (device,port) (wirewatch_rdma_port_rate_bytes_per_second{HERE}) / max by "
                     "(device,port) (wirewatch_rdma_port_rate_expected_bytes_per_second{HERE})",
                     "percentunit",
                     Limits("red", ((1, "green"),)),
-                    90,
+                    75,
                     decimals=0,
                 ),
                 Value(
@@ -67,7 +67,7 @@ PCIE = Row(
                     "max by (device,port) (wirewatch_rdma_port_rate_bytes_per_second{HERE})",
                     "Bps",
                     NoLimit("it is compared beside it"),
-                    80,
+                    75,
                 ),
                 Value(
                     "",
@@ -75,7 +75,7 @@ PCIE = Row(
                     "none",
                     COUNTED,
                 ),
-                Label("link_layer", 90),
+                Label("link_layer", 70, "layer"),
                 Label("model", 75),
                 Label("firmware", 105),
                 Label("netdev", 85),

@@ -39,11 +39,12 @@ SLOW = Row(
             "How much slower each part of a GPU is than its own history or its peers, in standard "
             "deviations of the noise: above 4, and costly enough, is a straggler.",
             _SCORE,
-            "gpu",
             "signal",
+            "gpu",
             "none",
             Limits("green", ((4, "orange"), (10, "red"))),
             height=10,
+            first=100,
             decimals=1,
             blank=Blank.PROBE,
             misleads="a score is in noise, and not in lost bandwidth.",

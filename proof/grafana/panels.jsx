@@ -78,7 +78,7 @@ function drawn(panel, frames, width, height, { time, theme }) {
       const by = panel.options.sortBy ?? [];
       return (
         <TableNG
-          data={frames[0]} width={width} height={height} initialSortBy={by} showTypeIcons={false} noHeader={false}
+          data={frames[0]} width={width} height={height} sortBy={by} showTypeIcons={false} noHeader={false}
           cellHeight={panel.options.cellHeight} fieldConfig={panel.fieldConfig} structureRev={1}
           enableSharedCrosshair={false} getActions={() => []} timeRange={undefined}
         />

@@ -42,6 +42,8 @@ CORE = {"row", "stat", "table", "text", "timeseries"}
 UNITS = {"Bps", "bytes", "celsius", "dateTimeFromNow", "none", "percentunit", "s", "sci", "short", "watt"}
 OF_PROMETHEUS = {"titleFormat", "step", "useValueForTime"}
 """What an annotation has for its data source, which the schema of all dashboards does not name."""
+PIXELS = 1440
+"""Of a page on a usual screen."""
 register_default_plugins()
 
 
@@ -168,7 +170,7 @@ def test_every_panel_says_what_it_shows_of_a_node_that_is_silent(board: Dashboar
 
 @each_board
 def test_no_header_is_cut(board: Dashboard) -> None:
-    """Eight pixels a letter and what is around it, as measured in Grafana's table."""
+    """Seven pixels a letter and what is around it, as measured in Grafana's table; and all columns fit."""
     for panel in panels(document(board)):
         if panel["type"] != "table":
             continue
@@ -176,7 +178,14 @@ def test_no_header_is_cut(board: Dashboard) -> None:
             set_to = {one["id"]: one["value"] for one in override["properties"]}
             least = set_to.get("custom.width", set_to.get("custom.minWidth"))
             if least is not None and "unit" in set_to:
-                assert least >= 8 * len(override["matcher"]["options"]), (panel["title"], override)
+                assert least >= 7 * len(override["matcher"]["options"]) + 20, (panel["title"], override)
+        least = [
+            one["value"]
+            for override in panel["fieldConfig"]["overrides"]
+            for one in override["properties"]
+            if one["id"] in {"custom.width", "custom.minWidth"}
+        ]
+        assert sum(least) <= PIXELS * panel["gridPos"]["w"] / WIDTH - 30, (panel["title"], sum(least))
 
 
 def test_titles_say_what_is_listed() -> None:

@@ -195,9 +195,13 @@ def _ago(heard: float | None, at: float) -> str:
 
 
 def _what_to_do(status: "FleetStatusDocument") -> Iterator[str]:
+    """Each text once, with the reasons that share it; of what they mean the first sentence."""
     import textwrap
 
+    texts: dict[tuple[str, str], list[str]] = {}
     for rule, one in {one.rule: one for one in status.nodes}.items():
+        texts.setdefault((one.means.partition(". ")[0], one.do), []).append(rule)
+    for (means, do), rules in texts.items():
         yield ""
-        yield f"{rule}: {one.means}"
-        yield from textwrap.wrap(one.do, WIDTH, initial_indent="  -> ", subsequent_indent="     ")
+        yield from textwrap.wrap(f"{', '.join(rules)}: {means}", WIDTH, subsequent_indent="  ")
+        yield from textwrap.wrap(do, WIDTH, initial_indent="  -> ", subsequent_indent="     ")
