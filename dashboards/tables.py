@@ -107,10 +107,16 @@ def _sorted(field: str) -> model.DataTransformerConfig:
 def _any_table(panel: Table | Matrix) -> table.Panel:
     return (
         table.Panel().title(panel.title).description(about(panel)).datasource(DATASOURCE)
-        .show_header(True).cell_height(looks.TableCellHeight.SM).filterable(isinstance(panel, Table))
+        .show_header(True).cell_height(_high(panel)).filterable(isinstance(panel, Table))
         .color_scheme(by_thresholds()).thresholds(steps(Limits(NEUTRAL)))
         .footer(common.TableFooterOptions().show(False)).min_width(_NARROWEST)
     )  # fmt: skip
+
+
+def _high(panel: Table | Matrix) -> looks.TableCellHeight:
+    """Two lines where a cell is wrapped: Grafana reckons with the value, which is shorter than its words."""
+    several = isinstance(panel, Table) and any(isinstance(c, Label) and c.wrapped for c in panel.columns)
+    return looks.TableCellHeight.LG if several else looks.TableCellHeight.SM
 
 
 def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:

@@ -42,7 +42,7 @@ def bad_nodes() -> Table:
             Value("findings", worst.findings("HERE"), "none", COUNTED, 70, of="cluster,node"),
             Label("do", header="what to do", words=what_to_do(), whole=True),
         ),
-        24, 11, order=(("state", True), ("since", True)), blank=Blank.FINDING,
+        24, 10, order=(("state", True), ("since", True)), blank=Blank.FINDING,
         misleads="a node that never was a target is not here; an alert names those where "
         "kube-state-metrics is scraped. Released nodes are UNKNOWN on purpose.",
     )  # fmt: skip
@@ -61,7 +61,7 @@ def reasons() -> Table:
             Value("worst", f"max by (rule) ({worst.state('HERE')})", "none", COLOURED, 95, STATE),
             Label("do", header="what to do", words=what_to_do(), wrapped=True),
         ),
-        24, 8, order=(("worst", True), ("nodes", True)), blank=Blank.FINDING,
+        24, 9, order=(("worst", True), ("nodes", True)), blank=Blank.FINDING,
     )  # fmt: skip
 
 

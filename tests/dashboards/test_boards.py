@@ -231,7 +231,7 @@ def test_there_is_something_to_do_for_every_rule_that_has_a_series() -> None:
         # Not knowing has no severity: wirewatch_health reports it.
         known = rule.worst is Health.UNKNOWN or any(fits(rule.name, name) for name in actions)
         assert known, f"no action for {rule.name} in docs/runbook.md"
-    assert all(0 < len(text) <= 400 for text, _ in actions.values())
+    assert all(0 < len(text) <= 310 for text, _ in actions.values())
 
 
 def fits(rule: str, name: str) -> bool:
