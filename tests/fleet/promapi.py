@@ -63,7 +63,10 @@ def served(api: PromApi, certificate: Path | None = None) -> Iterator[PromApi]:
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None: ...  # A client that does not believe us hangs up.
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         if certificate is not None:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
