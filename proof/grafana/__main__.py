@@ -34,12 +34,13 @@ LARGEST = 300_000
 
 @dataclass(frozen=True)
 class Scene:
-    """What is drawn of a dashboard: which node, in which theme; whether the picture is kept."""
+    """What is drawn of a dashboard: which node, in which theme; whether the picture is kept, with rows open."""
 
     cluster: str
     node: str
     mode: str
     picture: bool = False
+    opened: bool = False
 
     @property
     def name(self) -> str:
@@ -50,7 +51,7 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
     "wirewatch-fleet": (Scene(STORM, "storm-1", "dark", picture=True), Scene(CALM, "calm-1", "light")),
     "wirewatch-node": (
         Scene(STORM, "storm-1", "dark", picture=True),
-        Scene(STORM, "storm-2", "light", picture=True),
+        Scene(STORM, "storm-2", "light", picture=True, opened=True),
         Scene(CALM, "calm-1", "light", picture=True),
     ),
     "wirewatch-links": (Scene(STORM, "storm-1", "light", picture=True), Scene(CALM, "calm-1", "dark")),
@@ -90,7 +91,7 @@ def _jobs(rig: Rig, folder: Path) -> Iterator[Job]:
         for scene in SCENES[board.uid]:
             variables = chosen(board, scene.cluster, scene.node)
             if scene.picture:
-                made = _put_in(document(board), variables)
+                made = _put_in(document(_opened(board) if scene.opened else board), variables)
                 picture = folder / _file(board.uid, scene)
                 yield _job(rig, f"{board.uid} {scene.name} picture", made, scene, picture)
             made = _put_in(document(_opened(board)), variables)
