@@ -34,7 +34,7 @@ LARGEST = 300_000
 
 @dataclass(frozen=True)
 class Scene:
-    """What is drawn of a dashboard: which node, in which theme; whether the picture is kept, with rows open."""
+    """What is drawn of a dashboard: which node, in which theme; whether a picture is kept, with rows open."""
 
     cluster: str
     node: str
