@@ -61,14 +61,16 @@ def test_fleets_first_table_names_each_bad_node_once(rig: Rig) -> None:
         return found
 
     def missing() -> list[str]:
-        return [str(one) for one in wanted - {(one["node"], one["state"]) for one in rows()}]
+        told, shown = rows(), rig.prometheus.instant(put_in(queries(first)[0], EVERYTHING))
+        assert len({one["node"] for one in told}) == len(told)
+        # On a busy machine a scrape is late now and then, and its node silent for as long.
+        strange = {one["node"] for one in told} & {"calm-1", "calm-2"}
+        apart = {one["metric"]["node"] for one in shown} ^ {one["node"] for one in told}
+        left = wanted - {(one["node"], one["state"]) for one in told}
+        return sorted({*strange, *apart, *(node for node, _ in left)})
 
     assert until_empty(missing) == []
-    told, shown = rows(), rig.prometheus.instant(put_in(queries(first)[0], EVERYTHING))
-    assert len({one["node"] for one in told}) == len(told)
-    assert not {one["node"] for one in told} & {"calm-1", "calm-2"}
-    assert {one["metric"]["node"] for one in shown} == {one["node"] for one in told}
-    by_node = {one["node"]: one for one in told}
+    by_node = {one["node"]: one for one in rows()}
     assert by_node["storm-7"]["rule"] == "removed"
     assert by_node["storm-6"]["rule"].endswith(".blind")
     assert by_node["storm-6"]["subject"]["gpu"] == "5"
@@ -99,13 +101,15 @@ def test_what_may_be_empty_has_data_where_its_reason_does_not_hold(rig: Rig) -> 
 
 
 def test_on_healthy_nodes_the_reasons_hold(rig: Rig) -> None:
-    full = [
-        one
-        for one in answers(rig.prometheus, CALM, "calm-1")
-        if one.blank not in (None, Blank.PROBE, Blank.OTHER) and any(one.series)
-    ]
-    # A collector's panel asks for what is beside the failing ones too.
-    assert [one.panel for one in full if one.series[0]] == []
+    def full() -> list[str]:
+        # A collector's panel asks for what is beside the failing ones too.
+        return [
+            one.panel
+            for one in answers(rig.prometheus, CALM, "calm-1")
+            if one.blank not in (None, Blank.PROBE, Blank.OTHER) and one.series[0]
+        ]
+
+    assert until_empty(full) == []
 
 
 def test_a_busy_node_shows_no_results_of_probes(rig: Rig) -> None:
