@@ -4,6 +4,7 @@ etcd, API server, controllers and scheduler on loopback; nodes are Node objects,
 """
 
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -40,6 +41,8 @@ ValidatingAdmissionPolicy, which tests hold against its schema and evaluate with
 
 def main(words: Sequence[str]) -> int:
     """All steps, or those that are named, without the page."""
+    # What is cleaned up at the end is cleaned up then too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     missing = [name for name in ("etcd", "kubectl", "openssl") if shutil.which(name) is None]
     if missing:
         print(
