@@ -1,0 +1,81 @@
+"""What the controller publishes: series, words, Events, and its port."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.fleet.controller.drawn import NOW, OURS, mark, node, settings
+from wirewatch.config import BudgetSection
+from wirewatch.fleet.controller.decide import decide
+from wirewatch.fleet.controller.node import Measure
+from wirewatch.fleet.controller.report import METRICS, ControllerReport, event, samples, words
+from wirewatch.server.controller import ControllerView, controller_application
+
+FLEET = (
+    node("a", "failed", taints=[OURS], marked=mark()), node("b"), node("c", since=700.0),
+    node("d", "ok", taints=[OURS], marked=mark()), node("e", "failed", since=90.0),
+)  # fmt: skip
+PLAN = decide(FLEET, settings(budget=BudgetSection(cluster=3, pool=9, rack=9)), NOW)
+
+
+def series(report: ControllerReport) -> dict[str, float]:
+    return {f"{one.metric.name}{list(one.labels) or ''}": one.value for one in samples(report)}
+
+
+def test_a_leader_tells_what_is_out_due_and_refused() -> None:
+    report = ControllerReport(dry_run=False, leader=True, plan=PLAN, synced_at=NOW)
+    told = series(report)
+    assert {one.metric for one in samples(report)} == set(METRICS)
+    assert told["controller_nodes"] == 5
+    assert told["controller_nodes_out"] == 2
+    assert (told["controller_steps_due['take_out']"], told["controller_steps_due['give_back']"]) == (1, 1)
+    assert told["controller_refused['budget_cluster']"] == 1
+    assert told["controller_refused['unconfirmed']"] == 1
+    assert (
+        told["controller_budget_used['cluster', '']"] == told["controller_budget_limit['cluster', '']"] == 3
+    )
+
+
+def test_a_process_that_waits_for_the_lease_tells_of_no_node() -> None:
+    told = series(ControllerReport(dry_run=True))
+    assert told["controller_leader"] == told["controller_last_sync_timestamp_seconds"] == 0
+    assert not [name for name in told if name.startswith(("controller_nodes", "controller_refused"))]
+
+
+def test_an_event_says_what_is_done_or_in_a_dry_run_what_would_be() -> None:
+    said = {one.node.name: words(one, Measure.TAINT, dry_run=False) for one in PLAN.decisions}
+    assert said["c"][1] == "InterconnectTakenOut"
+    assert said["c"][2].startswith(
+        "tainted wirewatch.io/interconnect:NoSchedule: NvlinkLinkDown: nvlink.link_down"
+    )
+    assert said["d"][:2] == ("Normal", "InterconnectGivenBack")
+    assert said["b"][1] == "InterconnectBudgetUsed"
+    assert "cluster: 3 of 5 nodes out of use, 3 may be" in said["b"][2]
+    (due,) = [one for one in PLAN.decisions if one.node.name == "c"]
+    dry = words(due, Measure.TAINT, dry_run=True)
+    assert dry[2].startswith("dry run: would be tainted")
+    made = event(due, dry, "pod-1", NOW)
+    assert made["metadata"]["namespace"] == "default"
+    assert (made["involvedObject"]["kind"], made["involvedObject"]["uid"]) == ("Node", "uid-c")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/metrics", 200), ("/livez", 200), ("/readyz", 503), ("/else", 404)]
+)
+def test_the_port_answers(path: str, status: int) -> None:
+    report = ControllerReport(dry_run=False, leader=True, plan=PLAN, synced_at=NOW)
+    view = ControllerView(lambda: samples(report), lambda: True, lambda: False)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+    asyncio.run(controller_application(view)(scope, receive, send))
+    assert sent[0]["status"] == status
+    if path == "/metrics":
+        assert b'wirewatch_controller_refused{reason="budget_cluster"} 1.0' in sent[1]["body"]
