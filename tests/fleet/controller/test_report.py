@@ -75,7 +75,11 @@ def test_the_port_answers(path: str, status: int) -> None:
         raise AssertionError
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
-    asyncio.run(controller_application(view)(scope, receive, send))
+
+    async def ask() -> None:
+        await controller_application(view)(scope, receive, send)
+
+    asyncio.run(ask())
     assert sent[0]["status"] == status
     if path == "/metrics":
         assert b'wirewatch_controller_refused{reason="budget_cluster"} 1.0' in sent[1]["body"]
