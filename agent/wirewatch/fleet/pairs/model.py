@@ -1,0 +1,167 @@
+"""What rounds are made of and what they measured, as values. Rates in bytes per second, losses as shares."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Purpose(StrEnum):
+    """For what the pairs of a round were chosen."""
+
+    RANDOM = "random"
+    ACROSS = "across"
+    INSIDE = "inside"
+    CONFIRM = "confirm"
+
+
+class Way(StrEnum):
+    """In which direction a part is slow; TOGETHER: in collectives alone, which have none."""
+
+    SENDS = "sends"
+    RECEIVES = "receives"
+    TOGETHER = "together"
+
+
+class PartKind(StrEnum):
+    """What can be slow, the widest first."""
+
+    RAIL = "rail"
+    LEAF = "leaf"
+    NODE = "node"
+    PAIR = "pair"
+
+
+class Measure(StrEnum):
+    """What a pair measures: sends on each rail alone, sends on all rails at once, an all_reduce of both."""
+
+    RAILS = "rails"
+    SEND = "send"
+    ALL_REDUCE = "all_reduce"
+
+
+@dataclass(frozen=True, slots=True)
+class PairMember:
+    """One that takes part: a node, or a clique of `nodes` (NVL72) that runs as one. `leaf`: "" if not known.
+
+    Members of one leaf share its switches. Where leafs are not known the rack does as well.
+    """
+
+    name: str
+    leaf: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairFleet:
+    """All members, in any order, each name once."""
+
+    members: tuple[PairMember, ...]
+
+    def leafs(self) -> dict[str, str]:
+        """The leaf of each member whose leaf is known."""
+        return {one.name: one.leaf for one in self.members if one.leaf}
+
+
+@dataclass(frozen=True, slots=True)
+class PairRound:
+    """What to run at once: pairs of names, each name at most once. `resting`: idle, and in no pair."""
+
+    number: int
+    purpose: Purpose
+    pairs: tuple[tuple[str, str], ...]
+    resting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairRun:
+    """What a pair measured, bytes per second; `sends`: from the first to the second, `receives`: back.
+
+    `rails`: the same for each rail alone. What was not measured is None, or not in `rails`; `failed` says why
+    where nothing was: a pair that did not start, ended early, or gave no answer.
+    """
+
+    first: str
+    second: str
+    sends: float | None = None
+    receives: float | None = None
+    all_reduce: float | None = None
+    rails: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    failed: str = ""
+
+    @property
+    def answered(self) -> bool:
+        """Whether it measured anything."""
+        every = [self.sends, self.receives, self.all_reduce, *(x for two in self.rails.values() for x in two)]
+        return not self.failed and any(one is not None for one in every)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRound:
+    """A round that was run, with a value for each of its pairs, or for those that gave an answer."""
+
+    round: PairRound
+    runs: Sequence[PairRun]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPlace:
+    """A part of the fleet. `peer`: the receiver of a pair. `rail`: where it is slow on this one alone.
+
+    `across`: of a leaf, only towards other leafs: its uplinks.
+    """
+
+    kind: PartKind
+    name: str
+    peer: str = ""
+    rail: str = ""
+    across: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WayLoss:
+    """How slow a part is in one direction: the share of its speed that is lost, and between what it lies.
+
+    `slow` of `rounds` rounds showed it, with so many `partners`; `deviations`: the loss in standard deviations
+    of what healthy parts differ by.
+    """
+
+    way: Way
+    loss: float
+    low: float
+    high: float
+    slow: int
+    rounds: int
+    partners: int
+    deviations: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPart:
+    """A part that is named, or suspected: where, in which directions, and in what it was seen."""
+
+    place: SlowPlace
+    measure: Measure
+    losses: tuple[WayLoss, ...]
+
+    @property
+    def loss(self) -> float:
+        """The greatest of its directions."""
+        return max(one.loss for one in self.losses)
+
+
+@dataclass(frozen=True, slots=True)
+class PairLimits:
+    """When something is named. `least`: the smallest loss that is, as a share.
+
+    `error`: how often a healthy fleet may have anything named. `failed`: the loss from which a part is FAILED.
+    `first`: rounds in which all idle members run; `most`: rounds in all.
+    """
+
+    least: float = 0.03
+    error: float = 0.0005
+    failed: float = 0.3
+    first: int = 3
+    most: int = 8
+
+
+DEFAULT_LIMITS = PairLimits()

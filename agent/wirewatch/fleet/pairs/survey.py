@@ -1,0 +1,301 @@
+"""One measure of all runs: its slow parts, from the widest to the narrowest. Pure.
+
+What was measured is the least of all on the way. So a part is named by runs that nothing wider explains, and
+stands in the way of all narrower ones from then on: rail, leaf, node, rail of a node, pair.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from wirewatch.fleet.pairs.model import PairLimits, PartKind, SlowPlace, Way
+from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, weigh
+from wirewatch.fleet.pairs.offsets import End, set_paces
+from wirewatch.fleet.pairs.spread import Bar, HealthySpread, Judged, Point, healthy_spread, judge
+
+QUARTER = 0.25
+"""A leaf or a rail is as slow as all but a quarter of its runs are at least."""
+GROUP = 3
+"""Runs of a leaf or a rail in one round, below which the round says nothing of it."""
+OTHERS = 2
+"""Other partners that both ends of a pair must have run well with before the pair is suspected."""
+SAMPLED = 200
+"""Ends by whose rails it is seen how rails of healthy nodes differ."""
+KINDS = 24
+"""Chances for something to be named by mistake: three measures, and eight kinds of parts in each."""
+
+
+class Found(NamedTuple):
+    """A part in one direction, as it was judged."""
+
+    place: SlowPlace
+    way: Way
+    judged: Judged
+
+
+@dataclass(slots=True)
+class Survey:
+    """The state of one measure while its parts are judged. `nodes`: each end, before anything is named."""
+
+    every: Sequence[Observation]
+    leafs: Mapping[str, str]
+    limits: PairLimits
+    explained_before: frozenset[Observation] = frozenset()
+    ends: dict[End, list[Observation]] = field(default_factory=dict)
+    spread: HealthySpread = field(default_factory=lambda: HealthySpread(0.0, 0.0, ()))
+    doubtful: frozenset[Observation] = frozenset()
+    nodes: dict[End, Judged] = field(default_factory=dict)
+    named: list[Found] = field(default_factory=list)
+    suspects: list[Found] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Judge all parts twice: the second time beside the median of what the first found well."""
+        for one in self.every:
+            for end in one.ends:
+                self.ends.setdefault(end, []).append(one)
+        weigh(self.every)
+        self._judge_all()
+        self.doubtful = frozenset(
+            one for end, judged in self.nodes.items() if judged.suspected for one in self.ends[end]
+        )
+        weigh(self.every, lambda one, rail: one.explained(rail) <= 0 and one not in self.doubtful)
+        self._judge_all()
+
+    @property
+    def rails(self) -> list[str]:
+        return sorted({rail for one in self.every for rail in one.logs} - {ALL_RAILS})
+
+    def _judge_all(self) -> None:
+        for one in self.every:
+            one.masked, one.rails_masked = (inf if one in self.explained_before else 0.0), {}
+        self.named, self.suspects = [], []
+        self._see_spread()
+        self._groups(self._rail_parts())
+        self._groups(self._leaf_parts())
+        self._see_spread()
+        self._nodes()
+        self._node_rails()
+        self._pairs()
+
+    def _see_spread(self) -> None:
+        """How healthy nodes differ, and each one's own pace, by what nothing explains so far."""
+        least = self._bar(1).least
+        well = {end: [one for one in some if one not in self.doubtful] for end, some in self.ends.items()}
+        for one in self.every:
+            one.paces = (0.0, 0.0)
+        set_paces(self.every, healthy_spread((_points(end, some) for end, some in well.items()), least))
+        self.spread = healthy_spread((_points(end, some) for end, some in well.items()), least)
+
+    def _bar(self, parts: int) -> Bar:
+        return Bar(parts, self.limits.error / KINDS, self.limits)
+
+    # Rails of the whole fleet, and leafs: many members at once.
+
+    def _rail_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
+        rails = self.rails
+        if len(rails) > 1:
+            for rail in rails:
+                some = [one for one in self.every if rail in one.losses]
+                yield SlowPlace(PartKind.RAIL, rail, rail=rail), Way.TOGETHER, some
+
+    def _leaf_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
+        """First whole leafs, then single rails of them; both by what leaves or enters them."""
+        groups: dict[tuple[str, Way], list[Observation]] = defaultdict(list)
+        for one in self.every:
+            if one.across:
+                for name, way in one.ends:
+                    groups[self.leafs[name], way].append(one)
+        rails = self.rails
+        for rail in (ALL_RAILS, *(rails if len(rails) > 1 else ())):
+            for (leaf, way), some in groups.items():
+                yield SlowPlace(PartKind.LEAF, leaf, rail=rail, across=True), way, some
+
+    def _groups(self, parts: Iterable[tuple[SlowPlace, Way, Sequence[Observation]]]) -> None:
+        """Name groups, the slowest first, and mask what they explain; all at once where nothing overlaps."""
+        listed = list(parts)
+        series = (_rounds_of(some, place.rail) for place, _, some in listed)
+        losses = healthy_spread(series, self._bar(1).least).losses
+        spread = HealthySpread(self.spread.between, self.spread.within, losses)
+        for rail in (False, True):
+            these = [one for one in listed if bool(one[0].rail) is rail]
+            bar = self._bar(len(these))
+            judged = [(judge(_rounds_of(some, place.rail), spread, bar), place, way, some)
+                      for place, way, some in these]  # fmt: skip
+            judged.sort(key=lambda one: -one[0].deviations)
+            for before, place, way, some in judged:
+                if not before.suspected:
+                    continue
+                now = judge(_rounds_of(some, place.rail), spread, bar)
+                if now.named:
+                    self._name_group(place, way, now, some)
+                elif now.suspected:
+                    # Until it is settled, nothing narrower is judged by what may be its doing.
+                    self.suspects.append(Found(place, way, now))
+                    for one in some:
+                        one.mask(now.loss, place.rail)
+
+    def _name_group(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
+        if place.kind is PartKind.LEAF:
+            within = [
+                one for (name, end), many in self.ends.items() if end is way and self.leafs.get(name) == place.name
+                for one in many if one.across is False
+            ]  # fmt: skip
+            points = _rounds_of(within, place.rail)
+            if points and all(one.loss >= judged.loss / 2 for one in points):
+                place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
+                some = [*some, *within]
+        self.named.append(Found(place, way, judged))
+        for one in some:
+            one.mask(judged.loss, place.rail)
+
+    # Nodes, their rails, and pairs.
+
+    def _nodes(self) -> None:
+        bar = self._bar(len(self.ends))
+        self.nodes = {end: judge(_points(end, self.ends[end]), self.spread, bar) for end in self.ends}
+        waiting = [end for end, judged in self.nodes.items() if judged.suspected]
+        named: set[str] = set()
+        for _ in range(2):
+            left = []
+            for end in sorted(waiting, key=lambda one: -self.nodes[one].deviations):
+                # Where one direction of a node is named, the other is one of few to ask about, not of all.
+                judged = judge(_points(end, self.ends[end]), self.spread, self._bar(4) if end[0] in named else bar)
+                if judged.named and self._confirmed(end, judged):
+                    named.add(end[0])
+                    self.named.append(Found(SlowPlace(PartKind.NODE, end[0]), end[1], judged))
+                    for one in self.ends[end]:
+                        one.mask(judged.loss)
+                elif judged.suspected:
+                    left.append(end)
+                self.nodes[end] = judged
+            waiting = left
+        for end in waiting:
+            judged = self.nodes[end] = judge(_points(end, self.ends[end]), self.spread, bar)
+            if judged.suspected:
+                self.suspects.append(Found(SlowPlace(PartKind.NODE, end[0]), end[1], judged))
+                for one in self.ends[end]:
+                    one.mask(judged.loss)
+
+    def _confirmed(self, end: End, judged: Judged) -> bool:
+        """Slow with two partners at least, one of whom is well with others."""
+        if len(judged.slow_with) <= 1:
+            return False
+        back = {Way.SENDS: Way.RECEIVES, Way.RECEIVES: Way.SENDS}.get(end[1], Way.TOGETHER)
+        return any(self._good((partner, back)) for partner in judged.slow_with)
+
+    def _good(self, end: End) -> bool:
+        judged = self.nodes.get(end)
+        return judged is not None and not judged.suspected and judged.rounds > judged.slow
+
+    def _node_rails(self) -> None:
+        rails = self.rails
+        if len(rails) <= 1:
+            return
+        bar = self._bar(len(self.ends) * len(rails))
+        step = -(-len(self.ends) // SAMPLED)
+        sampled = list(self.ends)[::step]
+        spread = healthy_spread((_points(end, self.ends[end], rail) for end in sampled for rail in rails), bar.least)
+        found: list[tuple[Judged, End, str]] = []
+        for end, rail in self._slow_rails(bar.least):
+            judged = judge(_points(end, self.ends[end], rail), spread, bar)
+            if judged.suspected:
+                found.append((judged, end, rail))
+        for _, end, rail in sorted(found, key=lambda one: -one[0].deviations):
+            judged = judge(_points(end, self.ends[end], rail), spread, bar)
+            part = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
+            if not judged.suspected:
+                continue
+            (self.named if judged.named and len(judged.slow_with) > 1 else self.suspects).append(part)
+            for one in self.ends[end]:
+                one.mask(judged.loss, rail)
+
+    def _slow_rails(self, least: float) -> Iterator[tuple[End, str]]:
+        """Ends and rails of which any run is slow and not explained."""
+        slow = {
+            (end, rail)
+            for one in self.every
+            for rail, loss in one.losses.items()
+            if loss > least and loss > one.explained(rail)
+            for end in one.ends
+        }
+        yield from sorted(slow, key=lambda one: (one[0][0], one[0][1].value, one[1]))
+
+    def _pairs(self) -> None:
+        met: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+        for one in self.every:
+            met[one.sender, one.receiver].append(one)
+        bar = self._bar(len(met))
+        spread = healthy_spread((self._pair_points(some) for some in met.values()), bar.least)
+        together = HealthySpread(max(spread.between, spread.within), spread.within, spread.losses)
+        for (a, b), some in met.items():
+            if any(one.loss > bar.least for one in some):
+                self._pair(SlowPlace(PartKind.PAIR, a, b), some, together, bar)
+        rails = self.rails
+        if len(rails) <= 1:
+            return
+        bar = self._bar(len(met) * len(rails))
+        for (a, b), some in met.items():
+            slow = {rail for one in some for rail, loss in one.losses.items()
+                    if loss > bar.least and loss > one.explained(rail)}  # fmt: skip
+            for rail in sorted(slow):
+                self._pair(SlowPlace(PartKind.PAIR, a, b, rail), some, together, bar)
+
+    def _pair(self, place: SlowPlace, some: Sequence[Observation], spread: HealthySpread, bar: Bar) -> None:
+        judged = judge(self._pair_points(some, place.rail), spread, bar)
+        if not judged.suspected or not all(self._well_with_others(end, some) for end in some[0].ends):
+            return
+        part = Found(place, some[0].ends[0][1], judged)
+        if judged.named:
+            self.named.append(part)
+            for one in some:
+                one.mask(judged.loss, place.rail)
+        else:
+            self.suspects.append(part)
+
+    def _pair_points(self, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[Point]:
+        points = []
+        for one in some:
+            loss = one.losses.get(rail) if rail else one.loss
+            if loss is not None:
+                points.append(Point(one.round, loss - sum(one.paces), one.explained(rail), f"{one.round}"))
+        return points
+
+    def _well_with_others(self, end: End, some: Sequence[Observation]) -> bool:
+        """Whether a member of a pair is known apart from it: named itself, or not slow with others."""
+        judged = self.nodes[end]
+        if any(one.place == SlowPlace(PartKind.NODE, end[0]) and one.way is end[1] for one in self.named):
+            return True
+        others = {one.receiver if one.sender == end[0] else one.sender for one in self.ends[end]}
+        return not judged.suspected and len(others) - 1 >= OTHERS and bool(some)
+
+
+def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[Point]:
+    """Runs of a member in one direction, its partners' own pace taken out."""
+    points = []
+    for one in some:
+        there = 1 if one.ends[0] == end else 0
+        loss = one.losses.get(rail) if rail else one.loss
+        if loss is not None:
+            points.append(Point(one.round, loss - one.paces[there], one.explained(rail), one.ends[there][0]))
+    return points
+
+
+def _rounds_of(some: Sequence[Observation], rail: str) -> list[Point]:
+    """A group in each round: as slow as all but a quarter of its runs are at least."""
+    rounds: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for one in some:
+        loss = one.losses.get(rail) if rail else one.loss
+        if loss is not None:
+            rounds[one.round].append((loss, one.explained(rail)))
+    return [
+        Point(number, _quarter(loss for loss, _ in runs), _quarter(masked for _, masked in runs), f"{number}")
+        for number, runs in rounds.items()
+        if len(runs) >= GROUP
+    ]
+
+
+def _quarter(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return ordered[int(QUARTER * len(ordered))]
