@@ -6,8 +6,9 @@ stands in the way of all narrower ones from then on: rail, leaf, node, rail of a
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
+from statistics import median
 from typing import NamedTuple
 
 from wirewatch.fleet.pairs.model import PairLimits, PartKind, SlowPlace, Way
@@ -21,7 +22,7 @@ GROUP = 3
 """Runs of a leaf or a rail in one round, below which the round says nothing of it."""
 OTHERS = 2
 """Other partners that both ends of a pair must have run well with before the pair is suspected."""
-SAMPLED = 200
+SAMPLED = 100
 """Ends by whose rails it is seen how rails of healthy nodes differ."""
 KINDS = 24
 """Chances for something to be named by mistake: three measures, and eight kinds of parts in each."""
@@ -56,18 +57,20 @@ class Survey:
             for end in one.ends:
                 self.ends.setdefault(end, []).append(one)
         weigh(self.every)
-        self._judge_all()
+        self._judge_wide()
         self.doubtful = frozenset(
             one for end, judged in self.nodes.items() if judged.suspected for one in self.ends[end]
         )
         weigh(self.every, lambda one, rail: one.explained(rail) <= 0 and one not in self.doubtful)
-        self._judge_all()
+        self._judge_wide()
+        self._node_rails()
+        self._pairs()
 
     @property
     def rails(self) -> list[str]:
         return sorted({rail for one in self.every for rail in one.logs} - {ALL_RAILS})
 
-    def _judge_all(self) -> None:
+    def _judge_wide(self) -> None:
         for one in self.every:
             one.masked, one.rails_masked = (inf if one in self.explained_before else 0.0), {}
         self.named, self.suspects = [], []
@@ -76,8 +79,6 @@ class Survey:
         self._groups(self._leaf_parts())
         self._see_spread()
         self._nodes()
-        self._node_rails()
-        self._pairs()
 
     def _see_spread(self) -> None:
         """How healthy nodes differ, and each one's own pace, by what nothing explains so far."""
@@ -114,17 +115,14 @@ class Survey:
 
     def _groups(self, parts: Iterable[tuple[SlowPlace, Way, Sequence[Observation]]]) -> None:
         """Name groups, the slowest first, and mask what they explain; all at once where nothing overlaps."""
-        listed = list(parts)
-        series = (_rounds_of(some, place.rail) for place, _, some in listed)
-        losses = healthy_spread(series, self._bar(1).least).losses
+        listed = [(place, way, some, _rounds_of(some, place.rail)) for place, way, some in parts]
+        losses = healthy_spread((points for *_, points in listed), self._bar(1).least).losses
         spread = HealthySpread(self.spread.between, self.spread.within, losses)
         for rail in (False, True):
             these = [one for one in listed if bool(one[0].rail) is rail]
             bar = self._bar(len(these))
-            judged = [(judge(_rounds_of(some, place.rail), spread, bar), place, way, some)
-                      for place, way, some in these]  # fmt: skip
-            judged.sort(key=lambda one: -one[0].deviations)
-            for before, place, way, some in judged:
+            found = [(judge(points, spread, bar), place, way, some) for place, way, some, points in these]
+            for before, place, way, some in sorted(found, key=lambda one: -one[0].deviations):
                 if not before.suspected:
                     continue
                 now = judge(_rounds_of(some, place.rail), spread, bar)
@@ -146,6 +144,8 @@ class Survey:
             if points and all(one.loss >= judged.loss / 2 for one in points):
                 place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
                 some = [*some, *within]
+        usual = median(one.losses[place.rail] if place.rail else one.loss for one in some if place.rail in {ALL_RAILS, *one.losses})
+        judged = replace(judged, loss=usual)
         self.named.append(Found(place, way, judged))
         for one in some:
             one.mask(judged.loss, place.rail)
