@@ -25,6 +25,7 @@ from wirewatch.documents.health import CheckDocument
 from wirewatch.fleet import document as fleet
 from wirewatch.fleet.controller import report as controller
 from wirewatch.fleet.controller.decide import MEANING as GROUNDS
+from wirewatch.fleet.pairs import document as pairs
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.kubernetes.outcome import MEANING as RESULTS
@@ -175,11 +176,12 @@ def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
         state, probes, jobs, control, finding, drift, export, parsed, compare,
-        fleet, benchscript, carried, cost_document, check, gpunic_document, advice, placement_document,
+        fleet, pairs, benchscript, carried, cost_document, check, gpunic_document, advice, placement_document,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
     # What others write, where ours is what this program prints: a key with a default may be left out.
-    made |= {name: adapter.json_schema(mode="validation") for name, adapter in clusterfile.DOCUMENTS.items()}
+    inputs = {**clusterfile.DOCUMENTS, **pairs.INPUTS}
+    made |= {name: adapter.json_schema(mode="validation") for name, adapter in inputs.items()}
     return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}

@@ -1,1 +1,1 @@
-"""Rounds of pairs over drawn fleets: what is named, what is missed, what it costs. docs/pairs-simulation.md."""
+"""Rounds of pairs over drawn fleets: what is named, what is missed, what it costs."""

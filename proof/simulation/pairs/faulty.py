@@ -1,7 +1,7 @@
 """Faults drawn into fleets, and whether what was named is what was drawn."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet
@@ -16,7 +16,9 @@ KINDS = ("node", "node, one direction", "rail of a node", "pair", "leaf", "leaf,
 SHARES = (3, 3, 3, 2, 1, 1, 1)
 
 
-def drawn_faults(fleet: DrawnFleet, count: int, chance: Random, lost: float | None = None) -> list[DrawnFault]:
+def drawn_faults(
+    fleet: DrawnFleet, count: int, chance: Random, lost: float | None = None
+) -> list[DrawnFault]:
     """So many faults, of different places. Pairs are of those that the first rounds bring together."""
     met = _first_pairs(fleet)
     made: list[DrawnFault] = []
@@ -51,7 +53,9 @@ def _part(
     if kind == "pair":
         pairs = [pair for pair in met if near is None or name in pair] or list(met)
         a, b = chance.choice(pairs)
-        return SlowPlace(PartKind.PAIR, *((a, b) if chance.random() < 0.5 else (b, a))), frozenset({Way.SENDS})
+        return SlowPlace(PartKind.PAIR, *((a, b) if chance.random() < 0.5 else (b, a))), frozenset(
+            {Way.SENDS}
+        )
     if kind == "rail":
         rail = chance.choice(fleet.rail_names)
         return SlowPlace(PartKind.RAIL, rail, rail=rail), frozenset({Way.TOGETHER})
@@ -59,7 +63,9 @@ def _part(
         place = SlowPlace(PartKind.LEAF, fleet.leafs[name], across=chance.random() < 0.5)
         return place, one if "one" in kind else BOTH
     if kind == "rail of a node":
-        return SlowPlace(PartKind.NODE, name, rail=chance.choice(fleet.rail_names)), chance.choice((one, BOTH))
+        return SlowPlace(PartKind.NODE, name, rail=chance.choice(fleet.rail_names)), chance.choice(
+            (one, BOTH)
+        )
     return SlowPlace(PartKind.NODE, name), one if "one" in kind else BOTH
 
 
@@ -76,11 +82,12 @@ def kind_of(fault: DrawnFault) -> str:
 def hidden(fault: DrawnFault, faults: Sequence[DrawnFault], fleet: DrawnFleet) -> bool:
     """Whether no run can show it whole: another that is as slow or slower is in all of its ways."""
     return any(
-        other is not fault and other.lost >= fault.lost - 0.03 and _contains(other, fault, fleet) for other in faults
+        other is not fault and other.lost >= fault.lost - 0.03 and _contains(other, fault, fleet)
+        for other in faults
     )
 
 
-def _contains(wide: DrawnFault, fault: DrawnFault, fleet: DrawnFleet) -> bool:
+def _contains(wide: DrawnFault, fault: DrawnFault, fleet: DrawnFleet) -> bool:  # noqa: PLR0911
     """Whether every run that the fault slows, in any of its directions, has the other in its way."""
     a, b = wide.place, fault.place
     rails = not a.rail or a.rail == b.rail
@@ -92,7 +99,9 @@ def _contains(wide: DrawnFault, fault: DrawnFault, fleet: DrawnFleet) -> bool:
         ends = ((b.name, Way.SENDS), (b.peer, Way.RECEIVES))
         if a.kind is PartKind.LEAF:
             apart = fleet.leafs[b.name] != fleet.leafs[b.peer]
-            return (apart or not a.across) and any(fleet.leafs[n] == a.name and way in wide.ways for n, way in ends)
+            return (apart or not a.across) and any(
+                fleet.leafs[n] == a.name and way in wide.ways for n, way in ends
+            )
         return rails and any(n == a.name and way in wide.ways for n, way in ends)
     shared = bool(wide.ways & fault.ways)
     if a.kind is PartKind.LEAF and b.kind is PartKind.LEAF:
@@ -133,7 +142,9 @@ def score(fleet: DrawnFleet, verdict: PairsVerdict, rounds: Sequence[MeasuredRou
     scored = tuple(_scored(one, fleet, known.named, known.suspects) for one in fleet.faults)
     wrong = tuple(_words(part) for part in known.named if not _right(part, fleet))
     tests = sum(len(one.round.pairs) for one in rounds)
-    return FleetRun(scored, wrong, verdict.rounds, tests, len(known.suspects) + len(known.thin), int(verdict.health))
+    return FleetRun(
+        scored, wrong, verdict.rounds, tests, len(known.suspects) + len(known.thin), int(verdict.health)
+    )
 
 
 def _scored(

@@ -6,7 +6,7 @@ runs of a round share, and now and then what other traffic takes.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -33,9 +33,9 @@ BOTH = frozenset({Way.SENDS, Way.RECEIVES})
 class FabricNoise:
     """Standard deviations, as shares; robust ones of what has heavy tails.
 
-    `member`, `nic`, `pair`: how healthy ones differ for good. `run`: one direction of one run, `cell`: one rail
-    of it. `drift`: all runs of a round. `transient`: how often other traffic takes 5 to 50 % of a direction, and
-    `rail_transient` of one rail alone. `freedom`: of Student's t; None is normal.
+    `member`, `nic`, `pair`: how healthy ones differ for good. `run`: one direction of one run, `cell`: one
+    rail of it. `drift`: all runs of a round. `transient`: how often other traffic takes 5 to 50 % of one
+    direction of a run, and `rail_transient` of one rail alone. `heavy`: Student's t, or normal.
     """
 
     member: float = 0.005
@@ -64,7 +64,9 @@ def student(chance: Random) -> float:
     root = math.sqrt(4 * part * (1 - part))
     if root >= 1:
         return 0.0
-    return math.copysign(2 * math.sqrt(max(0.0, math.cos(math.acos(root) / 3) / root - 1)), part - 0.5) / 1.098
+    return (
+        math.copysign(2 * math.sqrt(max(0.0, math.cos(math.acos(root) / 3) / root - 1)), part - 0.5) / 1.098
+    )
 
 
 @dataclass
@@ -86,14 +88,15 @@ class DrawnFleet:
         self.chance = Random(f"drawn {self.seed}")  # noqa: S311
         self.names = [f"n{n:04}" for n in range(self.size)]
         self.fleet = PairFleet(tuple(
-            PairMember(name, f"leaf{n // self.leaf}" if self.leaf else "") for n, name in enumerate(self.names)
+            PairMember(name, f"leaf{n // self.leaf}" if self.leaf else "")
+            for n, name in enumerate(self.names)
         ))  # fmt: skip
         self.leafs = self.fleet.leafs()
         self.rail_names = [f"{n}" for n in range(self.rails)]
         self.offsets: dict[object, float] = {}
 
     def own(self, part: object, scale: float) -> float:
-        """The stable offset of a part, drawn once; beyond two and a half deviations it would be no healthy one."""
+        """The stable offset of a part, drawn once; beyond 2.5 deviations it would be no healthy one."""
         if part not in self.offsets:
             value = self.chance.gauss(0.0, 1.0)
             while abs(value) > 2.5:
@@ -117,7 +120,8 @@ class DrawnFleet:
         least = min(*there, *back)
         tail = math.exp(self._noise(self.noise.run))
         return PairRun(
-            a, b, self.rails * 0.97 * min(there), self.rails * 0.97 * min(back), self.rails * 0.9 * least * tail,
+            a, b, self.rails * 0.97 * min(there), self.rails * 0.97 * min(back),
+            self.rails * 0.9 * least * tail,
             {rail: (there[n], back[n]) for n, rail in enumerate(self.rail_names)} if self.rails > 1 else {},
         )  # fmt: skip
 
@@ -131,12 +135,16 @@ class DrawnFleet:
         )  # fmt: skip
         common = min(common, *(math.log1p(-one.lost) for one in self._on_the_way(a, b, "", apart=apart)), 1.0)
         shared = drift + self._noise(noise.run) - (self.across if apart else 0.0) + math.log(self.pace)
-        if chance.random() < noise.transient / 2:
+        if chance.random() < noise.transient:
             shared += math.log(1 - chance.uniform(0.05, 0.5))
         rates = []
         for rail in self.rail_names:
-            least = min(common, self.own((a, rail, "sends"), noise.nic), self.own((b, rail, "receives"), noise.nic))
-            least = min(least, *(math.log1p(-one.lost) for one in self._on_the_way(a, b, rail, apart=apart)), 1.0)
+            least = min(
+                common, self.own((a, rail, "sends"), noise.nic), self.own((b, rail, "receives"), noise.nic)
+            )
+            least = min(
+                least, *(math.log1p(-one.lost) for one in self._on_the_way(a, b, rail, apart=apart)), 1.0
+            )
             value = least + shared + self._noise(noise.cell)
             if chance.random() < noise.rail_transient:
                 value += math.log(1 - chance.uniform(0.05, 0.5))

@@ -6,6 +6,7 @@ from wirewatch.cli import LazyGroup
 
 COMMANDS: dict[str, str] = {
     "controller": "wirewatch.cli.fleet.controller:controller",
+    "pairs": "wirewatch.cli.fleet.pairs:pairs",
     "simulate": "wirewatch.cli.fleet.simulate:simulate",
     "status": "wirewatch.cli.fleet.status:status",
 }

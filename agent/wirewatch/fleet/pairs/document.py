@@ -1,10 +1,10 @@
-"""Two documents: what rounds measured (`wirewatch.fleet-rounds/1`), and what follows (`wirewatch.fleet-pairs/1`)."""
+"""What rounds measured (`wirewatch.fleet-rounds/1`), and what follows from it (`wirewatch.fleet-pairs/1`)."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Le, Len
 from pydantic import TypeAdapter, ValidationError
@@ -29,6 +29,7 @@ from wirewatch.fleet.pairs.naming import Assessment, TypicalRate, assess
 from wirewatch.fleet.pairs.past import AlikeLoss, alike
 from wirewatch.fleet.pairs.plan import PairsVerdict, health, next_step
 
+T = TypeVar("T")
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 MOST_BYTES = 256 << 20
 Name = Annotated[str, Len(1, 253)]
@@ -42,7 +43,7 @@ class RoundsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RoundsMember:
-    """A node, or a clique of `nodes` that runs as one. `leaf`: its leaf or rack; empty where not known."""
+    """A node, or a clique of `nodes` that runs as one. `leaf`: its leaf or rack; empty if not known."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -55,7 +56,7 @@ class RoundsMember:
 class RunEntry:
     """One pair in one round, bytes per second: `sends` from the first to the second, `receives` back.
 
-    `rails`: the same two for each rail alone. null, or left out: not measured. `failed`: why there is nothing.
+    `rails`: the same two for each rail alone. null: not measured. `failed`: why there is nothing.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -183,8 +184,8 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.fleet-pairs.1": PAIRS}
 ACTIONS = {
     PartKind.RAIL: "look at this rail's spine and leaf switches, and at what all nodes set for it",
     PartKind.LEAF: "look at the leaf's uplinks, its cables and its routes, before any of its nodes",
-    PartKind.NODE: "run `wirewatch check` and `wirewatch topology diff` there; look at its ports and their errors",
-    PartKind.PAIR: "both nodes are well with others: look at the route between them, and keep no node away for it",
+    PartKind.NODE: "run `wirewatch check` and `wirewatch topology diff` there; look at its ports",
+    PartKind.PAIR: "both nodes are well with others: look at the route between them",
 }
 
 
@@ -195,7 +196,6 @@ def read_rounds(path: Path) -> RoundsDocument:
         RoundsError: there are none that can be read.
     """
     made = _read(path, ROUNDS, "a document of rounds (wirewatch.fleet-rounds/1)")
-    assert isinstance(made, RoundsDocument)
     _check(made, path)
     return made
 
@@ -206,12 +206,10 @@ def read_pairs(path: Path) -> PairsDocument:
     Raises:
         RoundsError: there is none that can be read.
     """
-    made = _read(path, PAIRS, "an earlier result (wirewatch.fleet-pairs/1)")
-    assert isinstance(made, PairsDocument)
-    return made
+    return _read(path, PAIRS, "an earlier result (wirewatch.fleet-pairs/1)")
 
 
-def _read(path: Path, adapter: TypeAdapter[Any], what: str) -> object:
+def _read(path: Path, adapter: TypeAdapter[T], what: str) -> T:
     try:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
@@ -220,12 +218,11 @@ def _read(path: Path, adapter: TypeAdapter[Any], what: str) -> object:
     if len(text) > MOST_BYTES:
         raise RoundsError(f"{path}: larger than {MOST_BYTES >> 20} MiB")
     try:
-        made: object = adapter.validate_json(text)
+        return adapter.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise RoundsError(f"{path}: not {what}: {place}: {first['msg']}") from error
-    return made
 
 
 def _check(made: RoundsDocument, path: Path) -> None:
@@ -257,8 +254,13 @@ def measured_of(made: RoundsDocument) -> list[MeasuredRound]:
     """Its rounds, in their order."""
     return [
         MeasuredRound(
-            PairRound(one.number, one.purpose, tuple((r.first, r.second) for r in one.runs), tuple(one.resting)),
-            [PairRun(r.first, r.second, r.sends, r.receives, r.all_reduce, r.rails, r.failed) for r in one.runs],
+            PairRound(
+                one.number, one.purpose, tuple((r.first, r.second) for r in one.runs), tuple(one.resting)
+            ),
+            [
+                PairRun(r.first, r.second, r.sends, r.receives, r.all_reduce, r.rails, r.failed)
+                for r in one.runs
+            ],
         )
         for one in sorted(made.rounds, key=lambda one: one.number)
     ]  # fmt: skip
@@ -274,7 +276,10 @@ def rounds_document(
         every = [runs.get(pair, PairRun(*pair, failed="no answer")) for pair in one.round.pairs]
         entries.append(RoundEntry(
             one.round.number,
-            [RunEntry(r.first, r.second, r.sends, r.receives, r.all_reduce, dict(r.rails), r.failed) for r in every],
+            [
+                RunEntry(r.first, r.second, r.sends, r.receives, r.all_reduce, dict(r.rails), r.failed)
+                for r in every
+            ],
             one.round.purpose, list(one.round.resting),
         ))  # fmt: skip
     members = [RoundsMember(one.name, one.leaf, list(one.nodes)) for one in fleet.members]
@@ -295,7 +300,8 @@ def pairs_document(
         "wirewatch.fleet-pairs/1", made.at, healths.HEALTH_NAMES[_health(known, slower, limits)],
         len(rounds), len(runs), sum(run.answered for run in runs),
         [_slow(part, fleet) for part in known.named], [_slow(part, fleet) for part in known.suspects],
-        list(slower), list(known.thin), list(known.silent), list(known.typical), known.spread, known.seen_from,
+        list(slower), list(known.thin), list(known.silent), list(known.typical),
+        known.spread, known.seen_from,
         [MemberEntry(one.name, one.runs, one.answered, one.sends, one.receives) for one in known.members],
         None if follows is None else NextRound(follows.number, follows.purpose, list(follows.pairs)),
     )  # fmt: skip

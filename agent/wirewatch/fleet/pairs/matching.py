@@ -30,9 +30,7 @@ def matching(
     return tuple((a, b) for a, b in pairs), resting
 
 
-def _mend(
-    pairs: list[list[str]], place: int, wrong: Callable[[str, str], bool], chance: Random
-) -> None:
+def _mend(pairs: list[list[str]], place: int, wrong: Callable[[str, str], bool], chance: Random) -> None:
     """Swap the second of a wrong pair with one of another, so that fewer of both are wrong than before."""
     pair = pairs[place]
     for _ in range(TRIES):

@@ -121,8 +121,8 @@ class SlowPlace:
 class WayLoss:
     """How slow a part is in one direction: the share of its speed that is lost, and between what it lies.
 
-    `slow` of `rounds` rounds showed it, with so many `partners`; `deviations`: the loss in standard deviations
-    of what healthy parts differ by.
+    `slow` of `rounds` rounds showed it, with so many `partners`; `deviations`: the loss in standard
+    deviations of healthy parts.
     """
 
     way: Way
@@ -153,8 +153,8 @@ class SlowPart:
 class PairLimits:
     """When something is named. `least`: the smallest loss that is, as a share.
 
-    `error`: how often a healthy fleet may have anything named. `failed`: the loss from which a part is FAILED.
-    `first`: rounds in which all idle members run; `most`: rounds in all.
+    `error`: how often a healthy fleet may have anything named. `failed`: from which
+    loss on a part is FAILED. `first`: rounds in which all idle members run; `most`: rounds in all.
     """
 
     least: float = 0.03

@@ -1,4 +1,4 @@
-"""What all that was measured so far says: parts that are slow, suspects, and who was measured too little. Pure."""
+"""What was measured so far says: parts that are slow, suspects, and who was measured too little. Pure."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +16,6 @@ from wirewatch.fleet.pairs.model import (
     WayLoss,
 )
 from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, observations, typical_rate
-from wirewatch.fleet.pairs.offsets import End
 from wirewatch.fleet.pairs.spread import Bar, Judged
 from wirewatch.fleet.pairs.survey import KINDS, Found, Survey
 
@@ -28,7 +27,7 @@ SURE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class MemberPace:
-    """A member's own losses by the median of its runs that nothing else explains; None where there are none."""
+    """A member's own losses, by the median of its runs that nothing else explains; None without any."""
 
     name: str
     runs: int
@@ -75,11 +74,14 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
     first = surveys[0] if surveys else None
     paces = _paces(fleet, rounds, first)
     silent = tuple(one.name for one in paces if one.runs >= SILENT and not one.answered)
-    named = _parts((one.named, survey) for survey in surveys for one in (survey,))
-    suspects = _parts((one.suspects, survey) for survey in surveys for one in (survey,))
+    named = _parts((survey.named, survey) for survey in surveys)
+    suspects = _parts((survey.suspects, survey) for survey in surveys)
     return Assessment(
         named, suspects, paces,
-        tuple(one.name for one in paces if one.name not in silent and _thin(one.name, first, limits, len(names))),
+        tuple(
+            one.name for one in paces
+            if one.name not in silent and _thin(one.name, first, limits, len(names))
+        ),
         silent,
         tuple(
             TypicalRate(survey.every[0].measure, across, rate)
@@ -90,17 +92,17 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
     )  # fmt: skip
 
 
-def _surveys(
-    rounds: Sequence[MeasuredRound], leafs: Mapping[str, str], limits: PairLimits
-) -> list[Survey]:
-    """One for each measure that was taken; what one names is not judged again by the next."""
+def _surveys(rounds: Sequence[MeasuredRound], leafs: Mapping[str, str], limits: PairLimits) -> list[Survey]:
+    """One for each measure that was taken; what one names or suspects is not judged again by the next."""
     made: list[Survey] = []
     for measure in Measure:
         every = observations(rounds, measure, leafs)
         if not every:
             continue
-        known = [found for survey in made for found in survey.named]
-        before = frozenset(one for one in every if any(covers(found.place, found.way, one, leafs) for found in known))
+        known = [found for survey in made for found in (*survey.named, *survey.suspects)]
+        before = frozenset(
+            one for one in every if any(covers(found.place, found.way, one, leafs) for found in known)
+        )
         survey = Survey(every, leafs, limits, before)
         survey.run()
         made.append(survey)
@@ -133,11 +135,15 @@ def _parts(found: Iterable[tuple[Sequence[Found], Survey]]) -> tuple[SlowPart, .
 
 
 def _loss(way: Way, judged: Judged) -> WayLoss:
-    low, high = judged.loss - SURE * judged.error, judged.loss + SURE * judged.error
+    sure = SURE * judged.error
     return WayLoss(
-        way, *(-math.expm1(-max(0.0, one)) for one in (judged.loss, low, high)),
+        way, _share(judged.loss), _share(judged.loss - sure), _share(judged.loss + sure),
         judged.slow, judged.rounds, len(judged.partners), judged.deviations,
     )  # fmt: skip
+
+
+def _share(loss: float) -> float:
+    return -math.expm1(-max(0.0, loss))
 
 
 def _paces(
@@ -180,7 +186,7 @@ def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) ->
     leaf = survey.leafs.get(name)
     if any(one.place == SlowPlace(PartKind.LEAF, leaf) for one in survey.named if leaf):
         return False
-    ends: list[End] = [end for end in ((name, way) for way in Way) if end in survey.ends]
+    ends: list[tuple[str, Way]] = [end for end in ((name, way) for way in Way) if end in survey.ends]
     judged = [survey.nodes[end] for end in ends]
     partners = min(limits.first, members - 1)
     return not judged or any(
@@ -193,9 +199,7 @@ def _seen_from(survey: Survey, limits: PairLimits, members: int) -> float:
     return -math.expm1(-max(bar.least, bar.deviations * survey.spread.deviation(limits.first)))
 
 
-def explained(
-    named: Collection[SlowPart], first: str, second: str, leafs: Mapping[str, str]
-) -> float:
+def explained(named: Collection[SlowPart], first: str, second: str, leafs: Mapping[str, str]) -> float:
     """The greatest loss of what is named on the way between two members, both ways; 0 for none."""
     across = leafs[first] != leafs[second] if first in leafs and second in leafs else None
     both = [

@@ -2,19 +2,19 @@
 
 A loss is the negative logarithm of a rate over the typical rate of its class: runs inside a leaf, runs across
 leafs, each in its own round, as long as most of the fleet took part in it. Typical is first the upper
-quartile, which holds while less than two thirds of a class are slow, and then the median of those that nothing
-named explains.
+quartile, which holds while less than two thirds of a class are slow, and then the median of those
+that nothing named explains.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from wirewatch.core.statistics import low_median
-from wirewatch.fleet.pairs.model import Measure, MeasuredRound, PairRun, Way
+from wirewatch.fleet.pairs.model import Measure, MeasuredRound, PairRun, Purpose, Way
 
 UPPER = 0.75
+QUARTER = 0.25
 OWN = 24
 """Values that a class has in one round before this round has a typical rate of its own."""
 FEW = 8
@@ -26,7 +26,10 @@ ALL_RAILS = ""
 class Observation:
     """One direction of a run. `logs`: of its rates, by rail. `across`: None where a leaf is not known.
 
-    `losses`: by rail; `loss`: their lower median, so that half of the rails and more must be slow. `masked`,
+    `full`: of a round for all members, which says what is typical; later rounds are of suspects.
+
+    `losses`: by rail; `loss`: what all but a quarter of the rails that nothing explains lose at least.
+    `masked`,
     `rails_masked`: the loss that something wider explains, of all rails and of single ones. `ends`: both
     members, each with the direction in which it takes part; `paces`: their own, by all their other runs.
     """
@@ -37,6 +40,7 @@ class Observation:
     receiver: str
     across: bool | None
     logs: Mapping[str, float]
+    full: bool = True
     losses: dict[str, float] = field(default_factory=dict)
     loss: float = 0.0
     masked: float = 0.0
@@ -54,16 +58,28 @@ class Observation:
         """The loss that something named explains, of one rail or of the median of them."""
         if rail:
             return max(self.masked, self.rails_masked.get(rail, 0.0))
-        if not self.rails_masked:
-            return self.masked
-        return low_median(self.explained(one) for one in self.losses)
+        if self.rails_masked.keys() >= self.losses.keys():
+            return max(self.masked, min(self.rails_masked.values()))
+        return self.masked
+
+    def see_loss(self) -> None:
+        """Take the loss anew from those of the rails."""
+        left = [loss for rail, loss in self.losses.items() if rail not in self.rails_masked]
+        self.loss = all_but_a_quarter(left or self.losses.values())
 
     def mask(self, loss: float, rail: str = ALL_RAILS) -> None:
         """Something named explains this loss."""
         if rail:
             self.rails_masked[rail] = max(loss, self.rails_masked.get(rail, 0.0))
+            self.see_loss()
         else:
             self.masked = max(loss, self.masked)
+
+
+def all_but_a_quarter(losses: Iterable[float]) -> float:
+    """The loss that all but a quarter have at least: a group is slow when nearly all of it is."""
+    ordered = sorted(losses)
+    return ordered[int(QUARTER * len(ordered))]
 
 
 def observations(
@@ -71,7 +87,15 @@ def observations(
 ) -> list[Observation]:
     """Of one measure, in the order of rounds; rates that are not above 0 are left out."""
     return [
-        Observation(measure, one.round.number, a, b, _across(leafs, a, b), logs)
+        Observation(
+            measure,
+            one.round.number,
+            a,
+            b,
+            _across(leafs, a, b),
+            logs,
+            full=one.round.purpose is not Purpose.CONFIRM,
+        )
         for one in rounds
         for run in one.runs
         if run.answered
@@ -83,7 +107,7 @@ def observations(
 def _directions(run: PairRun, measure: Measure) -> Iterator[tuple[str, str, dict[str, float]]]:
     a, b = run.first, run.second
     if measure is Measure.ALL_REDUCE:
-        yield a, b, _logs({ALL_RAILS: run.all_reduce})
+        yield min(a, b), max(a, b), _logs({ALL_RAILS: run.all_reduce})
     elif measure is Measure.SEND:
         yield a, b, _logs({ALL_RAILS: run.sends})
         yield b, a, _logs({ALL_RAILS: run.receives})
@@ -103,42 +127,43 @@ def _across(leafs: Mapping[str, str], a: str, b: str) -> bool | None:
 
 
 def weigh(every: Sequence[Observation], clean: Callable[[Observation, str], bool] | None = None) -> None:
-    """Fill the losses; `clean`: which rail of which observation counts as typical, None for the first look."""
+    """Fill the losses; `clean`: which rail of which observation is typical, None for the first look."""
     classes: dict[bool | None, dict[int, list[Observation]]] = {}
     for one in every:
         classes.setdefault(one.across, {}).setdefault(one.round, []).append(one)
     for rounds in classes.values():
         full = max(map(len, rounds.values())) / 2
         pooled: float | None = None
+        whole = [one for many in rounds.values() for one in many if one.full]
         for some in rounds.values():
-            own = len(some) >= full and sum(len(one.logs) for one in some) >= OWN
+            own = some[0].full and len(some) >= full and sum(len(one.logs) for one in some) >= OWN
             level = _typical(some, clean) if own else None
             if level is None:
                 if pooled is None:
-                    pooled = _pooled([one for many in rounds.values() for one in many], clean)
+                    pooled = _pooled(whole or [one for many in rounds.values() for one in many], clean)
                 level = pooled
             for one in some:
                 one.losses = {rail: level - value for rail, value in one.logs.items()}
-                one.loss = low_median(one.losses.values())
+                one.rails_masked = {}
+                one.see_loss()
 
 
 def _pooled(every: Sequence[Observation], clean: Callable[[Observation, str], bool] | None) -> float:
     level = _typical(every, clean)
-    if level is None:
-        level = _typical(every, None)
-    assert level is not None
-    return level
+    return _upper(every) if level is None else level
 
 
-def _typical(
-    some: Sequence[Observation], clean: Callable[[Observation, str], bool] | None
-) -> float | None:
+def _typical(some: Sequence[Observation], clean: Callable[[Observation, str], bool] | None) -> float | None:
     """The logarithm of the typical rate; None where too few are clean."""
     if clean is None:
-        values = sorted(value for one in some for value in one.logs.values())
-        return values[math.ceil(UPPER * len(values)) - 1]
+        return _upper(some)
     values = [value for one in some for rail, value in one.logs.items() if clean(one, rail)]
     return median(values) if len(values) >= FEW else None
+
+
+def _upper(some: Sequence[Observation]) -> float:
+    values = sorted(value for one in some for value in one.logs.values())
+    return values[math.ceil(UPPER * len(values)) - 1]
 
 
 def typical_rate(every: Sequence[Observation]) -> dict[bool | None, float]:

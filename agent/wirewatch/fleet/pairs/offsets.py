@@ -1,5 +1,6 @@
 """What healthy members differ by for good, so that a partner's own pace is not laid on the other. Pure."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class Offsets:
         return total / count * known / (known + self.noise**2)
 
     def _cut(self, loss: float) -> float:
-        most = CLIP * (self.between**2 + self.noise**2) ** 0.5
+        most = CLIP * math.hypot(self.between, self.noise)
         return max(-most, min(most, loss))
 
 

@@ -35,7 +35,9 @@ def alike(
     return tuple(found for one in now if (found := _beside(one, earlier, limits)) is not None)
 
 
-def _beside(one: TypicalRate, earlier: Sequence[Sequence[TypicalRate]], limits: PairLimits) -> AlikeLoss | None:
+def _beside(
+    one: TypicalRate, earlier: Sequence[Sequence[TypicalRate]], limits: PairLimits
+) -> AlikeLoss | None:
     rates = [
         other.rate for some in earlier for other in some
         if (other.measure, other.across) == (one.measure, one.across) and other.rate > 0

@@ -4,21 +4,28 @@ import io
 import math
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from wirewatch.fleet.pairs.document import PairsDocument, RoundsDocument, measured_of
-from wirewatch.fleet.pairs.model import PartKind, PairRun
+from wirewatch.fleet.pairs.model import PairRun, PartKind
 
+Axes = Any
+"""matplotlib's."""
 SIDE = 7.5
 """Inches."""
 SLOWEST = 40
 """Percent slower than typical from which on the colour does not change."""
 LABELLED = 40
 """Members, up to which each has its name at the axes."""
+SEEN = 5
+"""Percent slower from which on a point is drawn large enough to be seen."""
 NAMED = 12
 """Named parts that get a label."""
+APART = 0.028
+"""Of the height of the matrix, between two labels."""
 
 
 def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None:
@@ -38,13 +45,17 @@ def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None
         figure = Figure(figsize=(SIDE + 1.2, SIDE), layout="constrained")
         axes = figure.add_subplot()
         size = max(2.0, min(300.0, (SIDE * 60 / max(1, len(order))) ** 2))
+        sizes = [max(size, 14.0) if slow >= SEEN else size for _, _, slow in points]
         drawn = axes.scatter(
             [places[b] for _, b, _ in points], [places[a] for a, _, _ in points],
             c=[min(SLOWEST, max(0.0, slow)) for _, _, slow in points],
-            s=size, cmap="viridis_r", vmin=0, vmax=SLOWEST, marker="s", linewidths=0,
+            s=sizes, cmap="viridis_r", vmin=0, vmax=SLOWEST, marker="s", linewidths=0,
         )  # fmt: skip
         axes.set(
-            xlim=(-0.5, len(order) - 0.5), ylim=(len(order) - 0.5, -0.5), xlabel="receives", ylabel="sends",
+            xlim=(-0.5, len(order) - 0.5),
+            ylim=(len(order) - 0.5, -0.5),
+            xlabel="receives",
+            ylabel="sends",
         )
         axes.set_aspect("equal")
         axes.set_title(
@@ -85,30 +96,37 @@ def _rate(run: PairRun, way: int) -> float | None:
     return run.all_reduce if send is None else send
 
 
-def _axes(axes: object, names: list[str], leafs: list[str]) -> None:
+def _axes(axes: Axes, names: list[str], leafs: list[str]) -> None:
     if len(names) <= LABELLED:
-        axes.set_xticks(range(len(names)), [_plain(one) for one in names], rotation=90)  # type: ignore[attr-defined]
-        axes.set_yticks(range(len(names)), [_plain(one) for one in names])  # type: ignore[attr-defined]
+        axes.set_xticks(range(len(names)), [_plain(one) for one in names], rotation=90)
+        axes.set_yticks(range(len(names)), [_plain(one) for one in names])
     for place in range(1, len(leafs)):
         if leafs[place] != leafs[place - 1]:
-            for line in (axes.axhline, axes.axvline):  # type: ignore[attr-defined]
+            for line in (axes.axhline, axes.axvline):
                 line(place - 0.5, color="lightgray", linewidth=0.5, zorder=0)
 
 
-def _labels(axes: object, result: PairsDocument, places: dict[str, int]) -> None:
-    """Arrows at the right edge for nodes, circles for pairs."""
-    for one in result.named[:NAMED]:
+def _labels(axes: Axes, result: PairsDocument, places: dict[str, int]) -> None:
+    """Names at the right edge, apart from each other; circles for pairs."""
+    labels: dict[str, list[str]] = {}
+    for one in result.named:
         if one.kind is PartKind.PAIR:
-            axes.scatter([places[one.peer]], [places[one.name]], s=160, facecolors="none", edgecolors="red")  # type: ignore[attr-defined]
-        elif one.kind is PartKind.NODE:
-            rail = f", rail {one.rail}" if one.rail else ""
-            place = places[one.name]
-            axes.annotate(  # type: ignore[attr-defined]
-                _plain(f"{one.name}{rail}"), (len(places) - 0.5, place), (4, 0), textcoords="offset points",
-                color="red", va="center", fontsize=8, annotation_clip=False,
-            )  # fmt: skip
+            at = ([places[one.peer]], [places[one.name]])
+            axes.scatter(*at, s=160, facecolors="none", edgecolors="red")
+        if one.kind in {PartKind.NODE, PartKind.PAIR}:
+            what = f"rail {one.rail}" if one.kind is PartKind.NODE and one.rail else ""
+            labels.setdefault(one.name, []).append(f"to {one.peer}" if one.peer else what)
+    below = -math.inf
+    for name in sorted(labels, key=places.__getitem__)[:NAMED]:
+        below = max(places[name], below + APART * len(places))
+        what = ", ".join(one for one in labels[name] if one)
+        axes.annotate(
+            _plain(f"{name} {what}".strip()), (len(places) - 0.5, places[name]),
+            (len(places) * 1.03, below), color="red", va="center", fontsize=8, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": "red", "linewidth": 0.5},
+        )  # fmt: skip
 
 
 def _plain(text: str) -> str:
     """What any font has, cut where it would take too much room."""
-    return "".join(one if " " <= one <= "~" else "?" for one in text)[:24]
+    return "".join(one if " " <= one <= "~" else "?" for one in text)[:36]

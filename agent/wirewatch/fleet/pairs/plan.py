@@ -1,7 +1,7 @@
 """Which round comes next, by all that is known so far, or the verdict when no round would tell more. Pure.
 
-The first rounds are random perfect matchings of all idle members: across leafs and inside them where leafs are
-known. All later ones are small: each suspect, and each member of which too little is known, with a partner
+The first rounds are random perfect matchings of all idle members: across leafs and inside them where
+leafs are known. All later ones are small: each suspect, and each member of which too little is known, with a partner
 known to be good.
 """
 
@@ -23,7 +23,7 @@ from wirewatch.fleet.pairs.model import (
 )
 from wirewatch.fleet.pairs.naming import Assessment, assess, explained
 
-LEAF_MEMBERS = 6
+LEAF_MEMBERS = 8
 """Members of a suspected leaf that are measured towards others in one round."""
 CHOICES = 24
 """Good partners that are looked at for one suspect."""
@@ -144,7 +144,7 @@ class _Confirming:
         return tuple(self.made)
 
     def _good(self, suspects: Iterable[SlowPart]) -> list[str]:
-        """Members that nothing speaks against: neither suspected, nor in a suspected leaf, nor little known."""
+        """Members that nothing speaks against: not suspected, nor in a suspected leaf, nor little known."""
         bad = {name for part in suspects for name in (part.place.name, part.place.peer)}
         bad |= {part.place.name for part in self.known.named if part.place.kind is PartKind.NODE}
         bad |= {*self.known.thin, *self.known.silent}
@@ -179,7 +179,13 @@ class _Confirming:
             for part in self.known.suspects
         )
         ranked = sorted(
-            (self._in_the_way(name, one), outside and _same(self.leafs, name, one), met(name, one), place, one)
+            (
+                self._in_the_way(name, one),
+                outside and _same(self.leafs, name, one),
+                met(name, one),
+                place,
+                one,
+            )
             for place, one in enumerate((*free[:CHOICES], *ours[:CHOICES]))
         )
         if ranked and not ranked[0][0]:
@@ -187,7 +193,9 @@ class _Confirming:
 
     def _in_the_way(self, name: str, other: str) -> bool:
         """Whether anything named but the member itself lies between the two."""
-        named = [part for part in self.known.named if (part.place.kind, part.place.name) != (PartKind.NODE, name)]
+        named = [
+            part for part in self.known.named if (part.place.kind, part.place.name) != (PartKind.NODE, name)
+        ]
         return explained(named, name, other, self.leafs) > 0
 
     def _left(self, met: Callable[[str, str], bool]) -> None:

@@ -2,8 +2,8 @@
 
 Two things must hold before a part is named, each by itself enough against one kind of chance:
 
-- its loss is more standard deviations than healthy parts differ by, from each other for good and from round to
-  round (`deviations`): that is against many small differences;
+- its loss is more standard deviations than healthy parts differ by, from each other for good and from
+  round to round (`deviations`): that is against many small differences;
 - it was slow in so many rounds that as many single slow runs, which any fabric has, would not meet by chance
   in any of the parts that were looked at: that is against traffic of others, which slows a run by any amount.
 """
@@ -30,7 +30,7 @@ PERSISTS = 0.75
 a slow part gives no fast run."""
 ENOUGH = 4
 """Differences from one round to the next that show a spread."""
-SUSPECTS = 0.5
+SUSPECTS = 0.05
 """So many healthy parts of a kind may be looked at again for nothing but noise."""
 TWICE = 2
 """Slow runs in half of its rounds and more with which a part is not taken for healthy."""
@@ -120,9 +120,10 @@ def _split(points: Iterable[Point], margin: float) -> tuple[list[Point], list[Po
     Of the latter one that is no slower than that only bounds how slow the part can be; one that is slower
     speaks of the part.
     """
-    told, behind = [], []
+    told: list[Point] = []
+    behind: list[Point] = []
     for one in points:
-        free = one.explained <= 0 or one.loss > 1.15 * one.explained + margin
+        free = one.explained <= 0 or one.loss > 1.05 * one.explained + margin
         (told if free else behind).append(one)
     return told, behind
 
@@ -133,7 +134,8 @@ def judge(points: Sequence[Point], spread: HealthySpread, bar: Bar) -> Judged:
     Several runs with one partner show one partner: else a slow pair that is measured again and again would
     make a node slow.
     """
-    told, behind = _split(points, max(bar.least, 3 * spread.within))
+    margin = max(bar.least, 3 * spread.within)
+    told, behind = _split(points, margin)
     if not told:
         return Judged(0.0, 0.0, 0, 0, frozenset(), frozenset(), 0.0, named=False, suspected=False)
     partners: dict[str, list[float]] = {}
@@ -142,10 +144,10 @@ def judge(points: Sequence[Point], spread: HealthySpread, bar: Bar) -> Judged:
     middles = {partner: median(losses) for partner, losses in partners.items()}
     loss = median(middles.values())
     limit = max(bar.least, 0.6 * loss)
-    refuting = [one for one in behind if one.loss < limit]
-    middles |= {one.partner: one.loss for one in refuting}
-    told += refuting
+    refuting = [one for one in behind if one.loss < max(limit, loss - margin)]
+    middles |= {one.partner: 0.0 for one in refuting}
     slow = sum(one.loss > limit for one in told)
+    told += refuting
     slowly = frozenset(partner for partner, middle in middles.items() if middle > limit)
     error = spread.deviation(len(told))
     persists = len(slowly) >= PERSISTS * len(middles) and loss >= bar.least
@@ -167,7 +169,9 @@ def healthy_spread(series: Iterable[Sequence[Point]], least: float, floor: float
             losses += mine
             apart += (b - a for a, b in pairwise(mine))
     total = max(floor, _around(losses))
-    within = max(floor / 2, NORMAL * median(map(abs, apart)) / math.sqrt(2)) if len(apart) >= ENOUGH else total
+    within = (
+        max(floor / 2, NORMAL * median(map(abs, apart)) / math.sqrt(2)) if len(apart) >= ENOUGH else total
+    )
     between = math.sqrt(max(total**2 - within**2, (floor / 2) ** 2))
     return HealthySpread(between, min(within, total), sorted(losses))
 

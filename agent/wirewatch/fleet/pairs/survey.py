@@ -4,7 +4,7 @@ What was measured is the least of all on the way. So a part is named by runs tha
 stands in the way of all narrower ones from then on: rail, leaf, node, rail of a node, pair.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -12,14 +12,14 @@ from statistics import median
 from typing import NamedTuple
 
 from wirewatch.fleet.pairs.model import PairLimits, PartKind, SlowPlace, Way
-from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, weigh
+from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
 from wirewatch.fleet.pairs.offsets import End, set_paces
 from wirewatch.fleet.pairs.spread import Bar, HealthySpread, Judged, Point, healthy_spread, judge
 
-QUARTER = 0.25
-"""A leaf or a rail is as slow as all but a quarter of its runs are at least."""
-GROUP = 3
+GROUP = 4
 """Runs of a leaf or a rail in one round, below which the round says nothing of it."""
+ONE_LEAF = 0.75
+"""Share of a leaf's runs with one other leaf, above which nobody can say which of the two is slow."""
 OTHERS = 2
 """Other partners that both ends of a pair must have run well with before the pair is suspected."""
 SAMPLED = 100
@@ -73,6 +73,7 @@ class Survey:
     def _judge_wide(self) -> None:
         for one in self.every:
             one.masked, one.rails_masked = (inf if one in self.explained_before else 0.0), {}
+            one.see_loss()
         self.named, self.suspects = [], []
         self._see_spread()
         self._groups(self._rail_parts())
@@ -114,8 +115,8 @@ class Survey:
                 yield SlowPlace(PartKind.LEAF, leaf, rail=rail, across=True), way, some
 
     def _groups(self, parts: Iterable[tuple[SlowPlace, Way, Sequence[Observation]]]) -> None:
-        """Name groups, the slowest first, and mask what they explain; all at once where nothing overlaps."""
-        listed = [(place, way, some, _rounds_of(some, place.rail)) for place, way, some in parts]
+        """Name groups, the slowest first, and mask what they explain; all rails before single ones."""
+        listed = [(place, way, some, self._rounds_of(place, some)) for place, way, some in parts]
         losses = healthy_spread((points for *_, points in listed), self._bar(1).least).losses
         spread = HealthySpread(self.spread.between, self.spread.within, losses)
         for rail in (False, True):
@@ -125,7 +126,7 @@ class Survey:
             for before, place, way, some in sorted(found, key=lambda one: -one[0].deviations):
                 if not before.suspected:
                     continue
-                now = judge(_rounds_of(some, place.rail), spread, bar)
+                now = judge(self._rounds_of(place, some), spread, bar)
                 if now.named:
                     self._name_group(place, way, now, some)
                 elif now.suspected:
@@ -134,17 +135,44 @@ class Survey:
                     for one in some:
                         one.mask(now.loss, place.rail)
 
+    def _rounds_of(self, place: SlowPlace, some: Sequence[Observation]) -> list[Point]:
+        """A group in each round; of a leaf, only where it ran with several others, if there are several."""
+        rounds: dict[int, list[Observation]] = defaultdict(list)
+        for one in some:
+            if not place.rail or place.rail in one.losses:
+                rounds[one.round].append(one)
+        several = place.kind is PartKind.LEAF and len(set(self.leafs.values())) > 2  # noqa: PLR2004
+        points = []
+        for number, runs in rounds.items():
+            if len(runs) < GROUP or (several and self._one_sided(place.name, runs)):
+                continue
+            losses = (one.losses[place.rail] if place.rail else one.loss for one in runs)
+            masked = (one.explained(place.rail) for one in runs)
+            points.append(Point(number, all_but_a_quarter(losses), all_but_a_quarter(masked), f"{number}"))
+        return points
+
+    def _one_sided(self, leaf: str, runs: Sequence[Observation]) -> bool:
+        others = Counter(
+            other for one in runs for name, _ in one.ends if (other := self.leafs.get(name, "")) != leaf
+        )
+        return not others or max(others.values()) > ONE_LEAF * len(runs)
+
     def _name_group(self, place: SlowPlace, way: Way, judged: Judged, some: Sequence[Observation]) -> None:
         if place.kind is PartKind.LEAF:
             within = [
-                one for (name, end), many in self.ends.items() if end is way and self.leafs.get(name) == place.name
+                one for (name, end), many in self.ends.items()
+                if end is way and self.leafs.get(name) == place.name
                 for one in many if one.across is False
             ]  # fmt: skip
-            points = _rounds_of(within, place.rail)
-            if points and all(one.loss >= judged.loss / 2 for one in points):
+            slow = [one.losses.get(place.rail, 0.0) if place.rail else one.loss for one in within]
+            if len(slow) >= GROUP and all_but_a_quarter(slow) >= judged.loss / 2:
                 place = SlowPlace(PartKind.LEAF, place.name, rail=place.rail)
                 some = [*some, *within]
-        usual = median(one.losses[place.rail] if place.rail else one.loss for one in some if place.rail in {ALL_RAILS, *one.losses})
+        usual = median(
+            one.losses[place.rail] if place.rail else one.loss
+            for one in some
+            if place.rail in {ALL_RAILS, *one.losses}
+        )
         judged = replace(judged, loss=usual)
         self.named.append(Found(place, way, judged))
         for one in some:
@@ -161,7 +189,9 @@ class Survey:
             left = []
             for end in sorted(waiting, key=lambda one: -self.nodes[one].deviations):
                 # Where one direction of a node is named, the other is one of few to ask about, not of all.
-                judged = judge(_points(end, self.ends[end]), self.spread, self._bar(4) if end[0] in named else bar)
+                judged = judge(
+                    _points(end, self.ends[end]), self.spread, self._bar(4) if end[0] in named else bar
+                )
                 if judged.named and self._confirmed(end, judged):
                     named.add(end[0])
                     self.named.append(Found(SlowPlace(PartKind.NODE, end[0]), end[1], judged))
@@ -196,7 +226,9 @@ class Survey:
         bar = self._bar(len(self.ends) * len(rails))
         step = -(-len(self.ends) // SAMPLED)
         sampled = list(self.ends)[::step]
-        spread = healthy_spread((_points(end, self.ends[end], rail) for end in sampled for rail in rails), bar.least)
+        spread = healthy_spread(
+            (_points(end, self.ends[end], rail) for end in sampled for rail in rails), bar.least
+        )
         found: list[tuple[Judged, End, str]] = []
         for end, rail in self._slow_rails(bar.least):
             judged = judge(_points(end, self.ends[end], rail), spread, bar)
@@ -247,12 +279,9 @@ class Survey:
         if not judged.suspected or not all(self._well_with_others(end, some) for end in some[0].ends):
             return
         part = Found(place, some[0].ends[0][1], judged)
-        if judged.named:
-            self.named.append(part)
-            for one in some:
-                one.mask(judged.loss, place.rail)
-        else:
-            self.suspects.append(part)
+        (self.named if judged.named else self.suspects).append(part)
+        for one in some:
+            one.mask(judged.loss, place.rail)
 
     def _pair_points(self, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[Point]:
         points = []
@@ -280,22 +309,3 @@ def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> lis
         if loss is not None:
             points.append(Point(one.round, loss - one.paces[there], one.explained(rail), one.ends[there][0]))
     return points
-
-
-def _rounds_of(some: Sequence[Observation], rail: str) -> list[Point]:
-    """A group in each round: as slow as all but a quarter of its runs are at least."""
-    rounds: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for one in some:
-        loss = one.losses.get(rail) if rail else one.loss
-        if loss is not None:
-            rounds[one.round].append((loss, one.explained(rail)))
-    return [
-        Point(number, _quarter(loss for loss, _ in runs), _quarter(masked for _, masked in runs), f"{number}")
-        for number, runs in rounds.items()
-        if len(runs) >= GROUP
-    ]
-
-
-def _quarter(values: Iterable[float]) -> float:
-    ordered = sorted(values)
-    return ordered[int(QUARTER * len(ordered))]

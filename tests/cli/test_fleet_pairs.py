@@ -1,0 +1,146 @@
+"""`wirewatch fleet pairs`: text, JSON, picture and exit codes, on rounds of a drawn fleet."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
+from wirewatch.cli.fleet.pairs import pairs
+from wirewatch.fleet.pairs.document import PAIRS, ROUNDS, RoundsDocument, pairs_document, rounds_document
+from wirewatch.fleet.pairs.model import PartKind, SlowPlace, Way
+
+CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
+
+
+@cache
+def measured(*faults: DrawnFault, rounds: int = 8, pace: float = 1.0) -> RoundsDocument:
+    fleet = DrawnFleet(32, rails=2, leaf=8, noise=CALM, faults=faults, pace=pace)
+    _, every = fleet.verdict()
+    return rounds_document(1764e6, fleet.fleet, every[:rounds])
+
+
+SLOW = DrawnFault(SlowPlace(PartKind.NODE, "n0003"), frozenset({Way.SENDS}), 0.2)
+WORSE = DrawnFault(SlowPlace(PartKind.NODE, "n0003"), BOTH, 0.5)
+
+
+def ran(folder: Path, made: RoundsDocument, *options: str) -> Result:
+    path = folder / "results.json"
+    path.write_bytes(ROUNDS.dump_json(made))
+    return CliRunner().invoke(pairs, [str(path), *options])
+
+
+def test_healthy_ends_with_0(tmp_path: Path) -> None:
+    result = ran(tmp_path, measured())
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("OK: 0 named, 0 open")
+    assert "sends on one rail across leafs: 4" in result.output
+
+
+def test_a_slow_direction_ends_with_1_and_has_its_line(tmp_path: Path) -> None:
+    result = ran(tmp_path, measured(SLOW))
+    assert result.exit_code == 1, result.output
+    (line,) = [line for line in result.output.splitlines() if line.strip().startswith("n0003")]
+    assert "sends" in line
+    assert "sends on one rail" in line
+
+
+def test_30_percent_end_with_2(tmp_path: Path) -> None:
+    assert ran(tmp_path, measured(WORSE)).exit_code == 2
+
+
+def test_rounds_that_are_not_finished_say_what_to_measure_next(tmp_path: Path) -> None:
+    result = ran(tmp_path, measured(SLOW, rounds=2))
+    assert result.exit_code == 3
+    assert "measure next, as round 3 (across): " in result.output
+
+
+def test_json_is_the_document(tmp_path: Path) -> None:
+    made = measured(SLOW)
+    result = ran(tmp_path, made, "--json")
+    found = PAIRS.validate_json(result.output)
+    assert found == pairs_document(made)
+    (part,) = found.named
+    assert (part.name, part.members, [one.way for one in part.losses]) == ("n0003", ["n0003"], [Way.SENDS])
+
+
+def test_slow_all_alike_is_named_beside_the_past(tmp_path: Path) -> None:
+    past = tmp_path / "past.json"
+    past.write_bytes(PAIRS.dump_json(pairs_document(measured())))
+    result = ran(tmp_path, measured(pace=0.8), "--past", str(past))
+    assert result.exit_code == 1, result.output
+    assert "all alike: sends on one rail across leafs are 2" in result.output
+    assert ran(tmp_path, measured(pace=0.8)).exit_code == 0
+
+
+@pytest.mark.parametrize("form", ["svg", "png"])
+def test_the_picture_is_drawn_with_the_names(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"matrix.{form}"
+    assert ran(tmp_path, measured(SLOW), "--picture", str(path)).exit_code == 1
+    assert form == "png" or "n0003" in path.read_text("utf-8")
+    assert path.stat().st_size > 5000
+
+
+def test_nothing_measured_is_not_healthy(tmp_path: Path) -> None:
+    made = replace(measured(), rounds=[])
+    assert ran(tmp_path, made).exit_code == 3
+
+
+def _twice(made: dict[str, Any]) -> None:
+    made["members"].append(made["members"][0])
+
+
+def _stranger(made: dict[str, Any]) -> None:
+    made["rounds"][0]["runs"][0]["first"] = "nobody"
+
+
+def _itself(made: dict[str, Any]) -> None:
+    made["rounds"][0]["runs"][0]["first"] = made["rounds"][0]["runs"][0]["second"]
+
+
+def _number(made: dict[str, Any]) -> None:
+    made["rounds"][0]["number"] = 2
+
+
+def _rate(made: dict[str, Any]) -> None:
+    made["rounds"][0]["runs"][0]["sends"] = 0
+
+
+def _schema(made: dict[str, Any]) -> None:
+    made["schema"] = "wirewatch.sweep/1"
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_twice, "n0000 is there twice"), (_stranger, "nobody is no member"), (_itself, "with itself"),
+        (_number, "a number is there twice"), (_rate, "rounds.0.runs.0.sends"), (_schema, "schema"),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_one_clear_line(tmp_path: Path, damage: Any, words: str) -> None:
+    made = json.loads(ROUNDS.dump_json(measured()))
+    damage(made)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(made), "utf-8")
+    result = CliRunner().invoke(pairs, [str(path)], standalone_mode=False)
+    assert words in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", "{", "null", '{"schema": 1}'])
+def test_any_other_file_is_one_clear_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(text, "utf-8")
+    result = CliRunner().invoke(pairs, [str(path)], standalone_mode=False)
+    assert str(result.exception).startswith(f"{path}: not a document of rounds")
+
+
+def test_a_picture_is_svg_or_png(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        pairs, [__file__, "--picture", str(tmp_path / "x.gif")], standalone_mode=False
+    )
+    assert "ends in .svg or .png" in str(result.exception)
