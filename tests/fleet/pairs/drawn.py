@@ -116,7 +116,7 @@ class DrawnFleet:
         return MeasuredRound(planned, runs)
 
     def _pair(self, a: str, b: str, drift: float) -> PairRun:
-        there, back = self._direction(a, b, drift), self._direction(b, a, drift)
+        there, back = self.direction(a, b, drift), self.direction(b, a, drift)
         least = min(*there, *back)
         tail = math.exp(self._noise(self.noise.run))
         return PairRun(
@@ -125,7 +125,7 @@ class DrawnFleet:
             {rail: (there[n], back[n]) for n, rail in enumerate(self.rail_names)} if self.rails > 1 else {},
         )  # fmt: skip
 
-    def _direction(self, a: str, b: str, drift: float) -> list[float]:
+    def direction(self, a: str, b: str, drift: float = 0.0) -> list[float]:
         """Bytes per second of each rail: the least capacity on the way, times noise."""
         noise, chance = self.noise, self.chance
         apart = self.leaf > 0 and self.leafs[a] != self.leafs[b]

@@ -63,8 +63,8 @@ def pairs(
     """Name the slow node, direction, pair, rail or leaf in RESULTS, which rounds of pairs measured.
 
     RESULTS is a document wirewatch.fleet-rounds/1 (docs/fleet-pairs.md). What is not beyond doubt is
-    listed as open, with the pairs to measure next. Ends with 0 where nothing is slow, with 1 or 2 where something is
-    named, of 30 % and more with 2, and with 3 where something is open.
+    listed as open, with the pairs to measure next. Ends with 0 where nothing is slow, with 1 where something
+    is named, with 2 where that has lost 30 % or more, and with 3 where something is open.
     """
     from wirewatch.fleet.pairs.document import PAIRS, RoundsError, pairs_document, read_pairs, read_rounds
     from wirewatch.fleet.pairs.model import PairLimits

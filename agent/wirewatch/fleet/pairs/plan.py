@@ -1,8 +1,8 @@
 """Which round comes next, by all that is known so far, or the verdict when no round would tell more. Pure.
 
 The first rounds are random perfect matchings of all idle members: across leafs and inside them where
-leafs are known. All later ones are small: each suspect, and each member of which too little is known, with a partner
-known to be good.
+leafs are known. All later ones are small: each suspect, and each member of which too little is known, with
+a partner known to be good.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
