@@ -131,21 +131,26 @@ def weigh(every: Sequence[Observation], clean: Callable[[Observation, str], bool
     classes: dict[bool | None, dict[int, list[Observation]]] = {}
     for one in every:
         classes.setdefault(one.across, {}).setdefault(one.round, []).append(one)
-    for rounds in classes.values():
-        full = max(map(len, rounds.values())) / 2
-        pooled: float | None = None
-        whole = [one for many in rounds.values() for one in many if one.full]
-        for some in rounds.values():
-            own = some[0].full and len(some) >= full and sum(len(one.logs) for one in some) >= OWN
-            level = _typical(some, clean) if own else None
-            if level is None:
-                if pooled is None:
-                    pooled = _pooled(whole or [one for many in rounds.values() for one in many], clean)
-                level = pooled
-            for one in some:
-                one.losses = {rail: level - value for rail, value in one.logs.items()}
-                one.rails_masked = {}
-                one.see_loss()
+    # All levels before any loss: what is masked says what is clean.
+    found = [(some, level) for rounds in classes.values() for some, level in _levels(rounds, clean)]
+    for some, level in found:
+        for one in some:
+            one.losses = {rail: level - value for rail, value in one.logs.items()}
+            one.rails_masked = {}
+            one.see_loss()
+
+
+def _levels(
+    rounds: Mapping[int, list[Observation]], clean: Callable[[Observation, str], bool] | None
+) -> Iterator[tuple[list[Observation], float]]:
+    """The logarithm of the typical rate of one class, of each round."""
+    full = max(map(len, rounds.values())) / 2
+    every = [one for some in rounds.values() for one in some]
+    pooled = _pooled([one for one in every if one.full] or every, clean)
+    for some in rounds.values():
+        own = some[0].full and len(some) >= full and sum(len(one.logs) for one in some) >= OWN
+        level = _typical(some, clean) if own else None
+        yield some, pooled if level is None else level
 
 
 def _pooled(every: Sequence[Observation], clean: Callable[[Observation, str], bool] | None) -> float:
