@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
-.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pictures screenshots \
+.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pairs-simulation pictures screenshots \
 	rehearsal faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
 
 $(BIN)/python:
@@ -174,6 +174,11 @@ simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation.comparison
 	$(BIN)/python -m proof.simulation.jobs
 	$(BIN)/python -m proof.simulation.cohort
+
+# docs/pairs-simulation.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
+# two hours of one core; what was drawn is kept in build/, so that it goes on where it was ended.
+pairs-simulation: $(VENV)/.dev
+	$(BIN)/python -m proof.simulation.pairs
 
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser

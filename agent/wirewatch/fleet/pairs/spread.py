@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import NormalDist, median
 from typing import NamedTuple
 
-from wirewatch.core.statistics import NORMAL
+from wirewatch.core.statistics import NORMAL, low_median
 from wirewatch.fleet.pairs.model import PairLimits
 
 FLOOR = 0.002
@@ -132,7 +132,7 @@ def judge(points: Sequence[Point], spread: HealthySpread, bar: Bar) -> Judged:
     """A part by its rounds; without any it is neither named nor suspected.
 
     Several runs with one partner show one partner: else a slow pair that is measured again and again would
-    make a node slow.
+    make a node slow. Of two middle losses the lower counts, since other traffic only adds to them.
     """
     margin = max(bar.least, 3 * spread.within)
     told, behind = _split(points, margin)
@@ -141,8 +141,8 @@ def judge(points: Sequence[Point], spread: HealthySpread, bar: Bar) -> Judged:
     partners: dict[str, list[float]] = {}
     for one in told:
         partners.setdefault(one.partner, []).append(one.loss)
-    middles = {partner: median(losses) for partner, losses in partners.items()}
-    loss = median(middles.values())
+    middles = {partner: low_median(losses) for partner, losses in partners.items()}
+    loss = low_median(middles.values())
     limit = max(bar.least, 0.6 * loss)
     refuting = [one for one in behind if one.loss < max(limit, loss - margin)]
     middles |= {one.partner: 0.0 for one in refuting}
