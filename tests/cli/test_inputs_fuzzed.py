@@ -59,6 +59,7 @@ from wirewatch.documents.state import TOPOLOGY as TOPOLOGIES
 from wirewatch.documents.state import TopologyDocument
 from wirewatch.explain.selector import NoOneJob, selected
 from wirewatch.explain.walls import decide
+from wirewatch.fleet.pairs.document import RoundsError, pairs_document, read_rounds
 from wirewatch.fleet.prometheus import AccessError, NoPrometheus, result_of
 from wirewatch.fleet.prometheus import address as promaddress
 from wirewatch.hw.nvml.protocol import Hello, Reply, decode_hello, decode_reply, encode_hello, encode_reply
@@ -97,6 +98,17 @@ class Parser:
     read: Callable[[str], object]
     good: tuple[str, ...]
     errors: tuple[type[Exception], ...] = ()
+
+
+ROUNDS_FILE = """{"schema": "wirewatch.fleet-rounds/1", "at": 1764000000, "seed": 0,
+ "members": [{"name": "n1", "leaf": "a"}, {"name": "n2", "leaf": "b"}, {"name": "n3", "leaf": "b"}],
+ "rounds": [{"number": 1, "purpose": "across", "resting": ["n3"],
+  "runs": [{"first": "n1", "second": "n2", "sends": 180e9, "receives": 179e9, "all_reduce": 160e9,
+            "rails": {"mlx5_0": [46.1e9, 46.3e9], "mlx5_1": [46.1e9, null]}}]}]}"""
+
+
+def _pairs_of(path: Path) -> object:
+    return pairs_document(read_rounds(path))
 
 
 def from_file(read: Callable[[Path], object], name: str = NAME) -> Callable[[str], object]:
@@ -266,6 +278,7 @@ PARSERS = {
     "config": Parser(
         from_file(lambda file: config.load(file, components())), (TOML,), (config.ConfigError,)
     ),
+    "fleet's rounds": Parser(from_file(_pairs_of), (ROUNDS_FILE,), (RoundsError,)),
     "described machine": Parser(described, ("8xH100+8xNDR", "4 x l40s"), (DescriptionError,)),
     "duration": Parser(
         lambda text: Duration().convert(text, None, None), ("1.5h", "3s"), (click.BadParameter,)
