@@ -97,7 +97,7 @@ class RoundsDocument:
 
 @dataclass(frozen=True, slots=True)
 class LossEntry:
-    """How slow in one direction: `loss` is a share of the speed, with 95 % between `low` and `high`.
+    """How slow in one direction: a share of what is typical; `low`, `high`: two standard deviations from it.
 
     `slow` of `runs` runs with `partners` partners showed it; `deviations`: in those of healthy parts.
     """
