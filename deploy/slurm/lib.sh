@@ -27,13 +27,14 @@ REASON=wirewatch
 SLURM_DEADLINE=6
 NODE=${SLURMD_NODENAME:-}
 LOGGER=/usr/bin/logger
+LOG_DEADLINE=2
 RUN=/run/wirewatch-slurm
 
 # log TEXT: a line for the syslog; one that does not take a line gets no more. Nothing ever goes to standard output
 # or error, which slurmd keeps as a failure's.
 log() {
     [[ -z $deaf ]] || return
-    { timeout --signal=KILL 0.5 "$LOGGER" -t wirewatch-slurm -p daemon.warning -- \
+    { timeout --signal=KILL "$LOG_DEADLINE" "$LOGGER" -t wirewatch-slurm -p daemon.warning -- \
         "$part${SLURM_JOB_ID:+ of job $SLURM_JOB_ID} on $NODE: ${1//[![:print:]]/ }" </dev/null; } >/dev/null 2>&1
     [[ $? != 137 ]] || deaf=yes
 }
@@ -54,6 +55,7 @@ configure() {
     fi
     NODE=${NODE:-$(hostname -s)}
     [[ -z $wrong ]] || log "$conf cannot be read to its end; the rest has its defaults"
+    number LOG_DEADLINE 2
     number DEADLINE 3
     number HEALTH_DEADLINE 40
     number EPILOG_DEADLINE 60
@@ -121,7 +123,7 @@ read_verdict() {
         . "$here/gate.sh" --file "$file" --defer "$@" "${GATE_OPTIONS[@]}"
     )
     gate=$! told=
-    IFS= read -r -d '' -t 1 told <&"$fd"
+    IFS= read -r -d '' -t "$DEADLINE" told <&"$fd"
     status=$?
     exec {fd}<&-
     # Above 128: not yet at its end. A bash before 4.4 cannot wait for it, and the check is asked.

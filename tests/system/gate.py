@@ -33,6 +33,7 @@ RUN={folder}/run-$NODE
 LOGGER={folder}/logger
 DEADLINE=25
 SLURM_DEADLINE=25
+LOG_DEADLINE=25
 [[ $part != "health check" || -n $by_hand || -e {folder}/watch-$NODE ]] || exit 0
 began=$EPOCHREALTIME
 trap 'echo "${{part// /}} $NODE ${{SLURM_JOB_ID:-0}} $began $EPOCHREALTIME $?" >> {folder}/turns' EXIT

@@ -200,7 +200,7 @@ def test_what_is_installed_wrongly_starts_the_job(gate: Gate, lines: str) -> Non
 
 
 def test_a_syslog_that_hangs_is_not_waited_for(gate: Gate) -> None:
-    gate.configure(f"LOGGER={gate.folder}/hangs; MAX_DRAINED=none; DEADLINE=soon")
+    gate.configure(f"LOGGER={gate.folder}/hangs; MAX_DRAINED=none; DEADLINE=soon; LOG_DEADLINE=1")
     (gate.folder / "hangs").write_text(f"#!/bin/sh\nexec sleep {HANGS}\n", "utf-8")
     (gate.folder / "hangs").chmod(0o755)
     gate.health("none", "g1")
