@@ -410,7 +410,7 @@ def test_a_hung_check_holds_the_epilog_until_its_deadline(gate: Gate) -> None:
 
 
 def test_each_shell_reads_the_verdict_alike(tmp_path: Path) -> None:
-    """Of those that nodes have; the cases of tests/cli/test_gate_without_python.py are for those that are here."""
+    """Of those that nodes have; all cases, in those that are here: tests/cli/test_gate_without_python.py."""
     failed = written(tmp_path / "verdict", replies.health(1e9, "failed", replies.finding()))
     said = {shell: gatefile.gate(failed, shell=shell) for shell in gatefile.SHELLS}
     assert len(said) == 4
