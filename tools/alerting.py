@@ -33,6 +33,7 @@ DATASOURCE = "prometheus"
 _MADE = "# Made by `make generated` from deploy/prometheus/wirewatch-alerts.yml: do not edit.\n"
 _UUID = "GPU-00000000-0000-4000-8000-000000000002"
 _VALUE = re.compile(r"\$value\b")
+_LOOKED_UP = re.compile(r"\{\{ with printf `(.*?)` .*? \| query \}\}(.*?)\{\{ end \}\}")
 HELD = "wirewatch:finding_severity:held"
 CASES = PROMETHEUS / "tests" / "collectors.yml"
 _WHERE = (
@@ -292,10 +293,22 @@ def _grafana_rule(alert: Alert) -> dict[str, Any]:
         "execErrState": "Error",
         "for": alert.hold or "0s",
         "missing_series_evals_to_resolve": 1,
-        "annotations": {key: _VALUE.sub("$values.A.Value", text) for key, text in alert.annotations.items()},
+        "annotations": {key: grafana_text(text) for key, text in alert.annotations.items()},
         "labels": dict(alert.labels),
     }  # fmt: skip
     return {**rule, "keepFiringFor": alert.keep} if alert.keep else rule
+
+
+def grafana_text(text: str) -> str:
+    """A template for Grafana, which asks for nothing: what it says where nothing was found."""
+    without = _LOOKED_UP.sub(lambda found: found[2].partition("{{ else }}")[2], text)
+    return _VALUE.sub("$values.A.Value", without)
+
+
+def looked_up(alert: Alert) -> tuple[str, ...]:
+    """What its annotations ask Prometheus for while it fires, with empty labels."""
+    found = (one for text in alert.annotations.values() for one in _LOOKED_UP.finditer(text))
+    return tuple(one[1].replace("%q", '""') for one in found)
 
 
 def _node(ref: str, source: str, model: Mapping[str, Any]) -> dict[str, Any]:

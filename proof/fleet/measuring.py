@@ -43,13 +43,14 @@ class RuleGroupTimes:
 class Measured:
     """What so many nodes cost one Prometheus.
 
-    `series` of the head; `samples_per_second` appended; `memory_bytes`, resident, and `cores`, processor
-    seconds a second, of Prometheus; `simulator_cores`; `load`: what else the machine did, the 1-minute load
-    average at the end; `past_samples`: written before.
+    `node_series`: of one node that answers. `series` of the head; `samples_per_second` appended;
+    `memory_bytes`, resident, and `cores`, processor seconds a second, of Prometheus; `simulator_cores`;
+    `load`: what else the machine did, the 1-minute load average at the end; `past_samples`: written before.
     """
 
     nodes: int
     tier: str
+    node_series: int
     series: int
     samples_per_second: float
     memory_bytes: int
@@ -80,7 +81,7 @@ def measure(nodes: int, tier: str) -> Measured:
         took = time.monotonic() - before[2]
         after = _counted(fleet), _cpu(fleet)
         return Measured(
-            nodes, tier,
+            nodes, tier, node_series=_node_series(fleet),
             series=int(after[0]["prometheus_tsdb_head_series"]),
             samples_per_second=(after[0][_APPENDED] - before[0][_APPENDED]) / took,
             memory_bytes=fleet.process.memory_info().rss,
@@ -103,6 +104,11 @@ def _wait(fleet: Watched, nodes: int) -> None:
             return
         time.sleep(5)
     raise AssertionError(f"{nodes} nodes were not scraped in {LONGEST:g} s")
+
+
+def _node_series(fleet: Watched) -> int:
+    found = fleet.prometheus.instant("quantile(0.5, scrape_samples_scraped > 0)")
+    return int(float(found[0]["value"][1]))
 
 
 def _rule_groups(fleet: Watched) -> list[dict[str, Any]]:
@@ -152,7 +158,11 @@ def _times(times: list[float], rules: Mapping[str, list[float]]) -> RuleGroupTim
 def _counted(fleet: Watched) -> dict[str, float]:
     text = fleet.metrics()
     lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
-    return {name: float(value) for name, _, value in lines if "{" not in name}
+    found: dict[str, float] = {}
+    for name, _, value in lines:
+        family = name.partition("{")[0]
+        found[family] = found.get(family, 0.0) + float(value)
+    return found
 
 
 def _cpu(fleet: Watched) -> tuple[float, float]:

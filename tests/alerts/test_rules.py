@@ -36,6 +36,20 @@ def test_an_alert_asks_for_what_exists_and_is_known_by_cluster_and_node(alert: A
     assert asked <= labels, "its text names a label that it does not have"
 
 
+@each_alert
+def test_what_its_text_looks_up_exists_and_is_one_number(alert: Alert) -> None:
+    for query in alerting.looked_up(alert):
+        assert not promql.labels_of(query, SERIES) or query.startswith("node:"), query
+        (selector,) = promql.selectors(query)
+        asked = {matcher.name for matcher in selector.matchers.matchers}
+        assert {"cluster", "node"} <= asked, "of this node alone"
+
+
+def test_numbers_are_looked_up_for_what_fires_alone() -> None:
+    """Not joined: a join selects the series of all nodes, and most have no such finding."""
+    assert sum(len(alerting.looked_up(alert)) for alert in alerts()) >= 15
+
+
 @pytest.mark.parametrize("record", records(), ids=lambda one: one.name)
 def test_a_recording_rule_groups_by_no_address(record: alerting.Record) -> None:
     assert not SERIES[record.name] & {"instance", "job"}

@@ -15,7 +15,7 @@ from tests.dashboards.grafana import put_in
 from tests.dashboards.labels import catalogue
 from tests.goldens.made import played
 from tests.support import Node
-from tools.alerting import alerts, records
+from tools.alerting import alerts, looked_up, records
 from tools.pages import CORE_SERIES
 from tools.promql import selectors
 from wirewatch.collectors.jobs.metrics import MOST_SERIES
@@ -35,7 +35,7 @@ _LABEL_VALUES = re.compile(r"label_values\((.+), *\w+\)")
 def queries() -> Iterator[tuple[str, str]]:
     """Everything that asks, by who asks, from the rules and from the dashboard as Grafana gets it."""
     yield from ((one.name, one.expr) for one in records())
-    yield from ((one.name, one.expr) for one in alerts())
+    yield from ((one.name, query) for one in alerts() for query in (one.expr, *looked_up(one)))
     board = json.loads(files()[f"{FLEET.uid}.json"])
     for query in _texts(board):
         listed = _LABEL_VALUES.fullmatch(query)
