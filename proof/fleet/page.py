@@ -49,7 +49,7 @@ def page(measured: Sequence[Measured]) -> str:
             cpus=most.cpus, costs=_costs(measured), groups=_groups(core),
             worst=f"{worst.p95:.2f}", held=sum(times.p95 <= LIMIT for times in most.groups.values()),
             count=len(most.groups), past=f"{most.past_samples / 1e6:.1f}",
-            each=f"{most.node_series:,}",
+            load=f"{most.load:.0f}", each=f"{most.node_series:,}",
         )
     )  # fmt: skip
 
