@@ -35,7 +35,7 @@ def _summary(facts: HangFacts) -> str:
 
 def _hanging(job: HangingJob, facts: HangFacts, now: float) -> tuple[Cell, tuple[Cell, ...]]:
     owners = {facts.owners.get(pid, "") for pids in job.processes.values() for pid in pids}
-    text = f"{job.text}. {job.action}"
+    text = f"{job.text}. {job.action[:1].upper()}{job.action[1:]}."
     return _row(
         job.kind.value, job.found, now - job.found, ", ".join(sorted(owners - {""})), text, now, "warn"
     )
