@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from proof.hardware.daemon import DEFAULTS, Daemon
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
 from proof.hardware.tap import ALWAYS, READY, TMPFS, Taps
@@ -27,7 +28,7 @@ from wirewatch.core.types import Absent
 from wirewatch.hw.ras import SocketRas
 
 RANKS, EACH, SIZES = 2, 30, (1 * MIB, 4 * MIB)
-WITHIN = 240.0
+WITHIN, DAEMON_WITHIN = 240.0, 60.0
 ABOVE = 5e-6
 """Seconds by which the tap's time of a kernel may be above that of the events around it."""
 AROUND = 100e-6
@@ -135,13 +136,14 @@ def compare(report: Report, events: Mapping[Key, list[float]], taken: Mapping[Ke
 
 
 def _sampled(report: Report, taps: Taps) -> None:
-    """With the defaults, a tenth of the time."""
-    with _job(taps.settings()) as job:
+    """With the defaults, a tenth of the time; and what the daemon makes of it."""
+    with Daemon(f'{DEFAULTS}[jobs]\nrings = "{taps.rings}"\n') as daemon, _job(taps.settings()) as job:
         job.wait("STEADY", WITHIN)
         time.sleep(HELD)
         taps.poll()
         time.sleep(SETTLED)
         readings = [one for one in taps.poll() if one.ring.state is RingState.LIVE]
+        document = _document(daemon)
         job.must_run()
     rows = [
         [r.ring.rank, r.ring.counts.enqueued, r.ring.counts.written, r.ring.counts.dropped, len(r.calls)]
@@ -157,6 +159,34 @@ def _sampled(report: Report, taps: Taps) -> None:
         ok=len(shared) >= max(1, 0.8 * max(timed, default=1)),
         told=f"{len(shared)} of {timed}",
     )
+    report.note(jobs=document)
+    wires = [row for row in _windows(document) if row["op"] == "all_reduce" and row["busbw"]]
+    report.check(
+        "the daemon shows the job and its all-reduces", ok=bool(wires),
+        told=f"{[one['answer']['sentence'] for one in document['jobs']]} {wires[:1]}",
+    )  # fmt: skip
+
+
+def _document(daemon: Daemon) -> dict[str, Any]:
+    """What the daemon says of jobs, once it has a window, or at last."""
+    end = time.monotonic() + DAEMON_WITHIN
+    while True:
+        document: dict[str, Any] = json.loads(daemon.get("/api/v1/jobs").body)
+        if _windows(document) or time.monotonic() > end:
+            return document
+        time.sleep(1)
+
+
+def _windows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Operations of the newest windows."""
+    jobs = [one["evidence"]["job"] for one in document["jobs"]]
+    return [
+        row
+        for job in jobs if job
+        for comm in job["communicators"]
+        for window in comm["windows"]
+        for row in window["collectives"]
+    ]  # fmt: skip
 
 
 def _calls(report: Report, taps: Taps) -> None:

@@ -24,7 +24,7 @@ from proof.hardware.jobs.listening import ended, say
 FLOAT32 = 4
 IN_A_GRAPH, REPLAYS = 8, 20
 CALLS, ROUNDS = 50, 20
-SMALL = 16 << 10
+SMALL, STEADY = 16 << 10, 2 << 20
 
 
 def works(size: int, ranks: int, device: torch.device) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def work(rank: int, ranks: int, port: int, each: int, sizes: list[int], ready: A
     called(rank, device)
     if rank == 0:
         say("STEADY")
-    data = torch.zeros(SMALL // FLOAT32, device=device)
+    data = torch.zeros(STEADY // FLOAT32, device=device)
     while True:
         dist.all_reduce(data)
         torch.cuda.synchronize()
