@@ -115,13 +115,13 @@ static int init_6(void **context, uint64_t communicator, int *mask, const char *
  * numbers of the ranks would drift apart. A collective with no such parent is a replay, or of interface 4: there
  * NCCL does not tell of calls, and tells of a collective only where its group has a handle.
  */
-static uint64_t called(struct ww_communicator *communicator, uint64_t ticket, bool captured, bool collective) {
+static uint64_t called(struct ww_communicator *communicator, uint64_t ticket, bool captured) {
     uint64_t now_ns;
     if (!captured) return ww_handle(WW_CALL, ww_number(ticket), 0, 0, 1);
     now_ns = ww_monotonic_ns();
-    ww_hold(now_ns);
+    ww_captured(communicator, now_ns);
     ww_sample(communicator, now_ns);
-    if (collective) ww_add(&ww_header(communicator)->captured, 1);
+    ww_add(&ww_header(communicator)->captured, 1);
     return 0;
 }
 
@@ -148,9 +148,9 @@ static uint64_t start(uint64_t type, uint64_t context, const struct nccl_event *
         ww_count_p2p(communicator, &event->of.p2p);
         return 0;
     case NCCL_COLL_API:
-        return called(communicator, ticket, event->of.collective_call.captured, true);
+        return called(communicator, ticket, event->of.collective_call.captured);
     case NCCL_P2P_API:
-        return called(communicator, ticket, event->of.p2p_call.captured, false);
+        return called(communicator, ticket, event->of.p2p_call.captured);
     default:
         return 0;
     }

@@ -76,7 +76,8 @@ struct ww_header {
     uint64_t enqueued;      /* collectives that were enqueued, timed or not */
     uint64_t sends;         /* sends and receives, which are not judged */
     uint64_t event_ns;      /* CLOCK_MONOTONIC of the last event */
-    uint64_t captured;      /* collectives captured into CUDA graphs, where NCCL says so (interface 5 and later) */
+    uint64_t captured;      /* calls captured into CUDA graphs, where NCCL says so (interface 5 and later); after one
+                             * this communicator is not timed any more */
     uint64_t windows;       /* how often timing was switched on */
     uint32_t state;         /* enum ww_state */
     uint32_t timing;        /* 1 while channels are timed */

@@ -5,6 +5,10 @@
  *
  * A call that is captured into a CUDA graph keeps the mask of its capture, and with timed channels each replay would
  * cost. So the first captured call switches timing off, and it stays off until none was captured for a while.
+ *
+ * For its own communicator it stays off for good. NCCL finds the time of a kernel by a number of the kernel in its
+ * channel, which it counts on the host and on the GPU. A replayed graph is counted on the GPU alone: from the first
+ * replay on, NCCL hands out times of other collectives, late and with nothing that shows it (2.28 to 2.31).
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -45,6 +49,7 @@ static uint32_t setting(const char *name, uint32_t least, uint32_t otherwise) {
 void ww_sampling_settings(struct ww_communicator *communicator) {
     uint32_t on_ms = setting("WIREWATCH_TAP_ON_MS", 0, DEFAULT_ON_MS);
     uint32_t period_ms = setting("WIREWATCH_TAP_PERIOD_MS", 1, DEFAULT_PERIOD_MS);
+    __atomic_store_n(&communicator->graphs, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&communicator->on_ms, on_ms, __ATOMIC_RELAXED);
     __atomic_store_n(&communicator->period_ms, period_ms, __ATOMIC_RELAXED);
 }
@@ -55,7 +60,10 @@ void ww_first_mask(struct ww_communicator *communicator) {
     if (!__atomic_load_n(mask, __ATOMIC_RELAXED)) __atomic_store_n(mask, BASE, __ATOMIC_RELAXED);
 }
 
-void ww_hold(uint64_t now_ns) { __atomic_store_n(&held_until_ns, now_ns + HOLD_NS, __ATOMIC_RELAXED); }
+void ww_captured(struct ww_communicator *communicator, uint64_t now_ns) {
+    __atomic_store_n(&communicator->graphs, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&held_until_ns, now_ns + HOLD_NS, __ATOMIC_RELAXED);
+}
 
 static bool open_at(const struct ww_communicator *communicator, uint64_t now_ns) {
     if (now_ns < __atomic_load_n(&held_until_ns, __ATOMIC_RELAXED)) return false;
@@ -65,11 +73,13 @@ static bool open_at(const struct ww_communicator *communicator, uint64_t now_ns)
 
 void ww_sample(struct ww_communicator *communicator, uint64_t now_ns) {
     struct ww_header *header = ww_header(communicator);
-    bool open = open_at(communicator, now_ns);
+    bool open = open_at(communicator, now_ns), timed = open && !ww_has_graphs(communicator);
     int wanted = open ? BASE | NCCL_KERNEL_CHANNEL : BASE;
     int *mask = __atomic_load_n(&communicator->mask, __ATOMIC_RELAXED);
-    if (__atomic_load_n(mask, __ATOMIC_RELAXED) != wanted) __atomic_store_n(mask, wanted, __ATOMIC_RELAXED);
-    if (__atomic_load_n(&header->timing, __ATOMIC_RELAXED) == (uint32_t)open) return;
-    if (__atomic_exchange_n(&header->timing, (uint32_t)open, __ATOMIC_RELAXED) != (uint32_t)open && open)
+    /* There is one mask for all communicators of an NCCL: one with graphs ends a moment of timing and begins none. */
+    if ((timed || !open) && __atomic_load_n(mask, __ATOMIC_RELAXED) != wanted)
+        __atomic_store_n(mask, wanted, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&header->timing, __ATOMIC_RELAXED) == (uint32_t)timed) return;
+    if (__atomic_exchange_n(&header->timing, (uint32_t)timed, __ATOMIC_RELAXED) != (uint32_t)timed && timed)
         ww_add(&header->windows, 1);
 }

@@ -52,6 +52,7 @@ struct ww_communicator {
     struct ww_pool *pool;
     int *mask;
     uint32_t ranks;
+    uint32_t graphs;     /* 1 once a call was captured: it is not timed any more */
     uint32_t on_ms, period_ms; /* a copy: what stands in the file decides nothing in the job */
     int file;                  /* its descriptor and 1, while it is being made */
     char name[24];             /* of the ring's file in its directory */
@@ -79,6 +80,11 @@ static inline void ww_relax(void) {
 
 static inline struct ww_header *ww_header(const struct ww_communicator *communicator) {
     return (struct ww_header *)(void *)communicator->ring;
+}
+
+/* Whether a call of it was captured: it is not timed any more. */
+static inline bool ww_has_graphs(const struct ww_communicator *communicator) {
+    return __atomic_load_n(&communicator->graphs, __ATOMIC_RELAXED) != 0;
 }
 
 /* A lock among threads of this process that nobody waits for: it is tried so often. */
@@ -137,7 +143,7 @@ uint64_t ww_realtime_ns(void);
 void ww_sampling_settings(struct ww_communicator *communicator);
 void ww_first_mask(struct ww_communicator *communicator);
 void ww_sample(struct ww_communicator *communicator, uint64_t now_ns);
-void ww_hold(uint64_t now_ns); /* a call was captured: no timing for a while */
+void ww_captured(struct ww_communicator *communicator, uint64_t now_ns); /* a call was: no timing for a while */
 
 /* events.c */
 uint64_t ww_start_collective(struct ww_communicator *communicator, uint64_t ticket,

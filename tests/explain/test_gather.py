@@ -180,7 +180,7 @@ def test_collectives_in_cuda_graphs_are_said_not_to_be_timed() -> None:
     graphs = job(windows=(), captured=812)
     state = whole().with_component(component("jobs", JobsFacts(NOW, 1.0, (graphs,))))
     (one,) = jobs_of(state, NOW)
-    assert one.sources[0].why == "812 collectives are in CUDA graphs and are not timed"
+    assert one.sources[0].why == "812 calls are in CUDA graphs, and their communicators are not timed"
     assert decide(one).wall is Wall.NOT_KNOWN
 
 

@@ -201,7 +201,7 @@ static long resident_kib(void) {
 }
 
 /* One step of a job every 20 ms: 32 collectives in each communicator, timed where the mask says so; each 10 minutes
- * one communicator is made anew, each hour graphs are captured, and of every 1000th collective a channel never stops.
+ * one communicator is made anew, each hour another one captures graphs, and of every 1000th collective a channel never stops.
  */
 static void day(double hours) {
     const uint64_t step_ns = 20000000, steps = (uint64_t)(hours * 3600e9 / (double)step_ns);
@@ -210,7 +210,6 @@ static void day(double hours) {
     drawn_clock_ns = 1000000000;
     for (size_t c = 0; c < COMMUNICATORS; c++) begin(c);
     for (uint64_t s = 0; s < steps; s++, drawn_clock_ns += step_ns) {
-        bool capturing = s % 180000 >= 179990;
         if (s == 30000) first = resident_kib();
         if (s % 30000 == 29999) {
             tap->finalize(contexts[1]);
@@ -218,10 +217,11 @@ static void day(double hours) {
         }
         for (size_t c = 0; c < COMMUNICATORS; c++)
             for (int i = 0; i < 32; i++, number++, events += 4) {
-                bool timing = mask & CHANNEL;
+                bool timing = mask & CHANNEL, capturing = !c && s % 180000 >= 179990;
                 void *parent = call(contexts[c], capturing), *handle;
                 if (capturing) continue;
                 handle = collective(contexts[c], parent, number);
+                timing = timing && handle;
                 for (unsigned channel = number % 1000 == 0; timing && channel < CHANNELS; channel++, events += 3)
                     play(handle, number, channel);
                 timed += timing;

@@ -62,17 +62,39 @@ def test_a_bad_setting_is_the_default(folder: Path, bad: str) -> None:
     assert (ring.on_ms, ring.period_ms) == (200, 2000)
 
 
-def test_a_captured_call_ends_timing_for_ten_seconds(folder: Path) -> None:
+@pytest.mark.parametrize("kind", ["call", "p2pcall"])
+def test_a_captured_call_ends_timing_of_all_communicators_for_ten_seconds(folder: Path, kind: str) -> None:
     with Player(folder) as player:
         begin(player)
+        player.do("init 5 1 2 1 2 0 other")
         assert masks(player, [6_000]) == [TIMED]
-        assert player.do("call 5 0 3 1").split() == ["0", "(nil)"]
+        assert player.do(f"{kind} 5 1 3 1").split() == ["0", "(nil)"]
         assert player.do("mask 0") == str(BASE)
         assert masks(player, [6_100, 8_100, 14_100, 16_100]) == [BASE, BASE, BASE, TIMED]
-        assert player.do("p2pcall 5 0 3 1").split() == ["0", "(nil)"]
-        assert masks(player, [18_100, 26_000, 26_101]) == [BASE, BASE, TIMED]
-        ring = player.ring()
-    assert (ring.captured, ring.windows) == (1, 3)
+        rings = [player.ring(index) for index in (0, 1)]
+    assert sorted((ring.captured, ring.windows) for ring in rings) == [(0, 2), (1, 0)]
+
+
+def test_a_communicator_with_a_graph_is_not_timed_any_more(folder: Path) -> None:
+    """Its kernels are numbered on the GPU alone from the first replay on: times would be of other ones."""
+    with Player(folder) as player:
+        begin(player)
+        player.do("init 5 1 2 1 2 0 other")
+        player.do("call 5 1 4 0")
+        player.do("call 5 0 3 1")
+        assert masks(player, [18_100]) == [BASE]
+        player.do(f"clock {20_100 * MS}")
+        assert player.do(collective(context=1, parent=4)).split()[1] != "(nil)"
+        assert player.do("mask 0") == str(TIMED)
+        assert player.do(collective()).split() == ["0", "(nil)"]
+        assert player.do("mask 0") == str(TIMED)
+        assert masks(player, [20_201]) == [BASE]
+        rings = [player.ring(index) for index in (0, 1)]
+        player.do("finalize 5 0")
+        player.do("init 5 0 9 1 2 0 new")
+        player.do("call 5 0 1 0")
+        assert masks(player, [22_100]) == [TIMED]
+    assert sorted((one.captured, one.enqueued, one.written) for one in rings) == [(0, 1, 0), (1, 3, 0)]
 
 
 def test_replays_of_a_graph_are_neither_numbered_nor_recorded(folder: Path) -> None:

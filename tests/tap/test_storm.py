@@ -50,7 +50,7 @@ def test_threads_and_forks(folder: Path, kind: str) -> None:
     said = storm(kind, "threads", folder)
     rings = [read(path) for path in folder.glob("*.ring")]
     assert len(rings) == 2
-    assert said["rounds"] > 3
+    assert said["rounds"] > 0
     for ring in rings:
         whole(ring)
         assert ring.enqueued == said[f"enqueued{ring.rank}"] > 100
@@ -62,7 +62,7 @@ def test_threads_and_forks(folder: Path, kind: str) -> None:
 def test_communicators_go_while_their_channels_are_played(folder: Path, kind: str) -> None:
     """What the threads still play of one that is gone does not get into the one that has its place."""
     said = storm(kind, "churn", folder)
-    assert said["rounds"] > 3
+    assert said["rounds"] > 0
     rings = [read(path) for path in folder.glob("*.ring")]
     assert len(rings) == 2
     for ring in rings:

@@ -180,7 +180,7 @@ def _said(comm: CommunicatorTimes) -> Iterator[str]:
     if comm.doubt is not None:
         yield f"not judged: {comm.doubt.value}"
     if comm.captured:
-        yield f"{comm.captured} collectives in CUDA graphs: counted, not timed"
+        yield f"{comm.captured} calls in CUDA graphs: from then on counted, not timed"
 
 
 def _remarks(job: RunningJob | Absent) -> Iterator[str]:

@@ -188,7 +188,7 @@ class CommunicatorTimes:
     `doubt`: why it is not judged, None where it is. Since it was first seen: `joined` collectives that all
     local ranks timed, `partial` ones that only some did, `missed` records that were overwritten unread,
     `dropped` ones that the tap could not keep; `calls`, `bytes` and `unsized` by operation of the rank that
-    made most, `sends` sends and receives, which are not judged, `captured` collectives in CUDA graphs.
+    made most, `sends` sends and receives, which are not judged, `captured` calls that went into CUDA graphs.
     `fresh`: the newest window is of now. `elsewhere`: all local ranks wait alike for a rank of another node,
     in words; empty where not so.
     """

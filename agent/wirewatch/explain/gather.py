@@ -264,7 +264,7 @@ def _tap_status(state: NodeState, job: RunningJob | Absent) -> SourceStatus:
     timed = off is None and any(comm.windows for comm in job.communicators)
     captured = sum(comm.captured for comm in job.communicators)
     why = (
-        f"{captured} collectives are in CUDA graphs and are not timed"
+        f"{captured} calls are in CUDA graphs, and their communicators are not timed"
         if captured
         else "no window is full yet"
     )
