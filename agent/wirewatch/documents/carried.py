@@ -18,8 +18,8 @@ class RingStatus:
     `communicator` is the same on all ranks. `gpu` and `host_pid` are null where they are not known; `pid` is
     as the process sees itself. `collectives` were enqueued; `timed` of them have a record, `dropped` were
     timed and have none; `captured` calls went into CUDA graphs, after which the communicator is not timed any
-    more. `sends`: sends and receives, which are not timed. `quiet_seconds`: since the last event. `timing_on_seconds` of every
-    `timing_period_seconds`.
+    more. `sends`: sends and receives, which are not timed. `quiet_seconds`: since the last event.
+    `timing_on_seconds` of every `timing_period_seconds`.
     """
 
     name: str
