@@ -9,7 +9,7 @@ LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
 .PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pairs-simulation pictures screenshots \
-	rehearsal faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
+	rehearsal notifications faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -88,6 +88,12 @@ test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 rehearsal: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m proof.rehearsal $(WRITE) $(if $(NAMES),--no-day $(NAMES))
+
+# How many messages a fault makes on one node, a rack, a leaf and a whole fleet, through Prometheus and Alertmanager as shipped,
+# in some four minutes; WRITE=--write for docs/notifications.md.
+notifications: $(VENV)/.dev
+	tests/system/packages
+	$(BIN)/python -m proof.notifications $(WRITE)
 
 # docs/faults.md: every bundled fault on a clock that jumps, from its beginning until a day after its end. Some three minutes
 # of CPU; NAMES to play and print some alone.

@@ -19,8 +19,8 @@ from wirewatch.verdict.ledger import VerdictPolicy
 
 SCRAPE = 15.0
 """Seconds, as deploy/prometheus/prometheus.yml has it."""
-GROUP_WAIT, GROUP_INTERVAL = 30.0, 300.0
-"""Seconds that Alertmanager waits before the first word of a group, and between two, in service."""
+GROUP_WAIT, GROUP_INTERVAL = 120.0, 300.0
+"""Seconds that Alertmanager waits before the first word of a node, and between two, in service."""
 PROBING = 5.0
 """Seconds of the recorded probe; nothing squeezes them."""
 HELD = "wirewatch:finding_severity:held"

@@ -25,6 +25,30 @@ class Notice:
         return self.labels["alertname"]
 
 
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One call of the web hook: whom it was for, and the labels by which its alerts are one group."""
+
+    at: float
+    receiver: str
+    group: Mapping[str, str]
+    notices: tuple[Notice, ...]
+
+    @property
+    def firing(self) -> tuple[Notice, ...]:
+        return tuple(one for one in self.notices if one.firing)
+
+
+def notification(body: bytes, at: float) -> Notification:
+    """A call of the web hook.
+
+    Raises:
+        ValueError, KeyError, TypeError: see `notices`.
+    """
+    told = json.loads(body)
+    return Notification(at, str(told["receiver"]), dict(told["groupLabels"]), tuple(notices(body, at)))
+
+
 def notices(body: bytes, at: float) -> list[Notice]:
     """What a notification of Alertmanager says (its webhook format, version 4).
 
@@ -53,6 +77,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self._kept: list[Notice] = []
+        self._calls: list[Notification] = []
         self._came = threading.Condition()
         self.troubles: list[str] = []
         receiver = self
@@ -87,7 +112,9 @@ class Receiver:
     def take(self, body: bytes, at: float) -> None:
         with self._came:
             try:
-                self._kept += notices(body, at)
+                call = notification(body, at)
+                self._calls.append(call)
+                self._kept += call.notices
             except (ValueError, KeyError, TypeError) as error:
                 self.troubles.append(f"{type(error).__name__}: {error}: {body[:200]!r}")
             self._came.notify_all()
@@ -95,6 +122,10 @@ class Receiver:
     def of(self, node: str) -> list[Notice]:
         with self._came:
             return [notice for notice in self._kept if notice.labels.get("node") == node]
+
+    def calls(self) -> Sequence[Notification]:
+        with self._came:
+            return tuple(self._calls)
 
     def every(self) -> Sequence[Notice]:
         with self._came:

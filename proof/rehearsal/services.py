@@ -21,8 +21,11 @@ import psutil
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from proof.rehearsal.rules import shorter
+
 START, STOP = 60.0, 20.0
 TRIES = 3
+WAITS = ("group_wait", "group_interval", "repeat_interval")
 CLUSTER = "rehearsal"
 LOST = frozenset(
     {
@@ -132,14 +135,18 @@ class Service(ABC):
 
 
 class Alertmanager(Service):
-    """With the routes and inhibitions that are shipped, but each alert by itself and at once."""
+    """With the routes and inhibitions that are shipped, but each alert by itself and at once.
 
-    def __init__(self, folder: Path, hook: str, shipped: Path) -> None:
+    With `grouped` it groups and waits as shipped, squeezed.
+    """
+
+    def __init__(self, folder: Path, hook: str, shipped: Path, *, grouped: bool = False) -> None:
         super().__init__("prometheus-alertmanager", folder)
         settings = yaml.safe_load(shipped.read_text("utf-8"))
         at_once = {"group_by": ["..."], "group_wait": "0s", "group_interval": "1s", "repeat_interval": "1d"}
         for route in (settings["route"], *settings["route"]["routes"]):
-            route.update(at_once)
+            waits = {key: shorter(route[key]) for key in WAITS if key in route}
+            route.update(waits if grouped else at_once)
         for receiver in settings["receivers"]:
             # A receiver that gets nothing in service gets it here, so that it is seen.
             receiver["webhook_configs"] = [{"url": hook, "send_resolved": True}]
@@ -199,13 +206,16 @@ class Prometheus(Service):
             self._nodes.pop(node, None)
             self._write()
 
-    def _write(self) -> None:
-        listed = [
+    def listed(self) -> Sequence[Mapping[str, object]]:
+        """Targets with their labels, as file_sd has them."""
+        return [
             {"targets": [address], "labels": {"node": node, "cluster": node if self._apart else CLUSTER}}
             for node, address in self._nodes.items()
         ]
+
+    def _write(self) -> None:
         new = self._targets.with_suffix(".new")
-        new.write_text(json.dumps(listed), "utf-8")
+        new.write_text(json.dumps(self.listed()), "utf-8")
         # At once, so that a half written list is never read.
         new.replace(self._targets)
 

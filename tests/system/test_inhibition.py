@@ -18,6 +18,8 @@ pytestmark = pytest.mark.system
 
 Labels = Mapping[str, str]
 NODE = {"cluster": "lab", "node": "gpu-17"}
+RACK = {"cluster": "lab", "rack": "r01"}
+PORT = {"rule": "infiniband.port_down"}
 GPU = {**NODE, "gpu": "2", "uuid": "GPU-2"}
 
 
@@ -103,6 +105,36 @@ def alert(name: str, severity: str, where: Labels) -> Labels:
             {"WirewatchCollectorFailing", "WirewatchFleetBlind", "WirewatchProbeStale"},
         ),
         ([alert("WirewatchTopologyDrift", "critical", NODE)], {"WirewatchTopologyDrift"}),
+        (
+            [
+                alert("WirewatchRackOrLeafFault", "critical", {**RACK, **PORT}),
+                alert("WirewatchRackOrLeafFault", "ticket", {**RACK, **PORT}),
+                alert("WirewatchPortDown", "critical", {**NODE, **RACK, **PORT, "leaf": "l1"}),
+                alert("WirewatchXidReboot", "critical", {**GPU, **RACK, "leaf": "l1", "rule": "xid.79"}),
+                alert("WirewatchFabric", "critical", {**NODE, "rack": "r02", "rule": "fabric.state"}),
+                alert("WirewatchRackOrLeafSilent", "critical", RACK),
+                alert("WirewatchAgentDown", "ticket", {"cluster": "lab", "node": "gpu-20", "rack": "r01"}),
+            ],
+            {"WirewatchRackOrLeafFault", "WirewatchXidReboot", "WirewatchFabric", "WirewatchRackOrLeafSilent"},
+        ),
+        (
+            [
+                alert("WirewatchRackOrLeafFault", "ticket", {"cluster": "lab", "leaf": "l1", **PORT}),
+                alert("WirewatchPortDown", "critical", {**NODE, **RACK, **PORT, "leaf": "l1"}),
+                alert("WirewatchPortErrors", "ticket", {**NODE, **RACK, **PORT, "node": "gpu-19", "leaf": "l1"}),
+            ],
+            {"WirewatchRackOrLeafFault", "WirewatchPortDown"},
+        ),
+        (
+            [
+                alert("WirewatchRuleWidespread", "critical", {"cluster": "lab", **PORT}),
+                alert("WirewatchCapacityLow", "critical", {"cluster": "lab"}),
+                alert("WirewatchPortDown", "critical", {**NODE, **PORT}),
+                alert("WirewatchGPULost", "critical", {**GPU, "rule": "gpu.lost"}),
+                alert("WirewatchPortSlow", "critical", {**NODE, **PORT, "cluster": "desk"}),
+            ],
+            {"WirewatchRuleWidespread", "WirewatchGPULost", "WirewatchPortSlow"},
+        ),
     ],
 )
 def test_one_cause_is_told_once(alerts: Sequence[Labels], heard: set[str], tmp_path: Path) -> None:

@@ -129,8 +129,10 @@ def test_alertmanager_takes_the_example() -> None:
 @pytest.mark.parametrize(
     ("labels", "receiver"),
     [
-        (("alertname=WirewatchGPULost", "severity=critical"), "page"),
-        (("alertname=WirewatchGPULost", "severity=ticket"), "ticket"),
+        (("alertname=WirewatchGPULost", "severity=critical", "node=gpu-17"), "page"),
+        (("alertname=WirewatchCapacityLow", "severity=critical"), "page"),
+        (("alertname=WirewatchCapacityLow", "severity=ticket"), "ticket"),
+        (("alertname=WirewatchGPULost", "severity=ticket", "node=gpu-17"), "ticket"),
         (("alertname=WirewatchReleaseLong", "severity=info"), "nobody"),
         (("alertname=SomebodyElses",), "ticket"),
     ],

@@ -28,7 +28,7 @@ from wirewatch.probe.restore import boot_id, persistent, remember
 from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import Ledger
-from wirewatch.verdict.node import Verdict
+from wirewatch.verdict.node import Judged, Verdict
 
 LEDGER, HISTORY, BASELINE = "latches.json", "probes.sqlite", "baseline.json"
 DOWN = 5.0
@@ -89,6 +89,11 @@ class ReplayedDaemon:
     @property
     def verdict(self) -> Verdict:
         return self._board.node.verdict
+
+    @property
+    def judged(self) -> Judged:
+        """What a scrape shows."""
+        return self._board.node
 
     @property
     def state(self) -> NodeState:
