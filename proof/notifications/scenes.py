@@ -68,10 +68,10 @@ SCENES = (
                 _FIVE.items()), 5, 1),
     Scene("rack", "a rack loses its power: four agents are not heard", (Event(DARK, range(9, 13)),), 1, 1),
     Scene("leaf", "a leaf switch fails: a port of each of its eight nodes is down",
-          (Event("ib-port-down", range(17, 25)),), 1, 1),
+          (Event("ib-port-down", range(17, 25)),), 1, 2),
     Scene("rollout", "a driver that makes collectives slow is rolled out: all nodes, one every 22 s",
-          (Event("probe-slow", _ACROSS, spread=12 * MINUTE),), 1),
+          (Event("probe-slow", _ACROSS, spread=12 * MINUTE),), 1, 1),
     Scene("crash", "the same on all nodes within a minute, each with a failed fabric besides",
-          (Event("probe-slow+fabric-not-registered", _ACROSS),), 1),
+          (Event("probe-slow+fabric-not-registered", _ACROSS),), 1, 1),
     Scene("blind", "a network policy cuts off Prometheus: no agent is heard", (Event(DARK, _EVERY),), 1),
 )  # fmt: skip

@@ -25,7 +25,7 @@ from proof.rehearsal.rules import shorter
 
 START, STOP = 60.0, 20.0
 TRIES = 3
-WAITS = ("group_wait", "group_interval", "repeat_interval")
+WAITS = ("group_wait", "group_interval")
 CLUSTER = "rehearsal"
 LOST = frozenset(
     {
