@@ -48,7 +48,7 @@ def test_every_scene_is_over_in_the_end(scene: Scene) -> None:
 
 
 def test_racks_are_whole_within_leaves() -> None:
-    leaf_of = {}
+    leaf_of: dict[str, str] = {}
     for node in range(1, NODES + 1):
         here = place(node)
         assert leaf_of.setdefault(here["rack"], here["leaf"]) == here["leaf"]
