@@ -19,6 +19,7 @@ pytestmark = pytest.mark.system
 Labels = Mapping[str, str]
 NODE = {"cluster": "lab", "node": "gpu-17"}
 RACK = {"cluster": "lab", "rack": "r01"}
+AT = {**NODE, **RACK, "leaf": "l1"}
 PORT = {"rule": "infiniband.port_down"}
 GPU = {**NODE, "gpu": "2", "uuid": "GPU-2"}
 
@@ -109,19 +110,24 @@ def alert(name: str, severity: str, where: Labels) -> Labels:
             [
                 alert("WirewatchRackOrLeafFault", "critical", {**RACK, **PORT}),
                 alert("WirewatchRackOrLeafFault", "ticket", {**RACK, **PORT}),
-                alert("WirewatchPortDown", "critical", {**NODE, **RACK, **PORT, "leaf": "l1"}),
+                alert("WirewatchPortDown", "critical", {**AT, **PORT}),
                 alert("WirewatchXidReboot", "critical", {**GPU, **RACK, "leaf": "l1", "rule": "xid.79"}),
                 alert("WirewatchFabric", "critical", {**NODE, "rack": "r02", "rule": "fabric.state"}),
                 alert("WirewatchRackOrLeafSilent", "critical", RACK),
                 alert("WirewatchAgentDown", "ticket", {"cluster": "lab", "node": "gpu-20", "rack": "r01"}),
             ],
-            {"WirewatchRackOrLeafFault", "WirewatchXidReboot", "WirewatchFabric", "WirewatchRackOrLeafSilent"},
+            {
+                "WirewatchRackOrLeafFault",
+                "WirewatchXidReboot",
+                "WirewatchFabric",
+                "WirewatchRackOrLeafSilent",
+            },
         ),
         (
             [
                 alert("WirewatchRackOrLeafFault", "ticket", {"cluster": "lab", "leaf": "l1", **PORT}),
-                alert("WirewatchPortDown", "critical", {**NODE, **RACK, **PORT, "leaf": "l1"}),
-                alert("WirewatchPortErrors", "ticket", {**NODE, **RACK, **PORT, "node": "gpu-19", "leaf": "l1"}),
+                alert("WirewatchPortDown", "critical", {**AT, **PORT}),
+                alert("WirewatchPortErrors", "ticket", {**AT, **PORT, "node": "gpu-19"}),
             ],
             {"WirewatchRackOrLeafFault", "WirewatchPortDown"},
         ),
