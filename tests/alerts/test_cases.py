@@ -60,7 +60,8 @@ def test_every_recorded_series_is_used_by_an_alert_a_dashboard_or_a_command() ->
 
 
 def _elsewhere() -> set[str]:
-    """Recorded series that dashboards or commands ask for."""
+    """Recorded series that dashboards, commands or texts of alerts ask for."""
     asked = [*(ROOT / "dashboards" / "json").glob("*.json"), *(ROOT / "agent").rglob("*.py")]
     texts = [path.read_text("utf-8") for path in asked]
+    texts += [text for alert in alerts() for text in alert.annotations.values()]
     return {record.name for record in records() if any(record.name in text for text in texts)}
