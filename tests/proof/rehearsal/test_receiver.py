@@ -14,7 +14,8 @@ def body(status: str = "firing", node: str = "n", version: str = "4") -> bytes:
     alert: dict[str, Any] = {
         "status": status, "labels": {"alertname": "A", "node": node}, "annotations": {"summary": "s"},
     }  # fmt: skip
-    return json.dumps({"version": version, "receiver": "page", "alerts": [alert]}).encode()
+    said = {"version": version, "receiver": "page", "groupLabels": {"node": node}, "alerts": [alert]}
+    return json.dumps(said).encode()
 
 
 def test_what_is_sent_is_kept_with_its_time() -> None:
