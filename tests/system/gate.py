@@ -10,12 +10,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Self
 
 from tests.daemon.process import FAST, Daemon
 from tests.system.cluster import Cluster
+from tests.waiting import until
 
 SCRIPTS = Path(__file__).parents[2] / "deploy" / "slurm"
 OVERLAYS = Path(__file__).parents[2] / "agent" / "wirewatch" / "overlays"
@@ -229,7 +231,13 @@ def daemons(folder: Path) -> Iterator[None]:
                 Daemon(("--replay", "demo-dgx-h200", *_at_once(home, overlay)), home, config)
             )
             daemon.wait("/health", f'"health":"{name}"')
+            until(f"no {name} in the file", partial(_in_file, home, name))
         yield
+
+
+def _in_file(home: Path, health: str) -> bool:
+    """Whether the file of the verdict says so too, which may be a second later."""
+    return f"\nhealth {health}\n" in (home / "verdict").read_text("ascii")
 
 
 def _at_once(home: Path, overlay: str) -> tuple[str, ...]:
