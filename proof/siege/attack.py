@@ -15,6 +15,8 @@ from proof.siege.daemon import EVERY_SECOND, ROOT, USUAL, Besieged, Ground, Sieg
 from proof.siege.results import Figure, Outcome
 
 MIB = 1 << 20
+VERDICT = "run/verdict"
+"""The daemon's own, a second after it is ready."""
 SETTLE = 8.0
 """Seconds within which what an attack has left is gone."""
 GAP = 5.0
@@ -124,8 +126,8 @@ class Siege:
 
 
 def _files(before: Size, now: Size) -> set[str]:
-    """Files that were not there, but for those of the state."""
-    return {one for one in now.files - before.files if not one.startswith("state/")}
+    """Files that were not there, but for the verdict and those of the state."""
+    return {one for one in now.files - before.files if one != VERDICT and not one.startswith("state/")}
 
 
 def _more(before: Size, now: Size) -> bool:
