@@ -13,14 +13,14 @@ from tools.promql import labels_of, recorded, selectors
 from wirewatch.core.types import Health
 from wirewatch.fleet import worst
 from wirewatch.fleet.reasons import OF_NODES, OTHERWISE, of_rules, reason
-from wirewatch.fleet.worst import Answers, Point, clusters, table
+from wirewatch.fleet.worst import Answers, SeriesValue, clusters, table
 from wirewatch.probe.component import rules
 
 SERIES = recorded((one.name, one.expr, one.labels) for one in records())
 
 
-def points(name: str) -> list[Point]:
-    return [Point(one["metric"], float(one["value"][1])) for one in fleet()[name]]
+def points(name: str) -> list[SeriesValue]:
+    return [SeriesValue(one["metric"], float(one["value"][1])) for one in fleet()[name]]
 
 
 def answers() -> Answers:
@@ -55,21 +55,21 @@ def test_the_health_is_that_of_the_worst_and_a_silent_node_is_not_known(
 
 def test_no_node_at_all_is_not_well() -> None:
     assert table(Answers([], [], [], [])).health is Health.UNKNOWN
-    only = [Point({"rule": worst.NO_RULES}, 3.0)]
+    only = [SeriesValue({"rule": worst.NO_RULES}, 3.0)]
     made = table(Answers(only, [], [], []))
     assert (made.nodes, made.known, made.health) == ((), 0, Health.UNKNOWN)
 
 
 def test_a_state_of_a_newer_version_is_not_known() -> None:
-    made = table(Answers([Point({"node": "n", "rule": "x.y"}, 9.0)], [], [], []))
+    made = table(Answers([SeriesValue({"node": "n", "rule": "x.y"}, 9.0)], [], [], []))
     assert made.nodes[0].state == "unknown"
 
 
 @given(st.lists(st.sampled_from(sorted(worst.STATES)), max_size=6), st.randoms())
 def test_one_more_bad_node_never_makes_the_fleet_better(states: list[int], random: object) -> None:
-    made = [Point({"node": f"n{n}", "rule": "a.b"}, float(state)) for n, state in enumerate(states)]
+    made = [SeriesValue({"node": f"n{n}", "rule": "a.b"}, float(state)) for n, state in enumerate(states)]
     random.shuffle(made)  # type: ignore[attr-defined]
-    heard = [Point({"node": "well"}, NOW)]
+    heard = [SeriesValue({"node": "well"}, NOW)]
     healths = [table(Answers(made[:n], [], [], heard)).health for n in range(len(made) + 1)]
     assert all(before <= after for before, after in itertools.pairwise(healths))
     order = [one.state for one in table(Answers(made, [], [], heard)).nodes]

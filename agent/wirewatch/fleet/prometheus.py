@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 from wirewatch import __version__
 from wirewatch.core.types import Unusable
-from wirewatch.fleet.worst import Point
+from wirewatch.fleet.worst import SeriesValue
 
 LIMIT = 64 << 20
 """Most bytes of an answer."""
@@ -54,7 +54,7 @@ class Access:
 class QueryResult:
     """Points of an instant query; `warnings`: the answer is not whole, as where a store of Thanos is away."""
 
-    points: tuple[Point, ...]
+    points: tuple[SeriesValue, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -201,7 +201,7 @@ def _refusal(body: bytes) -> str:
     return f": {str(text)[:_SAID]}"
 
 
-def _point(one: Mapping[str, Any]) -> Point:
+def _point(one: Mapping[str, Any]) -> SeriesValue:
     labels: Mapping[str, Any] = one["metric"]
     value: Sequence[Any] = one["value"]
-    return Point({str(name): str(text) for name, text in labels.items()}, float(value[1]))
+    return SeriesValue({str(name): str(text) for name, text in labels.items()}, float(value[1]))

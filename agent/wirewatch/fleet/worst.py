@@ -65,7 +65,7 @@ def clusters(names: Sequence[str]) -> str:
     return f"cluster=~{_quoted('|'.join(escaped))}"
 
 
-class Point(NamedTuple):
+class SeriesValue(NamedTuple):
     """One series of an instant query, its name left out of the labels."""
 
     labels: Mapping[str, str]
@@ -76,10 +76,10 @@ class Point(NamedTuple):
 class Answers:
     """What a Prometheus says to the four queries."""
 
-    state: Sequence[Point]
-    since: Sequence[Point]
-    findings: Sequence[Point]
-    heard: Sequence[Point]
+    state: Sequence[SeriesValue]
+    since: Sequence[SeriesValue]
+    findings: Sequence[SeriesValue]
+    heard: Sequence[SeriesValue]
 
 
 @dataclass(frozen=True, slots=True)

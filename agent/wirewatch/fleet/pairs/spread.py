@@ -36,7 +36,7 @@ TWICE = 2
 """Slow runs in half of its rounds and more with which a part is not taken for healthy."""
 
 
-class Point(NamedTuple):
+class RoundLoss(NamedTuple):
     """A part in one round: its loss, the part of it that something named explains, and with whom it ran."""
 
     round: int
@@ -114,21 +114,21 @@ class Bar:
         return expected <= math.log(self.error)
 
 
-def _split(points: Iterable[Point], margin: float) -> tuple[list[Point], list[Point]]:
+def _split(points: Iterable[RoundLoss], margin: float) -> tuple[list[RoundLoss], list[RoundLoss]]:
     """The points that speak of the part itself, and those in whose way something wider stands.
 
     Of the latter one that is no slower than that only bounds how slow the part can be; one that is slower
     speaks of the part.
     """
-    told: list[Point] = []
-    behind: list[Point] = []
+    told: list[RoundLoss] = []
+    behind: list[RoundLoss] = []
     for one in points:
         free = one.explained <= 0 or one.loss > 1.05 * one.explained + margin
         (told if free else behind).append(one)
     return told, behind
 
 
-def judge(points: Sequence[Point], spread: HealthySpread, bar: Bar) -> Judged:
+def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: Bar) -> Judged:
     """A part by its rounds; without any it is neither named nor suspected.
 
     Several runs with one partner show one partner: else a slow pair that is measured again and again would
@@ -158,7 +158,9 @@ def judge(points: Sequence[Point], spread: HealthySpread, bar: Bar) -> Judged:
     )  # fmt: skip
 
 
-def healthy_spread(series: Iterable[Sequence[Point]], least: float, floor: float = FLOOR) -> HealthySpread:
+def healthy_spread(
+    series: Iterable[Sequence[RoundLoss]], least: float, floor: float = FLOOR
+) -> HealthySpread:
     """By all parts of a kind but for those that were slow in nearly all of their rounds; robust."""
     losses: list[float] = []
     apart: list[float] = []

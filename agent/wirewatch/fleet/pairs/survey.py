@@ -14,7 +14,7 @@ from typing import NamedTuple
 from wirewatch.fleet.pairs.model import PairLimits, PartKind, SlowPlace, Way
 from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
 from wirewatch.fleet.pairs.offsets import End, set_paces
-from wirewatch.fleet.pairs.spread import Bar, HealthySpread, Judged, Point, healthy_spread, judge
+from wirewatch.fleet.pairs.spread import Bar, HealthySpread, Judged, RoundLoss, healthy_spread, judge
 
 GROUP = 4
 """Runs of a leaf or a rail in one round, below which the round says nothing of it."""
@@ -135,7 +135,7 @@ class Survey:
                     for one in some:
                         one.mask(now.loss, place.rail)
 
-    def _rounds_of(self, place: SlowPlace, some: Sequence[Observation]) -> list[Point]:
+    def _rounds_of(self, place: SlowPlace, some: Sequence[Observation]) -> list[RoundLoss]:
         """A group in each round; of a leaf, only where it ran with several others, if there are several."""
         rounds: dict[int, list[Observation]] = defaultdict(list)
         for one in some:
@@ -148,7 +148,9 @@ class Survey:
                 continue
             losses = (one.losses[place.rail] if place.rail else one.loss for one in runs)
             masked = (one.explained(place.rail) for one in runs)
-            points.append(Point(number, all_but_a_quarter(losses), all_but_a_quarter(masked), f"{number}"))
+            points.append(
+                RoundLoss(number, all_but_a_quarter(losses), all_but_a_quarter(masked), f"{number}")
+            )
         return points
 
     def _one_sided(self, leaf: str, runs: Sequence[Observation]) -> bool:
@@ -283,12 +285,14 @@ class Survey:
         for one in some:
             one.mask(judged.loss, place.rail)
 
-    def _pair_points(self, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[Point]:
+    def _pair_points(self, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[RoundLoss]:
         points = []
         for one in some:
             loss = one.losses.get(rail) if rail else one.loss
             if loss is not None:
-                points.append(Point(one.round, loss - sum(one.paces), one.explained(rail), f"{one.round}"))
+                points.append(
+                    RoundLoss(one.round, loss - sum(one.paces), one.explained(rail), f"{one.round}")
+                )
         return points
 
     def _well_with_others(self, end: End, some: Sequence[Observation]) -> bool:
@@ -300,12 +304,14 @@ class Survey:
         return not judged.suspected and len(others) - 1 >= OTHERS and bool(some)
 
 
-def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[Point]:
+def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[RoundLoss]:
     """Runs of a member in one direction, its partners' own pace taken out."""
     points = []
     for one in some:
         there = 1 if one.ends[0] == end else 0
         loss = one.losses.get(rail) if rail else one.loss
         if loss is not None:
-            points.append(Point(one.round, loss - one.paces[there], one.explained(rail), one.ends[there][0]))
+            points.append(
+                RoundLoss(one.round, loss - one.paces[there], one.explained(rail), one.ends[there][0])
+            )
     return points
