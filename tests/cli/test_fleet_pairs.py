@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
 from wirewatch.cli.fleet.pairs import pairs
+from wirewatch.core.pairs import PartKind, Way
 from wirewatch.fleet.pairs.document import PAIRS, ROUNDS, RoundsDocument, pairs_document, rounds_document
-from wirewatch.fleet.pairs.model import PartKind, SlowPlace, Way
+from wirewatch.fleet.pairs.model import SlowPlace
 
 CALM = FabricNoise(transient=0.001, rail_transient=0.0002)
 
@@ -144,3 +145,14 @@ def test_a_picture_is_svg_or_png(tmp_path: Path) -> None:
         pairs, [__file__, "--picture", str(tmp_path / "x.gif")], standalone_mode=False
     )
     assert "ends in .svg or .png" in str(result.exception)
+
+
+def test_each_member_has_its_partners_and_a_clique_its_nodes() -> None:
+    made = measured()
+    members = [replace(made.members[0], nodes=["tray0", "tray1"]), *made.members[1:]]
+    first, *others = pairs_document(replace(made, members=members)).members
+    met = {r.second if r.first == first.name else r.first for one in made.rounds for r in one.runs
+           if first.name in (r.first, r.second) and not r.failed}  # fmt: skip
+    assert first.nodes == ["tray0", "tray1"]
+    assert set(first.partners) == met
+    assert not any(one.nodes for one in others)

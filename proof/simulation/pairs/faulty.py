@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet
-from wirewatch.fleet.pairs.model import MeasuredRound, PartKind, SlowPart, SlowPlace, Way
+from wirewatch.core.pairs import PartKind, Way
+from wirewatch.fleet.pairs.model import MeasuredRound, SlowPart, SlowPlace
 from wirewatch.fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 LEAST, MOST = 0.05, 0.6
@@ -139,7 +140,8 @@ class FleetRun:
 def score(fleet: DrawnFleet, verdict: PairsVerdict, rounds: Sequence[MeasuredRound]) -> FleetRun:
     """A verdict beside the faults that were drawn."""
     known = verdict.assessment
-    scored = tuple(_scored(one, fleet, known.named, known.suspects) for one in fleet.faults)
+    typical = fleet.typical()
+    scored = tuple(_scored(one, fleet, typical, known.named, known.suspects) for one in fleet.faults)
     wrong = tuple(_words(part) for part in known.named if not _right(part, fleet))
     tests = sum(len(one.round.pairs) for one in rounds)
     return FleetRun(
@@ -148,13 +150,19 @@ def score(fleet: DrawnFleet, verdict: PairsVerdict, rounds: Sequence[MeasuredRou
 
 
 def _scored(
-    fault: DrawnFault, fleet: DrawnFleet, named: Sequence[SlowPart], suspects: Sequence[SlowPart]
+    fault: DrawnFault,
+    fleet: DrawnFleet,
+    typical: float,
+    named: Sequence[SlowPart],
+    suspects: Sequence[SlowPart],
 ) -> Scored:
     found = next((part for part in named if part.place == fault.place), None)
     right = found is not None and {one.way for one in found.losses} >= fault.ways
     inside = None
     if found is not None and right:
-        inside = all(one.low <= fault.lost <= one.high for one in found.losses if one.way in fault.ways)
+        # Losses are given beside a typical pair.
+        lost = 1 - (1 - fault.lost) / typical
+        inside = all(one.low <= lost <= one.high for one in found.losses if one.way in fault.ways)
     doubt = any(part.place == fault.place for part in suspects)
     return Scored(kind_of(fault), fault.lost, right, doubt, hidden(fault, fleet.faults, fleet), inside)
 

@@ -9,7 +9,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from statistics import median
 
+from wirewatch.core.pairs import PartKind, Way
 from wirewatch.fleet.pairs.model import (
     DEFAULT_LIMITS,
     MeasuredRound,
@@ -18,9 +20,7 @@ from wirewatch.fleet.pairs.model import (
     PairMember,
     PairRound,
     PairRun,
-    PartKind,
     SlowPlace,
-    Way,
 )
 from wirewatch.fleet.pairs.plan import PairsVerdict, next_step
 
@@ -150,6 +150,20 @@ class DrawnFleet:
                 value += math.log(1 - chance.uniform(0.05, 0.5))
             rates.append(RATE * math.exp(value))
         return rates
+
+    def typical(self, pairs: int = 401) -> float:
+        """What a healthy pair gives on one rail at the median of some pairs, beside a capacity of 1."""
+        chance, noise = Random(f"typical {self.seed}"), self.noise  # noqa: S311
+        found = []
+        for _ in range(pairs):
+            a, b = chance.sample(self.names, 2)
+            rail = chance.choice(self.rail_names)
+            found.append(min(
+                self.own((a, "sends"), noise.member), self.own((b, "receives"), noise.member),
+                self.own((a, b), noise.pair), self.own((a, rail, "sends"), noise.nic),
+                self.own((b, rail, "receives"), noise.nic),
+            ))  # fmt: skip
+        return math.exp(median(found))
 
     def _noise(self, scale: float) -> float:
         return scale * (student(self.chance) if self.noise.heavy else self.chance.gauss(0.0, 1.0))

@@ -8,17 +8,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet, FabricNoise
+from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.types import Health
-from wirewatch.fleet.pairs.model import (
-    DEFAULT_LIMITS,
-    Measure,
-    MeasuredRound,
-    PairRun,
-    PartKind,
-    SlowPart,
-    SlowPlace,
-    Way,
-)
+from wirewatch.fleet.pairs.model import DEFAULT_LIMITS, MeasuredRound, PairRun, SlowPart, SlowPlace
 from wirewatch.fleet.pairs.naming import assess
 from wirewatch.fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 

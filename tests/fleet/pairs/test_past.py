@@ -1,4 +1,5 @@
-from wirewatch.fleet.pairs.model import DEFAULT_LIMITS, Measure
+from wirewatch.core.pairs import Measure
+from wirewatch.fleet.pairs.model import DEFAULT_LIMITS
 from wirewatch.fleet.pairs.naming import TypicalRate
 from wirewatch.fleet.pairs.past import alike
 

@@ -3,7 +3,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet
-from wirewatch.fleet.pairs.model import MeasuredRound, PairFleet, PairMember, PartKind, Purpose, SlowPlace
+from wirewatch.core.pairs import PartKind
+from wirewatch.fleet.pairs.model import MeasuredRound, PairFleet, PairMember, Purpose, SlowPlace
 from wirewatch.fleet.pairs.plan import PairsVerdict, PlannedRound, next_step
 
 

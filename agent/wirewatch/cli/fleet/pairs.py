@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.groups import examples
 from wirewatch.cli.output import shown, utc
 from wirewatch.cli.tables import table
 
@@ -25,7 +26,7 @@ WAYS = {"sends": "sends", "receives": "receives", "together": "both ways"}
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(epilog=examples("wirewatch fleet pairs rounds.json"))
 @click.argument("results", type=_FILE)
 @click.option(
     "--past",
@@ -62,7 +63,7 @@ def pairs(
 ) -> None:  # fmt: skip
     """Name the slow node, direction, pair, rail or leaf in RESULTS, which rounds of pairs measured.
 
-    RESULTS is a document wirewatch.fleet-rounds/1 (docs/fleet-pairs.md). What is not beyond doubt is
+    RESULTS is a document wirewatch.fleet-rounds/1 (docs/fleet-pairs.md). Suspects not beyond doubt are
     listed as open, with the pairs to measure next. Ends with 0 where nothing is slow, with 1 where something
     is named, with 2 where that has lost 30 % or more, and with 3 where something is open.
     """

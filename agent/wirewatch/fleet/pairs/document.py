@@ -9,21 +9,20 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from annotated_types import Ge, Gt, Le, Len
 from pydantic import TypeAdapter, ValidationError
 
+from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.types import Health
 from wirewatch.documents import health as healths
 from wirewatch.fleet.pairs.model import (
     DEFAULT_LIMITS,
-    Measure,
     MeasuredRound,
+    PairEnd,
     PairFleet,
     PairLimits,
     PairMember,
     PairRound,
     PairRun,
-    PartKind,
     Purpose,
     SlowPart,
-    Way,
 )
 from wirewatch.fleet.pairs.naming import Assessment, TypicalRate, assess
 from wirewatch.fleet.pairs.past import AlikeLoss, alike
@@ -56,7 +55,8 @@ class RoundsMember:
 class RunEntry:
     """One pair in one round, bytes per second: `sends` from the first to the second, `receives` back.
 
-    `rails`: the same two for each rail alone. null: not measured. `failed`: why there is nothing.
+    `rails`: the same two for each rail alone. null: not measured. `failed`: why there is nothing. `ends`:
+    what each of the two saw, by its name.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -68,6 +68,7 @@ class RunEntry:
     all_reduce: Rate | None = None
     rails: Rails = field(default_factory=dict)
     failed: str = ""
+    ends: dict[Name, PairEnd] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +133,18 @@ class SlowEntry:
 
 @dataclass(frozen=True, slots=True)
 class MemberEntry:
-    """A member's own loss each way, by its runs that nothing else explains; null without any."""
+    """A member's own loss each way, by its runs that nothing else explains; null without any.
+
+    `partners`: with whom a run gave an answer. `nodes`: of a clique that runs as one.
+    """
 
     name: str
     runs: int
     answered: int
     sends: float | None
     receives: float | None
+    partners: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +190,8 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.fleet-pairs.1": PAIRS}
 ACTIONS = {
     PartKind.RAIL: "look at this rail's spine and leaf switches, and at what all nodes set for it",
     PartKind.LEAF: "look at the leaf's uplinks, its cables and its routes, before any of its nodes",
-    PartKind.NODE: "run `wirewatch check` and `wirewatch topology diff` there; look at its ports",
+    PartKind.NODE: "look at its NIC side alone first, with `wirewatch probe --transport net` there; then run "
+    "`wirewatch check` and `wirewatch topology diff`, and look at its ports",
     PartKind.PAIR: "both nodes are well with others: look at the route between them",
 }
 
@@ -258,7 +265,7 @@ def measured_of(made: RoundsDocument) -> list[MeasuredRound]:
                 one.number, one.purpose, tuple((r.first, r.second) for r in one.runs), tuple(one.resting)
             ),
             [
-                PairRun(r.first, r.second, r.sends, r.receives, r.all_reduce, r.rails, r.failed)
+                PairRun(r.first, r.second, r.sends, r.receives, r.all_reduce, r.rails, r.failed, r.ends)
                 for r in one.runs
             ],
         )
@@ -277,7 +284,10 @@ def rounds_document(
         entries.append(RoundEntry(
             one.round.number,
             [
-                RunEntry(r.first, r.second, r.sends, r.receives, r.all_reduce, dict(r.rails), r.failed)
+                RunEntry(
+                    r.first, r.second, r.sends, r.receives, r.all_reduce, dict(r.rails), r.failed,
+                    dict(r.ends),
+                )
                 for r in every
             ],
             one.round.purpose, list(one.round.resting),
@@ -302,9 +312,25 @@ def pairs_document(
         [_slow(part, fleet) for part in known.named], [_slow(part, fleet) for part in known.suspects],
         list(slower), list(known.thin), list(known.silent), list(known.typical),
         known.spread, known.seen_from,
-        [MemberEntry(one.name, one.runs, one.answered, one.sends, one.receives) for one in known.members],
+        _members(known, fleet, runs),
         None if follows is None else NextRound(follows.number, follows.purpose, list(follows.pairs)),
     )  # fmt: skip
+
+
+def _members(known: Assessment, fleet: PairFleet, runs: Sequence[PairRun]) -> list[MemberEntry]:
+    partners: dict[str, list[str]] = {one.name: [] for one in fleet.members}
+    for run in runs:
+        if run.answered:
+            partners[run.first].append(run.second)
+            partners[run.second].append(run.first)
+    nodes = {one.name: list(one.nodes) for one in fleet.members}
+    return [
+        MemberEntry(
+            one.name, one.runs, one.answered, one.sends, one.receives,
+            list(dict.fromkeys(partners[one.name])), nodes[one.name],
+        )
+        for one in known.members
+    ]  # fmt: skip
 
 
 def _health(known: Assessment, slower: Sequence[AlikeLoss], limits: PairLimits) -> Health:

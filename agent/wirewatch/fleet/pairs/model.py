@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
+
+from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
 
 
 class Purpose(StrEnum):
@@ -12,31 +15,6 @@ class Purpose(StrEnum):
     ACROSS = "across"
     INSIDE = "inside"
     CONFIRM = "confirm"
-
-
-class Way(StrEnum):
-    """In which direction a part is slow; TOGETHER: in collectives alone, which have none."""
-
-    SENDS = "sends"
-    RECEIVES = "receives"
-    TOGETHER = "together"
-
-
-class PartKind(StrEnum):
-    """What can be slow, the widest first."""
-
-    RAIL = "rail"
-    LEAF = "leaf"
-    NODE = "node"
-    PAIR = "pair"
-
-
-class Measure(StrEnum):
-    """What a pair measures: sends on each rail alone, sends on all rails at once, an all_reduce of both."""
-
-    RAILS = "rails"
-    SEND = "send"
-    ALL_REDUCE = "all_reduce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +51,29 @@ class PairRound:
 
 
 @dataclass(frozen=True, slots=True)
+class PairEnd:
+    """What one node of a pair saw around the run.
+
+    `transport`: of NCCL's log, or gloo. `gpudirect`: whether all of it went from GPU to NIC; null where the
+    log does not say. `sent`, `received`: bytes by port. `errors`: what grew, by port or GPU and kind.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
+
+    transport: str = ""
+    gpudirect: bool | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class PairRun:
     """What a pair measured, bytes per second; `sends`: from the first to the second, `receives`: back.
 
     `rails`: the same for each rail alone. What was not measured is None, or not in `rails`; `failed` says why
-    where nothing was: a pair that did not start, ended early, or gave no answer.
+    where nothing was: a pair that did not start, ended early, or gave no answer. `ends`: what each node saw.
     """
 
     first: str
@@ -87,6 +83,7 @@ class PairRun:
     all_reduce: float | None = None
     rails: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     failed: str = ""
+    ends: Mapping[str, PairEnd] = field(default_factory=dict)
 
     @property
     def answered(self) -> bool:
@@ -159,7 +156,7 @@ class PairLimits:
 
     least: float = 0.03
     error: float = 0.0005
-    failed: float = 0.3
+    failed: float = FAILED_LOSS
     first: int = 3
     most: int = 8
 

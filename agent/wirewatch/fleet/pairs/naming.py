@@ -4,17 +4,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.fleet.pairs.model import (
-    Measure,
-    MeasuredRound,
-    PairFleet,
-    PairLimits,
-    PartKind,
-    SlowPart,
-    SlowPlace,
-    Way,
-    WayLoss,
-)
+from wirewatch.core.pairs import Measure, PartKind, Way
+from wirewatch.fleet.pairs.model import MeasuredRound, PairFleet, PairLimits, SlowPart, SlowPlace, WayLoss
 from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, observations, typical_rate
 from wirewatch.fleet.pairs.spread import Bar, Judged
 from wirewatch.fleet.pairs.survey import KINDS, Found, Survey

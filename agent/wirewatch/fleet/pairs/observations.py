@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from wirewatch.fleet.pairs.model import Measure, MeasuredRound, PairRun, Purpose, Way
+from wirewatch.core.pairs import Measure, Way
+from wirewatch.fleet.pairs.model import MeasuredRound, PairRun, Purpose
 
 UPPER = 0.75
 QUARTER = 0.25

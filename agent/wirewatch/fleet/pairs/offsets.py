@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wirewatch.fleet.pairs.model import Way
+from wirewatch.core.pairs import Way
 from wirewatch.fleet.pairs.observations import Observation
 from wirewatch.fleet.pairs.spread import HealthySpread
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from wirewatch.core.pairs import Measure
 from wirewatch.core.statistics import spread
-from wirewatch.fleet.pairs.model import Measure, PairLimits
+from wirewatch.fleet.pairs.model import PairLimits
 from wirewatch.fleet.pairs.naming import TypicalRate
 
 FEW = 3

@@ -9,8 +9,9 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from wirewatch.core.pairs import PartKind
 from wirewatch.fleet.pairs.document import PairsDocument, RoundsDocument, measured_of
-from wirewatch.fleet.pairs.model import PairRun, PartKind
+from wirewatch.fleet.pairs.model import PairRun
 
 Axes = Any
 """matplotlib's."""

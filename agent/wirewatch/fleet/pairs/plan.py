@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from wirewatch.core.pairs import PartKind
 from wirewatch.core.types import Health
 from wirewatch.fleet.pairs.matching import Pair, inside, matching, meetings
 from wirewatch.fleet.pairs.model import (
@@ -17,7 +18,6 @@ from wirewatch.fleet.pairs.model import (
     PairFleet,
     PairLimits,
     PairRound,
-    PartKind,
     Purpose,
     SlowPart,
 )

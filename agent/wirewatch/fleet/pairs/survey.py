@@ -11,7 +11,8 @@ from math import inf
 from statistics import median
 from typing import NamedTuple
 
-from wirewatch.fleet.pairs.model import PairLimits, PartKind, SlowPlace, Way
+from wirewatch.core.pairs import PartKind, Way
+from wirewatch.fleet.pairs.model import PairLimits, SlowPlace
 from wirewatch.fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
 from wirewatch.fleet.pairs.offsets import End, set_paces
 from wirewatch.fleet.pairs.spread import Bar, HealthySpread, Judged, RoundLoss, healthy_spread, judge

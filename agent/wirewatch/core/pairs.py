@@ -1,0 +1,31 @@
+"""Words for what pairs of nodes measure between the nodes, and for what of it is slow."""
+
+from enum import StrEnum
+
+FAILED_LOSS = 0.3
+"""The share of its speed that a part has lost from which on it is FAILED."""
+
+
+class Way(StrEnum):
+    """In which direction a part is slow; TOGETHER: in collectives alone, which have none."""
+
+    SENDS = "sends"
+    RECEIVES = "receives"
+    TOGETHER = "together"
+
+
+class PartKind(StrEnum):
+    """What can be slow, the widest first."""
+
+    RAIL = "rail"
+    LEAF = "leaf"
+    NODE = "node"
+    PAIR = "pair"
+
+
+class Measure(StrEnum):
+    """What a pair measures: sends on each rail alone, sends on all rails at once, an all_reduce of both."""
+
+    RAILS = "rails"
+    SEND = "send"
+    ALL_REDUCE = "all_reduce"

@@ -1,0 +1,175 @@
+"""What pairs of nodes found out about this node: taken by order, kept in the state folder."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from wirewatch.core.ports import Clock
+from wirewatch.daemon.board import Board
+from wirewatch.daemon.persistence import (
+    StateWriter,
+    content,
+    encoded,
+    put_aside,
+    validated,
+    write,
+)
+from wirewatch.documents.pairsorder import PairsOrder
+from wirewatch.documents.state import FindingsDocument, findings
+from wirewatch.verdict.node import Standing
+from wirewatch.verdict.orders import OrderError
+from wirewatch.verdict.pairs import (
+    LATER,
+    NAME,
+    NOTHING_HELD,
+    HeldResult,
+    PairsMemory,
+    PairsResult,
+    after,
+    unfit,
+    without,
+)
+
+log = logging.getLogger(__name__)
+VERSION = 1
+LIMIT = 1 << 20
+"""Bytes; a larger file is not one of ours."""
+WITHIN = 8.0
+"""Seconds until the finding must be there; `wirewatch fleet tell` waits 10 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairsResultFile:
+    """The file's content; `at`: when it was written (Unix seconds)."""
+
+    version: int
+    at: float
+    result: PairsResult
+
+
+_FILE = TypeAdapter(PairsResultFile)
+
+
+class PairsResultStore:
+    """What holds now; lanes may read it, and only the event loop changes it.
+
+    Args:
+        path: the file; None to keep nothing.
+        loaded: its content.
+    """
+
+    def __init__(self, path: Path | None, clock: Clock, loaded: HeldResult = NOTHING_HELD) -> None:
+        self._clock = clock
+        self._held = loaded
+        loss = "what pairs of nodes found out about this node would be lost with a restart"
+        self._writer = StateWriter(path, self._save, loss, clock)
+
+    @property
+    def result(self) -> PairsResult | None:
+        """What holds; None where nothing was told."""
+        return self._held.result
+
+    @property
+    def trouble(self) -> str:
+        """Why what was kept cannot be used; empty where it can."""
+        return self._held.trouble
+
+    def put(self, result: PairsResult) -> None:
+        """Have this hold from now on."""
+        self._held = HeldResult(result)
+        self._writer.submit()
+
+    async def flush(self) -> None:
+        """Wait until what was put is written, or could not be."""
+        await self._writer.flush()
+
+    def _save(self, path: Path) -> str:
+        result = self._held.result
+        if result is None:
+            return ""
+        return write(
+            path, encoded(_FILE.dump_python(PairsResultFile(VERSION, self._clock.now(), result), mode="json"))
+        )
+
+
+class PairsOrders:
+    """Takes what is told, and lets go of what an operator acknowledges; only the event loop uses it.
+
+    `reading` lets collectors run, and waits for one to end.
+    """
+
+    def __init__(
+        self, store: PairsResultStore, board: Board, clock: Clock, reading: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._store, self._board, self._clock, self._reading = store, board, clock, reading
+
+    async def tell(self, order: PairsOrder) -> FindingsDocument:
+        """Take a result; returns all findings afterwards. The same result again changes nothing.
+
+        Raises:
+            OrderError: it cannot be meant, is older than another, or of the future.
+        """
+        component = self._board.state.components.get(NAME)
+        if component is None or not isinstance(component.memory, PairsMemory):
+            raise OrderError("this node does not listen to pairs of nodes: [pairs] is switched off")
+        known, new = self._store.result, order.result
+        if wrong := unfit(new) or self._untimely(known, new, component.memory.lasts):
+            raise OrderError(wrong)
+        if known is None or new.at > known.at:
+            self._store.put(after(known, new))
+            slow = f"{len(new.parts)} parts are slow" if new.parts else "nothing is slow"
+            log.info("%s: pairs of nodes: as %s, %s", order.by, new.member, slow)
+            await self._read()
+        return findings(self._board.node, self._clock.now())
+
+    def acknowledged(self, standing: Standing) -> None:
+        """Forget what an operator says is over: it would be found again for as long as it is kept."""
+        known = self._store.result
+        if known is not None and standing.collector == NAME:
+            self._store.put(without(known, standing.key))
+
+    def _untimely(self, known: PairsResult | None, new: PairsResult, lasts: float) -> str:
+        now = self._clock.now()
+        if new.at > now + LATER:
+            return f"it was measured {new.at - now:.0f} s in the future: look at the clocks"
+        if now - new.at >= lasts:
+            return f"it is older than {lasts / 3600:g} hours ([policy.pairs] lasts)"
+        if known is not None and new.at < known.at:
+            return f"a newer result is known here, which was measured {known.at - new.at:.0f} s later"
+        return ""
+
+    async def _read(self) -> None:
+        try:
+            async with asyncio.timeout(WITHIN):
+                await self._reading(NAME)
+        except TimeoutError as error:
+            raise OrderError(f"it is kept, but was not judged within {WITHIN:g} s") from error
+
+
+def read_result(path: Path) -> HeldResult:
+    """What the file holds; a file that cannot be parsed stays where it is."""
+    text = content(path, LIMIT)
+    if text is None:
+        return HeldResult()
+    kept = _parsed(text)
+    return HeldResult(None, f"{path}: {kept}") if isinstance(kept, str) else HeldResult(kept.result)
+
+
+def load_result(path: Path, at: float) -> HeldResult:
+    """What the file holds, for the agent that owns it: a file that cannot be parsed is put aside."""
+    loaded = read_result(path)
+    if not loaded.trouble:
+        return loaded
+    trouble = f"{loaded.trouble}; {put_aside(path, at)}"
+    log.error("%s", trouble)
+    return HeldResult(None, trouble)
+
+
+def _parsed(text: bytes | str) -> PairsResultFile | str:
+    """The file's content, or why it is none of ours, in words."""
+    kept = validated(text, _FILE, VERSION, lambda one: (one.at, *(part.at for part in one.result.parts)))
+    return kept if isinstance(kept, str) else unfit(kept.result) or kept

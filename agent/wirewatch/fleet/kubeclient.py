@@ -1,0 +1,121 @@
+"""Requests to the API server of Kubernetes: the client, a good answer as JSON, all failures as one."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.client.exceptions import ApiException
+from kubernetes_asyncio.config import ConfigException, load_kube_config
+
+from wirewatch.hw.httpclient import HttpReply
+from wirewatch.kubernetes.apiserver import ApiEndpoint
+from wirewatch.kubernetes.outcome import Outcome, RequestResult, outcome_of
+
+ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError, ValueError)
+"""What the library raises of a request."""
+
+
+class RequestFailed(Exception):
+    """A request without the wanted answer; `outcome` says why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.detail or outcome.result.value)
+        self.outcome = outcome
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the API server may have done it all the same."""
+        return self.outcome.result in {RequestResult.UNREACHABLE, RequestResult.SERVER_ERROR}
+
+
+def client_of(where: ApiEndpoint) -> ApiClient:
+    """A client; the CA is read now, the token for each request.
+
+    Raises:
+        OSError: the CA or the token cannot be read.
+        ValueError: one of them is none.
+    """
+    token, authority = where.folder / "token", where.folder / "ca.crt"
+
+    def read_token(configuration: Configuration) -> None:
+        configuration.api_key["BearerToken"] = f"Bearer {_text(token)}"
+
+    host = f"[{where.host}]" if ":" in where.host else where.host
+    settings = Configuration(host=f"https://{host}:{where.port}", ssl_ca_cert=str(authority))
+    read_token(settings)
+    settings.refresh_api_key_hook = read_token
+    # As for the node's condition: CAs of many clusters have no Authority Key Identifier.
+    settings.disable_strict_ssl_verification = True
+    return ApiClient(settings)
+
+
+async def client_for(where: ApiEndpoint | None) -> ApiClient:
+    """A client for an API server; None for the one that kubectl would ask: KUBECONFIG or ~/.kube/config.
+
+    Raises:
+        OSError: a file with the configuration, the CA or the token cannot be read.
+        ValueError: one of them is none.
+    """
+    if where is not None:
+        return client_of(where)
+    settings = Configuration()
+    try:
+        await load_kube_config(client_configuration=settings)
+    except ConfigException as error:
+        raise ValueError(str(error)) from error
+    return ApiClient(settings)
+
+
+def _text(file: Path) -> str:
+    return file.read_text("ascii").strip()
+
+
+async def answered(request: Awaitable[Any], seconds: float) -> Any:
+    """The JSON of a good answer within so many seconds.
+
+    Raises:
+        RequestFailed: there is none.
+    """
+    text = await _good(request, seconds)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise failed(error) from error
+
+
+async def text_of(request: Awaitable[Any], seconds: float) -> str:
+    """The text of a good answer within so many seconds.
+
+    Raises:
+        RequestFailed: there is none.
+    """
+    return (await _good(request, seconds)).decode("utf-8", "replace")
+
+
+async def _good(request: Awaitable[Any], seconds: float) -> bytes:
+    try:
+        async with asyncio.timeout(seconds):
+            response = await request
+            async with response:
+                text: bytes = await response.read()
+    except ERRORS as error:
+        raise failed(error) from error
+    if response.status >= 300:  # noqa: PLR2004
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        raise RequestFailed(outcome_of(HttpReply(response.status, headers, text), time.time()))
+    return text
+
+
+def failed(error: Exception) -> RequestFailed:
+    """What one of ERRORS says of a request."""
+    if isinstance(error, ApiException) and error.status:
+        text = str(error.body or "").encode()
+        return RequestFailed(outcome_of(HttpReply(error.status, {}, text), time.time()))
+    told = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    strange = isinstance(error, ValueError) and not isinstance(error, OSError)
+    return RequestFailed(Outcome(RequestResult.STRANGE if strange else RequestResult.UNREACHABLE, told))

@@ -1,0 +1,333 @@
+"""What a campaign of pairs found out about this node, as an operator's step told it here; as a component.
+
+Nothing here was measured by this node alone: a finding stands until a newer result clears what it names, an
+operator acknowledges it, or the result is old.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Annotated, ClassVar, Protocol
+
+from annotated_types import Ge, Gt, Le, Len
+
+from wirewatch.core.collector import CONFIRMED, DEGRADED, UNKNOWN, Collector, Options, Rule
+from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
+from wirewatch.core.ports import Hardware
+from wirewatch.core.types import Expect, Finding, Health, Kind, Metric, Ok, Sample, Subject
+from wirewatch.verdict.ledger import DAY
+
+NAME = "pairs"
+MOST_PARTS, MOST_PARTNERS = 32, 100
+LATER = 300.0
+"""Seconds by which a result may seem to be of the future: the clocks of two machines."""
+_NEWER = "once it is mended let the fleet's pairs run again; a newer result clears it"
+SLOW = Rule(
+    "pairs.slow",
+    CONFIRMED,
+    means="pairs of nodes measured that this node, or one rail of it, sends or receives more slowly than the "
+    "fleet typically does, with several partners. The loss decides: FAILED from 30 % on "
+    "(`[policy.pairs] failed`), DEGRADED below, and for a clique that ran as one. It was told by "
+    "`wirewatch fleet tell` and holds for a day (`[policy.pairs] lasts`), or until a newer result",
+    look="`wirewatch findings show ID` has direction, rail, loss and partners. First the node's NIC side "
+    "alone, without a second node: `wirewatch probe --transport net`; then `wirewatch topology diff` and the "
+    "ports of the rail",
+    do=f"look at its ports, cables and PCIe, first with `wirewatch probe --transport net`; {_NEWER}",
+    rehearse="it takes a second node: `wirewatch fleet tell RESULT.json --node NAME` beside a demo",
+)
+ROUTE = Rule(
+    "pairs.route",
+    DEGRADED,
+    means="pairs of nodes measured that the way between this node and another, or of its leaf to others, is "
+    "slow, while the node is well with others. It is no fault of this node",
+    look="`wirewatch findings show ID` names the other end, or the leaf",
+    do=f"look at the route: switches, uplinks and cables between the two; {_NEWER}",
+    rehearse="it takes other nodes: `wirewatch fleet tell RESULT.json --node NAME` beside a demo",
+)
+KEPT = Rule(
+    "pairs.kept",
+    UNKNOWN,
+    means="what pairs of nodes had found out about this node cannot be read from the state folder any more",
+    look="the finding names the file, and where it was put",
+    do="look at the file named here; let the fleet's pairs run again, or restart the agent to go on without",
+    rehearse="write nonsense to `pairs.json` of the state folder and restart the agent",
+)
+LOSS = Metric(
+    "pairs_loss_ratio", Kind.GAUGE, ("kind", "way"),
+    "The greatest share of the fleet's typical speed that pairs of nodes found lost, by what is slow (this "
+    "node, a pair that it is in, its leaf) and direction; no series where nothing is.",
+    "every fabric but Ethernet",
+    undrawn="each loss is a finding, and findings are drawn",
+)  # fmt: skip
+AGE = Metric(
+    "pairs_result_timestamp_seconds", Kind.GAUGE, (),
+    "When the newest result of pairs of nodes that this node knows was measured.",
+    undrawn="a time that is of use beside the findings alone",
+)  # fmt: skip
+Share = Annotated[float, Ge(0), Le(1)]
+PartName = Annotated[str, Len(0, 253)]
+RailName = Annotated[str, Len(0, 64)]
+Moment = Annotated[float, Gt(0), Le(2.5e11)]
+"""Unix seconds, before the year 9892."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairsLoss:
+    """How slow in one direction: the share lost, between what it lies, in how many runs and partners."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
+
+    way: Way
+    loss: Share
+    low: Annotated[float, Ge(-1), Le(1)]
+    high: Annotated[float, Ge(-1), Le(2)]
+    slow: Annotated[int, Ge(0), Le(1000)]
+    runs: Annotated[int, Ge(0), Le(1000)]
+    partners: Annotated[int, Ge(0), Le(1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class PairsPart:
+    """What is slow: this node, a pair that it is in (`name` sends to `peer`), or its leaf.
+
+    `rail`: on this one alone. `across`: of a leaf, towards other leafs alone. `at`: when it was measured.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
+
+    kind: PartKind
+    name: PartName
+    peer: PartName
+    rail: RailName
+    across: bool
+    measure: Measure
+    losses: Annotated[tuple[PairsLoss, ...], Len(1, len(Way))]
+    at: Moment
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What makes two of them the same part, whenever it was measured."""
+        return (self.kind, self.name, self.peer, self.rail, self.across, self.measure)
+
+    @property
+    def finds(self) -> tuple[str, Subject]:
+        """Rule and subject of its finding; a rail that has a number alone is no device's name."""
+        rule = SLOW if self.kind is PartKind.NODE else ROUTE
+        return (rule.name, Subject(device=f"rail{self.rail}" if self.rail.isdigit() else self.rail))
+
+
+@dataclass(frozen=True, slots=True)
+class PairsResult:
+    """What one campaign says of this node; `at`: when it was measured, Unix seconds.
+
+    `member`: under which name it took part, `nodes`: how many nodes that name stands for. `judged`: all that
+    was measured is known to be well but for `parts`; else it only adds them. `measured`: what every pair
+    measured, each with whether across leafs, None where leafs are not known. `partners`: of this member.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
+
+    at: Moment
+    member: Annotated[str, Len(1, 253)]
+    nodes: Annotated[int, Ge(1), Le(1000)]
+    judged: bool
+    parts: Annotated[tuple[PairsPart, ...], Len(0, MOST_PARTS)]
+    measured: Annotated[tuple[tuple[Measure, bool | None], ...], Len(0, 16)]
+    partners: Annotated[tuple[PartName, ...], Len(0, MOST_PARTNERS)]
+
+    def clears(self, part: PairsPart) -> bool:
+        """Whether this result, which does not name an earlier part, says that it is well."""
+        kinds = [across for measure, across in self.measured if measure is part.measure]
+        if part.kind is PartKind.PAIR and not {part.name, part.peer} & {*self.partners}:
+            return False
+        far = any(across is not False for across in kinds)
+        return self.judged and bool(kinds) and (far or not part.across)
+
+
+def after(known: PairsResult | None, new: PairsResult) -> PairsResult:
+    """What holds once a newer result is told: what it neither names nor clears stays."""
+    named = {part.key for part in new.parts}
+    stay = () if known is None else known.parts
+    kept = (part for part in stay if part.key not in named and not new.clears(part))
+    return replace(new, parts=(*(replace(part, at=new.at) for part in new.parts), *kept)[:MOST_PARTS])
+
+
+def without(known: PairsResult, finds: tuple[str, Subject]) -> PairsResult:
+    """What holds once an operator has acknowledged the finding with this rule and subject."""
+    return replace(known, parts=tuple(part for part in known.parts if part.finds != finds))
+
+
+def unfit(result: PairsResult) -> str:
+    """What is wrong with a result of the right types, in words; empty for nothing."""
+    names = (
+        result.member,
+        *result.partners,
+        *(word for p in result.parts for word in (p.name, p.peer, p.rail)),
+    )
+    if not all(name.isprintable() for name in names):
+        return "a name that cannot be printed"
+    if any(part.kind is PartKind.RAIL for part in result.parts):
+        return "a rail of the whole fleet concerns no node"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class PairsOptions(Options):
+    """Whether this node takes what pairs of nodes found out about it."""
+
+    interval: float = 60.0
+    """Seconds between two looks at how old the result is; a new one is judged at once. [s]"""
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
+        return f"must be above 0 s: {bad[0]!r}" if bad else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PairsPolicy:
+    """What a result of pairs of nodes makes of this node."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
+
+    failed: float = FAILED_LOSS
+    """What the node has lost of its speed from which on it is FAILED, above 0 and at most 1. [share]"""
+    lasts: float = DAY
+    """Seconds for which a result holds, from when it was measured. [s]"""
+
+    def wrong(self) -> str:
+        """What cannot be meant, in words; empty when all can."""
+        if not 0 < self.failed <= 1:
+            return "must be above 0 and at most 1: 'failed'"
+        return "" if 0 < self.lasts < math.inf else "seconds must be above 0: 'lasts'"
+
+
+class PairsResultHolder(Protocol):
+    """Keeps what was told over restarts; `trouble` says why what was kept cannot be used."""
+
+    @property
+    def result(self) -> PairsResult | None:
+        """What holds; None where nothing was told."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why what was kept cannot be used; empty where it can."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldResult:
+    """What is held; `trouble`: why what was kept cannot be used, empty where it can."""
+
+    result: PairsResult | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PairsMemory:
+    """The parts that count now, and for how many seconds a result does."""
+
+    parts: tuple[PairsPart, ...] = ()
+    lasts: float = DAY
+
+
+NOTHING_HELD = HeldResult()
+
+
+def pairs_component(
+    options: PairsOptions, policy: PairsPolicy, holder: PairsResultHolder = NOTHING_HELD
+) -> Collector[HeldResult, PairsMemory, PairsOptions, PairsPolicy]:
+    """The component over what `holder` keeps."""
+
+    def read(_hardware: Hardware, _memory: PairsMemory, _options: PairsOptions) -> HeldResult:
+        return HeldResult(holder.result, holder.trouble)
+
+    return Collector(
+        name=NAME,
+        about="what pairs of nodes found out about this node",
+        lane="files",
+        options=options,
+        policy=policy,
+        metrics=(LOSS, AGE),
+        start=PairsMemory(),
+        read=read,
+        samples=samples,
+        judge=judge,
+        applicable=lambda reading: reading.result is not None,
+        rules=(SLOW, ROUTE, KEPT),
+        series=3 * len(Way) + 1,
+    )
+
+
+def judge(
+    _memory: PairsMemory, ok: Ok[HeldResult], policy: PairsPolicy, _expect: Expect
+) -> tuple[PairsMemory, tuple[Finding, ...]]:
+    """A finding for the node, each rail of it and its routes, of what is not older than `lasts`."""
+    reading = ok.value
+    lost = (KEPT.finding(Subject(), reading.trouble),) if reading.trouble else ()
+    if reading.result is None:
+        return PairsMemory((), policy.lasts), lost
+    parts = tuple(part for part in reading.result.parts if ok.at - part.at < policy.lasts)
+    by_finding: dict[tuple[str, Subject], list[PairsPart]] = {}
+    for part in parts:
+        by_finding.setdefault(part.finds, []).append(part)
+    found = (_finding(some, reading.result, policy) for some in by_finding.values())
+    return PairsMemory(parts, policy.lasts), (*found, *lost)
+
+
+def samples(reading: HeldResult, memory: PairsMemory) -> Iterator[Sample]:
+    """The greatest loss by kind and direction, and when the newest result was measured (Unix seconds)."""
+    worst: dict[tuple[PartKind, Way], float] = {}
+    for part in memory.parts:
+        for one in part.losses:
+            worst[part.kind, one.way] = max(one.loss, worst.get((part.kind, one.way), 0.0))
+    for (kind, way), loss in worst.items():
+        yield LOSS.sample(loss, kind.value, way.value)
+    if reading.result is not None:
+        yield AGE.sample(reading.result.at)
+
+
+def _finding(parts: list[PairsPart], result: PairsResult, policy: PairsPolicy) -> Finding:
+    """One finding of parts that have one rule and subject.
+
+    It is an event: it was measured once, at some moment, so that an operator can say that it is over.
+    """
+    rule = SLOW if parts[0].kind is PartKind.NODE else ROUTE
+    loss = max(one.loss for part in parts for one in part.losses)
+    failed = rule is SLOW and result.nodes == 1 and loss >= policy.failed
+    evidence = "; ".join(_evidence(part, result) for part in parts)
+    made = rule.finding(parts[0].finds[1], evidence, Health.FAILED if failed else Health.DEGRADED)
+    newest = max(part.at for part in parts)
+    # The time of its measurement tells one result from another whatever clock this machine has.
+    return replace(made, last=newest, stamp=newest)
+
+
+_MEASURES: Mapping[Measure, str] = {
+    Measure.RAILS: "sends on one rail", Measure.SEND: "sends on all rails",
+    Measure.ALL_REDUCE: "an all_reduce of a pair",
+}  # fmt: skip
+_WAYS: Mapping[Way, str] = {Way.SENDS: "sends", Way.RECEIVES: "receives", Way.TOGETHER: "collectives are"}
+
+
+def _evidence(part: PairsPart, result: PairsResult) -> str:
+    ways = " and ".join(_loss(part, one) for one in part.losses)
+    when = datetime.fromtimestamp(part.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    rail = f" on rail {part.rail}" if part.rail else ""
+    return f"{_what(part, result)}{ways}{rail}, by {_MEASURES[part.measure]} of {when}"
+
+
+def _loss(part: PairsPart, one: PairsLoss) -> str:
+    way = "" if part.kind is PartKind.PAIR else f"{_WAYS[one.way]} "
+    runs = f"{one.slow} of {one.runs} runs with {one.partners} partner{'' if one.partners == 1 else 's'}"
+    return f"{way}{one.loss:.1%} slower ({one.low:.1%} to {one.high:.1%}) in {runs}"
+
+
+def _what(part: PairsPart, result: PairsResult) -> str:
+    if part.kind is PartKind.PAIR:
+        return f"{part.name} to {part.peer}: "
+    if part.kind is PartKind.LEAF:
+        return f"leaf {part.name}{' to other leafs' if part.across else ''}: "
+    clique = f", a clique of {result.nodes} nodes that ran as one" if result.nodes > 1 else ""
+    return f"as {result.member}{clique}: "

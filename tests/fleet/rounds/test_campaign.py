@@ -1,0 +1,117 @@
+"""Rounds on an engine, from the first to a verdict, and what becomes of pairs that give no answer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.fleet.rounds.playedengine import OPTIONS, PlayedEngine, PlayedView
+from wirewatch.fleet.pairs.document import ROUNDS, RoundsDocument, pairs_document, rounds_document
+from wirewatch.fleet.pairs.model import PairFleet, PairMember
+from wirewatch.fleet.rounds.campaign import run_rounds
+from wirewatch.fleet.rounds.engine import PairNode, PairProgress, PairState, RoundEngineError
+
+NODES = tuple(PairNode(f"n{number}", gpus=0) for number in range(16))
+NOTHING = rounds_document(1e9, PairFleet(tuple(PairMember(one.name) for one in NODES)), (), seed=4)
+
+
+def run(engine: PlayedEngine, made: RoundsDocument = NOTHING) -> tuple[RoundsDocument, PlayedView]:
+    view = PlayedView(engine)
+    return run_rounds(engine, made, OPTIONS, view), view
+
+
+def test_a_node_that_sends_slowly_is_named_by_its_direction() -> None:
+    made, view = run(PlayedEngine(NODES, slow={"n3": 5e9}))
+    found = pairs_document(made)
+    assert [(one.name, [loss.way for loss in one.losses]) for one in found.named] == [("n3", ["sends"])]
+    assert found.named[0].losses[0].loss == pytest.approx(0.5)
+    assert found.next is None
+    assert view.kept[-1] == made
+    assert [len(one.rounds) for one in view.kept] == list(range(1, len(made.rounds) + 1))
+
+
+def test_nothing_slow_takes_three_rounds_and_names_nobody() -> None:
+    made, _ = run(PlayedEngine(NODES))
+    found = pairs_document(made)
+    assert (found.health, found.rounds, found.named) == ("ok", 3, [])
+
+
+def test_it_goes_on_from_what_is_kept_as_if_it_had_never_ended() -> None:
+    whole, view = run(PlayedEngine(NODES, slow={"n3": 5e9}))
+    kept = ROUNDS.validate_json(ROUNDS.dump_json(view.kept[0]))
+    assert run(PlayedEngine(NODES, slow={"n3": 5e9}), kept)[0] == whole
+
+
+def test_one_that_is_never_admitted_is_given_up_with_the_reason() -> None:
+    engine = PlayedEngine(NODES, stuck={"n7": (PairState.WAITING, "Priority")})
+    made, _ = run(engine)
+    failed = {one.failed for round_ in made.rounds for one in round_.runs if "n7" in {one.first, one.second}}
+    assert failed == {"not admitted within 60 s: Priority"}
+    assert not engine.left
+    assert pairs_document(made).silent == ["n7"]
+    assert pairs_document(made).health == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "failed"),
+    [
+        (PairState.RUNNING, "", "no answer within 30 s"),
+        (PairState.FAILED, "NODE_FAIL", "NODE_FAIL"),
+        (PairState.FAILED, "", "no answer"),
+        (PairState.DONE, "srun: error: n7: Killed\n", "no answer of either: srun: error: n7: Killed"),
+    ],
+)
+def test_a_pair_without_an_answer_is_a_failed_run(state: PairState, said: str, failed: str) -> None:
+    made, _ = run(PlayedEngine(NODES, stuck={"n7": (state, said)}))
+    assert {
+        one.failed for round_ in made.rounds for one in round_.runs if "n7" in {one.first, one.second}
+    } == {failed}
+
+
+def test_with_half_of_the_answers_missing_a_slow_node_is_named_and_what_is_open_is_said() -> None:
+    silent = {f"n{number}": (PairState.FAILED, "NODE_FAIL") for number in range(8, 14)}
+    made, _ = run(PlayedEngine(NODES, slow={"n3": 4e9}, stuck=silent))
+    found = pairs_document(made)
+    asked = [run for one in made.rounds[:3] for run in one.runs]
+    assert sum(bool(run.failed) for run in asked) >= len(asked) / 2
+    assert [one.name for one in found.named] == ["n3"]
+    assert found.silent == list(silent)
+    assert found.health == "failed"
+
+
+def test_after_a_round_without_any_answer_none_follows() -> None:
+    engine = PlayedEngine(NODES, stuck={one.name: (PairState.WAITING, "down") for one in NODES})
+    made, _ = run(engine)
+    assert len(engine.orders) == len(made.rounds) == 1
+    assert pairs_document(made).health == "unknown"
+
+
+def test_when_it_is_ended_its_jobs_are_cancelled_and_the_round_is_run_again_later() -> None:
+    engine = PlayedEngine(NODES, slow={"n3": 5e9})
+    view = PlayedView(engine, until=lambda one: len(one.orders) == 2 and one.time > 3)
+    made = run_rounds(engine, NOTHING, OPTIONS, view)
+    assert (len(made.rounds), len(engine.orders), engine.left) == (1, 2, set())
+    assert view.kept == [made]
+    again = PlayedEngine(NODES, slow={"n3": 5e9})
+    assert run(again, made)[0] == run(PlayedEngine(NODES, slow={"n3": 5e9}))[0]
+    assert again.orders[0].pairs == engine.orders[1].pairs
+
+
+def test_busy_nodes_are_in_no_pair() -> None:
+    nodes = (replace(NODES[0], busy="allocated"), *NODES[1:])
+    engine = PlayedEngine(nodes)
+    made, _ = run(engine)
+    assert not any("n0" in pair for order in engine.orders for pair in order.pairs)
+    assert pairs_document(made).thin == ["n0"]
+
+
+class _Refusing(PlayedEngine):
+    def poll(self) -> Sequence[PairProgress]:
+        raise RoundEngineError("the controller does not answer")
+
+
+def test_an_engine_that_fails_leaves_nothing_running() -> None:
+    engine = _Refusing(NODES)
+    with pytest.raises(RoundEngineError, match="does not answer"):
+        run_rounds(engine, NOTHING, OPTIONS, PlayedView(engine))
+    assert (engine.cancels, engine.left) == (1, set())

@@ -1,0 +1,264 @@
+"""A pair as a Job: what is asked of the API server, held to its own schema, and what its answers mean."""
+
+from dataclasses import replace
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from wirewatch.fleet.rounds.engine import PairNode, PairState, RoundOrder
+from wirewatch.fleet.rounds.jobs import (
+    CAMPAIGN,
+    PAIR,
+    QUEUE,
+    JobProgress,
+    JobsOptions,
+    TemplateError,
+    checked,
+    job,
+    job_progress,
+    nodes_of,
+    service,
+    used_gpus,
+)
+from wirewatch.fleet.rounds.plan import PairWork, decode_pair_plan
+
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"team": "hpc"}, "annotations": {"k8s.v1.cni.cncf.io/networks": "rdma"}},
+    "spec": {
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "containers": [{
+            "name": "pair", "image": "registry.example.org/wirewatch:1",
+            "env": [{"name": "NODE_NAME", "value": "x"}],
+            "resources": {"limits": {"rdma/hca": "1"}, "requests": {"cpu": "2"}},
+        }],
+    },
+}  # fmt: skip
+OPTIONS = JobsOptions("probes", TEMPLATE, leafs=("rack", "clique"))
+ORDER = RoundOrder(
+    3, (("n1", "n2"), ("n3", "n4")), PairWork(ranks=8, seconds=20.0, patience=10.0), 60.0, 120.0
+)
+NODES = {name: PairNode(name, address=f"10.0.0.{name[1:]}") for name in ("n1", "n2", "n3", "n4")}
+
+
+def made(place: int = 0, options: JobsOptions = OPTIONS, order: RoundOrder = ORDER) -> dict[str, Any]:
+    found = job(order, place, "camp", NODES, options)
+    assert isinstance(found, dict)
+    return found
+
+
+def pod_of(one: dict[str, Any]) -> dict[str, Any]:
+    spec = one["spec"]["template"]["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+def plan_of(one: dict[str, Any]) -> Any:
+    env = {each["name"]: each.get("value") for each in pod_of(one)["containers"][0]["env"]}
+    return decode_pair_plan(env["WIREWATCH_PAIR_PLAN"])
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.33", "1.36"])
+@pytest.mark.parametrize("options", [
+    OPTIONS, replace(OPTIONS, queue="low", priority="lowest", owner=("me", "u-1")),
+    replace(OPTIONS, template={"spec": {**TEMPLATE["spec"], "hostNetwork": True}}),
+])  # fmt: skip
+def test_the_api_server_knows_every_key(version: str, options: JobsOptions) -> None:
+    one = made(options=options)
+    kubernetes_validate.validate(one, version, strict=True)
+    one["metadata"]["uid"] = "u-2"
+    kubernetes_validate.validate(service(one, 28700), version, strict=True)
+
+
+def test_two_pods_one_on_each_node_with_all_of_their_gpus() -> None:
+    one = made(1)
+    spec, pod = one["spec"], pod_of(one)
+    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (2, 2, 0)
+    assert (spec["completionMode"], pod["restartPolicy"]) == ("Indexed", "Never")
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert [term["matchFields"][0]["values"] for term in terms] == [["n3"], ["n4"]]
+    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert apart["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert labels == {"team": "hpc", CAMPAIGN: "camp", PAIR: "camp-r3-p1"}
+    resources = pod["containers"][0]["resources"]
+    assert resources["limits"] == {"rdma/hca": "1", "nvidia.com/gpu": "8"}
+    assert resources["requests"] == {"cpu": "2", "nvidia.com/gpu": "8"}
+    assert TEMPLATE["spec"]["containers"][0]["resources"]["limits"] == {"rdma/hca": "1"}, (
+        "the template is kept"
+    )
+
+
+def test_each_pod_says_which_node_it_is_on_whatever_the_template_says() -> None:
+    (container,) = pod_of(made())["containers"]
+    assert container["args"] == ["fleet", "peer", "--as=$(NODE_NAME)", "--owner=pod:$(POD_UID)"]
+    named = [one for one in container["env"] if one["name"] == "NODE_NAME"]
+    assert named == [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+    own = {"spec": {"containers": [{"name": "pair", "image": "x", "command": ["/my/way"]}]}}
+    assert "args" not in pod_of(made(options=replace(OPTIONS, template=own)))["containers"][0]
+
+
+def test_nothing_stays_when_nobody_is_left_to_delete_it() -> None:
+    spec = made(options=replace(OPTIONS, owner=("probe-x", "u-1")))["spec"]
+    assert spec["activeDeadlineSeconds"] == 120 + 60 + 30
+    assert spec["ttlSecondsAfterFinished"] > 0
+    (owner,) = made(options=replace(OPTIONS, owner=("probe-x", "u-1")))["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Pod", "probe-x", "u-1")
+    assert made()["metadata"]["ownerReferences"] == []
+
+
+def test_a_queue_has_it_suspended_and_low_priority_lets_others_take_its_place() -> None:
+    one = made(options=replace(OPTIONS, queue="low", priority="lowest"))
+    assert (one["spec"]["suspend"], one["metadata"]["labels"][QUEUE]) == (True, "low")
+    assert pod_of(one)["priorityClassName"] == "lowest"
+    assert "suspend" not in made()["spec"]
+
+
+def test_who_is_first_waits_for_as_long_as_the_other_may_take_to_start() -> None:
+    work = plan_of(made()).work
+    assert (work.patience, work.seconds) == (120.0, 140.0)
+    long = plan_of(made(order=replace(ORDER, patience=7000.0))).work
+    assert long.patience < long.seconds <= 3600
+
+
+def test_they_meet_at_a_service_of_both_or_at_the_first_nodes_own_address() -> None:
+    assert plan_of(made()).meet == "camp-r3-p0.probes.svc:28700"
+    hosts = replace(OPTIONS, template={"spec": {**TEMPLATE["spec"], "hostNetwork": True}})
+    assert plan_of(made(options=hosts)).meet == "10.0.0.1:28700"
+    six = {**NODES, "n1": PairNode("n1", address="fd00::1")}
+    assert plan_of(dict(job(ORDER, 0, "camp", six, hosts))).meet == "[fd00::1]:28700"
+    one = made()
+    one["metadata"]["uid"] = "u-9"
+    told = service(one, 28700)
+    assert told["metadata"]["ownerReferences"][0]["uid"] == "u-9"
+    assert (told["spec"]["clusterIP"], told["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    assert told["spec"]["selector"].items() <= one["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_processors_ask_for_no_gpus() -> None:
+    resources = pod_of(made(order=replace(ORDER, work=PairWork("gloo", 2))))["containers"][0]["resources"]
+    assert resources == TEMPLATE["spec"]["containers"][0]["resources"]
+
+
+@pytest.mark.parametrize("wrong", [
+    None, [], {}, {"spec": {}}, {"spec": {"containers": []}}, {"spec": {"containers": ["x"]}},
+    {"spec": {"containers": [{"name": "a"}]}}, {"spec": {"containers": [{"image": "a"}]}},
+])  # fmt: skip
+def test_a_template_that_cannot_be_used(wrong: object) -> None:
+    with pytest.raises(TemplateError):
+        checked(wrong)
+    assert checked(TEMPLATE) is TEMPLATE
+
+
+def node(name: str = "n1", gpus: int = 8, ready: str = "True", **more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {"clique": "c1", **more.pop("labels", {})}}, "spec": more,
+        "status": {
+            "allocatable": {"nvidia.com/gpu": str(gpus)}, "conditions": [{"type": "Ready", "status": ready}],
+            "addresses": [
+                {"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "10.0.0.1"},
+            ],
+        },
+    }  # fmt: skip
+
+
+def taint(key: str, effect: str = "NoSchedule", value: str = "") -> list[dict[str, str]]:
+    return [{"key": key, "effect": effect, **({"value": value} if value else {})}]
+
+
+@pytest.mark.parametrize(
+    ("given", "used", "busy"),
+    [
+        (node(), 0, ""),
+        (node(unschedulable=True), 0, "cordoned"),
+        (node(ready="Unknown"), 0, "not ready"),
+        (node(taints=taint("wirewatch.io/interconnect")), 0, "taint wirewatch.io/interconnect"),
+        (node(taints=taint("nvidia.com/gpu", value="present")), 0, ""),
+        (node(taints=taint("slow", "PreferNoSchedule")), 0, ""),
+        (node(gpus=0), 0, "it has 0 nvidia.com/gpu"),
+        (node(), 1, "pods have 1 of its 8 nvidia.com/gpu"),
+    ],
+)
+def test_who_is_idle(given: dict[str, Any], used: int, busy: str) -> None:
+    (one,) = nodes_of([given], OPTIONS, {"n1": used})
+    assert (one.busy, one.address, one.leaf) == (busy, "10.0.0.1", "c1")
+
+
+def test_a_node_with_room_for_what_is_asked_is_idle_and_its_first_label_is_its_leaf() -> None:
+    (one,) = nodes_of([node(labels={"rack": "r7"})], replace(OPTIONS, gpus=4), {"n1": 4})
+    assert (one.busy, one.leaf, one.gpus) == ("", "r7", 8)
+    assert nodes_of([node(), node("n2")], replace(OPTIONS, nodes=("n2",)), {})[0].name == "n2"
+
+
+def test_gpus_that_pods_hold_but_ours() -> None:
+    def pod(name: str | None, phase: str = "Running", campaign: str = "") -> dict[str, Any]:
+        limits = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+        return {
+            "metadata": {"labels": {CAMPAIGN: campaign}}, "status": {"phase": phase},
+            "spec": {"containers": [limits, {}, limits], **({"nodeName": name} if name else {})},
+        }  # fmt: skip
+
+    pods = [
+        pod("n1"),
+        pod("n1", "Succeeded"),
+        pod(None, "Pending"),
+        pod("n2", campaign="mine"),
+        pod("n2", "Pending"),
+    ]
+    assert used_gpus(pods, "nvidia.com/gpu", "mine") == {"n1": 4, "n2": 4}
+
+
+def pod(name: str, phase: str, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name}, "spec": {"nodeName": name[:2]}, "status": {"phase": phase, **status}
+    }  # fmt: skip
+
+
+RUNNING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
+ENDED: dict[str, Any] = {"containerStatuses": [{"state": {"terminated": {"exitCode": 3, "reason": "Error"}}}]}
+IMAGE: dict[str, Any] = {
+    "containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]
+}
+FULL: dict[str, Any] = {"conditions": [{
+    "type": "PodScheduled", "status": "False", "message": "0/9 nodes: Insufficient nvidia.com/gpu",
+}]}  # fmt: skip
+TAKEN: dict[str, Any] = {"conditions": [{
+    "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for p9",
+}]}  # fmt: skip
+EVICTED = {"reason": "Evicted", "message": "memory"}
+
+
+def with_condition(kind: str, **more: str) -> dict[str, Any]:
+    return {**made(), "status": {"conditions": [{"type": kind, "status": "True", **more}]}}
+
+
+WAIT, RUN, DONE, FAIL = PairState.WAITING, PairState.RUNNING, PairState.DONE, PairState.FAILED
+QUEUED = made(options=replace(OPTIONS, queue="low"))
+LATE = with_condition("Failed", reason="DeadlineExceeded", message="too long")
+N1, N2 = pod("n1a", "Running", **RUNNING), pod("n2a", "Running", **RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("given", "pods", "state", "said", "printed"),
+    [
+        (None, [], FAIL, "its Job is gone", ()),
+        (QUEUED, [], WAIT, "queue low has not admitted it", ()),
+        (made(), [], WAIT, "it has no pods yet: a quota, or an admission policy, may refuse them", ()),
+        (made(), [pod("n1a", "Pending"), N2], WAIT, "its pods start", ()),
+        (made(), [pod("n1a", "Pending", **FULL)], WAIT, "0/9 nodes: Insufficient nvidia.com/gpu", ()),
+        (made(), [pod("n1a", "Pending", **IMAGE)], WAIT, "n1: ErrImagePull no such image", ()),
+        (made(), [N2, N1], RUN, "", ("n1a", "n2a")),
+        (with_condition("Complete"), [pod("n1a", "Succeeded", **ENDED)], DONE, "", ("n1a",)),
+        (LATE, [], FAIL, "DeadlineExceeded: too long", ()),
+        (LATE, [pod("n1a", "Failed", **ENDED)], FAIL, "n1: Error, exit code 3", ("n1a",)),
+        (LATE, [pod("n1a", "Failed", **TAKEN)], FAIL, "n1: PreemptionByScheduler: for p9", ()),
+        (LATE, [pod("n1a", "Failed", **EVICTED)], FAIL, "n1: Evicted: memory", ()),
+    ],
+)
+def test_how_far_a_job_is(
+    given: dict[str, Any] | None, pods: list[dict[str, Any]], state: PairState, said: str,
+    printed: tuple[str, ...],
+) -> None:  # fmt: skip
+    assert job_progress(given, pods) == JobProgress(state, said, printed)

@@ -1,0 +1,161 @@
+"""The Kubernetes engine over HTTP: Jobs made, followed, read and deleted, and what refusals do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.fleet.rounds.playedapi import PlayedApi
+from tests.fleet.rounds.playedengine import answers
+from wirewatch.fleet.rounds.answer import run_of
+from wirewatch.fleet.rounds.engine import PairState, RoundEngineError, RoundOrder
+from wirewatch.fleet.rounds.jobs import CAMPAIGN, JobsOptions
+from wirewatch.fleet.rounds.kubernetes import ASK_SECONDS, KubernetesRounds
+from wirewatch.fleet.rounds.plan import PairWork
+
+TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "pair", "image": "x"}]}}
+ORDER = RoundOrder(1, (("n1", "n2"), ("n3", "n4")), PairWork(), 60.0, 120.0)
+FIRST, SECOND = "camp-r1-p0", "camp-r1-p1"
+
+
+@dataclass
+class Rig:
+    api: PlayedApi
+    options: JobsOptions = field(default_factory=lambda: JobsOptions("probes", TEMPLATE))
+    now: float = 0.0
+
+    def engine(self) -> KubernetesRounds:
+        return KubernetesRounds(self.options, self.api.connect, lambda: self.now, "camp")
+
+    def started(self) -> KubernetesRounds:
+        engine = self.engine()
+        engine.members()
+        engine.start(ORDER)
+        return engine
+
+    def polled(self, engine: KubernetesRounds) -> list[tuple[PairState, str]]:
+        self.now += ASK_SECONDS
+        return [(one.state, one.said) for one in engine.poll()]
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with PlayedApi() as api:
+        for name in ("n1", "n2", "n3", "n4"):
+            api.node(name)
+        yield Rig(api)
+
+
+def test_a_round_from_jobs_to_answers_and_nothing_stays(rig: Rig) -> None:
+    engine = rig.started()
+    assert set(rig.api.kept["jobs"]) == set(rig.api.kept["services"]) == {FIRST, SECOND}
+    assert {one["metadata"]["labels"][CAMPAIGN] for one in rig.api.kept["jobs"].values()} == {"camp"}
+    assert [state for state, _ in rig.polled(engine)] == [PairState.WAITING] * 2
+    rig.api.pods_of(FIRST, "Running")
+    assert [state for state, _ in rig.polled(engine)] == [PairState.RUNNING, PairState.WAITING]
+    both = answers("n1", "n2", sends=7e9).splitlines()
+    rig.api.pods_of(FIRST, "Succeeded", both[1], both[2])
+    rig.api.ends(FIRST)
+    rig.api.ends(SECOND, "Failed", "DeadlineExceeded")
+    (state, said), (other, why) = rig.polled(engine)
+    assert (state, run_of("n1", "n2", said).sends) == (PairState.DONE, 7e9)
+    assert (other, why.startswith("DeadlineExceeded")) == (PairState.FAILED, True)
+    engine.cancel()
+    assert not any(rig.api.kept[kind] for kind in ("jobs", "services", "pods"))
+    engine.cancel()
+
+
+def test_it_is_asked_now_and_then_alone_and_what_has_ended_no_more(rig: Rig) -> None:
+    engine = rig.started()
+    before = len(rig.api.asked)
+    for _ in range(20):
+        engine.poll()
+    assert len(rig.api.asked) == before
+    for name in (FIRST, SECOND):
+        rig.api.ends(name, "Failed")
+    rig.polled(engine)
+    before = len(rig.api.asked)
+    assert [state for state, _ in rig.polled(engine)] == [PairState.FAILED] * 2
+    assert len(rig.api.asked) == before
+
+
+def test_a_pair_that_refused_is_done_by_its_own_answer(rig: Rig) -> None:
+    engine = rig.started()
+    refusal = answers("n1", "n2").splitlines()[1]
+    rig.api.pods_of(FIRST, "Failed", refusal)
+    rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
+    assert rig.polled(engine)[0] == (PairState.DONE, f"{refusal}\n")
+
+
+def test_the_last_word_of_a_pod_without_an_answer_is_told(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Failed", "Traceback\nModuleNotFoundError: torch\n")
+    rig.api.ends(FIRST, "Failed", "BackoffLimitExceeded")
+    assert rig.polled(engine)[0] == (PairState.FAILED, "BackoffLimitExceeded: ; ModuleNotFoundError: torch")
+
+
+def test_output_that_cannot_be_read_is_no_answer_and_no_end_of_the_round(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.pods_of(FIRST, "Succeeded", *answers("n1", "n2").splitlines()[1:])
+    rig.api.ends(FIRST)
+    rig.api.refuse["GET", "pods/log"] = (500, "no kubelet")
+    (state, said), _ = rig.polled(engine)
+    assert (state, f"what {FIRST}-1 printed cannot be read" in said) == (PairState.FAILED, True)
+
+
+def test_an_api_server_that_is_away_in_a_round_is_told(rig: Rig) -> None:
+    engine = rig.started()
+    rig.api.refuse["GET", "jobs"] = (503, "etcd is away")
+    with pytest.raises(RoundEngineError, match="etcd is away"):
+        rig.polled(engine)
+
+
+def test_a_job_that_somebody_deleted_has_failed(rig: Rig) -> None:
+    engine = rig.started()
+    del rig.api.kept["jobs"][SECOND]
+    assert rig.polled(engine)[1] == (PairState.FAILED, "its Job is gone")
+
+
+def test_when_no_job_may_be_made_the_round_ends_with_the_reason(rig: Rig) -> None:
+    engine = rig.engine()
+    engine.members()
+    rig.api.refuse["POST", "jobs"] = (403, "exceeded quota: jobs")
+    with pytest.raises(RoundEngineError, match=r"no Job of the round could be made: .*exceeded quota: jobs"):
+        engine.start(ORDER)
+
+
+def test_without_the_right_to_list_pods_the_scheduler_says_who_is_busy(rig: Rig) -> None:
+    rig.api.refuse["GET", "pods"] = (403, "pods is forbidden")
+    engine = rig.engine()
+    assert [one.busy for one in engine.members()] == [""] * 4
+    assert any("may not be listed" in line for line in engine.describe(ORDER))
+    asked = rig.api.asked.count(("GET", "pods"))
+    engine.members()
+    assert rig.api.asked.count(("GET", "pods")) == asked, "what is forbidden is not asked again"
+
+
+def test_gpus_of_pods_make_a_node_busy(rig: Rig) -> None:
+    rig.api.kept["pods"]["job"] = {
+        "metadata": {"name": "job"}, "status": {"phase": "Running"},
+        "spec": {"nodeName": "n2", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+    }  # fmt: skip
+    busy = {one.name: one.busy for one in rig.engine().members()}
+    assert busy["n2"] == "pods have 1 of its 8 nvidia.com/gpu"
+    assert busy["n1"] == ""
+
+
+def test_a_node_that_is_not_there_and_an_api_server_that_is_away(rig: Rig) -> None:
+    rig.options = replace(rig.options, nodes=("n1", "n9"))
+    with pytest.raises(RoundEngineError, match="the cluster has no node n9"):
+        rig.engine().members()
+    rig.api.refuse["GET", "nodes"] = (503, "etcd is away")
+    with pytest.raises(RoundEngineError, match="etcd is away"):
+        rig.engine().members()
+
+
+def test_on_the_hosts_network_no_service_is_made(rig: Rig) -> None:
+    template = {"spec": {**TEMPLATE["spec"], "hostNetwork": True}}
+    rig.options = replace(rig.options, template=template)
+    rig.started()
+    assert (len(rig.api.kept["jobs"]), rig.api.kept["services"]) == (2, {})

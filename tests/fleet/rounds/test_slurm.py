@@ -1,0 +1,211 @@
+"""The Slurm engine beside programs that print what Slurm's do: nodes, jobs that wait, run, answer and end."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.rounds.playedengine import WORK, answers
+from tests.waiting import until
+from wirewatch.fleet.rounds.engine import PairProgress, PairState, RoundEngineError, RoundOrder
+from wirewatch.fleet.rounds.plan import decode_pair_plan
+from wirewatch.fleet.rounds.slurm import SlurmOptions, SlurmRounds, gpus_of, reason
+
+NODES = """\
+n1|idle|gpu:h200:8(S:0-1),nic:2|10.0.0.1
+n2|idle|gpu:h200:8|10.0.0.2
+n10|allocated|gpu:8|10.0.0.10
+n3|reserved|gpu:h200:8|10.0.0.3
+n4|idle*|gpu:h200:8|n4
+n5|idle~|(null)|n5
+n6|drained|gpu:h200:8|n6
+n6|drained|gpu:h200:8|n6
+"""
+TOPOLOGY = "SwitchName=a Level=0 LinkSpeed=1 Nodes=n[1-2]\nSwitchName=s Level=1 Switches=a Nodes=n[1-2]\n"
+ORDER = RoundOrder(3, (("n1", "n2"), ("n3", "n4")), WORK, seconds=70.0, patience=9.5)
+
+
+def engine(folder: Path, options: SlurmOptions = SlurmOptions(), **programs: str) -> SlurmRounds:  # noqa: B008
+    """Programs are scripts; each leaves its arguments in a file of its name."""
+    told = {
+        "sinfo": f"cat <<'E'\n{NODES}E",
+        "scontrol": f"cat <<'E'\n{TOPOLOGY}E",
+        "squeue": "",
+        "scancel": "",
+    }
+    for name, script in {**told, **programs}.items():
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {folder}/{name}.asked\n{script}\n', "utf-8")
+        path.chmod(0o755)
+    search = f"{folder}:/usr/bin:/bin"
+    return SlurmRounds(options, {"PATH": search, "HERE": str(folder)}, search)
+
+
+def asked(folder: Path, name: str) -> list[str]:
+    return (folder / f"{name}.asked").read_text("utf-8").splitlines()
+
+
+def ended(made: SlurmRounds) -> Sequence[PairProgress]:
+    final = {PairState.DONE, PairState.FAILED}
+    until("the pairs do not end", lambda: all(one.state in final for one in made.poll()), every=0.02)
+    told = made.poll()
+    made.cancel()
+    return told
+
+
+def test_nodes_with_leaf_gpus_and_why_one_is_not_idle(tmp_path: Path) -> None:
+    found = {one.name: one for one in engine(tmp_path).members()}
+    assert list(found) == ["n1", "n2", "n3", "n4", "n5", "n6", "n10"]
+    assert {name: one.busy for name, one in found.items()} == {
+        "n1": "", "n2": "", "n3": "reserved", "n4": "not responding", "n5": "powered down", "n6": "drained",
+        "n10": "allocated",
+    }  # fmt: skip
+    assert [one.leaf for one in found.values()][:3] == ["a", "a", ""]
+    assert (found["n1"].gpus, found["n5"].gpus, found["n10"].address) == (8, None, "10.0.0.10")
+
+
+def test_those_of_a_reservation_are_idle_in_it(tmp_path: Path) -> None:
+    script = "case $* in *reservation*) echo 'ReservationName=r Nodes=n[1,3] NodeCnt=2';; esac"
+    made = engine(tmp_path, SlurmOptions(reservation="r"), scontrol=script)
+    assert {one.name: one.busy for one in made.members()}["n3"] == ""
+    assert asked(tmp_path, "sinfo")[-1].endswith("--nodes=n1,n3")
+
+
+def test_inside_an_allocation_its_own_job_is_in_nobodys_way(tmp_path: Path) -> None:
+    made = engine(tmp_path, SlurmOptions(job="77"))
+    made.environment = {**made.environment, "SLURM_JOB_NODELIST": "n[1,10]"}
+    assert {one.name: one.busy for one in made.members()}["n10"] == ""
+
+
+def test_a_node_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RoundEngineError, match="Slurm has no node n7 there"):
+        engine(tmp_path, SlurmOptions(nodes=("n[1,7]",))).members()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("echo 'sinfo: error: no controller' >&2; exit 1", "sinfo: sinfo: error: no controller"),
+     ("echo '|idle|x|y'", "not a node of sinfo"), ("exit 1", "it ended with status 1")],
+)  # fmt: skip
+def test_a_controller_that_gives_no_nodes_is_an_error(tmp_path: Path, script: str, said: str) -> None:
+    with pytest.raises(RoundEngineError, match=said):
+        engine(tmp_path, sinfo=script).members()
+
+
+def test_no_srun_is_an_error(tmp_path: Path) -> None:
+    made = engine(tmp_path)
+    made.search = str(tmp_path)
+    with pytest.raises(RoundEngineError, match="srun is not installed"):
+        made.start(ORDER)
+
+
+def test_each_pair_gets_its_plan_and_its_answers_come_back(tmp_path: Path) -> None:
+    (tmp_path / "answers").write_text(answers("n1", "n2"), "utf-8")
+    script = 'echo "$WIREWATCH_PAIR_PLAN" >> $HERE/plans; case $* in *n1,n2*) cat $HERE/answers;; esac'
+    options = SlurmOptions(partition="probes", gres="gpu:8", command=("/opt/w/wirewatch",))
+    made = engine(tmp_path, options, srun=script)
+    made.members()
+    made.start(ORDER)
+    first, second = ended(made)
+    assert (first.state, second.state) == (PairState.DONE, PairState.FAILED)
+    assert "wirewatch.fleet-peer/1" in first.said
+    assert second.said == "it ended with status 0"
+    plans = [decode_pair_plan(line) for line in (tmp_path / "plans").read_text("utf-8").splitlines()]
+    assert {(one.first, one.second, one.meet) for one in plans} == {
+        ("n1", "n2", "10.0.0.1:28700"), ("n3", "n4", "10.0.0.3:28700")
+    }  # fmt: skip
+    (line,) = (one for one in asked(tmp_path, "srun") if "n1,n2" in one)
+    words = ("--nodelist=n1,n2 ", "--exclusive", "--partition=probes", "--gres=gpu:8", "--time=2", "--mem=0")
+    assert all(word in line for word in words)
+    assert line.endswith("/opt/w/wirewatch fleet peer")
+
+
+def test_pairs_of_nodes_with_one_address_meet_at_ports_of_their_own(tmp_path: Path) -> None:
+    same = "n1|idle||h\nn2|idle||h\nn3|idle||h\nn4|idle||h\n"
+    made = engine(tmp_path, sinfo=f"printf '{same}'", srun='echo "$WIREWATCH_PAIR_PLAN" >> $HERE/plans')
+    made.members()
+    made.start(ORDER)
+    ended(made)
+    plans = [decode_pair_plan(line) for line in (tmp_path / "plans").read_text("utf-8").splitlines()]
+    assert {one.meet for one in plans} == {"h:28700", "h:28701"}
+
+
+def test_what_waits_says_why_and_what_runs_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirewatch.fleet.rounds.slurm.ASK_SECONDS", 1.0)
+    made = engine(tmp_path, srun="exec sleep 60")
+    made.start(ORDER)
+    assert {one.state for one in made.poll()} == {PairState.WAITING}
+    names = [next(w for w in line.split() if "job-name" in w)[11:] for line in _started(tmp_path)]
+    rows = f"{names[0]}|PENDING|Priority\\n{names[1]}|RUNNING|None\\n"
+    engine(tmp_path, squeue=f"printf '{rows}'", srun="exec sleep 60")
+    wanted = {(PairState.WAITING, "Priority"), (PairState.RUNNING, "None")}
+    until("not seen", lambda: {(one.state, one.said) for one in made.poll()} == wanted, every=0.02)
+    made.cancel()
+
+
+def _started(folder: Path) -> list[str]:
+    until("not started", lambda: len(asked(folder, "srun")) == len(ORDER.pairs), every=0.02)
+    return asked(folder, "srun")
+
+
+def test_cancel_ends_what_runs_also_what_ignores_it_and_twice(tmp_path: Path) -> None:
+    made = engine(tmp_path, srun="trap '' TERM; echo $$ >> $HERE/pids; while :; do sleep 0.05; done")
+    made.cancel()
+    made.start(ORDER)
+    until("not started", lambda: len((tmp_path / "pids").read_text("utf-8").split()) == 2, every=0.02)
+    began = time.monotonic()
+    made.cancel()
+    assert time.monotonic() - began < 4
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text("utf-8").split()]
+    until("still there", lambda: not any(Path(f"/proc/{pid}/fd/1").exists() for pid in pids), every=0.02)
+    names = {next(w for w in line.split() if "job-name" in w)[11:] for line in asked(tmp_path, "srun")}
+    assert set(asked(tmp_path, "scancel")[0].removeprefix("--name=").split(",")) == names
+    made.cancel()
+    assert len(asked(tmp_path, "scancel")) == 1
+
+
+def test_steps_of_an_allocation_run_at_once_and_no_job_is_cancelled(tmp_path: Path) -> None:
+    made = engine(tmp_path, SlurmOptions(job="77"), srun="exec sleep 60")
+    made.start(ORDER)
+    assert {one.state for one in made.poll()} == {PairState.RUNNING}
+    assert not any("--exclusive" in line or "--immediate" in line for line in _started(tmp_path))
+    made.cancel()
+    assert not (tmp_path / "scancel.asked").exists()
+
+
+def test_the_dry_run_shows_the_command(tmp_path: Path) -> None:
+    told = engine(tmp_path).describe(ORDER)
+    assert "a job of its own on two whole nodes" in told[0]
+    assert "srun --nodes=2" in told[1]
+    assert "a step of job 7," in engine(tmp_path, SlurmOptions(job="7")).describe(ORDER)[0]
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [
+        ("gpu:8", 8),
+        ("gpu:h200:8(S:0-1),nic:2", 8),
+        ("nic:2,gpu:a:4(S:0),gpu:b:2", 6),
+        ("(null)", None),
+        ("", None),
+    ],
+)
+def test_gpus_of_a_node(gres: str, count: int | None) -> None:
+    assert gpus_of(gres) == count
+
+
+def test_the_first_error_is_the_reason() -> None:
+    errors = (
+        "srun: job 7 queued\nslurmstepd: error: *** STEP 7.0 CANCELLED DUE TO PREEMPTION ***\nsrun: error: n1"
+    )
+    assert reason(errors, 1) == "slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO PREEMPTION ***"
+    assert reason("", -9) == "it was ended by signal 9"
+    assert reason("wirewatch: no lock is respected\n", 1) == (
+        "it ended with status 1: wirewatch: no lock is respected"
+    )
+
+
+def test_the_environment_is_this_process() -> None:
+    assert SlurmRounds(SlurmOptions()).environment == dict(os.environ)
