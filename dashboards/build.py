@@ -21,10 +21,8 @@ _ASKED = {
     "node": f'label_values({_KNOWN}{{cluster=~"$cluster"}}, node)',
     "gpu": 'label_values(wirewatch_gpu_info{cluster=~"$cluster",node=~"$node"}, gpu)',
 }
-DOCS = "https://git.example.org/wirewatch/blob/main/docs"
-"""Where docs/ of this repository is served, for links to the runbook; everybody has it elsewhere."""
 _HELP = {
-    "docs": "Where docs/ of this repository is served: findings lead to its runbook.md.",
+    "agent": "A node whose agent answers: links to the runbook lead to the one that it serves.",
     "cluster": "The label `cluster` of the scrape.",
     "node": "The label `node` of the scrape.",
     "gpu": "The GPU's index of today.",
@@ -53,9 +51,7 @@ def document(board: Dashboard) -> dict[str, Any]:
     made.with_variable(sdk.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     for name in board.variables:
         made.with_variable(_variable(name, several=name in board.many))
-    made.with_variable(
-        sdk.TextBoxVariable("docs").label("Docs at").default_value(DOCS).description(_HELP["docs"])
-    )
+    made.with_variable(_answering())
     for uid, title in PAGES.items():
         if uid != board.uid:
             made.link(_page(uid, title))
@@ -76,6 +72,15 @@ def _variable(name: str, *, several: bool) -> sdk.QueryVariable:
     )  # fmt: skip
     every = model.VariableOption(selected=True, text="All", value="$__all")
     return made.all_value(ALL).current(every) if several else made
+
+
+def _answering() -> sdk.QueryVariable:
+    """Some node whose agent answers, for links; nobody chooses it."""
+    return (
+        sdk.QueryVariable("agent").description(_HELP["agent"]).query(f"query_result(topk(1, {_KNOWN}))")
+        .regex('/node="([^"]+)"/').datasource(DATASOURCE).hide(model.VariableHide.HIDE_VARIABLE)
+        .refresh(model.VariableRefresh.ON_DASHBOARD_LOAD)
+    )  # fmt: skip
 
 
 def _page(uid: str, title: str) -> sdk.DashboardLink:

@@ -2,6 +2,8 @@
 
 from dashboards.parts import Event, Label, Limits, NoLimit
 
+RUNBOOK = "http://${agent}:9410/docs/"
+"""The runbook that an agent serves; the chart replaces its address, and that of status pages."""
 _KEEP = "var-datasource=${datasource}&${__url_time_range}&var-cluster=${__data.fields.cluster}"
 CLUSTER = Label("cluster", 80)
 NODE = Label(

@@ -1,12 +1,12 @@
 """Tables of what is wrong: bad nodes, findings, alerts; each with what to do."""
 
 from dashboards.parts import SEVERITY, STATE, Blank, Label, NoLimit, Table, Value, Words
-from dashboards.shared import CLUSTER, COLOURED, COUNTED, GPU, GPU_HERE, NODE, SINCE
+from dashboards.shared import CLUSTER, COLOURED, COUNTED, GPU, GPU_HERE, NODE, RUNBOOK, SINCE
 from wirewatch.fleet import worst
 from wirewatch.fleet.reasons import OF_NODES, of_rules
 
 REASON = Label(
-    "rule", 185, "reason", goes="${docs:raw}/runbook.md#:~:text=${__value.raw}",
+    "rule", 185, "reason", goes=f"{RUNBOOK}runbook.md#:~:text=${{__value.raw}}",
     leads="Runbook: search for this reason",
 )  # fmt: skip
 _PLACES = "rule,gpu,link,device,port"
@@ -25,7 +25,7 @@ def _doing(expr: str) -> str:
 
 def bad_nodes() -> Table:
     """Every bad node once: the table that `wirewatch fleet status` and the runbook have too."""
-    by = f"cluster,node,{_PLACES}"
+    by = f"cluster,node,rack,leaf,{_PLACES}"
     return Table(
         "Bad nodes, worst first",
         "Every node that is not well, once: FAILED, UNKNOWN (the reason names the GPU or the "
@@ -34,7 +34,8 @@ def bad_nodes() -> Table:
         "`wirewatch fleet status` shows the same.",
         (
             Value("state", _doing(f"max by ({by}) ({worst.state('HERE')})"), "none", COLOURED, 90, STATE),
-            CLUSTER, NODE, REASON, GPU, Label("link", 45), Label("device", 85), Label("port", 45),
+            CLUSTER, NODE, Label("rack", 60), Label("leaf", 60), REASON, GPU, Label("link", 45),
+            Label("device", 85), Label("port", 45),
             Value("since", f"max by ({by}) ({worst.since('HERE')}) * 1000", "dateTimeFromNow", SINCE, 130,
                   of=by),
             Value("last heard", f"({worst.heard('HERE')}) * 1000", "dateTimeFromNow", _HEARD_AT, 150,
@@ -112,7 +113,7 @@ def alerts(*, width: int, height: int, nodes: bool) -> Table:
         "100 rows at most.",
         (
             Value("severity", f"topk(100, {firing})", "none", COLOURED, 90, _ALERT),
-            Label("alertname", 215, "alert", goes="${docs:raw}/runbooks/${__value.raw}.md",
+            Label("alertname", 215, "alert", goes=f"{RUNBOOK}runbooks/${{__value.raw}}.md",
                   leads="What to do"),
             *((CLUSTER, NODE) if nodes else ()), Label("rule", 185, "reason"), GPU if nodes else GPU_HERE,
             Label("link", 45), Label("device", 140), Label("port", 45),

@@ -140,11 +140,11 @@ PROBES = Row(
         ),
         Table(
             "Most refusals",
-            "The twenty nodes with most refused probes in the last day, by reason.",
+            "The twenty nodes with most refused probes in the last hour, by reason.",
             (
                 Value(
                     "refused",
-                    f"topk(20, max by ({OF_NODE},reason) (increase(wirewatch_probe_skips_total{{HERE}}[1d])) "
+                    f"topk(20, max by ({OF_NODE},reason) (increase(wirewatch_probe_skips_total{{HERE}}[1h])) "
                     "> 0)",
                     "none",
                     COUNTED,

@@ -100,12 +100,12 @@ NVLINK = Row(
             "another is not here.",
         ),
         Table(
-            "GPUs with NVLink errors in the last day",
-            "Counted since a day ago, most first. 50 rows at most.",
+            "GPUs with NVLink errors in the last hour",
+            "Counted since an hour ago, most first. 50 rows at most.",
             (
                 Value(
                     "errors",
-                    f"topk(50, sum by ({OF_GPU},kind) (increase(wirewatch_nvlink_errors_total{{GPUS}}[1d])) "
+                    f"topk(50, sum by ({OF_GPU},kind) (increase(wirewatch_nvlink_errors_total{{GPUS}}[1h])) "
                     "> 0)",
                     "none",
                     GROWS,
@@ -146,8 +146,8 @@ NVLINK = Row(
                     of=_OF_LINK,
                 ),
                 Value(
-                    "errors in a day",
-                    f"sum by ({OF_GPU},link) (increase(wirewatch_nvlink_link_errors_total{{GPUS}}[1d]))",
+                    "errors in 1 h",
+                    f"sum by ({OF_GPU},link) (increase(wirewatch_nvlink_link_errors_total{{GPUS}}[1h]))",
                     "none",
                     GROWS,
                     decimals=0,

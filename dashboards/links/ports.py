@@ -92,7 +92,7 @@ RDMA = Row(
     (
         Table(
             "Ports, worst first",
-            "Whether a port is active and at its rate; flaps, times it went down in a day, and error "
+            "Whether a port is active and at its rate; flaps, times it went down in an hour, and error "
             "counters that are blind because they stand at their ceiling. The fifty lowest.",
             (
                 Value("active", f"bottomk(50, {ACTIVE})", "none", Limits("red", ((1, "green"),)), 65, IS_UP),
@@ -119,7 +119,7 @@ RDMA = Row(
                 ),
                 Value(
                     "went down",
-                    f"max by ({OF_PORT}) (increase(wirewatch_rdma_port_link_downed_total{{HERE}}[1d]))",
+                    f"max by ({OF_PORT}) (increase(wirewatch_rdma_port_link_downed_total{{HERE}}[1h]))",
                     "none",
                     SOME_IS_ODD,
                     95,

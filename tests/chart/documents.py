@@ -48,8 +48,8 @@ def by_pool(given: Sequence[Document]) -> Iterator[list[Document]]:
 
 
 def ours(given: Sequence[Document]) -> list[Document]:
-    """Without the containers, volumes and mounts that somebody added."""
-    made = copy.deepcopy(list(given))
+    """Without what is the controller's (test_controller.py), and what somebody added to the pods."""
+    made = copy.deepcopy([one for one in given if not one["metadata"]["name"].endswith("-controller")])
     for daemonset in of_kind(made, "DaemonSet"):
         pod = daemonset["spec"]["template"]["spec"]
         for kind in ("initContainers", "containers"):
@@ -85,6 +85,10 @@ def container(pod: Document, name: str) -> Document:
 
 
 def configuration(given: Sequence[Document]) -> str:
-    """wirewatch.toml."""
-    (found,) = (one["data"][TOML] for one in of_kind(given, "ConfigMap") if TOML in one["data"])
+    """The agents' wirewatch.toml."""
+    (found,) = (
+        one["data"][TOML]
+        for one in of_kind(given, "ConfigMap")
+        if TOML in one["data"] and not one["metadata"]["name"].endswith("-controller")
+    )
     return str(found)

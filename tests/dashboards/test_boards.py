@@ -227,6 +227,7 @@ def test_every_reason_for_an_empty_panel_is_some_panels() -> None:
 
 def test_there_is_something_to_do_for_every_rule_that_has_a_series() -> None:
     actions = what_to_do()
+    assert max(len(text) for text, _ in actions.values()) <= 300, "two lines of a table on a small screen"
     for rule in rules():
         # Not knowing has no severity: wirewatch_health reports it.
         known = rule.worst is Health.UNKNOWN or any(fits(rule.name, name) for name in actions)

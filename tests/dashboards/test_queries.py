@@ -68,12 +68,24 @@ def test_events_ask_for_what_there_is(board: Dashboard) -> None:
 def test_variables_ask_for_labels_that_there_are(board: Dashboard) -> None:
     found = 0
     for variable in document(board)["templating"]["list"]:
-        if variable["type"] == "query":
+        if variable["name"] == "agent":
+            assert variable["hide"] == 2
+            (expr,) = re.fullmatch(r"query_result\((.+)\)", variable["query"]).groups()  # type: ignore[union-attr]
+            assert "node" in labels_of(given(expr))
+        elif variable["type"] == "query":
             expr, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr]
             assert label in labels_of(given(expr))
             assert label == variable["name"]
             found += 1
     assert found == len(board.variables)
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_no_panel_reads_more_than_an_hour_for_one_number(board: Dashboard) -> None:
+    """A day of scrapes of 2,000 nodes is 11 million samples."""
+    asked = [q for row in board.rows for p in row.panels if not isinstance(p, Text) for q in queries(p)]
+    ranges = {found for query in asked for found in re.findall(r"\[(\w+)\]", query)}
+    assert ranges <= {"1m", "2m", "5m", "10m", "15m", "30m", "1h"}
 
 
 def test_the_list_of_metrics_is_that_of_the_docs() -> None:

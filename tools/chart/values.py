@@ -155,6 +155,13 @@ class Pool(Keys):
     nodeSelector: Annotated[Texts, Field(min_length=1)]
 
 
+NodeLabel = Annotated[
+    str,
+    like(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?)?$",
+         "the name of a label of nodes, such as topology.kubernetes.io/zone"),
+]  # fmt: skip
+
+
 class Monitor(Keys):
     """What the two kinds of the Prometheus operator have in common."""
 
@@ -168,6 +175,9 @@ class Monitor(Keys):
     tlsConfig: kinds.TlsConfig
     basicAuth: kinds.BasicAuth
     authorization: kinds.Authorization
+    tier: Literal["", "core", "full"]
+    rackLabel: NodeLabel
+    leafLabel: NodeLabel
 
 
 class ServiceMonitor(Monitor):
@@ -198,6 +208,20 @@ class PrometheusRule(Keys):
     ]
     alerts: dict[str, Alert]
     """By name; values.schema.json has the names."""
+
+
+class Links(Keys):
+    grafana: Annotated[
+        str,
+        like(
+            r"^(https?://[^\s\"'#{}]*[^\s\"'#{}/])?$", "an http or https address without a slash at the end"
+        ),
+    ]
+    statusPage: Annotated[
+        str,
+        like(r"^(https?://[^\s\"'#{}]*NODE[^\s\"'#{}]*/)?$",
+             "an http or https address with NODE in it and a slash at the end"),
+    ]  # fmt: skip
 
 
 class Dashboards(Keys):
@@ -261,5 +285,6 @@ class Values(Keys):
     podMonitor: Monitor
     serviceMonitor: ServiceMonitor
     prometheusRule: PrometheusRule
+    links: Links
     dashboards: Dashboards
     networkPolicy: NetworkPolicy

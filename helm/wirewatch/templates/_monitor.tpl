@@ -8,6 +8,9 @@ scrapeTimeout: {{ $monitor.scrapeTimeout }}
 {{- if $values.web.tls }}
 scheme: https
 {{- end }}
+{{- with $monitor.tier }}
+params: {tier: [{{ . }}]}
+{{- end }}
 {{- with $monitor.tlsConfig }}
 tlsConfig: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -24,6 +27,11 @@ relabelings:
   {{- with $values.cluster }}
   - {targetLabel: cluster, replacement: {{ . | quote }}}
   {{- end }}
+  {{- range $label, $of := dict "rack" $monitor.rackLabel "leaf" $monitor.leafLabel }}
+  {{- with $of }}
+  - {sourceLabels: [__meta_kubernetes_node_label_{{ regexReplaceAll "[^a-zA-Z0-9_]" . "_" }}], targetLabel: {{ $label }}}
+  {{- end }}
+  {{- end }}
   {{- with $monitor.relabelings }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -32,8 +40,11 @@ metricRelabelings: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* A monitor in another namespace than the agents looks for them here: of (the whole, the monitor's values). */}}
+{{- /* Labels of nodes where they are asked for; a monitor in another namespace than the agents looks for them here: of (the whole, the monitor's values). */}}
 {{- define "wirewatch.elsewhere" -}}
+{{- if or (index . 1).rackLabel (index . 1).leafLabel }}
+attachMetadata: {node: true}
+{{- end }}
 {{- $here := (index . 0).Release.Namespace -}}
 {{- if ne (default $here (index . 1).namespace) $here }}
 namespaceSelector:
