@@ -15,6 +15,11 @@ FROM tools AS needs
 COPY deploy/image/agent.txt /src/
 RUN /tools/bin/pip --python /opt/wirewatch/bin/python install --requirement /src/agent.txt
 
+# `wirewatch fleet controller`, which runs once in a cluster.
+FROM tools AS controller-needs
+COPY deploy/image/controller.txt /src/
+RUN /tools/bin/pip --python /opt/wirewatch/bin/python install --requirement /src/controller.txt
+
 # What jobs load (docs/jobs.md): of libc it asks nothing newer than 2.17, whatever this base has, and no compiler gets into the image.
 FROM ${BASE} AS tap
 # hadolint ignore=DL3008
@@ -43,7 +48,7 @@ RUN /tools/bin/pip --python /opt/wirewatch/bin/python install --requirement /src
 
 FROM ${BASE} AS agent
 ARG BASE
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="wirewatch" \
     org.opencontainers.image.description="Watches the wires between a node's GPUs: NVLink, PCIe, InfiniBand, RoCE" \
@@ -54,6 +59,7 @@ LABEL org.opencontainers.image.title="wirewatch" \
 ENV PATH=/opt/wirewatch/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1
 COPY --from=tools --chown=65532:65532 /empty/ /
+COPY --from=controller-needs /opt/wirewatch /opt/wirewatch
 COPY --from=needs /opt/wirewatch /opt/wirewatch
 COPY --from=app /opt/wirewatch /opt/wirewatch
 USER 65532:65532

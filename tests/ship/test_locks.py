@@ -37,7 +37,7 @@ def test_a_version_that_was_measured_is_held(lock: str) -> None:
 
 def test_what_lies_over_the_agents_packages_has_them_in_the_same_version() -> None:
     below = pins("agent")
-    for lock in ("nccl", "torch"):
+    for lock in ("controller", "nccl", "torch"):
         for name, versions in pins(lock).items():
             assert below.get(name, versions) == versions, (lock, name)
 
