@@ -20,12 +20,25 @@ from wirewatch.collectors.infiniband.model import CONGESTION, ERRORS, LINK_DOWNE
 from wirewatch.core import xids
 from wirewatch.core.types import Metric
 from wirewatch.core.xids import XIDS
-from wirewatch.documents import carried, drift, finding, jobs, probes, process, series, state
+from wirewatch.documents import (
+    bundled,
+    carried,
+    configuration,
+    drift,
+    finding,
+    jobs,
+    probes,
+    process,
+    series,
+    state,
+    status,
+)
 from wirewatch.documents.health import CheckDocument
 from wirewatch.fleet import document as fleet
 from wirewatch.fleet.controller import report as controller
 from wirewatch.fleet.controller.decide import MEANING as GROUNDS
 from wirewatch.fleet.pairs import document as pairs
+from wirewatch.fleet.rounds import answer, plan
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
 from wirewatch.kubernetes import outcome as condition
 from wirewatch.kubernetes.outcome import MEANING as RESULTS
@@ -175,13 +188,14 @@ def captures() -> str:
 def schemas() -> dict[str, str]:
     """File names in docs/schemas, with their JSON Schema."""
     modules = (
-        state, probes, jobs, control, finding, drift, export, parsed, compare,
-        fleet, pairs, benchscript, carried, cost_document, check, gpunic_document, advice, placement_document,
+        state, status, bundled, configuration, probes, jobs, control, finding, drift, export, parsed, compare,
+        fleet, pairs, answer, benchscript, carried, cost_document, check, gpunic_document, advice,
+        placement_document,
     )  # fmt: skip
     adapters = {name: adapter for module in modules for name, adapter in module.DOCUMENTS.items()}
     adapters["wirewatch.check.1"] = TypeAdapter(CheckDocument)
     made = {name: adapter.json_schema(mode="serialization") for name, adapter in adapters.items()}
     # What others write, where ours is what this program prints: a key with a default may be left out.
-    inputs = {**clusterfile.DOCUMENTS, **pairs.INPUTS}
+    inputs = {**clusterfile.DOCUMENTS, **pairs.INPUTS, **plan.INPUTS}
     made |= {name: adapter.json_schema(mode="validation") for name, adapter in inputs.items()}
     return {f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in made.items()}

@@ -1,4 +1,4 @@
-"""What commands print in pages of docs/advice is what they print: `make generated` runs them again.
+"""What commands print in pages of docs/advice: `make generated` runs them again.
 
 A block that begins with `$ wirewatch advise ...` is a command with its output, run at the root of the tree.
 They are of described machines, so that they print the same everywhere.
@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from wirewatch.cli.advise import advise
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / "docs" / "advice" / name for name in ("cost.md", "placement.md"))
+PAGES = tuple(ROOT / "docs" / "advice" / name for name in ("cost.md", "gpu-nic.md", "placement.md"))
 REFUSED = 2
 """How a placement ends that there is not."""
-_BLOCK = re.compile(r"(?<=```\n)\$ wirewatch advise (.*)\n(?:.*\n)*?(?=```)")
+_BLOCK = re.compile(r"(?<=```console\n)\$ wirewatch advise (.*)\n(?:.*\n)*?(?=```)")
 
 
 def page(text: str) -> str:

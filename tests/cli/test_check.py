@@ -283,7 +283,7 @@ def test_what_a_look_needs_is_told_in_one_line(tmp_path: Path) -> None:
     look = ("check", "--socket", str(tmp_path / "none.sock"), "--deadline", "20s")
     assert "unknown key 'probe.evry'" in refused(CONFIG, *look, "--config", str(config))
     assert "No such file" in refused(CONFIG, "check", "--config", str(tmp_path / "none.toml"))
-    assert "no recording at 'h100x3'" in refused(CONFIG, *look, "--replay", "h100x3")
+    assert "no recording 'h100x3'" in refused(CONFIG, *look, "--replay", "h100x3")
 
 
 def test_the_fake_daemon_tells_what_the_real_one_does() -> None:

@@ -27,7 +27,7 @@ IDS = [*NAMES, "all"]
 
 
 def switched_off(folder: Path, names: tuple[str, ...]) -> Path:
-    sections = (n if n in {"probe", "drift"} else f"collectors.{n}" for n in names)
+    sections = (n if n in {"probe", "drift", "pairs"} else f"collectors.{n}" for n in names)
     config = folder / "wirewatch.toml"
     config.write_text("".join(f"[{section}]\nenabled = false\n" for section in sections), "utf-8")
     return config

@@ -39,6 +39,20 @@ def test_the_table_worst_first_with_what_to_do() -> None:
         assert do in told
 
 
+def test_racks_and_leaves_are_told_where_targets_have_them() -> None:
+    rows = fleet()
+    (silent,) = (one for one in rows[STATE] if one["metric"]["node"] == "n3")
+    silent["metric"] |= {"rack": "r07", "leaf": "l2"}
+    with served(PromApi(rows)) as api:
+        done, plain = status(api, "--json"), status(api)
+    assert {one["node"]: (one["rack"], one["leaf"]) for one in json.loads(done.stdout)["nodes"]} == {
+        "n1": ("", ""), "n2": ("", ""), "n3": ("r07", "l2"), "n4": ("", ""),
+    }  # fmt: skip
+    header, *lines = (line.split() for line in plain.stdout.splitlines()[2:7])
+    assert header[:5] == ["state", "cluster", "node", "rack", "leaf"]
+    assert [one[3:5] for one in lines] == [["-", "-"], ["-", "-"], ["r07", "l2"], ["-", "-"]]
+
+
 def test_json_is_as_its_schema() -> None:
     with served(PromApi(fleet())) as api:
         done = status(api, "--json", "--cluster", "a", "--cluster", "b")

@@ -249,4 +249,4 @@ def test_every_process_of_ours_is_started_so() -> None:
         given = {one.arg: ast.unparse(one.value) for one in start.keywords}
         assert given["cwd"] == "FOLDER"
         assert given["env"]
-    assert len(starts) == 3
+    assert len(starts) == 4

@@ -34,7 +34,6 @@ from wirewatch.advice.gpunic.mapping import map_nics
 from wirewatch.advice.gpunic.settings import cpu_bindings, job_settings, wrapper
 from wirewatch.advice.placement.cluster import Cluster
 from wirewatch.advice.placement.clusterfile import ClusterError, read_cluster, with_slurm_topology
-from wirewatch.advice.placement.hostlist import HostlistError, expanded
 from wirewatch.cli.advise.amounts import Bytes, Count
 from wirewatch.cli.advise.machines import ChosenMachine
 from wirewatch.cli.advise.nccl_env import known_version
@@ -47,6 +46,7 @@ from wirewatch.cli.jobprocesses import cpu_seconds
 from wirewatch.cli.options import Duration, owner
 from wirewatch.cli.parse import settings as nccl_settings
 from wirewatch.cli.probe import Primitive, Size, Switches
+from wirewatch.core.hostlist import HostlistError, expanded
 from wirewatch.core.ports import Answer
 from wirewatch.core.probe import PRIMITIVES, Plan, decode_plan, encode_plan
 from wirewatch.core.topology import NicPart, NicPath, Topology
@@ -60,8 +60,11 @@ from wirewatch.documents.state import TopologyDocument
 from wirewatch.explain.selector import NoOneJob, selected
 from wirewatch.explain.walls import decide
 from wirewatch.fleet.pairs.document import RoundsError, pairs_document, read_rounds
+from wirewatch.fleet.pairs.model import PairEnd
 from wirewatch.fleet.prometheus import AccessError, NoPrometheus, result_of
 from wirewatch.fleet.prometheus import address as promaddress
+from wirewatch.fleet.rounds.answer import PeerAnswer, encode_answer, run_of
+from wirewatch.fleet.rounds.plan import PairWork, PlanError, decode_pair_plan, encode_pair_plan, pair_plan
 from wirewatch.hw.nvml.protocol import Hello, Reply, decode_hello, decode_reply, encode_hello, encode_reply
 from wirewatch.hw.overlay import BUNDLED as OVERLAYS
 from wirewatch.hw.overlay import OverlayError, load_overlay
@@ -105,6 +108,16 @@ ROUNDS_FILE = """{"schema": "wirewatch.fleet-rounds/1", "at": 1764000000, "seed"
  "rounds": [{"number": 1, "purpose": "across", "resting": ["n3"],
   "runs": [{"first": "n1", "second": "n2", "sends": 180e9, "receives": 179e9, "all_reduce": 160e9,
             "rails": {"mlx5_0": [46.1e9, 46.3e9], "mlx5_1": [46.1e9, null]}}]}]}"""
+
+PAIR_PLAN = encode_pair_plan(
+    pair_plan("a", "b", "10.0.0.1:28900", PairWork(environment={"NCCL_IB_HCA": "mlx5"}))
+)
+PEER_ANSWERS = "srun: job 7 queued\n" + encode_answer(
+    PeerAnswer(
+        "wirewatch.fleet-peer/1", 1e9, "a", "a", "b", sends=4e9, receives=3e9, rails={"0": (2e9, None)},
+        end=PairEnd("NET/IB", gpudirect=True, errors={"mlx5_0:1 symbol_error": 2}),
+    )
+)  # fmt: skip
 
 
 def _pairs_of(path: Path) -> object:
@@ -279,6 +292,8 @@ PARSERS = {
         from_file(lambda file: config.load(file, components())), (TOML,), (config.ConfigError,)
     ),
     "fleet's rounds": Parser(from_file(_pairs_of), (ROUNDS_FILE,), (RoundsError,)),
+    "a pair's plan": Parser(decode_pair_plan, (PAIR_PLAN,), (PlanError,)),
+    "a pair's answers": Parser(lambda text: run_of("a", "b", text), (PEER_ANSWERS,)),
     "described machine": Parser(described, ("8xH100+8xNDR", "4 x l40s"), (DescriptionError,)),
     "duration": Parser(
         lambda text: Duration().convert(text, None, None), ("1.5h", "3s"), (click.BadParameter,)

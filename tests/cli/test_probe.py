@@ -220,6 +220,6 @@ def test_any_text_is_a_size_or_refused(text: str) -> None:
 
 
 def test_wrong_configuration_and_recordings_are_told_in_one_line(tmp_path: Path) -> None:
-    assert "no recording at 'h100x3'" in refused(78, "probe", "--replay", "h100x3")
+    assert "no recording 'h100x3'" in refused(78, "probe", "--replay", "h100x3")
     bad = config(tmp_path, "[probe]\nbudget = 2.0\n")
     assert "budget must be above 0 and at most 1" in refused(78, "probe", "--replay", "h200x8", *bad)

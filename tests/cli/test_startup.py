@@ -40,7 +40,7 @@ def test_every_command_of_the_table_is_there_and_tells_what_it_does(name: str) -
 
 def test_the_help_lists_them_all() -> None:
     done = subprocess.run([*MODULE, "--help"], capture_output=True, text=True, check=True)
-    listed = done.stdout.partition("Commands:\n")[2].splitlines()
+    listed = done.stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert [line.split()[0] for line in listed if line[2:3].isalpha()] == sorted(COMMANDS)
 
 

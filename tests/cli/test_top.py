@@ -2,10 +2,7 @@
 
 import asyncio
 import html
-import os
-import pty
 import re
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +10,14 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from tests.cli.terminal import in_terminal
 from tests.cli.topnodes import collector, finding, snapshot
 from tests.daemon.process import FAST, Daemon
 from tests.explain.drawn import NOW, evidence, gpu_uuid, job, late, row, slow
 from tests.processes import run_wirewatch
 from wirewatch.cli.topapp import TopApp
-from wirewatch.cli.topview import SORTS, WIDTH, LinkRates, NodeSnapshot, view
+from wirewatch.cli.topview import SORTS, WIDTH, LinkRates, view
+from wirewatch.documents.status import NodeSnapshot
 
 OK, UNKNOWN, USAGE = 0, 3, 64
 TALL = 24
@@ -213,28 +212,6 @@ def test_options_that_do_not_go_together(arguments: Sequence[str], said: str) ->
     assert (done.returncode, done.stdout) == (USAGE, "")
     (line,) = done.stderr.splitlines()
     assert said in line
-
-
-def in_terminal(code: str, keys: bytes, **variables: str) -> tuple[int, bytes]:
-    """A Python program in a pseudo-terminal of 80 by 24 that gets these keys; its exit code and output."""
-    child, end = pty.fork()
-    if child == 0:
-        os.environ |= {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **variables}
-        os.execv(sys.executable, [sys.executable, "-c", code])  # noqa: S606
-    out, sent = b"", False
-    while True:
-        try:
-            data = os.read(end, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        out += data
-        if not sent and b"sorted by" in out:
-            sent = True
-            os.write(end, keys)
-    os.close(end)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), out
 
 
 RUN = "import sys; from wirewatch.cli import run; sys.exit(run(['top', '--replay', 'h200x4-idle']))"

@@ -194,7 +194,7 @@ def test_a_port_in_use() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         line = refused(CONFIG, *REPLAY, "--listen", f"127.0.0.1:{port}")
-    assert line == f"wirewatch: cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert line.startswith(f"wirewatch: cannot listen on 127.0.0.1:{port}: another program uses that port; ")
 
 
 def test_a_socket_where_another_agent_answers(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_host_that_does_not_resolve() -> None:
 
 def test_a_recording_that_is_not_there() -> None:
     line = refused(CONFIG, "serve", "--replay", "h100x3")
-    assert "no recording at 'h100x3'" in line
+    assert "no recording 'h100x3'" in line
     assert "h200x8" in line
 
 

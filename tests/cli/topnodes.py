@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from tests.explain.drawn import NOW, gpu_uuid
-from wirewatch.cli.topview import NodeSnapshot
 from wirewatch.documents.health import Health, NodeFinding
 from wirewatch.documents.jobs import ExplainedJob, JobsDocument
 from wirewatch.documents.state import CollectorState, FindingsDocument, Series, StateDocument
+from wirewatch.documents.status import NodeSnapshot
 from wirewatch.explain.evidence import JobEvidence
 from wirewatch.explain.walls import decide
 

@@ -2,54 +2,57 @@
 
 import gc
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 
 import click
 
 from wirewatch import __version__
+from wirewatch.cli.groups import LazyGroup, Listed, examples
 from wirewatch.core.types import Unusable
 
 USAGE, INTERNAL, CONFIG = 64, 70, 78
-COMMANDS = {
-    "advise": "wirewatch.cli.advise:advise",
-    "check": "wirewatch.cli.check.command:check",
-    "explain": "wirewatch.cli.explain:explain",
-    "findings": "wirewatch.cli.findings:findings",
-    "fleet": "wirewatch.cli.fleet:fleet",
-    "jobs": "wirewatch.cli.jobs:jobs",
-    "parse": "wirewatch.cli.parse:parse",
-    "probe": "wirewatch.cli.probe:probe",
-    "prober": "wirewatch.cli.prober:prober",
-    "record": "wirewatch.cli.record:record",
-    "release": "wirewatch.cli.orders:release",
-    "serve": "wirewatch.cli.serve:serve",
-    "sweep": "wirewatch.cli.sweep:sweep",
-    "top": "wirewatch.cli.top:top",
-    "topology": "wirewatch.cli.topology:topology",
+COMMANDS: Mapping[str, Listed] = {
+    "advise": Listed("wirewatch.cli.advise:advise", "Advise on collectives, placement and settings."),
+    "check": Listed("wirewatch.cli.check.command:check", "Say whether a job may start on this node."),
+    "completion": Listed(
+        "wirewatch.cli.completion:completion",
+        "Print what makes a shell complete commands, options and names.",
+    ),
+    "config": Listed(
+        "wirewatch.cli.configuration:config", "Check a configuration, and show what holds with it."
+    ),
+    "demo": Listed("wirewatch.cli.demo:demo", "Show wirewatch at work on a recorded node with a FAULT."),
+    "explain": Listed("wirewatch.cli.explain:explain", "Explain why a running job is as fast as it is."),
+    "findings": Listed(
+        "wirewatch.cli.findings:findings",
+        "List findings; show, acknowledge or suppress one.",
+    ),
+    "fleet": Listed("wirewatch.cli.fleet:fleet", "See and mind many nodes at once."),
+    "jobs": Listed("wirewatch.cli.jobs:jobs", "Time the collectives of running jobs."),
+    "overlays": Listed(
+        "wirewatch.cli.bundled:overlays", "List the faults that can be laid over a recording."
+    ),
+    "parse": Listed("wirewatch.cli.parse:parse", "Judge what nccl-tests or NCCL printed into FILE."),
+    "probe": Listed("wirewatch.cli.probe:probe", "Measure busbw between this node's idle GPUs."),
+    "prober": Listed("wirewatch.cli.prober:prober", "Run probes for an agent in another container."),
+    "record": Listed("wirewatch.cli.record:record", "Record everything that can be read of this node."),
+    "recordings": Listed(
+        "wirewatch.cli.bundled:recordings", "List the recordings of nodes that come with wirewatch."
+    ),
+    "release": Listed("wirewatch.cli.orders:release", "Close the daemon's GPU handles for a while."),
+    "serve": Listed("wirewatch.cli.serve:serve", "Run the daemon: metrics, health and state over HTTP."),
+    "status": Listed("wirewatch.cli.status:status", "Show how this node is, on a dozen lines."),
+    "sweep": Listed("wirewatch.cli.sweep:sweep", "Measure collectives over all message sizes."),
+    "top": Listed("wirewatch.cli.top:top", "Show GPUs, running jobs and findings live."),
+    "topology": Listed("wirewatch.cli.topology:topology", "Show, compare and accept this node's topology."),
 }
 QUIET = frozenset({"check"})
 """Commands that set up logging and garbage collection themselves, if at all: most end before it pays."""
 
 
-class LazyGroup(click.Group):
-    """A group of commands that are imported when called; `table` has `module:attribute` for each name."""
-
-    def __init__(self, *, table: Mapping[str, str], **kwargs: object) -> None:
-        super().__init__(**kwargs)  # type: ignore[arg-type]
-        self._table = table
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(self._table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in self._table:
-            return None
-        module, _, attribute = self._table[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-
-@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples("wirewatch demo nvlink-link-down", "wirewatch status", "wirewatch check --help"),
+)  # fmt: skip
 @click.version_option(__version__, prog_name="wirewatch")
 @click.option("-v", "--verbose", is_flag=True, help="Log debug messages too.")
 @click.pass_context

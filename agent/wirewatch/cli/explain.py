@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from click.core import ParameterSource
 
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import daemon_options, replay_options
 from wirewatch.cli.output import shown
 
@@ -24,7 +25,11 @@ SECONDS = 120.0
 """For a play of a recording."""
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "wirewatch explain slurm:4711", "wirewatch explain --replay demo-dgx-h200 --overlay gpu-busy"
+    )
+)
 @click.argument("job", required=False)
 @daemon_options
 @replay_options
@@ -68,10 +73,10 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
         Exit: no daemon answers with them; the reason has been printed.
         Unusable: the configuration cannot be read.
     """
-    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.cli.check.daemon import asked_socket
     from wirewatch.documents.jobs import JOBS
 
-    found = document_or_reason(daemon_address(socket, config).socket, "/api/v1/jobs", JOBS)
+    found = document_or_reason(asked_socket(socket, config), "/api/v1/jobs", JOBS)
     if isinstance(found, str):
         click.echo(f"wirewatch: {found}; running jobs are known to the daemon alone", err=True)
         context.exit(UNKNOWN)
@@ -103,16 +108,11 @@ def played_jobs(config: Path | None, replay: str, overlays: Sequence[str]) -> "J
     Raises:
         Unusable: the configuration, the recording or an overlay cannot be used.
     """
-    from wirewatch.cli.check.polling import CheckedNode, NodeSource
+    from wirewatch.cli.check.polling import played_to_end
     from wirewatch.documents.jobs import jobs
 
-    node = CheckedNode(NodeSource(config, replay, overlays), keep=False)
-    try:
-        poll = node.poll()
-        poll.run(time.monotonic() + SECONDS)
+    with played_to_end(config, replay, overlays, SECONDS) as poll:
         return jobs(poll.state, time.time(), "synthetic" if overlays else "replay")
-    finally:
-        node.stop()
 
 
 def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
 from wirewatch.cli.output import shown, utc
@@ -55,9 +56,9 @@ PREFIX, TIME = "wirewatch_", "unix seconds"
 HEADER = ("metric", "this part", "peers min", "median", "max", "peers")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def findings() -> None:
-    """List findings, show one for a ticket, acknowledge or suppress one."""
+    """List findings; show, acknowledge or suppress one."""
 
 
 def _reason_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,7 +67,7 @@ def _reason_options(command: Callable[..., None]) -> Callable[..., None]:
     return daemon_options(why(by(command)))
 
 
-@findings.command("list")
+@findings.command("list", epilog=examples("wirewatch findings list"))
 @daemon_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_context
@@ -78,15 +79,15 @@ def list_(context: click.Context, *, config: Path | None, socket: str | None, as
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
     from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.cli.check.daemon import asked_socket
     from wirewatch.core.types import Health
 
-    document = ask(daemon_address(socket, config).socket, "GET", "/api/v1/findings", None)
-    click.echo(json.dumps(document, indent=1) if as_json else shown(_text(document)))
+    document = ask(asked_socket(socket, config), "GET", "/api/v1/findings", None)
+    click.echo(json.dumps(document, indent=1) if as_json else shown(listing(document)))
     context.exit(EXIT[Health[document["health"].upper()]])
 
 
-@findings.command()
+@findings.command(epilog=examples("wirewatch findings show d1fac7e2"))
 @click.argument("finding")
 @daemon_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
@@ -101,16 +102,16 @@ def show(
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
     from wirewatch.cli.check.answer import EXIT
-    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.cli.check.daemon import asked_socket
     from wirewatch.core.types import Health
 
     _must_be_id(finding)
-    document = ask(daemon_address(socket, config).socket, "GET", f"/api/v1/findings/{finding}", None)
+    document = ask(asked_socket(socket, config), "GET", f"/api/v1/findings/{finding}", None)
     click.echo(json.dumps(document, indent=1) if as_json else shown(ticket(document).split("\n")))
     context.exit(EXIT[Health[document["health"].upper()]])
 
 
-@findings.command()
+@findings.command(epilog=examples('wirewatch findings ack d1fac7e2 --why "GPU 2 reseated, RMA 4711"'))
 @click.argument("finding")
 @_reason_options
 def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
@@ -119,10 +120,10 @@ def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: 
     FINDING then goes on probation; a FINDING that is on probation ends. A fault that is measured at this
     moment cannot be acknowledged: repair it, or suppress it until a date.
     """
-    click.echo(shown(_text(_order(config, socket, finding, "ack", {"why": why}, by))))
+    click.echo(shown(listing(_order(config, socket, finding, "ack", {"why": why}, by))))
 
 
-@findings.command()
+@findings.command(epilog=examples('wirewatch findings suppress d1fac7e2 --for 7d --why "part is ordered"'))
 @click.argument("finding")
 @click.option(
     "--until", type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M")), help="Date, or date and time, in UTC."
@@ -144,15 +145,15 @@ def suppress(
     end = time.time() + (seconds or 0.0) if until is None else until.replace(tzinfo=UTC).timestamp()
     said = {"why": why, "until": end} | ({"yes": True} if yes else {})
     document = _order(config, socket, finding, "suppress", said, by)
-    click.echo(shown([*_while_suppressed(document), *_text(document)]))
+    click.echo(shown([*_while_suppressed(document), *listing(document)]))
 
 
-@findings.command()
+@findings.command(epilog=examples('wirewatch findings unsuppress d1fac7e2 --why "part has come"'))
 @click.argument("finding")
 @_reason_options
 def unsuppress(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
     """Let a suppressed FINDING count in the verdict again."""
-    click.echo(shown(_text(_order(config, socket, finding, "unsuppress", {"why": why}, by))))
+    click.echo(shown(listing(_order(config, socket, finding, "unsuppress", {"why": why}, by))))
 
 
 def ticket(document: Mapping[str, Any]) -> str:
@@ -201,7 +202,8 @@ def _must_be_id(finding: str) -> None:
         raise click.UsageError(f"{finding!r} is not the id of a finding; see `wirewatch findings list`")
 
 
-def _text(document: Mapping[str, Any]) -> list[str]:
+def listing(document: Mapping[str, Any]) -> list[str]:
+    """Lines of a document `wirewatch.findings/1`: the health, then each finding."""
     ready = "the next job may start" if document["job_ready"] else "no job may start"
     lines = [f"{document['health'].upper()}, {ready}"]
     for one in document["findings"]:

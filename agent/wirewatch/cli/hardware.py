@@ -14,7 +14,7 @@ from wirewatch.hw.jobshere import RecordedSysfs, RingsHere
 from wirewatch.hw.kubelet import SystemKubelet
 from wirewatch.hw.nvml.client import NvmlClient
 from wirewatch.hw.nvml.protocol import Source
-from wirewatch.hw.overlay import Player, find_overlay, load_overlay, open_player
+from wirewatch.hw.overlay import HURRY, Player, find_overlay, load_overlay, open_player
 from wirewatch.hw.play import PlayClock, PlayedChild, effects
 from wirewatch.hw.ras import SocketRas, split_address
 from wirewatch.hw.recordedras import ReplayRas
@@ -59,11 +59,18 @@ def remote_prober(config: Config, hardware: Hardware) -> RemoteProber | None:
 
 
 def replayed(
-    recording: str, overlays: Sequence[str], *, loop: bool = False, at_fault: bool = False, rings: str = ""
+    recording: str,
+    overlays: Sequence[str],
+    *,
+    loop: bool = False,
+    at_fault: bool = False,
+    rings: str = "",
+    lead: float | None = None,
 ) -> tuple[Hardware, NvmlClient]:
     """The ports of a recording that plays from now on; a child process answers for NVML, as on a machine.
 
     `at_fault`: it begins where all changes of the overlays have begun, for a command that reads once.
+    `lead`: seconds until the overlays' faults begin, which then go on faster (`Overlay.hurried`).
     `rings`: a folder of rings of this machine, read instead of the recording's.
 
     Raises:
@@ -72,9 +79,9 @@ def replayed(
     clock = SystemClock()
     begun = max((load_overlay(path).begun for path in overlays), default=0.0) if at_fault else 0.0
     changes = tuple(absolute(str(find_overlay(path))) for path in overlays)
-    source = Source(absolute(str(find(recording))), changes, loop, clock.mono() - begun)
+    source = Source(absolute(str(find(recording))), changes, loop, clock.mono() - begun, lead=lead)
     nvml = NvmlClient(source)
-    hardware = _playing(open_player(source), nvml, clock, time.sleep)
+    hardware = _playing(open_player(source), nvml, clock, time.sleep if lead is None else _hurried)
     return _with_rings_here(hardware, rings) if rings else hardware, nvml
 
 
@@ -114,6 +121,11 @@ def _playing(player: Player, nvml: NvmlClient, clock: Clock, wait: Callable[[flo
         ReplayProbe(player, clock, wait), source="synthetic" if synthetic else "replay",
         about=", ".join(about), rings=ReplayRings(player, clock), ras=ReplayRas(player),
     )  # fmt: skip
+
+
+def _hurried(seconds: float) -> None:
+    """The time of a played probe, for somebody who waits."""
+    time.sleep(seconds / HURRY)
 
 
 def _with_rings_here(hardware: Hardware, folder: str) -> Hardware:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import config_option, replay_options
 
 if TYPE_CHECKING:
@@ -19,12 +20,15 @@ DEFAULT = "/run/wirewatch-jobs"
 """Where the tap writes if nothing else is set in the job."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def jobs() -> None:
-    """Time the collectives of running jobs: put NCCL's plugin onto this node, and see who carries it."""
+    """Time the collectives of running jobs.
+
+    These commands put NCCL's plugin onto this node, and show who carries it.
+    """
 
 
-@jobs.command()
+@jobs.command(epilog=examples("wirewatch jobs install /opt/wirewatch/lib"))
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--compiler", help="Compile it here with this C compiler, even where a binary is at hand.")
 @config_option
@@ -47,7 +51,7 @@ def install(*, folder: Path, compiler: str | None, config_file: Path | None) -> 
     click.echo("\n".join(_installed(done, rings)))
 
 
-@jobs.command()
+@jobs.command(epilog=examples("wirewatch jobs uninstall /opt/wirewatch/lib"))
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def uninstall(*, folder: Path) -> None:
     """Remove the tap from FOLDER.
@@ -69,7 +73,7 @@ def uninstall(*, folder: Path) -> None:
     click.echo("\n".join(_carrying(found)))
 
 
-@jobs.command()
+@jobs.command(epilog=examples("wirewatch jobs status"))
 @config_option
 @replay_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
@@ -80,7 +84,7 @@ def status(
 ) -> None:  # fmt: skip
     """Show who carries the tap: communicators, their GPUs and processes, versions, and what was dropped.
 
-    Root sees all of it, and so does the agent's user but for the processes of others.
+    Root sees all of it. The agent's user sees all but the processes of others.
 
     Exit codes: 0 whatever there is, also nothing; 70 the folder of rings is there and cannot be read.
     """

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.completion import overlay_names, recording_names
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -68,10 +70,12 @@ def config_option(command: "Callable[..., None]") -> "Callable[..., None]":
 def replay_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add the options that play a recording: --replay, and --overlay as `overlays`."""
     replay = click.option(
-        "--replay", help="Play a recording instead: a folder, or the name of a bundled one."
+        "--replay",
+        shell_complete=recording_names,
+        help="Play a recording instead: a folder, or the name of a bundled one.",
     )
     overlay = click.option(
-        "--overlay", "overlays", multiple=True,
+        "--overlay", "overlays", multiple=True, shell_complete=overlay_names,
         help="Change the recording: a TOML file, or the name of a bundled fault; repeatable.",
     )  # fmt: skip
     return replay(overlay(command))

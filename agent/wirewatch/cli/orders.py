@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, daemon_options
 
 OK, INTERNAL = 200, 70
@@ -20,10 +21,10 @@ DEFAULT, LONGEST = 600.0, 86400.0
 
 def control_socket(socket: str | None, config: Path | None) -> str:
     """The socket where the daemon takes orders, beside the one for questions; "" for none."""
-    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.cli.check.daemon import asked_socket
     from wirewatch.server.sockets import control_path
 
-    return control_path(daemon_address(socket, config).socket)
+    return control_path(asked_socket(socket, config))
 
 
 def user() -> str:
@@ -66,7 +67,9 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
     return document
 
 
-@click.command()
+@click.command(
+    epilog=examples("wirewatch release --for 10m && nvidia-smi --gpu-reset -i 2", "wirewatch release --end")
+)
 @click.option(
     "--for", "seconds", type=Duration(), help="How long, such as 90s, 10m (the default) or 2h; at most 1d."
 )

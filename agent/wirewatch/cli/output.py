@@ -1,7 +1,23 @@
 """Text for people; parts of it come from kernel logs and recordings, and are made harmless."""
 
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from shutil import get_terminal_size
+from typing import Any
+
+import click
+
+from wirewatch.cli.groups import is_terminal
+
+WIDTH = 110
+"""Characters of a line, at most: a longer one is hard to read."""
+COLOURS: Mapping[str, Mapping[str, Any]] = {
+    "ok": {"fg": "green"}, "degraded": {"fg": "yellow"}, "unknown": {"fg": "magenta"},
+    "failed": {"fg": "red", "bold": True}, "head": {"bold": True}, "quiet": {"dim": True},
+}  # fmt: skip
+"""As `top` shows them."""
 
 
 def shown(lines: Iterable[str]) -> str:
@@ -17,3 +33,17 @@ def printable(text: str) -> str:
 def utc(at: float) -> str:
     """Unix seconds as a date and time in UTC; 0 is never."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else "never"
+
+
+def terminal_width() -> int:
+    """Characters of a line: those of the terminal, but at most WIDTH; 80 where there is none."""
+    return min(get_terminal_size().columns, WIDTH)
+
+
+def coloured(text: str, health: str) -> str:
+    """The text in the colour of a health, for standard output; plain where that is no terminal, or NO_COLOR.
+
+    See https://no-color.org: any value of NO_COLOR but an empty one counts.
+    """
+    plain = not is_terminal(sys.stdout) or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain or health not in COLOURS else click.style(text, **COLOURS[health])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.output import printable, shown
 from wirewatch.core.probe import PRIMITIVES
@@ -96,7 +97,7 @@ def share(_context: click.Context, _option: click.Parameter, value: float) -> fl
     return value
 
 
-@click.command()
+@click.command(epilog=examples("all_reduce_perf -b 8 -e 1G -f 2 -g 8 | wirewatch parse -"))
 @click.argument("file")
 @click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
 @click.option(
@@ -123,12 +124,12 @@ def parse(
     environment: Mapping[str, str], explain: bool, form: str | None, config_file: Path | None,
     replay: str | None, overlays: Sequence[str],
 ) -> None:  # fmt: skip
-    """Read what nccl-tests or NCCL printed into FILE, and judge it; `-` is standard input.
+    """Judge what nccl-tests or NCCL printed into FILE.
 
-    FILE may be standard output of nccl-tests, with or without a launcher's text before each line, the JSON
-    that -J writes, a log of NCCL, or all of these together. Each size is judged by the busbw that the GPUs'
-    wires should give; runs between nodes by targets. Of a log it says which wire the hot collective uses. An
-    XML of NCCL's topology is compared with this node, or with a recording.
+    FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
+    before each line, the JSON that -J writes, a log of NCCL, or all of these together. Each size is judged by
+    the busbw that the GPUs' wires should give; runs between nodes by targets. Of a log it says which wire the
+    hot collective uses. An XML of NCCL's topology is compared with this node, or with a recording.
 
     Exit codes: 0 OK; 1 a size is below the ratio, GPUs do not reach each other directly, or a topology
     differs; 2 wrong values, or a run that failed; 3 nothing could be judged; 64 FILE cannot be read, or holds

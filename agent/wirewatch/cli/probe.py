@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch.cli.check.answer import EXIT
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
+from wirewatch.cli.progress import under_way
 from wirewatch.core.probe import ALLTOALL, DTYPES, ENGINES, PRIMITIVES, SENDRECV
 from wirewatch.core.types import whole
 
@@ -61,7 +63,11 @@ class Switches(click.ParamType[tuple[bool, ...]]):
         return value if isinstance(value, tuple) else tuple(SWITCHES[word] for word in words)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "wirewatch probe --explain", "wirewatch probe --replay demo-dgx-h200 --op all_reduce --size 256M"
+    )
+)
 @config_option
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="Collective to run; repeatable.")
 @click.option("--size", "sizes", multiple=True, type=Size(), help="Message size, such as 256M; repeatable.")
@@ -183,10 +189,11 @@ def _ask(
                 click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is respected", err=True)
         hardware, nvml = replayed(replay, overlays, at_fault=True) if replay else live(config, state=state)
         stack.callback(nvml.stop)
-        return probe_now(
-            hardware, config.probe, config.policy.probe, expectations(config), wish, state,
-            prober=remote_prober(config, hardware),
-        )  # fmt: skip
+        with under_way("probing"):
+            return probe_now(
+                hardware, config.probe, config.policy.probe, expectations(config), wish, state,
+                prober=remote_prober(config, hardware),
+            )  # fmt: skip
 
 
 def _print(asked: "ProbeResult", *, explain: bool, as_json: bool) -> None:

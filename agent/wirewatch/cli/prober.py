@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option, replay_options
 
 log = logging.getLogger(__name__)
@@ -16,7 +17,7 @@ SOCKET = "/run/wirewatch/prober.sock"
 MODE = 0o660
 
 
-@click.command()
+@click.command(epilog=examples("wirewatch prober --socket /run/wirewatch/prober.sock --group wirewatch"))
 @config_option
 @click.option("--socket", "path", help=f"Socket to listen on; default: [probe] prober, else {SOCKET}.")
 @click.option("--group", help="Group that may ask, by name or number; else that of the socket's folder.")

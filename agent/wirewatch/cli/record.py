@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch import __version__
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option
+from wirewatch.cli.progress import under_way
 from wirewatch.core.types import Json
 from wirewatch.daemon.signals import Stopped
 
@@ -25,7 +27,12 @@ if TYPE_CHECKING:
 INTERNAL = 70
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        'wirewatch record /tmp/node17 --moments 12 --note "all_reduce at half speed"',
+        "wirewatch check --replay /tmp/node17",
+    )
+)
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--moments",
@@ -92,12 +99,14 @@ def _take(recorder: "Recorder", folder: Path, plan: RecordPlan) -> str:
     due = time.monotonic()
     try:
         for number in range(plan.moments):
-            changed = recorder.take(plan.note)
-            recorder.write(folder, __version__)
+            with under_way(f"reading moment {number + 1} of {plan.moments}"):
+                changed = recorder.take(plan.note)
+                recorder.write(folder, __version__)
             click.echo(f"moment {number}: {changed} answers new or changed", err=True)
             due = max(due + plan.every, time.monotonic())
             if number + 1 < plan.moments:
-                time.sleep(max(0.0, due - time.monotonic()))
+                with under_way(f"waiting for moment {number + 2} of {plan.moments}"):
+                    time.sleep(max(0.0, due - time.monotonic()))
     except Stopped as stopped:
         return "by Ctrl-C" if stopped.number is SIGINT else f"by {stopped.number.name}"
     except OSError as error:

@@ -7,12 +7,14 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.check.daemon import driver_is_here
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option, replay_options
 from wirewatch.config import Config, ConfigError, Listen, address, expectations, reloaded
 from wirewatch.core.collector import AnyCollector
@@ -28,8 +30,9 @@ from wirewatch.server.sockets import tcp
 
 if TYPE_CHECKING:
     from wirewatch.daemon.machine import KeptMachine
-    from wirewatch.daemon.notify import Notifier
+    from wirewatch.daemon.notify import Reporters
     from wirewatch.daemon.operator import TopologyOrders
+    from wirewatch.daemon.pairsresult import PairsResultStore
     from wirewatch.daemon.release import Handles
     from wirewatch.daemon.reload import Reread
     from wirewatch.daemon.service import Remembered, Sockets
@@ -44,13 +47,21 @@ DEMO = "demo-dgx-h200"
 BUFFER = 64 << 10
 _M_MMAP_THRESHOLD = -3
 """<malloc.h>"""
-_DRIVER = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia"))
 Port = tuple[socket.socket, PortGuard]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "wirewatch serve --listen 0.0.0.0:9410",
+        "wirewatch serve --replay demo-dgx-h200 --overlay nvlink-link-down",
+    )
+)
 @config_option
 @click.option("--listen", help="HOST:PORT for HTTP, instead of the configured one.")
+@click.option(
+    "--socket", "place",
+    help="Path of the socket for local questions, instead of the configured one; '' for none.",
+)  # fmt: skip
 @click.option("--web-config", help="File with TLS, users and tokens for HTTP, instead of the configured one.")
 @replay_options
 @click.option("--loop", is_flag=True, help="Repeat the recording, with counters that go on rising.")
@@ -58,17 +69,16 @@ Port = tuple[socket.socket, PortGuard]
 @click.option("--rings", help="With --replay: the folder with rings of this machine's jobs.")
 def serve(
     *, config_file: Path | None, listen: str | None, web_config: str | None, replay: str | None,
-    overlays: Sequence[str], loop: bool, demo: bool, rings: str | None,
+    overlays: Sequence[str], loop: bool, demo: bool, rings: str | None, place: str | None,
 ) -> None:  # fmt: skip
     """Run the daemon: metrics, health and state over HTTP."""
-    from wirewatch.daemon.notify import Notifier
+    from wirewatch.daemon.notify import Notifier, Reporters
 
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
-    _return_large_buffers()
     # Before any child process could inherit the variables.
     notifier = Notifier.of_environment(os.environ)
-    if demo and not replay and not any(path.exists() for path in _DRIVER):
+    if demo and not replay and not driver_is_here():
         replay, loop = DEMO, True
     if (overlays or loop) and not replay:
         raise click.UsageError("--overlay and --loop change a recording: give --replay too")
@@ -79,14 +89,16 @@ def serve(
             address(listen)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error
-    _run(ServeOptions(config_file, listen, web_config, replay, overlays, loop, rings or ""), notifier)
+    given = ServeOptions(config_file, listen, web_config, replay, overlays, loop, rings or "", place)
+    run_serve(given, Reporters(notifier))
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
     """The command line: files, addresses over those of the configuration, and what to replay and how.
 
-    `rings`: a folder of rings of this machine, beside a replay.
+    `rings`: a folder of rings of this machine, beside a replay. `socket`: None for the configured one.
+    `lead`: seconds after which the overlays begin; None for when they say.
     """
 
     config_file: Path | None
@@ -96,25 +108,35 @@ class ServeOptions:
     overlays: Sequence[str]
     loop: bool
     rings: str = ""
+    socket: str | None = None
+    lead: float | None = None
 
 
-def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
-    """Compose the daemon and run it to its end."""
+def run_serve(
+    given: ServeOptions, reporters: "Reporters", listening: Callable[[str], None] = lambda _: None
+) -> None:
+    """Compose the daemon and run it to its end.
+
+    Args:
+        given: the command line.
+        reporters: what reports it, besides those that the configuration asks for.
+        listening: called once with the URL at which it will answer.
+    """
     from wirewatch.collectors import discover
     from wirewatch.config import load
     from wirewatch.daemon.machine import KeptMachine, load_kept, recalled
-    from wirewatch.daemon.notify import Reporters
     from wirewatch.daemon.service import serve as run_daemon
     from wirewatch.probe.component import Hints
     from wirewatch.probe.workfolder import remove_left_folders
     from wirewatch.verdict.jobs import with_surroundings
 
+    _return_large_buffers()
     every = discover()
     config, collectors = load(given.config_file, every)
     with ExitStack() as stack:
         state = _state(config, given.replay, stack)
         web = guard(config.listen, given.listen, given.web_config, stack)
-        place = _socket_path(config, given.replay)
+        place = _socket_path(config, given)
         sockets = _sockets(web, place, config.metrics.tier, stack)
         remove_left_folders()
         hardware, nvml = _hardware(config, given, state)
@@ -124,21 +146,26 @@ def _run(given: ServeOptions, notifier: "Notifier | None") -> None:
         topologies, drifting = _drifting(hardware, state, stack)
         prober = _remote_prober(config, hardware)
         probing = _probing(config, hardware, state, prober, hints)
+        told = _told(hardware, state)
 
         def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
             own = map(hints.listen_to, recalled(collectors, kept))
             links, pins = config.expect.nvlink_links, config.probe.pins
             judged = (with_surroundings(one, topologies.node, links, pins) for one in own)
-            return (*judged, *probing(config), *drifting(config))
+            return (*judged, *probing(config), *drifting(config), *_listening(config, told))
 
         made = components(config, collectors)
         handles = _handles(hardware, nvml, prober)
         stack.callback(handles.end, "the daemon ends")
         announce(hardware, *web)
+        listening(base_url(*web))
         run_daemon(
             made, hardware, expectations(config), sockets, handles, topologies,
-            _remembered(config, hardware, state, kept, every), _place(config, hardware),
-            Reporters(notifier, condition_writer(config, hardware), verdict_file(place, hardware)),
+            replace(_remembered(config, hardware, state, kept, every), told=told), _place(config, hardware),
+            replace(
+                reporters, condition_writer=condition_writer(config, hardware),
+                verdict_file=verdict_file(place, hardware),
+            ),
             ConfigurationFile(given.config_file, config, components).read_again,
         )  # fmt: skip
 
@@ -203,10 +230,7 @@ def guard(listen: Listen, instead: str | None, web_config: str | None, stack: Ex
 
 def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
     """Log where the daemon answers, and warn when more people may read it than may be intended."""
-    host, number = port.getsockname()[:2]
-    settings = web.settings()
-    scheme = "https" if settings.tls else "http"
-    base = f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
+    base, settings = base_url(port, web), web.settings()
     log.info("%s: reading %s", hardware.source, hardware.about)
     for path in ("/", "/metrics", "/health", "/api/v1/state"):
         log.info("%s%s", base, path)
@@ -221,6 +245,13 @@ def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
         log.warning(
             "%s: passwords and tokens are sent unencrypted, as the web configuration has no TLS", base
         )
+
+
+def base_url(port: socket.socket, web: PortGuard) -> str:
+    """Where the port answers, without a path."""
+    host, number = port.getsockname()[:2]
+    scheme = "https" if web.settings().tls else "http"
+    return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
 
 
 def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | None:
@@ -307,7 +338,7 @@ def _hardware(
     from wirewatch.cli.hardware import live, replayed
 
     if given.replay:
-        return replayed(given.replay, given.overlays, loop=given.loop, rings=given.rings)
+        return replayed(given.replay, given.overlays, loop=given.loop, rings=given.rings, lead=given.lead)
     return live(config, state=state)
 
 
@@ -368,6 +399,22 @@ def _drifting(
     return topologies, component
 
 
+def _told(hardware: Hardware, state: "StateFolder | None") -> "PairsResultStore":
+    """What pairs of nodes found out about this one, with what the state folder has kept of it."""
+    from wirewatch.daemon.pairsresult import PairsResultStore, load_result
+
+    if state is None:
+        return PairsResultStore(None, hardware.clock)
+    return PairsResultStore(state.pairs, hardware.clock, load_result(state.pairs, hardware.clock.now()))
+
+
+def _listening(config: Config, told: "PairsResultStore") -> Sequence[AnyCollector]:
+    """The component of what pairs of nodes found out; none when it is switched off."""
+    from wirewatch.verdict.pairs import pairs_component
+
+    return (pairs_component(config.pairs, config.policy.pairs, told),) if config.pairs.enabled else ()
+
+
 def _remembered(
     config: Config,
     hardware: Hardware,
@@ -396,18 +443,21 @@ def _remembered(
 def _place(config: Config, hardware: Hardware) -> "PageContext":
     """What the status page says of this node; for a recording it names no node."""
     from wirewatch.page.content import PageContext
+    from wirewatch.page.runbook import OWN
 
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
-    return PageContext(name, hardware.about, config.page.runbook)
+    return PageContext(name, hardware.about, config.page.runbook or OWN)
 
 
-def _socket_path(config: Config, replay: str | None) -> str:
+def _socket_path(config: Config, given: ServeOptions) -> str:
     """The path of the socket; a recording has none by default, since no job may start by a demo's verdict."""
     from wirewatch.server.sockets import default_path
 
+    if given.socket is not None:
+        return given.socket
     if config.listen.socket is not None:
         return config.listen.socket
-    return "" if replay else default_path()
+    return "" if given.replay else default_path()
 
 
 def _sockets(port: "Port", path: str, tier: Tier, stack: ExitStack) -> "Sockets":

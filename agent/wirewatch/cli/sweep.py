@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from wirewatch.cli.grids import Numbers, Sizes, Varied, Words
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option, percent
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.probe import DTYPES, ENGINES, OPS, PRIMITIVES
@@ -26,7 +27,12 @@ _COMPARING = frozenset({"compare", "fail_under", "as_json"})
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "wirewatch sweep --out /tmp/before --op all_reduce --size 8:1G",
+        "wirewatch sweep --compare /tmp/before /tmp/after --fail-under 97",
+    )
+)
 @click.option("--out", type=_FOLDER, help="Folder for the results, new or empty.")
 @click.option(
     "--resume", type=_FOLDER, help="Go on with the sweep in this folder, which did not come to its end."
@@ -82,10 +88,11 @@ def sweep(
     repeats: int, seed: int | None, engine: str | None, owner: str | None, replay: str | None,
     config_file: Path | None,
 ) -> None:  # fmt: skip
-    """Measure collectives over all message sizes, on this node's idle GPUs.
+    """Measure collectives over all message sizes.
 
-    Each measurement is in the folder as soon as it is made: a sweep that Ctrl-C or a job has ended goes on
-    with --resume. At its end it writes sweep.csv, sweep.json and report.html there.
+    It runs on this node's idle GPUs. Each measurement is in the folder as soon as it is made: a sweep that
+    Ctrl-C or a job has ended goes on with --resume. At its end it writes sweep.csv, sweep.json and
+    report.html there.
 
     Exit codes: 0 all is measured; 2 some values were wrong; 3 GPUs are busy, or a job came; 64 wrong usage;
     70 ended by Ctrl-C or SIGTERM, or nothing more can be written. With --compare and --fail-under: 0 B is

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, daemon_options, replay_options
 from wirewatch.cli.output import shown
 
 if TYPE_CHECKING:
-    from wirewatch.cli.topview import NodeSnapshot
+    from wirewatch.documents.status import NodeSnapshot
 
 UNKNOWN = 3
 EVERY, SHORTEST = 2.0, 0.5
@@ -24,11 +25,11 @@ Look = Callable[[], "NodeSnapshot | str"]
 """A snapshot of the node, or why there is none."""
 
 
-@click.command()
+@click.command(epilog=examples("wirewatch top", "wirewatch top --replay h200x4-traffic --once"))
 @daemon_options
 @replay_options
 @click.option("--every", type=Duration(), default=EVERY, help="Seconds between two looks; 2s by default.")
-@click.option("--once", is_flag=True, help="Print once and end; so it does where the output is no terminal.")
+@click.option("--once", is_flag=True, help="Print once and end; the same where the output is not a terminal.")
 @click.pass_context
 def top(
     context: click.Context, *, socket: str | None, config: Path | None, replay: str | None,
@@ -84,18 +85,18 @@ def asking(socket: str | None, config: Path | None) -> Look:
     Raises:
         Unusable: the configuration cannot be read.
     """
-    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.cli.check.daemon import asked_socket
 
-    path = daemon_address(socket, config).socket
+    path = asked_socket(socket, config)
     return lambda: asked(path)
 
 
 def asked(path: str) -> "NodeSnapshot | str":
     """What the daemon at this socket knows now, or why it gives no answer."""
     from wirewatch.cli.explain import document_or_reason
-    from wirewatch.cli.topview import NodeSnapshot
     from wirewatch.documents.jobs import JOBS
     from wirewatch.documents.state import FINDINGS, STATE
+    from wirewatch.documents.status import NodeSnapshot
 
     state = document_or_reason(path, "/api/v1/state", STATE)
     if isinstance(state, str):
@@ -117,11 +118,11 @@ def playing(
     """
     from wirewatch.cli.check.polling import Poll
     from wirewatch.cli.hardware import replayed
-    from wirewatch.cli.topview import NodeSnapshot
     from wirewatch.collectors import discover
     from wirewatch.config import expectations, load
     from wirewatch.documents.jobs import jobs
     from wirewatch.documents.state import findings, state
+    from wirewatch.documents.status import NodeSnapshot
     from wirewatch.verdict.ledger import Ledger
 
     loaded, collectors = load(config, discover())

@@ -10,7 +10,8 @@ from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 
 from wirewatch.cli.output import utc
-from wirewatch.cli.topview import SORTS, LinkRates, NodeSnapshot, TopLine, view
+from wirewatch.cli.topview import SORTS, LinkRates, TopLine, view
+from wirewatch.documents.status import NodeSnapshot
 
 STYLES = {
     "head": "bold", "ok": "", "degraded": "yellow", "unknown": "magenta", "failed": "bold red",

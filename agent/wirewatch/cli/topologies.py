@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wirewatch.cli.check.daemon import daemon_address
+from wirewatch.cli.check.daemon import asked_socket
 from wirewatch.cli.output import utc
 from wirewatch.cli.tables import table
 from wirewatch.collectors.topology import read_topology
@@ -79,7 +79,7 @@ def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
     Raises:
         Unusable: the configuration cannot be used, or the node cannot be read.
     """
-    path = daemon_address(socket, config).socket
+    path = asked_socket(socket, config)
     known = _of_daemon(path) if path else "the configuration names no socket of a daemon"
     if isinstance(known, NamedTopology):
         return known

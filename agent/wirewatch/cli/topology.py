@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wirewatch.cli.check.answer import Grounds
+from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import config_option, daemon_options, replay_options
 from wirewatch.cli.output import printable, shown
 from wirewatch.collectors.infiniband import InfinibandFacts
@@ -20,12 +21,17 @@ SECONDS = 60.0
 """For a poll of the node, in which a driver may have to wake up."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topology() -> None:
     """Show, compare and accept this node's topology."""
 
 
-@topology.command()
+@topology.command(
+    epilog=examples(
+        "wirewatch topology show",
+        "wirewatch topology show --replay demo-dgx-h200 --dot | dot -Tsvg > node.svg",
+    )
+)
 @daemon_options
 @click.option("--replay", help="Show a recording instead: a folder, or the name of a bundled one.")
 @click.option("--json", "form", flag_value="json", help="Print one JSON document, which `diff` reads.")
@@ -42,7 +48,9 @@ def show(*, replay: str | None, form: str | None, config: Path | None, socket: s
     click.echo(shown(_formatted(named, form or "text").rstrip("\n").split("\n")))
 
 
-@topology.command()
+@topology.command(
+    epilog=examples("wirewatch topology diff", "wirewatch topology diff h200x4-idle h200x2-idle")
+)
 @click.argument("before", required=False)
 @click.argument("after", required=False)
 @daemon_options
@@ -56,7 +64,7 @@ def diff(
 
     With BEFORE and AFTER, the two are compared; with BEFORE alone, it is compared with this node; with
     neither, the baseline is. Each is a document of `topology show --json`, or a recording. Parts that only
-    got another number are no change.
+    got another number have not changed.
 
     Exit codes: 0 no change, or information only; 1 DEGRADED; 2 FAILED.
     """
@@ -75,7 +83,7 @@ def diff(
     context.exit(EXIT[Health[document.health.upper()]])
 
 
-@topology.command()
+@topology.command(epilog=examples("wirewatch topology baseline"))
 @daemon_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
@@ -89,7 +97,7 @@ def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
     click.echo(json.dumps(document, indent=1) if as_json else shown(baseline_text(document)))
 
 
-@topology.command()
+@topology.command(epilog=examples('wirewatch topology accept --why "mlx5_2 moved to slot 4, RMA 4711"'))
 @click.argument("change", required=False)
 @click.option("--why", required=True, help="What was done, or why; kept with the baseline.")
 @click.option("--by", default=None, help="Who orders it; default: the user's name.")
@@ -111,7 +119,12 @@ def accept(
     click.echo(shown(baseline_text(order(control_socket(socket, config), "/topology", said))))
 
 
-@topology.command()
+@topology.command(
+    epilog=examples(
+        "wirewatch topology expect >> /etc/wirewatch/wirewatch.toml",
+        "wirewatch topology expect --replay demo-dgx-h200",
+    )
+)
 @config_option
 @replay_options
 @click.pass_context
@@ -189,10 +202,10 @@ def _against_baseline(
 
 
 def _drift(config: Path | None, socket: str | None) -> "dict[str, Any]":
-    from wirewatch.cli.check.daemon import daemon_address
+    from wirewatch.cli.check.daemon import asked_socket
     from wirewatch.cli.orders import ask
 
-    return ask(daemon_address(socket, config).socket, "GET", "/api/v1/topology/drift", None)
+    return ask(asked_socket(socket, config), "GET", "/api/v1/topology/drift", None)
 
 
 def _nvlink(topology: Topology) -> Iterator[str]:

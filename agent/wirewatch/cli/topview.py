@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from wirewatch.busbw.expected import GB
 from wirewatch.cli.output import printable
 from wirewatch.core.types import Absent, Subject
-from wirewatch.documents.jobs import ExplainedJob, JobsDocument
+from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.documents.state import FindingsDocument, StateDocument
+from wirewatch.documents.status import NodeSnapshot
 from wirewatch.explain.evidence import JobEvidence, Wall
 from wirewatch.explain.wires import timed_rows
 from wirewatch.explain.words import operation
@@ -20,15 +21,6 @@ SORTS = ("gpu", "utilisation", "nvlink", "waiting", "findings")
 CUT = "…"
 NOT_KNOWN = "-"
 BAD = frozenset({Wall.HANG, Wall.SLOW_WIRE, Wall.LATE_RANK})
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSnapshot:
-    """The node at one moment: the documents of the daemon, or of a recording that plays here."""
-
-    state: StateDocument
-    findings: FindingsDocument
-    jobs: JobsDocument
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,29 @@
 
 import click
 
-from wirewatch.cli import LazyGroup
+from wirewatch.cli.groups import LazyGroup, Listed
 
-COMMANDS: dict[str, str] = {
-    "cost": "wirewatch.cli.advise.cost:cost_command",
-    "bench-script": "wirewatch.cli.advise.bench_script:bench_script",
-    "gpu-nic": "wirewatch.cli.advise.gpu_nic:gpu_nic",
-    "nccl-env": "wirewatch.cli.advise.nccl_env:nccl_env",
-    "placement": "wirewatch.cli.advise.placement:placement",
+COMMANDS: dict[str, Listed] = {
+    "cost": Listed(
+        "wirewatch.cli.advise.cost:cost_command",
+        "Say what collectives cost on a machine, and what they make of a token or a training step.",
+    ),
+    "bench-script": Listed(
+        "wirewatch.cli.advise.bench_script:bench_script",
+        "Write a script that runs nccl-tests over NODES nodes and feeds `wirewatch parse`.",
+    ),
+    "gpu-nic": Listed(
+        "wirewatch.cli.advise.gpu_nic:gpu_nic",
+        "Map each GPU to its nearest active RDMA ports and processors, and show what a job sets to use them.",
+    ),
+    "nccl-env": Listed(
+        "wirewatch.cli.advise.nccl_env:nccl_env",
+        "Advise on NCCL's environment variables, or check those of a job.",
+    ),
+    "placement": Listed(
+        "wirewatch.cli.advise.placement:placement",
+        "Say which GPUs of which nodes a job's TP groups, pipeline stages and replicas take.",
+    ),
 }
 
 

@@ -16,6 +16,7 @@ from wirewatch.advice.benchscript import (
     to_ranges,
 )
 from wirewatch.cli.grids import Sizes
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration
 from wirewatch.core.probe import OPS, PRIMITIVES
 
@@ -27,7 +28,9 @@ IMAGE = "nccl-tests:latest"
 """To be replaced by the site's own."""
 
 
-@click.command("bench-script")
+@click.command(
+    "bench-script", epilog=examples("wirewatch advise bench-script --nodes 16 --alone --out bench.sh")
+)
 @click.option("--nodes", type=click.IntRange(1, 10_000), required=True, help="How many nodes.")
 @click.option(
     "--gpus-per-node", type=click.IntRange(1, 64), default=8, show_default=True, help="GPUs of each."

@@ -19,6 +19,7 @@ from wirewatch.cli.advise.amounts import Bytes, Count
 from wirewatch.cli.advise.costtext import cost_lines
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.grids import Numbers
+from wirewatch.cli.groups import examples
 from wirewatch.cli.output import shown
 from wirewatch.cli.probe import Primitive
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
@@ -111,7 +112,7 @@ def _with(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -
     return command
 
 
-@click.command("cost")
+@click.command("cost", epilog=examples("wirewatch advise cost --machine 8xH200 --model llama-3-70b --tp 8"))
 @machine_options
 @click.option("--nodes", type=click.IntRange(1, MOST_NODES), default=1, help="Machines of this kind.")
 @click.option("--gpus", type=Numbers(), help="How many take part, such as 2,4. Default: all.")

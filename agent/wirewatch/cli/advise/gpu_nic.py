@@ -14,6 +14,7 @@ from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.shell import quoted
 from wirewatch.busbw.expected import GB, pcie_rate
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
+from wirewatch.cli.groups import examples
 from wirewatch.cli.output import printable, shown
 from wirewatch.cli.tables import table
 from wirewatch.core.rdma import gigabits
@@ -31,7 +32,7 @@ HOST = (
 )
 
 
-@click.command("gpu-nic")
+@click.command("gpu-nic", epilog=examples("wirewatch advise gpu-nic --replay demo-dgx-h200"))
 @machine_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option(

@@ -22,6 +22,7 @@ from wirewatch.cli.advise.ncclplaces import (
 from wirewatch.cli.advise.nccltexts import FORMATS, advice_lines, check_lines
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.compare import read_study
+from wirewatch.cli.groups import examples
 from wirewatch.cli.output import printable, shown
 from wirewatch.cli.parse import Node
 from wirewatch.cli.topologies import is_recording
@@ -54,7 +55,12 @@ def known_version(_context: click.Context, _option: click.Parameter, value: str 
     return found
 
 
-@click.command("nccl-env")
+@click.command(
+    "nccl-env",
+    epilog=examples(
+        "wirewatch advise nccl-env --for inference", "wirewatch advise nccl-env --check --pid 4711"
+    ),
+)
 @click.option("--for", "purpose", type=click.Choice(PURPOSES), help="What the job does.")
 @click.option(
     "--format", "form", type=click.Choice((TABLE, *FORMATS)), default=TABLE, help="For people or for a job."

@@ -30,6 +30,7 @@ from wirewatch.cli.advise.amounts import Count
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.advise.placementtext import placement_lines
 from wirewatch.cli.compare import read_study
+from wirewatch.cli.groups import examples
 from wirewatch.cli.output import shown
 from wirewatch.core.types import whole
 
@@ -164,7 +165,7 @@ class _Ask:
         return next((one for one in against if one), "")
 
 
-@click.command()
+@click.command(epilog=examples("wirewatch advise placement --nodes nodes.toml --tp 8 --pp 2 --replicas 4"))
 @_of_the_job
 @_of_the_nodes
 @_of_the_model

@@ -11,11 +11,11 @@ from wirewatch.advice.placement.document import (
     NodeGpus,
     PlacementDocument,
 )
-from wirewatch.advice.placement.hostlist import compact, natural
 from wirewatch.advice.placement.solver import PlacementJob
 from wirewatch.advice.placement.space import numbers
 from wirewatch.busbw.expected import human
 from wirewatch.cli.tables import table
+from wirewatch.core.hostlist import compact, natural
 from wirewatch.study.summary import count
 
 MOST_ROWS = 32

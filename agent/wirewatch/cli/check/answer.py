@@ -14,7 +14,7 @@ SUPPRESSED = "suppressed"
 LIMIT = 250
 """Bytes of the line: it becomes the reason of a drained node, which others cut anywhere when it is longer."""
 CUT = "…"
-Source = Literal["daemon", "own", "none"]
+Source = Literal["daemon", "demo", "own", "none"]
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
@@ -134,7 +134,8 @@ def line(answer: CheckAnswer) -> str:
     """The answer as one line, the worst finding first; at most LIMIT bytes."""
     findings = [f for f in answer.grounds.findings if f.stage != SUPPRESSED]
     worst = max(findings, key=lambda f: HEALTHS[f.health], default=None)
-    head = answer.health.name if worst is None else f"{answer.health.name} {_finding(worst)}"
+    name = f"{answer.health.name} (demo)" if answer.grounds.source == "demo" else answer.health.name
+    head = name if worst is None else f"{name} {_finding(worst)}"
     return shortened(plain("; ".join((head, *_more(answer, findings, worst)))))
 
 

@@ -27,7 +27,8 @@ from wirewatch.cli.check.answer import (
     line,
     nothing,
 )
-from wirewatch.cli.check.daemon import ask_daemon, daemon_address
+from wirewatch.cli.check.daemon import OF_DEMO, ask_daemon, daemon_address
+from wirewatch.cli.groups import examples, is_terminal
 from wirewatch.cli.options import Duration, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject
@@ -74,7 +75,9 @@ def _above_zero(_context: click.Context, option: click.Parameter, value: float |
     return value
 
 
-@click.command()
+@click.command(
+    epilog=examples("wirewatch check", "wirewatch check --replay demo-dgx-h200 --overlay nvlink-link-down")
+)
 @click.option("--config", type=click.Path(path_type=Path), help="The daemon's TOML file.")
 @click.option("--socket", help="The daemon's socket, instead of the configured one.")
 @click.option(
@@ -171,7 +174,7 @@ class Attempt:
         request = self._request
         if request.replay:
             return self._polled(f"a poll of recording {request.replay}", CONFIGURED)
-        address = daemon_address(request.socket, request.config)
+        address = daemon_address(request.socket, request.config, gate=not is_terminal(sys.stdout))
 
         def hear(why: str) -> None:
             self.so_far = lambda: nothing(why, address.policy)
@@ -181,7 +184,7 @@ class Attempt:
         seconds = left if request.cached else min(left * DAEMON_PART, DAEMON)
         answer = ask_daemon(address.socket, round(seconds, 2), hear)
         if isinstance(answer, Grounds):
-            return answer
+            return replace(answer, source="demo", why=OF_DEMO) if address.demo else answer
         if request.cached:
             return nothing(answer, address.policy)
         return self._polled(f"a poll of our own, since {answer}", address.policy)

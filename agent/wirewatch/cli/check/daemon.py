@@ -10,11 +10,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+import click
+
 from wirewatch.cli.check.answer import CONFIGURED, HEALTHS, GatePolicy, Grounds, reported
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable
 from wirewatch.documents.health import HealthDocument
 from wirewatch.hw.httpclient import NoAnswer, listens, request
-from wirewatch.server.sockets import default_path
+from wirewatch.server.sockets import default_path, demo_path
 
 SYSTEM = "/run/wirewatch/wirewatch.sock"
 """The socket of the system's daemon, which any user may ask; the default of a user is another one."""
@@ -25,6 +27,8 @@ AGAIN = 0.1
 HEALTH_SCHEMA = "wirewatch.health/1"
 STALE = 60.0
 """Seconds without a single poll, after which a verdict is stale; each collector polls more often."""
+OF_DEMO = "a demo answers, and says nothing of this node"
+_DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia")
 _WORDS = {
     dict: "not an object",
     list: "not a list",
@@ -36,10 +40,15 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class DaemonAddress:
-    """The daemon's socket, "" for none, and the terms that are configured."""
+    """The daemon's socket, "" for none, and the terms that are configured; `demo`: it is that of a demo."""
 
     socket: str
     policy: GatePolicy = CONFIGURED
+
+    @property
+    def demo(self) -> bool:
+        """Whether a demo answers there, and no daemon that watches this node."""
+        return self.socket == demo_path()
 
 
 class BusyDaemon(Exception):
@@ -54,14 +63,35 @@ class StaleAnswer(Exception):
     """The answer says that the daemon does not watch the node any more; the text says why."""
 
 
-def daemon_address(given: str | None, config: Path | None) -> DaemonAddress:
+def asked_socket(given: str | None, config: Path | None) -> str:
+    """The socket that a person's command asks; where a demo answers there, a line says so.
+
+    Raises:
+        Unusable: as `daemon_address`.
+    """
+    address = daemon_address(given, config)
+    if address.demo:
+        click.echo(f"wirewatch: {OF_DEMO}", err=True)
+    return address.socket
+
+
+def driver_is_here() -> bool:
+    """Whether this machine has NVIDIA's driver, so that its own GPUs can be watched."""
+    return any(os.path.exists(path) for path in _DRIVER)  # noqa: PTH110 - as below
+
+
+def daemon_address(given: str | None, config: Path | None, *, gate: bool = False) -> DaemonAddress:
     """The socket that was given, the configured one, or the one where daemons listen by default.
+
+    Where no daemon listens there, it is that of this user's demo, if one runs; but for a `gate`, which nobody
+    looks at, never on a machine with GPUs of its own: no job starts by a demo's verdict.
 
     Raises:
         Unusable: the configuration cannot be read, or one of these keys has a wrong type.
     """
     if config is None:
-        return DaemonAddress(_default_socket() if given is None else given)
+        demo = not (gate and driver_is_here())
+        return DaemonAddress(_default_socket(demo=demo) if given is None else given)
     data = _toml(config)
     socket = _section(data, "listen").get("socket")
     verdict = _section(_section(data, "policy"), "verdict")
@@ -75,7 +105,7 @@ def daemon_address(given: str | None, config: Path | None) -> DaemonAddress:
         raise Unusable(f"{config}: policy.verdict.fail_on: not a list of healths: {named!r}")
     path = given if given is not None else socket
     policy = GatePolicy(required, frozenset({Health.FAILED, *(FAIL_ON_NAMES[name] for name in named)}))
-    return DaemonAddress(_default_socket() if path is None else path, policy)
+    return DaemonAddress(_default_socket(demo=False) if path is None else path, policy)
 
 
 def ask_daemon(path: str, deadline: float, hear: Callable[[str], None] = lambda _: None) -> Grounds | str:
@@ -194,9 +224,9 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _default_socket() -> str:
-    """The first where a process listens: what a daemon has left behind hides no other."""
-    places = [path for path in (default_path(), SYSTEM) if path]
+def _default_socket(*, demo: bool) -> str:
+    """The first where a process listens: what a daemon has left behind hides no other, nor a demo."""
+    places = [path for path in (default_path(), SYSTEM, demo_path() if demo else "") if path]
     there = [path for path in places if os.path.exists(path)]  # noqa: PTH110 - the name of a socket
     return next((path for path in there if len(there) == 1 or listens(path)), places[0])
 

@@ -15,6 +15,7 @@ from threading import Thread
 
 from wirewatch.cli.check.answer import Grounds, duration, reported
 from wirewatch.cli.hardware import PlayedPorts, live, played, remote_prober
+from wirewatch.cli.progress import under_way
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors import discover
 from wirewatch.config import Config, expectations, load
@@ -25,6 +26,7 @@ from wirewatch.core.types import Absent, Expect, Failed, Finding, Health, Subjec
 from wirewatch.daemon.baselines import LoadedBaseline, foreign, read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.machine import PATIENCE, KeptMachine, identify_machine, read_kept, recalled
+from wirewatch.daemon.pairsresult import read_result
 from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import RETRY, Job
 from wirewatch.documents.state import is_exempt, probe_status, standing, suppressed
@@ -40,6 +42,7 @@ from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
 from wirewatch.verdict.ledger import Ledger, VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_node, troubles
+from wirewatch.verdict.pairs import NOTHING_HELD, pairs_component
 
 log = logging.getLogger(__name__)
 PAUSE = 0.4
@@ -77,6 +80,10 @@ class Poll:
     def judged(self) -> Judged:
         """The state with its verdict, as it is now."""
         return self._board.node
+
+    def now(self) -> float:
+        """Unix seconds of the node, which are those of the play where a recording plays."""
+        return self._hardware.clock.now()
 
     def run(self, end: float) -> None:
         """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""
@@ -141,6 +148,25 @@ class NodeSource:
     overlays: Sequence[str] = ()
 
 
+@contextmanager
+def played_to_end(
+    config: Path | None, replay: str, overlays: Sequence[str], seconds: float
+) -> Iterator[Poll]:
+    """A recording without a daemon, at its end or after so many seconds.
+
+    Raises:
+        Unusable: the configuration, the recording or an overlay cannot be used.
+    """
+    node = CheckedNode(NodeSource(config, replay, overlays), keep=False)
+    try:
+        poll = node.poll()
+        with under_way(f"playing recording {replay}"):
+            poll.run(time.monotonic() + seconds)
+        yield poll
+    finally:
+        node.stop()
+
+
 class CheckedNode:
     """A node that can be polled and probed; its NVML process starts with the first question.
 
@@ -187,7 +213,7 @@ class CheckedNode:
             ledger = lost(ledger, "the machine", kept.wrong, clock.now())
         recalls = self._recall if config.probe.enabled else None
         policy = config.policy.verdict
-        collectors = recalled(self._collectors, kept)
+        collectors = (*recalled(self._collectors, kept), *self._told())
         if self._played is not None:
             return self._play(self._played, collectors, ledger, recalls if state else None)
         collectors = (*collectors, *self._drift())
@@ -234,6 +260,13 @@ class CheckedNode:
             # What a play learns does not replace a file that cannot be used.
             policy = replace(policy, learn=sys.maxsize)
         return (drift_component(options, policy, DriftContext(keeps, given, troubles, foreign)),)
+
+    def _told(self) -> Sequence[AnyCollector]:
+        """What pairs of nodes found out about this one, if there is anything."""
+        told = read_result(self._state.pairs) if self._state and self._config.pairs.enabled else NOTHING_HELD
+        if told == NOTHING_HELD:
+            return ()
+        return (pairs_component(self._config.pairs, self._config.policy.pairs, told),)
 
     def _recall(self) -> Component:
         config, history = self._config, self._state.history if self._state else None

@@ -2,13 +2,37 @@
 
 import click
 
-from wirewatch.cli import LazyGroup
+from wirewatch.cli.groups import LazyGroup, Listed
 
-COMMANDS: dict[str, str] = {
-    "controller": "wirewatch.cli.fleet.controller:controller",
-    "pairs": "wirewatch.cli.fleet.pairs:pairs",
-    "simulate": "wirewatch.cli.fleet.simulate:simulate",
-    "status": "wirewatch.cli.fleet.status:status",
+COMMANDS: dict[str, Listed] = {
+    "controller": Listed(
+        "wirewatch.cli.fleet.controller:controller",
+        "Take nodes out of use whose wires are FAILED, within a budget, and give them back.",
+    ),
+    "pairs": Listed(
+        "wirewatch.cli.fleet.pairs:pairs",
+        "Name the slow node, direction, pair, rail or leaf in RESULTS, which rounds of pairs measured.",
+    ),
+    "peer": Listed(
+        "wirewatch.cli.fleet.peer:peer",
+        "Measure with the other node of a pair; `wirewatch fleet probe` starts this on both.",
+    ),
+    "probe": Listed(
+        "wirewatch.cli.fleet.probe:probe",
+        "Find the slow node, direction, pair, rail or leaf: pairs of nodes measure each other, in rounds.",
+    ),
+    "simulate": Listed(
+        "wirewatch.cli.fleet.simulate:simulate",
+        "Answer scrapes as so many nodes, to see what your Prometheus and your alerts make of them.",
+    ),
+    "status": Listed(
+        "wirewatch.cli.fleet.status:status",
+        "Show every bad node of a fleet once, worst first, with what to do.",
+    ),
+    "tell": Listed(
+        "wirewatch.cli.fleet.tell:tell",
+        "Tell this node's agent what RESULT says of this node.",
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option
 from wirewatch.core.types import Unusable
 
@@ -23,7 +24,7 @@ ACTS = ("taint", "cordon", "nvsentinel", "undo")
 _NO_RELOAD = "the controller reads its configuration at its start alone"
 
 
-@click.command()
+@click.command(epilog=examples("wirewatch fleet controller --config controller.toml"))
 @config_option
 @click.option("--listen", help="HOST:PORT for metrics and probes, instead of the configured one.")
 @click.option("--act", type=click.Choice(ACTS), help="What takes a node out; `undo` takes all of it back.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration
 from wirewatch.core.types import Tier, Unusable
 from wirewatch.fleet.simulation import (
@@ -125,10 +126,15 @@ def page_of(recording: str, overlays: Sequence[str], tier: Tier) -> PageTemplate
     return PageTemplate(made.text.decode())
 
 
-@click.command()
-@click.option("--nodes", default=100, show_default=True, type=click.IntRange(1, MOST_NODES))
+@click.command(epilog=examples("wirewatch fleet simulate --nodes 200 --fault nvlink-link-down=3@5m"))
+@click.option(
+    "--nodes", default=100, show_default=True, type=click.IntRange(1, MOST_NODES), help="How many nodes."
+)
 @click.option("--listen", default="127.0.0.1:9420", show_default=True, help="HOST:PORT.")
-@click.option("--tier", type=click.Choice([one.value for one in Tier]), default="core", show_default=True)
+@click.option(
+    "--tier", type=click.Choice([one.value for one in Tier]), default="core", show_default=True,
+    help="The metrics that each node answers with.",
+)  # fmt: skip
 @click.option(
     "--replay",
     "recording",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration
 from wirewatch.cli.output import shown, utc
 
@@ -20,6 +21,7 @@ NO_ANSWER = 69
 """EX_UNAVAILABLE of sysexits.h: Prometheus did not answer, so nothing is said of the nodes."""
 WIDTH = 110
 HEADER = ("state", "cluster", "node", "reason", "where", "since", "last heard", "findings")
+PLACES = ("rack", "leaf")
 WORDS = {"failed": "FAILED", "unknown": "UNKNOWN", "silent": "silent", "degraded": "DEGRADED", "ok": "OK"}
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -76,7 +78,7 @@ def credential_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command()
+@click.command(epilog=examples("wirewatch fleet status --prometheus http://prometheus:9090"))
 @click.option(
     "--prometheus",
     "url",
@@ -155,7 +157,10 @@ def text_of(status: "FleetStatusDocument") -> Iterator[str]:
     yield from (f"  the answer is not whole: {one}" for one in status.warnings)
     if status.nodes:
         yield ""
-        yield from table(HEADER, [_row(one, status.at) for one in status.nodes])
+        # Most fleets have neither label: no column for nothing.
+        places = [name for name in PLACES if any(getattr(one, name) for one in status.nodes)]
+        header = (*HEADER[:3], *places, *HEADER[3:])
+        yield from table(header, [_row(one, status.at, places) for one in status.nodes])
     yield from _what_to_do(status)
 
 
@@ -173,12 +178,13 @@ def _nobody(status: "FleetStatusDocument") -> str:
     return f"{means}; {do}"
 
 
-def _row(one: "BadNodeReport", at: float) -> tuple[str, ...]:
+def _row(one: "BadNodeReport", at: float, places: Sequence[str]) -> tuple[str, ...]:
     where = " ".join(
         f"{'GPU' if name == 'gpu' else name} {text}" for name, text in one.subject.items() if name != "uuid"
     )
     return (
-        WORDS[one.state], one.cluster or "-", one.node or "-", one.rule, where or "-",
+        WORDS[one.state], one.cluster or "-", one.node or "-",
+        *(getattr(one, name) or "-" for name in places), one.rule, where or "-",
         "not known" if one.since is None else utc(one.since), _ago(one.heard, at),
         str(one.findings) if one.findings else "-",
     )  # fmt: skip

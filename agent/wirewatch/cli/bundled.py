@@ -1,0 +1,80 @@
+"""`wirewatch recordings` and `wirewatch overlays`: what comes with wirewatch to try things on."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wirewatch.cli.groups import CommandGroup, examples
+from wirewatch.cli.output import terminal_width
+
+if TYPE_CHECKING:
+    from wirewatch.documents.bundled import BundledOverlay
+
+GAP = 2
+
+
+@click.group(cls=CommandGroup)
+def recordings() -> None:
+    """List the recordings of nodes that come with wirewatch."""
+
+
+@click.group(cls=CommandGroup)
+def overlays() -> None:
+    """List the faults that can be laid over a recording."""
+
+
+@recordings.command("list", epilog=examples("wirewatch recordings list"))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def list_recordings(*, as_json: bool) -> None:
+    """List the recordings that come with wirewatch.
+
+    Each can be named after --replay, and stands for a node that is not here.
+    """
+    from wirewatch.documents.bundled import RECORDINGS
+    from wirewatch.documents.bundled import recordings as document
+
+    found = document()
+    if as_json:
+        click.echo(RECORDINGS.dump_json(found, indent=1).decode())
+        return
+    click.echo(_columns([(one.name, one.about) for one in found.recordings]))
+    click.echo("\nPlay one with --replay NAME, such as: wirewatch check --replay demo-dgx-h200")
+
+
+@overlays.command("list", epilog=examples("wirewatch overlays list", "wirewatch overlays list nvlink"))
+@click.argument("words", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+def list_overlays(*, words: Sequence[str], as_json: bool) -> None:
+    """List the faults that come with wirewatch.
+
+    With WORDS, only those that have one of them in their name or sentence. Each can be named after --overlay,
+    together with `--replay demo-dgx-h200`, and after `wirewatch demo`.
+    """
+    from wirewatch.documents.bundled import OVERLAYS, OverlaysDocument
+    from wirewatch.documents.bundled import overlays as document
+
+    every = document()
+    found = OverlaysDocument(every.schema, [one for one in every.overlays if not words or _has(one, words)])
+    if as_json:
+        click.echo(OVERLAYS.dump_json(found, indent=1).decode())
+        return
+    if not found.overlays:
+        raise click.UsageError(f"none of {len(every.overlays)} faults has one of: {' '.join(words)}")
+    click.echo(_columns([(one.name, _said(one)) for one in found.overlays]))
+    click.echo(f"\nTry one: wirewatch demo {found.overlays[0].name}")
+
+
+def _has(one: "BundledOverlay", words: Sequence[str]) -> bool:
+    text = f"{one.name} {one.about} {' '.join(one.rules)}".lower()
+    return any(word.lower() in text for word in words)
+
+
+def _said(one: "BundledOverlay") -> str:
+    return one.about if one.health is None else f"{one.health.upper()}: {one.about}"
+
+
+def _columns(rows: list[tuple[str, str]]) -> Any:
+    formatter = click.HelpFormatter(width=terminal_width())
+    formatter.write_dl(rows, col_spacing=GAP)
+    return formatter.getvalue().rstrip("\n")

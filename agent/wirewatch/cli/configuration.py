@@ -1,0 +1,222 @@
+"""`wirewatch config`: whether a configuration can be used, and what holds with it."""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wirewatch.cli.groups import CommandGroup, examples
+from wirewatch.cli.output import printable
+
+if TYPE_CHECKING:
+    from wirewatch.cli.tomllines import Key
+    from wirewatch.config import Config
+    from wirewatch.documents.configuration import ConfigValue
+
+COLUMN = 56
+"""Characters before the remark of where a value comes from, where the value is not longer."""
+_FILE = click.Path(path_type=Path)
+_FILE_HELP = "TOML file of the configuration; without it, the defaults."
+
+
+@click.group(cls=CommandGroup)
+def config() -> None:
+    """Check a configuration, and show what holds with it."""
+
+
+@config.command(epilog=examples("wirewatch config check --config /etc/wirewatch/wirewatch.toml"))
+@click.option("--config", "file", type=_FILE, required=True, help="TOML file of the configuration.")
+@click.pass_context
+def check(context: click.Context, *, file: Path) -> None:
+    """Say whether a configuration can be used.
+
+    It is read as `serve` reads it, with the files that it names. Each fault is a line with its place.
+
+    Exit codes: 0 it can be used; 78 it cannot.
+    """
+    from wirewatch.cli import CONFIG
+    from wirewatch.cli.tomllines import leaves
+    from wirewatch.core.types import Unusable
+
+    try:
+        _read_all(file)
+    except Unusable as error:
+        for line in _faults(file, error):
+            click.echo(f"wirewatch: {printable(line)}", err=True)
+        context.exit(CONFIG)
+    number = len(list(leaves(tomllib.loads(file.read_text("utf-8")))))
+    click.echo(f"{file}: can be used; it sets {number} value{'' if number == 1 else 's'}")
+
+
+@config.command(
+    epilog=examples(
+        "wirewatch config show --config /etc/wirewatch/wirewatch.toml --changed",
+        "wirewatch config show probe collectors.nvlink",
+    )
+)
+@click.argument("keys", nargs=-1)
+@click.option("--config", "file", type=_FILE, help=_FILE_HELP)
+@click.option("--listen", help="As of `serve`: HOST:PORT for HTTP.")
+@click.option("--socket", help="As of `serve`: path of the socket for local questions.")
+@click.option("--web-config", help="As of `serve`: file with TLS, users and tokens.")
+@click.option("--changed", is_flag=True, help="Only values that are not the default.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of TOML.")
+def show(
+    *, keys: tuple[str, ...], file: Path | None, listen: str | None, socket: str | None,
+    web_config: str | None, changed: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Show the configuration that holds, and where each value comes from.
+
+    That is the default, a line of the file, the environment of this command, or an option. With KEYS, such
+    as `probe` or `policy.nvlink.confirm`, only these. What is printed is TOML, and can be a file again.
+
+    Exit codes: 0 printed; 64 no such key; 78 the file cannot be used.
+    """
+    from wirewatch.cli.tomllines import toml_key
+    from wirewatch.core.names import did_you_mean
+    from wirewatch.documents.configuration import CONFIGURATION, ConfigDocument
+
+    given = {"listen.address": ("--listen", listen), "listen.socket": ("--socket", socket),
+             "listen.web_config": ("--web-config", web_config)}  # fmt: skip
+    values = dict(effective(file, {key: one for key, one in given.items() if one[1] is not None}))
+    known = {toml_key(path[:n]) for path in values for n in range(1, len(path) + 1)}
+    for key in keys:
+        if key not in known:
+            listed = "`wirewatch config show` prints all"
+            raise click.UsageError(f"no key {key!r}: {did_you_mean(key, sorted(known), listed)}")
+    if keys:
+        values = {path: one for path, one in values.items() if any(_is_in(one.key, key) for key in keys)}
+    if changed:
+        values = {path: one for path, one in values.items() if one.origin != "default"}
+    if as_json:
+        document = ConfigDocument("wirewatch.config/1", str(file or ""), list(values.values()))
+        click.echo(CONFIGURATION.dump_json(document, indent=1).decode())
+    else:
+        click.echo("\n".join(_toml(values)) or "# all values are the defaults")
+
+
+def _is_in(key: str, table: str) -> bool:
+    return f"{key}.".startswith(f"{table}.")
+
+
+def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> "Iterator[tuple[Key, ConfigValue]]":
+    """Every value that holds, by its key; `given`: values of options, each with the option.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    from wirewatch.cli.tomllines import key_lines, leaves, toml_key
+    from wirewatch.collectors import discover
+    from wirewatch.config import load
+    from wirewatch.documents.configuration import ConfigValue
+
+    loaded, _ = load(file, discover())
+    lines = key_lines(file.read_text("utf-8")) if file else {}
+    around = dict(_found_out(loaded))
+    for path, value in leaves(loaded.model_dump(mode="json")):
+        if value == {}:
+            continue
+        key = toml_key(path)
+        found = ConfigValue(key, value, "default", "")
+        line = _line_of(path, lines)
+        if line is not None:
+            found = replace(found, origin="file", where=f"{file}:{line}")
+        elif key in around:
+            variable, text = around[key]
+            found = ConfigValue(key, text, "environment" if variable else "default", variable)
+        if key in given:
+            found = ConfigValue(key, given[key][1], "option", given[key][0])
+        yield path, found
+
+
+def _line_of(path: "Key", lines: "Mapping[Key, int]") -> int | None:
+    """The line of a value, or of the table in which its file sets it."""
+    if path in lines:
+        return lines[path]
+    return next((line for key, line in lines.items() if key == path[: len(key)]), None)
+
+
+def _found_out(config: "Config") -> Iterator[tuple[str, tuple[str, str]]]:
+    """Values that are found out where the file says nothing, each with the variable that gives it, or ""."""
+    from wirewatch.probe.statefolder import StateError, state_directory
+    from wirewatch.server.sockets import default_path
+
+    def giving(value: str, *variables: str) -> str:
+        """The first variable that is in the value."""
+        known = ((name, os.environ.get(name, "").partition(":")[0]) for name in variables)
+        return next((name for name, text in known if text and value.startswith(text)), "")
+
+    if config.listen.socket is None:
+        path = default_path()
+        yield "listen.socket", (giving(path, "RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"), path)
+    if not config.state.directory:
+        with suppress(StateError):
+            folder = str(state_directory())
+            yield "state.directory", (giving(folder, "STATE_DIRECTORY", "XDG_STATE_HOME", "HOME"), folder)
+    for key, value, name in (
+        ("kubernetes.node", config.kubernetes.node, "NODE_NAME"),
+        ("slurm.conf", config.slurm.conf, "SLURM_CONF"),
+    ):
+        if not value and os.environ.get(name):
+            yield key, (name, os.environ[name])
+
+
+def _read_all(file: Path) -> None:
+    """Read the configuration and what it names.
+
+    Raises:
+        Unusable: something of it cannot be used.
+    """
+    from wirewatch.cli.topologies import given_graph
+    from wirewatch.collectors import discover
+    from wirewatch.config import address, load
+    from wirewatch.server.reload import CurrentSettings, WebCounts
+
+    loaded, _ = load(file, discover())
+    address(loaded.listen.address)
+    if loaded.listen.web_config:
+        CurrentSettings(Path(loaded.listen.web_config), WebCounts())
+    if loaded.drift.baseline:
+        given_graph(loaded.drift.baseline)
+
+
+def _faults(file: Path, error: Exception) -> Iterator[str]:
+    """A line for each fault, with the line of the file where it stands if that is known."""
+    from wirewatch.cli.tomllines import key_lines
+    from wirewatch.config import ConfigError
+
+    problems = error.problems if isinstance(error, ConfigError) else ()
+    if not problems:
+        yield str(error)
+        return
+    lines = key_lines(file.read_text("utf-8"))
+    placed = sorted((_place(problem.key, lines), problem.text) for problem in problems)
+    for line, text in placed:
+        yield f"{file}:{line}: {text}" if line else f"{file}: {text}"
+
+
+def _place(path: "Key", lines: "Mapping[Key, int]") -> int:
+    """The line of a key, of what it is in, or of what is in it; 0 where it is in none."""
+    inside = (line for key, line in lines.items() if key[: len(path)] == path)
+    return _line_of(path, lines) or next(inside, 0)
+
+
+def _toml(values: "Mapping[Key, ConfigValue]") -> Iterator[str]:
+    from wirewatch.cli.tomllines import toml_key, toml_value
+
+    tables: dict[Key, list[tuple[str, ConfigValue]]] = {}
+    for path, one in values.items():
+        tables.setdefault(path[:-1], []).append((toml_key(path[-1:]), one))
+    for number, (table, rows) in enumerate(tables.items()):
+        if number:
+            yield ""
+        yield f"[{toml_key(table)}]"
+        for name, one in rows:
+            remark = " ".join(filter(None, (one.origin, one.where)))
+            text = f"# {name}: not set" if one.value is None else f"{name} = {toml_value(one.value)}"
+            yield printable(f"{text:<{COLUMN}}  # {remark}")

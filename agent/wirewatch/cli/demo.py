@@ -1,0 +1,211 @@
+"""`wirewatch demo`: the daemon on a recorded node with a fault, in seconds, and what to type meanwhile."""
+
+import logging
+import os
+import stat
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wirewatch.cli.completion import overlay_names
+from wirewatch.cli.groups import examples
+from wirewatch.cli.output import coloured, printable, terminal_width
+from wirewatch.core.types import Subject
+from wirewatch.hw.httpclient import listens
+from wirewatch.server.sockets import ListenError, demo_path
+
+if TYPE_CHECKING:
+    from wirewatch.daemon.board import ReportSource
+    from wirewatch.documents.health import HealthDocument, NodeFinding
+    from wirewatch.hw.overlay import Overlay
+
+DEMO = "demo-dgx-h200"
+CONFIG = Path(__file__).with_name("demo.toml")
+LISTEN = "127.0.0.1:9410"
+LEAD = 3.0
+"""Seconds for which the node is well before the fault begins."""
+AGAIN = 0.2
+"""Seconds between two looks at the verdict."""
+ENOUGH = 12.0
+"""Seconds from the first polls on after which the next commands are printed, whatever is found."""
+MARGIN, LEAST = " " * 18, 40
+"""What stands before text in a line, and characters of text in one, at least."""
+NEXT = (
+    ("check", "may a job start on this node?"),
+    ("status", "the node on one screen"),
+    ("findings list", "what is wrong, since when, what to do"),
+    ("topology show", "GPUs, links, the PCI tree and NICs"),
+    ("explain", "why a job is as fast as it is{no_job}"),
+    ("top", "GPUs, jobs and findings, live; q ends it"),
+)
+"""What to type into another terminal."""
+
+
+@click.command(epilog=examples("wirewatch demo", "wirewatch demo nvlink-link-down"))
+@click.argument("fault", required=False, shell_complete=overlay_names)
+@click.option("--listen", default=LISTEN, show_default=True, help="HOST:PORT of the status page and metrics.")
+@click.pass_context
+def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
+    """Show wirewatch at work on a recorded node with a FAULT.
+
+    The node is a recording of eight H200. Without FAULT it stays healthy, and the faults to try are listed.
+    What takes minutes elsewhere takes seconds here. While the demo runs, all commands of this user ask it
+    without an option, unless a real daemon runs. It needs no GPU, touches none, and leaves nothing behind.
+
+    Exit codes: 0 ended by Ctrl-C; 64 wrong usage; 78 no such fault, or the port is in use.
+    """
+    from wirewatch.hw.overlay import load_overlay
+
+    began = context.find_object(float) or time.monotonic()
+    report = DemoReport(load_overlay(fault) if fault else None, began, click.echo)
+    from wirewatch.cli.serve import ServeOptions, run_serve
+    from wirewatch.config import ConfigError, address
+    from wirewatch.daemon.notify import Reporters
+
+    try:
+        address(listen)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    if not context.find_root().params.get("verbose"):
+        logging.getLogger().setLevel(logging.ERROR)
+    socket = demo_path()
+    given = ServeOptions(
+        CONFIG, listen, None, DEMO, (fault,) if fault else (), loop=True, socket=socket, lead=LEAD
+    )
+    if listens(socket):
+        raise ListenError("a demo runs already: `wirewatch status` shows it, Ctrl-C in its terminal ends it")
+    report.begin()
+    with private_folder(Path(socket).parent):
+        run_serve(given, Reporters(demo=report), report.answers_at)
+
+
+@contextmanager
+def private_folder(folder: Path) -> Iterator[None]:
+    """A folder of this user alone, made here and removed with its sockets at the end.
+
+    Raises:
+        ListenError: it cannot be made, or is another user's.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        told = folder.lstat()
+    except OSError as error:
+        raise ListenError(f"cannot make {folder}: {error.strerror or error}") from error
+    if not stat.S_ISDIR(told.st_mode) or told.st_uid != os.geteuid() or told.st_mode & 0o022:
+        raise ListenError(f"{folder} is not a folder of this user alone: remove it")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
+
+
+class DemoReport:
+    """What happens in the demo, in the terminal that it was started from.
+
+    Args:
+        overlay: the fault; None for a healthy node.
+        began: monotonic seconds when the command was typed.
+        say: prints a line.
+    """
+
+    def __init__(self, overlay: "Overlay | None", began: float, say: Callable[[str], None]) -> None:
+        self._overlay, self._began, self._say = overlay, began, say
+        self._url = ""
+        self._shown: dict[tuple[str, Subject], str] = {}
+        self._health = ""
+        self._told = False
+
+    def begin(self) -> None:
+        """Say what is shown."""
+        fault = f"fault {self._overlay.name}: {self._overlay.about}" if self._overlay else "nothing is wrong"
+        text = printable(f"A recorded node of eight H200, not this machine; {fault}.")
+        self._say("\n".join((*textwrap.wrap(text, terminal_width(), break_on_hyphens=False), "")))
+
+    def answers_at(self, url: str) -> None:
+        """Take the URL of the status page."""
+        self._url = url
+
+    async def run(self, source: "ReportSource") -> None:
+        """Print what changes, and once what to do next, until cancelled."""
+        import asyncio
+
+        from wirewatch.documents.jobs import jobs as known_jobs
+
+        while not source.ready():  # noqa: ASYNC110 - no event is set when that changes
+            await asyncio.sleep(AGAIN)
+        patient = self._seconds() + ENOUGH
+        while True:
+            document = source.health()
+            self._changes(document)
+            if not self._told and (self._seconds() > patient or self._is_over(document)):
+                self._told = True
+                node = source.node()
+                self._next_steps(jobs=bool(known_jobs(node.state, document.at, "synthetic").jobs))
+            await asyncio.sleep(AGAIN)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def _changes(self, document: "HealthDocument") -> None:
+        ready = "a job may start" if document.job_ready else "no job may start"
+        changed = [one for one in document.findings if self._shown.get(_key(one)) != one.health]
+        if document.health != self._health or changed:
+            self._health = document.health
+            word = coloured(f"{document.health.upper():<8}", document.health)
+            self._paragraph(f"{self._seconds():4.0f} s  {word}  ", ready)
+        for one in changed:
+            known = _key(one) in self._shown
+            self._shown[_key(one)] = one.health
+            what = f"{one.rule} {Subject.of(one.subject)}"
+            if known:
+                self._paragraph(MARGIN, f"{what}: confirmed, {one.health.upper()}")
+            else:
+                self._paragraph(MARGIN, f"{what}: {one.evidence}")
+                self._paragraph(MARGIN, f"-> {one.action}")
+
+    def _paragraph(self, head: str, text: str) -> None:
+        wrapped = textwrap.wrap(printable(text), max(terminal_width() - len(MARGIN), LEAST)) or [""]
+        self._say(head + f"\n{MARGIN}".join(wrapped))
+
+    def _is_over(self, document: "HealthDocument") -> bool:
+        """Whether the fault has come to its verdict, as its file says; without one, the first polls."""
+        if self._overlay is None:
+            return True
+        found = {(one.rule, one.health) for one in document.findings}
+        wanted = {(one.rule, one.health.name.lower()) for one in self._overlay.findings}
+        return bool(wanted) and wanted <= found
+
+    def _next_steps(self, *, jobs: bool) -> None:
+        self._say("\nNow look at it from another terminal:\n")
+        no_job = "" if jobs else "; none runs here"
+        rows = [(f"wirewatch {words}", text.format(no_job=no_job)) for words, text in NEXT]
+        rows += [(f"{self._url}/", "the status page, for a browser")]
+        rows += [(f"{self._url}/metrics", "what Prometheus scrapes")]
+        wide = max(len(words) for words, _ in rows)
+        self._say("\n".join(f"  {words:<{wide}}  {text}" for words, text in rows) + "\n")
+        if self._overlay is None:
+            self._say("Then end this demo with Ctrl-C, and try a fault: wirewatch demo FAULT\n")
+            self._say("\n".join(fault_names(terminal_width())))
+            self._say("\n`wirewatch overlays list` has a sentence about each.")
+        else:
+            self._say("Ctrl-C ends the demo; it leaves nothing behind.")
+
+
+def fault_names(width: int) -> Sequence[str]:
+    """The names of the bundled faults, in as many lines as they take."""
+    from wirewatch.hw.overlay import bundled_overlays
+
+    text = "  ".join(bundled_overlays())
+    return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _key(one: "NodeFinding") -> tuple[str, Subject]:
+    return one.rule, Subject.of(one.subject)

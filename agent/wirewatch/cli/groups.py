@@ -1,0 +1,95 @@
+"""What all commands of wirewatch have in common for a person: help that is whole, examples, nearest names."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import IO, Any, NamedTuple
+
+import click
+from click.exceptions import NoArgsIsHelpError, NoSuchCommand
+from click.shell_completion import CompletionItem
+
+
+class Listed(NamedTuple):
+    """A command in the table of a group: `module:attribute`, and its sentence in the list of commands."""
+
+    where: str
+    sentence: str
+
+
+class CommandGroup(click.Group):
+    """A group that shows its help when called alone, and whose list of commands is never cut off."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; without any argument it prints the help and ends well."""
+        try:
+            return super().parse_args(ctx, args)
+        except NoArgsIsHelpError:
+            click.echo(ctx.get_help())
+            ctx.exit(0)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named; else an error with the nearest names, or where to read all of them."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            near = NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx)
+            if near.possibilities:
+                raise near from error
+            listed = f"{error.message} `{ctx.command_path} --help` lists them."
+            raise NoSuchCommand(error.command_name, listed, ctx=ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, each with its whole sentence."""
+        rows = [(name, self.sentence(ctx, name)) for name in self.list_commands(ctx)]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def sentence(self, ctx: click.Context, name: str) -> str:
+        """What a command does, in one sentence."""
+        command = self.get_command(ctx, name)
+        return "" if command is None else whole_sentence(command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands that begin so, with their sentences; no command is imported for that."""
+        found = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self.sentence(ctx, name)) for name in found]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+
+class LazyGroup(CommandGroup):
+    """A group of commands that are imported when called."""
+
+    def __init__(self, *, table: Mapping[str, Listed], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in self._table:
+            return None
+        module, _, attribute = self._table[cmd_name].where.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def sentence(self, ctx: click.Context, name: str) -> str:  # noqa: ARG002
+        return self._table[name].sentence
+
+
+def whole_sentence(command: click.Command) -> str:
+    """The first sentence of a command's help, however long."""
+    return command.get_short_help_str(limit=1 << 16)
+
+
+def is_terminal(stream: "IO[str] | None") -> bool:
+    """Whether a person looks at an output; one that was closed before the start is None."""
+    return stream is not None and stream.isatty()
+
+
+def examples(*lines: str) -> str:
+    """The epilog of a command: lines to type as they stand."""
+    return "\n".join(("\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)))

@@ -1,0 +1,140 @@
+"""`wirewatch fleet probe` on an engine that is played, and `wirewatch fleet peer` without another."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.fleet.rounds.playedengine import WORK, PlayedEngine
+from wirewatch.cli.fleet import engines
+from wirewatch.cli.fleet.peer import peer
+from wirewatch.cli.fleet.probe import probe
+from wirewatch.fleet.pairs.document import ROUNDS
+from wirewatch.fleet.rounds.engine import PairNode, PairState, RoundEngineError
+from wirewatch.fleet.rounds.plan import encode_pair_plan, pair_plan
+
+NODES = tuple(PairNode(f"n{number}", gpus=8, leaf=f"leaf{number // 4}") for number in range(8))
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedEngine:
+    engine = PlayedEngine(NODES, after=0.0)
+    monkeypatch.setitem(engines.ENGINES, "slurm", lambda *_: engine)
+    return engine
+
+
+def ran(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(probe, ["--slurm", "--results", str(folder / "rounds.json"), *options])
+
+
+def test_a_dry_run_says_what_and_starts_nothing(tmp_path: Path, played: PlayedEngine) -> None:
+    played.nodes = (*NODES[:7], replace(NODES[7], busy="allocated"))
+    result = ran(tmp_path, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "7 nodes in 2 leafs: n[0-6]" in result.output
+    assert "not idle, in no pair: n7 (allocated)" in result.output
+    assert "on each of 8 rails, on all at once" in result.output
+    assert (
+        "at most 8 rounds, each 60 s to be admitted, 60 s to run: 16 min, 8,960 GPU-seconds" in result.output
+    )
+    assert not played.orders
+    assert not (tmp_path / "rounds.json").exists()
+
+
+def test_healthy_ends_with_0_and_keeps_what_was_measured(tmp_path: Path, played: PlayedEngine) -> None:
+    result = ran(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "OK: 0 named, 0 open, by 12 of 12 runs of pairs in 3 rounds" in result.output
+    kept = ROUNDS.validate_json((tmp_path / "rounds.json").read_bytes())
+    assert [len(one.runs) for one in kept.rounds] == [4, 4, 4]
+    assert played.orders[0].work.ranks == 8
+
+
+def test_a_slow_node_is_printed_as_fleet_pairs_prints_it(tmp_path: Path, played: PlayedEngine) -> None:
+    played.slow = {"n3": 5e9}
+    result = ran(tmp_path, "--json")
+    assert result.exit_code == 2, result.output
+    assert [one["name"] for one in json.loads(result.stdout)["named"]] == ["n3"]
+    again = ran(tmp_path)
+    assert again.exit_code == 2
+    assert "nothing is left to measure" in again.output
+
+
+def test_no_more_rounds_run_than_are_asked_for(tmp_path: Path, played: PlayedEngine) -> None:
+    result = ran(tmp_path, "--rounds", "1")
+    assert [order.number for order in played.orders] == [1]
+    assert "at most 1 rounds" in result.stdout
+
+
+def test_what_failed_is_told_with_its_reason(tmp_path: Path, played: PlayedEngine) -> None:
+    played.stuck = {"n5": (PairState.FAILED, "NODE_FAIL")}
+    result = ran(tmp_path, "--rounds", "3")
+    assert result.exit_code == 3
+    assert "NODE_FAIL" in result.stderr
+    assert "no answer in any run: n5" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "said"),
+    [
+        ((), NODES[:1], "it takes two idle nodes"),
+        ((), tuple(replace(one, gpus=None) for one in NODES), "counts no GPUs there: give --gpus"),
+        ((), (*NODES, PairNode("n9", gpus=4)), "different numbers of GPUs"),
+        (("--env", "A"), NODES, "--env A: not NAME=VALUE"),
+        (("--env", "A B=1"), NODES, "not the name of a variable"),
+    ],
+)
+def test_what_cannot_be_meant(
+    tmp_path: Path, played: PlayedEngine, options: Sequence[str], nodes: tuple[PairNode, ...], said: str
+) -> None:
+    played.nodes = nodes
+    result = ran(tmp_path, *options)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_results_of_another_fleet_are_not_gone_on_with(tmp_path: Path, played: PlayedEngine) -> None:
+    assert ran(tmp_path).exit_code == 0
+    played.nodes = NODES[:4]
+    result = ran(tmp_path, "--nodes", "n[0-3]")
+    assert "is of other nodes or another seed" in result.output
+    assert "is of other nodes or another seed" in ran(tmp_path, "--seed", "1").output
+
+
+def test_an_engine_must_be_named(tmp_path: Path) -> None:
+    assert "say what runs the pairs" in CliRunner().invoke(probe, ["--results", str(tmp_path / "x")]).output
+
+
+def test_a_scheduler_that_does_not_answer_ends_with_69(
+    tmp_path: Path, played: PlayedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> Any:
+        raise RoundEngineError("Slurm: no controller")
+
+    monkeypatch.setattr(played, "members", refused)
+    result = ran(tmp_path)
+    assert (result.exit_code, result.stderr) == (69, "wirewatch: Slurm: no controller\n")
+
+
+def test_results_that_cannot_be_kept_are_one_line(tmp_path: Path, played: PlayedEngine) -> None:
+    result = CliRunner().invoke(probe, ["--slurm", "--results", str(tmp_path / "no" / "x.json")])
+    assert result.exit_code == 2
+    assert "No such file or directory" in result.output
+    assert not played.orders
+
+
+PLAN = encode_pair_plan(pair_plan("a", "b", "127.0.0.1:28700", WORK))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [("{}", "a", "not a plan"), (PLAN, "c", "c is neither a nor b"), ("x", "a", "Invalid JSON")],
+)
+def test_a_peer_without_a_plan_that_it_can_follow(text: str, name: str, said: str) -> None:
+    result = CliRunner().invoke(peer, ["--plan", text, "--as", name])
+    assert result.exit_code == 2
+    assert said in result.output

@@ -1,0 +1,147 @@
+"""Writes docs/screenshots: commands in a terminal of 80 columns, as SVG: `make terminals`, and look at them.
+
+The commands run as written, on bundled recordings. The pictures name no font of another host.
+"""
+
+import asyncio
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from wirewatch.cli.top import playing
+from wirewatch.cli.topapp import TopApp
+
+OUT = Path(__file__).parents[1] / "docs" / "screenshots"
+WIREWATCH = Path(sys.executable).with_name("wirewatch")
+WIDTH, PAGE = 80, 110
+"""Characters of a line: of a terminal, and of the page that `explain` prints."""
+FAULT = "nvlink-link-down"
+READY = b"leaves nothing behind"
+PATIENCE = 120.0
+"""Seconds for a demo to come to its verdict on a busy machine."""
+TOP_EVERY, TOP_SECONDS = 5.0, 12.0
+"""Seconds between two looks of `top`, and until it has seen counters twice."""
+ASKING = (
+    ("check", "check"),
+    ("status", "status"),
+    ("findings", "findings list"),
+)
+"""What is asked while the demo runs: the picture's name and the words."""
+EXPLAIN = "explain --replay demo-dgx-h200 --overlay job-hang-stopped"
+TOP = "h200x4-traffic"
+_FONT = re.compile(r"@font-face\s*\{.*?\}\s*", re.DOTALL)
+_OTHER_HOST = re.compile(r"(url\(|href=|src=)[\"']?https?:")
+_FAMILY = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+
+def main() -> None:
+    """Write all pictures."""
+    OUT.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "XDG_RUNTIME_DIR": folder, "TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
+        env.pop("NO_COLOR", None)
+        with demo(env) as said:
+            save("demo", f"demo {FAULT}", said)
+            for name, words in ASKING:
+                save(name, words, typed(words, env))
+        save("explain", EXPLAIN, typed(EXPLAIN, env))
+    write("top", asyncio.run(top()))
+
+
+@contextmanager
+def demo(env: Mapping[str, str]) -> Iterator[str]:
+    """A demo that has come to its verdict, and what it has said until then."""
+    process, end = started(f"demo {FAULT}", env)
+    try:
+        said = heard(end, until=READY)
+        if READY.decode() not in said:
+            raise SystemExit(said)
+        yield said
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        os.close(end)
+
+
+def typed(words: str, env: Mapping[str, str]) -> str:
+    """What a command says in a terminal."""
+    process, end = started(words, env)
+    said = heard(end)
+    process.wait()
+    os.close(end)
+    return said
+
+
+def started(words: str, env: Mapping[str, str]) -> tuple["subprocess.Popen[bytes]", int]:
+    """A command in a terminal of its own, and the terminal's other end."""
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [WIREWATCH, *words.split()], stdout=theirs, stderr=theirs, stdin=theirs, env=env
+    )
+    os.close(theirs)
+    return process, mine
+
+
+def heard(end: int, until: bytes = b"") -> str:
+    """What comes out of a terminal until this text has come, or to its end."""
+    said, stop = b"", time.monotonic() + PATIENCE
+    while not (until and until in said):
+        try:
+            data = os.read(end, 1 << 16)
+        except OSError:  # the command has ended
+            break
+        if not data:
+            break
+        said += data
+        if time.monotonic() > stop:
+            raise TimeoutError(said.decode())
+    return said.decode()
+
+
+async def top() -> str:
+    """`top` in its own terminal, once it knows rates."""
+    with ExitStack() as stack:
+        look = playing(None, TOP, (), stack, loop=True)
+        first = look()
+        if isinstance(first, str):
+            raise SystemExit(first)
+        app = TopApp(look, first, TOP_EVERY)
+        async with app.run_test(size=(WIDTH, 20)) as pilot:
+            await pilot.pause(TOP_SECONDS)
+            return app.export_screenshot(title="wirewatch top")
+
+
+def save(name: str, words: str, said: str) -> None:
+    """Write the picture of a command and what it said."""
+    text = Text.from_ansi(said.replace("\r\n", "\n").rstrip())
+    width = PAGE if name == "explain" else WIDTH
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, legacy_windows=False)
+    console.print(Text.assemble(("$ ", "green"), (f"wirewatch {words}", "bold")))
+    console.print(text)
+    write(name, console.export_svg(title=f"wirewatch {words.split(maxsplit=1)[0]}", unique_id=name))
+
+
+def write(name: str, svg: str) -> None:
+    """Write a picture without the fonts of another host."""
+    text = _FONT.sub("", svg).replace("Fira Code, monospace", _FAMILY).replace("Fira Code", _FAMILY)
+    text = "\n".join(line.rstrip() for line in text.splitlines())
+    if _OTHER_HOST.search(text):
+        raise SystemExit(f"{name}: the picture names another host")
+    (OUT / f"{name}.svg").write_text(f"{text}\n", "utf-8")
+    print(OUT / f"{name}.svg", len(text))
+
+
+if __name__ == "__main__":
+    main()
