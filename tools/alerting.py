@@ -35,6 +35,11 @@ _UUID = "GPU-00000000-0000-4000-8000-000000000002"
 _VALUE = re.compile(r"\$value\b")
 _LOOKED_UP = re.compile(r"\{\{ with printf `(.*?)` .*? \| query \}\}(.*?)\{\{ end \}\}")
 HELD = "wirewatch:finding_severity:held"
+ANSWERING = (
+    "{{ with printf `cluster:wirewatch_answering:info{cluster=%q}` $labels.cluster | query }}"
+    'http://{{ . | first | label "node" }}:9410/{{ end }}'
+)
+"""The address of an agent that answers, in an annotation; the chart puts what it knows in its place."""
 CASES = PROMETHEUS / "tests" / "collectors.yml"
 _WHERE = (
     "{{ $labels.node }}{{ with $labels.cluster }} ({{ . }}){{ end }}:"
@@ -124,7 +129,7 @@ def _made(name: str, of_it: Sequence[Rule]) -> str:
         + f"        labels:\n          severity: {one.severity}\n        annotations:\n"
         f"          summary: {_quoted(f'{_WHERE} {{{{ $labels.rule }}}} is {one.word}')}\n"
         f"          description: {_quoted(_description(of_it))}\n"
-        f"          runbook_url: docs/runbooks/{name}.md\n\n"
+        f"          runbook_url: {_quoted(runbook_url(name))}\n\n"
         for one in _severities(of_it)
     )
 
@@ -181,7 +186,7 @@ def _case(name: str, of_it: Sequence[Rule], one: _Severity) -> dict[str, Any]:
         "interval": "30s",
         "input_series": [
             {"series": _series("up", scraped), "values": "1x150"},
-            {"series": _series("wirewatch_health", scraped | {"health": "ok"}), "values": "0x150"},
+            {"series": _series("wirewatch_job_ready", scraped), "values": "0x150"},
             {
                 "series": _series("wirewatch_finding_severity", scraped | part | none),
                 "values": f"_ _ {level}x148",
@@ -196,6 +201,11 @@ def _case(name: str, of_it: Sequence[Rule], one: _Severity) -> dict[str, Any]:
 
 def _series(metric: str, labels: Mapping[str, str]) -> str:
     return f"{metric}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels.items())}}}"
+
+
+def runbook_url(name: str) -> str:
+    """The annotation: an alert's page at an agent that answers; where none does, the path of its file."""
+    return f"{ANSWERING}docs/runbooks/{name}.md"
 
 
 def expression(rule: str) -> str:

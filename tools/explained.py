@@ -23,7 +23,7 @@ from wirewatch.explain.gather import jobs_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "explain.md"
 HOURS = 7200.0
-_BLOCK = re.compile(r"(<!-- drawn: ([a-z0-9 ]+) -->\n\n```\n(?:\$ .*\n)?)(?:.*\n)*?(?=```)")
+_BLOCK = re.compile(r"(<!-- drawn: ([a-z0-9 ]+) -->\n\n```(?:console)?\n(?:\$ .*\n)?)(?:.*\n)*?(?=```)")
 
 
 def page(text: str) -> str:

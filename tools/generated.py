@@ -5,13 +5,25 @@ Golden texts are held by their own tests, and deploy/kubernetes needs Helm's pac
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from tests.goldens import made as golden
-from tools import alerting, architecture, explained, pages, products, runbook, transcripts
+from tools import (
+    alerting,
+    architecture,
+    commands,
+    explained,
+    options,
+    pages,
+    products,
+    runbook,
+    transcripts,
+    version,
+)
 from tools.chart import made as charted
 
 ROOT = Path(__file__).parents[1]
@@ -19,12 +31,12 @@ Files = Mapping[Path, str]
 
 
 def docs() -> Files:
-    """METRICS.md, captures.md, products.md, schemas, and outputs in advice and explain.md, of docs."""
+    """METRICS.md, config.md, captures.md, products.md and schemas, and what commands print in docs."""
     schemas = {pages.DOCS / "schemas" / name: text for name, text in pages.schemas().items()}
     made = {pages.DOCS / "METRICS.md": pages.page(), pages.DOCS / "captures.md": pages.captures()}
     made |= {explained.PAGE: explained.page(explained.PAGE.read_text("utf-8"))}
     made |= {path: transcripts.page(path.read_text("utf-8")) for path in transcripts.PAGES}
-    return {**made, products.PAGE: products.page(), **schemas}
+    return {**made, **options.files(), **commands.files(), products.PAGE: products.page(), **schemas}
 
 
 def rules() -> Files:
@@ -51,8 +63,8 @@ def boards() -> Files:
 
 
 def reasons() -> Files:
-    """What the package carries of the runbook."""
-    return runbook.reasons()
+    """What the package carries of the runbook; after its index."""
+    return {**runbook.reasons(), **runbook.carried()}
 
 
 def chart() -> Files:
@@ -80,7 +92,17 @@ def drawing() -> Files:
     return architecture.files()
 
 
-STEPS: tuple[Callable[[], Files], ...] = (docs, rules, reasons, alerts, boards, chart, manifests, drawing)
+STEPS: tuple[Callable[[], Files], ...] = (
+    version.made,
+    docs,
+    rules,
+    alerts,
+    reasons,
+    boards,
+    chart,
+    manifests,
+    drawing,
+)
 """In the order in which one reads what another has written."""
 
 
@@ -110,6 +132,11 @@ def stale() -> Iterator[Path]:
 
 
 def write() -> None:
+    if {path: path.read_text("utf-8") for path in version.made()} != version.made():
+        for path, text in version.made().items():
+            path.write_text(text, "utf-8")
+        # What is imported here still has the version before.
+        os.execv(sys.executable, (sys.executable, "-m", "tools.generated"))  # noqa: S606
     for step in (*STEPS, goldens):
         for path, text in step().items():
             path.parent.mkdir(parents=True, exist_ok=True)

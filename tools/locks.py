@@ -25,7 +25,8 @@ def wanted() -> Mapping[str, Sequence[str]]:
     project = settings["project"]
     extras = project["optional-dependencies"]
     return {
-        FIRST: [*project["dependencies"], *extras["kubernetes"], *extras["controller"]],
+        FIRST: [*project["dependencies"], *extras["kubernetes"]],
+        "controller": extras["controller"],
         "nccl": extras["nccl"],
         "torch": extras["torch"],
         "build": settings["build-system"]["requires"],

@@ -4,7 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
+from posixpath import dirname, join, normpath
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from tools import alerting
 from tools.alerting import RUNBOOKS
@@ -14,12 +19,15 @@ from wirewatch.core.types import Health
 from wirewatch.fleet.reasons import FILE, OF_NODES
 from wirewatch.fleet.worst import pasted
 from wirewatch.hw.overlay import bundled_overlays, load_overlay
+from wirewatch.page import runbook as served
 from wirewatch.probe.component import components, rules
 from wirewatch.verdict.ledger import VerdictPolicy
 
 PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
 REASONS = Path(str(files("wirewatch.fleet"))) / FILE
+SERVED = Path(str(files("wirewatch.page"))) / served.FILE
 MADE = "<!-- Made by `make generated` from the collector's rules: do not edit. -->\n"
+BESIDE = "<!-- beside: serve --replay demo-dgx-h200 --overlay nvlink-link-down -->"
 HEAD = "## Other collectors"
 
 
@@ -50,6 +58,46 @@ def reasons() -> Mapping[Path, str]:
 
 def _plain(text: str) -> str:
     return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text).rstrip(".")
+
+
+def carried() -> Mapping[Path, str]:
+    """What agents serve: each page as its title and HTML, by its path below docs."""
+    docs = PAGE.parent
+    paths = [PAGE, *sorted(path for path in RUNBOOKS.glob("*.md") if path.name != "README.in.md")]
+    names = frozenset(path.relative_to(docs).as_posix() for path in paths)
+    made = {}
+    for path in paths:
+        name, text = path.relative_to(docs).as_posix(), path.read_text("utf-8")
+        made[name] = [text.removeprefix("# ").partition("\n")[0], _html(text, name, names)]
+    return {SERVED: json.dumps(made, indent=1, ensure_ascii=False) + "\n"}
+
+
+def _html(text: str, name: str, known: frozenset[str]) -> str:
+    """A page as HTML: headings have the names that links use, and what is no page of these is no link."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL))
+    for opening, inline in pairwise(tokens):
+        if opening.type == "heading_open":
+            opening.attrSet("id", _anchor(inline.content))
+    for token in tokens:
+        token.children = (
+            list(_linked(token.children or (), name, known)) if token.children else token.children
+        )
+    return str(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _linked(tokens: Iterable[Token], name: str, known: frozenset[str]) -> Iterator[Token]:
+    leads = True
+    for token in tokens:
+        if token.type == "link_open":
+            target = str(token.attrGet("href")).partition("#")[0]
+            leads = not target or normpath(join(dirname(name), target)) in known or "://" in target
+        if leads or token.type not in {"link_open", "link_close"}:
+            yield token
 
 
 def pages() -> Mapping[Path, str]:
@@ -120,7 +168,8 @@ def _alert_page(name: str, of_it: Iterable[Rule]) -> str:
     look = "".join(f"\nLook at {_sentence(rule.look)}\n" for rule in each if rule.look)
     lies = "- The agent has measured it: the numbers are in `wirewatch findings list`.\n"
     return (
-        f"# {name}\n\n## Meaning\n\n{meaning}\n\n## Confirm\n\n```\nwirewatch findings list\n```\n{look}\n"
+        f"# {name}\n\n## Meaning\n\n{meaning}\n\n"
+        f"## Confirm\n\n{BESIDE}\n\n```bash\nwirewatch findings list\n```\n{look}\n"
         f"## Do\n\n{steps}\n## When it lies\n\n{lies}\n{MADE}"
     )
 

@@ -14,7 +14,7 @@
 #include "abi.h"
 #include "ring.h"
 
-#define WW_TAP_VERSION "0.1.0"
+#define WW_TAP_VERSION "0.2.0"
 #define WW_COMMUNICATORS 64  /* of one process; the rest are not watched */
 #define WW_SLOTS 1024        /* collectives of a communicator in flight; CUDA queues no more kernels ahead */
 #define WW_CHANNELS 64       /* as many as NCCL has */

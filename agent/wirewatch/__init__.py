@@ -1,3 +1,3 @@
 """wirewatch: a per-node daemon that watches the wires between a node's GPUs."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

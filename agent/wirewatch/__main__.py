@@ -14,7 +14,7 @@ from wirewatch.daemon.signals import SIGNALS
 BEGAN = time.monotonic()
 """Monotonic seconds before anything heavy is imported: the deadline of a command counts from here."""
 INTERNAL = 70
-DAEMONS = frozenset({("serve",), ("prober",), ("fleet", "controller")})
+DAEMONS = frozenset({("serve",), ("demo",), ("prober",), ("fleet", "controller")})
 
 
 def main() -> None:

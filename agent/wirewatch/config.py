@@ -3,13 +3,14 @@
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from wirewatch.core.collector import APART, AnyCollector, Options
+from wirewatch.core.names import did_you_mean
 from wirewatch.core.types import Expect, Tier, Unusable, whole
 from wirewatch.hw.kubelet import SOCKET
 from wirewatch.hw.ras import ADDRESSES, split_address
@@ -18,13 +19,31 @@ from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import VerdictPolicy
+from wirewatch.verdict.pairs import PairsOptions, PairsPolicy
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 SPARE = 1.0
 """Seconds between two runs of others that must be left to a collector that runs apart from them."""
 
 
+class Problem(NamedTuple):
+    """What is wrong with a key of a file, in words that name it."""
+
+    key: tuple[str, ...]
+    text: str
+
+
 class ConfigError(Unusable):
-    """A configuration that cannot be used; the text is one line for the user."""
+    """A configuration that cannot be used; the text is one line for the user.
+
+    `problems`: each key that is wrong, where it is known which are; the text has the first.
+    """
+
+    def __init__(self, text: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(text)
+        self.problems = problems
 
 
 class _Section(BaseModel):
@@ -32,49 +51,65 @@ class _Section(BaseModel):
 
 
 class Listen(_Section):
-    """`address` is HOST:PORT for HTTP; `socket` is a path for local callers, "" for none.
-
-    `web_config`: the file with TLS, users and tokens for the address, "" for an open one. `hosts`: accepted
-    names in the Host header; a loopback address also accepts its own, another accepts all when none is given.
-    """
+    """Where the daemon listens."""
 
     address: str = "127.0.0.1:9410"
+    """HOST:PORT for HTTP. The default is reached from this node alone."""
     socket: str | None = None
+    """Path of the unix socket for local commands, "" for none.
+
+    Without it: `$RUNTIME_DIRECTORY/wirewatch.sock`, or `/run/wirewatch/wirewatch.sock` as root, or
+    `$XDG_RUNTIME_DIR/wirewatch/wirewatch.sock`.
+    """
     web_config: str = ""
+    """File with TLS, users and tokens for the address, "" for an open one: docs/security.md."""
     hosts: tuple[str, ...] = ()
+    """Names that are accepted in the Host header.
+
+    A loopback address also accepts its own names. Another address accepts every name while none is given.
+    """
 
 
 class StateSection(_Section):
-    """`directory`: where the daemon keeps its state over restarts; "" for the default place."""
+    """What the daemon keeps over restarts."""
 
     directory: str = ""
+    """Folder for the history of probes, the faults, the baseline and what the machine has.
+
+    "" is `$STATE_DIRECTORY`, or `/var/lib/wirewatch` as root, or `~/.local/state/wirewatch`.
+    """
 
 
 class SlurmSection(_Section):
-    """`node`: this node's name in Slurm, "" to find it out; `conf`: slurm.conf, "" for the default place."""
+    """Slurm on this node."""
 
     node: str = ""
+    """This node's name in Slurm, "" to find it out."""
     conf: str = ""
+    """Path of slurm.conf, "" for the default place."""
 
 
 class KubernetesSection(_Section):
-    """`socket`: of the kubelet's pod-resources; `node_condition`: whether the node gets a condition.
-
-    `node`: this node's name, "" for NODE_NAME; `api_server`: HOST:PORT, "" for that of the pod;
-    `credentials`: the folder with `token` and `ca.crt`. In seconds: `condition_heartbeat` is the time between
-    two writes when nothing changes; a verdict must hold for `condition_failed_after`,
-    `condition_unknown_after` or `condition_recovered_after` before the condition follows it.
-    """
+    """The kubelet, and the node condition `InterconnectHealthy` (docs/node-condition.md)."""
 
     socket: str = SOCKET
+    """The kubelet's socket for pod resources: it says which pods hold GPUs."""
     node_condition: bool = False
+    """Whether the agent writes the condition of this node."""
     node: str = ""
+    """This node's name in Kubernetes, "" for that in NODE_NAME."""
     api_server: str = ""
+    """HOST:PORT of the API server, "" for that of the pod."""
     credentials: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    """Folder with `token` and `ca.crt`."""
     condition_heartbeat: float = Field(default=300.0, ge=60, le=600)
+    """Time between two writes of the condition while nothing changes. [seconds]"""
     condition_failed_after: float = Field(default=60.0, ge=1, le=3600)
+    """How long the verdict must be FAILED before the condition says so. [seconds]"""
     condition_unknown_after: float = Field(default=300.0, ge=1, le=86400)
+    """How long the verdict must be UNKNOWN before the condition says so. [seconds]"""
     condition_recovered_after: float = Field(default=300.0, ge=1, le=86400)
+    """How long the verdict must be OK or DEGRADED before the condition says so. [seconds]"""
 
 
 def _ras_address(text: str) -> str:
@@ -83,14 +118,18 @@ def _ras_address(text: str) -> str:
 
 
 class JobsSection(_Section):
-    """Running jobs. `rings`: the folder in which the tap inside them leaves its files, "" for none.
-
-    No such folder is nothing to watch, and no fault. `ras`: where NCCL's RAS of a job that seems to hang is
-    asked, IP address and port each; none for never.
-    """
+    """Running jobs."""
 
     rings: str = "/run/wirewatch-jobs"
+    """Folder in which the tap inside running jobs leaves its files, "" for none: docs/jobs.md.
+
+    A folder that does not exist is not a fault.
+    """
     ras: tuple[Annotated[str, AfterValidator(_ras_address)], ...] = ADDRESSES
+    """Addresses, IP and port, at which NCCL's RAS of a job is asked when the job seems to hang.
+
+    An empty list asks nobody.
+    """
 
 
 Percent = Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")]
@@ -100,67 +139,88 @@ Limit = Annotated[int, Field(ge=0)] | Percent
 class BudgetSection(_Section):
     """How many nodes may be out of use at a time, for any reason, before the controller takes out no more.
 
-    Each is a number, or a percentage of the nodes of that kind, rounded down but never to nothing. A rack is
-    counted only where its nodes have a label of `racks`.
+    Each is a number, or a percentage of the nodes of that kind, rounded down but never to nothing.
     """
 
     cluster: Limit = "5%"
+    """Nodes of the whole cluster. [number or percentage]"""
     pool: Limit = "10%"
+    """Nodes of one pool. [number or percentage]"""
     rack: Limit = 1
+    """Nodes of one rack, where nodes have a label of `racks`. [number or percentage]"""
 
 
 class ControllerSection(_Section):
-    """`wirewatch fleet controller`, which alone reads this.
-
-    `dry_run`: it only says what it would do. `act`: what takes a node out of use; "undo" takes back whatever
-    it ever did. `selector`: labels of the nodes, as kubectl has them; "" for those with the condition.
-    `pools`, `racks`: labels by which nodes are one pool or rack, the first that a node has.
-    `dedicated_taints`: keys of taints that only reserve nodes for some pods, and so keep no node out of use.
-    In seconds: `confirm` and `recover` are between the condition's change and a heartbeat that repeats it;
-    a heartbeat older than `stale` says nothing. `lease` of a leader, renewed three times in it; `period`
-    between two looks at nodes where nothing changes.
-    """
+    """`wirewatch fleet controller`, which alone reads this (docs/controller.md)."""
 
     listen: str = "127.0.0.1:9411"
+    """HOST:PORT for the controller's own metrics."""
     dry_run: bool = True
+    """Whether the controller only says what it would do."""
     act: Literal["taint", "cordon", "nvsentinel", "undo"] = "taint"
+    """What takes a node out of use. "undo" takes back whatever the controller did."""
     budget: BudgetSection = BudgetSection()
+    """The budget: the table below."""
     selector: str = ""
+    """Labels of the nodes that are looked at, as kubectl writes them; "" for all nodes with the condition."""
     pools: tuple[str, ...] = (
         "karpenter.sh/nodepool", "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool",
         "kubernetes.azure.com/agentpool", "node.kubernetes.io/instance-type",
     )  # fmt: skip
+    """Labels that make nodes one pool: the first of these that a node has."""
     racks: tuple[str, ...] = ("topology.kubernetes.io/rack", "nvidia.com/gpu.clique")
+    """Labels that make nodes one rack: the first of these that a node has."""
     dedicated_taints: tuple[str, ...] = ("nvidia.com/gpu",)
+    """Keys of taints that only reserve a node for some pods. A node with such a taint counts as in use."""
     confirm: float = Field(default=120.0, ge=0, le=86400)
+    """How long after the condition's change a heartbeat must repeat it before a node is taken out.
+
+    [seconds]
+    """
     recover: float = Field(default=120.0, ge=0, le=86400)
+    """How long after the condition's change a heartbeat must repeat it before a node is given back.
+
+    [seconds]
+    """
     stale: float = Field(default=900.0, ge=120, le=3600)
+    """Age from which on a heartbeat says nothing any more. [seconds]"""
     namespace: str = Field(default="", pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")
+    """Namespace of the lease and of events, "" for that of the pod."""
     name: str = Field(default="wirewatch-controller", pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
+    """Name of the lease, and of the controller in events."""
     lease: int = Field(default=15, ge=6, le=300)
+    """How long a leader holds the lease; the leader renews it three times in that time. [seconds]"""
     period: float = Field(default=15.0, ge=1, le=300)
+    """Time between two looks at the nodes while nothing changes. [seconds]"""
 
 
 class MetricsSection(_Section):
-    """`tier` of `/metrics` where a scrape asks for none: `core`, what many nodes need, or `full`."""
+    """What `/metrics` holds (docs/METRICS.md)."""
 
     tier: Tier = Tier.FULL
+    """The tier where a scrape asks for none: `core` is what a large fleet needs, `full` is everything."""
 
 
 class PageSection(_Section):
-    """The status page; `runbook`: the URL where people read docs/runbook.md, "" for none."""
+    """The status page."""
 
     runbook: str = Field(default="", pattern=r"^(https?://[^\s]+)?$")
+    """URL at which people read docs/runbook.md, "" for the agent's own. Findings on the page link to it."""
 
 
 class ExpectSection(_Section):
-    """What this node must have; what is left out is not checked."""
+    """What this node must have. An option that is left out is compared with what the node had before."""
 
     gpus: int | None = Field(default=None, ge=1)
+    """GPUs of the node."""
     nvlink_links: int | None = Field(default=None, ge=0)
+    """Active NVLinks of each GPU."""
     rdma_ports: int | None = Field(default=None, ge=1)
+    """Active InfiniBand and RoCE ports."""
     rdma_rate_bytes_per_second: float | None = Field(default=None, gt=0)
+    """Rate of each port, one way; 50e9 is 400 Gb/s. [bytes/s]"""
     gpudirect: bool | None = None
+    """Whether GPUDirect RDMA must work."""
 
 
 class Config(_Section):
@@ -171,6 +231,7 @@ class Config(_Section):
     expect: ExpectSection = ExpectSection()
     probe: ProbeOptions = ProbeOptions()
     drift: DriftOptions = DriftOptions()
+    pairs: PairsOptions = PairsOptions()
     slurm: SlurmSection = SlurmSection()
     kubernetes: KubernetesSection = KubernetesSection()
     jobs: JobsSection = JobsSection()
@@ -192,6 +253,7 @@ RESTART: Mapping[str, Sequence[str]] = {
     },
     "probe": ("enabled", "prober"),
     "drift": ("enabled",),
+    "pairs": ("enabled",),
 }  # fmt: skip
 """Keys that are read at the start alone, by section: sockets, folders and what talks to other programs."""
 
@@ -202,6 +264,7 @@ def model(collectors: Sequence[AnyCollector]) -> type[Config]:
     policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
     policies["probe"] = (ProbePolicy, ProbePolicy())
     policies["drift"] = (DriftPolicy, DriftPolicy())
+    policies["pairs"] = (PairsPolicy, PairsPolicy())
     policies["verdict"] = (VerdictPolicy, VerdictPolicy())
     section: dict[str, Any] = {"__base__": _Section}
     options_model = create_model("Collectors", **section, **options)
@@ -233,7 +296,8 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     except TypeError as error:
         raise ConfigError(f"{path}: dates and times are not supported ({error})") from error
     except ValidationError as error:
-        raise ConfigError(f"{path}: {_first(error)}") from error
+        problems = [_problem(one, model(collectors)) for one in error.errors()]
+        raise ConfigError(f"{path}: {problems[0].text}", problems) from error
     ready = [
         replace(c, options=getattr(config.collectors, c.name), policy=getattr(config.policy, c.name))
         for c in collectors
@@ -245,7 +309,8 @@ def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config,
     judged = ((f"policy.{c.name}", c.policy) for c in ready if hasattr(c.policy, "wrong"))
     for section, values in (
         ("probe", config.probe), ("policy.probe", policy.probe), ("policy.verdict", policy.verdict),
-        ("drift", config.drift), ("policy.drift", policy.drift), *judged,
+        ("drift", config.drift), ("policy.drift", policy.drift), ("pairs", config.pairs),
+        ("policy.pairs", policy.pairs), *judged,
     ):  # fmt: skip
         if wrong := values.wrong():
             raise ConfigError(f"{path}: {section}: {wrong}")
@@ -299,10 +364,27 @@ def _no_gap(collector: AnyCollector, running: Mapping[str, Options]) -> str:
     return f"{apart}, and they leave no time for that: let them run less often"
 
 
-def _first(error: ValidationError) -> str:
-    """The first error in one line: where, what, and the given value."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        return f"unknown key {place!r}"
-    return f"{place}: {first['msg']}, got {first['input']!r}"
+def _problem(error: "ErrorDetails", kind: type[Config]) -> Problem:
+    """An error in one line: where, what, and the given value; for a slip the nearest key."""
+    key = tuple(str(part) for part in error["loc"])
+    place = ".".join(key)
+    if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        meant = did_you_mean(key[-1], _keys(kind, key[:-1]), "")
+        return Problem(key, f"unknown key {place!r}{'; ' if meant else ''}{meant}")
+    return Problem(key, f"{place}: {error['msg']}, got {error['input']!r}")
+
+
+def _keys(kind: Any, path: Sequence[str]) -> list[str]:
+    """The keys of the table at a path of the model; none where it is no table of ours."""
+    for name in path:
+        known = _fields(kind)
+        kind = known.get(name)
+    return list(_fields(kind))
+
+
+def _fields(kind: Any) -> Mapping[str, Any]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return {name: one.annotation for name, one in kind.model_fields.items()}
+    if isinstance(kind, type) and is_dataclass(kind):
+        return get_type_hints(kind)
+    return {}

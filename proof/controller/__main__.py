@@ -30,7 +30,7 @@ ABOUT = f"""\
 API server, controllers and scheduler are Debian's source package, built here; etcd is Debian's. {NODES} Node
 objects, in two pools and eight racks, stand for nodes: their conditions are written as agents write them,
 with times of some minutes ago, so that nothing waits. The controller runs as a process with the token of the
-chart's ServiceAccount and the rights that the chart renders. Settings but for the first step:
+chart's ServiceAccount and the rights that the chart renders. Settings, except for the first step:
 `dry_run = false`, `period = 2`, budget {BUDGET["cluster"]} of the cluster, {BUDGET["pool"]} of a pool,
 {BUDGET["rack"]} of a rack; the lease is the default, {LEASE} s.
 

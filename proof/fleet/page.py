@@ -8,6 +8,7 @@ from typing import Any
 
 from proof.fleet.measuring import EVALUATIONS, EVERY, Measured, RuleGroupTimes
 from proof.fleet.services import SCRAPE
+from tools.alerting import groups
 from tools.prose import formatted
 
 HERE = Path(__file__).parent
@@ -50,8 +51,15 @@ def page(measured: Sequence[Measured]) -> str:
             worst=f"{worst.p95:.2f}", held=sum(times.p95 <= LIMIT for times in most.groups.values()),
             count=len(most.groups), past=f"{most.past_samples / 1e6:.1f}",
             load=f"{most.load:.0f}", each=f"{most.node_series:,}",
+            missing=_missing(most),
         )
     )  # fmt: skip
+
+
+def _missing(most: Measured) -> str:
+    """What is said of groups that there are today and were not when it was measured."""
+    names = [f"`{name}`" for name in groups() if name not in most.groups]
+    return f"Not measured yet, since the rules have changed (ADR 0069): {', '.join(names)}." if names else ""
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -36,7 +36,7 @@ AROUND = 100e-6
 ASKED = 20.0
 SETTLED = 6.0
 HELD = 12.0
-"""Seconds after a captured call, of which the tap times nothing for 10."""
+"""Seconds in which moments of sampling come."""
 Key = tuple[int, str, int]
 """Rank, op and bytes."""
 
@@ -63,12 +63,24 @@ def _timed(report: Report, taps: Taps) -> None:
     _described(report, readings)
     compare(report, events_of(lines), taken_of(readings))
     graph = json.loads(next(line for line in lines if line.startswith("GRAPH ")).removeprefix("GRAPH "))
-    captured = {one.ring.rank: one.ring.counts.captured for one in readings}
-    told = f"{captured}, of {graph}"
+    graphs(report, readings, graph)
+
+
+def graphs(report: Report, readings: Sequence[RingReading], graph: Mapping[str, int]) -> None:
+    """Captured calls are counted, on one communicator of each rank, and nothing is timed there since."""
+    captured = sorted((one.ring.rank, one.ring.counts.captured) for one in readings)
+    wanted = sorted((rank, count) for rank in range(RANKS) for count in (0, graph["captured"]))
     report.check(
-        "captured collectives are counted as such",
-        ok=set(captured.values()) == {graph["captured"]}, told=told,
-    )  # fmt: skip
+        "captured collectives are counted as such", ok=captured == wanted, told=f"{captured}, of {graph}"
+    )
+    of_graph = [one for one in readings if one.ring.counts.captured]
+    launched = [one.ring.counts.calls.get("all_reduce", 0) for one in of_graph]
+    late = [call for one in of_graph for call in one.calls if call.size_bytes == graph["size"]]
+    report.check(
+        "a communicator that has captured a graph is not timed any more",
+        ok=bool(of_graph) and min(launched, default=0) >= graph["after"] and not late,
+        told=f"{len(late)} timed; {launched} all-reduces of both communicators were launched",
+    )
 
 
 def _described(report: Report, readings: Sequence[RingReading]) -> None:
@@ -79,10 +91,14 @@ def _described(report: Report, readings: Sequence[RingReading]) -> None:
         for one in rings
     ]
     told = "; ".join(f"rank {o.rank} of {o.ranks}, {o.gpu}, NCCL {o.nccl}, v{o.interface}" for o in rings)
-    report.check("each rank has a whole ring", ok=len(rings) == RANKS and all(whole), told=told)
-    lost = {one.ring.rank: (one.ring.counts.dropped, one.missed, one.implausible) for one in readings}
+    ranks = sorted(one.rank for one in rings)
     report.check(
-        "nothing is dropped, missed or implausible", ok=not any(map(any, lost.values())), told=str(lost)
+        "each rank has a whole ring for each of its two communicators",
+        ok=ranks == sorted([*range(RANKS)] * 2) and all(whole), told=told,
+    )  # fmt: skip
+    lost = [(one.ring.rank, one.ring.counts.dropped, one.missed, one.implausible) for one in readings]
+    report.check(
+        "nothing is dropped, missed or implausible", ok=not any(any(one[1:]) for one in lost), told=str(lost)
     )
 
 
@@ -146,19 +162,24 @@ def _sampled(report: Report, taps: Taps) -> None:
         document = _document(daemon)
         job.must_run()
     rows = [
-        [r.ring.rank, r.ring.counts.enqueued, r.ring.counts.written, r.ring.counts.dropped, len(r.calls)]
+        [
+            r.ring.rank, r.ring.counts.captured, r.ring.counts.enqueued, r.ring.counts.written,
+            r.ring.counts.dropped, len(r.calls),
+        ]
         for r in readings
-    ]
-    report.table("sampled", ["rank", "enqueued", "written", "dropped", f"timed in {SETTLED:g} s"], rows)
-    timed = [len(one.calls) for one in readings]
-    shared = (
-        set.intersection(*({call.sequence for call in one.calls} for one in readings)) if readings else set()
-    )
+    ]  # fmt: skip
+    header = ["rank", "captured", "enqueued", "written", "dropped", f"timed in {SETTLED:g} s"]
+    report.table("sampled", header, rows)
+    fresh = [one for one in readings if not one.ring.counts.captured]
+    timed = [len(one.calls) for one in fresh]
+    shared = set.intersection(*({call.sequence for call in one.calls} for one in fresh)) if fresh else set()
     report.check(
-        "ranks time nearly the same collectives",
-        ok=len(shared) >= max(1, 0.8 * max(timed, default=1)),
+        "ranks time nearly the same collectives of the communicator without a graph",
+        ok=len(fresh) == RANKS and len(shared) >= max(1, 0.8 * max(timed, default=1)),
         told=f"{len(shared)} of {timed}",
     )
+    stale = [len(one.calls) for one in readings if one.ring.counts.captured]
+    report.check("the communicator with a graph is not timed", ok=stale == [0] * RANKS, told=f"{stale} timed")
     report.note(jobs=document)
     wires = [row for row in _windows(document) if row["op"] == "all_reduce" and row["busbw"]]
     report.check(
@@ -233,14 +254,16 @@ def _ras(report: Report, job: Job, pids: Sequence[int]) -> None:
     )
     for rank, pid in enumerate(pids):
         missing = [
-            r.pid
+            [r.pid for r in c.ranks if r.missing]
             for one in found[f"rank {rank} stopped"]
             for c in one.communicators
-            for r in c.ranks
-            if r.missing
         ]
         told = f"{missing}, stopped {pid}, silent {[one.silent for one in found[f'rank {rank} stopped']]}"
-        report.check(f"RAS has not heard of rank {rank} that is stopped", ok=missing == [pid], told=told)
+        report.check(
+            f"RAS has not heard of rank {rank} that is stopped",
+            ok=missing == [[pid]] * len(missing) != [],
+            told=told,
+        )
 
 
 def _asked(ras: SocketRas) -> Sequence[RasReport]:

@@ -25,7 +25,7 @@ def run(report: Report, _options: argparse.Namespace) -> None:
     names = secrets()
     short = sorted(kind for text, kind in names.items() if len(text) < _SHORTEST)
     report.note(gpus=gpus, names_looked_for=len(names) - len(short), too_short_to_look_for=short)
-    stem = f"h200x{gpus}"
+    stem = f"{product()}x{gpus}"
     failed = _take(report, f"{stem}-idle", names, gpus, moments=3, note="idle")
     note = "peer copies in a ring" if gpus > 1 else "matrix products and copies within the GPU"
     try:
@@ -36,6 +36,12 @@ def run(report: Report, _options: argparse.Namespace) -> None:
     except KitError as error:
         report.check("recording under traffic", ok=False, told=str(error))
     report.note(failed=failed)
+
+
+def product() -> str:
+    """The first GPU's product without its maker: `h100` of `NVIDIA H100 80GB HBM3`."""
+    name = smi("--query-gpu=name", "--format=csv,noheader").splitlines()[0]
+    return name.removeprefix("NVIDIA").split()[0].lower()
 
 
 def secrets() -> dict[str, str]:

@@ -53,13 +53,25 @@ def build(target: str, *more: str) -> str:
     return name(target)
 
 
+def base() -> str:
+    """The base image by its digest, as what is released has it."""
+    (told,) = json.loads(run("buildah", *store(PLACE), "images", "--json", BASE))
+    return f"{BASE}@{told['digest']}"
+
+
+def how() -> tuple[str, ...]:
+    """Words for a build that pulls nothing, in the place of a registry and an index of the world."""
+    return (
+        "--layers", "--force-rm", "--isolation", "chroot", "--network", "host", "--pull-never", "--format",
+        "docker", *pip_settings(),
+    )  # fmt: skip
+
+
 def try_build(target: str, *more: str, tag: str = "") -> subprocess.CompletedProcess[str]:
     revision = attempt("git", "-C", str(ROOT), "rev-parse", "HEAD").stdout.strip() or "unknown"
     return attempt(
-        "buildah", *store(PLACE), "bud", "--layers", "--force-rm", "--isolation", "chroot",
-        "--network", "host", "--pull-never", "--format", "docker", *_pip(), "--build-arg", f"BASE={BASE}",
-        "--build-arg", f"REVISION={revision}", "--target", target, "--tag", tag or name(target), *more,
-        str(_folder()),
+        "buildah", *store(PLACE), "bud", *how(), "--build-arg", f"BASE={base()}", "--build-arg",
+        f"REVISION={revision}", "--target", target, "--tag", tag or name(target), *more, str(_folder()),
         seconds=1800,
     )  # fmt: skip
 
@@ -115,7 +127,7 @@ def _context() -> None:
             shutil.copy2(source, place)
 
 
-def _pip() -> tuple[str, ...]:
+def pip_settings() -> tuple[str, ...]:
     """pip's settings on this machine, in the build too: certificates, and places of this machine."""
     told = configparser.ConfigParser()
     told["global"] = {}

@@ -11,7 +11,7 @@ from tools.locks import PLACE as LOCKS
 from tools.locks import wanted
 
 AGENT_MOST = 90e6
-"""Bytes of the layers that are the agent's: all but the base and the engine."""
+"""Bytes of the layers that are the agent's: all but base, engine and the controller's packages."""
 MB = 1e6
 OWN = "65532"
 LABELS = ("title", "description", "version", "revision", "licenses", "base.name")
@@ -40,9 +40,12 @@ def sizes() -> str:
     build("nccl")
     added = layers("nccl")
     copied = [layer.size_bytes for layer in reversed(added) if "COPY" in layer.made_by]
-    folders, needs, app, engine = copied
+    folders, controller, needs, app, engine = copied
     base = sum(layer.size_bytes for layer in added) - sum(copied)
-    parts = {"base": base, "packages": needs, "wirewatch": folders + app, "engine": engine}
+    parts = {
+        "base": base, "packages": needs, "wirewatch": folders + app, "controller": controller,
+        "engine": engine,
+    }  # fmt: skip
     assert all(parts.values()), parts
     agent = parts["packages"] + parts["wirewatch"]
     assert agent <= AGENT_MOST, parts

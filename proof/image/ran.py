@@ -43,7 +43,7 @@ bandwidth = [[1048576, 2]]
 
 
 def serves() -> str:
-    with _folders(FOLDERS) as mounts:
+    with folders(FOLDERS) as mounts:
         port = free_port()
         little = ("--memory", str(MEMORY), "--memory-swap", str(MEMORY), *mounts)
         words = (*SERVE, "--listen", f"127.0.0.1:{port}")
@@ -69,7 +69,7 @@ def serves() -> str:
 def probes() -> str:
     """Agent and prober in two containers: a probe on processors, asked through the socket between them."""
     build("torch", "--build-arg", f"TORCH={lock_torch_of_this_machine()}")
-    with _folders(FOLDERS + GLOO) as mounts:
+    with folders(FOLDERS + GLOO) as mounts:
         port = free_port()
         agent_words = (*SERVE, "--listen", f"127.0.0.1:{port}")
         root = (
@@ -105,7 +105,7 @@ def probes() -> str:
 
 def reaps() -> str:
     """As process 1, the agent collects what is left to it."""
-    with _folders(FOLDERS) as mounts:
+    with folders(FOLDERS) as mounts:
         port = free_port()
         with Container(name("nccl"), mounts, *SERVE, "--listen", f"127.0.0.1:{port}") as agent:
             until(agent.log, lambda: '"health":"ok"' in get(port, "/health")[1], 60)
@@ -142,7 +142,7 @@ def _last(port: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _folders(config: str) -> Iterator[tuple[str, ...]]:
+def folders(config: str) -> Iterator[tuple[str, ...]]:
     """Words for podman: folders that the image's user may write to, as a volume is, and a configuration."""
     with tempfile.TemporaryDirectory(prefix="wirewatch-image-") as folder:
         words: list[str] = []

@@ -150,7 +150,7 @@ ABOUT = """\
 API server, controllers, scheduler and kubelet are Debian's source package, built here; etcd, containerd,
 runc, the bridge of the pods and Prometheus are Debian's. The image is the Dockerfile's target `agent`; in the
 place of the driver, which is not there, its entry point adds the recording demo-dgx-h200 for agent and prober
-and the name of the socket. The chart's values are its defaults but for the image's name, `gpu.via=none`,
+and the name of the socket. The chart's values are its defaults except for the image's name, `gpu.via=none`,
 `gate.hostPath`, `cluster`, the ServiceMonitor, the PrometheusRule, and shorter waits in `config`;
 `condition_failed_after` is the default until the API server goes away.
 

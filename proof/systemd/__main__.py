@@ -152,7 +152,7 @@ def driver_hangs(machine: Machine) -> str:
     configured(machine, "demo-dgx-h200 --overlay gpu-hang")
     machine.do("systemctl", "start", "wirewatch")
     end = time.monotonic() + 60
-    while "gpu.blind" not in machine.unit()["StatusText"]:
+    while ".blind GPU 5: timeout" not in machine.unit()["StatusText"]:
         assert time.monotonic() < end, machine.unit()["StatusText"]
         time.sleep(0.5)
     time.sleep(25)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -68,14 +69,16 @@ def build() -> None:
 
 
 class Machine:
-    """Runs while its block does."""
+    """Runs while its block does, without a network; `more` are words for `podman run`."""
+
+    def __init__(self, place: Path = BUILD, image: str = IMAGE, *more: str) -> None:
+        self._podman, self._image, self._more = podman(place), image, more
+        self._name = f"wirewatch-e2e-{os.getpid()}"
 
     def __enter__(self) -> Self:
-        self._podman = podman(BUILD)
-        self._name = f"wirewatch-e2e-{os.getpid()}"
         run(
             *self._podman, "run", "--detach", "--name", self._name, "--systemd=always", "--privileged",
-            "--no-healthcheck", *LIMITS, "--network", "none", IMAGE,
+            "--no-healthcheck", *LIMITS, "--network", "none", *self._more, self._image,
         )  # fmt: skip
         return self
 
@@ -87,7 +90,11 @@ class Machine:
 
     def attempt(self, *command: str) -> int:
         """The exit status."""
-        return attempt(*self._podman, "exec", self._name, *command, seconds=120).returncode
+        return self.tried(*command).returncode
+
+    def tried(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        """A command that may fail, with all that it said."""
+        return attempt(*self._podman, "exec", self._name, *command, seconds=600)
 
     def write(self, path: str, text: str) -> None:
         self.do("python3", "-c", f"import pathlib as p; p.Path({path!r}).write_text({text!r})")

@@ -31,7 +31,7 @@ def test_a_page_is_whole(page: Path) -> None:
     told = sections(page)
     assert tuple(told) == HEADINGS
     assert all(told.values())
-    assert re.search(r"^ *```\n *\S", told["Confirm"], re.MULTILINE), "no command to confirm it with"
+    assert re.search(r"^ *```(?:bash)?\n *\S", told["Confirm"], re.MULTILINE), "no command to confirm it with"
     assert told["Do"].startswith("1. ")
     assert told["When it lies"].startswith("- ")
 
@@ -70,7 +70,7 @@ def test_the_queries_of_a_page_ask_for_what_exists(page: Path) -> None:
 
 def test_the_pages_that_the_alerts_name_are_there() -> None:
     for alert in alerts():
-        assert (alerting.ROOT / alert.annotations["runbook_url"]).is_file()
+        assert (alerting.ROOT / alert.annotations["runbook_url"].removeprefix(alerting.ANSWERING)).is_file()
     for text in (one.annotations["description"] for one in alerts()):
         for path in re.findall(r"\b(?:deploy|docs)/[\w./-]*\w", text):
             assert (alerting.ROOT / path).exists(), path

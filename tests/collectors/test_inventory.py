@@ -101,7 +101,8 @@ def test_a_node_whose_driver_is_gone_is_unknown_and_every_collector_that_needs_i
     assert {one.finding.rule for one in verdict.standings} == {"inventory.blind", "xid.blind"}
     found = [one.finding for one in verdict.every]
     rules = {(f.rule, f.subject.gpu) for f in found}
-    assert rules == {(f"{name}.blind", "") for name in node.collectors if name not in {"infiniband", "jobs"}}
+    others = {"infiniband", "jobs", "pairs"}
+    assert rules == {(f"{name}.blind", "") for name in node.collectors if name not in others}
     assert all("driver is not loaded" in f.evidence for f in found)
     assert not any(c.samples for c in node.state.components.values())
 

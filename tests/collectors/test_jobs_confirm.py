@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.collectors.ringjobs import MIB
-from wirewatch.collectors.jobs.bias import SINGLE_BIAS, bias
+from wirewatch.collectors.jobs.bias import bias
 from wirewatch.collectors.jobs.confirm import chance, late_votes, slow_rows
 from wirewatch.collectors.jobs.join import RankRecords, join, records_of
 from wirewatch.collectors.jobs.model import CommunicatorMemory, JobsPolicy, JoinedCollective
@@ -131,12 +131,30 @@ def test_a_wire_is_slow_below_its_limit_where_nobody_is_late(one: CommunicatorWi
     assert slow_rows([one] * 2, POLICY) == ()
 
 
+MEASURED = (
+    (256 * MIB, 525.35e-6, 587.392e-6, 572.032e-6),
+    (256 * MIB, 896.0e-6, 961.056e-6, 966.08e-6),
+    (256 * MIB, 557.81e-6, 600.4e-6, 604.144e-6),
+    (64 * MIB, 151.96e-6, 158.896e-6, 158.592e-6),
+    (64 * MIB, 249.61e-6, 257.664e-6, 259.2e-6),
+    (64 * MIB, 158.6e-6, 163.664e-6, 164.528e-6),
+    (256 * MIB, 1183e-6, 1235e-6, 1244e-6),
+)
+"""Bytes, seconds by nccl-tests, and behind products in two jobs: three operations on 2 H200, one on 4."""
+
+
+@pytest.mark.parametrize(("size", "alone", "behind"), [
+    (size, alone, behind) for size, alone, *jobs in MEASURED for behind in jobs
+])  # fmt: skip
+def test_without_the_bias_a_job_is_as_fast_as_nccl_tests(size: int, alone: float, behind: float) -> None:
+    """3 % at 256 MiB and 10 % at 64 MiB are aimed at."""
+    assert behind - bias(size) == pytest.approx(alone, rel=0.03 if size > 64 * MIB else 0.1)
+
+
 def test_the_bias_is_taken_off_large_messages_alone() -> None:
-    """256 MiB on 4 H200 took 1,235 to 1,244 us in a job, 1,183 by nccl-tests; on 2 it was 958 and 895."""
-    assert 55e-6 <= bias(256 * MIB) == SINGLE_BIAS <= 63e-6
     assert bias(8 * MIB) == 0.0
     (row,) = window(joined(10, late=0, gap=0.0, wire=958e-6)).collectives
-    assert row.busbw == pytest.approx(256 * MIB / 899e-6)
+    assert row.busbw == pytest.approx(256 * MIB / 903e-6)
 
 
 def test_a_window_closes_when_it_is_full_or_has_waited_long() -> None:

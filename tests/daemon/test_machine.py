@@ -259,3 +259,12 @@ def test_what_lasts_is_the_same_after_it_was_recalled(collector: object) -> None
     kept = one.lasting.keep(made.state.components[one.name].memory)
     assert one.lasting.keep(one.lasting.recall(kept)) == kept
     assert kept != type(kept)(), "the recorded node has something to remember"
+
+
+def test_the_file_of_a_newer_agent_is_refused_for_its_version_whatever_else_it_says(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.machine.write_text('{"version": 2, "told": {}}')
+    kept = load_kept(state, COLLECTORS, node(dmi(), "GPU-a").hardware)
+    assert "written by a newer wirewatch, version 2, this agent knows 1; kept as" in kept.wrong
+    (aside,) = tmp_path.iterdir()
+    assert aside.read_text() == '{"version": 2, "told": {}}'

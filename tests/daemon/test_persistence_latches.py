@@ -177,6 +177,9 @@ NOT_OURS: dict[str, tuple[bytes, str]] = {
     "too deep": (b"[" * 100_000, "recursion limit exceeded"),
     "two": (SAVED + SAVED, "trailing characters"),
     "newer": (changed(lambda told: told.update(version=VERSION + 1)), "version 2, this agent knows 1"),
+    "newer, and another document": (
+        b'{"version": 2, "faults": []}', "written by a newer wirewatch, version 2, this agent knows 1"
+    ),
     "older": (changed(lambda told: told.update(version=0)), "version 0, this agent knows 1"),
     "a stage of later": (entry(0, stage="sleeping"), "entries.0.stage"),
     "a health of later": (entry(0, health=9), "entries.0.health"),

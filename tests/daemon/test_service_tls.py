@@ -285,4 +285,4 @@ def test_whoever_listens_for_others_without_a_web_configuration_is_told(tmp_path
         assert "no web configuration" not in daemon.log
     (tmp_path / "web.yml").write_text(f"bearer_tokens: {{a: 'sha256:{'0' * 64}'}}", "utf-8")
     with Daemon((*arguments, "0.0.0.0:0", "--web-config", str(tmp_path / "web.yml")), tmp_path) as daemon:
-        assert "unencrypted" in daemon.log
+        until(lambda: "unencrypted" in daemon.log)

@@ -208,7 +208,7 @@ def test_sighup_reads_the_configuration_again(tmp_path: Path) -> None:
         assert "configuration: the change of page.runbook needs a restart" in daemon.log
         daemon.wait("/health", "gpu.missing")
         hang_up(f"{FAST}[expect]\ngpu = 9\n", "nothing was changed")
-        assert "wirewatch.toml: unknown key 'expect.gpu'; nothing was changed" in daemon.log
+        assert "wirewatch.toml: unknown key 'expect.gpu'; did you mean 'gpus'" in daemon.log
         assert success() == 0
         assert "gpu.missing" in daemon.get("/health").text
         file.write_text(

@@ -92,9 +92,11 @@ def test_prometheus_scrapes_each_agent_and_has_all_rules() -> None:
     (targets,) = (one["targets"] for one in job["static_configs"])
     assert targets == [f"{agent}:9410" for agent in agents()]
     folder = source_of("prometheus", "/etc/prometheus/rules")
-    (pattern,) = config["rule_files"]
-    rules = {path.name for path in folder.glob(pattern.removeprefix("rules/"))}
-    assert rules == {"wirewatch-alerts.yml", "wirewatch-recording.yml"}
+    recording, alerts = config["rule_files"]
+    assert (folder / recording.removeprefix("rules/")).is_file()
+    (command,) = services()["prometheus"]["command"]
+    assert alerts == "../../prometheus/wirewatch-alerts.yml"
+    assert "/etc/prometheus/rules/wirewatch-alerts.yml > /prometheus/wirewatch-alerts.yml" in command
     (manager,) = config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
     assert manager.partition(":")[0] in services()
 

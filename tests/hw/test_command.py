@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from wirewatch.core.ports import Output
 from wirewatch.core.types import Absent, Why
-from wirewatch.hw.command import ALLOWED, KILL_WAIT, LIMIT, SEARCH, SystemCommand
+from wirewatch.hw.command import ALLOWED, KILL_WAIT, LIMIT, SEARCH, RunningProgram, SystemCommand
 
 Install = Callable[..., SystemCommand]
 
@@ -194,3 +195,25 @@ def test_a_program_is_found_in_the_first_folder_that_has_it(tmp_path: Path, inst
 
 def test_waiting_for_a_killed_program_is_short() -> None:
     assert 0 < KILL_WAIT < 1
+
+
+def test_a_program_beside_us_is_read_while_it_runs_and_ends_with_all_it_started(tmp_path: Path) -> None:
+    script = f"echo out; echo err >&2; sleep 60 & echo $! > {tmp_path}/pid; wait"
+    one = RunningProgram(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"})
+    try:
+        until("nothing printed", lambda: one.printed() == ("out\n", "err\n"), every=0.02)
+        pid = int(
+            until("no child", lambda: (tmp_path / "pid").read_text("utf-8").strip() or None, every=0.02)
+        )
+        assert one.status() is None
+        one.signal(signal.SIGKILL)
+        assert until("it lives", one.status, every=0.02) == -signal.SIGKILL
+        until("its child lives", lambda: not Path(f"/proc/{pid}/fd/1").exists(), every=0.02)
+        one.signal(signal.SIGTERM)
+    finally:
+        one.close()
+
+
+def test_a_program_that_cannot_be_started_is_an_error() -> None:
+    with pytest.raises(OSError, match="No such file"):
+        RunningProgram(["/no/such/program"], {})

@@ -127,8 +127,8 @@ def test_a_line_is_readable_without_this_program(tmp_path: Path) -> None:
     assert rows[2] == {"moment": 1, "port": "nvml", "question": "gpu0/PowerUsage()", "code": 15, "us": 1.0}
 
 
-def test_no_recording_at_a_path_names_those_that_come_with_the_program(tmp_path: Path) -> None:
-    assert "h200x8" in _refusal(tmp_path / "nothing")
+def test_no_recording_at_a_path_names_the_command_that_lists_the_bundled_ones(tmp_path: Path) -> None:
+    assert "`wirewatch recordings list`" in _refusal(tmp_path / "nothing")
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:

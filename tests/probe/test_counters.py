@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.collectors.drawn import Files
 from tests.hw.direct import DirectNvml
 from tests.probe.idle import DENIED, idle_gpus
 from wirewatch.core.nvml import gpu_processes
@@ -23,6 +24,7 @@ from wirewatch.probe.counters import (
     memory_use,
     memory_used,
     moved,
+    nic_counts,
 )
 
 MIB64 = 64 << 20
@@ -181,3 +183,22 @@ def test_what_is_refused_is_not_known() -> None:
     assert memory_use(gpus, gpu) is None
     assert clocks(gpus, 0, gpu) == Clocks(0, None, 3.201e9, None)
     assert gpu_processes(gpus, gpu) == DENIED
+
+
+def test_nics_by_name_and_kind_words_as_bytes_and_the_loopback_left_out() -> None:
+    port, net = "/sys/class/infiniband/mlx5_0/ports/1", "/sys/class/net"
+    files = Files({
+        f"{port}/counters/port_xmit_data": "10", f"{port}/counters/port_rcv_data": "20",
+        f"{port}/counters/symbol_error": "3", f"{port}/counters/port_xmit_wait": "9",
+        f"{port}/hw_counters/out_of_sequence": "4", f"{port}/hw_counters/local_ack_timeout_err": "soon",
+        f"{net}/eth0/statistics/tx_bytes": "7", f"{net}/eth0/statistics/rx_dropped": "1",
+        f"{net}/lo/statistics/tx_bytes": "8",
+    })  # fmt: skip
+    assert nic_counts(files) == {
+        ("mlx5_0:1", "sent"): 40, ("mlx5_0:1", "received"): 80, ("mlx5_0:1", "symbol_error"): 3,
+        ("mlx5_0:1", "out_of_sequence"): 4, ("eth0", "sent"): 7, ("eth0", "rx_dropped"): 1,
+    }  # fmt: skip
+
+
+def test_a_node_without_nics_counts_nothing() -> None:
+    assert nic_counts(Files()) == {}

@@ -33,6 +33,15 @@ def test_metrics_are_prometheus_text_without_redirect(daemon: Daemon) -> None:
     assert reply.series()["wirewatch_job_ready", frozenset()] == 1
 
 
+def test_the_runbook_is_served_by_the_paths_of_its_files(daemon: Daemon) -> None:
+    for path in ("/docs/", "/docs/runbook.md", "/docs/runbooks/WirewatchGPULost.md"):
+        reply = daemon.get(path)
+        assert (reply.status, reply.content_type) == (200, "text/html; charset=utf-8")
+        assert "<h1" in reply.text
+    for path in ("/docs", "/docs/nothing", "/docs/../etc/passwd", "/docs/runbooks/%00"):
+        assert daemon.get(path).status == 404
+
+
 def test_openmetrics_is_served_to_who_asks_for_it(daemon: Daemon) -> None:
     reply = daemon.get("/metrics", OPENMETRICS)
     assert reply.content_type.startswith("application/openmetrics-text")

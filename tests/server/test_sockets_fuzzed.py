@@ -19,6 +19,11 @@ SOON = 60.0
 HOST = b" HTTP/1.1\r\nHost: localhost\r\n"
 SAYS = b'{"by": "ann", "why": "it is so"}'
 ORDER = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(SAYS), SAYS)
+TOLD = (
+    b'{"by": "ann", "result": {"at": 1.0, "member": "n1", "nodes": 1, "judged": true, "parts": [], '
+    b'"measured": [["rails", null]], "partners": ["n2"]}}'
+)
+TELLS = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(TOLD), TOLD)
 GOOD: Mapping[str, tuple[bytes, ...]] = {
     "questions": (
         b"GET /health" + HOST + b"\r\n", b"GET /metrics" + HOST + b"Accept: text/plain\r\n\r\n",
@@ -30,6 +35,7 @@ GOOD: Mapping[str, tuple[bytes, ...]] = {
     ),
     "control": (
         b"POST /resume" + HOST + ORDER, b"POST /findings/x" + HOST + ORDER, b"POST /topology" + HOST + ORDER,
+        b"POST /pairs" + HOST + TELLS,
         b"GET /health" + HOST + b"\r\n", b"POST /resume" + HOST + b"Content-Length: 4\r\n\r\nnull",
     ),
     "prober": (

@@ -29,7 +29,7 @@ from wirewatch.verdict.node import Judged, judge_state
 
 OPENMETRICS = "application/openmetrics-text"
 _ASKED = frozenset({"expr", "query"})
-_LABEL_VALUES = re.compile(r"label_values\((.+), *\w+\)")
+_LISTED = re.compile(r"label_values\((?P<of>.+), *\w+\)|query_result\((?P<all>.+)\)")
 
 
 def queries() -> Iterator[tuple[str, str]]:
@@ -38,8 +38,9 @@ def queries() -> Iterator[tuple[str, str]]:
     yield from ((one.name, query) for one in alerts() for query in (one.expr, *looked_up(one)))
     board = json.loads(files()[f"{FLEET.uid}.json"])
     for query in _texts(board):
-        listed = _LABEL_VALUES.fullmatch(query)
-        yield FLEET.title, put_in(listed[1] if listed else query, {"cluster": ".*", "node": ".*"})
+        listed = _LISTED.fullmatch(query)
+        inner = listed["of"] or listed["all"] if listed else query
+        yield FLEET.title, put_in(inner, {"cluster": ".*", "node": ".*"})
 
 
 def _texts(part: Any) -> Iterator[str]:

@@ -20,7 +20,7 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 CPUS = 8
 CONF = """\
 ClusterName=wirewatch
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({controller})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -64,7 +64,12 @@ def free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """Ends with the block. `nodes`: GPUs of each node by its name; `settings`: more lines of slurm.conf."""
+    """Ends with the block. `nodes`: GPUs of each node by its name; `settings`: more lines of slurm.conf.
+
+    `controller`: the address of slurmctld.
+    """
+
+    controller = "127.0.0.1"
 
     def __init__(self, folder: Path, nodes: Mapping[str, int], settings: str = "") -> None:
         self.folder = folder
@@ -96,12 +101,17 @@ class Cluster:
         host = os.uname().nodename.partition(".")[0]
         ports = free_ports(len(self.nodes) + 1)
         nodes = "\n".join(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} "
+            f"NodeName={name} NodeHostname={host} NodeAddr={self.address(name)} Port={port} CPUs={CPUS} "
             f"{f'Gres=gpu:h200:{gpus} ' if gpus else ''}State=UNKNOWN"
             for (name, gpus), port in zip(self.nodes.items(), ports[1:], strict=True)
         )
         conf = CONF.format(
-            host=host, folder=self.folder, ports=ports, nodes=nodes, settings=self._settings.rstrip()
+            host=host,
+            controller=self.controller,
+            folder=self.folder,
+            ports=ports,
+            nodes=nodes,
+            settings=self._settings.rstrip(),
         )
         self.conf.write_text(conf, "utf-8")
         for number in range(max(self.nodes.values())):
@@ -113,6 +123,10 @@ class Cluster:
             if gpus
         ]
         (self.folder / "gres.conf").write_text("".join(gres), "utf-8")
+
+    def address(self, node: str) -> str:  # noqa: ARG002 - here all have one
+        """Where a node's slurmd listens."""
+        return "127.0.0.1"
 
     def __exit__(self, *_: object) -> None:
         self._signal(signal.SIGCONT)
@@ -131,10 +145,11 @@ class Cluster:
             if process.poll() is None:
                 process.send_signal(number)
 
-    def start(self, name: str, *options: str) -> None:
+    def start(self, name: str, *options: str, within: Sequence[str] = ()) -> None:
+        """Start a daemon; `within`: a command that runs it in a place of its own."""
         with (self.folder / f"{name}.log").open("wb") as log:
             self._started[name] = subprocess.Popen(
-                [tool(name.partition("-")[0]), *options],
+                [*within, tool(name.partition("-")[0]), *options],
                 env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, cwd=self.folder,
             )  # fmt: skip

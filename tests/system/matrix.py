@@ -185,6 +185,29 @@ MATRIX: dict[str, Values] = {
         },
         "prometheusRule": {"enabled": True, "runbookBase": "https://git.example.org/wirewatch/blob/main/"},
     },
+    "controller with its policy": {"controller": {"enabled": True, "admissionPolicy": "always"}},
+    "controller that acts, without a policy": {
+        "controller": {
+            "enabled": True,
+            "admissionPolicy": "never",
+            "replicas": 2,
+            "config": {"dry_run": False, "act": "cordon", "budget": {"rack": 1}},
+        }
+    },
+    "links": {
+        **MONITORED,
+        "links": {"grafana": "https://grafana.example.org/g", "statusPage": "https://gpus.example.org/NODE/"},
+    },
+    "racks and a tier": {
+        **MONITORED,
+        "serviceMonitor": {
+            "enabled": True,
+            "tier": "core",
+            "rackLabel": "topology.kubernetes.io/zone",
+            "leafLabel": "x.y/leaf-1",
+        },
+    },
+    "racks of pods": {"podMonitor": {"enabled": True, "tier": "full", "rackLabel": "rack"}},
     "monitored by pods": {
         **MONITORED,
         "serviceMonitor": {"enabled": False},
@@ -268,6 +291,11 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "what another value says": ({"config": {"probe": {"prober": "/x"}}}, "at '/config/probe'"),
     "type": ({"listen": {"port": "9410"}}, "at '/listen/port': got string, want integer"),
     "port": ({"listen": {"port": 70000}}, "at '/listen/port'"),
+    "no label of a node": ({"podMonitor": {"rackLabel": "a b"}}, "podMonitor.rackLabel"),
+    "a page of no node": (
+        {"links": {"statusPage": "https://gpus.example.org/"}},
+        "links.statusPage",
+    ),
     "moving tag": (
         {"image": {"tag": "latest"}},
         "image.tag: \"latest\" is not the tag of one image; 'latest' is none, since it moves",

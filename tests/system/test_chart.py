@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ from wirewatch.hw.tapfile import LIBRARY
 
 pytestmark = pytest.mark.system
 VERSIONS = ("1.29", "1.37")
+POLICIES_SINCE = "1.30"
 OPERATOR = Path(__file__).with_name("operator")
 OPENSHIFT = "SecurityContextConstraints"
 OPERATORS = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
@@ -95,7 +97,8 @@ def test_a_set_of_values_renders_to_what_kubernetes_takes(
         file = tmp_path / "wirewatch.toml"
         file.write_text(configuration(one), "utf-8")
         load(file, discover())
-    for version in VERSIONS:
+    with_policy = any(one["kind"].startswith("ValidatingAdmission") for one in given)
+    for version in (POLICIES_SINCE, VERSIONS[-1]) if with_policy else VERSIONS:
         assert schema_errors([*natives(given), *documents(hooks(values))], version) == []
     assert "kubectl" in texts[NOTES]
     operators = [document for document in given if document["kind"] in OPERATORS]
@@ -246,27 +249,90 @@ def test_a_package_is_the_whole_chart(tmp_path: Path) -> None:
     assert package.stat().st_size < 200_000
 
 
-def test_dashboards_are_for_the_sidecar() -> None:
-    given = documents(manifest(MONITORED))
-    boards = [one for one in of_kind(given, "ConfigMap") if "grafana_dashboard" in one["metadata"]["labels"]]
-    sources = sorted((CHART / "files" / "dashboards").glob("*.json"))
-    assert [next(iter(one["data"])) for one in boards] == [path.name for path in sources]
-    for board, path in zip(boards, sources, strict=True):
-        assert json.loads(board["data"][path.name]) == json.loads(path.read_text("utf-8"))
+LINKED = {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
+ON_HOST = {**LINKED, "hostNetwork": True}
 
 
-def test_the_runbooks_are_where_they_are_served() -> None:
-    base = "https://git.example.org/wirewatch/blob/main/"
-    given = documents(manifest({"prometheusRule": {"enabled": True, "runbookBase": base}}))
-    urls = [
-        rule["annotations"]["runbook_url"]
-        for one in of_kind(given, "PrometheusRule")
+def boards(values: dict[str, Any]) -> dict[str, str]:
+    given = of_kind(documents(manifest(values)), "ConfigMap")
+    found = [one["data"] for one in given if "grafana_dashboard" in one["metadata"]["labels"]]
+    return {name: text for data in found for name, text in data.items()}
+
+
+def annotations(values: dict[str, Any]) -> list[dict[str, str]]:
+    return [
+        rule["annotations"]
+        for one in of_kind(documents(manifest(values)), "PrometheusRule")
         for group in one["spec"]["groups"]
         for rule in group["rules"]
         if "alert" in rule
     ]
+
+
+def links(text: str) -> set[str]:
+    return set(re.findall(r'"url": "(https?://[^"]+)"', text))
+
+
+def test_dashboards_are_for_the_sidecar() -> None:
+    sources = sorted((CHART / "files" / "dashboards").glob("*.json"))
+    given = boards(ON_HOST)
+    assert sorted(given) == [path.name for path in sources]
+    for path in sources:
+        assert json.loads(given[path.name]) == json.loads(path.read_text("utf-8"))
+
+
+def test_the_runbooks_are_where_they_are_served() -> None:
+    base = "https://git.example.org/wirewatch/blob/main/"
+    values = {**LINKED, "prometheusRule": {"enabled": True, "runbookBase": base}}
+    urls = [one["runbook_url"] for one in annotations(values)]
     assert urls
-    assert [url for url in urls if not url.startswith(f"{base}docs/runbooks/")] == []
+    assert [url for url in urls if not re.fullmatch(rf"{base}docs/runbooks/Wirewatch\w+\.md", url)] == []
+    shown = set().union(*map(links, boards(values).values()))
+    assert shown == {
+        f"{base}docs/runbook.md#:~:text=${{__value.raw}}",
+        f"{base}docs/runbooks/${{__value.raw}}.md",
+    }
+
+
+def test_no_link_leads_to_pods_that_nobody_reaches() -> None:
+    every = annotations(LINKED)
+    assert len(every) == len(alerts())
+    assert {name for one in every for name in one} == {"summary", "description"}
+    made = boards(LINKED)
+    assert {name: links(text) for name, text in made.items()} == {name: set() for name in made}
+    for name, text in made.items():
+        source = json.loads((CHART / "files" / "dashboards" / name).read_text("utf-8"))
+        assert len(json.loads(text)["panels"]) == len(source["panels"])
+
+
+@pytest.mark.parametrize(
+    ("values", "page"),
+    [
+        ({"hostNetwork": True}, "http://NODE:9410/"),
+        ({"hostNetwork": True, "listen": {"port": 9999}}, "http://NODE:9999/"),
+        ({"listen": {"hostPort": 19410}}, "http://NODE:19410/"),
+        ({"hostNetwork": True, "web": {"secret": "x", "tls": True}}, "https://NODE:9410/"),
+        ({"links": {"statusPage": "https://gpus.example.org/at/NODE/"}}, "https://gpus.example.org/at/NODE/"),
+    ],
+    ids=str,
+)
+def test_links_lead_to_agents_where_these_are_reached(values: dict[str, Any], page: str) -> None:
+    node = '{{ . | first | label "node" }}'
+    for one in annotations({**LINKED, **values}):
+        assert f"}}}}{page.replace('NODE', node)}{{{{ end }}}}docs/runbooks/" in one["runbook_url"]
+        assert "dashboard_url" not in one
+    shown = set().union(*map(links, boards({**LINKED, **values}).values()))
+    wanted = {page.replace("NODE", f"${{{name}}}") for name in ("node", "agent", "__data.fields.node")}
+    assert {url.partition("docs/")[0] for url in shown} == wanted
+
+
+def test_alerts_lead_to_their_dashboard_where_grafana_is_known() -> None:
+    every = annotations({**LINKED, "links": {"grafana": "https://grafana.example.org/sub"}})
+    assert len(every) == len(alerts())
+    for one in every:
+        assert one["dashboard_url"].startswith(
+            "https://grafana.example.org/sub/d/wirewatch-{{ if $labels.node }}"
+        )
 
 
 def runs_on(given: Document, labels: dict[str, str]) -> bool:

@@ -1,6 +1,7 @@
 """The local stack's files in Debian's Prometheus and Alertmanager, with agents as compose starts them."""
 
 import json
+import re
 import subprocess
 import time
 import urllib.request
@@ -14,7 +15,7 @@ import pytest
 
 from tests.daemon.process import Daemon
 from tests.dashboards.promserver import Prometheus, serving
-from tests.deploy.compose import agents, arguments, mounts, source_of
+from tests.deploy.compose import agents, arguments, mounts, services, source_of
 from tests.system.test_inhibition import wait_for
 
 pytestmark = pytest.mark.system
@@ -78,7 +79,17 @@ def _prometheus(folder: Path) -> AbstractContextManager[Prometheus]:
             place = folder / mount.target.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(mount.source)
+    _linked(folder)
     return serving(folder, folder / "etc/prometheus/prometheus.yml", folder / "hosts")
+
+
+def _linked(root: Path) -> None:
+    """What the container's command does before it becomes Prometheus, with its files below `root`."""
+    (command,) = services()["prometheus"]["command"]
+    before, _, _ = command.partition("&&")
+    (root / "prometheus").mkdir(exist_ok=True)
+    line = re.sub(r"(?<= )/", f"{root}/", before)
+    subprocess.run(["sh", "-c", line], check=True)
 
 
 def test_the_configurations_are_understood(tmp_path: Path) -> None:
@@ -86,6 +97,7 @@ def test_the_configurations_are_understood(tmp_path: Path) -> None:
         place = tmp_path / mount.service / mount.target.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(mount.source)
+    _linked(tmp_path / "prometheus")
     for words in (
         ("promtool", "check", "config", tmp_path / "prometheus/etc/prometheus/prometheus.yml"),
         ("amtool", "check-config", tmp_path / "alertmanager/etc/alertmanager/alertmanager.yml"),
@@ -112,9 +124,17 @@ def test_all_rules_are_loaded_and_run(stack: Stack) -> None:
 def test_the_slow_nodes_alert_comes_to_alertmanager(stack: Stack) -> None:
     end = time.monotonic() + SOON
     while True:
-        found = {(one["labels"]["alertname"], one["labels"].get("node")) for one in stack.told()}
+        told = {(one["labels"]["alertname"], one["labels"].get("node")): one for one in stack.told()}
+        found = set(told)
         if ("WirewatchBusbwLow", "gpu-003") in found:
             break
         assert time.monotonic() < end, found
         time.sleep(2)
     assert "gpu-001" not in {node for _, node in found}, "nothing is wrong there"
+    links = told["WirewatchBusbwLow", "gpu-003"]["annotations"]
+    assert (
+        links["dashboard_url"] == "http://localhost:3000/d/wirewatch-node?var-cluster=demo&var-node=gpu-003"
+    )
+    page = links["runbook_url"].removeprefix("http://localhost:9410")
+    with urllib.request.urlopen(f"http://{HOSTS}.1:9410{page}", timeout=5) as reply:
+        assert "<h1" in reply.read().decode()

@@ -6,6 +6,7 @@ import pytest
 
 from tests.tap.playing import MS, Player, built, channel, collective
 from tests.tap.ringbytes import LIVE, RING_BYTES, Record
+from wirewatch import __version__
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND, RECEIVE = 2, 1, 8, 11, 6
 
@@ -271,7 +272,7 @@ def test_the_process_is_left_as_it_was(folder: Path) -> None:
     with Player(folder) as player:
         for context in range(3):
             player.do(f"init 5 {context} 1 1 2 0 world")
-        assert player.do("log") == f"1 wirewatch tap 0.1.0: watching, rings in {folder}"
+        assert player.do("log") == f"1 wirewatch tap {__version__}: watching, rings in {folder}"
         assert player.do("finalize 5 0").split()[1] == "0"
         player.do("init 5 3 1 1 2 0 world 0 quiet")
 

@@ -16,9 +16,9 @@ from wirewatch.worker.layout import Layout
 _operation = engine.operation
 
 
-def spoilt(layout: Layout, group: Any, queue: Any, place: int) -> Callable[[], object]:
+def spoilt(layout: Layout, group: Any, queue: Any, place: int, peer: int = 0) -> Callable[[], object]:
     """In the place of the operation."""
-    one = _operation(layout, group, queue, place)
+    one = _operation(layout, group, queue, place, peer)
     if os.environ["SPOILT"] == "nothing":
         return lambda: None
     if place != max(rank for rank in range(layout.ranks) if layout.receives(rank)):

@@ -115,13 +115,16 @@ NO_RECOVERY = RECOVERY_ACTIONS.index("none")
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """`confirm`: polls in a row before a fault is believed; `throttled_ratio` of the time between polls."""
+    """What counts as wrong with a GPU."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
+    """Polls in a row before a fault is believed."""
     throttled_ratio: float = 0.1
+    """Share of the time between polls for which the clocks must be held down. [share]"""
     uncorrected_window: float = 86400.0
+    """How long a memory error that was not corrected is a finding. [seconds]"""
 
 
 NOT_READ = Absent(Why.MISSING, "not read")

@@ -85,11 +85,12 @@ SYSTEM: Mapping[str, Question] = {
 
 @dataclass(frozen=True, slots=True)
 class InventoryPolicy:
-    """`confirm`: polls in a row before a GPU that does not answer or is missing is FAILED."""
+    """When a GPU is lost."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
+    """Polls in a row before a GPU that does not answer or is missing is FAILED."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,17 +73,16 @@ RESEAT = "drain, power the node off and reseat the GPU or its riser"
 
 @dataclass(frozen=True, slots=True)
 class PciePolicy:
-    """`confirm`: polls in a row before a narrow or slow link is FAILED, or a replay rate is a finding.
-
-    `replay_factor` times the limit of the generation; `aer_window`: seconds for which an error that was not
-    corrected is a finding.
-    """
+    """What counts as wrong with a PCIe link."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
+    """Polls in a row before a narrow or slow link is FAILED, or a rate of replays is a finding."""
     replay_factor: float = 1.0
+    """Factor of the limit of replays that the link's generation has. [factor]"""
     aer_window: float = 86400.0
+    """How long an error that was not corrected is a finding. [seconds]"""
 
 
 @dataclass(frozen=True, slots=True)

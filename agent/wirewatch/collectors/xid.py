@@ -101,15 +101,14 @@ OTHER_ACTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class XidPolicy:
-    """`serious_seconds`: how long an event that asks for no reset is a finding.
-
-    `repeats` incidents of an application's XID within that time on one GPU, and no other, point to it.
-    """
+    """XIDs that ask for no reset."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     serious_seconds: float = 86400.0
+    """How long such an event is a finding. [seconds]"""
     repeats: int = 10
+    """Incidents of an application's XID within that time, on one GPU and no other, that point to the GPU."""
 
 
 @dataclass(frozen=True, slots=True)

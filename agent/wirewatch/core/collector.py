@@ -70,13 +70,16 @@ FAILED = (Health.FAILED,)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Whether and how often a collector runs; `interval` and `deadline` in seconds."""
+    """Whether and how often a collector runs."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     enabled: bool = True
+    """Whether it runs."""
     interval: float = 15.0
+    """Time from one run to the next. [seconds]"""
     deadline: float = 10.0
+    """Time after which a run is overdue; what it reads is UNKNOWN then. [seconds]"""
 
 
 @dataclass(frozen=True, slots=True)

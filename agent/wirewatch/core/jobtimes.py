@@ -69,7 +69,7 @@ class OperationTimes:
     `size_bytes`: the power of two at or below the message, `bytes` the median message, both as nccl-tests
     counts them. `calls`: what was enqueued of it meanwhile, timed or not, as far as its ranks tell.
     `wire_seconds`: median of the shortest duration over the ranks, as measured; `low` and `high`: its 10th
-    and 90th percentile. `bias`: seconds of it that a single collective takes longer than one of a series.
+    and 90th percentile. `bias`: seconds of it that it takes longer behind other work than in nccl-tests.
     `busbw`: bytes per second of the median, `best` of the 10th percentile, both without the bias: what the
     job gets, and what the wire gave when nothing was beside it; Absent for small messages.
     `expected`: NCCL's default on this topology at that size, and how that follows in `derivation`;

@@ -22,6 +22,8 @@ OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
 """What a probe measures by itself."""
 PRIMITIVES = (*OPS, BROADCAST, REDUCE, SCATTER, GATHER, ALLTOALL, SENDRECV)
 """All that can be measured, by nccl-tests' names; 0 is the root of those that have one."""
+SEND = "send"
+"""Between nodes alone: the first half of a group sends to the second half, each to one, and nothing back."""
 DIVIDED = frozenset({ALL_GATHER, REDUCE_SCATTER, SCATTER, GATHER, ALLTOALL})
 """A message of these has a share for each rank."""
 OUT_OF_PLACE = frozenset({ALLTOALL, SENDRECV})
@@ -64,18 +66,33 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the workers of several nodes meet, each with as many ranks: the first node listens, others come.
+
+    `node`: which of `nodes` this is, from 0. Its ranks begin at `node` times their number. `patience`:
+    seconds for which one waits for the others.
+    """
+
+    host: str
+    port: int
+    node: int
+    nodes: int
+    patience: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What one probe measures on `gpus`: UUIDs in rank order; for the gloo engine any names, one a rank.
 
-    `groups`: positions in `gpus`, one communicator each. Sizes are nccl-tests' message sizes in bytes (for
-    all_gather and reduce_scatter the whole, over all ranks). `latency_sizes` run as CUDA graphs of
-    `latency_iterations`; `bandwidth` has each size with its number of timed runs, after `warmup` others.
-    `cases` are measured after those, and each is reported as soon as it is. Each directed pair of GPUs
-    copies `copy_bytes`, 0 for none, `copies` times; `micro` asks for a matrix product and a memory copy on
-    each GPU. `in_place` holds for primitives that can be so: not for alltoall and sendrecv. `registered`: the
-    collectives' buffers are registered with their communicator. `environment`: settings of NCCL that the
-    worker gets over those that it inherits. `log` is the file for NCCL's own log. With `pauses` the worker
-    waits for a line on its input at every mark.
+    `groups`: positions in `gpus`, one communicator each; with a `meeting` ranks of all its nodes. Sizes
+    are nccl-tests' message sizes in bytes (for all_gather and reduce_scatter the whole, over all ranks).
+    `latency_sizes` run as CUDA graphs of `latency_iterations`; `bandwidth` has each size with its number
+    of timed runs, after `warmup` others. `cases` are measured after those, and each is reported as soon
+    as it is. Each directed pair of GPUs copies `copy_bytes`, 0 for none, `copies` times; `micro` asks for
+    a matrix product and a memory copy on each GPU. `in_place` holds for primitives that can be so: not
+    for alltoall and sendrecv. `registered`: the collectives' buffers are registered with their
+    communicator. `environment`: settings of NCCL that the worker gets over those that it inherits. `log`
+    is the file for NCCL's own log. With `pauses` the worker waits for a line on its input at every mark.
     """
 
     engine: str
@@ -96,6 +113,17 @@ class Plan:
     registered: bool = False
     environment: tuple[tuple[str, str], ...] = ()
     cases: tuple[Case, ...] = ()
+    meeting: Meeting | None = None
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are, on all nodes."""
+        return len(self.gpus) * (1 if self.meeting is None else self.meeting.nodes)
+
+    @property
+    def first_rank(self) -> int:
+        """The rank of the first of `gpus`."""
+        return 0 if self.meeting is None else len(self.gpus) * self.meeting.node
 
     def sizes(self) -> tuple[int, ...]:
         """All sizes, in bytes."""
@@ -376,7 +404,9 @@ def decode_plan(line: str) -> Plan:
     if not isinstance(members, dict):
         raise TypeError(f"not a plan: {line[:80]!r}")
     cases = tuple(Case(**case) for case in members.pop("cases", ()))
-    return Plan(cases=cases, **{name: _frozen(value) for name, value in members.items()})
+    met = members.pop("meeting", None)
+    meeting = None if met is None else Meeting(**met)
+    return Plan(cases=cases, meeting=meeting, **{name: _frozen(value) for name, value in members.items()})
 
 
 def encode_document(document: Document) -> bytes:

@@ -207,12 +207,14 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class ErrorLimit:
-    """So many events or more within so many seconds are a finding."""
+    """A limit of an error counter."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     events: int
+    """Events within `seconds` from which on there is a finding."""
     seconds: float = 3600.0
+    """The time in which they are counted. [seconds]"""
 
 
 class Unusable(Exception):

@@ -1,17 +1,16 @@
 """The baseline of the topology: held for all threads, written by one to the state folder."""
 
 import logging
-import math
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from wirewatch.core import pci
 from wirewatch.core.ports import Clock
-from wirewatch.daemon.persistence import AGAIN, content, encoded, put_aside, reason, write
+from wirewatch.daemon.persistence import AGAIN, content, encoded, put_aside, validated, write
 from wirewatch.verdict.drift.baseline import Baseline
 from wirewatch.verdict.drift.graph import Graph, identity
 
@@ -20,13 +19,6 @@ VERSION = 1
 LIMIT = 16 << 20
 """Bytes; a larger file is not one of ours."""
 _PATHS = frozenset({"", *(path.name for path in pci.Path)})
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """What every version of the file begins with."""
-
-    version: Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,7 @@ class BaselineFile:
     baseline: Baseline
 
 
-_VERSION, _FILE = TypeAdapter(_Version), TypeAdapter(BaselineFile)
+_FILE = TypeAdapter(BaselineFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +181,7 @@ def read_baseline(path: Path) -> LoadedBaseline:
     text = content(path, LIMIT)
     if text is None:
         return LoadedBaseline(None)
-    kept = _parsed(text) if isinstance(text, bytes) else text
+    kept = _parsed(text)
     return LoadedBaseline(None, f"{path}: {kept}") if isinstance(kept, str) else LoadedBaseline(kept.baseline)
 
 
@@ -218,19 +210,16 @@ def save_baseline(path: Path, baseline: Baseline, at: float) -> str:
     return f"{path}: not written: {again}" if isinstance(again, str) else write(path, text)
 
 
-def _parsed(text: bytes) -> BaselineFile | str:
+def _parsed(text: bytes | str) -> BaselineFile | str:
     """The file's content, or why it is none of ours, in words."""
-    try:
-        version = _VERSION.validate_json(text, strict=True).version
-        if version != VERSION:
-            return f"version {version}, this agent knows {VERSION}"
-        kept = _FILE.validate_json(text, strict=True)
-    except ValidationError as error:
-        return reason(error)
-    said = (kept.baseline.said, *(one.said for one in kept.baseline.accepted))
-    if not all(map(math.isfinite, (kept.at, *(word.at for word in said)))):
-        return "a number that is not finite"
-    return _malformed(kept.baseline.graph) or kept
+    kept = validated(text, _FILE, VERSION, _numbers, strict=True)
+    return kept if isinstance(kept, str) else _malformed(kept.baseline.graph) or kept
+
+
+def _numbers(kept: BaselineFile) -> Iterator[float]:
+    yield kept.at
+    yield kept.baseline.said.at
+    yield from (one.said.at for one in kept.baseline.accepted)
 
 
 def _malformed(graph: Graph) -> str:

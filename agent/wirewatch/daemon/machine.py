@@ -17,7 +17,15 @@ from wirewatch.core.collector import AnyCollector, Component
 from wirewatch.core.machine import READERS, Machine, foreign, gpu_names, is_decided, nic_names, united
 from wirewatch.core.ports import Clock, Hardware, Sysfs
 from wirewatch.core.types import Absent
-from wirewatch.daemon.persistence import StateWriter, content, encoded, put_aside, reason, write
+from wirewatch.daemon.persistence import (
+    StateWriter,
+    content,
+    encoded,
+    other_version,
+    put_aside,
+    reason,
+    write,
+)
 from wirewatch.probe.statefolder import StateFolder
 
 log = logging.getLogger(__name__)
@@ -160,9 +168,10 @@ def _begun(collector: AnyCollector, part: dict[str, Any]) -> AnyCollector:
 def _parsed(text: bytes, collectors: Sequence[AnyCollector]) -> MachineFile | str:
     """The file's content, or why it is none of ours, in words."""
     try:
-        kept, ours = _FILE.validate_json(text), VERSION
-        if kept.version != ours:
-            return f"version {kept.version}, this agent knows {ours}"
+        other = other_version(text, VERSION)
+        if other:
+            return other
+        kept = _FILE.validate_json(text)
         recalled(collectors, KeptMachine(parts=kept.parts))
     except ValidationError as error:
         return reason(error)

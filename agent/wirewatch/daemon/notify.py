@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from wirewatch.core.types import Health, whole
 from wirewatch.daemon.board import ErrorLog, ReportSource
@@ -83,13 +84,21 @@ class Notifier:
         return ("WATCHDOG=1",) if self._watched and source.turning() else ()
 
 
+class Reporter(Protocol):
+    """Reports the daemon to somebody, until cancelled."""
+
+    async def run(self, source: ReportSource) -> None:
+        """Report what the source says, from now on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reporters:
-    """What reports the daemon to other programs: to systemd, Kubernetes and gates; None where not used."""
+    """What reports the daemon: to systemd, Kubernetes, gates, and who runs a demo; None if not used."""
 
     notifier: Notifier | None = None
     condition_writer: ConditionWriter | None = None
     verdict_file: VerdictFile | None = None
+    demo: Reporter | None = None
 
     def condition(self) -> ConditionReport | None:
         """What became of the node condition, for the metrics."""
@@ -105,7 +114,7 @@ class Reporters:
     @contextlib.contextmanager
     def reporting(self, source: ReportSource) -> Iterator[None]:
         """Report while the block runs."""
-        reporters = (self.notifier, self.condition_writer, self.verdict_file)
+        reporters = (self.notifier, self.condition_writer, self.verdict_file, self.demo)
         tasks = [asyncio.create_task(_reporting(one, source)) for one in reporters if one is not None]
         try:
             yield
@@ -129,7 +138,7 @@ def status_line(verdict: Verdict) -> str:
     return "".join(c if c.isprintable() else " " for c in text)[:LONGEST]
 
 
-async def _reporting(reporter: Notifier | ConditionWriter | VerdictFile, source: ReportSource) -> None:
+async def _reporting(reporter: Reporter, source: ReportSource) -> None:
     """Have one report, and again after a while when it raises: a starving watchdog ends the daemon else."""
     errors = ErrorLog(log)
     while True:

@@ -32,10 +32,15 @@ Change = Callable[[Judged, Standing, FindingOrder, VerdictPolicy, Now], Ledger]
 
 
 class FindingOrders:
-    """Changes the ledger of the board as an operator orders; only the event loop uses it."""
+    """Changes the ledger of the board as an operator orders; only the event loop uses it.
 
-    def __init__(self, board: Board, clock: Clock) -> None:
-        self._board, self._clock = board, clock
+    `acknowledged` is called with what an operator has acknowledged.
+    """
+
+    def __init__(
+        self, board: Board, clock: Clock, acknowledged: Callable[[Standing], None] = lambda _: None
+    ) -> None:
+        self._board, self._clock, self._acknowledged = board, clock, acknowledged
 
     def carry_out(self, name: str, order: FindingOrder) -> FindingsDocument:
         """Carry out an order about the finding with the id `name`; returns all findings afterwards.
@@ -47,7 +52,10 @@ class FindingOrders:
         def change(node: Judged, policy: VerdictPolicy, now: Now) -> Ledger:
             return CHANGES[order.order](node, pick(node.verdict, name), order, policy, now)
 
+        acknowledged = pick(self._board.node.verdict, name) if order.order == "ack" else None
         document = findings(self._board.order(change), self._clock.now())
+        if acknowledged is not None:
+            self._acknowledged(acknowledged)
         log.info("%s: %s %s: %s", order.by, order.order, name, order.why)
         return document
 

@@ -4,13 +4,14 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Annotated, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, Subject
@@ -19,6 +20,7 @@ from wirewatch.probe.statefolder import as_owner
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, key_of
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 VERSION = 1
 LIMIT = 16 << 20
 """Bytes; a larger file is not one of ours."""
@@ -57,7 +59,14 @@ class LedgerFile:
     ended: tuple[Suppression, ...] = ()
 
 
-_FILE = TypeAdapter(LedgerFile)
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What every version of a file of the state folder begins with."""
+
+    version: Annotated[int, Field(ge=0, lt=1 << 31)]
+
+
+_VERSION, _FILE = TypeAdapter(_Version), TypeAdapter(LedgerFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +190,41 @@ def reason(error: ValidationError) -> str:
     return f"{place + ': ' if place else ''}{first['msg']}"
 
 
+def other_version(text: bytes, known: int) -> str:
+    """Why a file of another version than `known` is not read, in words; empty for one of that version.
+
+    It comes before all else that the file says, which another version may say in another way.
+
+    Raises:
+        ValidationError: the file names no version.
+    """
+    version = _VERSION.validate_json(text, strict=True).version
+    if version == known:
+        return ""
+    newer = "written by a newer wirewatch, " if version > known else ""
+    return f"{newer}version {version}, this agent knows {known}"
+
+
+def validated(
+    text: bytes | str, file: TypeAdapter[T], version: int, numbers: Callable[[T], Iterable[float]],
+    *, strict: bool | None = None,
+) -> T | str:  # fmt: skip
+    """What a state file says, or why it cannot be used, in words; its `numbers` must be finite.
+
+    `text` is what `content` gave: where that is a reason, it is the answer.
+    """
+    if isinstance(text, str):
+        return text
+    try:
+        other = other_version(text, version)
+        if other:
+            return other
+        kept = file.validate_json(text, strict=strict)
+    except ValidationError as error:
+        return reason(error)
+    return kept if all(map(math.isfinite, numbers(kept))) else "a number that is not finite"
+
+
 def encoded(document: object) -> bytes:
     """The document as indented JSON."""
     # A surrogate in a text that a person gave must not keep all the rest from being written.
@@ -247,7 +291,7 @@ def read_ledger(path: Path, boot: str, at: float) -> LoadedLedger:
     text = content(path, LIMIT)
     if text is None:
         return LoadedLedger(Ledger(boot))
-    kept = _parsed(text) if isinstance(text, bytes) else text
+    kept = validated(text, _FILE, VERSION, _numbers)
     if isinstance(kept, str):
         return _lost(boot, at, f"{path}: {kept}")
     entries = {entry.key: _begun(entry, boot) for entry in kept.entries}
@@ -283,17 +327,6 @@ def _begun(entry: Entry, boot: str) -> Entry:
     if boot and entry.boot:
         return replace(entry, mono=None)
     return replace(entry, mono=None, stamp=None, newest=None)
-
-
-def _parsed(text: bytes) -> LedgerFile | str:
-    """The file's content, or why it is none of ours, in words."""
-    try:
-        kept = _FILE.validate_json(text)
-    except ValidationError as error:
-        return reason(error)
-    if kept.version != VERSION:
-        return f"version {kept.version}, this agent knows {VERSION}"
-    return kept if all(map(math.isfinite, _numbers(kept))) else "a number that is not finite"
 
 
 def _numbers(kept: LedgerFile) -> Iterator[float]:

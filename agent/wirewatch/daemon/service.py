@@ -16,6 +16,7 @@ from wirewatch.daemon.board import Board, ReportSource
 from wirewatch.daemon.machine import MachineWriter
 from wirewatch.daemon.notify import NO_REPORTERS, Reporters
 from wirewatch.daemon.operator import FindingOrders, TopologyOrders
+from wirewatch.daemon.pairsresult import PairsOrders, PairsResultStore
 from wirewatch.daemon.persistence import LedgerWriter
 from wirewatch.daemon.release import Handles, Release
 from wirewatch.daemon.reload import Reloader, Reread
@@ -39,13 +40,15 @@ LAST_WRITE = 1.0
 class Remembered:
     """What is remembered of faults, how it is judged, and the file that keeps it; None for no file.
 
-    `machine` writes what is remembered of the machine; None to keep nothing.
+    `machine` writes what is remembered of the machine; None to keep nothing. `told`: what pairs of nodes
+    found out about this one; None to keep nothing.
     """
 
     policy: VerdictPolicy = field(default_factory=VerdictPolicy)
     ledger: Ledger = field(default_factory=Ledger)
     path: Path | None = None
     machine: MachineWriter | None = None
+    told: PairsResultStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,10 @@ async def _serve(
     )  # fmt: skip
     servers = _query_servers(application(status), sockets)
     if sockets.orders is not None:
-        orders = FindingOrders(board, hardware.clock)
-        control = Control(release.begin, release.end, orders.carry_out, topologies.accept)
+        store = remembered.told or PairsResultStore(None, hardware.clock)
+        told = PairsOrders(store, board, hardware.clock, schedule.reading)
+        orders = FindingOrders(board, hardware.clock, told.acknowledged)
+        control = Control(release.begin, release.end, orders.carry_out, topologies.accept, told.tell)
         orders_only = Connections(sockets.web.counts, within_descriptors(LOCAL))
         servers.append(HttpServer(control_application(control), sockets.orders, orders_only))
 
@@ -122,10 +127,10 @@ async def _serve(
     )  # fmt: skip
     with reporters.reporting(source):
         await _until_signal(schedule, servers, reporters.stopping, reloader.reload)
-    await _flush(writer, remembered.machine)
+    await _flush(writer, remembered.machine, remembered.told)
 
 
-async def _flush(*writers: LedgerWriter | MachineWriter | None) -> None:
+async def _flush(*writers: LedgerWriter | MachineWriter | PairsResultStore | None) -> None:
     """Have written what the last polls and orders gave: the process ends at once afterwards."""
     under_way = [asyncio.ensure_future(one.flush()) for one in writers if one is not None]
     await asyncio.wait(under_way, timeout=LAST_WRITE)

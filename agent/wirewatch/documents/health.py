@@ -131,12 +131,12 @@ class CheckDocument:
 
     `fail_on` is that of the node's configuration, or of `--fail-on`.
 
-    `source`: the daemon, a poll by `check` itself (`own`), or none where neither answered in time; `why`: why
-    it is not the daemon, and further notes, in words. `verdict_at`: when the node was polled for the verdict,
-    Unix seconds, 0 for never. `probe` null: switched off, or nothing to probe on this node; its `fresh` is by
-    `--max-age` where that was given, its `required` also by `--require-fresh-probe`. `probe_exempt`: there is
-    nothing to probe, so that none can be required. `suppressed`: findings that an operator suppressed, so
-    that they do not count, and until when.
+    `source`: the daemon, a demo that runs here, a poll by `check` itself (`own`), or none where nothing
+    answered in time; `why`: why it is not the daemon, and further notes, in words. `verdict_at`: when the
+    node was polled for the verdict, Unix seconds, 0 for never. `probe` null: switched off, or nothing to
+    probe on this node; its `fresh` is by `--max-age` where that was given, its `required` also by
+    `--require-fresh-probe`. `probe_exempt`: there is nothing to probe, so that none can be required.
+    `suppressed`: findings that an operator suppressed, so that they do not count, and until when.
     """
 
     schema: Literal["wirewatch.check/1"]
@@ -144,7 +144,7 @@ class CheckDocument:
     health: Health
     may_start: bool
     fail_on: list[Health]
-    source: Literal["daemon", "own", "none"]
+    source: Literal["daemon", "demo", "own", "none"]
     why: str
     verdict_at: float
     probe: ProbeStatus | None

@@ -20,12 +20,15 @@ class BadNodeReport:
     """A node that is not well, by the worst of it.
 
     `rule` is that of a finding, or a word without a dot where no finding is the reason; `subject` by level:
-    gpu, uuid, link, device, port. `since` and `heard`, when its agent was last heard, are Unix seconds, null
-    where they are not known. `findings`: how many there are on the node.
+    gpu, uuid, link, device, port. `rack` and `leaf` are labels of its target, "" where it has none. `since`
+    and `heard`, when its agent was last heard, are Unix seconds, null where they are not known. `findings`:
+    how many there are on the node.
     """
 
     cluster: str
     node: str
+    rack: str
+    leaf: str
     state: State
     rule: str
     subject: dict[str, str]
@@ -66,8 +69,8 @@ def document(
     worst = max(table.health, Health.UNKNOWN) if warnings else table.health
     nodes = [
         BadNodeReport(
-            one.cluster, one.node, one.state, one.rule, dict(one.subject), one.since, one.heard,  # type: ignore[arg-type]
-            one.findings, *reason(one.rule),
+            one.cluster, one.node, one.rack, one.leaf, one.state, one.rule,  # type: ignore[arg-type]
+            dict(one.subject), one.since, one.heard, one.findings, *reason(one.rule),
         )
         for one in table.nodes
     ]  # fmt: skip

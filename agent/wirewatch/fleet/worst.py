@@ -84,10 +84,15 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class BadNode:
-    """`subject` by level: gpu, uuid, link, device, port. `since`, `heard`: Unix seconds, None: not known."""
+    """`subject` by level: gpu, uuid, link, device, port. `since`, `heard`: Unix seconds, None: not known.
+
+    `rack` and `leaf` as its target has them, "" where it has none, and of a node that is no target any more.
+    """
 
     cluster: str
     node: str
+    rack: str
+    leaf: str
     state: str
     rule: str
     subject: Mapping[str, str]
@@ -125,7 +130,8 @@ def table(answers: Answers) -> FleetTable:
     rows = sorted(
         (
             BadNode(
-                *_node(one.labels), STATES.get(int(one.value), UNKNOWN), one.labels.get("rule", ""),
+                *_node(one.labels), one.labels.get("rack", ""), one.labels.get("leaf", ""),
+                STATES.get(int(one.value), UNKNOWN), one.labels.get("rule", ""),
                 {name: text for name in LEVELS if (text := one.labels.get(name, ""))},
                 _known(times.get(_row(one.labels))), heard_at.get(_node(one.labels)),
                 counts.get(_node(one.labels), 0),

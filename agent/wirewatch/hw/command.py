@@ -4,7 +4,9 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from wirewatch.core.ports import Output
 from wirewatch.core.types import Absent, Why
@@ -68,6 +70,53 @@ class Programs:
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
+
+
+class RunningProgram:
+    """A program that runs beside us, in a process group of its own, so that Ctrl-C does not reach it.
+
+    What it prints is kept in files without a name, until `close`.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - no shell; the caller checks the arguments
+                command, stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err, env=dict(environment),
+                start_new_session=True, cwd=FOLDER,
+            )  # fmt: skip
+        except OSError:
+            self._forget()
+            raise
+
+    def status(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def printed(self) -> tuple[str, str]:
+        """What it has printed so far, on standard output and as errors, `LIMIT` bytes of each."""
+        return _text(os.pread(self._out.fileno(), LIMIT, 0)), _text(os.pread(self._err.fileno(), LIMIT, 0))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and to all that it started, if it still runs."""
+        if self._process.poll() is None:
+            _signal(self._process.pid, number)
+
+    def close(self) -> None:
+        """Kill what still runs of it, and forget what it printed."""
+        self.signal(signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_WAIT)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._out.close()
+        self._err.close()
 
 
 class SystemCommand:

@@ -26,11 +26,12 @@ import time
 import tomllib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from wirewatch.core.names import did_you_mean
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Health, Json, Subject, Unusable, Why, whole
 from wirewatch.hw.files import absent_errno
@@ -48,6 +49,8 @@ _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
 _FOR_EVER, _HOUR = 1e9, 3600.0
 """Seconds."""
+HURRY = 20.0
+"""How many times as fast as written an overlay changes for a demo."""
 BUNDLED = Path(__file__).parent.parent / "overlays"
 _Allowed = tuple[Callable[[Any], bool], str]
 _TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
@@ -136,6 +139,20 @@ class Overlay:
     def begun(self) -> float:
         """Seconds of play after which every change has begun."""
         return max((one.start for one in self.changes), default=0.0)
+
+    def hurried(self, lead: float) -> "Overlay":
+        """The same for somebody who waits: first changes after `lead` seconds, the rest much faster.
+
+        Later changes follow HURRY times as fast. What is there from the start stays, and what grows by the
+        second grows as fast as before.
+        """
+        first = min((one.start for one in self.changes if one.start), default=0.0)
+
+        def soon(seconds: float) -> float:
+            return seconds if seconds in {0.0, _FOR_EVER} else max(lead + (seconds - first) / HURRY, 0.0)
+
+        changes = (replace(one, start=soon(one.start), until=soon(one.until)) for one in self.changes)
+        return replace(self, changes=tuple(changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +254,8 @@ def find_overlay(path: str) -> Path:
     for file in (Path(path), BUNDLED / f"{path}.toml"):
         if file.is_file():
             return file
-    raise OverlayError(f"no overlay at {path!r}; bundled with wirewatch: {', '.join(bundled_overlays())}")
+    meant = did_you_mean(path, bundled_overlays(), "`wirewatch overlays list` lists the bundled ones")
+    raise OverlayError(f"no overlay {path!r}, neither a file nor a bundled one: {meant}")
 
 
 def load_overlay(path: str) -> Overlay:
@@ -303,6 +321,8 @@ def open_player(source: Source) -> Player:
         RecordingError, OverlayError: see there.
     """
     loaded = tuple(load_overlay(path) for path in source.overlays)
+    if source.lead is not None:
+        loaded = tuple(one.hurried(source.lead) for one in loaded)
     recording = load_recording(source.replay)
     return Player(recording, lambda: time.monotonic() - source.epoch, loaded, source.loop)
 

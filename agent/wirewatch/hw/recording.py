@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
+from wirewatch.core.names import did_you_mean
 from wirewatch.core.ports import Answer
 from wirewatch.core.statistics import delta
 from wirewatch.core.types import Absent, Json, Unusable, Why, whole
@@ -96,13 +97,26 @@ def find(name: str) -> Path:
     for folder in (Path(name), BUNDLED / name):
         if (folder / MANIFEST).is_file():
             return folder
-    bundled = ", ".join(bundled_names()) or "none"
-    raise RecordingError(f"no recording at {name!r}; bundled with wirewatch: {bundled}")
+    meant = did_you_mean(name, bundled_names(), "`wirewatch recordings list` lists the bundled ones")
+    raise RecordingError(f"no recording {name!r}, neither a folder nor a bundled one: {meant}")
 
 
 def bundled_names() -> list[str]:
     """Names of the recordings that come with wirewatch."""
     return sorted(p.parent.name for p in BUNDLED.glob(f"*/{MANIFEST}"))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest in a recording's folder.
+
+    Raises:
+        RecordingError: of another schema.
+        OSError, ValueError, KeyError, TypeError: damaged.
+    """
+    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+    if manifest["schema"] != SCHEMA:
+        raise RecordingError(f"{folder}: schema {manifest['schema']!r}, this version plays {SCHEMA!r}")
+    return manifest
 
 
 def load_recording(name: str) -> Recording:
@@ -113,9 +127,7 @@ def load_recording(name: str) -> Recording:
     """
     folder = find(name)
     try:
-        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
-        if manifest["schema"] != SCHEMA:
-            raise RecordingError(f"{folder}: schema {manifest['schema']!r}, this version plays {SCHEMA!r}")
+        manifest = read_manifest(folder)
         times = tuple(float(m["seconds"]) for m in manifest["moments"])
         with gzip.open(folder / MOMENTS, "rb") as packed:
             answers = _answers(_lines(packed))

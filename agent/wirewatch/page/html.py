@@ -322,7 +322,8 @@ def _headers(chosen: str) -> Mapping[str, str]:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Of the templates of this room."""
     made = Environment(
         loader=PackageLoader("wirewatch.page"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
@@ -333,12 +334,12 @@ def _environment() -> Environment:
 
 @cache
 def _template() -> Template:
-    return _environment().get_template("page.html")
+    return environment().get_template("page.html")
 
 
 @cache
 def _style() -> str:
-    return _environment().get_template("page.css").render()
+    return environment().get_template("page.css").render()
 
 
 @cache

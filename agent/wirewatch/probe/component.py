@@ -48,6 +48,7 @@ from wirewatch.probe.setup import NOTHING_TO_PROBE, ProbeRequest, prepare
 from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import LOST
+from wirewatch.verdict.pairs import PairsOptions, PairsPolicy, pairs_component
 
 log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
@@ -331,6 +332,7 @@ def components() -> tuple[AnyCollector, ...]:
         *discover(),
         probe_component(ProbeOptions(), ProbePolicy(), Expect()),
         drift_component(DriftOptions(), DriftPolicy(), DriftContext()),
+        pairs_component(PairsOptions(), PairsPolicy()),
     )
 
 

@@ -1,13 +1,14 @@
 """NVLink counters, processes, memory and clocks around a probe, all through the NVML port."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.collectors.nvlink import ERROR_QUESTIONS, TRAFFIC_FIELDS, error_questions
 from wirewatch.core.nvml import Supported, as_int, ask_gpu, count_links, member
 from wirewatch.core.ports import Gpu, Nvml, Question, Sysfs
 from wirewatch.core.probe import Clocks, LinkBytes, Moved
-from wirewatch.core.tree import RDMA, rdma_devices
+from wirewatch.core.tree import NET, RDMA, rdma_devices
 from wirewatch.core.types import Absent, whole
 
 SM, MEMORY = 1, 2
@@ -128,6 +129,43 @@ def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
     rates = nvml.ask(gpu.key, [UTILIZATION])[0].value
     busy, memory = as_int(member(rates, "gpu")), as_int(member(rates, "memory"))
     return None if isinstance(memory, Absent) or busy == 0 else memory / 100
+
+
+_FAULTY = re.compile("err|discard|drop|downed|recover|out_of_sequence|timeout|overrun|retrans")
+"""In the names of counters of faults, of RDMA ports and of network interfaces."""
+_BYTES = {"port_xmit_data": "sent", "port_rcv_data": "received", "tx_bytes": "sent", "rx_bytes": "received"}
+_IN_WORDS = frozenset({"port_xmit_data", "port_rcv_data"})
+
+
+def nic_counts(sysfs: Sysfs) -> Mapping[tuple[str, str], int]:
+    """Counters of RDMA ports (`mlx5_0:1`) and network interfaces by name and kind: bytes, and faults.
+
+    The kind is sent, received, or the kernel's name of a counter. What cannot be read is left out.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for name, folder in _nics(sysfs):
+        kinds = sysfs.entries(folder)
+        for kind in () if isinstance(kinds, Absent) else kinds:
+            if kind in _BYTES or _FAULTY.search(kind):
+                text = sysfs.read(f"{folder}/{kind}")
+                value = whole(text) if isinstance(text, str) else None
+                if value is not None:
+                    found[name, _BYTES.get(kind, kind)] = value * (LANES if kind in _IN_WORDS else 1)
+    return found
+
+
+def _nics(sysfs: Sysfs) -> Iterator[tuple[str, str]]:
+    """Folders of counters, with the name of the port or interface."""
+    devices = rdma_devices(sysfs)
+    for device in () if isinstance(devices, Absent) else devices:
+        ports = sysfs.entries(f"{RDMA}/{device}/ports")
+        for port in () if isinstance(ports, Absent) else ports:
+            for folder in ("counters", "hw_counters"):
+                yield f"{device}:{port}", f"{RDMA}/{device}/ports/{port}/{folder}"
+    interfaces = sysfs.entries(NET)
+    for interface in () if isinstance(interfaces, Absent) else interfaces:
+        if interface != "lo":
+            yield interface, f"{NET}/{interface}/statistics"
 
 
 def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:

@@ -84,12 +84,13 @@ class GateLimits:
     """What the gate asks for.
 
     `settle`: seconds for which nothing may have changed. `unseen`: bytes that may be in use by no visible
-    process; `free`: bytes that a probe needs on each GPU.
+    process; `free`: bytes that a probe needs on each GPU. `gpus`: how many GPUs it takes at least.
     """
 
     settle: float
     unseen: int
     free: int
+    gpus: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +259,7 @@ def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | N
     """The first reason why these GPUs may not be probed, the lasting ones before those that pass."""
     touched = {gpu.key for gpu in candidates(facts, owner)}
     uses = [use for use in facts.uses if use.gpu.key in touched]
-    found = _few(uses) or _modes(uses) or _processes(uses) or _memory(uses, rules)
+    found = _few(uses, rules.gpus) or _modes(uses) or _processes(uses) or _memory(uses, rules)
     if found is not None:
         return found
     found = _allocated(facts, touched, owner)
@@ -377,8 +378,11 @@ def _held_by(facts: GateFacts, owner: str) -> tuple[Gpu, ...]:
     return tuple(use.gpu for use in facts.uses if owner in _holders(sources, use.gpu.key))
 
 
-def _few(gpus: Sequence[object]) -> Refusal | None:
-    return Refusal(Reason.FEW_GPUS, f"{len(gpus)} GPU") if len(gpus) < 2 else None  # noqa: PLR2004
+def _few(gpus: Sequence[object], least: int = 2) -> Refusal | None:
+    if len(gpus) >= least:
+        return None
+    asked = f"{len(gpus)} of the {least} GPUs that are asked for"
+    return Refusal(Reason.FEW_GPUS, asked if least > 2 else f"{len(gpus)} GPU")  # noqa: PLR2004
 
 
 def _modes(uses: Sequence[GpuUsers]) -> Refusal | None:

@@ -287,7 +287,8 @@ def _convert(connection: sqlite3.Connection, version: int) -> None:
     if version == 0 and _one(connection, "SELECT count(*) FROM sqlite_master"):
         raise UnusableHistory("not a history of probes")
     if version not in {0, 1, VERSION}:
-        raise UnusableHistory(f"of schema version {version}, this wirewatch knows {VERSION}")
+        newer = "written by a newer wirewatch, " if version > VERSION else ""
+        raise UnusableHistory(f"{newer}of schema version {version}, this wirewatch knows {VERSION}")
     for step in {0: (_CREATE.format("probes"),), 1: _CONVERT}.get(version, ()):
         connection.execute(step)
     connection.execute(f"PRAGMA user_version = {VERSION}")

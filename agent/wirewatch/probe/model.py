@@ -24,38 +24,52 @@ _DEFAULT = Plan("", (), ())
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions(Options):
-    """How probes run.
-
-    `interval`: seconds between readings of the gate; `every`: between probes, give or take
-    `jitter`, a part of it. `settle`: seconds for which the GPUs must have been left alone. `budget`: the part
-    of the GPUs' time that probes may hold. `kill_after`: seconds after which a worker is killed. `fresh`:
-    seconds after which a result is withdrawn. `pins`: bus bandwidths to expect, in bytes per second, by
-    collective (`all_reduce`: of ever larger messages) or collective and size (`all_reduce@268435456`).
-    `ranks`: processes of the gloo engine, which needs no GPU. `prober`: the socket of the process that runs
-    the probes (`wirewatch prober`), "" where the agent starts its workers itself.
-    """
+    """How probes run."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     interval: float = 30.0
+    """Time from one look at the GPUs, whether a probe may run, to the next. [seconds]"""
     deadline: float = 120.0
+    """Time after which a probe is overdue; above `kill_after`. [seconds]"""
     engine: Literal["auto", "nccl", "torch", "distributed", "gloo"] = "auto"
+    """What runs the collectives; `auto` takes nccl where it is installed, else torch."""
     every: float = 600.0
+    """Time between two probes. [seconds]"""
     jitter: float = 0.1
+    """Share of `every` by which that time varies, so that nodes do not probe in step. [share]"""
     settle: float = 120.0
+    """Time for which the GPUs must have been left alone before a probe. [seconds]"""
     budget: float = 0.01
+    """Share of the GPUs' time that probes may hold. [share]"""
     kill_after: float = 60.0
+    """Time after which a worker is killed. [seconds]"""
     fresh: float = 7200.0
+    """Age from which on a result is old and withdrawn. [seconds]"""
     ops: tuple[str, ...] = OPS
+    """Collectives of a probe."""
     bandwidth: tuple[tuple[int, int], ...] = _DEFAULT.bandwidth
+    """Pairs of message size in bytes and number of runs, for bandwidth."""
     latency_sizes: tuple[int, ...] = _DEFAULT.latency_sizes
+    """Message sizes for latency. [bytes]"""
     copies: bool = True
+    """Whether a probe copies between all pairs of GPUs."""
     micro: bool = True
+    """Whether a probe multiplies matrices and copies within each GPU."""
     unseen_bytes: int = 2 * GIB
+    """Memory in use on a GPU, by no process that can be seen, from which on the GPU is busy. [bytes]"""
     free_bytes: int = 3 * GIB
+    """Memory that must be free on each GPU. [bytes]"""
     pins: dict[str, float] = field(default_factory=dict)
+    """Bus bandwidth of a healthy node, if you know it.
+
+    By collective (`all_reduce`, of ever larger messages) or by collective and size (`all_reduce@268435456`).
+    [bytes/s]
+    """
     ranks: int = 4
+    """Processes of the engine gloo, which needs no GPU."""
     prober: str = ""
+    """Socket of `wirewatch prober`, where that runs the probes; "" where the agent runs them itself."""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
@@ -90,30 +104,36 @@ class ProbeOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class ProbePolicy:
-    """When what a probe finds is a fault.
-
-    `ratio`: least part of the expected bus bandwidth. `usual`: least part of the bandwidth that at least
-    `learn` accepted probes of this node gave; where nothing is expected, less than `ratio` of the lowest of
-    them is FAILED. `wire`: least part of the wire that is plausible over NVLink between every two GPUs where
-    nothing is expected, half of it is FAILED; `wire_pcie`: over any other wire. `confirm`: probes in a row
-    that must find the same before it is FAILED; `failures`: probes in a row that cannot be done before that
-    is a finding.
-    `path`: how far NVLink's bytes may be from the algorithm's, `uneven`: a link's from the mean of its GPU's.
-    `straggler`: when a part is slow.
-    """
+    """When what a probe finds is a fault."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     ratio: float = 0.7
+    """Least share of the expected bus bandwidth (ADR 0008).
+
+    Where nothing is expected, less than this share of the lowest accepted probe is FAILED. [share]
+    """
     usual: float = 0.85
+    """Least share of what accepted probes of this node gave (ADR 0028). [share]"""
     learn: int = 10
+    """Accepted probes that make that usual value."""
     wire: float = 0.25
+    """Least share of the wire that is plausible where nothing is expected.
+
+    It holds for NVLink between every two GPUs; half of it is FAILED. [share]
+    """
     wire_pcie: float = 0.05
+    """The same over any other wire. [share]"""
     confirm: int = 2
+    """Probes in a row that must find the same before it is FAILED."""
     failures: int = 3
+    """Probes in a row that could not be done before that is a finding."""
     path: float = 0.1
+    """How far NVLink's bytes may be from those of the algorithm. [share]"""
     uneven: float = 0.2
+    """How far a link's bytes may be from the mean of its GPU. [share]"""
     straggler: StragglerPolicy = field(default_factory=StragglerPolicy)
+    """When a part is slow: the table below."""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

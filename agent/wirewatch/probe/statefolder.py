@@ -72,11 +72,16 @@ class StateFolder:
         return self.directory / "machine.json"
 
     @property
+    def pairs(self) -> Path:
+        """What pairs of nodes found out about this node."""
+        return self.directory / "pairs.json"
+
+    @property
     def memories(self) -> tuple[Path, ...]:
         """All that is remembered of one machine, with the files that SQLite keeps beside the history."""
         history = self.history
         beside = (history.with_name(f"{history.name}{end}") for end in ("-wal", "-shm"))
-        return (self.machine, self.latches, self.baseline, history, *beside)
+        return (self.machine, self.latches, self.baseline, self.pairs, history, *beside)
 
     @property
     def agent_lock(self) -> Path:

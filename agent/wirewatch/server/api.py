@@ -19,6 +19,7 @@ from wirewatch.documents.state import DaemonStatus
 from wirewatch.kubernetes.outcome import ConditionReport
 from wirewatch.page.content import PageContext, page_content
 from wirewatch.page.html import RenderedPage, choice, page, render
+from wirewatch.page.runbook import INDEX, runbook
 from wirewatch.server.exposition import Exposition
 from wirewatch.server.reload import WebCounts
 from wirewatch.verdict.ledger import VerdictPolicy
@@ -156,6 +157,7 @@ def application(status: DaemonView) -> FastAPI:
     add_page(
         app, PageCache(status.node, status.daemon, PageSource(status.source, status.policy, status.place))
     )
+    add_runbook(app)
     _api(app, status)
     return app
 
@@ -171,6 +173,17 @@ def add_page(app: FastAPI, pages: PageCache) -> None:
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def status(refresh: str = "") -> Response:
         made = await pages.get(refresh)
+        return Response(made.text, headers=dict(made.headers))
+
+
+def add_runbook(app: FastAPI) -> None:
+    """The runbook at `/docs`, for people, by the paths of its files; it is not in the OpenAPI document."""
+
+    @app.api_route("/docs/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
+    async def docs(path: str) -> Response:
+        made = runbook(path or INDEX)
+        if made is None:
+            return Response(f"no such page: /docs/{INDEX} lists all\n", 404, media_type="text/plain")
         return Response(made.text, headers=dict(made.headers))
 
 

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from wirewatch import __version__
 from wirewatch.core.types import Absent
 from wirewatch.documents.drift import DRIFT, AcceptOrder, DriftDocument
+from wirewatch.documents.pairsorder import PairsOrder
 from wirewatch.documents.state import FINDINGS, FindingsDocument
 from wirewatch.probe import remote
 from wirewatch.probe.comparability import ProbeTerms
@@ -95,14 +96,15 @@ class Control:
     """What the daemon does by order.
 
     `release` takes seconds and the operator's name, `resume` the name, `of_finding` the beginning of a
-    finding's id, `accept` what to accept of the topology; the last two raise OrderError for an order that
-    cannot be carried out.
+    finding's id, `accept` what to accept of the topology, `tell` what pairs of nodes found out; the last
+    three raise OrderError for an order that cannot be carried out.
     """
 
     release: Callable[[float, str], Awaitable[ReleaseDocument]]
     resume: Callable[[str], Awaitable[ReleaseDocument]]
     of_finding: Callable[[str, FindingOrder], FindingsDocument]
     accept: Callable[[AcceptOrder], Awaitable[DriftDocument]]
+    tell: Callable[[PairsOrder], Awaitable[FindingsDocument]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def control_application(control: Control) -> FastAPI:
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, CONFLICT)
 
-    _topology(app, control)
+    _asynchronous(app, control)
     return app
 
 
@@ -212,12 +214,20 @@ class _RequestRefused(Exception):
         self.status = status
 
 
-def _topology(app: FastAPI, control: Control) -> None:
+def _asynchronous(app: FastAPI, control: Control) -> None:
     @app.post("/topology", response_model=DriftDocument)
     async def accept(order: AcceptOrder) -> Response:
         """Accept the topology, or one change of it; answers with the baseline after it."""
         try:
             return _json(DRIFT, await control.accept(order))
+        except OrderError as error:
+            return JSONResponse({"detail": str(error)}, CONFLICT)
+
+    @app.post("/pairs", response_model=FindingsDocument)
+    async def tell(order: PairsOrder) -> Response:
+        """Take what pairs of nodes found out about this node; answers with all findings after it."""
+        try:
+            return _json(FINDINGS, await control.tell(order))
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, CONFLICT)
 

@@ -1,5 +1,6 @@
 """The sockets that the daemon listens on; a failure is one line for the user."""
 
+import errno
 import grp
 import os
 import socket
@@ -9,6 +10,9 @@ from pathlib import Path
 from wirewatch.core.types import Unusable
 
 CONTROL = "control.sock"
+HIGHEST = 65535
+DEMO = "wirewatch-demo"
+"""Folder of a demo's sockets."""
 
 
 class ListenError(Unusable):
@@ -32,7 +36,7 @@ def tcp(host: str, port: int) -> socket.socket:
         server.listen(128)
     except OSError as error:
         server.close()
-        raise ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise ListenError(f"cannot listen on {host}:{port}: {_why(error, port)}") from error
     return server
 
 
@@ -79,6 +83,23 @@ def default_path() -> str:
             return f"{folder.partition(':')[0]}/wirewatch.sock"
     user = os.environ.get("XDG_RUNTIME_DIR", "")
     return f"{user}/wirewatch/wirewatch.sock" if user else ""
+
+
+def demo_path() -> str:
+    """Where the demo of this user listens: the same place for all of the user's shells."""
+    user = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not user and os.geteuid():
+        # Anybody may make this folder: the demo refuses one that is not this user's, and so do those who ask.
+        return f"/tmp/{DEMO}-{os.geteuid()}/wirewatch.sock"  # noqa: S108
+    return f"{user or '/run'}/{DEMO}/wirewatch.sock"
+
+
+def _why(error: OSError, port: int) -> str:
+    """What is wrong, and for a busy port what to do."""
+    if error.errno != errno.EADDRINUSE:
+        return error.strerror or str(error)
+    other = port + 1 if port < HIGHEST else port - 1
+    return f"another program uses that port; choose one, such as --listen 127.0.0.1:{other}"
 
 
 def _listening(path: str, mode: int, group: str | None) -> socket.socket:

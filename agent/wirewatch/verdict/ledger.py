@@ -151,40 +151,45 @@ DAY = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class VerdictPolicy:
-    """What becomes of a fault that is not seen any more.
-
-    `latch`: rules whose FAILED stands until a reboot, a reset, another GPU or `findings ack`, since silence
-    repairs nothing; `plain`: rules that are over when they are not seen, since a person put them right. All
-    others are on probation. Both are patterns such as `xid.*`.
-    `settle`: seconds without a fault before it counts as gone. `probation`: seconds for which it stays
-    DEGRADED then, and for `clean_probes` probes that find nothing, where probes run. `recurrence`: seconds
-    within which it is FAILED at once when it comes back; `latch_after`: how often it may come before it
-    latches as well. All these seconds are of watching.
-    `flapping`: rules that are FAILED too when they come and go, `flaps` times within `flap_window` seconds,
-    since their collectors count only what stays.
-    `fail_on`: healths with which no job may start, everywhere that this is said; FAILED is always one.
-    `require_fresh_probe`: whether `check` may pass a node whose last probe is old.
-    `longest_suppression`: seconds.
-    """
+    """What becomes of a fault that is not seen any more. All times are times in which the daemon watched."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "probe.wrong_data")
+    """Rules whose FAILED stays until a reboot, a reset, another GPU or `findings ack`.
+
+    Patterns such as `xid.*`.
+    """
     plain: tuple[str, ...] = ("gpudirect.*", "agent.*", "topology.*")
+    """Rules that are over as soon as they are not seen, because a person put them right.
+
+    Patterns. All other rules are on probation.
+    """
     flapping: tuple[str, ...] = (
         "nvlink.*down", "nvlink.*slow", "c2c.link_down", "pcie.width",
         "infiniband.port_down", "infiniband.port_slow", "infiniband.pcie",
     )  # fmt: skip
+    """Rules that are also FAILED when they come and go `flaps` times. Patterns."""
     settle: float = 60.0
+    """Time without the fault before it counts as gone. [seconds]"""
     probation: float = DAY
+    """Time for which it stays DEGRADED after that. [seconds]"""
     clean_probes: int = 3
+    """Probes without a finding that the end of probation needs too, where probes run."""
     recurrence: float = 7 * DAY
+    """Time within which a fault that comes back is FAILED at once. [seconds]"""
     latch_after: int = 3
+    """How often a fault may come back before it stays like one of `latch`."""
     flaps: int = 5
+    """How often a fault of `flapping` must come within `flap_window` to be FAILED."""
     flap_window: float = 3600.0
+    """The time in which they are counted. [seconds]"""
     fail_on: tuple[str, ...] = ("failed", "unknown")
+    """Healths with which no job starts: `failed` always, and `unknown` and `degraded` if named."""
     require_fresh_probe: bool = False
+    """Whether `check` fails a node whose last probe is old."""
     longest_suppression: float = 90 * DAY
+    """The longest time for which a finding can be suppressed. [seconds]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

@@ -64,8 +64,12 @@ ENGINES: dict[str, Callable[[Plan], Engine]] = {
     "nccl": _nccl, "torch": _torch, "distributed": _distributed, "gloo": _gloo
 }  # fmt: skip
 
+BETWEEN_NODES = frozenset({"distributed", "gloo"})
+
 
 def _load(plan: Plan) -> Engine:
+    if plan.meeting is not None and plan.engine not in BETWEEN_NODES:
+        raise EngineError("no_engine", f"engine {plan.engine} runs inside one node alone")
     try:
         return ENGINES[plan.engine](plan)
     except KeyError as error:

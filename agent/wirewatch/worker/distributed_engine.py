@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 # Before torch is imported: threads of its libraries would not survive the fork.
-for _name, _value in (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"), ("GLOO_SOCKET_IFNAME", "lo")):
+for _name, _value in (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1")):
     os.environ.setdefault(_name, _value)
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -30,6 +30,7 @@ from wirewatch.core.probe import (  # noqa: E402
     REDUCE,
     REDUCE_SCATTER,
     SCATTER,
+    SEND,
     SENDRECV,
     Case,
     Copy,
@@ -41,6 +42,7 @@ from wirewatch.core.probe import (  # noqa: E402
     rounds,
 )
 from wirewatch.worker.layout import ROOT, Layout, layout_of, room  # noqa: E402
+from wirewatch.worker.meeting import meet  # noqa: E402
 from wirewatch.worker.process import fork_ranks  # noqa: E402
 from wirewatch.worker.run import EngineError  # noqa: E402
 from wirewatch.worker.timing import in_queue, micro  # noqa: E402
@@ -78,7 +80,10 @@ def engine_errors() -> Iterator[None]:
 
 
 class DistributedEngine(ABC):
-    """One rank. Its constructor forks: afterwards there is one process for each GPU or name of the plan."""
+    """One rank. Its constructor forks: afterwards there is one process for each GPU or name of the plan.
+
+    With a meeting there are as many on each other node; the first of each node leads there.
+    """
 
     backend: str
     launch: Launch
@@ -88,15 +93,16 @@ class DistributedEngine(ABC):
         if plan.registered:
             raise EngineError("no_engine", f"engine {plan.engine} cannot register buffers; engine nccl can")
         self._plan = plan
-        self._ranks = len(plan.gpus)
+        self._ranks = plan.ranks
         self._room = room(plan, self.device.smallest)
         self._busy = [0.0] * self._ranks
-        self._groups: list[dist.ProcessGroup] = []
+        self._groups: dict[int, dist.ProcessGroup] = {}
         # A file without a name, through which the ranks meet: nothing is left of it, however they end.
         self._file = os.memfd_create("wirewatch-ranks")
         # Last, since every rank would report an error after it.
-        self._rank = fork_ranks(self._ranks)
-        self.leads = self._rank == 0
+        self._local = fork_ranks(len(plan.gpus))
+        self._rank = plan.first_rank + self._local
+        self.leads = self._local == 0
 
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__}
@@ -116,8 +122,14 @@ class DistributedEngine(ABC):
     @engine_errors()
     def contexts(self) -> None:
         torch.set_num_threads(1)
-        self._store = dist.FileStore(f"/proc/self/fd/{self._file}", self._ranks)
+        self._store = self._meet()
         self._agree(self._open)
+
+    def _meet(self) -> dist.Store:
+        if self._plan.meeting is not None:
+            return meet(self._plan.meeting, self._rank, self._ranks)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        return dist.FileStore(f"/proc/self/fd/{self._file}", self._ranks)
 
     def _open(self) -> None:
         self._queue = self.queue()
@@ -138,20 +150,30 @@ class DistributedEngine(ABC):
             said = f"{error.kind} {error}"
         self._store.set(f"opened {self._rank}", said)
         for rank in range(self._ranks):
-            kind, _, text = self._store.get(f"opened {rank}").decode().partition(" ")
+            kind, _, text = self._heard(f"opened {rank}", rank).partition(" ")
             if kind != "done":
                 raise EngineError(cast("ErrorKind", kind), f"rank {rank}: {text}")
+
+    def _heard(self, key: str, rank: int) -> str:
+        try:
+            return str(self._store.get(key).decode())
+        except RuntimeError as error:
+            place, local = divmod(rank, len(self._plan.gpus))
+            raise EngineError("internal", f"rank {local} of node {place} has not come in time") from error
 
     @engine_errors()
     def communicators(self) -> None:
         dist.init_process_group("cpu:gloo", store=self._store, rank=self._rank, world_size=self._ranks)
         everyone = list(range(self._ranks))
-        wanted = [sorted(group) for group in self._plan.groups]
-        if self._plan.copy_bytes and everyone not in wanted:
-            wanted.append(everyone)
-        made = [dist.new_group(group, backend=self.backend) for group in wanted]
-        self._groups = made[: len(self._plan.groups)]
-        self._everyone = made[wanted.index(everyone)] if everyone in wanted else None
+        # Sends and copies go through the communicator of all ranks.
+        sending = {case.group for case in self._plan.cases if case.op == SEND}
+        wanted = {n: sorted(g) for n, g in enumerate(self._plan.groups) if n not in sending}
+        shared = self._plan.copy_bytes or sending
+        members = [*wanted.values(), *([everyone] if shared and everyone not in wanted.values() else [])]
+        made = [dist.new_group(group, backend=self.backend) for group in members]
+        self._groups = dict(zip(wanted, made, strict=False))
+        self._everyone = made[members.index(everyone)] if everyone in members else None
+        self._groups |= dict.fromkeys(sending, self._everyone)
         for group in made:
             self._connect(group)
 
@@ -164,26 +186,31 @@ class DistributedEngine(ABC):
 
     @engine_errors()
     def collective(self, case: Case) -> Timed:
-        group, members = self._groups[case.group], sorted(self._plan.groups[case.group])
+        members = list(self._plan.groups[case.group])
+        if case.op != SEND:
+            members.sort()
         layout = layout_of(self._plan, case)
         # Waiting for the others, of which one may wait for who reads counters, is not work.
         dist.barrier()
-        taken = self._take_part(group, layout, case.iterations) if self._rank in members else [0.0] * 5
+        taken = self._take_part(case, layout, members) if self._rank in members else [0.0] * 5
         rows = self._share(taken)
         slowest = max(row[0] for row in rows)
-        _, low, median, high, _ = rows[members[0]]
+        # Who sends is done when the system has taken all of it; it has come when it is received.
+        _, low, median, high, _ = rows[members[layout.ranks // 2 if case.op == SEND else 0]]
         return Timed(
             group=case.group, op=case.op, size_bytes=case.size_bytes, launch=self.launch,
             iterations=case.iterations, runs=self._plan.warmup + case.iterations + 1, seconds=slowest,
             low=low, median=median, high=high, wrong=int(sum(row[4] for row in rows)),
         )  # fmt: skip
 
-    def _take_part(self, group: dist.ProcessGroup, layout: Layout, count: int) -> list[float]:
+    def _take_part(self, case: Case, layout: Layout, members: Sequence[int]) -> list[float]:
         """Seconds of a run, lowest, median and highest of single ones, and wrong elements."""
-        queue, place = self._queue, dist.get_rank(group)
-        one = operation(layout, group, queue, place)
+        queue, place = self._queue, members.index(self._rank)
+        # Half the group further on: to whom it sends, or who sends to it.
+        peer = members[(place + layout.ranks // 2) % layout.ranks]
+        one = operation(layout, self._groups[case.group], queue, place, peer)
         with queue.on():
-            taken = in_queue([queue], one, self._plan.warmup, count)
+            taken = in_queue([queue], one, self._plan.warmup, case.iterations)
             queue.begin()
             queue.prepare(layout, place)
             one()
@@ -261,16 +288,16 @@ class GpuRanks(DistributedEngine):
                 "no_engine", f"torch {torch.__version__} was built without CUDA or without NCCL"
             )
         super().__init__(plan)
-        if self._rank and plan.log:
+        if self._local and plan.log:
             # Each process begins its file anew, whatever another has written there.
-            os.environ["NCCL_DEBUG_FILE"] = f"{plan.log}.{self._rank}"
+            os.environ["NCCL_DEBUG_FILE"] = f"{plan.log}.{self._local}"
 
     def versions(self) -> Mapping[str, str]:
         return {**super().versions(), **nccl_version()}
 
     def queue(self) -> TorchQueue:
         self._devices = devices(self._plan.gpus)
-        return TorchGpu(self._devices[self._rank], self._rank, self._plan.dtype)
+        return TorchGpu(self._devices[self._local], self._rank, self._plan.dtype)
 
     def reaches(self, source: int, destination: int) -> bool:
         return bool(torch.cuda.can_device_access_peer(self._devices[source], self._devices[destination]))
@@ -282,10 +309,11 @@ class CpuRanks(DistributedEngine):
     backend, launch, device = "gloo", "host", TorchCpu
 
     def queue(self) -> TorchQueue:
-        needed, free = self._ranks * (self._room.received + self._room.sent), _free_bytes()
+        ranks = len(self._plan.gpus)
+        needed, free = ranks * (self._room.received + self._room.sent), _free_bytes()
         if needed > free:
             # The kernel would promise it all the same, and kill a process once the pages are touched.
-            text = f"{self._ranks} ranks need {needed} bytes, {free} are free: {self._room.refusal()}"
+            text = f"{ranks} ranks need {needed} bytes, {free} are free: {self._room.refusal()}"
             raise EngineError("out_of_memory", text)
         return TorchCpu(torch.device("cpu"), self._rank, self._plan.dtype)
 
@@ -294,13 +322,16 @@ class CpuRanks(DistributedEngine):
 
 
 def operation(
-    layout: Layout, group: dist.ProcessGroup, queue: TorchQueue, place: int
+    layout: Layout, group: dist.ProcessGroup, queue: TorchQueue, place: int, peer: int = 0
 ) -> Callable[[], object]:
-    """One rank's part in one run, as a function that starts it."""
+    """One rank's part in one run, as a function that starts it; `peer`: with whom it sends or receives."""
     send, receive = queue.ends(layout, place)
     root, ranks = place == ROOT, layout.ranks
     if layout.op == SENDRECV:
         return _exchange(group, send, (place + 1) % ranks, receive, (place - 1) % ranks)
+    if layout.op == SEND:
+        way, buffer = (dist.isend, send) if layout.sends(place) else (dist.irecv, receive)
+        return _posted([dist.P2POp(way, buffer, group=group, group_peer=peer)])
     calls: dict[str, Callable[[], object]] = {
         ALL_REDUCE: lambda: dist.all_reduce(receive, group=group),
         ALL_GATHER: lambda: _all_gather(receive, send, group=group),
@@ -322,13 +353,15 @@ def _exchange(
     group: dist.ProcessGroup, send: torch.Tensor, to: int, receive: torch.Tensor, source: int
 ) -> Callable[[], None]:
     """A function that sends to one rank of the group and receives from one at the same time."""
-    both = [
+    return _posted([
         dist.P2POp(dist.isend, send, group=group, group_peer=to),
         dist.P2POp(dist.irecv, receive, group=group, group_peer=source),
-    ]
+    ])  # fmt: skip
 
+
+def _posted(ways: list[dist.P2POp]) -> Callable[[], None]:
     def start() -> None:
-        for work in dist.batch_isend_irecv(both):
+        for work in dist.batch_isend_irecv(ways):
             work.wait()
 
     return start

@@ -22,6 +22,7 @@ from wirewatch.core.probe import (
     REDUCE,
     REDUCE_SCATTER,
     SCATTER,
+    SEND,
     SENDRECV,
     Case,
     Plan,
@@ -84,10 +85,14 @@ class Layout:
 
     def sends(self, place: int) -> bool:
         """Whether the rank at this place of the group sends."""
+        if self.op == SEND:
+            return place < self.ranks // 2
         return self.op not in {BROADCAST, SCATTER} or place == ROOT
 
     def receives(self, place: int) -> bool:
         """Whether something arrives at the rank at this place of the group."""
+        if self.op == SEND:
+            return not self.sends(place)
         return self.op not in {REDUCE, GATHER} or place == ROOT
 
     def sent(self, place: int) -> Span:
@@ -116,6 +121,8 @@ class Layout:
             return Pieces(each, place * each) if self.op == ALLTOALL else Pieces(each, stride=each)
         if self.op == SENDRECV:
             return Pieces(each, rank=(place - 1) % self.ranks)
+        if self.op == SEND:
+            return Pieces(each, rank=place - self.ranks // 2)
         if self.op in {BROADCAST, SCATTER}:
             return Pieces(each, first=place * each if self.op == SCATTER else 0, rank=ROOT)
         return Sums(place * each if self.op == REDUCE_SCATTER else 0)

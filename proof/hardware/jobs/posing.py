@@ -3,8 +3,9 @@
 python -m proof.hardware.jobs.posing RANKS EACH BYTES...
 
 READY pids; then of every op and size so many collectives, one by one, `EAGER {"rank", "op", "size",
-"seconds"}` of each rank by CUDA events; small ones in a CUDA graph, `GRAPH {"captured", "replays"}`;
-`CALLS {"median"}`, seconds of a call without its work; then STEADY while steps go on until the input ends.
+"seconds"}` of each rank by CUDA events; small ones in a CUDA graph and some launched after it by the same
+communicator, `GRAPH {"captured", "replays", "after", "size"}`; then by a second one `CALLS {"median"}`,
+seconds of a call without its work, and STEADY while steps go on until the input ends.
 """
 
 import json
@@ -22,9 +23,9 @@ import torch.multiprocessing as mp
 from proof.hardware.jobs.listening import ended, say
 
 FLOAT32 = 4
-IN_A_GRAPH, REPLAYS = 8, 20
+IN_A_GRAPH, REPLAYS, AFTER = 8, 20, 30
 CALLS, ROUNDS = 50, 20
-SMALL, STEADY = 16 << 10, 2 << 20
+SMALL, STEADY, BEHIND = 16 << 10, 2 << 20, 512 << 10
 
 
 def works(size: int, ranks: int, device: torch.device) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def eager(rank: int, ranks: int, each: int, sizes: list[int], device: torch.devi
 
 
 def graphed(rank: int, device: torch.device) -> None:
-    """Small all-reduces as one CUDA graph, replayed."""
+    """Small all-reduces as one CUDA graph, replayed; then some of another size, launched by the host."""
     data = torch.zeros(SMALL // FLOAT32, device=device)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -63,17 +64,22 @@ def graphed(rank: int, device: torch.device) -> None:
     for _ in range(REPLAYS):
         graph.replay()
     torch.cuda.synchronize()
+    behind = torch.zeros(BEHIND // FLOAT32, device=device)
+    for _ in range(AFTER):
+        dist.all_reduce(behind)
+        torch.cuda.synchronize()
     if rank == 0:
-        say("GRAPH", json.dumps({"captured": IN_A_GRAPH, "replays": REPLAYS}))
+        said = {"captured": IN_A_GRAPH, "replays": REPLAYS, "after": AFTER, "size": BEHIND}
+        say("GRAPH", json.dumps(said))
 
 
-def called(rank: int, device: torch.device) -> None:
+def called(rank: int, device: torch.device, group: dist.ProcessGroup) -> None:
     """What a call takes the host, without waiting for what it starts."""
     data, taken = torch.zeros(SMALL // FLOAT32, device=device), []
     for _ in range(ROUNDS):
         for _ in range(CALLS):
             began = time.perf_counter()
-            dist.all_reduce(data)
+            dist.all_reduce(data, group=group)
             taken.append(time.perf_counter() - began)
         torch.cuda.synchronize()
     if rank == 0:
@@ -91,12 +97,14 @@ def work(rank: int, ranks: int, port: int, each: int, sizes: list[int], ready: A
     ready.release()
     eager(rank, ranks, each, sizes, device)
     graphed(rank, device)
-    called(rank, device)
+    # A communicator with a captured call is not timed any more.
+    fresh = dist.new_group(list(range(ranks)))
+    called(rank, device, fresh)
     if rank == 0:
         say("STEADY")
     data = torch.zeros(STEADY // FLOAT32, device=device)
     while True:
-        dist.all_reduce(data)
+        dist.all_reduce(data, group=fresh)
         torch.cuda.synchronize()
         time.sleep(0.02)
 

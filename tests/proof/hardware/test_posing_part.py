@@ -1,12 +1,13 @@
 """The kit's part `posing`: collectives are compared one by one, and nothing timed passes no limit."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from proof.hardware.kit import Report
-from proof.hardware.posing import AROUND, compare, events_of, taken_of
+from proof.hardware.posing import AROUND, compare, events_of, graphs, taken_of
 from tests.proof.hardware.test_tap_part import SIZE, reading
 from wirewatch.core.probe import ALL_REDUCE
 
@@ -46,3 +47,19 @@ def test_the_events_of_each_rank_and_size_are_read_beside_other_lines() -> None:
 
 def test_what_the_tap_timed_is_in_nccls_order() -> None:
     assert taken_of([reading(1, {3: 0.3, 2: 0.2})]) == {KEYS[1]: [0.2, 0.3]}
+
+
+@pytest.mark.parametrize(("timed", "launched", "right"), [((), 50, True), ((1,), 50, False), ((), 20, False)])
+def test_a_communicator_with_a_graph_launches_and_is_not_timed(
+    tmp_path: Path, timed: tuple[int, ...], launched: int, *, right: bool
+) -> None:
+    graph = {"captured": 8, "replays": 20, "after": 30, "size": SIZE}
+    readings = []
+    for rank in (0, 1):
+        other = reading(rank, {})
+        counts = replace(other.ring.counts, captured=8, calls={ALL_REDUCE: launched})
+        late = reading(rank, dict.fromkeys(timed, 1e-3))
+        readings += [other, replace(late, ring=replace(late.ring, counts=counts))]
+    report = Report("posing", tmp_path)
+    graphs(report, readings, graph)
+    assert [one["ok"] for one in report.checks] == [True, right]

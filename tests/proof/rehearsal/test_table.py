@@ -20,7 +20,7 @@ def test_every_bundled_overlay_has_a_line_and_nothing_else_has() -> None:
 
 def test_those_that_the_runbook_calls_no_faults_raise_nothing_and_all_others_do() -> None:
     told = (DOCS / "runbook.md").read_text("utf-8")
-    harmless = " ".join(told.split()).partition("These four are no faults")[2].partition("To reset")[0]
+    harmless = " ".join(told.split()).partition("These four are not faults")[2].partition("To reset")[0]
     assert {name for name in TABLE if f"`{name}`" in harmless} == set(HARMLESS)
     assert {name for name, row in ALL.items() if not row.alerts} == set(HARMLESS)
 

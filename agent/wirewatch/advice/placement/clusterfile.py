@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from wirewatch.advice.described import PORTS
 from wirewatch.advice.placement.cluster import Cluster, ClusterNode, Indices, Wiring, wiring
-from wirewatch.advice.placement.hostlist import HostlistError, expanded, natural
+from wirewatch.core.hostlist import HostlistError, expanded, natural, topology_places
 from wirewatch.core.types import Health
 from wirewatch.documents.health import Health as HealthName
 
@@ -24,7 +24,6 @@ MOST_NODES = 65536
 MOST_GPUS = 128
 GB = 1e9
 _PORTS = re.compile(rf"(\d{{1,3}})x({'|'.join(PORTS)})", re.ASCII | re.IGNORECASE)
-_FIELD = re.compile(r"(\w+)=(\S+)", re.ASCII)
 Label = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$|^$")]
 Index = Annotated[int, Field(ge=0, lt=MOST_GPUS)]
 
@@ -115,15 +114,8 @@ def with_slurm_topology(cluster: Cluster, path: Path) -> Cluster:
     Raises:
         ClusterError: it cannot be read, or has no switch with nodes and no block.
     """
-    leafs: dict[str, str] = {}
-    racks: dict[str, str] = {}
     try:
-        for line in _text(path).splitlines():
-            fields: dict[str, str] = dict(_FIELD.findall(line))
-            known = racks if "BlockName" in fields else leafs
-            name = fields.get("BlockName") or fields.get("SwitchName", "")
-            if name and "Nodes" in fields and fields.get("Level", "0") == "0":
-                known.update(dict.fromkeys(expanded(fields["Nodes"]), name))
+        leafs, racks = topology_places(_text(path))
     except HostlistError as error:
         raise ClusterError(f"{path}: {error}") from error
     if not leafs and not racks:

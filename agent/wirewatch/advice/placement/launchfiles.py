@@ -7,9 +7,9 @@ Megatron-LM's default does: tensor ranks first, then replicas, then stages (tp-c
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wirewatch.advice.placement.hostlist import compact
 from wirewatch.advice.placement.solver import PlacedGpu, PlacedJob, Replica
 from wirewatch.advice.placement.space import numbers
+from wirewatch.core.hostlist import compact
 
 
 class LaunchError(Exception):

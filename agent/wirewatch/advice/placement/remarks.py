@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from wirewatch.advice.placement.cluster import Cluster
-from wirewatch.advice.placement.hostlist import compact
 from wirewatch.advice.placement.solver import PlacedJob, Replica
 from wirewatch.advice.placement.space import WORDS, Space
+from wirewatch.core.hostlist import compact
 
 MOST_NAMES = 200
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from wirewatch.advice.placement.cluster import ClusterNode
 from wirewatch.advice.placement.hierarchy import Bundle, Nesting, bundles
-from wirewatch.advice.placement.hostlist import natural
 from wirewatch.advice.placement.mixedsizes import DomainSize, assign
 from wirewatch.advice.placement.space import WORDS, Domain, Level, Space
 from wirewatch.advice.products import gpu_product
+from wirewatch.core.hostlist import natural
 
 
 @dataclass(frozen=True, slots=True)

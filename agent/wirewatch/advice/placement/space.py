@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from wirewatch.advice.placement.cluster import ClusterNode, Indices
-from wirewatch.advice.placement.hostlist import natural
+from wirewatch.core.hostlist import natural
 from wirewatch.core.types import Absent
 
 

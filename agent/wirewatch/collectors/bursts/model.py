@@ -13,36 +13,38 @@ from wirewatch.core.types import Absent, Kind, Metric, Sample
 
 @dataclass(frozen=True, slots=True)
 class BurstOptions(Options):
-    """How it runs; off unless it is switched on. One GPU is read every `interval`; both in seconds."""
+    """Short looks at running jobs; off unless switched on (docs/bursts.md)."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     enabled: bool = False
     interval: float = 60.0
+    """Time from a look at one GPU to a look at the next. [seconds]"""
     deadline: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class BurstPolicy:
-    """When a plateau is lower than it was. Ratios are of 0 to 1.
-
-    `settle`: seconds for which the processes of a job must have been the same before it is looked at, more
-    than a probe lasts. A plateau counts where its relative standard error is at most `sure`. It is compared
-    with the median of this GPU's own first ones that were not low, of bursts whose bytes are the same within
-    `same_size`: `references` of them at least, `most_references` at most. `drop`: how far below it must be.
-    `confirm` of a job's last `looks` that were compared must be low.
-    """
+    """When the plateau of a job's collectives is lower than it was."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     settle: float = 100.0
+    """How long a job's processes must have been the same before a look; longer than a probe. [seconds]"""
     sure: float = 0.05
+    """Largest relative standard error of a plateau that counts. [share]"""
     same_size: float = 0.2
+    """How far the bytes of bursts may differ and still be compared. [share]"""
     drop: float = 0.15
+    """How far below the median of this GPU's first plateaus it must be. [share]"""
     references: int = 3
+    """Plateaus that this median needs."""
     most_references: int = 20
+    """Plateaus that it takes at most."""
     confirm: int = 3
+    """Looks of the last `looks` that must be low."""
     looks: int = 4
+    """Last looks of a job that are compared."""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

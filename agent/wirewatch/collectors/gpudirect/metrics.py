@@ -38,7 +38,7 @@ INFO = Metric(
     undrawn="how NICs reach GPU memory is told by the checks beside it",
 )
 UNPARSED = Metric(
-    "nccl_conf_lines_unparsed", Kind.GAUGE, (), "Lines of /etc/nccl.conf that are no settings.", UNSEEN
+    "nccl_conf_lines_unparsed", Kind.GAUGE, (), "Lines of /etc/nccl.conf that are not settings.", UNSEEN
 )
 METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
 

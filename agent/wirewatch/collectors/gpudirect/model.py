@@ -14,24 +14,25 @@ from wirewatch.nccl.settings import NcclConf
 
 @dataclass(frozen=True, slots=True)
 class GpudirectOptions(Options):
-    """`exclude`: patterns of RDMA devices that GPUs do not use; ACS is read every `acs_interval` seconds."""
+    """How GPUDirect is checked."""
 
     interval: float = 60.0
     exclude: tuple[str, ...] = ()
+    """RDMA devices that GPUs do not use. Patterns such as `mlx5_8`."""
     acs_interval: float = 600.0
+    """Time between two readings of ACS. [seconds]"""
 
 
 @dataclass(frozen=True, slots=True)
 class GpudirectPolicy:
-    """`confirm`: polls in a row in which a check fails before that is a finding.
-
-    `judge_iommu`: whether an IOMMU that translates is a finding; some machines need one.
-    """
+    """What counts as wrong with GPUDirect."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
+    """Polls in a row in which a check must fail."""
     judge_iommu: bool = True
+    """Whether an IOMMU that translates is a finding; some machines need one."""
 
 
 GpuPlaces = Sequence[tuple[Gpu, Place | Absent]]

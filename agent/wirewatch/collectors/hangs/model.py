@@ -14,36 +14,37 @@ from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier
 
 @dataclass(frozen=True, slots=True)
 class HangOptions(Options):
-    """How it runs, in seconds; `ask` is how long RAS may take, and is only asked on suspicion."""
+    """How jobs that seem to hang are asked."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     interval: float = 10.0
     ask: float = 7.0
+    """How long NCCL's RAS may take for its answer. It is asked only on suspicion. [seconds]"""
 
 
 @dataclass(frozen=True, slots=True)
 class HangPolicy:
-    """What a hang looks like from outside, and when RAS is asked about it.
-
-    `after`: seconds for which a job must look stuck before anybody is asked; `again`: until the second
-    answer, without which nothing is found; further ones are each twice as far apart, up to `seldom`.
-    `unasked`: seconds after which a job that looks stuck is a finding although nobody answered.
-    `low_power`: share of a GPU's default power limit up to which it does no work. `still`: bytes over NVLink
-    between two polls that count as none; `moved`: those that show that the job uses NVLink at all.
-    `files`: bytes per second that a process reads and writes when it is at work on files, not stuck.
-    """
+    """What a hang looks like from outside, and when RAS is asked about it."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     after: float = 30.0
+    """How long a job must look stuck before anybody is asked. [seconds]"""
     again: float = 60.0
+    """Time until the second answer, without which there is no finding. [seconds]"""
     seldom: float = 600.0
+    """Longest time between further answers, each of which comes twice as late as the one before. [seconds]"""
     unasked: float = 300.0
+    """How long a job must look stuck to be a finding although nobody answered. [seconds]"""
     low_power: float = 0.3
+    """Share of a GPU's default power limit up to which it does no work. [share]"""
     still: float = 65536.0
+    """Bytes over NVLink between two polls that count as none. [bytes]"""
     moved: float = 1048576.0
+    """Bytes over NVLink between two polls that show that the job uses NVLink at all. [bytes]"""
     files: float = 1e6
+    """Rate at which a process that reads and writes files is at work and not stuck. [bytes/s]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

@@ -71,7 +71,7 @@ ERROR = Metric(
     "rdma_port_errors_total",
     Kind.COUNTER,
     (*PORT, "kind"),
-    "Errors of a port; old ones are no fault.",
+    "Errors of a port; old ones are not faults.",
     UNSEEN,
 )
 DOWNED = Metric(

@@ -21,18 +21,21 @@ from wirewatch.core.types import Absent, ErrorLimit
 
 @dataclass(frozen=True, slots=True)
 class InfinibandOptions(Options):
-    """`exclude`: patterns of device names that are never opened; ibstat, which opens all, is not run then.
-
-    `ibstat`: whether it is run where it is installed, every `ibstat_interval` seconds. `identity_interval`:
-    seconds between two readings of what hardly changes. `refused_seconds`: how long a counter that the
-    device refused to read is left alone; it doubles up to a day.
-    """
+    """How ports are read."""
 
     exclude: tuple[str, ...] = ()
+    """Names of devices that are never opened.
+
+    Patterns such as `mlx5_*`. ibstat opens all devices, so it does not run then.
+    """
     ibstat: bool = True
+    """Whether ibstat runs, where it is installed."""
     ibstat_interval: float = 300.0
+    """Time between two runs of ibstat. [seconds]"""
     identity_interval: float = 300.0
+    """Time between two readings of what hardly changes. [seconds]"""
     refused_seconds: float = 600.0
+    """How long a counter is left alone that the device refused to read; it doubles up to a day. [seconds]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +97,32 @@ KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class InfinibandPolicy:
-    """What counts as wrong with a port.
-
-    `confirm`: polls in a row before a fault is FAILED; `slow_ratio` of the expected rate; `port_grace`:
-    seconds a day for which a port may train and wait for the subnet manager, UNKNOWN until then; `flaps`
-    times down for `flap_seconds` or longer and up again within `flap_window` seconds (as GPUd has it).
-    `sibling_ratio` of the ports of one model must be active before one that never was is conspicuous.
-    `error_limits`: the operator's, by kind of error; those of `ERRORS` hold for the other kinds.
-    """
+    """What counts as wrong with a port."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
+    """Polls in a row before a fault is FAILED."""
     slow_ratio: float = 0.9
+    """Least share of the expected rate. [share]"""
     flaps: int = 3
+    """How often a port must go down and up within `flap_window` to be flapping."""
     flap_seconds: float = 25.0
+    """How long it must be down for that to count, as gpud has it. [seconds]"""
     flap_window: float = 43200.0
+    """The time in which they are counted. [seconds]"""
     sibling_ratio: float = 0.75
+    """Share of the ports of one model that must be active before one that never was is a finding. [share]"""
     port_grace: float = 60.0
+    """Time a day for which a port may train and wait for the subnet manager; it is UNKNOWN until then.
+
+    [seconds]
+    """
     error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
+    """Limits by kind of error, as tables of `events` and `seconds`.
+
+    The kinds and their defaults are in docs/METRICS.md.
+    """
 
 
 @dataclass(frozen=True, slots=True)

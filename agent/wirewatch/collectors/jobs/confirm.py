@@ -126,7 +126,9 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
     got = row.best if isinstance(row.best, float) else 0.0
     due = row.expected if isinstance(row.expected, float) else 0.0
     why = f"; {'; '.join(row.explained)}" if row.explained else ""
-    with_bias = f", {row.bias * 1e6:.0f} us of each taken off for its start and end alone" if row.bias else ""
+    with_bias = (
+        f", {row.bias * 1e6:.0f} us of each taken off since it runs behind other work" if row.bias else ""
+    )
     text = (
         f"{row.op} of {human(row.size_bytes)} on {row.ranks} ranks gives {got / GB:.1f} GB/s at best of "
         f"{due / GB:.1f} expected ({found.ratio:.0%}, {found.windows} of {found.of} windows), on all ranks "

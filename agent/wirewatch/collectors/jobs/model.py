@@ -35,53 +35,57 @@ _NO_TOPOLOGY = Absent(Why.MISSING, "the topology is not read yet")
 
 @dataclass(frozen=True, slots=True)
 class JobsOptions(Options):
-    """How often rings are read; `interval` and `deadline` in seconds.
-
-    `names`: whether series say which job holds a GPU; off, so that no job's name is in a label.
-    """
+    """How often the tap's rings are read."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     interval: float = 5.0
     deadline: float = 5.0
     names: bool = False
+    """Whether series name the job that holds a GPU. Off, so that no job's name is in a label."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsPolicy:
-    """When collectives of a job are judged, and when a rank is late or a wire slow. Ratios are of 0 to 1.
-
-    A window is at least `window` seconds with `joined` collectives that all local ranks timed, or `longest`
-    with `fewest` of them. `confirm` of the last `windows` must agree.
-    `resolution`: seconds, and `clear`: share of the wire time, by which the late rank must be after the next
-    one for a vote; `votes`: share of a window's collectives that must name it; `cost`: share of the time for
-    which the others must wait for it alone. `chance`: how likely it may be at most
-    that a healthy job has one rank last in so many slots, which are moments apart.
-    `ratio`: least part of the expected busbw; `other_ratio`: where
-    another algorithm or protocol ran than NCCL's defaults take.
-    `unlike`: NVLink carried at most this part of what the collectives send: they went another way.
-    `domain_time`: share of the time in a communicator that could stay inside its NVLink domain.
-    `stale`: seconds after which the numbers of a job that times nothing any more are withdrawn.
-    """
+    """When collectives of a job are judged, and when a rank is late or a wire slow."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     window: float = 5.0
+    """Shortest window that is judged. [seconds]"""
     longest: float = 120.0
+    """Longest window. [seconds]"""
     joined: int = 8
+    """Collectives timed by all local ranks that a window needs."""
     fewest: int = 4
+    """Collectives that are enough once a window has lasted `longest`."""
     confirm: int = 3
+    """Windows of the last `windows` that must agree."""
     windows: int = 4
+    """Last windows that are looked at."""
     resolution: float = 3e-6
+    """Least time by which the late rank must come after the next one, for a vote. [seconds]"""
     clear: float = 0.05
+    """The same as a share of the time on the wire. [share]"""
     votes: float = 0.8
+    """Share of a window's collectives that must name the same rank. [share]"""
     cost: float = 0.03
+    """Least share of the time for which the others wait for that rank alone. [share]"""
     chance: float = 2e-3
+    """How likely it may be at most that a healthy job has one rank last in so many moments. [probability]"""
     ratio: float = 0.7
+    """Least share of the expected bus bandwidth. [share]"""
     other_ratio: float = 0.9
+    """The same where another algorithm or protocol ran than NCCL takes by default. [share]"""
     unlike: float = 0.2
+    """When NVLink carried at most this share of what the collectives send, they went another way. [share]"""
     domain_time: float = 0.05
+    """Least share of the time for a remark.
+
+    It is about a communicator over the network that could stay inside its NVLink domain. [share]
+    """
     stale: float = 300.0
+    """Time after which the numbers of a job that times nothing any more are withdrawn. [seconds]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

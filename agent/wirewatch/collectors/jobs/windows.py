@@ -26,7 +26,7 @@ SHARED_WAIT = 0.1
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
 _UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "one rank has no bus")
-_WITHIN_BIAS = Absent(Why.UNSUPPORTED, "shorter than what a single collective takes beside its transfer")
+_WITHIN_BIAS = Absent(Why.UNSUPPORTED, "shorter than what running behind other work costs a collective")
 Row = tuple[str, int]
 """Operation and power of two of the message in bytes, 0 where the size is not known."""
 

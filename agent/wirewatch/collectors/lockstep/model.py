@@ -13,52 +13,60 @@ from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
 
 @dataclass(frozen=True, slots=True)
 class LockstepOptions(Options):
-    """How it runs; off unless it is switched on. `interval` is the length of a window; both in seconds."""
+    """The GPU of a running job that never waits; off unless switched on (ADR 0013)."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     enabled: bool = False
     interval: float = 7.5
+    """Length of a window. [seconds]"""
     deadline: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class LockstepPolicy:
-    """What a window must be like, and how far one GPU must stand out. Ratios are of 0 to 1.
-
-    `settle`: seconds for which a job's processes must have been the same before it is judged. A window is
-    `shortest` to `longest` seconds long, on all GPUs within `together`.
-    `same_bytes`: how far the GPUs' NVLink bytes may be from each other, and `least_bytes` a second of them.
-    `same_time`: the same for the time in which anything runs on a GPU. `same_memory` and `same_math`: how far
-    a GPU's use of its memory and its arithmetic may be from that of the others; arithmetic counts from
-    `math_from` on, times the median of the last `clocks` clocks.
-    `same_others`: how far the others may be from each other in how busy their SMs are.
-    `gap`: how much busier than the others' a GPU's SMs must be; or `least_gap`, and `shift` more than in the
-    first windows of the same job, of which there must be `references` and are `most_references` at most.
-    `confirm`: windows in a row that must name the same GPU; `misses` in a row without a result end it.
-    """
+    """What a window must be like, and how far one GPU must stand out."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     settle: float = 30.0
+    """How long a job's processes must have been the same before it is judged. [seconds]"""
     shortest: float = 2.0
+    """Shortest window. [seconds]"""
     longest: float = 60.0
+    """Longest window. [seconds]"""
     together: float = 0.5
+    """How far apart the windows of the GPUs may be. [seconds]"""
     same_bytes: float = 0.05
+    """How far the NVLink bytes of the GPUs may be from each other. [share]"""
     least_bytes: float = 100e6
+    """Least rate of these bytes. [bytes/s]"""
     same_time: float = 0.03
+    """How far the times in which anything runs on a GPU may be from each other. [share]"""
     same_memory: float = 0.06
+    """How far a GPU's use of its memory may be from that of the others. [share]"""
     same_math: float = 0.10
+    """How far a GPU's use of its arithmetic units may be from that of the others. [share]"""
     math_from: float = 0.10
+    """Use from which on an arithmetic unit counts. [share]"""
     clocks: int = 3
+    """Last clocks of which the median is taken."""
     same_others: float = 0.04
+    """How far the other GPUs may be from each other in how busy their SMs are. [share]"""
     gap: float = 0.08
+    """How much busier than those of the others a GPU's SMs must be. [share]"""
     least_gap: float = 0.03
+    """The same, where they are also `shift` busier than in the first windows of the job. [share]"""
     shift: float = 0.04
+    """How much busier than in these first windows they must be. [share]"""
     references: int = 3
+    """First windows that this needs."""
     most_references: int = 20
+    """First windows that it takes at most."""
     confirm: int = 3
+    """Windows in a row that must name the same GPU."""
     misses: int = 2
+    """Windows in a row without a result that end it."""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

@@ -13,10 +13,12 @@ from wirewatch.core.types import Absent, ErrorLimit
 
 @dataclass(frozen=True, slots=True)
 class NvlinkOptions(Options):
-    """`link_detail`: series for each single link, read every `link_detail_interval` seconds."""
+    """How links are read."""
 
     link_detail: bool = False
+    """Whether there are series for each single link."""
     link_detail_interval: float = 600.0
+    """Time between two readings of them. [seconds]"""
 
 
 DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
@@ -37,20 +39,26 @@ DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
 
 @dataclass(frozen=True, slots=True)
 class NvlinkPolicy:
-    """`confirm`: polls in a row before a link or fabric fault is FAILED; `slow_ratio` of the usual rate.
-
-    `fabric_grace`: seconds a day for which registration with the fabric, or the first link of a node, may be
-    under way: UNKNOWN until then.
-    `error_limits`: the operator's, by kind of error; DEFAULT_LIMITS holds for the other kinds.
-    """
+    """What counts as wrong with a link."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 3
+    """Polls in a row before a fault of a link or of the fabric is FAILED."""
     slow_ratio: float = 0.9
+    """Least share of the usual rate. [share]"""
     effective_ber: float = 1e-12
+    """Bit error rate, after correction, from which on there is a finding. [errors/bit]"""
     fabric_grace: float = 300.0
+    """Time a day for which a node may register with its fabric, or bring up its first link.
+
+    It is UNKNOWN until then. [seconds]
+    """
     error_limits: Mapping[str, ErrorLimit] = field(default_factory=dict)
+    """Limits by kind of error, as tables of `events` and `seconds`.
+
+    Kinds that are not named keep their defaults.
+    """
 
 
 LINK_STATES: Mapping[int, str] = {0: "inactive", 1: "active", 2: "sleep", 3: "traffic_disabled"}

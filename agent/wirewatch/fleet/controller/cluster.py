@@ -1,4 +1,4 @@
-"""The API server: nodes, patches, Events and the lease; the only importer of kubernetes_asyncio."""
+"""The API server: nodes, patches, Events and the lease."""
 
 import asyncio
 import json
@@ -7,11 +7,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
-from kubernetes_asyncio.client import ApiClient, Configuration, CoreV1Api, CustomObjectsApi
+from kubernetes_asyncio.client import ApiClient, CoreV1Api, CustomObjectsApi
 from kubernetes_asyncio.client.exceptions import ApiException
 from kubernetes_asyncio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes_asyncio.leaderelection.resourcelock.leaselock import LeaseLock
@@ -19,9 +18,9 @@ from kubernetes_asyncio.watch import Watch
 
 from wirewatch import __version__
 from wirewatch.fleet.controller.patch import CONTENT_TYPE
-from wirewatch.hw.httpclient import HttpReply
+from wirewatch.fleet.kubeclient import ERRORS, RequestFailed, answered, client_of, failed
 from wirewatch.kubernetes.apiserver import ApiEndpoint
-from wirewatch.kubernetes.outcome import Outcome, RequestResult, outcome_of
+from wirewatch.kubernetes.outcome import Outcome, RequestResult
 
 REQUEST = 5.0
 """Seconds that one request may take, but a list or a watch."""
@@ -42,19 +41,6 @@ log = logging.getLogger(__name__)
 logging.getLogger("kubernetes_asyncio.leaderelection").setLevel(logging.CRITICAL)
 
 
-class RequestFailed(Exception):
-    """A request without the wanted answer; `outcome` says why."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome.detail or outcome.result.value)
-        self.outcome = outcome
-
-    @property
-    def unanswered(self) -> bool:
-        """Whether the API server may have done it all the same."""
-        return self.outcome.result in {RequestResult.UNREACHABLE, RequestResult.SERVER_ERROR}
-
-
 class Cluster:
     """One session with the API server; `connected` makes it.
 
@@ -70,7 +56,7 @@ class Cluster:
         found: list[Document] = []
         more = ""
         while True:
-            page = await _answer(
+            page = await answered(
                 self._core.list_node(
                     label_selector=selector, limit=PAGE, _continue=more, _preload_content=False,
                     _request_timeout=LIST,
@@ -95,8 +81,8 @@ class Cluster:
                     event = await anext(stream)
                 except StopAsyncIteration:
                     return
-                except _ERRORS as error:
-                    raise _failed(error) from error
+                except ERRORS as error:
+                    raise failed(error) from error
                 if not isinstance(event, Mapping):
                     raise RequestFailed(Outcome(RequestResult.STRANGE, "a watch that is not JSON"))
                 if event["type"] != "BOOKMARK":
@@ -104,7 +90,7 @@ class Cluster:
 
     async def patch_node(self, name: str, patch: Document) -> Document:
         """The node after the patch."""
-        after: Document = await _answer(
+        after: Document = await answered(
             self._core.patch_node(  # type: ignore[call-arg]  # not in its stub: the content type
                 name, dict(patch), field_manager="wirewatch-controller", _content_type=CONTENT_TYPE,
                 _preload_content=False, _request_timeout=REQUEST,
@@ -115,7 +101,7 @@ class Cluster:
 
     async def write_event(self, event: Document) -> None:
         """Write an Event about a node."""
-        await _answer(
+        await answered(
             self._core.create_namespaced_event(
                 EVENTS_NAMESPACE,
                 dict(event),  # type: ignore[arg-type]  # JSON does as well
@@ -131,7 +117,7 @@ class Cluster:
         made = self._custom.create_cluster_custom_object(
             group, version, plural, dict(body), _preload_content=False, _request_timeout=REQUEST
         )
-        await _unless(RequestResult.CONFLICT, _answer(made, REQUEST))
+        await _unless(RequestResult.CONFLICT, answered(made, REQUEST))
 
     async def end_maintenance(self, name: str) -> None:
         """Delete a MaintenanceRequest; nothing happens if it is gone."""
@@ -139,7 +125,7 @@ class Cluster:
         gone = self._custom.delete_cluster_custom_object(
             group, version, plural, name, _preload_content=False, _request_timeout=REQUEST
         )
-        await _unless(RequestResult.NOT_FOUND, _answer(gone, REQUEST))
+        await _unless(RequestResult.NOT_FOUND, answered(gone, REQUEST))
 
     def lease(self, name: str, namespace: str, identity: str) -> "TimedLease":
         """The lease that a leader holds."""
@@ -166,13 +152,13 @@ class TimedLease(LeaseLock):
         try:
             async with asyncio.timeout(REQUEST):
                 found = await super().get(name, namespace)
-        except _ERRORS as error:
+        except ERRORS as error:
             found = False, error
         good, answer = found
         if good or not isinstance(answer, Exception):
             self.last = Outcome(RequestResult.OK)
             return found
-        self.last = _failed(answer).outcome
+        self.last = failed(answer).outcome
         # The library reads the code from the body, which a proxy writes as it likes.
         status = answer.status if isinstance(answer, ApiException) and answer.status else 0
         told = ApiException(status=status, reason=self.last.detail)
@@ -192,8 +178,8 @@ class TimedLease(LeaseLock):
         try:
             async with asyncio.timeout(REQUEST):
                 good = await request
-        except _ERRORS as error:
-            self.last = _failed(error).outcome
+        except ERRORS as error:
+            self.last = failed(error).outcome
             return False
         if good:
             self.renewed = began
@@ -239,49 +225,12 @@ async def connected(where: ApiEndpoint) -> AsyncIterator[Cluster]:
         RequestFailed: the CA or the token cannot be read.
     """
     try:
-        client = _client(where)
+        client = client_of(where)
     except (OSError, ValueError) as error:
         raise RequestFailed(Outcome(RequestResult.NO_CREDENTIALS, str(error))) from error
     client.user_agent = f"wirewatch-controller/{__version__}"
     async with client:
         yield Cluster(client)
-
-
-def _client(where: ApiEndpoint) -> ApiClient:
-    token, authority = where.folder / "token", where.folder / "ca.crt"
-
-    def read_token(configuration: Configuration) -> None:
-        configuration.api_key["BearerToken"] = f"Bearer {_text(token)}"
-
-    host = f"[{where.host}]" if ":" in where.host else where.host
-    settings = Configuration(host=f"https://{host}:{where.port}", ssl_ca_cert=str(authority))
-    read_token(settings)
-    settings.refresh_api_key_hook = read_token
-    # As for the node's condition: CAs of many clusters have no Authority Key Identifier.
-    settings.disable_strict_ssl_verification = True
-    return ApiClient(settings)
-
-
-def _text(file: Path) -> str:
-    return file.read_text("ascii").strip()
-
-
-_ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError, ValueError)
-
-
-async def _answer(request: Awaitable[Any], seconds: float) -> Any:
-    """The JSON of a good answer."""
-    try:
-        async with asyncio.timeout(seconds):
-            response = await request
-            async with response:
-                text = await response.read()
-                if response.status >= 300:  # noqa: PLR2004
-                    headers = {name.lower(): value for name, value in response.headers.items()}
-                    raise RequestFailed(outcome_of(HttpReply(response.status, headers, text), time.time()))
-        return json.loads(text)
-    except _ERRORS as error:
-        raise _failed(error) from error
 
 
 async def _unless(fine: RequestResult, request: Awaitable[Any]) -> None:
@@ -290,12 +239,3 @@ async def _unless(fine: RequestResult, request: Awaitable[Any]) -> None:
     except RequestFailed as error:
         if error.outcome.result is not fine:
             raise
-
-
-def _failed(error: Exception) -> RequestFailed:
-    if isinstance(error, ApiException) and error.status:
-        text = str(error.body or "").encode()
-        return RequestFailed(outcome_of(HttpReply(error.status, {}, text), time.time()))
-    told = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-    strange = isinstance(error, ValueError) and not isinstance(error, OSError)
-    return RequestFailed(Outcome(RequestResult.STRANGE if strange else RequestResult.UNREACHABLE, told))

@@ -18,7 +18,6 @@ from wirewatch.fleet.controller.cluster import (
     Cluster,
     Document,
     Maintenance,
-    RequestFailed,
     TimedLease,
     connected,
 )
@@ -26,6 +25,7 @@ from wirewatch.fleet.controller.decide import BUDGETS, Ground, NodeDecision, Pla
 from wirewatch.fleet.controller.node import FleetNode, Measure, node_of
 from wirewatch.fleet.controller.patch import patch_of
 from wirewatch.fleet.controller.report import ControllerReport, Count, event, words
+from wirewatch.fleet.kubeclient import RequestFailed
 from wirewatch.kubernetes.apiserver import ApiEndpoint, rfc3339
 from wirewatch.kubernetes.outcome import MEANING, RequestResult
 

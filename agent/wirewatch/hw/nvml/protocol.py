@@ -19,6 +19,7 @@ class Source:
     """Where the child's answers come from: the driver, or a recording with overlays.
 
     `epoch` is the monotonic time at which the recording began to play; `timed` asks for each call's time.
+    `lead`: seconds after which the overlays' faults begin, hurried; None for when their files say.
     """
 
     replay: str = ""
@@ -26,6 +27,7 @@ class Source:
     loop: bool = False
     epoch: float = 0.0
     timed: bool = False
+    lead: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,13 @@ class LibraryError(Exception):
 
 def encode_source(source: Source) -> bytes:
     """A source as a line."""
-    return _line([source.replay, list(source.overlays), source.loop, source.epoch, source.timed])
+    return _line([source.replay, list(source.overlays), source.loop, source.epoch, source.timed, source.lead])
 
 
 def decode_source(line: bytes) -> Source:
     """The source in a line."""
-    replay, overlays, loop, epoch, timed = json.loads(line)
-    return Source(replay, tuple(overlays), loop, epoch, timed)
+    replay, overlays, loop, epoch, timed, lead = json.loads(line)
+    return Source(replay, tuple(overlays), loop, epoch, timed, lead)
 
 
 def encode_hello(hello: Hello) -> bytes:

@@ -35,12 +35,13 @@ METRICS = (DRIFT, AGE)
 
 @dataclass(frozen=True, slots=True)
 class DriftOptions(Options):
-    """`baseline`: a document of `wirewatch topology show --json` that nodes of this product must be like."""
+    """The comparison of the topology with its baseline."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     interval: float = 300.0
     baseline: str = ""
+    """File of `wirewatch topology show --json` that this node must be like, "" to learn the baseline."""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

@@ -18,18 +18,16 @@ from wirewatch.verdict.ledger import DAY, Statement
 
 @dataclass(frozen=True, slots=True)
 class DriftPolicy:
-    """When a change is a finding and when a topology is learned.
-
-    `confirm`: readings in a row that must show a change before it is a finding, so that one while the driver
-    starts raises no alarm. `learn`: readings in a row that must be alike and well before they are the
-    baseline. `replaced_for`: seconds for which a replaced part is DEGRADED unless it is accepted.
-    """
+    """When a change of the topology is a finding, and when a topology is learned."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     confirm: int = 2
+    """Readings in a row that must show a change: a single one while the driver starts raises no alarm."""
     learn: int = 3
+    """Readings in a row that must be alike, with nothing wrong, before they are the baseline."""
     replaced_for: float = DAY
+    """How long a replaced part is DEGRADED, unless somebody accepts it. [seconds]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

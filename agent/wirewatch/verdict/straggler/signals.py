@@ -67,29 +67,37 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class StragglerPolicy:
-    """When a part is slow. All are parts of its speed, and counts of probes.
-
-    `own`: lost against the part's own accepted history, `peers`: against its peers, where there is no such
-    history yet or it was slow from the start. `score`: how many standard deviations that must be, of noise
-    that is taken to be no smaller than `noise_own` and `noise_peers`, each by resource. A finding needs
-    `confirm` of the newest `among` probes. `failed`: lost, from which on jobs are kept away, when one probe
-    more than `confirm` saw it, or `confirm` saw that twice over. `learn`: probes that make a history.
-    """
+    """When a part is slow. Losses and noise are shares of its speed."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
     own: float = 0.06
+    """Loss against the part's own accepted history from which on it is slow. [share]"""
     peers: float = 0.1
+    """Loss against its peers, where there is no history yet or the part was slow from the start. [share]"""
     failed: float = 0.25
+    """Loss from which on jobs are kept away.
+
+    One probe more than `confirm` must see it, or `confirm` probes see it twice over. [share]
+    """
     score: float = 4.0
+    """How far out a loss must be. [standard deviations]"""
     confirm: int = 2
+    """Probes of the newest `among` that must show it."""
     among: int = 3
+    """Newest probes that are looked at."""
     learn: int = 5
+    """Probes that make a history."""
     noise_compute: float = 0.005
+    """Smallest noise that is assumed of matrix products, against the own history. [share]"""
     noise_memory: float = 0.005
+    """Smallest noise that is assumed of copies within a GPU, against the own history. [share]"""
     noise_pair: float = 0.005
+    """Smallest noise that is assumed of copies between two GPUs, against the own history. [share]"""
     noise_link: float = 0.01
+    """Smallest noise that is assumed of a single link, against the own history. [share]"""
     noise_peers: float = 0.015
+    """Smallest noise that is assumed against peers. [share]"""
 
     def noise(self, resource: Resource) -> float:
         """One standard deviation of a healthy rate of this kind against its own history, at least."""

@@ -2,7 +2,7 @@
 
 As scontrol has it (22.05): a number in brackets keeps its width, the last brackets end a name, and names that
 go on after their number stand alone. Source: `scontrol show hostnames` and `scontrol show hostlist`, which
-tests/advice/test_hostlist.py compares with where they are installed.
+tests/core/test_hostlist.py compares with where they are installed.
 """
 
 import re
@@ -18,6 +18,9 @@ _ITEM = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
 _PART = re.compile(r"\[([^\[\]]*)\]|[^\[\]]+")
 _RANGE = re.compile(rf"(\d{{1,{_DIGITS}}})(?:-(\d{{1,{_DIGITS}}}))?", re.ASCII)
 _NUMBERED = re.compile(rf"(.*?)(\d{{1,{_DIGITS}}})", re.ASCII)
+
+
+_FIELD = re.compile(r"(\w+)=(\S+)", re.ASCII)
 
 
 class HostlistError(Exception):
@@ -44,6 +47,25 @@ def expanded(text: str) -> tuple[str, ...]:
     for item in items:
         names += _of_item(item, MOST_HOSTS - len(names))
     return tuple(names)
+
+
+def topology_places(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The leaf of each node, and its block, as `scontrol show topology` has them.
+
+    A switch of level 0 is a leaf.
+
+    Raises:
+        HostlistError: nodes of a line are no list of hosts.
+    """
+    leafs: dict[str, str] = {}
+    blocks: dict[str, str] = {}
+    for line in text.splitlines():
+        fields: dict[str, str] = dict(_FIELD.findall(line))
+        known = blocks if "BlockName" in fields else leafs
+        name = fields.get("BlockName") or fields.get("SwitchName", "")
+        if name and "Nodes" in fields and fields.get("Level", "0") == "0":
+            known.update(dict.fromkeys(expanded(fields["Nodes"]), name))
+    return leafs, blocks
 
 
 def compact(names: Iterable[str]) -> str:

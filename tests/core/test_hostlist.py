@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from wirewatch.advice.placement.hostlist import HostlistError, compact, expanded, natural
+from wirewatch.core.hostlist import HostlistError, compact, expanded, natural
 
 NAMES = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,4}(n[0-9]{1,2})?(-ib|\.x)?", fullmatch=True)
 

@@ -1,0 +1,25 @@
+"""What somebody may have meant who wrote a name that there is not."""
+
+from collections.abc import Collection
+
+CLOSE = 0.6
+"""Least likeness of two names, 0 to 1, at which one may be a slip of the other."""
+
+
+def nearest(name: str, names: Collection[str]) -> tuple[str, ...]:
+    """The names that are most like this one, at most three; those that contain it come first."""
+    # Only where something is wrong already: it takes longer to import than `check` takes.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    low = name.lower()
+    like = get_close_matches(low, names, cutoff=CLOSE)
+    inside = [one for one in names if low and low in one]
+    return tuple(dict.fromkeys((*like[:1], *inside, *like)))[:3]
+
+
+def did_you_mean(name: str, names: Collection[str], otherwise: str) -> str:
+    """A question with the nearest names; `otherwise` where nothing is like it."""
+    found = nearest(name, names)
+    if not found:
+        return otherwise
+    return f"did you mean {' or '.join(repr(one) for one in found)}?"

@@ -1,0 +1,242 @@
+"""The document of `wirewatch status`: a node in few values, made of the documents that the daemon gives."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from wirewatch.core.types import whole
+from wirewatch.documents.health import Health, NodeFinding
+from wirewatch.documents.jobs import JobsDocument
+from wirewatch.documents.probes import CollectiveResult, Gate, ProbeDocument, ProbesDocument
+from wirewatch.documents.series import PREFIX
+from wirewatch.documents.state import CollectorState, FindingsDocument, StateDocument
+
+ALL_REDUCE = "all_reduce"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """The node at one moment: the documents of the daemon, or of a poll or a play of this command."""
+
+    state: StateDocument
+    findings: FindingsDocument
+    jobs: JobsDocument
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStatus:
+    """A GPU, null where a value is not known: degrees Celsius, watts, the share of time in which it worked.
+
+    Links that are up or asleep, and those that it should have; PCIe generation and lanes, and the most that
+    are possible.
+    """
+
+    gpu: str
+    uuid: str
+    celsius: float | None
+    watts: float | None
+    utilisation: float | None
+    links: int | None
+    links_expected: int | None
+    pcie_generation: int | None
+    pcie_generation_max: int | None
+    pcie_width: int | None
+    pcie_width_max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PortStatus:
+    """An RDMA port with its state in the kernel's word, its rate and the expected one in bytes/s."""
+
+    device: str
+    port: str
+    state: str
+    bytes_per_second: float | None
+    expected_bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PathStatus:
+    """How a GPU reaches its nearest NICs in the PCI tree: PIX, PXB, PHB or SYS."""
+
+    gpu: str
+    path: str
+    devices: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadlineProbe:
+    """The collective of the last complete probe that tells most; bandwidths in bytes/s, null for not known.
+
+    `at` in Unix seconds, when it began.
+    """
+
+    at: float
+    age_seconds: float
+    op: str
+    size_bytes: int
+    ranks: int
+    busbw: float
+    expected_busbw: float | None
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusJob:
+    """A running job, on how many GPUs of this node, and the wall that it hits."""
+
+    job: str
+    gpus: int
+    wall: str
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorAge:
+    """A collector: seconds since it last read something, null for never; `error`: why it cannot read now."""
+
+    collector: str
+    health: Health | None
+    applicable: bool | None
+    age_seconds: float | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusDocument:
+    """A node at a glance. `source`: live, replay or synthetic; `by`: the daemon, a demo, or this command.
+
+    `why`: why it is not the daemon, in words. `product`, `driver`: empty where not known. `gpudirect`: each
+    check with its state. `probe` null: none complete yet, or probing is off; `gate`: whether one may run now,
+    and why not.
+    """
+
+    schema: Literal["wirewatch.status/1"]
+    at: float
+    health: Health
+    job_ready: bool
+    source: str
+    by: Literal["daemon", "demo", "own"]
+    why: str
+    product: str
+    driver: str
+    gpus: list[GpuStatus]
+    ports: list[PortStatus]
+    paths: list[PathStatus]
+    gpudirect: dict[str, str]
+    probe: HeadlineProbe | None
+    gate: Gate
+    jobs: list[StatusJob]
+    findings: list[NodeFinding]
+    collectors: list[CollectorAge]
+
+
+STATUS = TypeAdapter(StatusDocument)
+DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.status.1": STATUS}
+
+
+def status(
+    node: NodeSnapshot, probes: ProbesDocument, by: Literal["daemon", "demo", "own"], why: str = ""
+) -> StatusDocument:
+    """The document of a node as its documents say."""
+    state, series = node.state, SeriesIndex(node.state.collectors)
+    info: Mapping[str, str] = next(iter(series.labels("node_info")), {})
+    return StatusDocument(
+        "wirewatch.status/1", state.at, state.health, state.job_ready, state.source, by, why,
+        info.get("product", ""), info.get("driver", ""), list(_gpus(series)), list(_ports(series)),
+        list(_paths(series)),
+        {one["check"]: one["state"] for one in series.labels("gpudirect_check_state", true=True)},
+        _headline(probes.last, state.at), probes.gate,
+        [StatusJob(j.evidence.name, len(j.evidence.gpus), j.answer.wall.value) for j in node.jobs.jobs],
+        node.findings.findings, [_age(one, state.at) for one in state.collectors],
+    )  # fmt: skip
+
+
+class SeriesIndex:
+    """The newest samples of a state, by name without prefix; a collector that cannot read now has none."""
+
+    def __init__(self, collectors: Iterable[CollectorState]) -> None:
+        self._series: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+        for one in (sample for collector in collectors for sample in collector.samples):
+            self._series.setdefault(one.name.removeprefix(PREFIX), []).append((one.labels, one.value))
+
+    def labels(self, name: str, *, true: bool = False) -> list[Mapping[str, str]]:
+        """The labels of each series of this name; `true`: only of those with the value 1."""
+        return [labels for labels, value in self._series.get(name, ()) if value == 1 or not true]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The value of the first series with these labels; None where there is none."""
+        every = self._series.get(name, ())
+        return next((value for own, value in every if labels.items() <= own.items()), None)
+
+    def number(self, name: str, **labels: str) -> int | None:
+        """The same, as a whole number."""
+        value = self.value(name, **labels)
+        return None if value is None else round(value)
+
+    def gpus(self) -> Mapping[str, str]:
+        """The number of each GPU that has any series, by its UUID; in the order of the numbers."""
+        known = {
+            labels["uuid"]: labels["gpu"]
+            for series in self._series.values()
+            for labels, _ in series
+            if labels.get("uuid") and labels.get("gpu")
+        }
+        return dict(sorted(known.items(), key=lambda item: _order(item[1])))
+
+
+def _order(index: str) -> tuple[float, str]:
+    number = whole(index)
+    return (float("inf") if number is None else number, index)
+
+
+def _gpus(series: SeriesIndex) -> Iterator[GpuStatus]:
+    for uuid, index in series.gpus().items():
+        links = series.number("nvlink_links", uuid=uuid, state="active")
+        asleep = series.number("nvlink_links", uuid=uuid, state="sleep") or 0
+        yield GpuStatus(
+            index, uuid, series.value("gpu_temperature_celsius", uuid=uuid, sensor="core"),
+            series.value("gpu_power_watts", uuid=uuid), series.value("gpu_utilization_ratio", uuid=uuid),
+            None if links is None else links + asleep, series.number("nvlink_links_expected", uuid=uuid),
+            series.number("pcie_generation", uuid=uuid), series.number("pcie_generation_max", uuid=uuid),
+            series.number("pcie_width", uuid=uuid), series.number("pcie_width_max", uuid=uuid),
+        )  # fmt: skip
+
+
+def _ports(series: SeriesIndex) -> Iterator[PortStatus]:
+    for one in series.labels("rdma_port_state", true=True):
+        place = {"device": one["device"], "port": one["port"]}
+        yield PortStatus(
+            one["device"], one["port"], one["state"],
+            series.value("rdma_port_rate_bytes_per_second", **place),
+            series.value("rdma_port_rate_expected_bytes_per_second", **place),
+        )  # fmt: skip
+
+
+def _paths(series: SeriesIndex) -> Iterator[PathStatus]:
+    near = [one for one in series.labels("gpu_nic_path_info") if one["nearest"] == "true"]
+    for index in sorted({one["gpu"] for one in near}, key=_order):
+        own = [one for one in near if one["gpu"] == index]
+        yield PathStatus(index, own[0]["path"], sorted(one["device"] for one in own))
+
+
+def _headline(last: ProbeDocument | None, at: float) -> HeadlineProbe | None:
+    best = _most_telling(last.results) if last else None
+    if last is None or best is None:
+        return None
+    return HeadlineProbe(
+        last.at, max(at - last.at, 0.0), best.op, best.size_bytes, best.ranks, best.busbw,
+        best.expected_busbw, best.ratio,
+    )  # fmt: skip
+
+
+def _most_telling(results: Sequence[CollectiveResult]) -> CollectiveResult | None:
+    """The all-reduce of most ranks and bytes: it is bound by the wires."""
+    return max(results, key=lambda one: (one.op == ALL_REDUCE, one.ranks, one.size_bytes), default=None)
+
+
+def _age(one: CollectorState, at: float) -> CollectorAge:
+    seconds = max(at - one.last_success, 0.0) if one.last_success else None
+    error = "" if one.success else one.error or ("overdue" if one.overdue_since else "not read yet")
+    return CollectorAge(one.collector, one.health, one.applicable, seconds, error)

@@ -1,0 +1,118 @@
+"""The session with an API server, over TLS and against one in this process: what it is told, and refusals."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.controller.api import TOKEN, NodesApi, serving
+from tests.fleet.controller.drawn import raw
+from wirewatch.fleet.controller import cluster
+from wirewatch.fleet.controller.cluster import Cluster, connected
+from wirewatch.fleet.kubeclient import RequestFailed
+from wirewatch.kubernetes.outcome import RequestResult
+
+
+def play(api: NodesApi, folder: Path, script: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with serving(api, folder) as where, connected(where) as session:
+            await script(session)
+
+    asyncio.run(run())
+
+
+def test_all_pages_of_a_list_are_read_and_each_request_has_the_token(tmp_path: Path) -> None:
+    api = NodesApi(*(raw(f"n{number:03}") for number in range(2 * cluster.PAGE + 3)))
+
+    async def script(session: Cluster) -> None:
+        found, version = await session.nodes("")
+        assert [one["metadata"]["name"] for one in found] == sorted(api.nodes)
+        assert version == str(api.version)
+
+    play(api, tmp_path, script)
+    assert api.tokens == {f"Bearer {TOKEN}"}
+
+
+def test_a_watch_gives_changes_and_no_bookmarks(tmp_path: Path) -> None:
+    api = NodesApi(raw("a"))
+
+    async def script(session: Cluster) -> None:
+        changes = session.changes("", "1")
+        first = asyncio.ensure_future(anext(changes))
+        while not api.watched:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0.01)
+        api.say({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}, "kind": "Node"}})
+        api.put(raw("b"), "ADDED")
+        kind, document = await first
+        assert (kind, document["metadata"]["name"]) == ("ADDED", "b")
+        api.say({"type": "DELETED", "object": api.nodes["a"]})
+        kind, document = await anext(changes)
+        assert (kind, document["metadata"]["name"]) == ("DELETED", "a")
+        api.say(None)
+        with pytest.raises(StopAsyncIteration):
+            await anext(changes)
+
+    play(api, tmp_path, script)
+
+
+def test_a_watch_from_a_version_that_is_forgotten_is_told_by_its_number(tmp_path: Path) -> None:
+    api = NodesApi()
+    api.refused["GET", "nodes"] = [410]
+
+    async def script(session: Cluster) -> None:
+        with pytest.raises(RequestFailed) as told:
+            await anext(session.changes("", "1"))
+        assert told.value.outcome.detail.startswith("410")
+
+    play(api, tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "unanswered"),
+    [
+        (403, RequestResult.FORBIDDEN, False), (404, RequestResult.NOT_FOUND, False),
+        (409, RequestResult.CONFLICT, False), (500, RequestResult.SERVER_ERROR, True),
+        (0, RequestResult.UNREACHABLE, True),
+    ],
+)  # fmt: skip
+def test_a_patch_that_is_refused_says_whether_it_may_have_been_done(
+    *, status: int, result: RequestResult, unanswered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "REQUEST", 2.0 if status else 0.3)
+    api = NodesApi(raw("a"))
+    api.refused["PATCH", "nodes"] = [status]
+
+    async def script(session: Cluster) -> None:
+        with pytest.raises(RequestFailed) as told:
+            await session.patch_node("a", {"metadata": {"resourceVersion": "101"}})
+        assert (told.value.outcome.result, told.value.unanswered) == (result, unanswered)
+
+    play(api, tmp_path, script)
+    assert not api.patches
+
+
+def test_a_node_that_has_changed_meanwhile_is_not_patched(tmp_path: Path) -> None:
+    api = NodesApi(raw("a"))
+
+    async def script(session: Cluster) -> None:
+        with pytest.raises(RequestFailed) as told:
+            await session.patch_node("a", {"metadata": {"resourceVersion": "7"}})
+        assert told.value.outcome.result is RequestResult.CONFLICT
+
+    play(api, tmp_path, script)
+
+
+def test_without_a_token_nothing_is_asked(tmp_path: Path) -> None:
+    api = NodesApi()
+
+    async def run() -> None:
+        async with serving(api, tmp_path) as where:
+            (tmp_path / "token").unlink()
+            with pytest.raises(RequestFailed) as told:
+                async with connected(where):
+                    pass
+            assert told.value.outcome.result is RequestResult.NO_CREDENTIALS
+
+    asyncio.run(run())
+    assert not api.tokens
