@@ -57,8 +57,8 @@ def wait_for(url: str) -> None:
 def notified(url: str, alerts: Sequence[Labels]) -> set[str]:
     """Names of the alerts that are not kept quiet, once Alertmanager has read all of these.
 
-    It answers with an alert before its inhibitor has read the one that keeps it quiet. The inhibitor reads them in order:
-    once it has read a pair that comes last, it has read all.
+    It answers with an alert before its inhibitor has read the one that keeps it quiet. The inhibitor reads
+    alerts in order: once it has read a pair that comes last, it has read all.
     """
     post(url, alerts)
     post(url, LAST)
