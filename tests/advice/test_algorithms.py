@@ -168,6 +168,20 @@ def test_what_crosses_goes_over_the_network() -> None:
     assert one.seconds(450e9, 500e9) == pytest.approx(1.75 * GB / 450e9)
 
 
+@pytest.mark.parametrize(
+    ("op", "nodes", "milliseconds"),
+    [("sendrecv", 2, 20.0), ("sendrecv", 4, 20.0), ("gather", 2, 10.0), ("scatter", 4, 15.0)],
+)
+def test_one_gpu_s_port_brings_what_its_node_sends_to_a_neighbour_or_a_root(
+    op: str, nodes: int, milliseconds: float
+) -> None:
+    """1 GB, 8 GPUs a node, 50 GB/s each: all of it to a neighbour, (nodes-1)/nodes to or from a root."""
+    one = found(op, "pairwise", GB, 8 * nodes, nodes)
+    assert one.seconds(450e9, 50e9) * 1e3 == pytest.approx(milliseconds)
+    times = crossing(op, 8, nodes).share * GB
+    assert one.most_crosses == pytest.approx(times)
+
+
 WHOLE = st.tuples(
     st.sampled_from(PRIMITIVES), st.integers(1, 64), st.integers(1, 16), st.integers(1, 1 << 40)
 )
@@ -183,6 +197,7 @@ def test_no_algorithm_sends_less_than_it_must(drawn: tuple[str, int, int, int]) 
     for made in traffic(one):
         assert 0 <= made.crosses <= made.sends * (1 + 1e-12)
         assert (made.crosses > 0) == (nodes > 1)
+        assert made.crosses * (1 - 1e-12) <= made.most_crosses <= made.most * (1 + 1e-12)
         assert made.most >= max(made.sends, made.receives) * (1 - 1e-12)
         assert made.links == pytest.approx(made.sends * one.ranks)
         assert made.steps >= 1

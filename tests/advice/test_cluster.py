@@ -128,6 +128,7 @@ def test_islands_follow_from_the_product_or_are_not_known(
         ('[[nodes]]\nnames = "a"\ngpus = 8\n[[states]]\nnames = "b"', "no node is named b"),
         ("[[nodes]]\nnames = 2020-01-01", "dates and times"),
         ("{", "Expecting"),
+        ('{"nodes": [{"names": "a", "gpus": 8, "gpus": 4}]}', "key 'gpus' stands twice in one object"),
         ("[[", "nodes"),
     ],
 )

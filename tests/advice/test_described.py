@@ -70,6 +70,8 @@ def test_a_gpus_share_of_the_ports_is_the_slower_of_port_and_slot(text: str, gbs
         ("16xH100", "NVLink joins at most 8"),
         ("73xGB200", "NVLink joins at most 72"),
         ("8xMI300", "no data of a product 'MI300'"),
+        ("8xH10", "no data of a product 'H10'; did you mean 'H100'"),
+        ("8xH100+8xNRD", "no data of a port 'NRD'; did you mean 'NDR'"),
         ("2xGH200", "pass --topology"),
         ("8xH100+8xOPA", "no data of a port 'OPA'"),
         ("8xH100+0xNDR", "1 to 144 ports"),

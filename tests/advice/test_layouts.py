@@ -1,5 +1,7 @@
 """Memory and communication of layouts: the sources' cases, with the values that are right."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.advice.clusters import node, placed, racks
@@ -51,6 +53,8 @@ def test_a_model_is_cut_by_whole_heads_and_layers() -> None:
     assert work.objection(8, 80) == ""
     assert work.objection(6, 1) == "TP 6 does not divide the 64 attention heads of llama-3-70b"
     assert work.objection(1, 81) == "PP 81 is more than the 80 layers of llama-3-70b"
+    unknown = Workload(replace(LLAMA, heads=0, parameters=7e9))
+    assert unknown.objection(1, 81) == ""
 
 
 def test_a_step_has_twice_the_all_reduces_of_a_token_and_gradients() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.advice.test_tokens import measured, shape
-from wirewatch.advice.cost.training import Trained, bucket, schemes
+from wirewatch.advice.cost.training import Trained, bucket, expert_group, schemes
 from wirewatch.advice.described import described
 from wirewatch.advice.shapes import TRAINING_BYTES, plain_shape
 from wirewatch.advice.times.estimate import CollectiveTimes, Ranks
@@ -38,6 +38,31 @@ def test_layers_send_activations_and_experts_tokens() -> None:
     assert found["TP"].sends == 4 * 32 * hidden * 1.75
     assert found["EP"].sends == 4 * 32 * 2 * hidden * 7 / 8
     assert "EP" not in {one.scheme for one in schemes(Trained(shape("llama-3-8b"), 2, 8, 1, 4096))}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "group"),
+    [(8, 1, 8), (16, 2, 8), (4, 1, 4), (12, 3, 4), (6, 1, 2), (3, 1, 1), (2, 2, 2)],
+)
+def test_experts_are_shared_by_no_more_gpus_than_there_are_experts(
+    ranks: int, nodes: int, group: int
+) -> None:
+    """8 experts of Mixtral, equally many on each GPU."""
+    one = Trained(shape("mixtral-8x7b"), 2, ranks, nodes, 4096)
+    experts = next(found for found in schemes(one) if found.scheme == "EP")
+    assert expert_group(one) == group
+    assert experts.sends == 4 * 32 * 2 * 4096 * 4096 * 2 * (group - 1) / group
+    assert experts.crosses == (experts.sends if (ranks, nodes) == (2, 2) else 0)
+    assert experts.objection == ("8 experts cannot be shared out over 3 GPUs" if ranks == 3 else "")
+
+
+def test_a_model_is_not_split_over_more_gpus_than_it_has_layers_and_heads_for() -> None:
+    many = {one.scheme: one.objection for one in schemes(Trained(shape("llama-3-70b"), 2, 256, 32, 1))}
+    assert many["PP"] == "80 layers are fewer than 256 stages"
+    assert many["TP"] == "TP 256 does not divide the 64 heads"
+    assert not many["DDP"]
+    three = {one.scheme: one.objection for one in schemes(Trained(shape("llama-3-70b"), 2, 3, 1, 1))}
+    assert (three["PP"], three["TP"]) == ("", "TP 3 does not divide the 64 heads")
 
 
 def test_between_nodes_the_gradients_cross_once_by_levels() -> None:

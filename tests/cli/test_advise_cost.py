@@ -115,6 +115,17 @@ def test_140_gb_of_gradients() -> None:
     assert "Adam's state are 1.12 TB in all" in done.stdout
 
 
+def test_a_model_s_name_has_letters_of_any_case() -> None:
+    done = run_wirewatch(*H100, "--model", "Llama-3-70B")
+    assert (done.returncode, done.stdout.split()[0]) == (0, "llama-3-70b")
+
+
+def test_what_cannot_be_split_so_has_the_reason_in_place_of_figures() -> None:
+    done = run_wirewatch(*H100, "--nodes", "32", "--model", "llama-3-70b", "--train")
+    (stages,) = (line for line in done.stdout.splitlines() if line.startswith("  PP "))
+    assert " ".join(stages.split()) == "PP - - - not possible: 80 layers are fewer than 256 stages"
+
+
 def test_a_recording_is_a_machine_with_its_ports() -> None:
     done = run_wirewatch(*COST, "--replay", "demo-dgx-h200", "--json")
     steps = {step["name"]: step for step in json.loads(done.stdout)["cliff"]}
@@ -146,7 +157,10 @@ def test_a_picture_is_written_whole(tmp_path: Path) -> None:
         (("--gpus", "1"), "are not numbers of GPUs"),
         (("--size", "0"), "is not a size"),
         (("--parameters", "many"), "is not a count"),
-        (("--model", "gpt-9"), "--model"),
+        (("--model", "gpt-9"), "is not one of 'llama-2-7b'"),
+        (("--model", "llama-3-70"), "no model 'llama-3-70' is known: did you mean 'llama-3-70b'"),
+        (("--parameters", "7B", "--layers", "3", "--hidden", "4096", "--kv-heads", "9"), "does not divide"),
+        (("--parameters", "70B", "--train", "--dtype", "int4"), "not of int4"),
         (("--tokens-per-second", "nan", "--model", "llama-3-70b"), "--tokens-per-second"),
     ],
 )  # fmt: skip

@@ -86,6 +86,37 @@ def test_four_and_four_offer_two_replicas(capsys: pytest.CaptureFixture[str], tm
     assert [one["tp"] for one in made["rejected"]] == [4, 4]
 
 
+@pytest.mark.parametrize("tp", [5, 7, 73])
+def test_a_prime_tp_offers_the_widest_that_fits(
+    tp: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """On islands of four and four, and on 72 GPUs of one NVLink domain."""
+    path = tmp_path / "n.json"
+    islands = '{"names": "a", "gpus": 8, "product": "H100", "islands": [4, 4]}'
+    rack = '{"names": "t[01-18]", "gpus": 4, "product": "GB200", "nvlink_domain": "d"}'
+    path.write_text(f'{{"nodes": [{rack if tp > 8 else islands}]}}')
+    code, made = document(capsys, "--nodes", str(path), "--tp", str(tp))
+    offers = [(one["tp"], one["replicas"]) for one in made["nearest"] if not one["asks"]]
+    assert (code, (72 if tp > 8 else 4, 1) in offers) == (2, True)
+
+
+def test_where_nothing_near_fits_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 1.1 TB of weights and optimizer a single node of 640 GB has no part that fits."""
+    code, made = document(capsys, "--machine", "8xH100", "--tp", "4", "--model", "llama-3-70b", "--training")
+    assert (code, made["nearest"]) == (2, [])
+    assert made["remarks"][0].startswith("nothing near it fits either")
+
+
+def test_a_group_over_a_whole_rack_is_one_short_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "n.json"
+    path.write_text('{"nodes": [{"names": "t[01-18]", "gpus": 4, "product": "GB200", "nvlink_domain": "d"}]}')
+    code, text = answer(capsys, "--nodes", str(path), "--tp", "72")
+    assert code == 0
+    assert "t[01-18]: 0-3  inside one NVLink domain" in text
+
+
 def test_memory_refuses_and_names_the_larger_layout(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, made = document(capsys, "--nodes", nodes, "--tp", "1", "--model", "llama-3-70b")
     assert code == 2
@@ -173,6 +204,8 @@ def test_slurms_topology_gives_leafs(nodes: str, capsys: pytest.CaptureFixture[s
         (("--tp", "4", "--kv-tokens", "5"), "takes a --model"),
         (("--tp", "4", "--parameters", "many"), "--parameters"),
         (("--tp", "4", "--model", "llama-3-8b", "--parameters", "8B"), "not both"),
+        (("--tp", "4", "--model", "llama-3-8b", "--training", "--dtype", "int8"), "not of int8"),
+        (("--tp", "4", "--model", "mixtral-8x7"), "did you mean 'mixtral-8x7b'"),
         (("--tp", "4", "--slurm-topology", "missing"), "No such file"),
         (("--tp", "4", "--machine", "8xH100"), "give --nodes, or one node"),
     ],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from wirewatch.advice.machine import AdvisedMachine
 from wirewatch.advice.products import PRODUCTS, GpuProduct, gpu_product
+from wirewatch.core.names import did_you_mean
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import Conditions, Pcie, RdmaPort
 from wirewatch.core.topology import GpuPart, Group, WireKind, nvlink_product
@@ -73,8 +74,7 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     count, name = int(found[1]), found[2].strip()
     product = gpu_product(name)
     if product is None:
-        known = ", ".join(sorted({_short(one) for one in PRODUCTS}))
-        raise DescriptionError(f"no data of a product {name[:40]!r}; there are {known}")
+        raise DescriptionError(no_product(name))
     if count < FEWEST:
         raise DescriptionError("collectives take two GPUs or more")
     group = _group(count, product)
@@ -85,6 +85,13 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     return AdvisedMachine(
         f"{count} {product.name}{nics}, as described", topology, (conditions,), tuple(studies)
     )
+
+
+def no_product(name: str) -> str:
+    """Why nothing is known of a product, with the nearest names or all of them."""
+    known = sorted({_short(one) for one in PRODUCTS})
+    meant = did_you_mean(name.upper(), known, f"there are {', '.join(known)}")
+    return f"no data of a product {name[:40]!r}; {meant}"
 
 
 def _group(count: int, product: GpuProduct) -> Group:
@@ -119,7 +126,8 @@ def _wires(count: int, product: GpuProduct) -> tuple[WireKind, int]:
 def _ports(count: int, name: str, gpus: int, product: GpuProduct) -> tuple[RdmaPort, ...]:
     kind = PORTS.get(name.upper())
     if kind is None:
-        raise DescriptionError(f"no data of a port {name[:20]!r}; there are {', '.join(PORTS)}")
+        meant = did_you_mean(name.upper(), PORTS, f"there are {', '.join(PORTS)}")
+        raise DescriptionError(f"no data of a port {name[:20]!r}; {meant}")
     if not 1 <= count <= MOST_PORTS:
         raise DescriptionError(f"a node has 1 to {MOST_PORTS} ports, not {count}")
     pcie = Pcie(min(kind.generation, product.pcie), LANES)

@@ -10,6 +10,8 @@ WIDTHS: Mapping[str, float] = {
     "float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
 }  # fmt: skip
 """Bytes of a value."""
+TRAINED = ("float32", "bfloat16", "float16", "fp8")
+"""Of these, what gradients are made of."""
 HEAD = 128
 """Width of an attention head where only the hidden size is known, as in all of `SHAPES`."""
 

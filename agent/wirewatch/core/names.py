@@ -7,14 +7,14 @@ CLOSE = 0.6
 
 
 def nearest(name: str, names: Collection[str]) -> tuple[str, ...]:
-    """The names that are most like this one, at most three; those that contain it come first."""
+    """The names that are most like this one, in any case; at most three, those that contain it first."""
     # Only where something is wrong already: it takes longer to import than `check` takes.
     from difflib import get_close_matches  # noqa: PLC0415
 
-    low = name.lower()
-    like = get_close_matches(low, names, cutoff=CLOSE)
-    inside = [one for one in names if low and low in one]
-    return tuple(dict.fromkeys((*like[:1], *inside, *like)))[:3]
+    low, known = name.lower(), {one.lower(): one for one in names}
+    like = get_close_matches(low, known, cutoff=CLOSE)
+    inside = [one for one in known if low and low in one]
+    return tuple(known[one] for one in dict.fromkeys((*like[:1], *inside, *like)))[:3]
 
 
 def did_you_mean(name: str, names: Collection[str], otherwise: str) -> str:

@@ -32,7 +32,8 @@ class Traffic:
 
     `steps`: messages that must follow one another, which latency is paid for. `sends`, `receives`: bytes of
     one GPU, as a mean; `crosses`: those of what it sends that leave its node. `most`: what the busiest GPU
-    sends or receives. `links`: bytes over all links together, each counted where it is sent. `nccl`: whether
+    sends or receives; `most_crosses`: what the GPU with most of it has to bring over the border of its node.
+    `links`: bytes over all links together, each counted where it is sent. `nccl`: whether
     NCCL runs it. `remark`: what else is to know, and when it does not hold.
     """
 
@@ -42,6 +43,7 @@ class Traffic:
     receives: float
     crosses: float
     most: float
+    most_crosses: float
     links: float
     nccl: bool
     source: str
@@ -52,7 +54,8 @@ class Traffic:
 
         Both ways are used at once, and what crosses is not sent over the wire. No latency.
         """
-        return max((self.most - self.crosses) / wire, self.crosses / network if network else 0.0)
+        inside = max(self.most - self.most_crosses, self.sends - self.crosses)
+        return max(inside / wire, self.most_crosses / network if network else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,8 @@ def _nvls(one: Operation) -> Traffic | None:
     name = NVLS if one.nodes == 1 else "NVLSTree"
     most = max(sends, receives) + crosses
     return Traffic(
-        name, steps, sends + crosses, receives + crosses, crosses, most, (sends + crosses) * one.ranks,
-        nccl=True, source=_NVLS, remark=remark,
+        name, steps, sends + crosses, receives + crosses, crosses, most, crosses,
+        (sends + crosses) * one.ranks, nccl=True, source=_NVLS, remark=remark,
     )  # fmt: skip
 
 
@@ -223,24 +226,26 @@ def _direct(one: Operation) -> Traffic | None:
     if one.op in ROOTED:
         share = one.size / ranks
         return _made(
-            one, DIRECT, 1, share * (ranks - 1), share * away, most=share * (ranks - 1), source=_DIRECT,
+            one, DIRECT, 1, share * (ranks - 1), share * away, most=share * (ranks - 1),
+            most_crosses=share * away, source=_DIRECT,
             remark="all of it at the root's wire: (n-1)/n N there, N/n at each other GPU",
         )  # fmt: skip
     crossing = one.size * one.nodes if one.nodes > 1 else 0.0
     return _made(
-        one, DIRECT, 1, one.size * ranks, crossing, source=_DIRECT,
-        remark="each GPU to its right neighbour, as nccl-tests' sendrecv",
+        one, DIRECT, 1, one.size * ranks, crossing, most_crosses=one.size if one.nodes > 1 else 0.0,
+        source=_DIRECT, remark="each GPU to its right neighbour, as nccl-tests' sendrecv",
     )  # fmt: skip
 
 
 def _made(
     one: Operation, algorithm: str, steps: int, links: float, crossing: float, *, source: str,
-    remark: str = "", most: float | None = None, nccl: bool = True,
+    remark: str = "", most: float | None = None, most_crosses: float | None = None, nccl: bool = True,
 ) -> Traffic:  # fmt: skip
-    """From the bytes over all links and over all borders of nodes."""
-    mean = links / one.ranks
+    """From the bytes over all links and over all borders of nodes, spread over all GPUs unless it is said."""
+    mean, crosses = links / one.ranks, crossing / one.ranks
     busiest = mean if most is None else most
-    return Traffic(algorithm, steps, mean, mean, crossing / one.ranks, busiest, links, nccl, source, remark)
+    border = crosses if most_crosses is None else most_crosses
+    return Traffic(algorithm, steps, mean, mean, crosses, busiest, border, links, nccl, source, remark)
 
 
 _RING = "Patarasuk and Yuan 2009; NCCL, src/device/all_reduce.h"

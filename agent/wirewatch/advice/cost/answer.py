@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch.advice.cost.algorithms import Operation, traffic
-from wirewatch.advice.cost.cliff import GENERATIONS, NETWORK, NVLINK, PCIE, cliff
+from wirewatch.advice.cost.cliff import GENERATIONS, NETWORK, NVLINK, PCIE, cliff, ratio
 from wirewatch.advice.cost.document import (
     AlgorithmRow,
     CostDocument,
@@ -71,13 +71,10 @@ class CostQuestion:
 def cost(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion, at: float) -> CostDocument:
     """The answer; what is not known of the machine is None with a reason, and the rest is there."""
     steps = cliff(machine)
-    rates = {step.name: step.rate for step in steps}
-    links = rates.get(NVLINK)
     made = CostDocument(
         schema="wirewatch.advise-cost/1", at=at, machine=machine.of, gpus=_gpus(machine), nodes=asked.nodes,
         cliff=steps,
-        nvlink_to_pcie=links / rates[PCIE] if links and PCIE in rates else None,
-        nvlink_to_network=links / rates[NETWORK] if links and NETWORK in rates else None,
+        nvlink_to_pcie=ratio(steps, NVLINK, PCIE), nvlink_to_network=ratio(steps, NVLINK, NETWORK),
         generations=tuple(
             LinkRow(one.generation, one.product, one.links, one.each_way, 2 * one.each_way)
             for one in GENERATIONS

@@ -113,7 +113,9 @@ def _training(one: TrainingCost) -> Iterator[Figure]:
     for scheme in one.schemes:
         parts = ", ".join(f"{n} x {op} of {size:,.0f} B" for op, size, n in scheme.parts)
         yield Figure(
-            scheme.scheme, f"{parts}: a GPU of {one.ranks} sends {scheme.sends:,.0f} B",
+            scheme.scheme,
+            f"not possible: {scheme.objection}" if scheme.objection
+            else f"{parts}: a GPU of {one.ranks} sends {scheme.sends:,.0f} B",
             "factors of nccl-tests", "arithmetic", scheme.when_not,
         )  # fmt: skip
     yield Figure(

@@ -4,6 +4,7 @@ Bytes are what one GPU sends each way with rings, by the factors of busbw.formul
 of one width.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,7 @@ class SchemeCost:
 
     `memory`: bytes of weights, gradients and Adam's state on a GPU, None where the scheme does not decide it.
     `calls`: which collectives, in words. `parts`: each with the bytes of one call and how often it is made.
+    `objection`: why the model cannot be split so, empty where it can; the bytes are arithmetic alone then.
     """
 
     scheme: str
@@ -53,6 +55,7 @@ class SchemeCost:
     memory: float | None
     when_not: str
     parts: tuple[tuple[str, float, int], ...]
+    objection: str = ""
 
 
 def schemes(one: Trained) -> tuple[SchemeCost, ...]:
@@ -123,6 +126,8 @@ def _pipeline(one: Trained) -> SchemeCost:
         2 * size * (one.nodes - 1) / one.ranks, memory,
         "there are fewer micro-batches than stages: the stages wait for each other; activations are on top",
         (("sendrecv", size, 2),),
+        f"{one.shape.layers} layers are fewer than {one.ranks} stages"
+        if one.ranks > one.shape.layers else "",
     )  # fmt: skip
 
 
@@ -135,23 +140,33 @@ def _tensor(one: Trained) -> SchemeCost:
         calls * _crossing(ALL_REDUCE, size, one), one.shape.parameters * TRAINING_BYTES / one.ranks,
         "it would leave the NVLink domain: every layer waits for it, forward and back",
         ((ALL_REDUCE, size, calls),),
+        f"TP {one.ranks} does not divide the {one.shape.heads} heads" if one.shape.heads % one.ranks else "",
     )  # fmt: skip
 
 
 def _experts(one: Trained) -> SchemeCost:
     """Tokens go to the GPUs of their experts and back, forward and in the backward pass."""
-    shape = one.shape
+    shape, group = one.shape, expert_group(one)
     size, calls = shape.message(one.tokens, one.width) * shape.active, 4 * shape.layers
+    among = "" if group == one.ranks else f" among {group} GPUs each"
+    pairs = Operation(ALLTOALL, size, group, max(1, group * one.nodes // one.ranks)) if group > 1 else None
     return SchemeCost(
-        "EP", f"{calls} all-to-alls: tokens to their experts and back",
-        calls * sent(ALLTOALL, size, one.ranks), calls * _crossing_pairs(size, one), None,
-        "experts are chosen unevenly: the fullest GPU sets the time, and these are means",
+        "EP", f"{calls} all-to-alls{among}: tokens to their experts and back",
+        calls * sent(ALLTOALL, size, group), 0.0 if pairs is None else calls * traffic(pairs)[0].crosses,
+        None, "experts are chosen unevenly: the fullest GPU sets the time, and these are means",
         ((ALLTOALL, size, calls),),
+        "" if pairs else f"{shape.experts} experts cannot be shared out over {one.ranks} GPUs",
     )  # fmt: skip
 
 
-def _crossing_pairs(size: float, one: Trained) -> float:
-    return traffic(Operation(ALLTOALL, size, one.ranks, one.nodes))[0].crosses
+def expert_group(one: Trained) -> int:
+    """GPUs that share the experts of a layer, equally many on each: at most one an expert.
+
+    The largest group that fills nodes, or that so many of fill one.
+    """
+    each, most = one.ranks // one.nodes, math.gcd(one.ranks, one.shape.experts)
+    whole = (n for n in range(most, 0, -1) if most % n == 0 and (n % each == 0 or each % n == 0))
+    return next(whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,11 +90,17 @@ def read_cluster(path: Path) -> Cluster:
     """
     text = _text(path)
     try:
-        data = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        data = (
+            json.loads(text, object_pairs_hook=_object)
+            if text.lstrip().startswith("{")
+            else tomllib.loads(text)
+        )
         # By way of JSON, where strict models take arrays for tuples.
         file = ClusterFile.model_validate_json(json.dumps(data))
     except ValidationError as error:
         raise ClusterError(f"{path}: {_first(error)}") from error
+    except ClusterError as error:
+        raise ClusterError(f"{path}: {error}") from error
     except TypeError as error:
         raise ClusterError(f"{path}: dates and times are not supported ({error})") from error
     except (ValueError, RecursionError) as error:
@@ -103,6 +109,15 @@ def read_cluster(path: Path) -> Cluster:
         return Cluster(path.name, _nodes(file))
     except (ClusterError, HostlistError) as error:
         raise ClusterError(f"{path}: {error}") from error
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; as in TOML, no key may stand twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        raise ClusterError(f"key {_line(repr(twice))} stands twice in one object")
+    return made
 
 
 def with_slurm_topology(cluster: Cluster, path: Path) -> Cluster:

@@ -52,12 +52,12 @@ class Workload:
         return "token" if self.tokens == 1 else "pass"
 
     def objection(self, tp: int, pp: int) -> str:
-        """Why the model cannot be cut so, empty where it can."""
+        """Why the model cannot be cut so, empty where it can or where its layers and heads are not known."""
         if self.example:
             return ""
         if self.shape.heads and self.shape.heads % tp:
             return f"TP {tp} does not divide the {self.shape.heads} attention heads of {self.shape.name}"
-        if pp > self.shape.layers:
+        if self.shape.heads and pp > self.shape.layers:
             return f"PP {pp} is more than the {self.shape.layers} layers of {self.shape.name}"
         return ""
 

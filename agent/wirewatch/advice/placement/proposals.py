@@ -61,6 +61,11 @@ class Proposals:
         # A smaller TP with fewer replicas is near only where nothing nearer is.
         fewer = list(_fewer(job, space, [] if seen else wholes))
         seen += list(islice(self._placed(space, fewer, "as many replicas as there is room for"), 1))
+        if all(one.placed.job.tp == 1 for one in seen):
+            # A TP without divisors but 1 has no other neighbours.
+            widest = min(job.tp - 1, max((one.free for one in space.domains), default=0))
+            smaller = [(tp, job.pp, job.replicas) for tp in range(widest, 1, -1)]
+            seen += list(islice(self._placed(space, smaller, "the widest TP there is room for"), 1))
         yield from seen
         yield from self._wider(job, space, reach)
         if not self.degraded:

@@ -326,8 +326,8 @@ def _too_little(job: PlacementJob, domains: Sequence[Domain], reach: Level) -> s
     if not domains:
         return "no GPU is free that may be used"
     if free < job.gpus:
-        product = " x ".join([f"TP {job.tp}", f"PP {job.pp}", f"{job.replicas} replicas"])
-        return f"{product} takes {job.gpus} GPUs, and {free} are free"
+        replicas = f"{job.replicas} replica{'s' if job.replicas > 1 else ''}"
+        return f"TP {job.tp} x PP {job.pp} x {replicas} takes {job.gpus} GPUs, and {free} are free"
     if reach > Level.DOMAIN:
         return "" if reach is Level.CLUSTER else _within(job, reach)
     largest = max(domains, key=lambda one: one.free)

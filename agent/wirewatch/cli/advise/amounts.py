@@ -1,9 +1,12 @@
-"""Amounts on the command line: bytes in powers of 1024 or 1000, and counts in billions."""
+"""Amounts on the command line: bytes in powers of 1024 or 1000, counts in billions; and models by name."""
 
 import math
 import re
 
 import click
+
+from wirewatch.advice.shapes import SHAPES
+from wirewatch.core.names import did_you_mean
 
 _BYTES = re.compile(r"(\d{1,15})(?:\.(\d{1,6}))? ?(?:([KMGT])(i?B)?|B)?", re.ASCII | re.IGNORECASE)
 _COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?(?:e\d{1,2})?) ?([KMBT]?)", re.ASCII | re.IGNORECASE)
@@ -36,6 +39,19 @@ class Count(click.ParamType[float]):
         if not 0 < count <= MOST_COUNT:
             self.fail(f"{str(value)[:40]!r} is not a count, such as 7B, 70B or 1.5e9", param, ctx)
         return count
+
+
+class ModelName(click.Choice[str]):
+    """A published architecture, in letters of any case; for a slip the nearest names."""
+
+    def __init__(self) -> None:
+        super().__init__([one.name for one in SHAPES], case_sensitive=False)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        known = [one.name for one in SHAPES]
+        if value.lower() not in known and (meant := did_you_mean(value.lower(), known, "")):
+            self.fail(f"no model {value[:40]!r} is known: {meant}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _size(found: re.Match[str]) -> int:

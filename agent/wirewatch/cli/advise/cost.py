@@ -13,9 +13,9 @@ from wirewatch.advice.cost.answer import CostQuestion, cost
 from wirewatch.advice.cost.document import COST, CostDocument
 from wirewatch.advice.cost.tokens import Served
 from wirewatch.advice.machine import AdvisedMachine
-from wirewatch.advice.shapes import SHAPES, WIDTHS, ModelShape, plain_shape
+from wirewatch.advice.shapes import HEAD, SHAPES, TRAINED, WIDTHS, ModelShape, plain_shape
 from wirewatch.advice.times.estimate import CollectiveTimes, Ranks
-from wirewatch.cli.advise.amounts import Bytes, Count
+from wirewatch.cli.advise.amounts import Bytes, Count, ModelName
 from wirewatch.cli.advise.costtext import cost_lines
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.grids import Numbers
@@ -57,6 +57,11 @@ class _Model:
             raise click.UsageError(
                 "--experts and --active go together, and a token takes no more than there are"
             )
+        heads = max(1, (self.hidden or 0) // HEAD)
+        if self.kv_heads and self.hidden and heads % self.kv_heads:
+            raise click.UsageError(
+                f"--kv-heads {self.kv_heads} does not divide the {heads} heads of --hidden, {HEAD} wide each"
+            )
         return plain_shape(
             self.layers or 0, self.hidden or 0, self.parameters, self.kv_heads, self.experts, self.active
         )
@@ -64,9 +69,7 @@ class _Model:
 
 def _model_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
-        click.option(
-            "--model", type=click.Choice([one.name for one in SHAPES]), help="A published architecture."
-        ),
+        click.option("--model", type=ModelName(), help="A published architecture."),
         click.option("--layers", type=click.IntRange(1, MOST_LAYERS), help="Layers of another model."),
         click.option("--hidden", type=click.IntRange(1, MOST_HIDDEN), help="Its hidden size."),
         click.option("--parameters", type=Count(), help="Its parameters, such as 70B."),
@@ -162,6 +165,8 @@ def _check(shape: ModelShape | None, given: Mapping[str, Any]) -> None:
             raise click.UsageError(f"--{name} is about a model: {MODEL}")
     if given["train"] and shape is None:
         raise click.UsageError("--train is about a model: give --model or --parameters")
+    if given["train"] and given["dtype"] not in TRAINED:
+        raise click.UsageError(f"--train has gradients of {', '.join(TRAINED)}, not of {given['dtype']}")
 
 
 def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: AdvisedMachine) -> CostQuestion:

@@ -235,9 +235,10 @@ def _training(one: TrainingCost) -> Iterator[str]:
         ("scheme", "a GPU sends", *crosses, "keeps", "by"),
         [
             (
-                found.scheme, _bytes(found.sends),
-                *([_bytes(found.crosses or 0.0)] if crosses else []),
-                "-" if found.memory is None else _bytes(found.memory), found.calls,
+                found.scheme, "-" if found.objection else _bytes(found.sends),
+                *(["-" if found.objection else _bytes(found.crosses or 0.0)] if crosses else []),
+                "-" if found.memory is None or found.objection else _bytes(found.memory),
+                f"not possible: {found.objection}" if found.objection else found.calls,
             )
             for found in one.schemes
         ],

@@ -25,8 +25,8 @@ from wirewatch.advice.placement.proposals import CostedLayout, Proposals
 from wirewatch.advice.placement.remarks import cluster_remarks, placed_remarks
 from wirewatch.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
 from wirewatch.advice.placement.space import Level, Space
-from wirewatch.advice.shapes import SHAPES, WIDTHS, ModelShape
-from wirewatch.cli.advise.amounts import Count
+from wirewatch.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
+from wirewatch.cli.advise.amounts import Count, ModelName
 from wirewatch.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch.cli.advise.placementtext import placement_lines
 from wirewatch.cli.compare import read_study
@@ -45,6 +45,7 @@ ACROSS = {
     "node": Level.NODE, "leaf": Level.LEAF, "rack": Level.RACK, "any": Level.CLUSTER,
 }  # fmt: skip
 NOTE = "which GPUs are in use, and how the node is, was not looked at here: `wirewatch check` says it"
+NOTHING_NEAR = "nothing near it fits either: no other TP, no more stages or GPUs a replica, no fewer replicas"
 _FORMS = ("nodelist", "hostfile", "rankfile", "devices")
 _SIZES = re.compile(r"(tp|pp|replicas|dp)=(\d{1,6})", re.ASCII)
 _COUNT = click.IntRange(1, MOST)
@@ -113,7 +114,7 @@ _of_the_nodes = _options(
 )  # fmt: skip
 _of_the_model = _options(
     click.option(
-        "--model", type=click.Choice([one.name for one in SHAPES]), help="Memory and costs are this model's."
+        "--model", type=ModelName(), help="Memory and costs are this model's."
     ),
     click.option(
         "--parameters", type=Count(), metavar="N",
@@ -192,6 +193,8 @@ def placement(
     shape = _shape(model, parameters)
     if kv_tokens and model is None:
         raise click.UsageError("--kv-tokens takes a --model: keys and values follow from its layers")
+    if training and dtype not in TRAINED:
+        raise click.UsageError(f"--training has gradients of {', '.join(TRAINED)}, not of {dtype}")
     workload = Workload(
         shape or next(one for one in SHAPES if one.name == EXAMPLE), WIDTHS[dtype], training,
         tokens or (MICRO_BATCH if training else 1), kv_tokens, headroom, "graph" if graph else "eager",
@@ -258,7 +261,7 @@ def _shape(model: str | None, parameters: float | None) -> ModelShape | None:
     if parameters is None:
         return next((one for one in SHAPES if one.name == model), None)
     example = next(one for one in SHAPES if one.name == EXAMPLE)
-    name = f"a model of {parameters / 1e9:g}B parameters"
+    name = f"a model of {parameters / 1e9:g}B parameters, with the layers and the hidden size of {EXAMPLE}"
     return replace(example, name=name, parameters=parameters, heads=0, kv_heads=0, vocabulary=0)
 
 
@@ -287,6 +290,8 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
     remarks = [*ask.notes, *cluster_remarks(proposals.cluster, space, degraded=proposals.degraded)]
     if isinstance(found, Infeasible):
         others = list(proposals.nearest(ask.jobs[0], space, ask.reach)) if len(ask.jobs) == 1 else []
+        if not others and len(ask.jobs) == 1:
+            remarks.insert(0, NOTHING_NEAR)
     else:
         costs = [layout_cost(space, one, workload) for one in found]
         placed = tuple(job_placement(one, cost, workload) for one, cost in zip(found, costs, strict=True))

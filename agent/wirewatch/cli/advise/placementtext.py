@@ -105,7 +105,11 @@ def _alike(job: JobPlacement) -> Iterator[tuple[str, ...]]:
 
 
 def _nodes(nodes: Sequence[NodeGpus]) -> str:
-    return " + ".join(f"{one.node}: {numbers(one.gpus)}" for one in nodes)
+    """Nodes of which the same GPUs are used in one term, in Slurm's short form."""
+    alike: dict[str, list[str]] = {}
+    for one in nodes:
+        alike.setdefault(numbers(one.gpus), []).append(one.node)
+    return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
 
 
 def _others(made: PlacementDocument) -> Iterator[str]:
