@@ -3,6 +3,7 @@
 import asyncio
 import json
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,10 @@ TOKEN = "t0ken"  # noqa: S105 - of this test
 
 
 class NodesApi:
-    """`refused`: statuses of the next requests by (method, kind), each once; 0 is one that never answers."""
+    """`refused`: statuses of the next requests by (method, kind), each once; 0 is one that never answers.
+
+    `never`: nodes of which no patch is ever taken, as an admission webhook does; `refusals` counts them.
+    """
 
     def __init__(self, *nodes: Document) -> None:
         self.version = 100
@@ -28,6 +32,8 @@ class NodesApi:
         self.events: list[Document] = []
         self.lease: Document | None = None
         self.refused: dict[tuple[str, str], list[int]] = {}
+        self.never: set[str] = set()
+        self.refusals: Counter[str] = Counter()
         self.tokens: set[str] = set()
         self.asked_for_lease = 0
         self._watches: list[asyncio.Queue[Document | None]] = []
@@ -79,6 +85,9 @@ class NodesApi:
     async def patch(self, request: web.Request) -> web.Response:
         await self._refuse(request, "nodes")
         name, body = request.match_info["name"], await request.json()
+        if name in self.never:
+            self.refusals[name] += 1
+            raise _refusal(422)
         wanted = body["metadata"].get("resourceVersion")
         if wanted != self.nodes[name]["metadata"]["resourceVersion"]:
             raise _refusal(409)

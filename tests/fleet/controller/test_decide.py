@@ -123,6 +123,16 @@ def test_the_oldest_fault_has_the_first_place() -> None:
     ]  # fmt: skip
 
 
+def test_who_was_refused_has_the_last_place() -> None:
+    fleet = [node("a", since=900.0), node("b"), node("c", "ok", taints=[OURS], marked=mark())]
+    free = decide(fleet, settings(), NOW, last={"a", "c"})
+    assert [one.node.name for one in free.steps()] == ["b", "c", "a"]
+    held = decide(fleet, settings(budget=BudgetSection(cluster=2, pool=9, rack=9)), NOW, last={"a"})
+    assert {one.node.name: one.step for one in held.decisions} == {
+        "a": None, "b": Step.TAKE_OUT, "c": Step.GIVE_BACK,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("how", [{"ready": "False"}, {"cordoned": True}, {"taints": [OTHERS]}])
 def test_nodes_that_are_out_for_any_reason_use_the_budget(how: dict[str, Any]) -> None:
     fleet = [node("a", "ok", **how), node("b")]

@@ -125,6 +125,67 @@ def test_a_step_that_fails_is_tried_again_on_what_is_listed_anew(tmp_path: Path)
     assert made.report.steps[Step.TAKE_OUT, RequestResult.OK] == 1
 
 
+@pytest.mark.parametrize(
+    ("stuck", "places"), [(raw("a", since=900.0), 1), (raw("a", "ok", taints=[OURS], marked=mark()), 2)]
+)
+def test_a_node_of_which_no_patch_is_taken_keeps_nobody_waiting(
+    stuck: dict[str, Any], places: int, tmp_path: Path
+) -> None:
+    """Oldest first, it would have the budget's one place for ever, and all others none."""
+    api = NodesApi(stuck, raw("b"), *(raw(f"well{n}", "ok") for n in range(2)))
+    api.never = {"a"}
+
+    async def script(_: Controller) -> None:
+        await until(lambda: "b" in api.tainted and api.refusals["a"] > 0)
+
+    made = play(api, tmp_path, script, budget=BudgetSection(cluster=places, pool=9, rack=9))
+    assert made.report.steps[Step.TAKE_OUT, RequestResult.OK] == 1
+    assert {name for name, _ in api.patches} == {"b"}
+
+
+def test_an_annotation_that_nobody_can_read_is_of_its_node_alone(tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    api = NodesApi(raw("odd", marked=deep, since=900.0), raw("bad"))
+
+    async def script(_: Controller) -> None:
+        await until(lambda: api.tainted == {"bad"})
+
+    play(api, tmp_path, script)
+    assert {name for name, _ in api.patches} == {"bad"}
+
+
+@pytest.mark.parametrize("code", [410, 500])
+def test_a_watch_that_ends_with_an_error_is_followed_by_a_list(code: int, tmp_path: Path) -> None:
+    api = NodesApi(raw("well", "ok"))
+
+    async def script(made: Controller) -> None:
+        await until(lambda: bool(api.watched) and made.report.plan is not None)
+        # What the watch did not say is in the list after it.
+        api.nodes["bad"] = raw("bad")
+        api.say(
+            {
+                "type": "ERROR",
+                "object": {"kind": "Status", "code": code, "reason": "Expired", "message": "too old"},
+            }
+        )
+        await until(lambda: api.tainted == {"bad"})
+
+    play(api, tmp_path, script)
+
+
+def test_a_node_that_is_deleted_while_it_is_out_leaves_the_budget_to_others(tmp_path: Path) -> None:
+    api = NodesApi(raw("a", taints=[OURS], marked=mark()), raw("b"), raw("c", "ok"))
+
+    async def script(_: Controller) -> None:
+        await until(lambda: bool(api.watched) and len(api.events) > 0)
+        assert "InterconnectBudgetUsed" in {one["reason"] for one in api.events}
+        gone = api.nodes.pop("a")
+        api.say({"type": "DELETED", "object": gone})
+        await until(lambda: api.tainted == {"b"})
+
+    play(api, tmp_path, script, budget=BudgetSection(cluster=1, pool=9, rack=9))
+
+
 def test_who_loses_the_lease_does_nothing_more(tmp_path: Path) -> None:
     api = NodesApi(raw("well", "ok"))
 

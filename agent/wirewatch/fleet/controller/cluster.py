@@ -83,6 +83,8 @@ class Cluster:
                     return
                 except ERRORS as error:
                     raise failed(error) from error
+                except KeyError as error:  # the library's, of an error without a reason
+                    raise failed(ValueError(f"a watch whose error has no {error}")) from error
                 if not isinstance(event, Mapping):
                     raise RequestFailed(Outcome(RequestResult.STRANGE, "a watch that is not JSON"))
                 if event["type"] != "BOOKMARK":

@@ -69,20 +69,28 @@ class NodeDecision:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decisions, oldest fault first, and the budgets as they are once all steps are done."""
+    """The decisions, oldest fault first, and the budgets as they are once all steps are done.
+
+    `last`: names of nodes whose turn is after that of all others.
+    """
 
     decisions: tuple[NodeDecision, ...]
     budgets: tuple[Budget, ...]
     nodes: int
+    last: Collection[str] = ()
 
     def steps(self) -> Iterable[NodeDecision]:
         """Those with something to do: what is given back first."""
         due = [one for one in self.decisions if one.step is not None]
-        return sorted(due, key=lambda one: one.step is Step.TAKE_OUT)
+        return sorted(due, key=lambda one: (one.node.name in self.last, one.step is Step.TAKE_OUT))
 
 
 def decide(
-    nodes: Sequence[FleetNode], settings: ControllerSection, now: float, pending: Collection[str] = ()
+    nodes: Sequence[FleetNode],
+    settings: ControllerSection,
+    now: float,
+    pending: Collection[str] = (),
+    last: Collection[str] = (),
 ) -> Plan:
     """The plan for all nodes of a fleet; nothing else is remembered between two plans.
 
@@ -91,12 +99,14 @@ def decide(
         settings: what may be done.
         now: Unix seconds.
         pending: names of nodes that may have been taken out by requests without an answer.
+        last: names of nodes whose last step was refused: they have their turn, and what is left of the
+            budget, after all others, so that a node that takes no patch keeps nobody waiting.
     """
     fleet = [n for n in nodes if settings.selector or n.condition is not None or n.mark or n.foreign]
     brake = Brake(fleet, settings, pending)
-    found = (_decision(node, brake, settings, now) for node in sorted(fleet, key=_order))
+    found = (_decision(node, brake, settings, now) for node in _in_turn(fleet, last))
     decisions = tuple(one for one in found if one is not None)
-    return Plan(decisions, tuple(brake.budgets()), len(fleet))
+    return Plan(decisions, tuple(brake.budgets()), len(fleet), last)
 
 
 def fresh(condition: Reported, settings: ControllerSection, now: float) -> bool:
@@ -113,8 +123,11 @@ def _failed(node: FleetNode) -> bool:
     return node.condition is not None and node.condition.status is ConditionStatus.FALSE
 
 
-def _order(node: FleetNode) -> tuple[float, str]:
-    return (node.condition.transition if node.condition else 0.0, node.name)
+def _in_turn(fleet: Sequence[FleetNode], last: Collection[str]) -> Sequence[FleetNode]:
+    def order(node: FleetNode) -> tuple[bool, float, str]:
+        return (node.name in last, node.condition.transition if node.condition else 0.0, node.name)
+
+    return sorted(fleet, key=order)
 
 
 def _decision(node: FleetNode, brake: Brake, settings: ControllerSection, now: float) -> NodeDecision | None:

@@ -184,6 +184,7 @@ class Leadership:
         self._again = asyncio.Event()
         self._changed = asyncio.Event()
         self._pending: dict[str, float] = {}
+        self._refused: set[str] = set()
         self._told: dict[str, tuple[Step | None, Ground, float]] = {}
         self._requested: set[tuple[str, str]] = set()
         self._failures, self._rest = 0, 0.0
@@ -257,7 +258,8 @@ class Leadership:
     async def _look(self) -> None:
         now, mono = self._clock.now(), self._clock.mono()
         self._pending = {name: until for name, until in self._pending.items() if mono < until}
-        plan = decide([*self._nodes.values()], self._settings, now, self._pending)
+        self._refused &= self._nodes.keys()
+        plan = self._plan(now)
         self._publish(plan, now)
         await self._tell_left(plan)
         for decision in plan.steps():
@@ -268,7 +270,10 @@ class Leadership:
             await self._carry_out(decision)
         if not self._settings.dry_run:
             await self._request_again()
-            self._publish(decide([*self._nodes.values()], self._settings, now, self._pending), now)
+            self._publish(self._plan(now), now)
+
+    def _plan(self, now: float) -> Plan:
+        return decide([*self._nodes.values()], self._settings, now, self._pending, frozenset(self._refused))
 
     def _publish(self, plan: Plan, now: float) -> None:
         report = self._controller.report
@@ -300,6 +305,7 @@ class Leadership:
         self._controller.count(step, RequestResult.OK)
         self._failures = 0
         self._pending.pop(name, None)
+        self._refused.discard(name)
         await self._tell(decision)
 
     def _failed(self, decision: NodeDecision, step: Step, error: RequestFailed) -> None:
@@ -308,6 +314,8 @@ class Leadership:
         self._controller.count(step, result)
         if error.unanswered and step is Step.TAKE_OUT:
             self._pending[name] = self._clock.mono() + self._settings.lease
+        if not error.unanswered:
+            self._refused.add(name)
         self._failures += 1
         self._rest = self._clock.mono() + min(LONGEST, 2.0**self._failures)
         log.warning("%s of %s is not done: %s", step.value, name, error)

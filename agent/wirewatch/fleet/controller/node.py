@@ -156,5 +156,5 @@ def _mark(text: str | None) -> Mark | None:
     try:
         values = json.loads(text or "")
         return Mark(Measure(values["did"]), str(values["at"]), str(values["reason"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):  # the last: JSON of many levels
         return None
