@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tools.yamlfile import load_all_yaml
 
 Document = dict[str, Any]
@@ -16,8 +18,23 @@ EXAMPLES = sorted((KUBERNETES / "examples").glob("*.yaml"))
 
 
 def documents(text: str) -> tuple[Document, ...]:
-    """The documents of a text, empty ones left out."""
+    """The documents of a text, empty ones left out; raises ValueError where a key is there twice."""
+    for node in yaml.compose_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        _keys_once(node)
     return tuple(document for document in load_all_yaml(text) if document)
+
+
+def _keys_once(node: Any) -> None:
+    """PyYAML takes the last of two; Kubernetes' own reader refuses both."""
+    if isinstance(node, yaml.MappingNode):
+        keys = [key.value for key, _ in node.value]
+        if twice := {key for key in keys if keys.count(key) > 1}:
+            raise ValueError(f"twice: {twice}, line {node.start_mark.line + 1}")
+        for _, value in node.value:
+            _keys_once(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _keys_once(value)
 
 
 def read(path: Path) -> tuple[Document, ...]:

@@ -240,6 +240,42 @@ MATRIX: dict[str, Values] = {
             },
         }
     },
+    "labels on everything": {
+        "commonLabels": {"team": "gpu", "grafana_dashboard": "no"},
+        "podLabels": {"tier": "node"},
+        "controller": {"enabled": True},
+        "podMonitor": {"enabled": True, "labels": {"team": "prometheus"}, "namespace": "monitoring"},
+        "prometheusRule": {"enabled": True, "labels": {"team": "prometheus"}},
+        "dashboards": {"enabled": True, "labels": {"team": "grafana", "grafana_dashboard": "no"}},
+    },
+    "controllers apart": {
+        "runAs": {"user": 1000700000, "group": 1000700000},
+        "controller": {
+            "enabled": True,
+            "replicas": 2,
+            "affinity": {
+                "podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "topologyKey": "kubernetes.io/hostname",
+                            "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "controller"}},
+                        }
+                    ]
+                }
+            },
+        },
+    },
+    "a controller on GKE": {**PRESETS["preset gke"], "controller": {"enabled": True}},
+    "a controller on OpenShift": {**PRESETS["preset openshift"], "controller": {"enabled": True}},
+    "a pool of another tag and another rollout": {
+        "image": {"digest": f"sha256:{'0a' * 32}"},
+        "updateStrategy": {"type": "OnDelete"},
+        "pools": [
+            {"name": "a", "nodeSelector": {"gpu": "a"}, "image": {"tag": "1.2"}, "maxUnavailable": 3},
+            {"name": "b", "nodeSelector": {"gpu": "b"}, "updateStrategy": {}},
+            {"name": "c", "nodeSelector": {"gpu": "c"}, "tolerations": [], "prober": {"podResources": ""}},
+        ],
+    },
     "network policy, no condition": {
         "nodeCondition": {"enabled": False},
         "networkPolicy": {
@@ -262,6 +298,7 @@ ASKED_FOR: dict[str, list[str]] = {
     "network of the host": ["little_of_the_host: hostNetwork"],
     "driver from a folder": _FOLDER,
     "preset gke": _FOLDER,
+    "a controller on GKE": _FOLDER,
     "OpenShift with a volume": ["little_of_the_host: hostNetwork"],
     "OpenShift with a port and privileges": _FOLDER,
 }
@@ -331,7 +368,75 @@ REFUSED: dict[str, tuple[Values, str]] = {
     ),
     "no such alert": (
         {"prometheusRule": {"alerts": {"WirewatchX": {"enabled": False}}}},
-        "at '/prometheusRule/alerts': additional properties 'WirewatchX' not allowed",
+        "prometheusRule.alerts.WirewatchX: there is no such alert; nearest is Wirewatch",
+    ),
+    "an alert in another case": (
+        {"prometheusRule": {"alerts": {"WirewatchGpuLost": {"enabled": False}}}},
+        "there is no such alert; nearest is WirewatchGPULost",
+    ),
+    "an alert of a word less": (
+        {"prometheusRule": {"alerts": {"WirewatchBusbwBaseline": {"threshold": 0.8}}}},
+        "there is no such alert; nearest is WirewatchBusbwBelowBaseline",
+    ),
+    "80 for 80 %": (
+        {"prometheusRule": {"alerts": {"WirewatchBusbwBelowBaseline": {"threshold": 80}}}},
+        "prometheusRule.alerts.WirewatchBusbwBelowBaseline.threshold: 80 is not a share: 0.8 is 80 %",
+    ),
+    "a severity by its label": (
+        {"prometheusRule": {"alerts": {"WirewatchGPULost": {"labels": {"severity": "ticket"}}}}},
+        "WirewatchGPULost.labels.severity: the alert has its own; severities says which of them to keep",
+    ),
+    "a severity that it has not": (
+        {"prometheusRule": {"alerts": {"WirewatchProbeStale": {"severities": ["critical"]}}}},
+        'WirewatchProbeStale.severities: it has no severity "critical", but ticket',
+    ),
+    "a label that Prometheus refuses": (
+        {"prometheusRule": {"alerts": {"WirewatchGPULost": {"labels": {"a.b": "x"}}}}},
+        'WirewatchGPULost.labels: "a.b" is not a label as Prometheus has them',
+    ),
+    "a selector that is none": (
+        {"prometheusRule": {"gpuNodes": "kube_node_labels{label_x=}"}},
+        "prometheusRule.gpuNodes:",
+    ),
+    "a group of a regular expression": ({"cluster": "a$1"}, 'cluster: "a$1" is not a name without'),
+    "the name of no Service": ({"fullnameOverride": "gpu.wires"}, '"gpu.wires" cannot be a Service'),
+    "a name that is too long with a pool": (
+        {"fullnameOverride": "a" * 60, "pools": [{"name": "h100", "nodeSelector": {"x": "1"}}]},
+        "cannot be a Service: at most 63",
+    ),
+    "a quota of no class": (
+        {"resourceQuota": {"enabled": True}, "priorityClassName": ""},
+        "resourceQuota.enabled: without priorityClassName there is no class",
+    ),
+    "no label": ({"commonLabels": {"a b": "c"}}, 'commonLabels: "a b" is not the name of a label'),
+    "no value of a label": (
+        {"podMonitor": {"labels": {"release": "a b"}}},
+        'podMonitor.labels.release: "a b" is not the value of a label',
+    ),
+    "a monitor's label of the chart's": (
+        {"podMonitor": {"labels": {"app.kubernetes.io/name": "x"}}},
+        "podMonitor.labels: app.kubernetes.io/name is the chart's own",
+    ),
+    "an annotation of the chart's": (
+        {"podAnnotations": {"checksum/config": "x"}},
+        "podAnnotations: checksum/config is the chart's own",
+    ),
+    "a value from two places": (
+        {
+            "agent": {
+                "extraEnv": [
+                    {"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+                ]
+            }
+        },
+        "agent: A has a value and valueFrom; give one of them",
+    ),
+    "two volumes at one path": (
+        {
+            "extraVolumes": [{"name": "x", "emptyDir": {}}],
+            "agent": {"extraVolumeMounts": [{"name": "x", "mountPath": "/run/wirewatch"}]},
+        },
+        "agent: two volumes at /run/wirewatch",
     ),
     "a threshold where the agent decides": (
         {"prometheusRule": {"enabled": True, "alerts": {"WirewatchGPULost": {"threshold": 2}}}},
@@ -397,7 +502,7 @@ REFUSED: dict[str, tuple[Values, str]] = {
     ),
     "a label of the chart's": (
         {"commonLabels": {"app.kubernetes.io/name": "x"}},
-        "podLabels, commonLabels: app.kubernetes.io/name is the chart's own",
+        "commonLabels: app.kubernetes.io/name is the chart's own",
     ),
     "two agents on a node": (
         {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}},

@@ -157,6 +157,89 @@ def test_a_wrong_value_is_refused_with_its_path(values: dict[str, Any], told: st
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("release", "values", "told"),
+    [
+        (
+            "r" * 53,
+            {"fullnameOverride": "w", "pools": [{"name": "tenletters", "nodeSelector": {"x": "1"}}]},
+            "a shorter name",
+        ),
+        ("a.b", {}, "cannot be a Service"),
+        ("9gpus", {}, "cannot be a Service"),
+    ],
+)
+def test_a_release_whose_names_kubernetes_would_refuse_is_refused(
+    release: str, values: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(Refused, match=told):
+        rendered(values, release=release)
+
+
+def labels_and_names(given: Sequence[Document]) -> list[str]:
+    """Labels, and names of Services, that are too long for Kubernetes; schemas do not know them."""
+    parts = [one["metadata"] for one in given]
+    parts += [one["spec"]["template"]["metadata"] for one in given if "template" in one.get("spec", {})]
+    return [
+        *(value for part in parts for value in part["labels"].values() if len(value) > 63),
+        *(one["metadata"]["name"] for one in of_kind(given, "Service") if len(one["metadata"]["name"]) > 63),
+    ]
+
+
+@pytest.mark.parametrize("values", [{"nameOverride": "b" * 63}, {"fullnameOverride": "a" * 63}])
+def test_a_long_name_makes_no_long_label(values: dict[str, Any]) -> None:
+    every = {**values, "controller": {"enabled": True}, "dashboards": {"enabled": True}}
+    given = [*documents(manifest(every)), *documents(hooks(every))]
+    assert labels_and_names(given) == []
+
+
+def test_labels_are_on_everything_once_and_what_is_said_of_one_kind_goes_first() -> None:
+    given = [*documents(manifest(MATRIX["labels on everything"])), *documents(hooks({}))]
+    own = {"PodMonitor": "prometheus", "PrometheusRule": "prometheus"}
+    for one in of_kind(given, "ConfigMap"):
+        board = "grafana_dashboard" in one["metadata"]["labels"] and "wirewatch.toml" not in one["data"]
+        assert one["metadata"]["labels"]["grafana_dashboard"] == ("1" if board else "no")
+    for one in documents(manifest(MATRIX["labels on everything"])):
+        labels = one["metadata"]["labels"]
+        board = labels.get("grafana_dashboard") == "1"
+        assert labels["team"] == ("grafana" if board else own.get(one["kind"], "gpu")), one["metadata"]
+        if "template" in one.get("spec", {}):
+            assert one["spec"]["template"]["metadata"]["labels"]["team"] == "gpu"
+    monitors = of_kind(given, "PodMonitor")
+    assert [one["metadata"]["name"] for one in monitors] == ["wirewatch-controller", "wirewatch"]
+    for one in monitors:
+        assert one["metadata"]["namespace"] == "monitoring"
+        assert one["spec"]["namespaceSelector"] == {"matchNames": ["wirewatch"]}
+
+
+def test_a_key_that_is_there_twice_is_found() -> None:
+    with pytest.raises(ValueError, match=r"twice: .'a'."):
+        documents("kind: X\nmetadata: [{a: 1, a: 2}]\n")
+
+
+def test_a_pools_tag_goes_before_the_digest_of_all_and_its_rollout_before_theirs() -> None:
+    given = list(by_pool(documents(manifest(MATRIX["a pool of another tag and another rollout"]))))
+    rest, first, second, third = [the(one, "DaemonSet")["spec"] for one in given]
+    digest = f"wirewatch@sha256:{'0a' * 32}"
+    images = [container(pod_of(one), "agent")["image"] for one in given]
+    assert images == [digest, "wirewatch:1.2", digest, digest]
+    default = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
+    assert rest["updateStrategy"] == third["updateStrategy"] == {"type": "OnDelete"}
+    assert first["updateStrategy"] == {**default, "rollingUpdate": {"maxUnavailable": 3}}
+    assert second["updateStrategy"] == default
+    assert "tolerations" not in pod_of(given[3])
+    assert "pod-resources" not in {one["name"] for one in pod_of(given[3])["volumes"]}
+
+
+def test_numbers_of_users_are_whole_for_the_controller_too() -> None:
+    context = the(documents(manifest(MATRIX["controllers apart"])), "Deployment")["spec"]["template"]["spec"][
+        "securityContext"
+    ]
+    found = [context[key] for key in ("runAsUser", "runAsGroup", "fsGroup")]
+    assert found == [1000700000] * 3
+    assert {type(one) for one in found} == {int}
+
+
 def test_only_who_asks_for_a_privileged_agent_gets_one() -> None:
     given = documents(manifest({"agent": {"privileged": True}}))
     others = [rule for rule in RULES if rule not in PRIVILEGED]

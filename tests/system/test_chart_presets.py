@@ -9,7 +9,7 @@ from tests.chart.openshift import more_than_needed, not_admitted, read_constrain
 from tests.chart.policies import selects
 from tests.chart.restricted import refused
 from tests.system.matrix import MATRIX, PRESETS
-from tools.chart.helm import manifest
+from tools.chart.helm import hooks, manifest
 from tools.chart.made import CHART
 
 pytestmark = pytest.mark.system
@@ -71,6 +71,31 @@ def test_openshift_admits_the_pods_and_no_more(name: str) -> None:
     for one in by_pool(given):
         assert list(not_admitted(by, pod_of(one))) == []
         assert list(more_than_needed(by, pod_of(one))) == []
+
+
+def test_openshift_gives_pods_without_rights_a_user_of_the_namespaces() -> None:
+    """`restricted-v2` is what a ServiceAccount without an SCC has: it refuses users of one's own."""
+    values = MATRIX["a controller on OpenShift"]
+    given = [*documents(manifest(values)), *documents(hooks(values))]
+    pods = [the(given, "Deployment")["spec"]["template"]["spec"], the(given, "Pod")["spec"]]
+    for pod in pods:
+        for context in (pod["securityContext"], *(one["securityContext"] for one in pod["containers"])):
+            assert not {"runAsUser", "runAsGroup", "fsGroup", "seLinuxOptions"} & set(context)
+        assert any(
+            one.get("runAsNonRoot")
+            for one in (pod["securityContext"], *(one["securityContext"] for one in pod["containers"]))
+        )
+
+
+def test_gke_takes_pods_of_each_class_that_the_chart_has() -> None:
+    given = documents(manifest(MATRIX["a controller on GKE"]))
+    (scope,) = the(given, "ResourceQuota")["spec"]["scopeSelector"]["matchExpressions"]
+    classes = [
+        one["spec"]["template"]["spec"]["priorityClassName"]
+        for kind in ("DaemonSet", "Deployment")
+        for one in of_kind(given, kind)
+    ]
+    assert scope["values"] == classes == ["system-node-critical", "system-cluster-critical"]
 
 
 def test_constraints_that_are_too_narrow_or_too_wide_are_told() -> None:

@@ -9,7 +9,7 @@ import helm_python
 from tools.chart.made import CHART
 
 NAME = "wirewatch"
-"""Of release and namespace."""
+"""Of the namespace, and of the release unless another is given."""
 NOTES = "NOTES.txt"
 TESTS = "test-"
 """Templates with this beginning are for `helm test`."""
@@ -19,7 +19,7 @@ class Refused(Exception):
     """Values that the chart does not take; the text is helm's."""
 
 
-def rendered(values: Mapping[str, Any], chart: Path = CHART) -> dict[str, str]:
+def rendered(values: Mapping[str, Any], chart: Path = CHART, *, release: str = NAME) -> dict[str, str]:
     """Texts by their templates' names; those that came out empty are left out.
 
     Raises:
@@ -28,7 +28,7 @@ def rendered(values: Mapping[str, Any], chart: Path = CHART) -> dict[str, str]:
     try:
         with _loaded(chart) as one:
             one.validate_schema(dict(values))
-            made = one.render(dict(values), name=NAME, namespace=NAME)
+            made = one.render(dict(values), name=release, namespace=NAME)
     except helm_python.HelmError as error:
         raise Refused(str(error)) from error
     return {path.rpartition("/")[2]: text for path, text in sorted(made.items()) if text.strip()}

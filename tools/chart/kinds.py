@@ -103,6 +103,30 @@ class Labels(Keys):
     matchExpressions: list[Requirement] | None = None
 
 
+class PodTerm(Keys):
+    topologyKey: str
+    labelSelector: Labels | None = None
+    namespaceSelector: Labels | None = None
+    namespaces: list[str] | None = None
+
+
+class PreferredPods(Keys):
+    weight: int
+    podAffinityTerm: PodTerm
+
+
+class PodAffinity(Keys):
+    requiredDuringSchedulingIgnoredDuringExecution: list[PodTerm] | None = None
+    preferredDuringSchedulingIgnoredDuringExecution: list[PreferredPods] | None = None
+
+
+class PodsAffinity(Affinity):
+    """Of other pods too, for what has a few pods in the cluster."""
+
+    podAffinity: PodAffinity | None = None
+    podAntiAffinity: PodAffinity | None = None
+
+
 class IpBlock(Keys):
     cidr: str
     except_: list[str] | None = Field(default=None, alias="except")

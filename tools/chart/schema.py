@@ -59,12 +59,13 @@ def _whole() -> Json:
     # As a subchart it is handed the values that all charts share.
     made["$defs"]["Controller"]["properties"]["config"] = config["properties"].pop("controller")
     made["properties"] |= {"config": {"$ref": "#/$defs/config"}, "global": {"type": "object"}}
+    # For editors; a name that is none is refused by a template, which knows the nearest one.
     alerting = made["$defs"]["PrometheusRule"]["properties"]["alerts"]
     names = sorted({one.name for one in alerts()})
     alerting["properties"] = dict.fromkeys(names, alerting["additionalProperties"])
-    alerting["additionalProperties"] = False
     # Null is no affinity, too: there is no default that it could take away.
-    made["$defs"]["Affinity"]["type"] = ["object", "null"]
+    for name in ("Affinity", "PodsAffinity"):
+        made["$defs"][name]["type"] = ["object", "null"]
     _pools(made)
     return made
 

@@ -117,7 +117,7 @@ class Controller(Keys):
     resources: kinds.Resources
     priorityClassName: Name
     nodeSelector: Texts
-    affinity: kinds.Affinity | None = None
+    affinity: kinds.PodsAffinity | None = None
     tolerations: list[kinds.Toleration]
 
 
@@ -192,6 +192,10 @@ class Alert(Keys):
     labels: Texts | None = None
 
 
+_MATCHER = r"""[a-zA-Z_]\w*\s*(=~|!~|!=|=)\s*("([^"\\]|\\.)*"|'([^'\\]|\\.)*')"""
+"""Of one label, as PromQL has it."""
+
+
 class PrometheusRule(Keys):
     enabled: bool
     namespace: Name
@@ -204,10 +208,14 @@ class PrometheusRule(Keys):
         ),
     ]
     gpuNodes: Annotated[
-        str, like(r"^[a-zA-Z_:][\w:]*(\{.*\})?$", 'a selector of series, such as kube_node_info{a="b"}')
+        str,
+        like(
+            rf"^[a-zA-Z_:][\w:]*(\{{\s*({_MATCHER}(\s*,\s*{_MATCHER})*\s*,?\s*)?\}})?$",
+            'a selector of series, such as kube_node_info{a="b"}',
+        ),
     ]
     alerts: dict[str, Alert]
-    """By name; values.schema.json has the names."""
+    """By name; values.schema.json has the names for editors, _named.tpl refuses others."""
 
 
 class Links(Keys):
@@ -245,7 +253,7 @@ class Values(Keys):
     nameOverride: Name
     fullnameOverride: Name
     commonLabels: Texts
-    cluster: Annotated[str, like(r"^[^\s\"'{}]*$", "a name without spaces, quotes and braces")]
+    cluster: Annotated[str, like(r"^[^\s\"'{}$]*$", "a name without spaces, quotes, braces and '$'")]
     listen: Listen
     config: dict[str, object]
     replay: Annotated[

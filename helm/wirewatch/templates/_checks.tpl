@@ -1,6 +1,12 @@
 {{- /* What a schema cannot say: values that cannot be meant together. */}}
 {{- define "wirewatch.checks" -}}
 {{- include "wirewatch.words" . -}}
+{{- include "wirewatch.nameChecks" . -}}
+{{- include "wirewatch.labelChecks" (list "commonLabels" .Values.commonLabels) -}}
+{{- range $name := list "podMonitor" "serviceMonitor" "prometheusRule" "dashboards" -}}
+{{- include "wirewatch.labelChecks" (list (printf "%s.labels" $name) (get (get $.Values $name) "labels")) -}}
+{{- end -}}
+{{- if .Values.prometheusRule.alerts }}{{ include "wirewatch.alertChecks" . }}{{ end -}}
 {{- if and .Values.web.tls (not .Values.web.secret) }}{{ fail "web.tls: without web.secret there is no certificate" }}{{ end -}}
 {{- if and .Values.replay .Values.gate.hostPath }}{{ fail "gate.hostPath: a recording (replay) says of no node whether a job may start there" }}{{ end -}}
 {{- if and .Values.jobs.libraryPath (not .Values.jobs.hostPath) }}{{ fail "jobs.libraryPath: without jobs.hostPath nobody reads what jobs leave" }}{{ end -}}
@@ -49,8 +55,24 @@
 {{- if has .name $containers }}{{ fail (printf "%ssidecars, initContainers: %q is a container of the chart's, or there twice; take another name" $where .name) }}{{ end -}}
 {{- $containers = append $containers .name -}}
 {{- end -}}
-{{- range $key, $_ := merge (dict) $values.podLabels $values.commonLabels -}}
-{{- if or (hasPrefix "app.kubernetes.io/" $key) (eq $key "helm.sh/chart") (eq $key "wirewatch.io/pool") }}{{ fail (printf "%spodLabels, commonLabels: %s is the chart's own" $where $key) }}{{ end -}}
+{{- include "wirewatch.labelChecks" (list (printf "%spodLabels" $where) $values.podLabels) -}}
+{{- range $key, $_ := $values.podAnnotations -}}
+{{- if or (eq $key "checksum/config") (eq $key "kubectl.kubernetes.io/default-container") (and (eq $values.gpu.via "nri") (hasPrefix "nvidia.cdi.k8s.io/container." $key)) }}{{ fail (printf "%spodAnnotations: %s is the chart's own" $where $key) }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* What must be there once in each container of a DaemonSet, as it is rendered: of (where it was given, the document). */}}
+{{- define "wirewatch.onceChecks" -}}
+{{- $where := index . 0 -}}{{- $pod := (index . 1).spec.template.spec -}}
+{{- range $one := concat (default list $pod.initContainers) $pod.containers -}}
+{{- $paths := list -}}
+{{- range $one.volumeMounts -}}
+{{- if has .mountPath $paths }}{{ fail (printf "%s%s: two volumes at %s" $where $one.name .mountPath) }}{{ end -}}
+{{- $paths = append $paths .mountPath -}}
+{{- end -}}
+{{- range $one.env -}}
+{{- if and .value .valueFrom }}{{ fail (printf "%s%s: %s has a value and valueFrom; give one of them" $where $one.name .name) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

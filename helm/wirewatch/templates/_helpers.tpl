@@ -106,12 +106,27 @@ app.kubernetes.io/component: controller
 {{- end }}
 
 {{- define "wirewatch.controller.labels" -}}
-{{ include "wirewatch.controller.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
-{{- with .Values.commonLabels }}
+{{ include "wirewatch.controller.labelled" (list . dict) }}
+{{- end }}
+
+{{- /* The same with more: of (the whole, labels), which go before commonLabels. */}}
+{{- define "wirewatch.controller.labelled" -}}
+{{- $whole := index . 0 -}}
+{{ include "wirewatch.controller.selector" $whole }}
+app.kubernetes.io/version: {{ $whole.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $whole.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $whole.Chart.Name $whole.Chart.Version }}
+{{- with merge (dict) (index . 1) $whole.Values.commonLabels }}
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Who runs what needs nothing of the node. OpenShift gives such a pod a user of its namespace's, and refuses any other. */}}
+{{- define "wirewatch.anyUser" -}}
+runAsNonRoot: true
+{{- if not .Values.openshift.scc }}
+runAsUser: {{ int64 .Values.runAs.user }}
+runAsGroup: {{ int64 .Values.runAs.group }}
 {{- end }}
 {{- end }}
 

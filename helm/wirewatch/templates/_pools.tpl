@@ -4,7 +4,14 @@
 {{- range $pool := .Values.pools -}}
 {{- $given := omit $pool "name" "nodeSelector" -}}
 {{- $values := mergeOverwrite (deepCopy $.Values) (deepCopy $given) -}}
-{{- if hasKey $given "affinity" }}{{ $_ := set $values "affinity" $given.affinity }}{{ end -}}
+{{- /* What is a whole: given by the pool, nothing of it is left of what all have. */ -}}
+{{- if hasKey $given "maxUnavailable" }}{{ $_ := set $values "updateStrategy" dict }}{{ end -}}
+{{- range $whole := list "affinity" "updateStrategy" -}}
+{{- if hasKey $given $whole }}{{ $_ := set $values $whole (get $given $whole) }}{{ end -}}
+{{- end -}}
+{{- if and $values.image.digest (hasKey (default dict $given.image) "tag") (not (hasKey $given.image "digest")) -}}
+{{- $_ := set $values.image "digest" "" -}}
+{{- end -}}
 {{- $found = append $found (dict "pool" $pool "values" $values) -}}
 {{- end -}}
 {{ toRawJson $found }}

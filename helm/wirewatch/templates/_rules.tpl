@@ -8,12 +8,6 @@ kube_node_status_capacity{resource=~"nvidia_com_(gpu|mig_.+)"}
 {{- $root := index . 0 -}}
 {{- $values := $root.Values.prometheusRule -}}
 {{- $groups := list -}}
-{{- $adjustable := list -}}
-{{- range $group := (index . 1).groups -}}
-{{- range $one := $group.rules -}}
-{{- if contains "# threshold:" $one.expr }}{{ $adjustable = append $adjustable (default "" $one.alert) }}{{ end -}}
-{{- end -}}
-{{- end -}}
 {{- range $group := (index . 1).groups -}}
 {{- $kept := list -}}
 {{- range $one := $group.rules -}}
@@ -22,9 +16,6 @@ kube_node_status_capacity{resource=~"nvidia_com_(gpu|mig_.+)"}
 {{- if or (not $one.alert) (and (ne (toString $given.enabled) "false") (has $one.labels.severity $severities)) -}}
 {{- $_ := set $one "expr" (replace (include "wirewatch.gpuNodes" $root) $values.gpuNodes $one.expr) -}}
 {{- if hasKey $given "threshold" -}}
-{{- if not (has $one.alert $adjustable) -}}
-{{- fail (printf "prometheusRule.alerts.%s.threshold: this alert has none; the agent decides when it fires, by config.policy" $one.alert) -}}
-{{- end -}}
 {{- $_ := set $one "expr" (regexReplaceAll "[0-9.]+(\\s*# threshold:)" $one.expr (printf "%v${1}" $given.threshold)) -}}
 {{- end -}}
 {{- with $given.for }}{{ $_ := set $one "for" . }}{{ end -}}
