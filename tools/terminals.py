@@ -25,8 +25,8 @@ from wirewatch.cli.topapp import TopApp
 
 OUT = Path(__file__).parents[1] / "docs" / "screenshots"
 WIREWATCH = Path(sys.executable).with_name("wirewatch")
-WIDTH, PAGE = 80, 110
-"""Characters of a line: of a terminal, and of the page that `explain` prints."""
+WIDTH = 80
+"""Characters of a line of a terminal."""
 FAULT = "nvlink-link-down"
 READY = b"leaves nothing behind"
 PATIENCE = 120.0
@@ -126,8 +126,7 @@ async def top() -> str:
 def save(name: str, words: str, said: str) -> None:
     """Write the picture of a command and what it said."""
     text = Text.from_ansi(said.replace("\r\n", "\n").rstrip())
-    width = PAGE if name == "explain" else WIDTH
-    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, legacy_windows=False)
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, legacy_windows=False)
     console.print(Text.assemble(("$ ", "green"), (f"wirewatch {words}", "bold")))
     console.print(text)
     write(name, console.export_svg(title=f"wirewatch {words.split(maxsplit=1)[0]}", unique_id=name))

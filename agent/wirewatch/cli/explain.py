@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import daemon_options, replay_options
-from wirewatch.cli.output import shown
+from wirewatch.cli.output import shown, terminal_width
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -62,8 +62,10 @@ def explain(
     else:
         document = asked_jobs(context, socket, config)
     explained = _explained(document, job)
-    text = EXPLAIN.dump_json(explained, indent=1).decode() if as_json else shown(page(explained))
-    click.echo(text)
+    if as_json:
+        click.echo(EXPLAIN.dump_json(explained, indent=1).decode())
+        return
+    click.echo(shown(page(explained, terminal_width())))
 
 
 def asked_jobs(context: click.Context, socket: str | None, config: Path | None) -> "JobsDocument":

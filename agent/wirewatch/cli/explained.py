@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from wirewatch.core.jobtimes import CommunicatorTimes, OperationTimes, RunningJob
 from wirewatch.core.types import Absent
@@ -11,33 +12,88 @@ from wirewatch.explain.wires import timed_rows, wire_in_use
 from wirewatch.explain.words import gpu_name, operation, percent, rate, share_or_dash
 from wirewatch.nccl.settings import slowing_settings
 
-WIDTH = 110
-"""Characters of a line, but for the first."""
+WIDTH = 80
+"""Characters of a line where no terminal says another width, but for the first."""
+TITLE, GAP = 11, 2
 MOST_ROWS, MOST_RANKS = 12, 64
 MICRO = 1e-6
 SOURCES = {"replay": "a recording", "synthetic": "a recording that was changed"}
 
 
-def page(document: ExplainDocument) -> list[str]:
-    """The lines of the page; the first one is the answer."""
-    answer, evidence = document.answer, document.evidence
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """Lines of at most so many characters, where no single word is longer."""
+
+    width: int
+
+    def headed(self, head: str, text: str) -> Iterator[str]:
+        """A text beside its head."""
+        yield from self.wrapped(text, head, " " * len(head))
+
+    def listed(self, title: str, texts: Sequence[str]) -> Iterator[str]:
+        """Texts under one title, with the title beside the first."""
+        for number, text in enumerate(texts):
+            yield from self.headed(f"{title if number == 0 else '':<{TITLE}}- ", text)
+
+    def indented(self, text: str) -> Iterator[str]:
+        """A text of its own."""
+        yield from self.wrapped(text, " " * GAP, " " * 2 * GAP)
+
+    def titled(self, title: str, rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
+        """A table with its title; the first `left` columns to the left, the others to the right.
+
+        One that is too wide goes on below, with its first column again.
+        """
+        yield ""
+        yield title
+        widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+        for number, columns in enumerate(self._parts(widths)):
+            if number:
+                yield ""
+            for row in rows:
+                cells = [row[n].ljust(widths[n]) if n < left else row[n].rjust(widths[n]) for n in columns]
+                yield f"{' ' * GAP}{(' ' * GAP).join(cells)}".rstrip()
+
+    def _parts(self, widths: Sequence[int]) -> Iterator[list[int]]:
+        """Columns that fit beside each other."""
+        part, taken = [0], GAP + widths[0]
+        for column, width in enumerate(widths[1:], 1):
+            if len(part) > 1 and taken + GAP + width > self.width:
+                yield part
+                part, taken = [0], GAP + widths[0]
+            part.append(column)
+            taken += GAP + width
+        yield part
+
+    def wrapped(self, text: str, first: str, following: str) -> list[str]:
+        """A text in lines: what the first begins with, and what those after it do."""
+        return textwrap.wrap(
+            text, self.width, initial_indent=first, subsequent_indent=following, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+
+
+def page(document: ExplainDocument, width: int = WIDTH) -> list[str]:
+    """The lines of the page; the first one is the answer, however long."""
+    answer, evidence, layout = document.answer, document.evidence, PageLayout(width)
     cost = "" if isinstance(answer.cost, Absent) else f", takes {percent(answer.cost)} of the time"
     source = f"; of {SOURCES[document.source]}" if document.source in SOURCES else ""
+    wall = f"{answer.wall.value}{cost}; certainty {answer.certainty.value}"
     return [
         document.sentence,
         "",
-        f"job        {_about(evidence)}{source}",
-        f"wall       {answer.wall.value}{cost}; certainty {answer.certainty.value}",
-        *_listed("because", answer.because),
-        *_listed("in doubt", answer.doubts),
-        *_listed("to do", answer.advice),
-        *_ranks(evidence),
-        *_wires(evidence),
-        *_waits(evidence.job),
-        *_remarks(evidence.job),
-        *_counters(evidence),
-        *_settings(evidence.settings),
-        *_sources(evidence),
+        *layout.headed(f"{'job':<{TITLE}}", f"{_about(evidence)}{source}"),
+        *layout.headed(f"{'wall':<{TITLE}}", wall),
+        *layout.listed("because", answer.because),
+        *layout.listed("in doubt", answer.doubts),
+        *layout.listed("to do", answer.advice),
+        *_ranks(evidence, layout),
+        *_wires(evidence, layout),
+        *_waits(evidence.job, layout),
+        *_remarks(evidence.job, layout),
+        *_counters(evidence, layout),
+        *_settings(evidence.settings, layout),
+        *_sources(evidence, layout),
     ]
 
 
@@ -54,29 +110,7 @@ def _about(evidence: JobEvidence) -> str:
     return f"{', '.join((job.name, *owners))}, {where}, {gpus}, user {job.uid}, since {hours:.1f} h"
 
 
-def _listed(title: str, texts: Sequence[str]) -> Iterator[str]:
-    """Texts under one title, each wrapped, with the title beside the first."""
-    for number, text in enumerate(texts):
-        head = f"{title if number == 0 else '':<11}- "
-        yield from textwrap.wrap(
-            text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
-        )
-
-
-def _titled(title: str, rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
-    """A table with its title; the first `left` columns to the left, the others to the right."""
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    yield ""
-    yield title
-    for row in rows:
-        cells = [
-            cell.ljust(width) if number < left else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield f"  {'  '.join(cells)}".rstrip()
-
-
-def _ranks(evidence: JobEvidence) -> Iterator[str]:
+def _ranks(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     shares = {} if isinstance(evidence.job, Absent) else {gpu.gpu: gpu for gpu in evidence.job.gpus}
     ranks = _ranks_by_gpu(evidence.job)
     head = (
@@ -96,7 +130,7 @@ def _ranks(evidence: JobEvidence) -> Iterator[str]:
             share_or_dash(_active(gpu)), share_or_dash(gpu.sm), share_or_dash(gpu.dram),
             share_or_dash(gpu.math), share_or_dash(gpu.thread), _power(gpu.power), _reasons(gpu),
         ))  # fmt: skip
-    yield from _titled("Ranks and GPUs (shares of the time)", rows)
+    yield from layout.titled("Ranks and GPUs (shares of the time)", rows)
 
 
 def _active(gpu: JobGpu) -> float | Absent:
@@ -119,23 +153,25 @@ def _ranks_by_gpu(job: RunningJob | Absent) -> dict[str, str]:
     return {rank.gpu: str(rank.rank) for rank in largest.here if not isinstance(rank.gpu, Absent)}
 
 
-def _wires(evidence: JobEvidence) -> Iterator[str]:
+def _wires(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     wire = wire_in_use(evidence)
     yield ""
     said = f"not known ({wire.detail})" if isinstance(wire, Absent) else wire
-    yield from textwrap.wrap(f"Wire in use: {said}", WIDTH, subsequent_indent="  ")
+    yield from layout.wrapped(f"Wire in use: {said}", "", " " * GAP)
     found = timed_rows(evidence.job)
     if not found:
         return
     head = ("operation", "algorithm", "ranks", "timed", "time", "got", "best", "expected", "best/exp.")
-    yield from _titled("Collectives", [head, *map(_row, found[:MOST_ROWS])], left=2)
+    yield from layout.titled("Collectives", [head, *map(_row, found[:MOST_ROWS])], left=2)
     if len(found) > MOST_ROWS:
         yield f"  and {len(found) - MOST_ROWS} more, which take less of the time"
     seen: set[tuple[str, ...]] = set()
     for row in found[:MOST_ROWS]:
         if row.derivation and row.derivation not in seen:
             seen.add(row.derivation)
-            yield from _wrapped(f"expected of {operation(row.op, row.bytes)}: {'; '.join(row.derivation)}")
+            yield from layout.indented(
+                f"expected of {operation(row.op, row.bytes)}: {'; '.join(row.derivation)}"
+            )
 
 
 def _row(row: OperationTimes) -> tuple[str, ...]:
@@ -159,13 +195,13 @@ def _plateau(gpu: JobGpu) -> str:
     return f"{least}{_rate(gpu.plateau)}"
 
 
-def _waits(job: RunningJob | Absent) -> Iterator[str]:
+def _waits(job: RunningJob | Absent, layout: PageLayout) -> Iterator[str]:
     comms = () if isinstance(job, Absent) else job.communicators
     for comm in comms:
         if comm.late is not None or comm.doubt is not None or comm.elsewhere or comm.captured:
             yield ""
             yield f"Communicator {comm.name or comm.id}: {comm.ranks} ranks, {len(comm.here)} here"
-            yield from _wrapped("; ".join(_said(comm)))
+            yield from layout.indented("; ".join(_said(comm)))
 
 
 def _said(comm: CommunicatorTimes) -> Iterator[str]:
@@ -183,7 +219,7 @@ def _said(comm: CommunicatorTimes) -> Iterator[str]:
         yield f"{comm.captured} calls in CUDA graphs: from then on counted, not timed"
 
 
-def _remarks(job: RunningJob | Absent) -> Iterator[str]:
+def _remarks(job: RunningJob | Absent, layout: PageLayout) -> Iterator[str]:
     """What the job's owner should know, and no fault of the node is."""
     remarks = () if isinstance(job, Absent) else job.remarks
     if remarks:
@@ -191,10 +227,10 @@ def _remarks(job: RunningJob | Absent) -> Iterator[str]:
         yield "Remarks"
     for one in remarks:
         cost = "" if one.cost is None else f" (costs {percent(one.cost)} of the time)"
-        yield from _wrapped(f"{one.kind.value}: {one.text}{cost}")
+        yield from layout.indented(f"{one.kind.value}: {one.text}{cost}")
 
 
-def _counters(evidence: JobEvidence) -> Iterator[str]:
+def _counters(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     known = [
         gpu
         for gpu in evidence.gpus
@@ -212,9 +248,9 @@ def _counters(evidence: JobEvidence) -> Iterator[str]:
             )
             for gpu in known
         ]
-        yield from _titled("Counters", [head, *rows])
+        yield from layout.titled("Counters", [head, *rows])
     for one in evidence.findings:
-        yield from _wrapped(
+        yield from layout.indented(
             f"finding {one.rule} ({one.health}) at {one.subject}: {one.evidence}; {one.action}"
         )
 
@@ -225,7 +261,7 @@ def _of_peak(gpu: JobGpu) -> str:
     return percent(gpu.sent / gpu.peak)
 
 
-def _settings(read: Sequence[JobSettings]) -> Iterator[str]:
+def _settings(read: Sequence[JobSettings], layout: PageLayout) -> Iterator[str]:
     """Settings that slow, and those of all processes alike in short; which processes could not be read."""
     if not read:
         return
@@ -244,22 +280,16 @@ def _settings(read: Sequence[JobSettings]) -> Iterator[str]:
     known = sum(not isinstance(one.settings, Absent) for one in read)
     for text, pids in texts.items():
         whose = "" if len(pids) == len(read) else f" (process {', '.join(map(str, pids[:8]))})"
-        yield from _wrapped(f"{text}{whose}")
+        yield from layout.indented(f"{text}{whose}")
     if known and not texts:
         yield "  none is set"
 
 
-def _sources(evidence: JobEvidence) -> Iterator[str]:
+def _sources(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     missing = [one for one in evidence.sources if not one.watched]
     if not missing:
         return
     yield ""
     yield "Not watched"
     for one in missing:
-        yield from _wrapped(f"{one.source.value}: not watched: {one.switch_on} ({one.why})")
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False
-    )  # fmt: skip
+        yield from layout.indented(f"{one.source.value}: not watched: {one.switch_on} ({one.why})")
