@@ -1,6 +1,7 @@
 """The table of bad nodes: from answers of Prometheus to rows, worst first; nothing known is not well."""
 
 import itertools
+import json
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from tools.alerting import records
 from tools.promql import labels_of, recorded, selectors
 from wirewatch.core.types import Health
 from wirewatch.fleet import worst
+from wirewatch.fleet.document import FLEET_STATUS, document
 from wirewatch.fleet.reasons import OF_NODES, OTHERWISE, of_rules, reason
 from wirewatch.fleet.worst import Answers, SeriesValue, clusters, table
 from wirewatch.probe.component import rules
@@ -51,6 +53,24 @@ def test_the_health_is_that_of_the_worst_and_a_silent_node_is_not_known(
 ) -> None:
     state = [one for one in points(STATE) if one.value in left]
     assert table(Answers(state, points(SINCE), [], points(HEARD))).health is health
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), -5.0, 1e15])
+def test_a_number_that_is_none_spoils_one_cell_and_no_table(odd: float) -> None:
+    """One agent's odd value, as of a clock in milliseconds, is no reason to show nothing of the fleet."""
+
+    def of(name: str, value: float) -> list[SeriesValue]:
+        return [one._replace(value=value) if one.labels["node"] == "n1" else one for one in points(name)]
+
+    whole = table(answers())
+    made = table(Answers(points(STATE), of(SINCE, odd), of(FINDINGS, odd), of(HEARD, odd)))
+    assert (made.nodes[0].node, made.nodes[0].since, made.nodes[0].heard) == ("n1", None, None)
+    assert made.nodes[1:] == whole.nodes[1:]
+    assert made.known == whole.known
+    state = table(Answers(of(STATE, odd), points(SINCE), points(FINDINGS), points(HEARD)))
+    assert {one.node: one.state for one in state.nodes}["n1"] == "unknown"
+    text = FLEET_STATUS.dump_python(document(made, NOW, "http://x", (), ()))
+    json.dumps(text, allow_nan=False)
 
 
 def test_no_node_at_all_is_not_well() -> None:

@@ -179,7 +179,7 @@ def result_of(url: str, status: int, body: bytes) -> QueryResult:
     """What this reply to an instant query says; raises NoPrometheus where it is none."""
     if status != HTTPStatus.OK:
         advice = {
-            HTTPStatus.UNAUTHORIZED: "; give --token-file or --user",
+            HTTPStatus.UNAUTHORIZED: "; give --token-file or --user, or a tenant by --header",
             HTTPStatus.FORBIDDEN: "; the credentials do not suffice",
         }.get(HTTPStatus(status) if status in set(HTTPStatus) else HTTPStatus.OK, "")
         raise NoPrometheus(f"{url}: HTTP {status}{_refusal(body)}{advice}")
@@ -193,12 +193,17 @@ def result_of(url: str, status: int, body: bytes) -> QueryResult:
 
 
 def _refusal(body: bytes) -> str:
-    """What Prometheus says of it, "" where it says nothing."""
+    """What Prometheus says of it, or Mimir in one line of plain text; "" where it says nothing."""
     try:
-        text = json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        text = str(json.loads(body)["error"])
+    except (KeyError, TypeError, RecursionError):
         return ""
-    return f": {str(text)[:_SAID]}"
+    except ValueError:
+        text = body.decode("utf-8", "replace").strip()
+        if not text.isprintable() or len(text) > _SAID or "<" in text:
+            return ""
+    text = "".join(one if one.isprintable() else " " for one in text)
+    return f": {text[:_SAID]}" if text else ""
 
 
 def _point(one: Mapping[str, Any]) -> SeriesValue:

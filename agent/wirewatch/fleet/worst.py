@@ -11,7 +11,7 @@ from typing import NamedTuple
 from wirewatch.core.types import LEVELS, Health
 
 FAILED, UNKNOWN, SILENT, DEGRADED, OK = "failed", "unknown", "silent", "degraded", "ok"
-STATES: Mapping[int, str] = {4: FAILED, 3: UNKNOWN, 2: SILENT, 1: DEGRADED}
+STATES: Mapping[float, str] = {4: FAILED, 3: UNKNOWN, 2: SILENT, 1: DEGRADED}
 """By the value of `node:wirewatch_worst:state`."""
 HEALTH: Mapping[str, Health] = {
     FAILED: Health.FAILED, UNKNOWN: Health.UNKNOWN, SILENT: Health.UNKNOWN, DEGRADED: Health.DEGRADED,
@@ -19,8 +19,9 @@ HEALTH: Mapping[str, Health] = {
 }  # fmt: skip
 """What a state means where there are four words: of a silent node nothing is known."""
 NO_RULES = "no_rules"
-NOT_KNOWN = 1.0
-"""A `since` up to this many Unix seconds is not known."""
+_MANY = 1e6
+NOT_KNOWN, LATEST = 1.0, 253402300799.0
+"""A time up to the one is not known, nor is one after the other, which is the end of the year 9999."""
 
 
 def state(where: str = "") -> str:
@@ -125,15 +126,15 @@ def table(answers: Answers) -> FleetTable:
     """The table of these answers; a state that this version does not know counts as UNKNOWN."""
     times = {_row(one.labels): one.value for one in answers.since}
     heard_at = {_node(one.labels): one.value for one in answers.heard}
-    counts = {_node(one.labels): int(one.value) for one in answers.findings}
+    counts = {_node(one.labels): int(one.value) for one in answers.findings if 0 <= one.value < _MANY}
     order = [*STATES.values()]
     rows = sorted(
         (
             BadNode(
                 *_node(one.labels), one.labels.get("rack", ""), one.labels.get("leaf", ""),
-                STATES.get(int(one.value), UNKNOWN), one.labels.get("rule", ""),
+                STATES.get(one.value, UNKNOWN), one.labels.get("rule", ""),
                 {name: text for name in LEVELS if (text := one.labels.get(name, ""))},
-                _known(times.get(_row(one.labels))), heard_at.get(_node(one.labels)),
+                _known(times.get(_row(one.labels))), _known(heard_at.get(_node(one.labels))),
                 counts.get(_node(one.labels), 0),
             )
             for one in answers.state
@@ -162,7 +163,7 @@ def _row(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _known(at: float | None) -> float | None:
-    return None if at is None or at <= NOT_KNOWN else at
+    return at if at is not None and NOT_KNOWN < at <= LATEST else None
 
 
 def rules(nodes: Iterable[BadNode]) -> tuple[str, ...]:
