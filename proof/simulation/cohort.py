@@ -26,11 +26,12 @@ TEXT = """# Cohorts, simulated
 
 Written by `make simulation`: nodes that are drawn, not measured, judged by the limits of the alert
 [{alert}](runbooks/{alert}.md) (under {limit:.0%} of the median, and {times:g} times as far below it
-as the lower quarter of the cohort), whose reasons are in
+as the upper quarter of the cohort is above it, and not where the quarters are {limit:.0%} apart, which
+is [WirewatchCohortSplit](runbooks/WirewatchCohortSplit.md)), whose reasons are in
 [ADR 0057](adr/0057-the-fleet-is-judged-by-its-own-spread.md).
 
 Healthy nodes differ by a normal distribution of this standard deviation; one node of each cohort is
-{loss:.0%} slower. An hour is one draw: what a node differs by, it differs by all the time. So a
+{loss:.0%} slower, and in the last column a quarter of them: each is named, or the split is said. An hour is one draw: what a node differs by, it differs by all the time. So a
 wrong alert is one of a whole fleet, not of an hour.
 
 {table}
@@ -39,18 +40,20 @@ wrong alert is one of a whole fleet, not of an hour.
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Least part of the median, and how many times the lower quarter's distance from it."""
+    """Least part of the median, how many times the upper quarter's distance from it, when it is a split."""
 
     part: float
     times: float
+    split: float
 
 
 def shipped() -> Limits:
     """The limits as the alert's expression has them."""
     (alert,) = (one for one in alerts() if one.name == ALERT)
-    found = re.search(r"< ([\d.]+)\s.*?< on .*?1 - (\d+) \* \(1 - ", alert.expr, re.DOTALL)
+    form = r"< ([\d.]+)\s.*?< on .*?1 - (\d+) \* \(.*upper_quartile - 1\).*unless on .*< ([\d.]+)\s*$"
+    found = re.search(form, alert.expr, re.DOTALL)
     assert found, alert.expr
-    return Limits(float(found[1]), float(found[2]))
+    return Limits(float(found[1]), float(found[2]), float(found[3]))
 
 
 def quantile(values: Sequence[float], part: float) -> float:
@@ -62,27 +65,40 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 
 def odd(busbw: Sequence[float], limits: Limits) -> list[bool]:
-    """For each node of a cohort, whether the alert names it."""
+    """For each node of a cohort, whether the alert names it; none where the cohort is split."""
     median = quantile(busbw, 0.5)
     parts = [one / median for one in busbw]
-    least = min(limits.part, 1 - limits.times * (1 - quantile(parts, 0.25)))
-    return [one < least for one in parts]
+    least = min(limits.part, 1 - limits.times * (quantile(parts, 0.75) - 1))
+    whole = not split(busbw, limits)
+    return [whole and one < least for one in parts]
+
+
+def split(busbw: Sequence[float], limits: Limits) -> bool:
+    """Whether the quarters are too far apart for any node to be the odd one."""
+    return quantile(busbw, 0.25) / quantile(busbw, 0.75) < limits.split
 
 
 def _rows(limits: Limits) -> Iterator[str]:
-    yield "| nodes differ by | nodes | cohorts with a wrong alert | slow node named |"
-    yield "|---|---|---|---|"
+    yield "| nodes differ by | nodes | cohorts with a wrong alert | slow node named | a slow quarter told |"
+    yield "|---|---|---|---|---|"
     random = Random(57)  # noqa: S311 - no secret
     for spread in SPREADS:
         for size in SIZES:
             cohorts = max(COHORTS, DRAWN // size)
-            wrong = named = 0
+            wrong = named = quarter = 0
             for _ in range(cohorts):
                 drawn = [random.gauss(1, spread) for _ in range(size)]
-                told = odd([drawn[0] * (1 - LOSS), *drawn[1:]], limits)
+                told = odd(_slow(drawn, 1), limits)
                 named += told[0]
                 wrong += any(told[1:])
-            yield f"| {spread:.0%} | {size} | {wrong / cohorts:.2%} | {named / cohorts:.1%} |"
+                many = _slow(drawn, max(1, size // 4))
+                quarter += split(many, limits) or all(odd(many, limits)[: max(1, size // 4)])
+            parts = (wrong / cohorts, named / cohorts, quarter / cohorts)
+            yield f"| {spread:.0%} | {size} | {parts[0]:.2%} | {parts[1]:.1%} | {parts[2]:.1%} |"
+
+
+def _slow(drawn: Sequence[float], count: int) -> list[float]:
+    return [one * (1 - LOSS) for one in drawn[:count]] + [*drawn[count:]]
 
 
 def main() -> None:

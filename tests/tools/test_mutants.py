@@ -26,6 +26,8 @@ FILES = {
     "agent/wirewatch/core/b.py": "LIMIT = 4\n",
     "tests/core/test_a.py": "from wirewatch.core.a import bad\n\n\ndef test_a():\n    assert bad(4)\n",
     "tests/probe/test_a.py": "def test_nothing():\n    assert True\n",
+    "deploy/rules.yml": "expr: a > 3\n",
+    "tests/system/test_rules.py": "def test_one():\n    assert 'a > 3' in open('deploy/rules.yml').read()\n",
     "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\n',
 }
 
@@ -85,6 +87,22 @@ def test_what_does_not_fit_is_said_in_one_line(tmp_path: Path, change: dict[str,
 def test_a_module_chooses_between_two_places(tmp_path: Path) -> None:
     placed = place(tree(tmp_path), replace(MUTANT, find="LIMIT =", put="LIMIT = 1 +", module="core.b"))
     assert placed.text == "LIMIT = 1 + 4\n"
+
+
+def test_a_file_that_is_no_python_has_mutants_too(tmp_path: Path) -> None:
+    root = tree(tmp_path / "root")
+    rule = replace(
+        MUTANT, file="deploy/rules.yml", find="a > 3", put="a > 4", tests=("test_rules.py::test_one",)
+    )
+    placed = place(root, rule)
+    assert (placed.text, placed.tests) == ("expr: a > 4\n", (Path("tests/system/test_rules.py::test_one"),))
+    copy = Copy(root, tmp_path / "copy")
+    assert copy.healthy(placed.tests) == ""
+    assert copy.try_one(placed).end is End.KILLED
+    assert (root / "deploy/rules.yml").read_text() == FILES["deploy/rules.yml"]
+    for change, words in (({"file": "deploy/gone.yml"}, "No such file"), ({"file": ""}, "found 0 times")):
+        with pytest.raises(Stale, match=words):
+            place(root, replace(rule, **change))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,9 @@ class Mutant:
 
     `find` stands once in all modules, or once in those whose dotted name contains `module`; `put` replaces
     it. `tests`: names of test files that must notice, such as `test_gate.py`; with a folder, such as
-    `core/test_component.py`, where several have one of that name.
+    `core/test_component.py`, where several have one of that name. `file`: instead of all modules, one file
+    that is no Python, such as a template of the chart; `tests` may then be of tests/system, and single
+    ones, such as `test_chart.py::test_numbers`.
     """
 
     family: str
@@ -39,6 +41,7 @@ class Mutant:
     put: str
     tests: tuple[str, ...]
     module: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +91,14 @@ def sources(root: Path) -> Mapping[Path, str]:
 
 
 @cache
-def files_of_tests(root: Path) -> Mapping[str, tuple[Path, ...]]:
-    """Test files by their name, several folders may have one of the same; none that need other packages."""
+def files_of_tests(root: Path, *, system: bool = False) -> Mapping[str, tuple[Path, ...]]:
+    """Test files by their name, several folders may have one of the same.
+
+    `system`: those that need other packages too.
+    """
     found: dict[str, tuple[Path, ...]] = {}
     for path in sorted((root / TESTS).rglob("test_*.py")):
-        if not ELSEWHERE & set(path.relative_to(root).parts):
+        if system or not ELSEWHERE & set(path.relative_to(root).parts):
             found[path.name] = (*found.get(path.name, ()), path.relative_to(root))
     return found
 
@@ -104,26 +110,41 @@ def place(root: Path, mutant: Mutant) -> Placed:
         Stale: its text or its tests are not there, the text is there more than once, or the result is no
             Python.
     """
-    words = mutant.find.split()
-    form, rarest = re.compile(r"\s+".join(map(re.escape, words))), max(words, key=len)
-    likely = [(path, text) for path, text in sources(root).items() if rarest in text]
-    found = [(path, match) for path, text in likely for match in form.finditer(text)]
-    if len(found) > 1 and mutant.module:
-        found = [one for one in found if mutant.module in ".".join(one[0].with_suffix("").parts)]
-    if len(found) != 1:
-        where = f" ({', '.join(sorted({str(path) for path, _ in found}))})" if found else ""
-        raise Stale(f"{mutant.id}: its text is found {len(found)} times{where}: {mutant.find[:60]!r}")
-    path, match = found[0]
-    before = sources(root)[path]
+    among = _file(root, mutant) if mutant.file else sources(root)
+    path, match = _found(mutant, among)
+    before = among[path]
     text = before[: match.start()] + mutant.put.strip() + before[match.end() :]
     if text == before or text.split() == before.split():
         raise Stale(f"{mutant.id}: changes nothing")
+    if mutant.file:
+        return Placed(mutant, path, text, tuple(_tests(root, mutant)))
     first, last = _statements(before, match.start(), match.end())
     try:
         ast.parse(text[first : last + len(text) - len(before)])
     except SyntaxError as error:
         raise Stale(f"{mutant.id}: no Python: {error}") from error
     return Placed(mutant, path, text, tuple(_tests(root, mutant)))
+
+
+def _file(root: Path, mutant: Mutant) -> Mapping[Path, str]:
+    try:
+        return {Path(mutant.file): (root / mutant.file).read_text("utf-8")}
+    except OSError as error:
+        raise Stale(f"{mutant.id}: {mutant.file}: {error.strerror}") from error
+
+
+def _found(mutant: Mutant, among: Mapping[Path, str]) -> tuple[Path, re.Match[str]]:
+    """Where its text stands; raises Stale unless that is one place."""
+    words = mutant.find.split()
+    form, rarest = re.compile(r"\s+".join(map(re.escape, words))), max(words, key=len)
+    likely = [(path, text) for path, text in among.items() if rarest in text]
+    found = [(path, match) for path, text in likely for match in form.finditer(text)]
+    if len(found) > 1 and mutant.module:
+        found = [one for one in found if mutant.module in ".".join(one[0].with_suffix("").parts)]
+    if len(found) != 1:
+        where = f" ({', '.join(sorted({str(path) for path, _ in found}))})" if found else ""
+        raise Stale(f"{mutant.id}: its text is found {len(found)} times{where}: {mutant.find[:60]!r}")
+    return found[0]
 
 
 def _statements(text: str, start: int, end: int) -> tuple[int, int]:
@@ -149,8 +170,10 @@ def _tests(root: Path, mutant: Mutant) -> Iterator[Path]:
     if not mutant.tests:
         raise Stale(f"{mutant.id}: names no tests")
     for name in mutant.tests:
-        folder, _, file = name.rpartition("/")
-        paths = files_of_tests(root).get(file, ())
+        whole, colons, single = name.partition("::")
+        folder, _, file = whole.rpartition("/")
+        paths = files_of_tests(root, system=bool(mutant.file)).get(file, ())
         if not paths:
             raise Stale(f"{mutant.id}: there is no {name}")
-        yield from [path for path in paths if folder in path.parts] or paths
+        for path in [path for path in paths if folder in path.parts] or paths:
+            yield Path(f"{path}{colons}{single}")

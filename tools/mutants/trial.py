@@ -20,8 +20,9 @@ BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 """No plugins but those that are named: to import them takes twice as long as most tests."""
 _FAILED, _BROKEN = 1, 2
 """Exit codes of pytest: a test failed; a module of tests could not be imported."""
-_LINKED = ("dashboards", "deploy", "docs", "helm", "proof", "tools", "README.md", "Dockerfile", "Makefile")
-_COPIED = ("agent", "tests", "pyproject.toml")
+_LINKED = ("dashboards", "docs", "proof", "tools", "README.md", "Dockerfile", "Makefile")
+_COPIED = ("agent", "deploy", "helm", "tests", "pyproject.toml")
+_NOT_COPIED = shutil.ignore_patterns("__pycache__", "node_modules")
 
 
 class End(Enum):
@@ -83,8 +84,8 @@ class Copy:
         place.mkdir(parents=True)
         for name in _COPIED:
             if (root / name).is_dir():
-                shutil.copytree(root / name, place / name)
-            else:
+                shutil.copytree(root / name, place / name, ignore=_NOT_COPIED)
+            elif (root / name).exists():
                 shutil.copy2(root / name, place / name)
         for name in _LINKED:
             if (root / name).exists():
