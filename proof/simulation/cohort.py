@@ -31,7 +31,8 @@ is [WirewatchCohortSplit](runbooks/WirewatchCohortSplit.md)), whose reasons are 
 [ADR 0057](adr/0057-the-fleet-is-judged-by-its-own-spread.md).
 
 Healthy nodes differ by a normal distribution of this standard deviation; one node of each cohort is
-{loss:.0%} slower, and in the last column a quarter of them: each is named, or the split is said. An hour is one draw: what a node differs by, it differs by all the time. So a
+{loss:.0%} slower, and in the last column a quarter of them: each is named, or the split is said. An
+hour is one draw: what a node differs by, it differs by all the time. So a
 wrong alert is one of a whole fleet, not of an hour.
 
 {table}
