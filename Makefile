@@ -84,11 +84,11 @@ prose: $(VENV)/.dev
 check-ship: $(VENV)/.dev
 	tests/ship/check
 
-# Tests against real components of Debian, a file of them in one of two processes: by name, since by the number of its tests
+# Tests against real components of Debian, a file of them in one of three processes: by name, since by the number of its tests
 # the longest file would come last. A missing component is a failure here.
 test-system: $(VENV)/.dev $(VENV)/.browser $(VENV)/.helm
 	tests/system/packages
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m system -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m system -n 3 --dist loadfile --no-loadscope-reorder
 
 # Every bundled fault and a healthy day through the daemon, Prometheus and Alertmanager, in some fourteen minutes. NAMES for
 # some faults alone, WRITE=--write for docs/rehearsal.md.

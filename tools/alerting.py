@@ -158,7 +158,7 @@ def cases() -> str:
     """The test for promtool of the alerts that are made: quiet before a fault, firing an hour after it."""
     document = {
         "rule_files": [f"../{RECORDING.name}", f"../{ALERTS.name}"],
-        "evaluation_interval": "30s",
+        "evaluation_interval": "1m",
         "group_eval_order": groups(),
         "tests": [
             _case(name, of_it, one) for name, of_it in made_alerts().items() for one in _severities(of_it)
@@ -183,13 +183,13 @@ def _case(name: str, of_it: Sequence[Rule], one: _Severity) -> dict[str, Any]:
     level = 2 if one.severity == "critical" else 1
     return {
         "name": f"{name}, {one.severity}",
-        "interval": "30s",
+        "interval": "1m",
         "input_series": [
-            {"series": _series("up", scraped), "values": "1x150"},
-            {"series": _series("wirewatch_job_ready", scraped), "values": "0x150"},
+            {"series": _series("up", scraped), "values": "1x75"},
+            {"series": _series("wirewatch_job_ready", scraped), "values": "0x75"},
             {
                 "series": _series("wirewatch_finding_severity", scraped | part | none),
-                "values": f"_ _ {level}x148",
+                "values": f"_ {level}x74",
             },
         ],
         "alert_rule_test": [

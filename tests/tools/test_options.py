@@ -5,13 +5,20 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-from tools.options import COMMON, EXAMPLES, PAGE, sections
+from tools.options import COMMON, EXAMPLES, PAGE, Option, sections
 from wirewatch.collectors import discover
 from wirewatch.config import load
 
-SECTIONS = list(sections())
-OPTIONS = [one for _, _, own in SECTIONS for one in own]
 EXAMPLE = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@cache
+def tables() -> list[tuple[str, str, list[Option]]]:
+    return list(sections())
+
+
+def options() -> list[Option]:
+    return [one for _, _, own in tables() for one in own]
 
 
 @cache
@@ -21,7 +28,7 @@ def examples() -> list[str]:
 
 
 def test_every_option_has_a_sentence_and_every_measure_a_unit() -> None:
-    for one in OPTIONS:
+    for one in options():
         assert re.match(r"[A-Z].*[.](?: \[[a-z/ ]+\])?$", one.text), one.path
         assert one.kind is not float or one.text.endswith("]"), one.path
 
@@ -36,16 +43,16 @@ def test_every_example_is_a_configuration(tmp_path: Path) -> None:
 def test_the_examples_set_every_option() -> None:
     given = set()
     for text in examples():
-        for section, _, own in SECTIONS:
+        for section, _, own in tables():
             table = tomllib.loads(text)
             for key in section.split("."):
                 table = table.get(key, {})
             given |= {one.path for one in own if one.name in table}
-    common = {one.path for one in OPTIONS if one.section.startswith("collectors.") and one.name in COMMON}
-    assert {one.path for one in OPTIONS} - common <= given
+    common = {one.path for one in options() if one.section.startswith("collectors.") and one.name in COMMON}
+    assert {one.path for one in options()} - common <= given
 
 
 def test_what_is_an_example_alone_is_an_option_without_a_default() -> None:
-    empty = {one.path for one in OPTIONS if one.default in (None, "", (), {})}
+    empty = {one.path for one in options() if one.default in (None, "", (), {})}
     assert set(EXAMPLES) - {"expect.gpudirect"} <= empty
     assert PAGE.name == "config.md"
